@@ -1,0 +1,26 @@
+//! The engine: what DAMON is, as a function of (settings, hits, now, seed).
+//!
+//! Regions of targets are looked at by sampling, summed up by aggregation, aged, merged and split so that
+//! their number stays within bounds; schemes are applied to those that match. [`Context`] is the one loop.
+//! The machine is behind [`Operations`]; what is learnt goes to a [`Sink`]. Here are no clock, no I/O, no
+//! threads and no unsafe code.
+
+pub mod action;
+pub mod addr;
+pub mod attrs;
+pub mod ops;
+pub mod region;
+pub mod rng;
+pub mod scheme;
+pub mod sink;
+pub mod text;
+pub mod units;
+
+pub use action::Action;
+pub use addr::{Addr, AddrRange, PAGE_SIZE};
+pub use attrs::{Attrs, AttrsError};
+pub use ops::{Operations, OpsError, TargetId, TargetLayout};
+pub use region::Region;
+pub use scheme::Scheme;
+pub use sink::{Event, Sink};
+pub use units::{BasisPoints, Bytes, Nanos, Permille, UnitError};
