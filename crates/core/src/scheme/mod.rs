@@ -36,6 +36,7 @@
 mod activity;
 mod apply;
 mod check;
+mod contradiction;
 mod cut;
 mod feed;
 mod filter;
@@ -52,7 +53,8 @@ mod window;
 
 pub use activity::check_watermarks;
 pub use apply::{ApplyInput, TargetMut, apply_due};
-pub use check::{Contradiction, SchemeError, check};
+pub use check::check;
+pub use contradiction::{Contradiction, SchemeError};
 pub use filter::{CoreFilter, CoreFilterKind, Filters, OpsFilter, OpsFilterKind};
 pub use goal::{Goal, GoalTuner, SystemMetric};
 pub use pattern::{AccessPattern, Age, Bounds, Rate};

@@ -167,6 +167,15 @@ mod tests {
         window.room(quota).map(|room| room.0)
     }
 
+    /// `ms` milliseconds a second.
+    fn time(ms: u64) -> Quota {
+        Quota {
+            time: Nanos::millis(ms),
+            reset_interval: Nanos::secs(1),
+            ..Quota::default()
+        }
+    }
+
     fn goal(tuner: GoalTuner) -> Quota {
         let goals = vec![Goal::UserInput {
             target: 10_000,
@@ -207,11 +216,7 @@ mod tests {
 
     #[test]
     fn time_becomes_bytes_by_the_throughput_measured() {
-        let quota = Quota {
-            time: Nanos::millis(10),
-            reset_interval: Nanos::secs(1),
-            ..Quota::default()
-        };
+        let quota = time(10);
         let mut window = Window::default();
         assert_eq!(
             renewed(&mut window, 0, &quota, Score::Unmeasurable),
@@ -241,11 +246,7 @@ mod tests {
 
     #[test]
     fn however_slow_a_page_is_tried_and_windows_that_passed_unused_pay_debts() {
-        let quota = Quota {
-            time: Nanos::millis(1),
-            reset_interval: Nanos::secs(1),
-            ..Quota::default()
-        };
+        let quota = time(1);
         let mut window = Window::default();
         renewed(&mut window, 0, &quota, Score::Unmeasurable);
         window.measure(PAGE, Nanos::millis(100));
