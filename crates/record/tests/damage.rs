@@ -43,7 +43,11 @@ fn a_file_cut_anywhere_gives_its_whole_batches() {
     for len in (0..file.metadata().unwrap().len()).rev() {
         file.set_len(len).unwrap();
         let (part, truncated, failed) = read(&path);
-        assert!(is_prefix(&part, &records) && part.len() <= most, "cut at {len}: {} records", part.len());
+        assert!(
+            is_prefix(&part, &records) && part.len() <= most,
+            "cut at {len}: {} records",
+            part.len()
+        );
         match (truncated, failed) {
             (Some(cut), None) => assert_eq!(cut.whole_bytes + cut.lost_bytes, len, "cut at {len}"),
             (None, Some(ReadError::Empty { .. })) => assert_eq!(len, 0),
