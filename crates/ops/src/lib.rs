@@ -2,7 +2,9 @@
 
 pub mod kdamond;
 pub mod process;
+pub mod pte;
 pub mod tracker;
 
 pub use process::{Process, Processes};
+pub use pte::PteTracker;
 pub use tracker::Tracker;
