@@ -87,7 +87,7 @@ impl Layout {
     pub fn name(&self, target: u32, start: u64, end: u64) -> Option<&str> {
         let mappings = &self.mapped.get(&target)?.mappings;
         let first = mappings.partition_point(|mapping| mapping.end <= start);
-        let overlap = |mapping: &&Mapping| mapping.end.min(end) - mapping.start.max(start);
+        let overlap = |mapping: &&Mapping| mapping.end.min(end).saturating_sub(mapping.start.max(start));
         let inside = mappings[first..].iter().take_while(|mapping| mapping.start < end);
         inside.max_by_key(overlap).map(|mapping| mapping.name.as_str())
     }
@@ -115,7 +115,7 @@ impl Mapped {
         let next = self.runs.partition_point(|run| run.0 < addr);
         next.checked_sub(1).map_or(0, |index| {
             let (start, end, before) = self.runs[index];
-            before + end.min(addr) - start
+            before + end.min(addr).saturating_sub(start)
         })
     }
 }

@@ -226,7 +226,7 @@ impl<W: Write> RegionsWriter<W> {
             let line = format!(
                 "{:>#14x}  {:>8}  {shown:>7} {bars}  {:>10}  {}",
                 region.start,
-                Bytes(region.end - region.start),
+                Bytes(region.end.saturating_sub(region.start)),
                 Nanos(age_ns(region, snapshot)),
                 style.cut(name, name_width)
             );

@@ -61,10 +61,10 @@ pub(crate) fn binned(points: &[(u64, u64)], bins: usize) -> Vec<f64> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return Vec::new();
     };
-    let span = (last.0 - first.0).max(1);
+    let span = last.0.saturating_sub(first.0).max(1);
     let mut values: Vec<Option<u64>> = vec![None; bins];
     for (time, value) in points {
-        let bin = (u128::from(time - first.0) * bins as u128 / u128::from(span)) as usize;
+        let bin = (u128::from(time.saturating_sub(first.0)) * bins as u128 / u128::from(span)) as usize;
         let slot = &mut values[bin.min(bins - 1)];
         *slot = Some(slot.unwrap_or(0).max(*value));
     }

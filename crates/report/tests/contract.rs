@@ -225,3 +225,48 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
         "{text}"
     );
 }
+
+#[test]
+fn nonsense_from_a_broken_file_is_no_panic() {
+    let mut records = vec![snapshot(
+        5,
+        &[(8192, 4096, 30), (u64::MAX - 4095, u64::MAX, 1), (0, 1 << 20, 2)],
+    )];
+    records.push(snapshot(2, &[(1 << 40, 1, 0)]));
+    records.extend(recording::records(2));
+    let mapping = |start, end| thermo_record::model::Mapping {
+        start,
+        end,
+        name: String::new(),
+    };
+    let mappings = vec![
+        mapping(9 << 20, 5 << 20),
+        mapping(1 << 12, 8 << 20),
+        mapping(0, 4096),
+    ];
+    let mappings = thermo_record::model::Mappings {
+        time_ns: 0,
+        target: 0,
+        mappings,
+    };
+    records.insert(0, Record::Mappings(mappings));
+    let map = report(HeatmapAccumulator::default(), records.clone());
+    let style = thermo_report::Style {
+        width: 1,
+        height: 0,
+        ascii: false,
+        colour: true,
+    };
+    assert!(!map.text(&style).is_empty() && !map.svg().is_empty());
+    assert!(
+        !report(WssAccumulator::default(), records.clone())
+            .text(&style)
+            .is_empty()
+    );
+    assert!(
+        !report(IdleAccumulator::default(), records.clone())
+            .text(&style)
+            .is_empty()
+    );
+    regions(Which::All, &records);
+}

@@ -1,7 +1,7 @@
 //! Heatmaps: time × address, the access rate as shade or colour.
 //!
-//! [`HeatmapAccumulator`] sums rates up on a [`grid`] that stays small whatever the recording's size. [`Heatmap`] is the
-//! result, and JSON; [`view`] fits it to as many rows and columns as a picture has; [`text`], [`picture`] and [`html`]
+//! [`HeatmapAccumulator`] sums rates up on a `grid` that stays small whatever the recording's size. [`Heatmap`] is the
+//! result, and JSON; `view` fits it to as many rows and columns as a picture has; `text`, `picture` and `html`
 //! draw. Addresses without memory are folded away; time runs to the right, addresses upward.
 
 mod grid;

@@ -42,6 +42,7 @@ impl LineChart {
         };
         plot.sizes(&mut scene);
         scene.time_axis(LEFT, plot.bottom(), plot.width(), seconds);
+        self.draw_marks(&plot, &mut scene);
         for (_, points) in &self.lines {
             let points = thinned(points)
                 .into_iter()
@@ -53,7 +54,6 @@ impl LineChart {
                 width: 2,
             });
         }
-        self.draw_marks(&plot, &mut scene);
         scene
     }
 
