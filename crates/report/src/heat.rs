@@ -10,7 +10,7 @@
 //! that are no memory at all. Of the cold bytes, [`HeatSizes::cold_resident`] says how many can be in memory.
 
 use serde::Serialize;
-use thermo_core::Permille;
+use thermo_core::{Bytes, Permille};
 use thermo_record::model::{Region, Snapshot, Target};
 
 use crate::layout::Layout;
@@ -116,6 +116,19 @@ impl HeatSizes {
         self.hot.bytes + self.warm.bytes + self.cold.bytes + self.unknown.bytes
     }
 
+    /// One line for a progress display: `hot 106 MiB, warm 40.0 MiB, cold 432 MiB`; cold is what can be resident, where
+    /// that is known.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let [hot, warm] = [self.hot, self.warm].map(|share| Bytes(share.bytes));
+        let cold = Bytes(self.cold_resident.unwrap_or(self.cold.bytes));
+        let unknown = match self.unknown.bytes {
+            0 => String::new(),
+            bytes => format!(", unknown {}", Bytes(bytes)),
+        };
+        format!("hot {hot}, warm {warm}, cold {cold}{unknown}")
+    }
+
     fn add_target(&mut self, target: &Target, max_nr_accesses: u32, layout: &Layout) {
         let (mut cold, mut rest) = (0, 0);
         for region in &target.regions {
@@ -209,6 +222,7 @@ mod tests {
         assert_eq!(sizes.cold.bytes, 1050 * MIB);
         assert_eq!(sizes.cold_resident, Some(100 * MIB));
         assert!(!sizes.with_gaps);
+        assert_eq!(sizes.line(), "hot 50.0 MiB, warm 0 B, cold 100 MiB");
         let blind = HeatSizes::of(&snapshot, &Layout::default());
         assert!(blind.with_gaps && blind.cold_resident.is_none());
     }
