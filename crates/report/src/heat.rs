@@ -15,8 +15,9 @@ use thermo_record::model::{Region, Snapshot, Target};
 
 use crate::layout::Layout;
 
-/// From this access rate on memory is hot: one look in five, the rate from which the kernel's own
-/// working-set test takes a region as in use (4 of the 20 samples of its default intervals).
+/// From this access rate on memory is hot: one look in five, which at the default intervals means touched about every
+/// 25 ms or more often. It is a convention of the reports alone; schemes say their own rates (`DAMON_LRU_SORT`, for one,
+/// begins at 50 %).
 pub const HOT_RATE: Permille = Permille(200);
 
 /// How a region is used.
