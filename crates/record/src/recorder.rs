@@ -132,6 +132,7 @@ impl Sink for Recorder {
                 end,
                 attrs,
                 targets,
+                ..
             } => {
                 self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
                 self.tick(end);
