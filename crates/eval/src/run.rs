@@ -109,6 +109,10 @@ impl<'a> Running<'a> {
             .with("cgroup", self.group.path().display())
             .with("seed", self.bench.seed)
             .with("port", free_port()?);
+        if let Some(Ready::File(path)) = &self.workload.ready {
+            // An earlier run's file would say that this one is ready.
+            drop(fs::remove_file(self.bench.dir.join(values.fill(path))));
+        }
         let env = configuration
             .env
             .iter()

@@ -64,6 +64,13 @@ impl Results {
             .collect()
     }
 
+    /// Workloads that have a measurement of `metric`, in order.
+    pub(crate) fn rows_of(&self, metric: &Metric) -> Vec<&str> {
+        let columns = self.columns();
+        let has = |row: &&str| columns.iter().any(|with| self.cell(metric, row, with).is_some());
+        self.rows().into_iter().filter(has).collect()
+    }
+
     /// Configurations that have at least one good run, in order.
     pub(crate) fn columns(&self) -> Vec<&str> {
         let has = |name: &&str| {
@@ -100,14 +107,15 @@ impl Results {
     fn means(&self, metric: &Metric) -> String {
         let columns = self.columns();
         let head = |name: &&str| {
-            if *name == self.orig() {
+            let bare = *name == self.orig() || !metric.compares;
+            if bare {
                 (*name).to_owned()
             } else {
                 format!("{name} (overhead)")
             }
         };
         let mut lines = vec![row(&metric.title, columns.iter().map(head))];
-        for workload in self.rows() {
+        for workload in self.rows_of(metric) {
             let cells = columns.iter().map(|with| {
                 self.cell(metric, workload, with)
                     .map_or("-".to_owned(), |cell| shown(metric, &cell))
@@ -133,7 +141,7 @@ impl Results {
             &format!("{}_{name}", metric.title),
             columns.iter().map(|name| (*name).to_owned()),
         )];
-        for workload in self.rows() {
+        for workload in self.rows_of(metric) {
             let cells = columns.iter().map(|with| {
                 let cell = self.cell(metric, workload, with);
                 cell.map_or("-".to_owned(), |cell| metric.shown(pick(&cell.summary)))
@@ -175,7 +183,7 @@ impl Results {
         }
         let chance = (provable.len() + open.len()).div_ceil(20);
         text.push_str(&format!(
-            " Provable: {} of {} differences (about {chance} would seem so by chance alone).\n",
+            " Provable: {} of {} differences (chance alone would show about {chance}).\n",
             provable.len(),
             provable.len() + open.len()
         ));
