@@ -9,9 +9,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::error::{Error, RunFailure};
 use crate::experiment::{Experiment, Need, Workload};
 use crate::group::Hierarchies;
+use crate::ledger::Ledger;
 use crate::order::{Planned, order};
 use crate::process::{bad_end, tail};
-use crate::results::{Ledger, Results, Run};
+use crate::results::{Results, Run};
 use crate::run::{Bench, once};
 use crate::swap::Swap;
 use crate::warm::warm;
@@ -160,7 +161,7 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
     let (outcome, failure) = match once(bench, workload, configuration) {
         Ok(outcome) => (outcome, None),
         Err(RunFailure::Stopped) => return None,
-        Err(RunFailure::Wrong(sentence)) => (crate::run::Outcome::default(), Some(sentence)),
+        Err(RunFailure::Wrong(sentence)) => (crate::sample::Outcome::default(), Some(sentence)),
     };
     Some(Run {
         workload: workload.name.clone(),
