@@ -146,6 +146,7 @@ mod tests {
             configuration: "orig".into(),
             repeat,
             started_s: 1,
+            warmed_bytes: 0,
             failure: failure.map(str::to_owned),
             measured: Measurements::from([(metric::RUNTIME.to_owned(), 2.5)]),
             samples: vec![(0, 1, 2)],

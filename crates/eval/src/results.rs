@@ -70,6 +70,9 @@ pub struct Run {
     pub repeat: usize,
     /// When it began, in seconds since 1970.
     pub started_s: u64,
+    /// Memory touched and freed before it.
+    #[serde(default)]
+    pub warmed_bytes: u64,
     /// Why it has no result.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,

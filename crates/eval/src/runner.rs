@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use thermo_core::Bytes;
+
 use crate::error::{Error, RunFailure};
 use crate::experiment::{Experiment, Need, Workload};
 use crate::group::Hierarchies;
@@ -103,6 +105,8 @@ pub fn run(
     }
     let hierarchies = Hierarchies::of_this_host()?;
     let swap = experiment.zram.map(Swap::make).transpose()?;
+    // Programs start in folders of their own: a path that is relative to ours would not be found.
+    let thermo = std::path::absolute(&options.thermo).unwrap_or_else(|_| options.thermo.clone());
     let folders = Folders::make(&options.results_dir)?;
     let mut set_up = vec![false; experiment.workloads.len()];
     for (at, run) in missing.iter().enumerate() {
@@ -116,7 +120,14 @@ pub fn run(
             progress(&Progress::SettingUp {
                 workload: workload.name.clone(),
             });
-            prepare(experiment, workload, &dir)?;
+            if let Err(error) = prepare(experiment, workload, &dir) {
+                // Ctrl-C on a terminal reaches the set-up too, and ends it: that is no mistake of the set-up's.
+                if options.stop.load(Ordering::Relaxed) {
+                    progress(&Progress::Stopped);
+                    break;
+                }
+                return Err(error);
+            }
         }
         progress(&Progress::Begin {
             nr: at + 1,
@@ -128,7 +139,7 @@ pub fn run(
             experiment,
             hierarchies: &hierarchies,
             swap: swap.as_ref(),
-            thermo: &options.thermo,
+            thermo: &thermo,
             dir: &dir,
             logs: &folders.log(&workload.name, configuration, run.repeat)?,
             stop: &options.stop,
@@ -155,9 +166,7 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
         &experiment.workloads[run.workload],
         &experiment.configurations[run.configuration],
     );
-    if let Some(size) = experiment.warm {
-        let _ = warm(size);
-    }
+    let warmed = experiment.warm.map_or(Bytes::ZERO, warm);
     let (outcome, failure) = match once(bench, workload, configuration) {
         Ok(outcome) => (outcome, None),
         Err(RunFailure::Stopped) => return None,
@@ -170,6 +179,7 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
         started_s: started
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
+        warmed_bytes: warmed.0,
         failure,
         measured: outcome.measured,
         samples: outcome.samples,

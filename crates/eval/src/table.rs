@@ -1,6 +1,8 @@
 //! Results as text: for each metric a table of workloads × configurations with overheads in parentheses and a
 //! total, then the spread, then what can be proved.
 
+use thermo_core::Bytes;
+
 use crate::metric::Metric;
 use crate::results::{Cell, Results};
 use crate::stats::Summary;
@@ -36,17 +38,23 @@ impl Results {
     #[must_use]
     pub fn introduction(&self) -> String {
         let (head, host) = (&self.head, &self.head.host);
-        let good = self.runs.iter().filter(|run| run.failure.is_none()).count();
-        format!(
-            "{}: {good} runs, {} workloads, {} configurations; Linux {}, {} CPUs, {}, THP {}",
+        let good = self.runs.iter().filter(|run| run.failure.is_none());
+        let warmed = good.clone().map(|run| run.warmed_bytes).min().unwrap_or(0);
+        let mut text = format!(
+            "{}: {} runs, {} workloads, {} configurations; Linux {}, {} CPUs, {}, THP {}",
             head.experiment,
+            good.count(),
             head.workloads.len(),
             head.configurations.len(),
             host.kernel,
             host.cpus,
-            thermo_core::Bytes(host.memory_bytes),
+            Bytes(host.memory_bytes),
             host.thp
-        )
+        );
+        if warmed > 0 {
+            text.push_str(&format!("; {} warmed before each run", Bytes(warmed)));
+        }
+        text
     }
 
     /// Workloads that have at least one good run, in order.

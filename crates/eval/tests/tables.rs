@@ -19,7 +19,7 @@ fn results() -> Results {
                    extra: &str| {
         let net = net * mib;
         text.push_str(&format!(
-            "\n{{\"workload\":\"{workload}\",\"configuration\":\"{configuration}\",\"repeat\":{repeat},\"started_s\":1000,\
+            "\n{{\"workload\":\"{workload}\",\"configuration\":\"{configuration}\",\"repeat\":{repeat},\"started_s\":1000,\"warmed_bytes\":1073741824,\
              \"measured\":{{\"runtime_s\":{runtime},\"net_avg_bytes\":{net}{extra}}},\"samples\":[[0,{net},0],[500,{net},1048576]]}}"
         ));
     };
@@ -57,7 +57,7 @@ fn results() -> Results {
 }
 
 const TABLE: &str = "\
-example: 12 runs, 2 workloads, 2 configurations; Linux 6.1.0, 2 CPUs, 24.0 GiB, THP madvise
+example: 12 runs, 2 workloads, 2 configurations; Linux 6.1.0, 2 CPUs, 24.0 GiB, THP madvise; 1.00 GiB warmed before each run
 
 memory.net.avg [MiB]: resident memory and what zram holds for the workload, average
 memory.net.avg    orig  reclaim (overhead)
