@@ -26,7 +26,7 @@ pub struct Options {
     pub results_dir: PathBuf,
     /// Other than the experiment's own number of repeats.
     pub repeats: Option<usize>,
-    /// Only workloads whose name is here; all when empty.
+    /// Only workloads whose name, or the part of it before a `/`, is here; all when empty.
     pub only_workloads: Vec<String>,
     /// Only configurations whose name is here, and the one others are compared to; all when empty.
     pub only_configurations: Vec<String>,
@@ -202,7 +202,8 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
         (&options.only_workloads, &workloads),
         (&options.only_configurations, &configurations),
     ] {
-        if let Some(name) = asked.iter().find(|name| !known.contains(&name.as_str())) {
+        let knows = |name: &&String| known.iter().any(|known| is_meant(name, known));
+        if let Some(name) = asked.iter().find(|name| !knows(name)) {
             return Err(Error::Unknown {
                 name: name.clone(),
                 known: known.join(", "),
@@ -210,13 +211,20 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
         }
     }
     let mut runs = order(experiment, options.repeats.unwrap_or(experiment.repeats));
-    let asked = |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| asked == name);
+    let asked =
+        |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| is_meant(asked, name));
     runs.retain(|run| {
         asked(&options.only_workloads, workloads[run.workload])
             && (run.configuration == 0
                 || asked(&options.only_configurations, configurations[run.configuration]))
     });
     Ok(runs)
+}
+
+/// `redis` means `redis/recent` and `redis/moving` too.
+fn is_meant(asked: &str, name: &str) -> bool {
+    name.strip_prefix(asked)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Error> {
@@ -314,5 +322,16 @@ fn folder(path: PathBuf) -> Result<PathBuf, Error> {
             path,
             source,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_of_workloads_goes_by_its_first_name() {
+        assert!(is_meant("redis", "redis/recent") && is_meant("redis/recent", "redis/recent"));
+        assert!(!is_meant("red", "redis/recent") && !is_meant("redis/moving", "redis/recent"));
     }
 }
