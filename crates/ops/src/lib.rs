@@ -1,10 +1,12 @@
 //! How processes are watched and acted on: trackers (which pages were touched?) and actors (do this to that).
 
+pub mod actor;
 pub mod kdamond;
 pub mod process;
 pub mod pte;
 pub mod tracker;
 
+pub use actor::{Actor, PageoutLimits};
 pub use process::{Process, Processes};
 pub use pte::PteTracker;
 pub use tracker::Tracker;

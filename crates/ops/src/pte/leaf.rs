@@ -25,24 +25,25 @@ pub(crate) fn piece(addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) -> Opti
 }
 
 /// How many pages of the same folio lie before and behind frame `pfn`. A large folio that is mapped page by page
-/// lies in virtual memory as in physical.
+/// lies in virtual memory as in physical. Folios are a power of two long and begin at a multiple of their length,
+/// so a few looks are enough.
 fn folio_around(pfn: u64, frames: &PageFrames) -> (u64, u64) {
-    // The largest folio of the page cache and of anonymous memory that is mapped by pages.
-    const MOST: u64 = 512;
+    // The largest folio that is met mapped by pages: 2 MiB.
+    const MAX_ORDER: u32 = 9;
     let flags = |pfn| frames.flags(pfn).unwrap_or_default();
     let own = flags(pfn);
     if !own.is_compound_head() && !own.is_compound_tail() {
         return (0, 0);
     }
-    let mut before = 0;
-    while before < MOST && before < pfn && !flags(pfn - before).is_compound_head() {
-        before += 1;
-    }
-    let mut after = 0;
-    while after < MOST && flags(pfn + after + 1).is_compound_tail() {
-        after += 1;
-    }
-    (before, after)
+    let starts = (0..=MAX_ORDER).map(|order| pfn >> order << order);
+    let Some(head) = starts.into_iter().find(|start| flags(*start).is_compound_head()) else {
+        return (0, 0);
+    };
+    let ends = (1..=MAX_ORDER)
+        .map(|order| head + (1 << order))
+        .filter(|end| *end > pfn);
+    let end = ends.into_iter().find(|end| !flags(*end).is_compound_tail());
+    (pfn - head, end.map_or(0, |end| end - 1 - pfn))
 }
 
 #[cfg(test)]
@@ -72,8 +73,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         let (head, tail) = (1_u64 << 15, 1_u64 << 16);
-        // A lone page, a folio of four, another of two.
-        let words: Vec<u8> = [0, head, tail, tail, tail, head, tail, 0]
+        // Two lone pages, a folio of two, one of four, a lone page.
+        let words: Vec<u8> = [0, 0, head, tail, head, tail, tail, tail, 0]
             .into_iter()
             .flat_map(u64::to_ne_bytes)
             .collect();
@@ -82,13 +83,13 @@ mod tests {
         }
         let frames = PageFrames::open(root.path()).unwrap();
         for (pfn, pages) in [
-            (0, 0..1),
-            (1, 1..5),
-            (3, 1..5),
-            (4, 1..5),
-            (5, 5..7),
-            (6, 5..7),
-            (7, 7..8),
+            (1, 1..2),
+            (2, 2..4),
+            (3, 2..4),
+            (4, 4..8),
+            (5, 4..8),
+            (7, 4..8),
+            (8, 8..9),
         ] {
             let at = 0x10000 + pfn * 4096;
             let range = AddrRange::new(0x10000 + pages.start * 4096, 0x10000 + pages.end * 4096);
