@@ -53,7 +53,13 @@ fn split_region(mut region: Region, pieces: usize, rng: &mut Rng) -> impl Iterat
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::TargetId;
+    use crate::ops::{TargetId, TargetLayout};
+
+    const NOWHERE: TargetLayout = TargetLayout {
+        id: TargetId(0),
+        pid: None,
+        ranges: Vec::new(),
+    };
 
     fn target(pages: &[u64]) -> Target {
         let mut start = 0;
@@ -70,11 +76,7 @@ mod tests {
                 }
             })
             .collect();
-        Target {
-            id: TargetId(0),
-            pid: None,
-            regions,
-        }
+        Target::new(NOWHERE, regions)
     }
 
     #[test]
