@@ -2,15 +2,15 @@
 
 use thermo_bpf::Leaf;
 use thermo_core::{Addr, AddrRange};
-use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::kpageflags::{Flags, PageFrames};
 
 /// The memory that shares its accessed mark, or its folio, with `addr`: advising less of it would make the kernel
-/// split it. `None` for what cannot be advised at all (pages of 1 GiB).
-pub(crate) fn piece(addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) -> Option<AddrRange> {
+/// split it. `flags` are those of its frame. `None` for what cannot be advised at all (pages of 1 GiB).
+pub(crate) fn piece(addr: Addr, leaf: Leaf, flags: Flags, frames: Option<&PageFrames>) -> Option<AddrRange> {
     match leaf.level {
         0 => {
             let page = addr.align_down().0;
-            let (before, after) = frames.map_or((0, 0), |frames| folio_around(leaf.pfn, frames));
+            let (before, after) = frames.map_or((0, 0), |frames| folio_around(leaf.pfn, flags, frames));
             Some(AddrRange::new(
                 page.saturating_sub(before << 12),
                 page + ((after + 1) << 12),
@@ -27,14 +27,13 @@ pub(crate) fn piece(addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) -> Opti
 /// How many pages of the same folio lie before and behind frame `pfn`. A large folio that is mapped page by page
 /// lies in virtual memory as in physical. Folios are a power of two long and begin at a multiple of their length,
 /// so a few looks are enough.
-fn folio_around(pfn: u64, frames: &PageFrames) -> (u64, u64) {
+fn folio_around(pfn: u64, own: Flags, frames: &PageFrames) -> (u64, u64) {
     // The largest folio that is met mapped by pages: 2 MiB.
     const MAX_ORDER: u32 = 9;
-    let flags = |pfn| frames.flags(pfn).unwrap_or_default();
-    let own = flags(pfn);
     if !own.is_compound_head() && !own.is_compound_tail() {
         return (0, 0);
     }
+    let flags = |pfn| frames.flags(pfn).unwrap_or_default();
     let starts = (0..=MAX_ORDER).map(|order| pfn >> order << order);
     let Some(head) = starts.into_iter().find(|start| flags(*start).is_compound_head()) else {
         return (0, 0);
@@ -61,10 +60,13 @@ mod tests {
 
     #[test]
     fn a_huge_page_is_one_piece() {
-        let huge = piece(Addr(0x7f00_0023_4567), leaf(1, 0x40000), None);
+        let huge = piece(Addr(0x7f00_0023_4567), leaf(1, 0x40000), Flags::default(), None);
         assert_eq!(huge, Some(AddrRange::new(0x7f00_0020_0000, 0x7f00_0040_0000)));
-        assert_eq!(piece(Addr(0x7f00_0023_4567), leaf(2, 0x40000), None), None);
-        let page = piece(Addr(0x1234), leaf(0, 7), None);
+        assert_eq!(
+            piece(Addr(0x7f00_0023_4567), leaf(2, 0x40000), Flags::default(), None),
+            None
+        );
+        let page = piece(Addr(0x1234), leaf(0, 7), Flags::default(), None);
         assert_eq!(page, Some(AddrRange::new(0x1000, 0x2000)));
     }
 
@@ -93,7 +95,11 @@ mod tests {
         ] {
             let at = 0x10000 + pfn * 4096;
             let range = AddrRange::new(0x10000 + pages.start * 4096, 0x10000 + pages.end * 4096);
-            assert_eq!(piece(Addr(at), leaf(0, pfn), Some(&frames)), Some(range), "{pfn}");
+            assert_eq!(
+                piece(Addr(at), leaf(0, pfn), frames.flags(pfn).unwrap(), Some(&frames)),
+                Some(range),
+                "{pfn}"
+            );
         }
     }
 }
