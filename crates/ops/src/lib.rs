@@ -1,9 +1,13 @@
 //! How processes are watched and acted on: trackers (which pages were touched?) and actors (do this to that).
 
 pub mod actor;
+pub mod host;
 pub mod kdamond;
+pub mod metric;
 pub mod process;
 pub mod pte;
+pub mod smaps;
+pub mod targets;
 pub mod tracker;
 
 pub use actor::{Actor, PageoutLimits};
