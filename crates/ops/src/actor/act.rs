@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, Run, Skip};
-use thermo_core::{AddrRange, Bytes};
+use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
 use thermo_sys::clock;
-use thermo_sys::pagemap::Pagemap;
+use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::pagemap::{Page, Pagemap};
 use thermo_sys::process_madvise::Advice;
 
 use super::advise::Advisor;
@@ -90,7 +91,15 @@ impl Actor {
     }
 
     fn pageout(&mut self, process: &Process, deed: &Deed<'_>, applied: &mut Applied) {
-        let before = survey(deed.pagemap, deed.kept, COUNT_PAGEOUT);
+        let to_swap = self.guard.swap_allows(&self.root);
+        let files;
+        let kept = if to_swap {
+            deed.kept
+        } else {
+            files = file_pages(deed.pagemap, self.frames.as_ref(), deed.kept, applied);
+            &files
+        };
+        let before = survey(deed.pagemap, kept, COUNT_PAGEOUT);
         let done = {
             let (guard, root, cancel) = (&mut self.guard, &self.root, &self.cancel);
             let mut asked = Bytes::ZERO;
@@ -98,7 +107,7 @@ impl Actor {
                 guard.asked(so_far.saturating_sub(asked));
                 asked = so_far;
                 let cancelled = cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-                cancelled.or_else(|| guard.objection(root, deed.processes, clock::monotonic()))
+                cancelled.or_else(|| guard.objection(root, deed.processes, to_swap, clock::monotonic()))
             };
             Advisor {
                 root,
@@ -106,10 +115,10 @@ impl Actor {
                 advice: Advice::PageOut,
                 stop: &mut stop,
             }
-            .advise(deed.kept, applied)
+            .advise(kept, applied)
         };
         // What was refused is as it was before, so the rest of what was there before was in what was advised.
-        let refused = survey(deed.pagemap, &spans::without(deed.kept, &done), COUNT_PAGEOUT);
+        let refused = survey(deed.pagemap, &spans::without(kept, &done), COUNT_PAGEOUT);
         let was_there = before.present.saturating_sub(refused.present);
         let after = survey(deed.pagemap, &done, COUNT_PAGEOUT);
         applied.skip(Skip::NotPresent, spans::sum(&done).saturating_sub(was_there));
@@ -130,4 +139,42 @@ impl Actor {
             clock::monotonic(),
         );
     }
+}
+
+/// The pages of `ranges` that need no swap to be paged out; the others are counted as kept by the swap floor.
+/// Without root, files that live in memory only cannot be told from others: the kernel moves them to swap if it
+/// has room.
+fn file_pages(
+    pagemap: &Pagemap,
+    frames: Option<&PageFrames>,
+    ranges: &[AddrRange],
+    applied: &mut Applied,
+) -> Vec<AddrRange> {
+    let goes_to_swap = |page: &Page| {
+        let flags = page
+            .pfn()
+            .zip(frames)
+            .and_then(|(pfn, frames)| frames.flags(pfn).ok());
+        !page.is_file() || flags.is_some_and(|flags| flags.is_swap_backed())
+    };
+    let mut files = Vec::new();
+    let mut pages = Vec::new();
+    for chunk in spans::cut(ranges, Bytes::mib(2)) {
+        // What cannot be read is not there.
+        if pagemap.read(chunk, &mut pages).is_err() {
+            pages.clear();
+        }
+        for (n, start) in (chunk.start.0..chunk.end.0)
+            .step_by(PAGE_SIZE as usize)
+            .enumerate()
+        {
+            let page = AddrRange::new(start, start + PAGE_SIZE);
+            match pages.get(n).filter(|page| page.is_present()) {
+                None => applied.skip(Skip::NotPresent, page.len()),
+                Some(seen) if goes_to_swap(seen) => applied.skip(Skip::SwapFloor, page.len()),
+                Some(_) => spans::push(&mut files, page),
+            }
+        }
+    }
+    files
 }

@@ -19,7 +19,7 @@ const SWAP_EVERY: Bytes = Bytes::mib(64);
 /// The limits of paging out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageoutLimits {
-    /// Stop when less than this share of swap is free. Without any swap nothing is paged out at all.
+    /// When less than this share of swap is free, or there is none, only pages of files are paged out.
     pub swap_floor: Permille,
     /// Stop while more than this share of what was paged out within the window is back in memory.
     pub refaults: Permille,
@@ -67,9 +67,15 @@ impl Guard {
         self.swap = None;
     }
 
-    /// Why nothing may be paged out now, if so.
-    pub(super) fn objection(&mut self, root: &Path, processes: &Processes, now: Nanos) -> Option<Skip> {
-        if !self.swap_allows(root) {
+    /// Why nothing may be paged out now, if so. `to_swap`: whether what is to be paged out needs swap.
+    pub(super) fn objection(
+        &mut self,
+        root: &Path,
+        processes: &Processes,
+        to_swap: bool,
+        now: Nanos,
+    ) -> Option<Skip> {
+        if to_swap && !self.swap_allows(root) {
             return Some(Skip::SwapFloor);
         }
         let there_now = |run: &PagedOut| {
@@ -81,7 +87,8 @@ impl Guard {
         self.refaults.exceeds(share).then_some(Skip::Refaults)
     }
 
-    fn swap_allows(&mut self, root: &Path) -> bool {
+    /// Whether there is room for more in swap.
+    pub(super) fn swap_allows(&mut self, root: &Path) -> bool {
         if let Some((allowed, paged_out)) = self.swap
             && paged_out < SWAP_EVERY
         {
@@ -154,13 +161,18 @@ mod tests {
         };
         let mut guard = Guard::new(PageoutLimits::default());
         let none = Processes::new();
-        let ask = |guard: &mut Guard| guard.objection(root.path(), &none, Nanos::secs(5));
+        let ask = |guard: &mut Guard| guard.objection(root.path(), &none, true, Nanos::secs(5));
         swap(90);
         assert_eq!(ask(&mut guard), None);
         swap(10);
         assert_eq!(ask(&mut guard), None, "still as it was found");
         guard.swap = Some((true, SWAP_EVERY));
         assert_eq!(ask(&mut guard), Some(Skip::SwapFloor));
+        assert_eq!(
+            guard.objection(root.path(), &none, false, Nanos::secs(5)),
+            None,
+            "files need no swap"
+        );
         swap(90);
         guard.begin();
         assert_eq!(ask(&mut guard), None);

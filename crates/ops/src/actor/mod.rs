@@ -14,6 +14,8 @@
 //! | `hugepage` | `MADV_COLLAPSE` of every 2 MiB with a page in it | page tables, where the tracker reads them |
 //! | `collapse` | the same where at least 80 % are present | the same |
 //!
+//! Where swap is short or absent, `pageout` takes pages of files only.
+//!
 //! Ranges above 256 MiB (2 MiB for `cold` and `lru_deprio`) are not counted page by page but estimated from
 //! chunks evenly spread over them.
 //!
