@@ -94,14 +94,19 @@ impl fmt::Display for Action {
 
 /// A word that names no action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an action: use one of stat, willneed, cold, pageout, hugepage, nohugepage, collapse, lru_prio, lru_deprio, migrate_hot, migrate_cold")]
+#[error(
+    "{0:?} is not an action: use one of stat, willneed, cold, pageout, hugepage, nohugepage, collapse, lru_prio, lru_deprio, migrate_hot, migrate_cold"
+)]
 pub struct UnknownAction(pub String);
 
 impl FromStr for Action {
     type Err = UnknownAction;
 
     fn from_str(text: &str) -> Result<Self, UnknownAction> {
-        Self::ALL.into_iter().find(|action| action.name() == text).ok_or_else(|| UnknownAction(text.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|action| action.name() == text)
+            .ok_or_else(|| UnknownAction(text.to_owned()))
     }
 }
 

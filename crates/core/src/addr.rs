@@ -66,7 +66,10 @@ impl AddrRange {
     /// The range from `start` up to, not including, `end`.
     #[must_use]
     pub const fn new(start: u64, end: u64) -> Self {
-        Self { start: Addr(start), end: Addr(end) }
+        Self {
+            start: Addr(start),
+            end: Addr(end),
+        }
     }
 
     /// How many bytes it holds; 0 when `end` does not lie behind `start`.
@@ -96,7 +99,10 @@ impl AddrRange {
     /// What lies in both, if anything.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
-        let both = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
+        let both = Self {
+            start: self.start.max(other.start),
+            end: self.end.min(other.end),
+        };
         (!both.is_empty()).then_some(both)
     }
 }

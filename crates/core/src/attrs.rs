@@ -54,7 +54,9 @@ pub enum AttrsError {
         given: usize,
     },
     /// The bounds are the wrong way round.
-    #[error("the least number of regions ({min}) is above the most ({max}): raise --max-regions or lower --min-regions")]
+    #[error(
+        "the least number of regions ({min}) is above the most ({max}): raise --max-regions or lower --min-regions"
+    )]
     MinOverMax {
         /// The lower bound.
         min: usize,
@@ -73,13 +75,21 @@ impl Attrs {
             return Err(AttrsError::ZeroSample);
         }
         if self.sample.0 > self.aggr.0 {
-            return Err(AttrsError::SampleOverAggr { sample: self.sample, aggr: self.aggr });
+            return Err(AttrsError::SampleOverAggr {
+                sample: self.sample,
+                aggr: self.aggr,
+            });
         }
         if self.min_nr_regions < 3 {
-            return Err(AttrsError::TooFewRegions { given: self.min_nr_regions });
+            return Err(AttrsError::TooFewRegions {
+                given: self.min_nr_regions,
+            });
         }
         if self.min_nr_regions > self.max_nr_regions {
-            return Err(AttrsError::MinOverMax { min: self.min_nr_regions, max: self.max_nr_regions });
+            return Err(AttrsError::MinOverMax {
+                min: self.min_nr_regions,
+                max: self.max_nr_regions,
+            });
         }
         Ok(())
     }
@@ -117,10 +127,34 @@ mod tests {
     fn each_contradiction_is_named() {
         let attrs = Attrs::default();
         let refused = [
-            (Attrs { sample: Nanos::ZERO, ..attrs }, "the sampling interval is 0"),
-            (Attrs { aggr: Nanos::millis(1), ..attrs }, "is longer than the aggregation interval (1.00 ms)"),
-            (Attrs { min_nr_regions: 2, ..attrs }, "at least 2 regions is too few"),
-            (Attrs { max_nr_regions: 9, ..attrs }, "the least number of regions (10) is above the most (9)"),
+            (
+                Attrs {
+                    sample: Nanos::ZERO,
+                    ..attrs
+                },
+                "the sampling interval is 0",
+            ),
+            (
+                Attrs {
+                    aggr: Nanos::millis(1),
+                    ..attrs
+                },
+                "is longer than the aggregation interval (1.00 ms)",
+            ),
+            (
+                Attrs {
+                    min_nr_regions: 2,
+                    ..attrs
+                },
+                "at least 2 regions is too few",
+            ),
+            (
+                Attrs {
+                    max_nr_regions: 9,
+                    ..attrs
+                },
+                "the least number of regions (10) is above the most (9)",
+            ),
         ];
         for (attrs, says) in refused {
             let error = attrs.check().expect_err(says).to_string();

@@ -8,6 +8,9 @@
 pub mod action;
 pub mod addr;
 pub mod attrs;
+pub mod context;
+pub mod layout;
+mod monitoring;
 pub mod ops;
 pub mod region;
 pub mod rng;
@@ -19,6 +22,7 @@ pub mod units;
 pub use action::Action;
 pub use addr::{Addr, AddrRange, PAGE_SIZE};
 pub use attrs::{Attrs, AttrsError};
+pub use context::{Context, Next};
 pub use ops::{Operations, OpsError, TargetId, TargetLayout};
 pub use region::Region;
 pub use scheme::Scheme;

@@ -19,7 +19,8 @@ pub struct Region {
     pub age: u32,
     /// Looks of this aggregation that could not tell.
     pub nr_unknown: u32,
-    /// True when no look of the last whole aggregation could tell. No scheme takes it for cold.
+    /// True when no look of the last whole aggregation found it accessed and at least half of them could not
+    /// tell. No scheme takes it for cold.
     pub unknown: bool,
     /// The page looked at in this sampling interval, if one is being looked at.
     pub sampling_addr: Option<Addr>,
@@ -74,7 +75,13 @@ impl Region {
     #[must_use]
     pub fn split_off(&mut self, at: Addr) -> Self {
         debug_assert!(self.range.start < at && at < self.range.end && at.0.is_multiple_of(PAGE_SIZE));
-        let right = Self { range: AddrRange { start: at, end: self.range.end }, ..self.clone() };
+        let right = Self {
+            range: AddrRange {
+                start: at,
+                end: self.range.end,
+            },
+            ..self.clone()
+        };
         self.range.end = at;
         right
     }

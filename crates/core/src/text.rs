@@ -17,7 +17,11 @@ pub struct Fault {
 impl Fault {
     /// A fault at a known line and column.
     pub fn new(line: usize, column: usize, message: impl Into<String>) -> Self {
-        Self { line, column, message: message.into() }
+        Self {
+            line,
+            column,
+            message: message.into(),
+        }
     }
 
     /// A fault where `part` stands; `part` must be a slice of `text`. The begin of `text` if it is not.

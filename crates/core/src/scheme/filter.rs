@@ -37,7 +37,6 @@ pub enum CoreFilterKind {
     Target(TargetId),
 }
 
-
 /// A filter on what a page is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpsFilter {

@@ -78,9 +78,18 @@ pub struct AccessPattern {
 impl Default for AccessPattern {
     fn default() -> Self {
         Self {
-            sz: Bounds { min: Bytes::ZERO, max: Bytes::MAX },
-            nr_accesses: Bounds { min: Rate::Permille(Permille(0)), max: Rate::Permille(Permille(1000)) },
-            age: Bounds { min: Age::Time(Nanos::ZERO), max: Age::Time(Nanos::MAX) },
+            sz: Bounds {
+                min: Bytes::ZERO,
+                max: Bytes::MAX,
+            },
+            nr_accesses: Bounds {
+                min: Rate::Permille(Permille(0)),
+                max: Rate::Permille(Permille(1000)),
+            },
+            age: Bounds {
+                min: Age::Time(Nanos::ZERO),
+                max: Age::Time(Nanos::MAX),
+            },
         }
     }
 }
@@ -90,11 +99,17 @@ impl AccessPattern {
     /// access rate, so it matches only a pattern that takes every rate.
     #[must_use]
     pub fn matches(&self, region: &Region, attrs: &Attrs) -> bool {
-        let (least, most) = (self.nr_accesses.min.samples(attrs), self.nr_accesses.max.samples(attrs));
+        let (least, most) = (
+            self.nr_accesses.min.samples(attrs),
+            self.nr_accesses.max.samples(attrs),
+        );
         let any_rate = least == 0 && most >= attrs.max_nr_accesses();
         let rate = region.moving_nr_accesses();
-        (if region.unknown { any_rate } else { least <= rate && rate <= most })
-            && self.sz.contains(&region.len())
+        (if region.unknown {
+            any_rate
+        } else {
+            least <= rate && rate <= most
+        }) && self.sz.contains(&region.len())
             && self.age.min.aggrs(attrs) <= region.age
             && region.age <= self.age.max.aggrs(attrs)
     }
@@ -106,16 +121,29 @@ mod tests {
     use crate::addr::AddrRange;
 
     fn region(pages: u64, nr_accesses: u32, age: u32) -> Region {
-        Region { nr_accesses_bp: u64::from(nr_accesses) * 10_000, age, ..Region::new(AddrRange::new(0, pages * 4096)) }
+        Region {
+            nr_accesses_bp: u64::from(nr_accesses) * 10_000,
+            age,
+            ..Region::new(AddrRange::new(0, pages * 4096))
+        }
     }
 
     #[test]
     fn bounds_are_inclusive() {
         let attrs = Attrs::default();
         let pattern = AccessPattern {
-            sz: Bounds { min: Bytes(8192), max: Bytes(16384) },
-            nr_accesses: Bounds { min: Rate::Samples(2), max: Rate::Permille(Permille(500)) },
-            age: Bounds { min: Age::Aggrs(3), max: Age::Time(Nanos::secs(1)) },
+            sz: Bounds {
+                min: Bytes(8192),
+                max: Bytes(16384),
+            },
+            nr_accesses: Bounds {
+                min: Rate::Samples(2),
+                max: Rate::Permille(Permille(500)),
+            },
+            age: Bounds {
+                min: Age::Aggrs(3),
+                max: Age::Time(Nanos::secs(1)),
+            },
         };
         for (fits, region) in [
             (true, region(2, 2, 3)),
@@ -134,9 +162,15 @@ mod tests {
     #[test]
     fn unknown_memory_is_never_cold() {
         let attrs = Attrs::default();
-        let unknown = Region { unknown: true, ..region(2, 0, 50) };
+        let unknown = Region {
+            unknown: true,
+            ..region(2, 0, 50)
+        };
         let cold = AccessPattern {
-            nr_accesses: Bounds { min: Rate::Samples(0), max: Rate::Samples(0) },
+            nr_accesses: Bounds {
+                min: Rate::Samples(0),
+                max: Rate::Samples(0),
+            },
             ..AccessPattern::default()
         };
         assert!(!cold.matches(&unknown, &attrs));

@@ -66,13 +66,17 @@ impl FromStr for Bytes {
             "e" => 1 << 60,
             _ => {
                 let (text, unit) = (text.to_owned(), parts.unit.to_owned());
-                return Err(UnitError::UnknownUnit { text, unit, known: KNOWN });
+                return Err(UnitError::UnknownUnit {
+                    text,
+                    unit,
+                    known: KNOWN,
+                });
             }
         };
-        parts
-            .scaled(scale)
-            .map(Self)
-            .ok_or_else(|| UnitError::TooLarge { text: text.to_owned(), most: "16 EiB less one byte" })
+        parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
+            text: text.to_owned(),
+            most: "16 EiB less one byte",
+        })
     }
 }
 
@@ -157,12 +161,18 @@ mod tests {
     #[test]
     fn what_is_not_a_size_says_what_would_be() {
         for text in ["", "M", "-1", "1..2", "1.2.3", "x64"] {
-            assert!(matches!(text.parse::<Bytes>(), Err(UnitError::NotANumber { .. })), "{text}");
+            assert!(
+                matches!(text.parse::<Bytes>(), Err(UnitError::NotANumber { .. })),
+                "{text}"
+            );
         }
         let error = "5q".parse::<Bytes>().expect_err("q is no unit");
         assert!(error.to_string().contains("K, M, G"), "{error}");
         assert!(matches!("17E".parse::<Bytes>(), Err(UnitError::TooLarge { .. })));
-        assert!(matches!("99999999999999999999999999999999999".parse::<Bytes>(), Err(UnitError::TooLarge { .. })));
+        assert!(matches!(
+            "99999999999999999999999999999999999".parse::<Bytes>(),
+            Err(UnitError::TooLarge { .. })
+        ));
     }
 
     #[test]

@@ -84,16 +84,25 @@ impl FromStr for Nanos {
             "h" => 3600 * 1_000_000_000,
             "d" => 86_400 * 1_000_000_000,
             "" if parts.is_zero() => return Ok(Self::ZERO),
-            "" => return Err(UnitError::MissingUnit { text: text.to_owned(), known: KNOWN }),
+            "" => {
+                return Err(UnitError::MissingUnit {
+                    text: text.to_owned(),
+                    known: KNOWN,
+                });
+            }
             unit => {
                 let (text, unit) = (text.to_owned(), unit.to_owned());
-                return Err(UnitError::UnknownUnit { text, unit, known: KNOWN });
+                return Err(UnitError::UnknownUnit {
+                    text,
+                    unit,
+                    known: KNOWN,
+                });
             }
         };
-        parts
-            .scaled(scale)
-            .map(Self)
-            .ok_or_else(|| UnitError::TooLarge { text: text.to_owned(), most: "584 years" })
+        parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
+            text: text.to_owned(),
+            most: "584 years",
+        })
     }
 }
 
@@ -109,9 +118,18 @@ impl fmt::Display for Nanos {
             ns if ns < 120_000_000_000 => three_figures(ns, 1_000_000_000, "s"),
             ns => {
                 let secs = ns / 1_000_000_000;
-                let pairs = [(secs / 86_400, "d"), (secs / 3600 % 24, "h"), (secs / 60 % 60, "m"), (secs % 60, "s")];
-                let parts: Vec<String> =
-                    pairs.iter().filter(|(n, _)| *n > 0).take(2).map(|(n, unit)| format!("{n} {unit}")).collect();
+                let pairs = [
+                    (secs / 86_400, "d"),
+                    (secs / 3600 % 24, "h"),
+                    (secs / 60 % 60, "m"),
+                    (secs % 60, "s"),
+                ];
+                let parts: Vec<String> = pairs
+                    .iter()
+                    .filter(|(n, _)| *n > 0)
+                    .take(2)
+                    .map(|(n, unit)| format!("{n} {unit}"))
+                    .collect();
                 parts.join(" ")
             }
         };
@@ -186,8 +204,14 @@ mod tests {
     #[test]
     fn a_bare_span_is_refused_unless_zero() {
         assert!(matches!("5".parse::<Nanos>(), Err(UnitError::MissingUnit { .. })));
-        assert!(matches!("5 weeks".parse::<Nanos>(), Err(UnitError::UnknownUnit { .. })));
-        assert!(matches!("999999d".parse::<Nanos>(), Err(UnitError::TooLarge { .. })));
+        assert!(matches!(
+            "5 weeks".parse::<Nanos>(),
+            Err(UnitError::UnknownUnit { .. })
+        ));
+        assert!(matches!(
+            "999999d".parse::<Nanos>(),
+            Err(UnitError::TooLarge { .. })
+        ));
     }
 
     #[test]

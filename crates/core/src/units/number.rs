@@ -68,9 +68,14 @@ impl Parts<'_> {
 
 /// Takes `text` apart. Commas between digits are thousands separators, as damo writes them.
 pub(super) fn take_apart<'a>(text: &'a str, example: &'static str) -> Result<Parts<'a>, UnitError> {
-    let not_a_number = || UnitError::NotANumber { text: text.to_owned(), example };
+    let not_a_number = || UnitError::NotANumber {
+        text: text.to_owned(),
+        example,
+    };
     let trimmed = text.trim();
-    let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != ',' && c != '.').unwrap_or(trimmed.len());
+    let end = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != ',' && c != '.')
+        .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if !whole.starts_with(|c: char| c.is_ascii_digit()) || fraction.contains(['.', ',']) {
@@ -78,6 +83,14 @@ pub(super) fn take_apart<'a>(text: &'a str, example: &'static str) -> Result<Par
     }
     let digits: String = whole.chars().filter(|c| *c != ',').collect();
     // 30 digits are far past 64 bits and still fit the 128 that are computed with.
-    let whole = if digits.len() > 30 { u128::MAX >> 1 } else { digits.parse().map_err(|_| not_a_number())? };
-    Ok(Parts { whole, fraction, unit: unit.trim() })
+    let whole = if digits.len() > 30 {
+        u128::MAX >> 1
+    } else {
+        digits.parse().map_err(|_| not_a_number())?
+    };
+    Ok(Parts {
+        whole,
+        fraction,
+        unit: unit.trim(),
+    })
 }

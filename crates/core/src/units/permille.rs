@@ -31,14 +31,21 @@ impl FromStr for Permille {
         let parts = take_apart(text, "5% or 0.5%")?;
         if !matches!(parts.unit, "" | "%") {
             let (text, unit) = (text.to_owned(), parts.unit.to_owned());
-            return Err(UnitError::UnknownUnit { text, unit, known: "%" });
+            return Err(UnitError::UnknownUnit {
+                text,
+                unit,
+                known: "%",
+            });
         }
         parts
             .scaled(10)
             .and_then(|permille| u32::try_from(permille).ok())
             .filter(|permille| *permille <= 1000)
             .map(Self)
-            .ok_or_else(|| UnitError::TooLarge { text: text.to_owned(), most: "100%" })
+            .ok_or_else(|| UnitError::TooLarge {
+                text: text.to_owned(),
+                most: "100%",
+            })
     }
 }
 
@@ -58,7 +65,14 @@ mod tests {
 
     #[test]
     fn percent_in_permille_out() {
-        for (text, permille) in [("5%", 50), ("5", 50), ("0.5 %", 5), ("100%", 1000), ("min", 0), ("max", 1000)] {
+        for (text, permille) in [
+            ("5%", 50),
+            ("5", 50),
+            ("0.5 %", 5),
+            ("100%", 1000),
+            ("min", 0),
+            ("max", 1000),
+        ] {
             assert_eq!(text.parse(), Ok(Permille(permille)), "{text}");
         }
         assert_eq!(Permille(5).to_string(), "0.5 %");
@@ -66,7 +80,13 @@ mod tests {
 
     #[test]
     fn more_than_all_is_refused() {
-        assert!(matches!("101%".parse::<Permille>(), Err(UnitError::TooLarge { .. })));
-        assert!(matches!("5s".parse::<Permille>(), Err(UnitError::UnknownUnit { .. })));
+        assert!(matches!(
+            "101%".parse::<Permille>(),
+            Err(UnitError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            "5s".parse::<Permille>(),
+            Err(UnitError::UnknownUnit { .. })
+        ));
     }
 }

@@ -1,0 +1,170 @@
+//! The targets of a context and where their regions lie.
+
+use crate::addr::{Addr, AddrRange, PAGE_SIZE};
+use crate::ops::TargetId;
+use crate::region::Region;
+use crate::units::Bytes;
+
+/// One target with its regions.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) id: TargetId,
+    pub(crate) pid: Option<u32>,
+    /// Ascending, disjoint, page-aligned.
+    pub(crate) regions: Vec<Region>,
+}
+
+impl Target {
+    /// Bytes its regions cover.
+    pub(crate) fn len(&self) -> Bytes {
+        self.regions.iter().map(Region::len).sum()
+    }
+
+    /// Makes the regions cover exactly `ranges` (`damon_set_regions()`): what lies outside is dropped, what is
+    /// new gets regions that know nothing yet, what stays keeps its history.
+    pub(crate) fn set_ranges(&mut self, ranges: &[AddrRange]) {
+        let mut next = Vec::with_capacity(self.regions.len() + ranges.len());
+        for range in ranges {
+            let kept: Vec<Region> = self
+                .regions
+                .iter()
+                .filter(|r| r.range.overlaps(range))
+                .cloned()
+                .collect();
+            let mut covered = range.start;
+            for mut region in kept {
+                // A region over two ranges is cut to each in turn.
+                region.range.start = region.range.start.max(range.start);
+                region.range.end = region.range.end.min(range.end);
+                region.sampling_addr = None;
+                if region.range.start > covered {
+                    fill(&mut next, covered, region.range.start, range.start);
+                }
+                covered = region.range.end;
+                next.push(region);
+            }
+            if covered < range.end {
+                fill(&mut next, covered, range.end, range.start);
+            }
+        }
+        self.regions = next;
+    }
+}
+
+/// Covers `start..end`, which no region covers: by stretching the last region of the same range to it when that
+/// is its neighbour and the gap is at the range's end or beginning, by a new region otherwise.
+///
+/// The kernel stretches the first and last region of a range to its borders; a mapping that grows (a heap) thus
+/// keeps its history instead of beginning a new region every update.
+fn fill(regions: &mut Vec<Region>, start: Addr, end: Addr, range_start: Addr) {
+    match regions.last_mut() {
+        // Growth by less than the region itself: assume it is more of the same.
+        Some(last)
+            if last.range.end == start && last.range.start >= range_start && end - start <= last.len() =>
+        {
+            last.range.end = end;
+        }
+        _ => regions.push(Region::new(AddrRange { start, end })),
+    }
+}
+
+/// First regions for `ranges`: pieces of about `sz` bytes, as even as whole pages allow.
+pub(crate) fn lay_out(ranges: &[AddrRange], sz: Bytes) -> Vec<Region> {
+    let mut regions = Vec::new();
+    for range in ranges {
+        let pieces = (range.len().0 / sz.0.max(PAGE_SIZE)).max(1);
+        let piece = Addr(range.len().0 / pieces).align_down().0.max(PAGE_SIZE);
+        for nth in 0..pieces {
+            let start = range.start.0 + nth * piece;
+            let end = if nth + 1 == pieces {
+                range.end.0
+            } else {
+                start + piece
+            };
+            regions.push(Region::new(AddrRange::new(start, end)));
+        }
+    }
+    regions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(ranges: &[(u64, u64)]) -> Vec<AddrRange> {
+        ranges
+            .iter()
+            .map(|(start, end)| AddrRange::new(start * 4096, end * 4096))
+            .collect()
+    }
+
+    /// A target whose regions lie at `ranges`; each remembers its index as its age, so that history shows.
+    fn target(ranges: &[(u64, u64)]) -> Target {
+        let aged = |(age, range): (usize, AddrRange)| Region {
+            age: u32::try_from(age + 1).unwrap_or(0),
+            ..Region::new(range)
+        };
+        Target {
+            id: TargetId(0),
+            pid: None,
+            regions: pages(ranges).into_iter().enumerate().map(aged).collect(),
+        }
+    }
+
+    fn shape(target: &Target) -> Vec<(u64, u64, u32)> {
+        target
+            .regions
+            .iter()
+            .map(|r| (r.range.start.0 / 4096, r.range.end.0 / 4096, r.age))
+            .collect()
+    }
+
+    #[test]
+    fn first_regions_are_even_and_the_last_takes_the_rest() {
+        let regions = lay_out(&pages(&[(0, 10)]), Bytes(3 * 4096));
+        let lens: Vec<u64> = regions.iter().map(|r| r.len().0 / 4096).collect();
+        assert_eq!(lens, [3, 3, 4]);
+        assert_eq!(lay_out(&pages(&[(5, 6)]), Bytes(10 * 4096)).len(), 1);
+    }
+
+    #[test]
+    fn the_same_ranges_change_nothing() {
+        let mut target = target(&[(10, 20), (20, 30), (50, 60)]);
+        target.set_ranges(&pages(&[(10, 30), (50, 60)]));
+        assert_eq!(shape(&target), [(10, 20, 1), (20, 30, 2), (50, 60, 3)]);
+    }
+
+    #[test]
+    fn what_is_unmapped_goes_and_what_stays_keeps_its_history() {
+        let mut target = target(&[(10, 20), (20, 30), (50, 60)]);
+        target.set_ranges(&pages(&[(15, 25)]));
+        assert_eq!(shape(&target), [(15, 20, 1), (20, 25, 2)]);
+    }
+
+    #[test]
+    fn a_little_growth_stretches_and_much_growth_is_new() {
+        let mut grown = target(&[(10, 20)]);
+        grown.set_ranges(&pages(&[(10, 25)]));
+        assert_eq!(shape(&grown), [(10, 25, 1)]);
+        let mut doubled = target(&[(10, 20)]);
+        doubled.set_ranges(&pages(&[(5, 40)]));
+        assert_eq!(shape(&doubled), [(5, 10, 0), (10, 20, 1), (20, 40, 0)]);
+    }
+
+    #[test]
+    fn holes_between_regions_are_filled() {
+        let mut target = target(&[(10, 12), (18, 20)]);
+        target.set_ranges(&pages(&[(10, 20), (30, 40)]));
+        assert_eq!(
+            shape(&target),
+            [(10, 12, 1), (12, 18, 0), (18, 20, 2), (30, 40, 0)]
+        );
+    }
+
+    #[test]
+    fn a_region_over_two_ranges_is_cut_to_both() {
+        let mut target = target(&[(10, 40)]);
+        target.set_ranges(&pages(&[(10, 20), (30, 40)]));
+        assert_eq!(shape(&target), [(10, 20, 1), (30, 40, 1)]);
+    }
+}

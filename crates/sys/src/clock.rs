@@ -1,0 +1,54 @@
+//! Clocks (`clock_gettime(2)`).
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use thermo_core::Nanos;
+
+/// Time since boot without suspension, `CLOCK_MONOTONIC`: the clock of recordings and of the truth.
+#[must_use]
+pub fn monotonic() -> Nanos {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time of the calling thread.
+#[must_use]
+pub fn thread_cpu() -> Nanos {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// CPU time of all threads of this process.
+#[must_use]
+pub fn process_cpu() -> Nanos {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// Wall-clock time minus [`monotonic`] time, in nanoseconds.
+#[must_use]
+pub fn wall_clock_offset_ns() -> i64 {
+    let wall = nanos(clock_gettime(ClockId::Realtime));
+    let offset = i128::from(wall.0) - i128::from(monotonic().0);
+    i64::try_from(offset).unwrap_or(0)
+}
+
+fn nanos(time: Timespec) -> Nanos {
+    // None of the clocks above is ever negative, nor near 584 years.
+    let secs = u64::try_from(time.tv_sec).unwrap_or(0);
+    Nanos(secs * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_do_not_run_backwards() {
+        let (first, second) = (monotonic(), monotonic());
+        assert!(first <= second && first.0 > 0);
+        assert!(thread_cpu() <= process_cpu());
+    }
+
+    #[test]
+    fn the_offset_leads_to_this_century() {
+        let wall_ns = i128::from(wall_clock_offset_ns()) + i128::from(monotonic().0);
+        assert!(wall_ns > 1_577_836_800_000_000_000, "before 2020");
+    }
+}
