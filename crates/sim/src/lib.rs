@@ -1,0 +1,37 @@
+//! A simulated machine behind the same operations as the real one: processes with page tables, accessed bits
+//! and swap. For tests and what-if, never for proof.
+//!
+//! Nothing runs by itself: a test touches pages between the steps of a context ([`run`]), so that every run
+//! with the same seed is the same.
+
+mod machine;
+mod page;
+
+pub use machine::Machine;
+pub use page::{Page, Place};
+
+use thermo_core::{Context, Nanos, Next, OpsError, Sink};
+
+/// Steps `context` on `machine` from time `from` to `until`, calling `touch` before each step with the time
+/// since the last. Returns when the last step was, or when the targets were gone.
+///
+/// # Errors
+/// Those of [`Context::step`].
+pub fn run(
+    context: &mut Context,
+    machine: &mut Machine,
+    sink: &mut dyn Sink,
+    from: Nanos,
+    until: Nanos,
+    mut touch: impl FnMut(&mut Machine, Nanos),
+) -> Result<Nanos, OpsError> {
+    let mut now = from;
+    while now < until {
+        touch(machine, now);
+        match context.step(now, machine, sink)? {
+            Next::At(next) => now = next,
+            Next::Finished => break,
+        }
+    }
+    Ok(now)
+}

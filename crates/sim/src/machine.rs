@@ -1,0 +1,253 @@
+//! Processes made of pages, and what a tracker and an actor can do to them.
+
+use std::collections::BTreeMap;
+
+use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
+use thermo_core::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
+use thermo_core::{
+    Action, Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout,
+};
+
+use crate::page::{Page, Place};
+
+/// A machine with processes.
+#[derive(Debug, Default)]
+pub struct Machine {
+    processes: BTreeMap<TargetId, Process>,
+    born: u32,
+    /// What [`Operations::metric`] answers; a metric that is not in here is unsupported.
+    pub metrics: BTreeMap<SystemMetric, u64>,
+    /// CPU time an action takes for each page: what time quotas see.
+    pub cost_per_page: Nanos,
+    /// How many probes were asked for so far: what monitoring costs.
+    pub nr_probes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// Mapped memory, by the address of its beginning.
+    mappings: BTreeMap<Addr, Vec<Page>>,
+}
+
+impl Machine {
+    /// A machine on which nothing runs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts a process with these mappings (page-aligned, disjoint), none of them touched.
+    pub fn spawn(&mut self, mappings: &[AddrRange]) -> TargetId {
+        let id = TargetId(self.born);
+        self.born += 1;
+        self.processes.insert(id, Process::default());
+        for mapping in mappings {
+            self.map(id, *mapping);
+        }
+        id
+    }
+
+    /// Maps more memory into a process.
+    pub fn map(&mut self, id: TargetId, range: AddrRange) {
+        let pages = vec![Page::default(); usize::try_from(range.len().0 / PAGE_SIZE).unwrap_or(0)];
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.mappings.insert(range.start, pages);
+        }
+    }
+
+    /// Unmaps the mapping that begins at `start`.
+    pub fn unmap(&mut self, id: TargetId, start: Addr) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.mappings.remove(&start);
+        }
+    }
+
+    /// Ends a process.
+    pub fn kill(&mut self, id: TargetId) {
+        self.processes.remove(&id);
+    }
+
+    /// The process touches every page of `range` that is mapped.
+    pub fn touch(&mut self, id: TargetId, range: AddrRange) {
+        self.change(id, range, Page::touch);
+    }
+
+    /// Applies `change` to every mapped page of `range`.
+    pub fn change(&mut self, id: TargetId, range: AddrRange, mut change: impl FnMut(&mut Page)) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        for (start, pages) in &mut process.mappings {
+            for (addr, page) in (start.0..).step_by(4096).zip(pages) {
+                if range.contains(Addr(addr)) {
+                    change(page);
+                }
+            }
+        }
+    }
+
+    /// How many pages of `range` are mapped and are as `wanted` says.
+    #[must_use]
+    pub fn count(&self, id: TargetId, range: AddrRange, mut wanted: impl FnMut(&Page) -> bool) -> u64 {
+        let Some(process) = self.processes.get(&id) else {
+            return 0;
+        };
+        let pages = process
+            .mappings
+            .iter()
+            .flat_map(|(start, pages)| (start.0..).step_by(4096).zip(pages));
+        pages
+            .filter(|(addr, page)| range.contains(Addr(*addr)) && wanted(page))
+            .count() as u64
+    }
+
+    fn page(&mut self, id: TargetId, addr: Addr) -> Option<&mut Page> {
+        let (start, pages) = self
+            .processes
+            .get_mut(&id)?
+            .mappings
+            .range_mut(..=addr)
+            .next_back()?;
+        pages.get_mut(usize::try_from((addr - *start).0 / PAGE_SIZE).ok()?)
+    }
+
+    fn apply_to(&mut self, run: &Run, action: Action, filters: &[OpsFilter]) -> Applied {
+        let mut applied = Applied {
+            changed: Some(Bytes::ZERO),
+            ..Applied::default()
+        };
+        if !self.processes.contains_key(&run.target) {
+            applied.skip(Skip::TargetGone, run.range.len());
+            return applied;
+        }
+        let mut mapped = Bytes::ZERO;
+        self.change(run.target, run.range, |page| {
+            mapped += Bytes(PAGE_SIZE);
+            act(page, action, filters, &mut applied);
+        });
+        applied.skip(Skip::NotPresent, run.range.len() - mapped);
+        applied
+    }
+}
+
+/// Does `action` to one page and books what became of it.
+fn act(page: &mut Page, action: Action, filters: &[OpsFilter], applied: &mut Applied) {
+    const PAGE: Bytes = Bytes(PAGE_SIZE);
+    let wants_swapped = action == Action::Willneed;
+    if page.place == Place::Absent || (page.place == Place::Swapped) != wants_swapped {
+        return applied.skip(Skip::NotPresent, PAGE);
+    }
+    if !passes(page, filters) {
+        return applied.skip(Skip::Filtered, PAGE);
+    }
+    applied.passed_filters += PAGE;
+    if page.shared {
+        return applied.skip(Skip::Shared, PAGE);
+    }
+    if action == Action::Pageout && page.accessed {
+        return applied.skip(Skip::Young, PAGE);
+    }
+    let before = *page;
+    match action {
+        Action::Pageout => page.place = Place::Swapped,
+        Action::Willneed => page.place = Place::Present,
+        Action::Cold | Action::LruDeprio => (page.accessed, page.active) = (false, false),
+        Action::LruPrio => page.active = true,
+        _ => return,
+    }
+    applied.applied += PAGE;
+    if *page != before {
+        applied.changed = applied.changed.map(|changed| changed + PAGE);
+    }
+}
+
+/// Whether filters let a page pass: the first that speaks of it decides; when none does, it stays out if the
+/// last one allows.
+fn passes(page: &Page, filters: &[OpsFilter]) -> bool {
+    let holds = |kind: &OpsFilterKind| match kind {
+        OpsFilterKind::Anon => true,
+        OpsFilterKind::Young => page.accessed,
+        OpsFilterKind::Active => page.active,
+        OpsFilterKind::Memcg(_) | OpsFilterKind::HugepageSize { .. } | OpsFilterKind::Unmapped => false,
+    };
+    match filters
+        .iter()
+        .find(|filter| holds(&filter.kind) == filter.matching)
+    {
+        Some(filter) => filter.allow,
+        None => !filters.last().is_some_and(|last| last.allow),
+    }
+}
+
+impl Operations for Machine {
+    fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
+        let layout = |(id, process): (&TargetId, &Process)| {
+            let ranges = process.mappings.iter().map(|(start, pages)| AddrRange {
+                start: *start,
+                end: Addr(start.0 + pages.len() as u64 * PAGE_SIZE),
+            });
+            TargetLayout {
+                id: *id,
+                pid: None,
+                ranges: ranges.collect(),
+            }
+        };
+        Ok(self.processes.iter().map(layout).collect())
+    }
+
+    fn prepare_access_checks(&mut self, probes: &[Probe]) {
+        self.nr_probes += probes.len() as u64;
+        for probe in probes {
+            if let Some(page) = self.page(probe.target, probe.addr).filter(|page| !page.shared) {
+                page.accessed = false;
+            }
+        }
+    }
+
+    fn check_accesses(&mut self, probes: &mut [Probe]) {
+        for probe in probes {
+            probe.seen = match self.page(probe.target, probe.addr) {
+                Some(page) if page.shared => Seen::Unknown,
+                Some(page) if page.accessed => Seen::Accessed,
+                _ => Seen::Idle,
+            };
+        }
+    }
+
+    fn any_target_left(&mut self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
+        let Request {
+            action,
+            runs,
+            filters,
+        } = *request;
+        if matches!(action, Action::MigrateHot | Action::MigrateCold) {
+            return Err(OpsError::Unsupported {
+                what: action.name().into(),
+                why: "there is one node".into(),
+            });
+        }
+        let runs: Vec<Applied> = runs
+            .iter()
+            .map(|run| self.apply_to(run, action, filters))
+            .collect();
+        let pages: u64 = runs.iter().map(|run| run.applied.0 / PAGE_SIZE).sum();
+        Ok(Outcome {
+            runs,
+            spent: self.cost_per_page * pages,
+        })
+    }
+
+    fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
+        self.metrics
+            .get(metric)
+            .copied()
+            .ok_or_else(|| OpsError::Unsupported {
+                what: format!("{metric:?}"),
+                why: "this simulated machine was not given it".into(),
+            })
+    }
+}
