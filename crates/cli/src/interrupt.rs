@@ -1,32 +1,36 @@
 //! Ctrl-C, once and twice: the first asks for an orderly end, the second ends at once with status 130.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use thermo_sys::signals;
 
-/// Whether an orderly end was asked for.
-#[derive(Debug, Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+/// How soon a second Ctrl-C is noticed.
+const POLL: Duration = Duration::from_millis(100);
 
-impl Interrupt {
-    /// Listens to SIGINT, SIGTERM and SIGHUP from now on.
-    ///
-    /// # Errors
-    /// The handlers cannot be installed.
-    pub fn listen() -> io::Result<Self> {
-        let asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // The order matters: what ends at once looks at the flag before the first signal sets it.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))?;
-            signal_hook::flag::register(signal, Arc::clone(&asked))?;
-        }
-        Ok(Self(asked))
+/// Listens to SIGINT, SIGTERM and SIGHUP from now on.
+///
+/// # Errors
+/// The handlers cannot be installed.
+pub fn listen() -> io::Result<()> {
+    signals::install()
+}
+
+/// True once an orderly end was asked for. From the first time it is, a second signal ends the process, whatever
+/// it may be waiting for.
+pub fn asked() -> bool {
+    if signals::asked() == 0 {
+        return false;
     }
+    // Without a thread for it, the orderly end alone has to do.
+    drop(thread::Builder::new().name("second-signal".to_owned()).spawn(end_at_second));
+    true
+}
 
-    /// True once the first signal came.
-    pub fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+fn end_at_second() {
+    while signals::asked() < 2 {
+        thread::sleep(POLL);
     }
+    std::process::exit(130);
 }

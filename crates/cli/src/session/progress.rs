@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use thermo_core::{Bytes, Nanos};
-use thermo_record::model::Snapshot;
+use thermo_report::HeatSizes;
 
 /// A line on standard error that is written over by the next.
 #[derive(Debug)]
@@ -12,14 +12,17 @@ pub struct Progress {
     on_terminal: bool,
 }
 
-/// Sizes of one snapshot by how often they are accessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Heat {
-    regions: usize,
-    hot: u64,
-    warm: u64,
-    cold: u64,
-    unknown: u64,
+/// What the line tells.
+#[derive(Debug, Clone, Copy)]
+pub struct State {
+    /// Time since the session began.
+    pub elapsed: Nanos,
+    /// Regions over all targets.
+    pub nr_regions: usize,
+    /// Memory by its heat.
+    pub sizes: HeatSizes,
+    /// Our own CPU time, in percent of one CPU.
+    pub cpu_percent: f64,
 }
 
 impl Progress {
@@ -29,22 +32,12 @@ impl Progress {
     }
 
     /// Shows where the session is.
-    pub fn show(&mut self, elapsed: Nanos, snapshot: Option<&Snapshot>, cpu_percent: f64) {
-        if !self.on_terminal {
-            return;
+    pub fn show(&mut self, state: &State) {
+        if self.on_terminal {
+            // A terminal that went away takes its progress line with it.
+            drop(write!(io::stderr(), "\r\x1b[K{}", line(state)));
+            self.shown = true;
         }
-        let heat = snapshot.map(Heat::of).unwrap_or_default();
-        // A terminal that went away takes its progress line with it.
-        drop(write!(
-            io::stderr(),
-            "\r\x1b[K{:>3} s  {} regions  hot {}  warm {}  cold {}  our CPU {cpu_percent:.1} %",
-            elapsed.0 / 1_000_000_000,
-            heat.regions,
-            Bytes(heat.hot),
-            Bytes(heat.warm),
-            Bytes(heat.cold),
-        ));
-        self.shown = true;
     }
 
     /// Takes the line away, so that something else can be said.
@@ -54,45 +47,37 @@ impl Progress {
             self.shown = false;
         }
     }
+
+    /// Says `text` on a line of its own.
+    pub fn say(&mut self, text: &str) {
+        self.clear();
+        eprintln!("thermo: {text}");
+    }
 }
 
-impl Heat {
-    /// Hot: accessed in at least half of the looks; cold: in none.
-    fn of(snapshot: &Snapshot) -> Self {
-        let mut heat = Self::default();
-        for region in snapshot.targets.iter().flat_map(|target| &target.regions) {
-            heat.regions += 1;
-            let sz = region.end - region.start;
-            match region.nr_accesses {
-                _ if region.unknown => heat.unknown += sz,
-                0 => heat.cold += sz,
-                n if n >= snapshot.max_nr_accesses.div_ceil(2) => heat.hot += sz,
-                _ => heat.warm += sz,
-            }
-        }
-        heat
-    }
+fn line(state: &State) -> String {
+    let State { elapsed, nr_regions, sizes, cpu_percent } = state;
+    let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
+    format!(
+        "{:>4} s  {nr_regions} regions  hot {}  warm {}  cold {}  our CPU {cpu_percent:.1} %",
+        elapsed.0 / 1_000_000_000,
+        bytes(sizes.hot),
+        bytes(sizes.warm),
+        bytes(sizes.cold),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_record::model::{Region, Target};
 
     #[test]
-    fn half_of_the_looks_is_hot_and_none_is_cold() {
-        let region = |start, nr_accesses, unknown| Region { start, end: start + 4096, nr_accesses, age: 0, unknown };
-        let regions = vec![region(0, 20, false), region(4096, 10, false), region(8192, 9, false)];
-        let more = vec![region(0, 0, false), region(4096, 0, true)];
-        let snapshot = Snapshot {
-            max_nr_accesses: 20,
-            targets: vec![
-                Target { id: 0, pid: None, regions },
-                Target { id: 1, pid: None, regions: more },
-            ],
-            ..Snapshot::default()
-        };
-        let heat = Heat::of(&snapshot);
-        assert_eq!(heat, Heat { regions: 5, hot: 8192, warm: 4096, cold: 4096, unknown: 4096 });
+    fn the_line_fits_a_terminal_of_80_columns() {
+        let share = thermo_report::heat::Share { bytes: 123_456_789_012, access_rate: 0.5 };
+        let sizes = HeatSizes { hot: share, warm: share, cold: share, ..HeatSizes::default() };
+        let state = State { elapsed: Nanos::secs(3599), nr_regions: 1000, sizes, cpu_percent: 10.0 };
+        let line = line(&state);
+        assert!(line.chars().count() <= 80, "{line}");
+        assert!(line.contains("3599 s  1000 regions"), "{line}");
     }
 }
