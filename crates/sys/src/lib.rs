@@ -1,3 +1,35 @@
-//! One safe function per kernel interface. Readers take a root path, so that tests can build a fake `/proc`.
+//! One safe function per kernel interface. Readers take a root path, so that tests can build a fake machine.
+//!
+//! The root is the folder that `proc` and `sys` lie in: `/` for this machine, a temporary folder in a test.
+//! Files of a process are read by functions that take `(root, pid)` and answer [`ProcError`], in which a process
+//! that vanished is its own case: it is an event of every day, not a failure.
 
+pub mod btf;
+pub mod capabilities;
+pub mod cgroup;
+pub mod children;
+pub mod clear_refs;
 pub mod clock;
+pub mod damon;
+pub mod file;
+pub mod lockdown;
+pub mod maps;
+pub mod memcg;
+pub mod meminfo;
+pub mod memlock;
+pub mod node;
+pub mod proc;
+pub mod psi;
+pub mod signals;
+pub mod smaps;
+pub mod stat;
+pub mod statm;
+pub mod status;
+pub mod swap;
+pub mod thp;
+pub mod uname;
+pub mod vmstat;
+pub mod zram;
+
+pub use file::FileError;
+pub use proc::ProcError;

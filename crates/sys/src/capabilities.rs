@@ -1,0 +1,99 @@
+//! Capabilities: the pieces root's power is made of (capabilities(7)).
+
+use std::fmt;
+use std::path::Path;
+
+use crate::proc::ProcError;
+use crate::status;
+
+/// One capability. Numbers are those of include/uapi/linux/capability.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Capability {
+    /// Lock more memory than the limit allows.
+    IpcLock = 14,
+    /// Look into processes of others.
+    SysPtrace = 19,
+    /// Administrate: swap, zram, mounts; holds what newer ones were split from.
+    SysAdmin = 21,
+    /// Change how others are scheduled and where their memory lies.
+    SysNice = 23,
+    /// Exceed limits; pressure triggers with short windows.
+    SysResource = 24,
+    /// Look into the kernel with programs.
+    Perfmon = 38,
+    /// Load programs.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// The name in manuals.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IpcLock => "CAP_IPC_LOCK",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysNice => "CAP_SYS_NICE",
+            Self::SysResource => "CAP_SYS_RESOURCE",
+            Self::Perfmon => "CAP_PERFMON",
+            Self::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A set of capabilities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// Those process `pid` may use.
+    ///
+    /// # Errors
+    /// When its status cannot be read.
+    pub fn effective(root: &Path, pid: u32) -> Result<Self, ProcError> {
+        status::read(root, pid).map(|status| Self(status.cap_eff))
+    }
+
+    /// True when `capability` is in it. `CAP_SYS_ADMIN` stands for those that were split from it.
+    #[must_use]
+    pub const fn has(self, capability: Capability) -> bool {
+        let split_from_admin = matches!(capability, Capability::Bpf | Capability::Perfmon);
+        self.0 & (1 << capability as u8) != 0
+            || (split_from_admin && self.0 & (1 << Capability::SysAdmin as u8) != 0)
+    }
+
+    /// Which of `wanted` are not in it.
+    #[must_use]
+    pub fn missing(self, wanted: &[Capability]) -> Vec<Capability> {
+        wanted.iter().copied().filter(|&one| !self.has(one)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn the_administrator_may_load_programs() {
+        let admin = Capabilities(1 << 21);
+        assert!(admin.has(Capability::Bpf) && !admin.has(Capability::SysPtrace));
+        let wanted = [Capability::Bpf, Capability::SysPtrace, Capability::SysNice];
+        assert_eq!(
+            admin.missing(&wanted),
+            [Capability::SysPtrace, Capability::SysNice]
+        );
+    }
+
+    #[test]
+    fn ours_can_be_read() {
+        Capabilities::effective(Path::new("/"), std::process::id()).unwrap();
+    }
+}

@@ -1,0 +1,43 @@
+//! Keeping our own memory in place while we act on that of others (mlockall(2)).
+
+use std::io;
+
+/// Locks every page of this process from the moment it is touched, now and in future; pages never touched cost
+/// nothing.
+///
+/// # Errors
+/// When the limit (`ulimit -l`) does not allow it and we lack `CAP_IPC_LOCK`.
+pub fn lock_on_fault() -> io::Result<()> {
+    // SAFETY: takes no pointers; it only changes where our pages may go.
+    let done = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Lets every page of this process go again.
+///
+/// # Errors
+/// None known.
+pub fn unlock() -> io::Result<()> {
+    // SAFETY: takes no pointers; it only changes where our pages may go.
+    let done = unsafe { libc::munlockall() };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn locking_works_or_says_why() {
+        match super::lock_on_fault() {
+            Ok(()) => assert!(super::unlock().is_ok()),
+            Err(err) => assert!(err.raw_os_error().is_some()),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The signals that ask us to end, counted: the first means "finish what is whole", the second "stop now".
+
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+static ASKED: AtomicU32 = AtomicU32::new(0);
+static LAST: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn note(signal: libc::c_int) {
+    // Only atomics: a handler may interrupt anything.
+    LAST.store(signal, Ordering::Relaxed);
+    ASKED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// From now on INT, TERM and HUP are counted instead of ending the process. System calls of the thread that takes one are
+/// interrupted, so that sleeping ends at once.
+///
+/// # Errors
+/// None known.
+pub fn install() -> io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let handler: extern "C" fn(libc::c_int) = note;
+        // SAFETY: all zeroes is a valid sigaction (no flags, an empty mask).
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as libc::sighandler_t;
+        if signal == libc::SIGHUP && is_ignored(signal)? {
+            continue; // Started by nohup: we are to outlive the terminal.
+        }
+        // SAFETY: the action is filled, lives over the call, and its handler touches nothing but atomics.
+        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
+    // SAFETY: all zeroes is a valid sigaction (no flags, an empty mask).
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: with no new action the call only fills the old one, which lives over it.
+    if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(action.sa_sigaction == libc::SIG_IGN)
+}
+
+/// How often we were asked to end.
+#[must_use]
+pub fn asked() -> u32 {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// The last signal that asked (`SIGINT` is 2, `SIGTERM` 15); `None` before the first.
+#[must_use]
+pub fn last() -> Option<i32> {
+    Some(LAST.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+    #[test]
+    fn a_signal_is_counted() {
+        super::install().unwrap();
+        let before = super::asked();
+        // SAFETY: a signal to ourselves, whose handler was just installed.
+        assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+        assert_eq!((super::asked(), super::last()), (before + 1, Some(libc::SIGTERM)));
+    }
+}
