@@ -18,6 +18,7 @@ pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
 pub mod node;
+pub mod pidfd;
 pub mod proc;
 pub mod psi;
 pub mod signals;

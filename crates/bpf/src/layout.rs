@@ -1,0 +1,228 @@
+//! How the entries of page tables are laid out.
+//!
+//! Sources: arch/x86/include/asm/pgtable_types.h and Intel's manual vol. 3A §4.5; arch/arm64/include/asm/
+//! pgtable-hwdef.h and Arm's ARM D8.3. Only 4 KiB pages: every table holds 512 entries, and an entry of level `n`
+//! spans `4096 << 9n` bytes.
+
+use thermo_core::Bytes;
+
+use crate::shared::UNREADABLE;
+
+/// A processor architecture whose tables can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arch {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+/// How to read the tables of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Whose format.
+    pub arch: Arch,
+    /// How many levels lie between the top table and a page: 3 to 5.
+    pub levels: u32,
+    /// The bits of an entry that are a physical address.
+    pub frame_mask: u64,
+}
+
+/// An entry that maps memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf {
+    /// 0 for a page, 1 for a huge page of 2 MiB, 2 for one of 1 GiB.
+    pub level: u8,
+    /// Whether the processor has marked it accessed since the mark was last taken off.
+    pub accessed: bool,
+    /// The number of its first 4 KiB page frame.
+    pub pfn: u64,
+}
+
+/// What was found at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Memory is mapped there.
+    Leaf(Leaf),
+    /// A table of the next lower level. Seen only in whole tables.
+    Table,
+    /// No memory is mapped there now: never touched, swapped out, or a hole. The level says how far at least:
+    /// `4096 << 9 * level` bytes around the address.
+    Absent(u8),
+    /// The tables changed under the look, or hold what cannot be.
+    Unreadable,
+}
+
+const X86_PRESENT: u64 = 1;
+const X86_ACCESSED: u64 = 1 << 5;
+const X86_HUGE: u64 = 1 << 7;
+/// With `X86_PRESENT` off: the page is there, but every access to it faults (NUMA balancing, `mprotect`).
+const X86_PROTNONE: u64 = 1 << 8;
+
+const ARM_VALID: u64 = 1;
+/// In upper levels: a table, not a block.
+const ARM_TABLE: u64 = 1 << 1;
+const ARM_ACCESSED: u64 = 1 << 10;
+
+/// Bits 12 to 51 on x86-64 and 12 to 47 on arm64.
+const X86_FRAME: u64 = 0x000f_ffff_ffff_f000;
+const ARM_FRAME: u64 = 0x0000_ffff_ffff_f000;
+
+impl Leaf {
+    /// How many bytes it maps.
+    #[must_use]
+    pub const fn len(&self) -> Bytes {
+        Bytes(4096 << (9 * self.level as u64))
+    }
+
+    /// False: a leaf maps at least a page.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Layout {
+    /// The layout of `arch` with so many `levels`, on a machine whose physical memory ends at `memory_end`.
+    ///
+    /// Bits above the memory's size are not part of the frame: that is where memory encryption (SME, SEV) keeps
+    /// its mark.
+    #[must_use]
+    pub const fn new(arch: Arch, levels: u32, memory_end: u64) -> Self {
+        let frame = match arch {
+            Arch::X86_64 => X86_FRAME,
+            Arch::Aarch64 => ARM_FRAME,
+        };
+        let reachable = match memory_end.checked_next_power_of_two() {
+            Some(power) => power - 1,
+            None => u64::MAX,
+        };
+        Self {
+            arch,
+            levels,
+            frame_mask: frame & reachable,
+        }
+    }
+
+    /// The bits that tell a leaf from a table above the lowest level, and their value in a leaf.
+    pub(crate) const fn leaf_test(&self) -> (u64, u64) {
+        match self.arch {
+            Arch::X86_64 => (X86_HUGE, X86_HUGE),
+            Arch::Aarch64 => (ARM_TABLE, 0),
+        }
+    }
+
+    /// Reads the raw entry of a table at `level`.
+    #[must_use]
+    pub const fn decode(&self, raw: u64, level: u8) -> Entry {
+        if level == UNREADABLE {
+            return Entry::Unreadable;
+        }
+        let (present, leaf, accessed) = match self.arch {
+            Arch::X86_64 => {
+                let huge = level == 0 || raw & X86_HUGE != 0;
+                let protnone = raw & X86_PRESENT == 0 && raw & X86_PROTNONE != 0 && huge;
+                (raw & X86_PRESENT != 0 || protnone, huge, raw & X86_ACCESSED != 0)
+            }
+            // A page whose entry is not valid may be there too (PROT_NONE); the bit that says so has moved from
+            // release to release, so such a page is taken for absent, which only makes it look idle.
+            Arch::Aarch64 => {
+                let leaf = if level == 0 {
+                    raw & ARM_TABLE != 0
+                } else {
+                    raw & ARM_TABLE == 0
+                };
+                (
+                    raw & ARM_VALID != 0 && (leaf || level > 0),
+                    leaf,
+                    raw & ARM_ACCESSED != 0,
+                )
+            }
+        };
+        match (present, leaf) {
+            (false, _) => Entry::Absent(level),
+            (true, false) => Entry::Table,
+            (true, true) => {
+                let span = 4096_u64 << (9 * level as u64);
+                Entry::Leaf(Leaf {
+                    level,
+                    accessed,
+                    pfn: (raw & self.frame_mask & !(span - 1)) >> 12,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB_64: u64 = 64 << 30;
+
+    fn leaf(level: u8, accessed: bool, pfn: u64) -> Entry {
+        Entry::Leaf(Leaf { level, accessed, pfn })
+    }
+
+    #[test]
+    fn entries_of_x86_64() {
+        let layout = Layout::new(Arch::X86_64, 4, GIB_64);
+        for (raw, level, entry) in [
+            // nx, frame 0x12345, dirty, accessed, user, write, present
+            (0x8000_0000_1234_5067, 0, leaf(0, true, 0x12345)),
+            (0x8000_0000_1234_5047, 0, leaf(0, false, 0x12345)),
+            // Swapped out: no present bit, and bit 8 is never set in a swap entry.
+            (0xffff_ffff_c000_0002, 0, Entry::Absent(0)),
+            (0, 3, Entry::Absent(3)),
+            // A page the NUMA balancer made unreachable keeps its accessed mark.
+            (0x0000_0000_1234_5120, 0, leaf(0, true, 0x12345)),
+            // A huge page of 2 MiB; bit 12 is its PAT bit, not part of the frame.
+            (0x8000_0000_4020_10e7, 1, leaf(1, true, 0x40200)),
+            (0x0000_0000_1234_5067, 1, Entry::Table),
+            (0x0000_0001_0000_00a7, 2, leaf(2, true, 0x10_0000)),
+            // Memory encryption's mark lies above memory.
+            (0x0008_0000_1234_5067, 0, leaf(0, true, 0x12345)),
+        ] {
+            assert_eq!(layout.decode(raw, level), entry, "{raw:#x} at level {level}");
+        }
+    }
+
+    #[test]
+    fn entries_of_arm64() {
+        let layout = Layout::new(Arch::Aarch64, 4, GIB_64);
+        for (raw, level, entry) in [
+            (0x00e8_0000_1234_5f43, 0, leaf(0, true, 0x12345)),
+            (0x00e8_0000_1234_5b43, 0, leaf(0, false, 0x12345)),
+            // At the lowest level the pattern of a block is reserved.
+            (0x00e8_0000_1234_5f41, 0, Entry::Absent(0)),
+            (0x0000_0000_1234_5003, 1, Entry::Table),
+            (0x0060_0000_4020_0f41, 1, leaf(1, true, 0x40200)),
+            (0x0060_0000_4000_0b41, 2, leaf(2, false, 0x40000)),
+            (0x0000_0000_1234_5f42, 0, Entry::Absent(0)),
+        ] {
+            assert_eq!(layout.decode(raw, level), entry, "{raw:#x} at level {level}");
+        }
+    }
+
+    #[test]
+    fn what_the_walk_could_not_read_is_no_entry() {
+        let layout = Layout::new(Arch::X86_64, 5, GIB_64);
+        assert_eq!(
+            layout.decode(0x8000_0000_1234_5067, UNREADABLE),
+            Entry::Unreadable
+        );
+    }
+
+    #[test]
+    fn leaves_span_what_their_level_says() {
+        let sizes = [0, 1, 2].map(|level| {
+            Leaf {
+                level,
+                accessed: false,
+                pfn: 0,
+            }
+            .len()
+        });
+        assert_eq!(sizes, [Bytes::kib(4), Bytes::mib(2), Bytes::gib(1)]);
+    }
+}

@@ -1,0 +1,21 @@
+//! Reading other processes' page tables, on a stock kernel, through a BPF program.
+//!
+//! [`PageTables::open`] loads the program (`src/bpf/pagetable.bpf.c`) and finds the kernel's direct map of
+//! physical memory; [`PageTables::entries`] reads the entries that map scattered addresses, and
+//! [`PageTables::tables`] copies the whole tables of a range. Nothing is changed and no lock is taken, so what is
+//! read is a picture of a moving thing: an entry may be gone when it is looked at.
+//!
+//! How entries are laid out is told by [`Layout`]: x86-64 with 4 and 5 levels, and arm64 with 4 KiB pages.
+
+mod calibrate;
+mod error;
+mod layout;
+mod load;
+mod memory_end;
+mod run;
+mod shared;
+mod tables;
+
+pub use error::{BpfError, WalkError};
+pub use layout::{Arch, Entry, Layout, Leaf};
+pub use tables::{PageTables, Table};

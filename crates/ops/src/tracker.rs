@@ -1,0 +1,24 @@
+//! A tracker: a way to see which pages of processes were touched.
+//!
+//! Each takes off the accessed marks of the probes' pages ([`Tracker::prepare`]) and later tells which marks
+//! came back ([`Tracker::check`]). A tracker never fails: what it cannot tell is [`Seen::Unknown`], and a
+//! process that died has no accesses; whoever owns the list of processes finds out by its pidfd.
+//!
+//! [`Seen::Unknown`]: thermo_core::ops::Seen::Unknown
+
+use thermo_core::ops::Probe;
+
+use crate::process::Processes;
+
+/// A way to see which pages were touched.
+pub trait Tracker {
+    /// Its name in flags, recordings and reports (`pte`, `smaps`, …).
+    fn name(&self) -> &'static str;
+
+    /// Takes the accessed marks off the pages of `probes`, which come sorted by target, then address.
+    fn prepare(&mut self, processes: &Processes, probes: &[Probe]);
+
+    /// Answers in `seen`, for the probes last prepared (the same, in the same order), whether they were touched
+    /// since.
+    fn check(&mut self, processes: &Processes, probes: &mut [Probe]);
+}
