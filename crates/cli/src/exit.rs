@@ -28,7 +28,9 @@ impl Exit {
             Self::Negative => 1,
             Self::Interrupted => 130,
             Self::As(status) => {
-                let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+                let code = status
+                    .code()
+                    .or_else(|| status.signal().map(|signal| 128 + signal));
                 code.and_then(|code| u8::try_from(code).ok()).unwrap_or(2)
             }
         }
@@ -43,7 +45,10 @@ pub fn code_of(result: anyhow::Result<Exit>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("thermo: {error:#}");
-            error.downcast_ref::<LaunchError>().map_or(2, LaunchError::code).into()
+            error
+                .downcast_ref::<LaunchError>()
+                .map_or(2, LaunchError::code)
+                .into()
         }
     }
 }

@@ -14,7 +14,11 @@ pub struct LaunchError {
 impl LaunchError {
     /// The status shells give: 127 for a command that is not there, 126 for one that cannot be run.
     pub fn code(&self) -> u8 {
-        if self.cause.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+        if self.cause.kind() == io::ErrorKind::NotFound {
+            127
+        } else {
+            126
+        }
     }
 }
 
@@ -42,7 +46,10 @@ pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
     Command::new(program)
         .args(arguments)
         .spawn()
-        .map_err(|cause| LaunchError { name: program.to_string_lossy().into_owned(), cause })
+        .map_err(|cause| LaunchError {
+            name: program.to_string_lossy().into_owned(),
+            cause,
+        })
 }
 
 #[cfg(test)]

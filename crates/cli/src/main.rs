@@ -4,13 +4,11 @@
 //! monitoring is put together and watched over is in `session`. Data goes to standard output, everything else
 //! to standard error.
 
-mod args;
 mod cmd;
 mod exit;
 mod interrupt;
 mod launch;
 mod output;
-mod session;
 
 use std::process::ExitCode;
 

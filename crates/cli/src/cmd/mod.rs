@@ -1,0 +1,35 @@
+//! The verbs, one file each.
+
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+
+/// See which memory of a running program is hot and which is cold, and act on it.
+///
+/// Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 a negative answer,
+/// 2 error or misuse, 130 interrupted; a command that was started gives its own.
+#[derive(Debug, Parser)]
+#[command(name = "thermo", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Workload(workload::Workload),
+}
+
+impl Cli {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match self.verb {
+            Verb::Workload(verb) => verb.run(),
+        }
+    }
+}
