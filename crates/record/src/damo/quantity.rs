@@ -1,0 +1,183 @@
+//! damo's numbers: plain, as text, with thousands commas, with units ("700 ms", "1.5 GiB", "1 m 30 s", "max").
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// A unit and how many of the quantity's own it is.
+type Units = &'static [(&'static str, f64)];
+
+const NO_UNITS: Units = &[];
+/// In nanoseconds.
+const TIMES: Units = &[
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("m", 60e9),
+    ("h", 3600e9),
+    ("d", 86400e9),
+];
+/// In bytes; damo's K is 1024.
+const SIZES: Units = &[
+    ("B", 1.0),
+    ("K", 1024.0),
+    ("KB", 1024.0),
+    ("KiB", 1024.0),
+    ("M", 1048576.0),
+    ("MB", 1048576.0),
+    ("MiB", 1048576.0),
+    ("G", 1073741824.0),
+    ("GB", 1073741824.0),
+    ("GiB", 1073741824.0),
+    ("T", 1099511627776.0),
+    ("TB", 1099511627776.0),
+    ("TiB", 1099511627776.0),
+    ("P", 1125899906842624.0),
+    ("PiB", 1125899906842624.0),
+    ("E", 1152921504606846976.0),
+    ("EiB", 1152921504606846976.0),
+];
+/// In ten-thousandths.
+const PERCENT: Units = &[("%", 100.0)];
+
+/// How texts of one kind become a whole number: its name, what a bare number counts, which units there are.
+struct Grammar {
+    what: &'static str,
+    bare: f64,
+    units: Units,
+}
+
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $bare:literal, $units:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name(pub u64);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let grammar = Grammar { what: $what, bare: $bare, units: $units };
+                deserializer.deserialize_any(grammar).map(Self)
+            }
+        }
+    };
+}
+
+quantity!(/** A number of things. */ Count, "a number", 1.0, NO_UNITS);
+quantity!(/** A number of bytes, or an address. */ ByteCount, "a number of bytes", 1.0, SIZES);
+quantity!(/** A time in ns. */ Nanoseconds, "a time", 1.0, TIMES);
+quantity!(/** A time in ns, written in µs when it has no unit. */ MicrosAsNanos, "a time", 1000.0, TIMES);
+quantity!(/** A share in ten-thousandths, written in percent. */ Percent, "a percentage", 100.0, PERCENT);
+
+impl Grammar {
+    fn parse(&self, text: &str) -> Option<u64> {
+        if text == "max" {
+            return Some(u64::MAX);
+        }
+        let plain: String = text.chars().filter(|c| *c != ',').collect();
+        if let Ok(number) = plain.trim().parse() {
+            return Some(self.whole(number));
+        }
+        if let Ok(number) = plain.trim().parse::<f64>() {
+            return self.fraction(number * self.bare);
+        }
+        let mut rest = plain.trim();
+        let mut sum = 0.0;
+        while !rest.is_empty() {
+            let number = until(&mut rest, |c| !c.is_ascii_digit() && c != '.' && c != '-');
+            let unit = until(&mut rest, |c| c.is_whitespace() || c.is_ascii_digit());
+            let factor = self.units.iter().find(|(name, _)| *name == unit)?.1;
+            sum += number.parse::<f64>().ok()? * factor;
+        }
+        self.fraction(sum)
+    }
+
+    /// Whole numbers stay exact: addresses do not fit into a float.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the factor is 1, 100 or 1000"
+    )]
+    const fn whole(&self, number: u64) -> u64 {
+        number.saturating_mul(self.bare as u64)
+    }
+
+    /// Negative numbers are damo's mark for "not really there".
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "as saturates, which is meant"
+    )]
+    fn fraction(&self, number: f64) -> Option<u64> {
+        number.is_finite().then_some(number as u64)
+    }
+}
+
+/// Cuts the front of `rest` up to where `stop` says and the white space behind it.
+fn until<'a>(rest: &mut &'a str, stop: impl Fn(char) -> bool) -> &'a str {
+    let (front, back) = rest.split_at(rest.find(stop).unwrap_or(rest.len()));
+    *rest = back.trim_start();
+    front
+}
+
+impl Visitor<'_> for Grammar {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+        Ok(self.whole(number))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
+        Ok(self.whole(u64::try_from(number).unwrap_or(0)))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
+        self.fraction(number * self.bare)
+            .ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
+        self.parse(text)
+            .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn read<T: for<'a> Deserialize<'a>>(json: &str) -> T {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn numbers_come_in_many_dresses() {
+        assert_eq!(
+            read::<ByteCount>("\"139,637,976,727,552\"").0,
+            139_637_976_727_552
+        );
+        assert_eq!(read::<ByteCount>("18446744073709551615").0, u64::MAX);
+        assert_eq!(read::<ByteCount>("\"1.500 GiB\"").0, 3 << 29);
+        assert_eq!(read::<MicrosAsNanos>("\"5000\"").0, 5_000_000);
+        assert_eq!(read::<MicrosAsNanos>("\"700 ms\"").0, 700_000_000);
+        assert_eq!(read::<Nanoseconds>("\"1 m 30 s\"").0, 90_000_000_000);
+        assert_eq!(read::<Percent>("15").0, 1500);
+        assert_eq!(read::<Percent>("\"7.5 %\"").0, 750);
+        assert_eq!(read::<Count>("-1").0, 0);
+        assert_eq!(read::<Count>("\"max\"").0, u64::MAX);
+    }
+
+    #[test]
+    fn a_text_that_is_no_number_is_named() {
+        let error = serde_json::from_str::<Count>("\"many\"")
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("\"many\", expected a number"), "{error}");
+    }
+}

@@ -1,0 +1,140 @@
+//! damo's record format: a list with one entry for each target, each with all its snapshots.
+//!
+//! That order is not ours, so the recording is read once to learn the targets and once more for each of them:
+//! time is spent instead of memory. Memory that could not be judged is left out, because damo knows no such
+//! thing and would take it for cold.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+
+use super::{ExportError, snapshots};
+use crate::model::{Metadata, Region, Settings, Snapshot, Target};
+use crate::reader::{Recording, open};
+
+/// Writes the recording at `path` to `out` as JSON that damo 3.4 reads, zlib-compressed if `compressed` (which is
+/// what `damo record` itself writes).
+///
+/// # Errors
+/// The recording cannot be read, or `out` not be written.
+pub fn damo_json(path: &Path, out: impl Write, compressed: bool) -> Result<(), ExportError> {
+    if compressed {
+        let mut zlib = BufWriter::new(ZlibEncoder::new(out, Compression::fast()));
+        records(path, &mut zlib)?;
+        let encoder = zlib.into_inner().map_err(io::IntoInnerError::into_error)?;
+        return Ok(encoder.finish()?.flush()?);
+    }
+    let mut plain = BufWriter::new(out);
+    records(path, &mut plain)?;
+    Ok(plain.flush()?)
+}
+
+fn records(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
+    let targets = targets(&mut open(path)?)?;
+    write!(out, "[")?;
+    for (index, target) in targets.iter().enumerate() {
+        let mut recording = open(path)?;
+        write!(out, "{}", if index == 0 { "\n" } else { ",\n" })?;
+        head(&recording.metadata, *target, out)?;
+        snapshots_of(&mut recording, *target, out)?;
+        write!(out, "]}}")?;
+    }
+    writeln!(out, "\n]")?;
+    Ok(())
+}
+
+fn targets(recording: &mut Recording) -> Result<BTreeSet<u32>, ExportError> {
+    let mut ids = BTreeSet::new();
+    for snapshot in snapshots(recording) {
+        ids.extend(snapshot?.targets.iter().map(|target| target.id));
+    }
+    Ok(ids)
+}
+
+fn head(metadata: &Metadata, target: u32, out: &mut impl Write) -> io::Result<()> {
+    let Settings {
+        sample_ns,
+        aggr_ns,
+        update_ns,
+        ..
+    } = metadata.settings;
+    let (sample, aggr, update) = (sample_ns / 1000, aggr_ns / 1000, update_ns / 1000);
+    write!(out, "{{\"kdamond_idx\": 0, \"context_idx\": 0, ")?;
+    write!(
+        out,
+        "\"intervals\": {{\"sample_us\": \"{sample}\", \"aggr_us\": \"{aggr}\", "
+    )?;
+    write!(
+        out,
+        "\"ops_update_us\": \"{update}\", \"intervals_goal\": {{\"access_bp\": \"0\", \"aggrs\": \"0\", "
+    )?;
+    write!(out, "\"min_sample_us\": \"0\", \"max_sample_us\": \"0\"}}}}, ")?;
+    write!(
+        out,
+        "\"scheme_idx\": null, \"target_id\": {target}, \"scheme_filters\": [], "
+    )?;
+    write!(out, "\"data_source\": \"unknown\", \"snapshots\": [")
+}
+
+fn snapshots_of(recording: &mut Recording, id: u32, out: &mut impl Write) -> Result<(), ExportError> {
+    let mut separator = "\n";
+    for snapshot in snapshots(recording) {
+        let snapshot = snapshot?;
+        for target in snapshot.targets.iter().filter(|target| target.id == id) {
+            write!(out, "{separator}")?;
+            timed(&snapshot, target, out)?;
+            separator = ",\n";
+        }
+    }
+    Ok(())
+}
+
+fn timed(snapshot: &Snapshot, target: &Target, out: &mut impl Write) -> io::Result<()> {
+    let Snapshot {
+        start_ns,
+        time_ns,
+        aggr_ns,
+        max_nr_accesses,
+        ..
+    } = *snapshot;
+    let judged = || target.regions.iter().filter(|region| !region.unknown);
+    let total: u64 = judged()
+        .map(|region| region.end.saturating_sub(region.start))
+        .sum();
+    let sample_us = aggr_ns / u64::from(max_nr_accesses.max(1)) / 1000;
+    write!(
+        out,
+        "{{\"start_time\": \"{start_ns}\", \"end_time\": \"{time_ns}\", \"regions\": ["
+    )?;
+    for (index, region) in judged().enumerate() {
+        write!(out, "{}", if index == 0 { "" } else { ", " })?;
+        one_region(region, snapshot, out)?;
+    }
+    write!(out, "], \"total_bytes\": \"{total}\", \"damos_stats\": null, ")?;
+    write!(out, "\"sample_interval_us\": \"{sample_us}\"}}")
+}
+
+fn one_region(region: &Region, snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
+    let Region {
+        start,
+        end,
+        nr_accesses,
+        age,
+        ..
+    } = *region;
+    let percent = u64::from(nr_accesses) * 100 / u64::from(snapshot.max_nr_accesses.max(1));
+    let usec = u64::from(age).saturating_mul(snapshot.aggr_ns) / 1000;
+    write!(out, "{{\"start\": \"{start}\", \"end\": \"{end}\", ")?;
+    write!(
+        out,
+        "\"nr_accesses\": {{\"samples\": {nr_accesses}, \"percent\": {percent}}}, "
+    )?;
+    write!(
+        out,
+        "\"age\": {{\"usec\": \"{usec}\", \"aggr_intervals\": \"{age}\"}}, "
+    )?;
+    write!(out, "\"probe_hits\": [], \"sz_filter_passed\": \"0\"}}")
+}

@@ -1,0 +1,230 @@
+//! The one table a recording is: its columns, and how a record becomes rows of it.
+//!
+//! A record that holds a list (regions, mappings, skipped bytes) is a head row followed by one row for each
+//! entry. Columns that every region needs have names; the few numbers of the other kinds share `values`, because
+//! each further column would cost every batch some bytes even when it is empty.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+
+use crate::model::{Metadata, Record, SchemeApplied, Snapshot};
+
+/// Where the JSON of [`Metadata`] stands in the metadata of the Arrow schema.
+pub(crate) const METADATA_KEY: &str = "thermo";
+/// Where the meaning of `kind` and `values` is told to other readers.
+const KINDS_KEY: &str = "thermo.kinds";
+const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it; 2 region of it; 3 mappings; 4 mapping of them; \
+    5 footprint: values=[vsz, rss, swap]; 6 cost: values=[cpu_ns, looking_cpu_ns, rss]; \
+    7 scheme: name=action, values=[index, nr_tried, sz_tried, nr_applied, sz_applied, sz_ops_filter_passed, \
+    sz_changed, qt_exceeds, effective_sz]; 8 bytes it skipped: name=reason, values=[bytes]; 9 note: name=kind";
+
+/// What a row tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Snapshot,
+    Target,
+    Region,
+    Mappings,
+    Mapping,
+    Footprint,
+    Cost,
+    Scheme,
+    Skipped,
+    Note,
+}
+
+impl Kind {
+    const ALL: [Self; 10] = [
+        Self::Snapshot,
+        Self::Target,
+        Self::Region,
+        Self::Mappings,
+        Self::Mapping,
+        Self::Footprint,
+        Self::Cost,
+        Self::Scheme,
+        Self::Skipped,
+        Self::Note,
+    ];
+
+    pub(crate) fn of(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// One row; `None` is null.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row<'a> {
+    pub kind: Kind,
+    pub time_ns: u64,
+    pub target: Option<u32>,
+    pub pid: Option<u32>,
+    pub start: Option<u64>,
+    pub end: Option<u64>,
+    pub nr_accesses: Option<u32>,
+    pub max_nr_accesses: Option<u32>,
+    pub age: Option<u32>,
+    pub unknown: Option<bool>,
+    pub name: Option<&'a str>,
+    pub text: Option<&'a str>,
+    pub values: &'a [u64],
+}
+
+impl Row<'_> {
+    pub(crate) fn new(kind: Kind, time_ns: u64) -> Self {
+        Self {
+            kind,
+            time_ns,
+            target: None,
+            pid: None,
+            start: None,
+            end: None,
+            nr_accesses: None,
+            max_nr_accesses: None,
+            age: None,
+            unknown: None,
+            name: None,
+            text: None,
+            values: &[],
+        }
+    }
+}
+
+/// The columns, in their order; the same in every file of this schema version.
+pub(crate) fn fields() -> Vec<Field> {
+    let values = Field::new_list_field(DataType::UInt64, false);
+    vec![
+        Field::new("kind", DataType::UInt8, false),
+        Field::new("time_ns", DataType::UInt64, false),
+        Field::new("target", DataType::UInt32, true),
+        Field::new("pid", DataType::UInt32, true),
+        Field::new("start", DataType::UInt64, true),
+        Field::new("end", DataType::UInt64, true),
+        Field::new("nr_accesses", DataType::UInt32, true),
+        Field::new("max_nr_accesses", DataType::UInt32, true),
+        Field::new("age", DataType::UInt32, true),
+        Field::new("unknown", DataType::Boolean, true),
+        Field::new("name", DataType::Utf8, true),
+        Field::new("text", DataType::Utf8, true),
+        Field::new("values", DataType::List(Arc::new(values)), false),
+    ]
+}
+
+/// The schema of a recording about which `metadata` is true.
+pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, serde_json::Error> {
+    let told = HashMap::from([
+        (METADATA_KEY.to_owned(), serde_json::to_string(metadata)?),
+        (KINDS_KEY.to_owned(), KINDS.to_owned()),
+    ]);
+    Ok(Schema::new_with_metadata(fields(), told))
+}
+
+/// When a record happened.
+pub(crate) fn time_ns(record: &Record) -> u64 {
+    match record {
+        Record::Snapshot(r) => r.time_ns,
+        Record::Mappings(r) => r.time_ns,
+        Record::Footprint(r) => r.time_ns,
+        Record::Cost(r) => r.time_ns,
+        Record::Scheme(r) => r.time_ns,
+        Record::Note(r) => r.time_ns,
+    }
+}
+
+/// Hands the rows of `record` to `put`, in order.
+pub(crate) fn rows_of(record: &Record, mut put: impl FnMut(Row<'_>)) {
+    let row = |kind| Row::new(kind, time_ns(record));
+    match record {
+        Record::Snapshot(snapshot) => snapshot_rows(snapshot, put),
+        Record::Mappings(r) => {
+            put(Row {
+                target: Some(r.target),
+                ..row(Kind::Mappings)
+            });
+            for m in &r.mappings {
+                put(Row {
+                    target: Some(r.target),
+                    start: Some(m.start),
+                    end: Some(m.end),
+                    name: Some(&m.name),
+                    ..row(Kind::Mapping)
+                });
+            }
+        }
+        Record::Footprint(r) => {
+            put(Row {
+                target: Some(r.target),
+                values: &[r.vsz, r.rss, r.swap],
+                ..row(Kind::Footprint)
+            });
+        }
+        Record::Cost(r) => put(Row {
+            values: &[r.cpu_ns, r.looking_cpu_ns, r.rss],
+            ..row(Kind::Cost)
+        }),
+        Record::Scheme(scheme) => scheme_rows(scheme, put),
+        Record::Note(r) => put(Row {
+            name: Some(&r.kind),
+            text: Some(&r.text),
+            ..row(Kind::Note)
+        }),
+    }
+}
+
+fn snapshot_rows(snapshot: &Snapshot, mut put: impl FnMut(Row<'_>)) {
+    let row = |kind| Row {
+        max_nr_accesses: Some(snapshot.max_nr_accesses),
+        ..Row::new(kind, snapshot.time_ns)
+    };
+    put(Row {
+        values: &[snapshot.start_ns, snapshot.aggr_ns],
+        ..row(Kind::Snapshot)
+    });
+    for target in &snapshot.targets {
+        let of_target = |kind| Row {
+            target: Some(target.id),
+            pid: target.pid,
+            ..row(kind)
+        };
+        put(of_target(Kind::Target));
+        for region in &target.regions {
+            put(Row {
+                start: Some(region.start),
+                end: Some(region.end),
+                nr_accesses: Some(region.nr_accesses),
+                age: Some(region.age),
+                unknown: Some(region.unknown),
+                ..of_target(Kind::Region)
+            });
+        }
+    }
+}
+
+fn scheme_rows(r: &SchemeApplied, mut put: impl FnMut(Row<'_>)) {
+    let totals = [
+        u64::from(r.index),
+        r.nr_tried,
+        r.sz_tried,
+        r.nr_applied,
+        r.sz_applied,
+        r.sz_ops_filter_passed,
+        r.sz_changed,
+        r.qt_exceeds,
+        r.effective_sz,
+    ];
+    put(Row {
+        name: Some(&r.action),
+        values: &totals,
+        ..Row::new(Kind::Scheme, r.time_ns)
+    });
+    for (reason, bytes) in &r.skipped {
+        put(Row {
+            name: Some(reason),
+            values: &[*bytes],
+            ..Row::new(Kind::Skipped, r.time_ns)
+        });
+    }
+}
