@@ -1,0 +1,24 @@
+//! Results as comma-separated values: one line a run, one column a metric, in base units.
+
+use crate::results::Results;
+
+impl Results {
+    /// The single runs that have a result.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let metrics = self.metrics();
+        let mut text = String::from("workload,configuration,repeat,started_s");
+        metrics.iter().for_each(|metric| text.extend([",", &metric.key]));
+        text.push('\n');
+        for run in self.runs.iter().filter(|run| run.failure.is_none()) {
+            // Names have no commas and no quotes: the experiment's reader sees to it.
+            text.push_str(&format!("{},{},{},{}", run.workload, run.configuration, run.repeat, run.started_s));
+            for metric in &metrics {
+                let value = run.measured.get(&metric.key).map(f64::to_string).unwrap_or_default();
+                text.extend([",", &value]);
+            }
+            text.push('\n');
+        }
+        text
+    }
+}

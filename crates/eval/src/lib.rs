@@ -1,0 +1,35 @@
+//! Experiments: workloads × configurations × repeats → tables.
+//!
+//! An [`Experiment`] is read from a file, [`run()`] makes its runs one after the other in random order, each in a
+//! control group of its own, and keeps every one in a folder as soon as it ends; [`Results`] are read from such a
+//! folder and shown as text, JSON, CSV or a page with pictures.
+//!
+//! What is measured is the workload's group, not the machine: see [`group`]. Whatever is switched on for an
+//! experiment (swap, groups, programs) is a value that undoes it when it is dropped, on failure too. Signals are
+//! the caller's: it sets [`Options::stop`], and `run` ends cleanly.
+//!
+//! Deliberately not here: deciding what to attach (the experiment file says it) and killing what is not ours.
+
+mod csv;
+mod error;
+pub mod experiment;
+pub mod group;
+mod html;
+mod json;
+pub mod metric;
+pub mod order;
+pub mod placeholder;
+mod plot;
+mod process;
+mod results;
+mod run;
+mod runner;
+pub mod stats;
+mod swap;
+mod table;
+mod warm;
+
+pub use error::{Error, RunFailure};
+pub use experiment::Experiment;
+pub use results::{Cell, Head, Host, Results, Run};
+pub use runner::{Options, Progress, run};

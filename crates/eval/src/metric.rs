@@ -1,0 +1,105 @@
+//! What is measured: declared once, shown by table, JSON, CSV and pictures.
+
+use std::collections::BTreeMap;
+
+/// The measurements of one run by the key of their metric, in base units (seconds, bytes, counts, percent).
+pub type Measurements = BTreeMap<String, f64>;
+
+/// One thing that is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    /// Its name in raw results.
+    pub key: String,
+    /// Its name in tables: the head of the first column.
+    pub title: String,
+    /// The unit it is shown in.
+    pub unit: &'static str,
+    /// How many base units the shown unit has.
+    pub scale: f64,
+    /// Digits shown after the point.
+    pub decimals: usize,
+    /// What it is, in a sentence.
+    pub about: String,
+    /// True when a sum over workloads means something.
+    pub adds_up: bool,
+    /// True when it is a property of the workload, so that a configuration can be compared to `orig`.
+    pub compares: bool,
+}
+
+const MIB: f64 = (1u64 << 20) as f64;
+
+/// Wall time.
+pub const RUNTIME: &str = "runtime_s";
+/// CPU time in programs.
+pub const CPU_USER: &str = "cpu_user_s";
+/// CPU time in the kernel.
+pub const CPU_SYSTEM: &str = "cpu_system_s";
+/// Resident memory, average.
+pub const MEMORY_AVG: &str = "memory_avg_bytes";
+/// Resident memory, peak.
+pub const MEMORY_PEAK: &str = "memory_peak_bytes";
+/// Resident memory and what zram holds for it, average.
+pub const NET_AVG: &str = "net_avg_bytes";
+/// The same over the last quarter.
+pub const NET_END: &str = "net_end_bytes";
+/// Bytes in swap, average.
+pub const SWAP_AVG: &str = "swap_avg_bytes";
+/// Major faults.
+pub const MAJOR_FAULTS: &str = "major_faults";
+/// Time in which something waited for memory.
+pub const PSI_SOME: &str = "psi_some_s";
+/// CPU of the attached `thermo`.
+pub const OUR_CPU: &str = "thermo_cpu_percent";
+/// Peak memory of the attached `thermo`.
+pub const OUR_RSS: &str = "thermo_rss_bytes";
+/// What latency keys begin with; the workload's own name for it follows.
+pub const LATENCY: &str = "latency.";
+
+/// Every metric there is, in the order it is shown, those that workloads print last.
+#[must_use]
+pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
+    let new = |key: &str, title: &str, unit, scale, decimals, about: &str| Metric {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        unit,
+        scale,
+        decimals,
+        about: about.to_owned(),
+        adds_up: true,
+        compares: true,
+    };
+    let ours = |metric: Metric| Metric { adds_up: false, compares: false, ..metric };
+    let mut metrics = vec![
+        new(NET_AVG, "memory.net.avg", "MiB", MIB, 1, "resident memory and what zram holds for the workload, average"),
+        new(NET_END, "memory.net.end", "MiB", MIB, 1, "the same, average over the last quarter of the run"),
+        new(MEMORY_AVG, "memory.avg", "MiB", MIB, 1, "resident memory of the workload, average"),
+        new(MEMORY_PEAK, "memory.peak", "MiB", MIB, 1, "resident memory of the workload, largest sample"),
+        new(RUNTIME, "runtime", "s", 1.0, 3, "wall time of the measured part"),
+        new(CPU_USER, "cpu.user", "s", 1.0, 2, "CPU time of the workload in programs"),
+        new(CPU_SYSTEM, "cpu.system", "s", 1.0, 2, "CPU time of the workload in the kernel"),
+        new(MAJOR_FAULTS, "major_faults", "faults", 1.0, 0, "page faults of the workload that had to read swap or files"),
+        new(SWAP_AVG, "swap.avg", "MiB", MIB, 1, "memory of the workload in swap, uncompressed, average"),
+        new(PSI_SOME, "psi.some", "s", 1.0, 3, "time in which some task waited for memory (zram waits are under-reported)"),
+        ours(new(OUR_CPU, "thermo.cpu", "%", 1.0, 2, "CPU time of the attached thermo, percent of one CPU")),
+        ours(new(OUR_RSS, "thermo.rss", "MiB", MIB, 1, "peak resident memory of the attached thermo")),
+    ];
+    metrics.extend(latencies.into_iter().map(|name| {
+        let about = format!("{name}, as the workload's load printed it");
+        Metric { adds_up: false, ..new(&format!("{LATENCY}{name}"), &format!("latency.{name}"), "", 1.0, 3, &about) }
+    }));
+    metrics
+}
+
+impl Metric {
+    /// A value in the shown unit.
+    #[must_use]
+    pub fn shown(&self, value: f64) -> String {
+        format!("{:.*}", self.decimals, value / self.scale)
+    }
+
+    /// Title and unit.
+    #[must_use]
+    pub fn heading(&self) -> String {
+        if self.unit.is_empty() { self.title.clone() } else { format!("{} [{}]", self.title, self.unit) }
+    }
+}

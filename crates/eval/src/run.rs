@@ -1,0 +1,366 @@
+//! One run: start, wait until ready, fill, attach, measure while the load runs, stop everything, check.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::error::RunFailure;
+use crate::experiment::{Configuration, Experiment, Ready, Workload};
+use crate::group::{CpuUse, Group, Hierarchies, MemoryUse};
+use crate::metric::{self, Measurements};
+use crate::placeholder::Values;
+use crate::process::{Program, Start, bad_end, tail};
+use crate::swap::Swap;
+
+/// How long a program has to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(30);
+/// How long the user's wish to stop may go unseen.
+const ATTENTION: Duration = Duration::from_millis(100);
+
+/// What a run stands on.
+pub(crate) struct Bench<'a> {
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) hierarchies: &'a Hierarchies,
+    pub(crate) swap: Option<&'a Swap>,
+    pub(crate) thermo: &'a Path,
+    /// The workload's work folder.
+    pub(crate) dir: &'a Path,
+    /// The folder outputs go to.
+    pub(crate) logs: &'a Path,
+    pub(crate) stop: &'a AtomicBool,
+    /// The seed loads may draw from: the same for every configuration of a round.
+    pub(crate) seed: u64,
+}
+
+/// What a run gave.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) measured: Measurements,
+    pub(crate) samples: Vec<(u64, u64, u64)>,
+}
+
+/// A run under way. Fields are dropped in order: what is attached lets go first, the groups go last.
+struct Running<'a> {
+    bench: &'a Bench<'a>,
+    workload: &'a Workload,
+    deadline: Instant,
+    attached: Option<Program>,
+    load: Option<Program>,
+    command: Option<Program>,
+    our_group: Group,
+    group: Group,
+}
+
+/// Runs `workload` under `configuration` once.
+pub(crate) fn once(
+    bench: &Bench,
+    workload: &Workload,
+    configuration: &Configuration,
+) -> Result<Outcome, RunFailure> {
+    let mut running = Running::prepare(bench, workload)?;
+    let values = running.start(configuration)?;
+    running.wait_until_ready(&values)?;
+    running.fill(&values)?;
+    let outcome = running.measure(configuration, &values)?;
+    running.finish(outcome)
+}
+
+impl<'a> Running<'a> {
+    fn prepare(bench: &'a Bench, workload: &'a Workload) -> Result<Self, RunFailure> {
+        let group = |kind: &str| {
+            Group::create(bench.hierarchies, &format!("thermo-eval-{}-{kind}", std::process::id()))
+                .map_err(|error| RunFailure::wrong(error.to_string()))
+        };
+        let (our_group, group) = (group("thermo")?, group("workload")?);
+        if let Some(limit) = workload.limit {
+            group.limit(limit.0).map_err(|error| RunFailure::wrong(error.to_string()))?;
+        }
+        let timeout = Duration::from_nanos(workload.timeout.0);
+        let deadline = Instant::now() + timeout;
+        Ok(Self { bench, workload, deadline, attached: None, load: None, command: None, our_group, group })
+    }
+
+    fn start(&mut self, configuration: &Configuration) -> Result<Values, RunFailure> {
+        let values = Values::default()
+            .with("dir", self.bench.dir.display())
+            .with("here", self.bench.experiment.here.display())
+            .with("cgroup", self.group.path().display())
+            .with("seed", self.bench.seed)
+            .with("port", free_port()?);
+        let env = configuration.env.iter().map(|(key, value)| (key.clone(), values.fill(value))).collect();
+        let words = values.fill_all(&self.workload.command);
+        let command = self.program("command", &words, &env, &self.group.doors())?;
+        let values = values.with("pid", command.id());
+        self.command = Some(command);
+        Ok(values)
+    }
+
+    fn program(
+        &self,
+        what: &str,
+        words: &[String],
+        env: &BTreeMap<String, String>,
+        doors: &[PathBuf],
+    ) -> Result<Program, RunFailure> {
+        let output = self.bench.logs.join(format!("{what}.out"));
+        Start { words, env, dir: self.bench.dir, doors, output: &output }
+            .start()
+            .map_err(|error| RunFailure::wrong(format!("cannot start {}: {error}", shown(words))))
+    }
+
+    fn wait_until_ready(&mut self, values: &Values) -> Result<(), RunFailure> {
+        let Some(ready) = &self.workload.ready else { return Ok(()) };
+        loop {
+            let (is_ready, missing) = match ready {
+                Ready::Line(pattern) => {
+                    (self.command.as_ref().is_some_and(|command| pattern.is_match(&command.printed())), "its line")
+                }
+                Ready::Tcp(port) => (answers(&values.fill(port)), "its port"),
+                Ready::File(path) => (self.bench.dir.join(values.fill(path)).exists(), "its file"),
+            };
+            if is_ready {
+                return Ok(());
+            }
+            self.still_wanted(&format!("it was not ready ({missing} did not show)"))?;
+            let command = self.command.as_mut();
+            if let Some((status, printed)) = command.and_then(|command| ended(command, Duration::from_millis(20))) {
+                let how = bad_end(status).unwrap_or_else(|| "ended".into());
+                return Err(RunFailure::wrong(format!("the command {how} before it was ready: {}", tail(&printed))));
+            }
+        }
+    }
+
+    fn fill(&mut self, values: &Values) -> Result<(), RunFailure> {
+        if self.workload.fill.is_empty() {
+            return Ok(());
+        }
+        let words = values.fill_all(&self.workload.fill);
+        let mut filling = self.program("fill", &words, &BTreeMap::new(), &[])?;
+        loop {
+            self.still_wanted("filling took too long")?;
+            if let Some((status, printed)) = ended(&mut filling, ATTENTION) {
+                return match bad_end(status) {
+                    None => Ok(()),
+                    Some(how) => Err(RunFailure::wrong(format!("{} {how}: {}", shown(&words), tail(&printed)))),
+                };
+            }
+        }
+    }
+
+    fn measure(&mut self, configuration: &Configuration, values: &Values) -> Result<Outcome, RunFailure> {
+        let before = Counters::of(&self.group);
+        let begin = Instant::now();
+        if !configuration.attach.is_empty() {
+            let mut words = vec![self.bench.thermo.display().to_string()];
+            words.extend(values.fill_all(&configuration.attach));
+            self.attached = Some(self.program("thermo", &words, &BTreeMap::new(), &self.our_group.doors())?);
+        }
+        if !self.workload.load.is_empty() {
+            let words = values.fill_all(&self.workload.load);
+            self.load = Some(self.program("load", &words, &BTreeMap::new(), &[])?);
+        }
+        let samples = self.sample_until_end(begin)?;
+        let runtime = begin.elapsed().as_secs_f64();
+        let mut outcome = samples.outcome();
+        outcome.measured.insert(metric::RUNTIME.into(), runtime);
+        before.differences(&self.group, &mut outcome.measured);
+        if let Some(cpu) = self.attached.as_ref().and_then(|_| self.our_group.cpu()) {
+            outcome.measured.insert(metric::OUR_CPU.into(), (cpu.user + cpu.system) / runtime * 100.0);
+        }
+        Ok(outcome)
+    }
+
+    /// Samples memory until the load ends, or the command where there is no load.
+    fn sample_until_end(&mut self, begin: Instant) -> Result<Samples, RunFailure> {
+        let interval = Duration::from_nanos(self.bench.experiment.sample.0);
+        let mut samples = Samples::default();
+        let mut next = Duration::ZERO;
+        loop {
+            let now = begin.elapsed();
+            if now >= next {
+                samples.take(now, self.group.memory(), self.bench.swap, self.attached.as_ref());
+                next = now + interval;
+            }
+            self.still_wanted("the load did not end")?;
+            self.attached_still_runs()?;
+            let span = next.saturating_sub(begin.elapsed()).min(ATTENTION);
+            let has_load = self.load.is_some();
+            let waited_for = if has_load { self.load.as_mut() } else { self.command.as_mut() };
+            let Some((status, printed)) = waited_for.and_then(|program| ended(program, span)) else { continue };
+            let name = if has_load { "load" } else { "command" };
+            return match bad_end(status) {
+                None => Ok(samples),
+                Some(how) => Err(RunFailure::wrong(format!("the {name} {how}: {}", tail(&printed)))),
+            };
+        }
+    }
+
+    /// What is attached may end well by itself only when its target has.
+    fn attached_still_runs(&mut self) -> Result<(), RunFailure> {
+        let Some((status, printed)) = self.attached.as_mut().and_then(|thermo| ended(thermo, Duration::ZERO)) else {
+            return Ok(());
+        };
+        let target_ended = self.command.as_mut().is_none_or(|command| ended(command, Duration::ZERO).is_some());
+        match bad_end(status) {
+            None if target_ended => Ok(()),
+            how => {
+                let how = how.unwrap_or_else(|| "ended".into());
+                Err(RunFailure::wrong(format!("thermo {how} before the workload: {}", tail(&printed))))
+            }
+        }
+    }
+
+    /// Stops everything, and believes the result only if every program says that it is right.
+    fn finish(mut self, mut outcome: Outcome) -> Result<Outcome, RunFailure> {
+        if let Some(mut thermo) = self.attached.take() {
+            let status = thermo.end(Signal::INT, GRACE);
+            let interrupted = status.is_some_and(|status| status.code() == Some(130));
+            if let Some(how) = status.and_then(bad_end).filter(|_| !interrupted) {
+                return Err(RunFailure::wrong(format!("thermo {how}: {}", tail(&thermo.printed()))));
+            }
+        }
+        let mut printed = String::new();
+        if let Some(load) = self.load.take() {
+            printed.push_str(&load.printed());
+            let command = self.command.as_mut();
+            // A server that died under its load is a failure even if the load did not mind.
+            if let Some((status, said)) = command.and_then(|command| ended(command, Duration::ZERO)) {
+                let how = bad_end(status).unwrap_or_else(|| "ended".into());
+                return Err(RunFailure::wrong(format!("the command {how} under its load: {}", tail(&said))));
+            }
+        }
+        if let Some(mut command) = self.command.take() {
+            command.end(Signal::TERM, GRACE);
+            printed.push_str(&command.printed());
+        }
+        if let Some(check) = self.workload.check.as_ref().filter(|check| !check.is_match(&printed)) {
+            let sentence = format!("the output has no {check:?}, the sign of a right result: {}", tail(&printed));
+            return Err(RunFailure::wrong(sentence));
+        }
+        for (name, pattern) in &self.workload.latency {
+            let number = pattern.captures(&printed).and_then(|found| found.get(1)?.as_str().parse::<f64>().ok());
+            let number = number.filter(|number| number.is_finite()).ok_or_else(|| {
+                RunFailure::wrong(format!("the output has no number at {pattern:?}: {}", tail(&printed)))
+            })?;
+            outcome.measured.insert(format!("{}{name}", metric::LATENCY), number);
+        }
+        Ok(outcome)
+    }
+
+    fn still_wanted(&self, late: &str) -> Result<(), RunFailure> {
+        if self.bench.stop.load(Ordering::Relaxed) {
+            Err(RunFailure::Stopped)
+        } else if Instant::now() >= self.deadline {
+            Err(RunFailure::wrong(format!("{late} within the timeout of {}", self.workload.timeout)))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Counters when measuring began.
+struct Counters {
+    cpu: Option<CpuUse>,
+    major_faults: u64,
+    stalled: Option<u64>,
+}
+
+impl Counters {
+    fn of(group: &Group) -> Self {
+        Self { cpu: group.cpu(), major_faults: group.memory().major_faults, stalled: group.stalled_micros() }
+    }
+
+    /// Adds how far `group` has come since.
+    #[expect(clippy::cast_precision_loss, reason = "counts of one run fit")]
+    fn differences(&self, group: &Group, measured: &mut Measurements) {
+        let now = Self::of(group);
+        let faults = now.major_faults.saturating_sub(self.major_faults);
+        measured.insert(metric::MAJOR_FAULTS.into(), faults as f64);
+        if let (Some(before), Some(now)) = (self.cpu, now.cpu) {
+            measured.insert(metric::CPU_USER.into(), (now.user - before.user).max(0.0));
+            measured.insert(metric::CPU_SYSTEM.into(), (now.system - before.system).max(0.0));
+        }
+        if let (Some(before), Some(now)) = (self.stalled, now.stalled) {
+            measured.insert(metric::PSI_SOME.into(), now.saturating_sub(before) as f64 / 1e6);
+        }
+    }
+}
+
+/// Memory over time.
+#[derive(Default)]
+struct Samples {
+    /// Milliseconds, resident bytes, bytes zram holds for them.
+    memory: Vec<(u64, u64, u64)>,
+    swapped: Vec<u64>,
+    our_rss: Option<u64>,
+}
+
+impl Samples {
+    fn take(&mut self, at: Duration, now: MemoryUse, swap: Option<&Swap>, thermo: Option<&Program>) {
+        let held = swap.map_or(0, |swap| swap.held_for(now.swapped));
+        self.memory.push((u64::try_from(at.as_millis()).unwrap_or(u64::MAX), now.resident, held));
+        self.swapped.push(now.swapped);
+        self.our_rss = self.our_rss.max(thermo.and_then(|thermo| peak_rss(thermo.id())));
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "memory sizes fit")]
+    fn outcome(self) -> Outcome {
+        let mean = |values: &mut dyn Iterator<Item = u64>| {
+            let (sum, n) = values.fold((0u128, 0u32), |(sum, n), value| (sum + u128::from(value), n + 1));
+            sum as f64 / f64::from(n.max(1))
+        };
+        let last_quarter = self.memory.len() * 3 / 4;
+        let mut measured = Measurements::new();
+        let mut put = |key: &str, value: f64| drop(measured.insert(key.to_owned(), value));
+        put(metric::MEMORY_AVG, mean(&mut self.memory.iter().map(|sample| sample.1)));
+        put(metric::MEMORY_PEAK, self.memory.iter().map(|sample| sample.1).max().unwrap_or(0) as f64);
+        put(metric::NET_AVG, mean(&mut self.memory.iter().map(|sample| sample.1 + sample.2)));
+        put(metric::NET_END, mean(&mut self.memory[last_quarter..].iter().map(|sample| sample.1 + sample.2)));
+        put(metric::SWAP_AVG, mean(&mut self.swapped.iter().copied()));
+        if let Some(rss) = self.our_rss {
+            put(metric::OUR_RSS, rss as f64);
+        }
+        Outcome { measured, samples: self.memory }
+    }
+}
+
+/// How a program ended and what it printed, if it ends within `span`.
+fn ended(program: &mut Program, span: Duration) -> Option<(std::process::ExitStatus, String)> {
+    match program.wait(span) {
+        Ok(status) => status.map(|status| (status, program.printed())),
+        Err(_) => {
+            // Asking failed, not the program: ask again, but not in a hot loop.
+            sleep(Duration::from_millis(10));
+            None
+        }
+    }
+}
+
+/// A TCP port nobody listens on.
+fn free_port() -> Result<u16, RunFailure> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| Ok(listener.local_addr()?.port()))
+        .map_err(|error| RunFailure::wrong(format!("no free TCP port: {error}")))
+}
+
+fn answers(port: &str) -> bool {
+    let Ok(port) = port.parse::<u16>() else { return false };
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1)).is_ok()
+}
+
+/// The peak resident bytes of a process.
+fn peak_rss(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn shown(words: &[String]) -> String {
+    words.first().cloned().unwrap_or_default()
+}

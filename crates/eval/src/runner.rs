@@ -1,0 +1,251 @@
+//! A whole experiment: checks first, then every run in its order, each kept as soon as it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, RunFailure};
+use crate::experiment::{Experiment, Need, Workload};
+use crate::group::Hierarchies;
+use crate::order::{Planned, order};
+use crate::process::{bad_end, tail};
+use crate::results::{Ledger, Results, Run};
+use crate::run::{Bench, once};
+use crate::swap::Swap;
+use crate::warm::warm;
+
+/// How an experiment is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The folder of the runs; made when not there. Runs that are there already are not made again.
+    pub results_dir: PathBuf,
+    /// Other than the experiment's own number of repeats.
+    pub repeats: Option<usize>,
+    /// Only workloads whose name is here; all when empty.
+    pub only_workloads: Vec<String>,
+    /// Only configurations whose name is here, and the one others are compared to; all when empty.
+    pub only_configurations: Vec<String>,
+    /// The `thermo` that is attached.
+    pub thermo: PathBuf,
+    /// Set by the caller's signal handler: the run under way is given up, and everything is restored.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What happens, for a progress line.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// The plan is made.
+    Planned {
+        /// Runs to make.
+        runs: usize,
+        /// Runs that are there already.
+        there: usize,
+    },
+    /// A workload is set up, once, before its first run.
+    SettingUp {
+        /// The workload.
+        workload: String,
+    },
+    /// A run begins.
+    Begin {
+        /// Which one of those to make, from 1.
+        nr: usize,
+        /// Its workload.
+        workload: String,
+        /// Its configuration.
+        configuration: String,
+        /// Its round, from 0.
+        repeat: usize,
+    },
+    /// A run has ended and is kept.
+    End {
+        /// It, with its failure if it has one.
+        run: Run,
+        /// How long it took in all, in seconds.
+        seconds: f64,
+    },
+    /// The experiment stops early, as asked.
+    Stopped,
+}
+
+/// Runs what is missing of `experiment` and returns all results there are.
+///
+/// A run that fails is kept as failed, and made again when the experiment is run again.
+///
+/// # Errors
+/// Before any run: when programs are missing, memory cannot be measured, swap cannot be made or the results folder
+/// belongs to another experiment. Later: when a set-up fails or results cannot be written.
+pub fn run(
+    experiment: &Experiment,
+    options: &Options,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Results, Error> {
+    let planned = plan(experiment, options)?;
+    needs_are_met(experiment, &planned)?;
+    let hierarchies = Hierarchies::of_this_host()?;
+    let mut ledger = Ledger::open(&options.results_dir, experiment)?;
+    let names = |run: &Planned| {
+        (&experiment.workloads[run.workload].name, &experiment.configurations[run.configuration].name)
+    };
+    let mut missing = planned.clone();
+    missing.retain(|run| !ledger.has(names(run).0, names(run).1, run.repeat));
+    progress(&Progress::Planned { runs: missing.len(), there: planned.len() - missing.len() });
+    if missing.is_empty() {
+        return Ok(ledger.results);
+    }
+    let swap = experiment.zram.map(Swap::make).transpose()?;
+    let folders = Folders::make(&options.results_dir)?;
+    let mut set_up = vec![false; experiment.workloads.len()];
+    for (at, run) in missing.iter().enumerate() {
+        if options.stop.load(Ordering::Relaxed) {
+            progress(&Progress::Stopped);
+            break;
+        }
+        let (workload, configuration) = (&experiment.workloads[run.workload], names(run).1);
+        let dir = folders.of(&workload.name)?;
+        if !std::mem::replace(&mut set_up[run.workload], true) {
+            progress(&Progress::SettingUp { workload: workload.name.clone() });
+            prepare(experiment, workload, &dir)?;
+        }
+        progress(&Progress::Begin {
+            nr: at + 1,
+            workload: workload.name.clone(),
+            configuration: configuration.clone(),
+            repeat: run.repeat,
+        });
+        let bench = Bench {
+            experiment,
+            hierarchies: &hierarchies,
+            swap: swap.as_ref(),
+            thermo: &options.thermo,
+            dir: &dir,
+            logs: &folders.log(&workload.name, configuration, run.repeat)?,
+            stop: &options.stop,
+            seed: experiment.seed.wrapping_add(run.repeat as u64),
+        };
+        let begin = Instant::now();
+        let Some(kept) = make(&bench, run) else {
+            progress(&Progress::Stopped);
+            break;
+        };
+        ledger.keep(kept.clone())?;
+        progress(&Progress::End { run: kept, seconds: begin.elapsed().as_secs_f64() });
+    }
+    Ok(ledger.results)
+}
+
+/// Makes one run; nothing when the user asked to stop in the middle of it.
+fn make(bench: &Bench, run: &Planned) -> Option<Run> {
+    let (experiment, started) = (bench.experiment, SystemTime::now());
+    let (workload, configuration) =
+        (&experiment.workloads[run.workload], &experiment.configurations[run.configuration]);
+    if let Some(size) = experiment.warm {
+        let _ = warm(size);
+    }
+    let (outcome, failure) = match once(bench, workload, configuration) {
+        Ok(outcome) => (outcome, None),
+        Err(RunFailure::Stopped) => return None,
+        Err(RunFailure::Wrong(sentence)) => (crate::run::Outcome::default(), Some(sentence)),
+    };
+    Some(Run {
+        workload: workload.name.clone(),
+        configuration: configuration.name.clone(),
+        repeat: run.repeat,
+        started_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        failure,
+        measured: outcome.measured,
+        samples: outcome.samples,
+    })
+}
+
+/// The runs the options ask for, in order.
+fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Error> {
+    let workloads: Vec<&str> = experiment.workloads.iter().map(|workload| workload.name.as_str()).collect();
+    let configurations: Vec<&str> = experiment.configurations.iter().map(|with| with.name.as_str()).collect();
+    for (asked, known) in
+        [(&options.only_workloads, &workloads), (&options.only_configurations, &configurations)]
+    {
+        if let Some(name) = asked.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(Error::Unknown { name: name.clone(), known: known.join(", ") });
+        }
+    }
+    let mut runs = order(experiment, options.repeats.unwrap_or(experiment.repeats));
+    let asked = |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| asked == name);
+    runs.retain(|run| {
+        asked(&options.only_workloads, workloads[run.workload])
+            && (run.configuration == 0
+                || asked(&options.only_configurations, configurations[run.configuration]))
+    });
+    Ok(runs)
+}
+
+fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |need: &Need| {
+        let program = Path::new(&need.program);
+        program.is_absolute() && program.exists()
+            || std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    let used = |at: usize| planned.iter().any(|run| run.workload == at);
+    let needs = experiment.workloads.iter().enumerate().filter(|(at, _)| used(*at));
+    let mut missing: Vec<Need> =
+        needs.flat_map(|(_, workload)| &workload.needs).filter(|need| !is_there(need)).cloned().collect();
+    missing.sort();
+    missing.dedup();
+    if missing.is_empty() { Ok(()) } else { Err(Error::Missing(missing)) }
+}
+
+/// Runs a workload's set-up. Its data are removed with the work folder when the experiment ends.
+fn prepare(experiment: &Experiment, workload: &Workload, dir: &Path) -> Result<(), Error> {
+    let Some(script) = &workload.set_up else { return Ok(()) };
+    let values = crate::placeholder::Values::default()
+        .with("dir", dir.display())
+        .with("here", experiment.here.display())
+        .with("seed", experiment.seed);
+    let failed = |status: String, output: String| Error::SetUp { workload: workload.name.clone(), status, output };
+    let done = std::process::Command::new("/bin/sh")
+        .args(["-eu", "-c", &values.fill(script)])
+        .current_dir(dir)
+        .output()
+        .map_err(|error| failed("not started".into(), error.to_string()))?;
+    match bad_end(done.status) {
+        None => Ok(()),
+        Some(how) => Err(failed(how, tail(&String::from_utf8_lossy(&done.stderr)))),
+    }
+}
+
+/// The folders of an experiment: the workloads' data, removed at the end, and the outputs of every run, kept.
+struct Folders {
+    work: PathBuf,
+    logs: PathBuf,
+}
+
+impl Folders {
+    fn make(results: &Path) -> Result<Self, Error> {
+        let results = std::path::absolute(results).unwrap_or_else(|_| results.to_owned());
+        Ok(Self { work: folder(results.join("work"))?, logs: folder(results.join("outputs"))? })
+    }
+
+    fn of(&self, workload: &str) -> Result<PathBuf, Error> {
+        folder(self.work.join(workload))
+    }
+
+    fn log(&self, workload: &str, configuration: &str, repeat: usize) -> Result<PathBuf, Error> {
+        folder(self.logs.join(workload).join(configuration).join(repeat.to_string()))
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.work));
+    }
+}
+
+fn folder(path: PathBuf) -> Result<PathBuf, Error> {
+    match fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(Error::File { doing: "make", path, source }),
+    }
+}
