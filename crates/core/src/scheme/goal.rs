@@ -72,4 +72,21 @@ pub enum GoalTuner {
 impl Goal {
     /// The smallest effective quota a tuned one falls to, in ten-thousandths of a byte (kernel: one byte).
     pub const LEAST: BasisPoints = BasisPoints::WHOLE;
+
+    /// What the value should be; 0: the goal is switched off.
+    #[must_use]
+    pub const fn target(&self) -> u64 {
+        match self {
+            Self::UserInput { target, .. } | Self::Metric { target, .. } => *target,
+        }
+    }
+
+    /// Whether both go by the same value, whatever it should be.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::UserInput { .. }, Self::UserInput { .. }) => true,
+            (Self::Metric { metric, .. }, Self::Metric { metric: other, .. }) => metric == other,
+            _ => false,
+        }
+    }
 }

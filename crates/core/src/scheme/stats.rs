@@ -21,6 +21,6 @@ pub struct SchemeStats {
     pub qt_exceeds: u64,
     /// Apply intervals in which the scheme was active.
     pub nr_snapshots: u64,
-    /// The size limit in force; 0: none.
+    /// The size limit in force; 0: none. A limit that allows nothing is shown as 1 byte, which no page fits.
     pub effective_sz: Bytes,
 }
