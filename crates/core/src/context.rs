@@ -1,36 +1,50 @@
 //! The one loop: look, sum up, apply schemes, split, look again.
 //!
 //! A [`Context`] is what the kernel calls a `damon_ctx` together with its thread's main function: everything a
-//! kdamond remembers, and [`Context::step`], which is called once a sampling interval and says when to call it
-//! again. Time comes in as an argument, the machine through [`Operations`], and what happens goes out to a
-//! [`Sink`].
+//! kdamond remembers, and [`Context::step`], which is called whenever it said it wants to be and says when to
+//! call it again. Time comes in as an argument, the machine through [`Operations`], and what happens goes out
+//! to a [`Sink`].
+//!
+//! There are two ways to look: `sampling` (DAMON's: one page a region every sampling interval) and `sweeping`
+//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks.
+
+mod choosing;
+mod sampling;
+mod sweeping;
 
 use crate::attrs::{Attrs, AttrsError};
-use crate::monitoring::{MergeLimits, Splitter, Target, lay_out, merge_and_age, rescale};
-use crate::ops::{Operations, OpsError, Probe, Seen, TargetLayout};
+use crate::budget::{Plan, Way};
+use crate::monitoring::{Splitter, Target, lay_out, rescale};
+use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
+use crate::scheme::{self, ApplyInput, Scheme, SchemeError, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TargetRegions};
 use crate::units::{Bytes, Nanos};
-use crate::{Addr, PAGE_SIZE};
+use crate::PAGE_SIZE;
+
+use choosing::Chooser;
+use sampling::Sampling;
+use sweeping::Sweeping;
 
 /// One monitoring and its schemes.
 #[derive(Debug)]
 pub struct Context {
     attrs: Attrs,
     targets: Vec<Target>,
+    schemes: Vec<SchemeState>,
     rng: Rng,
     splitter: Splitter,
     schedule: Schedule,
-    /// No region grows past this by merging.
-    sz_limit: Bytes,
-    /// The looks of the sampling interval that is running, in the order of regions.
-    probes: Vec<Probe>,
-    /// Looks counted in the aggregation that is running.
-    looks: u32,
+    way: Way,
+    sampling: Sampling,
+    sweeping: Sweeping,
+    /// Picks the way and the intervals; none when they were given by hand.
+    chooser: Option<Chooser>,
     /// When the aggregation that is running began.
     aggr_start: Nanos,
-    /// The moment the running sampling interval should end; none before the first.
-    due: Option<Nanos>,
+    /// True while every scheme is switched off by its watermarks: nobody needs a look.
+    paused: bool,
+    started: bool,
 }
 
 /// What comes after how many sampling intervals, as in the kernel: counting them instead of reading clocks
@@ -39,20 +53,21 @@ pub struct Context {
 struct Schedule {
     passed: u64,
     next_aggr: u64,
-    next_update: u64,
+    /// The moment targets are brought up to date next. By the clock, because intervals may be chosen anew.
+    next_update: Nanos,
 }
 
 /// What to do after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Call again at this moment.
+    /// Call again at this moment (at once, if it is past).
     At(Nanos),
     /// Every target is gone: there is nothing left to monitor.
     Finished,
 }
 
 impl Context {
-    /// A context that monitors with `attrs`; all its random choices follow from `seed`.
+    /// A context that samples with `attrs`; all its random choices follow from `seed`.
     ///
     /// # Errors
     /// When `attrs` contradict themselves.
@@ -61,14 +76,17 @@ impl Context {
         Ok(Self {
             attrs,
             targets: Vec::new(),
+            schemes: Vec::new(),
             rng: Rng::new(seed),
             splitter: Splitter::default(),
             schedule: Schedule::default(),
-            sz_limit: Bytes(PAGE_SIZE),
-            probes: Vec::new(),
-            looks: 0,
+            way: Way::Sample,
+            sampling: Sampling::default(),
+            sweeping: Sweeping::default(),
+            chooser: None,
             aggr_start: Nanos::ZERO,
-            due: None,
+            paused: false,
+            started: false,
         })
     }
 
@@ -78,35 +96,66 @@ impl Context {
         &self.attrs
     }
 
+    /// The plan in force, where a budget chooses.
+    #[must_use]
+    pub fn plan(&self) -> Option<Plan> {
+        let share = self.chooser.as_ref()?.share();
+        Some(Plan { share, way: self.way, attrs: self.attrs })
+    }
+
     /// Changes the attributes while monitoring: regions keep their history, counts and ages are converted, and
-    /// a new aggregation begins.
+    /// a new aggregation begins. From now on it samples with these; a budget chooses no longer.
     ///
     /// # Errors
     /// When `attrs` contradict themselves; nothing changes then.
     pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
         attrs.check()?;
-        if attrs == self.attrs {
-            return Ok(());
+        self.chooser = None;
+        if attrs != self.attrs || self.way != Way::Sample {
+            self.change_to(Way::Sample, attrs);
         }
+        Ok(())
+    }
+
+    fn change_to(&mut self, way: Way, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
         self.attrs = attrs;
-        self.sz_limit = self.merge_limit();
-        self.looks = 0;
-        if let Some(due) = self.due {
-            self.aggr_start = due;
-        }
+        self.way = way;
+        self.sampling.begin_anew();
+        self.sweeping.begin_anew();
         self.schedule.next_aggr = self.schedule.passed + attrs.samples_in(attrs.aggr);
-        self.schedule.next_update = self.schedule.passed + attrs.samples_in(attrs.update);
+    }
+
+    /// Replaces the schemes; those at the same place keep their statistics and the state of their quotas.
+    ///
+    /// # Errors
+    /// When one contradicts itself; nothing changes then.
+    pub fn set_schemes(&mut self, schemes: Vec<Scheme>) -> Result<(), SchemeError> {
+        scheme::check(&schemes, &self.attrs)?;
+        self.schemes.truncate(schemes.len());
+        for (nth, scheme) in schemes.into_iter().enumerate() {
+            match self.schemes.get_mut(nth) {
+                Some(state) => state.commit(scheme, &self.attrs, self.schedule.passed),
+                None => self.schemes.push(SchemeState::new(scheme)),
+            }
+        }
         Ok(())
+    }
+
+    /// The schemes with what they did so far.
+    #[must_use]
+    pub fn schemes(&self) -> &[SchemeState] {
+        &self.schemes
+    }
+
+    /// The schemes, to change what is asked of them while they run (goal values given by the user).
+    pub fn schemes_mut(&mut self) -> &mut [SchemeState] {
+        &mut self.schemes
     }
 
     /// Every target with its regions, in the order targets appeared.
     pub fn targets(&self) -> impl Iterator<Item = TargetRegions<'_>> {
-        self.targets.iter().map(|t| TargetRegions {
-            id: t.id,
-            pid: t.pid,
-            regions: &t.regions,
-        })
+        self.targets.iter().map(|t| TargetRegions { id: t.id, pid: t.pid, regions: &t.regions })
     }
 
     /// How many regions there are over all targets.
@@ -115,7 +164,7 @@ impl Context {
         self.targets.iter().map(|t| t.regions.len()).sum()
     }
 
-    /// Ends the sampling interval that was running, does what is due at its end, and begins the next.
+    /// Does what is due and says when to call again.
     ///
     /// # Errors
     /// When the operations as a whole failed; a target that vanished is an event, not an error.
@@ -125,123 +174,57 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<Next, OpsError> {
-        if self.due.is_none() {
+        if !self.started {
             self.start(now, ops, sink)?;
-        } else {
-            self.finish_sample(now, ops, sink)?;
+        } else if now >= self.schedule.next_update {
+            self.update_targets(now, ops, sink)?;
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);
         }
-        self.prepare_access_checks(ops);
-        Ok(Next::At(self.next_due(now)))
+        if let Some(rest_until) = self.chooser.as_ref().and_then(|chooser| chooser.resting_at(now)) {
+            return Ok(Next::At(rest_until));
+        }
+        let next = match self.way {
+            Way::Sample => self.step_sampling(now, ops, sink),
+            Way::Sweep => self.step_sweeping(now, ops, sink),
+        };
+        if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
+            self.paused = true;
+            return Ok(Next::At(check_at));
+        }
+        self.paused = false;
+        Ok(Next::At(next))
     }
 
     fn start(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) -> Result<(), OpsError> {
-        self.update_targets(now, ops, sink)?;
+        self.started = true;
         self.aggr_start = now;
+        self.update_targets(now, ops, sink)?;
         self.schedule.next_aggr = self.attrs.samples_in(self.attrs.aggr);
-        self.schedule.next_update = self.attrs.samples_in(self.attrs.update);
+        self.choose_first(now, ops, sink);
         Ok(())
-    }
-
-    fn finish_sample(
-        &mut self,
-        now: Nanos,
-        ops: &mut dyn Operations,
-        sink: &mut dyn Sink,
-    ) -> Result<(), OpsError> {
-        self.schedule.passed += 1;
-        self.check_accesses(ops);
-        sink.on(&Event::Sampled { now });
-        let aggregated = self.schedule.passed >= self.schedule.next_aggr;
-        if aggregated {
-            self.judge_unknown();
-            let limits = self.merge_limits();
-            merge_and_age(&mut self.targets, limits);
-            self.tell_aggregated(now, sink);
-        }
-        if aggregated {
-            self.begin_aggregation(now);
-        }
-        if self.schedule.passed >= self.schedule.next_update {
-            self.schedule.next_update = self.schedule.passed + self.attrs.samples_in(self.attrs.update);
-            self.update_targets(now, ops, sink)?;
-        }
-        Ok(())
-    }
-
-    /// When the sampling interval that begins now should end: in step with the one before, but never so soon
-    /// that looking would take more than two thirds of the time on a machine too slow for the interval.
-    fn next_due(&mut self, now: Nanos) -> Nanos {
-        let in_step = self.due.unwrap_or(now).saturating_add(self.attrs.sample);
-        let due = in_step.max(now.saturating_add(Nanos(self.attrs.sample.0 / 2)));
-        self.due = Some(due);
-        due
-    }
-
-    fn prepare_access_checks(&mut self, ops: &mut dyn Operations) {
-        self.probes.clear();
-        for target in &mut self.targets {
-            for region in &mut target.regions {
-                let pages = region.len().0 / PAGE_SIZE;
-                let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
-                region.sampling_addr = Some(addr);
-                self.probes.push(Probe {
-                    target: target.id,
-                    addr,
-                    seen: Seen::Unknown,
-                });
-            }
-        }
-        ops.prepare_access_checks(&self.probes);
-    }
-
-    fn check_accesses(&mut self, ops: &mut dyn Operations) {
-        ops.check_accesses(&mut self.probes);
-        let max_nr_accesses = self.attrs.max_nr_accesses();
-        let mut answers = self.probes.iter();
-        let probed = self
-            .targets
-            .iter_mut()
-            .flat_map(|t| &mut t.regions)
-            .filter(|r| r.sampling_addr.is_some());
-        for region in probed {
-            let Some(probe) = answers.next() else { break };
-            region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
-            region.nr_unknown += u32::from(probe.seen == Seen::Unknown);
-        }
-        self.looks += 1;
-    }
-
-    fn judge_unknown(&mut self) {
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.unknown =
-                region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= self.looks;
-        }
     }
 
     fn tell_aggregated(&self, now: Nanos, sink: &mut dyn Sink) {
         let targets: Vec<TargetRegions<'_>> = self.targets().collect();
-        sink.on(&Event::Aggregated {
-            start: self.aggr_start,
-            end: now,
-            attrs: &self.attrs,
-            targets: &targets,
-        });
+        let sums = match self.way {
+            Way::Sample => Vec::new(),
+            Way::Sweep => self.targets.iter().map(|t| t.heat.sums()).collect(),
+        };
+        let attrs = &self.attrs;
+        sink.on(&Event::Aggregated { start: self.aggr_start, end: now, attrs, targets: &targets, sums: &sums });
     }
 
-    fn begin_aggregation(&mut self, now: Nanos) {
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.last_nr_accesses = region.nr_accesses;
-            region.nr_accesses = 0;
-            region.nr_unknown = 0;
+    fn apply_schemes(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
+        if self.schemes.is_empty() {
+            return;
         }
-        self.splitter
-            .split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
-        self.looks = 0;
-        self.aggr_start = now;
-        self.schedule.next_aggr = self.schedule.passed + self.attrs.samples_in(self.attrs.aggr);
+        let mut targets: Vec<TargetMut<'_>> =
+            self.targets.iter_mut().map(|t| TargetMut { id: t.id, regions: &mut t.regions }).collect();
+        let input =
+            ApplyInput { now, passed: self.schedule.passed, attrs: &self.attrs, min_region: Bytes(PAGE_SIZE) };
+        scheme::apply_due(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
     /// Takes over the targets the operations see now: new ones are laid out, gone ones leave, the rest keep
@@ -252,62 +235,39 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<(), OpsError> {
+        self.schedule.next_update = now.saturating_add(self.attrs.update);
         let layouts = ops.update()?;
         self.targets.retain(|target| {
             let lives = layouts.iter().any(|layout| layout.id == target.id);
             if !lives {
-                sink.on(&Event::TargetGone {
-                    now,
-                    id: target.id,
-                    pid: target.pid,
-                });
+                sink.on(&Event::TargetGone { now, id: target.id, pid: target.pid });
             }
             lives
         });
-        let total: Bytes = layouts
-            .iter()
-            .flat_map(|layout| &layout.ranges)
-            .map(|range| range.len())
-            .sum();
+        let total: Bytes = layouts.iter().flat_map(|layout| &layout.ranges).map(|range| range.len()).sum();
         let first_sz = Bytes(total.0 / self.attrs.min_nr_regions as u64);
         for layout in layouts {
             self.take_over(layout, first_sz, now, sink);
         }
-        self.sz_limit = self.merge_limit();
+        // Looks that are under way were at regions that may be gone.
+        self.sampling.forget_looks();
         Ok(())
     }
 
     fn take_over(&mut self, layout: TargetLayout, first_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {
-        let TargetLayout { id, pid, ranges } = layout;
-        match self.targets.iter_mut().find(|target| target.id == id) {
-            Some(target) if target.regions.is_empty() => target.regions = lay_out(&ranges, first_sz),
-            Some(target) => target.set_ranges(&ranges),
-            None => {
-                sink.on(&Event::TargetAppeared {
-                    now,
-                    id,
-                    pid,
-                    ranges: &ranges,
-                });
-                self.targets.push(Target {
-                    id,
-                    pid,
-                    regions: lay_out(&ranges, first_sz),
-                });
-            }
+        let Some(target) = self.targets.iter_mut().find(|target| target.id == layout.id) else {
+            let TargetLayout { id, pid, ref ranges } = layout;
+            sink.on(&Event::TargetAppeared { now, id, pid, ranges });
+            let regions = lay_out(ranges, first_sz);
+            self.targets.push(Target::new(layout, regions));
+            return;
+        };
+        match self.way {
+            Way::Sample if target.regions.is_empty() => target.regions = lay_out(&layout.ranges, first_sz),
+            Way::Sample => target.set_ranges(&layout.ranges),
+            // Regions come from pages; what is not mapped any more has none from the next round on.
+            Way::Sweep => target.heat.keep_only(&layout.ranges),
         }
-    }
-
-    fn merge_limits(&self) -> MergeLimits {
-        MergeLimits {
-            max_nr_regions: self.attrs.max_nr_regions,
-            max_nr_accesses: self.attrs.max_nr_accesses(),
-            sz_limit: self.sz_limit,
-        }
-    }
-
-    fn merge_limit(&self) -> Bytes {
-        let total: Bytes = self.targets.iter().map(Target::len).sum();
-        Bytes((total.0 / self.attrs.min_nr_regions as u64).max(PAGE_SIZE))
+        target.ranges = layout.ranges;
     }
 }

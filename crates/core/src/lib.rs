@@ -8,6 +8,7 @@
 pub mod action;
 pub mod addr;
 pub mod attrs;
+pub mod budget;
 pub mod context;
 pub mod layout;
 mod monitoring;
@@ -16,6 +17,7 @@ pub mod region;
 pub mod rng;
 pub mod scheme;
 pub mod sink;
+pub mod sweep;
 pub mod text;
 pub mod units;
 

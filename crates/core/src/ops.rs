@@ -6,6 +6,7 @@ use std::fmt;
 use crate::action::Action;
 use crate::addr::{Addr, AddrRange};
 use crate::scheme::{OpsFilter, SystemMetric};
+use crate::sweep::{Piece, Swept};
 use crate::units::{Bytes, Nanos};
 
 /// Names a target for the life of a context; never used again for another.
@@ -191,6 +192,17 @@ pub trait Operations {
 
     /// Answers, for the probes last prepared, whether their pages were touched since.
     fn check_accesses(&mut self, probes: &mut [Probe]);
+
+    /// True when [`Operations::sweep`] can be used.
+    fn can_sweep(&self) -> bool {
+        false
+    }
+
+    /// Reads the accessed marks of all pages of `run` into `piece` (which covers `run.range`) and takes them
+    /// off. A page whose mark cannot be taken off is booked as unknown. A target that is gone has no pages.
+    fn sweep(&mut self, run: &Run, _piece: &mut Piece) -> Swept {
+        Swept { next: run.range.end }
+    }
 
     /// False once every target is gone for good, so that no update could bring one back.
     fn any_target_left(&mut self) -> bool;

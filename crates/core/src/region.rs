@@ -22,6 +22,8 @@ pub struct Region {
     /// True when no look of the last whole aggregation found it accessed and at least half of them could not
     /// tell. No scheme takes it for cold.
     pub unknown: bool,
+    /// How many of its bytes are there, where every page was looked at; `None` where only samples were.
+    pub resident: Option<Bytes>,
     /// The page looked at in this sampling interval, if one is being looked at.
     pub sampling_addr: Option<Addr>,
 }
@@ -38,6 +40,7 @@ impl Region {
             age: 0,
             nr_unknown: 0,
             unknown: false,
+            resident: None,
             sampling_addr: None,
         }
     }
@@ -99,6 +102,10 @@ impl Region {
         self.nr_accesses_bp = u64::from(self.nr_accesses) * 10_000;
         self.age = mean(self.age, right.age);
         self.nr_unknown = mean(self.nr_unknown, right.nr_unknown);
+        self.resident = self
+            .resident
+            .zip(right.resident)
+            .map(|(left, right)| left + right);
         self.range.end = right.range.end;
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::addr::AddrRange;
 use crate::attrs::Attrs;
+use crate::budget::Plan;
 use crate::ops::{Run, Skip, TargetId};
 use crate::region::Region;
 use crate::scheme::SchemeStats;
+use crate::sweep::PageSums;
 use crate::units::{Bytes, Nanos};
 
 /// A target and its regions at one moment.
@@ -38,6 +40,9 @@ pub enum Event<'a> {
         attrs: &'a Attrs,
         /// Every target.
         targets: &'a [TargetRegions<'a>],
+        /// Bytes of every target by what is known of its pages, in the same order; empty where only samples
+        /// were looked at.
+        sums: &'a [PageSums],
     },
     /// A scheme was applied to the regions that matched it.
     SchemeApplied {
@@ -49,6 +54,8 @@ pub enum Event<'a> {
         tried: &'a [TriedRegion],
         /// Bytes left alone and why, over all of them.
         skipped: &'a [(Skip, Bytes)],
+        /// CPU time it took.
+        spent: Nanos,
         /// Totals since the scheme began.
         stats: &'a SchemeStats,
     },
@@ -62,6 +69,13 @@ pub enum Event<'a> {
         active: bool,
         /// The metric that decided.
         metric: u64,
+    },
+    /// How to look from now on was chosen, by a budget.
+    Planned {
+        /// When.
+        now: Nanos,
+        /// What was chosen.
+        plan: &'a Plan,
     },
     /// A target appeared.
     TargetAppeared {

@@ -70,7 +70,7 @@ fn merge(regions: &mut Vec<Region>, threshold: u32, sz_limit: Bytes) {
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::TargetId;
+    use crate::ops::{TargetId, TargetLayout};
 
     /// Regions of `(pages, nr_accesses, last_nr_accesses, age)` one after the other.
     fn target(rows: &[(u64, u32, u32, u32)]) -> Target {

@@ -25,7 +25,7 @@ pub(crate) fn rescale(targets: &mut [Target], old: &Attrs, new: &Attrs) {
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::TargetId;
+    use crate::ops::{TargetId, TargetLayout};
     use crate::region::Region;
 
     #[test]

@@ -53,7 +53,7 @@ fn split_region(mut region: Region, pieces: usize, rng: &mut Rng) -> impl Iterat
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::TargetId;
+    use crate::ops::{TargetId, TargetLayout};
 
     fn target(pages: &[u64]) -> Target {
         let mut start = 0;

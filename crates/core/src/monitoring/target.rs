@@ -1,8 +1,9 @@
 //! The targets of a context and where their regions lie.
 
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
-use crate::ops::TargetId;
+use crate::ops::{TargetId, TargetLayout};
 use crate::region::Region;
+use crate::sweep::PageHeat;
 use crate::units::Bytes;
 
 /// One target with its regions.
@@ -10,11 +11,21 @@ use crate::units::Bytes;
 pub(crate) struct Target {
     pub(crate) id: TargetId,
     pub(crate) pid: Option<u32>,
+    /// What to monitor of it: ascending, disjoint, page-aligned.
+    pub(crate) ranges: Vec<AddrRange>,
     /// Ascending, disjoint, page-aligned.
     pub(crate) regions: Vec<Region>,
+    /// What is known page by page; empty while only samples are looked at.
+    pub(crate) heat: PageHeat,
 }
 
 impl Target {
+    /// A target that was never looked at.
+    pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>) -> Self {
+        let TargetLayout { id, pid, ranges } = layout;
+        Self { id, pid, ranges, regions, heat: PageHeat::default() }
+    }
+
     /// Bytes its regions cover.
     pub(crate) fn len(&self) -> Bytes {
         self.regions.iter().map(Region::len).sum()

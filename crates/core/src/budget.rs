@@ -1,0 +1,152 @@
+//! The overhead the user sets: a share of one CPU, kept by paying back what was spent before looking again.
+
+use std::fmt;
+
+use crate::attrs::Attrs;
+use crate::units::Nanos;
+
+/// A share of one CPU, in millionths. 10,000 is one percent; more than 1,000,000 is more than one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuShare(pub u32);
+
+impl CpuShare {
+    /// How long one must rest for `cost` to be this share of the whole time.
+    #[must_use]
+    pub fn time_for(self, cost: Nanos) -> Nanos {
+        let time = u128::from(cost.0) * 1_000_000 / u128::from(self.0.max(1));
+        Nanos(u64::try_from(time).unwrap_or(u64::MAX))
+    }
+
+    /// How much CPU time this share of `span` is.
+    #[must_use]
+    pub fn of(self, span: Nanos) -> Nanos {
+        let part = u128::from(span.0) * u128::from(self.0) / 1_000_000;
+        Nanos(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
+    /// In percent, for people.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        f64::from(self.0) / 10_000.0
+    }
+}
+
+/// How memory is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// One page a region, often: cost follows the number of regions.
+    Sample,
+    /// Every page, seldom: cost follows resident memory.
+    Sweep,
+}
+
+/// Which ways may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Looks {
+    /// Sweeps where they fit the budget, samples where not.
+    #[default]
+    Auto,
+    /// Samples.
+    Sample,
+    /// Sweeps, however seldom.
+    Sweep,
+}
+
+/// How a context looks, chosen to stay within a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// The budget.
+    pub share: CpuShare,
+    /// The way.
+    pub way: Way,
+    /// Its intervals and regions.
+    pub attrs: Attrs,
+}
+
+impl fmt::Display for Plan {
+    /// A sentence: `look at every page each 1.00 s (budget 1 % of a CPU)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Attrs { sample, aggr, max_nr_regions, .. } = self.attrs;
+        match self.way {
+            Way::Sweep => write!(f, "look at every page each {aggr}")?,
+            Way::Sample => write!(f, "look at a page of each region every {sample}, sum up every {aggr}")?,
+        }
+        write!(f, ", at most {max_nr_regions} regions (budget {} % of a CPU)", self.share.percent())
+    }
+}
+
+/// Keeps account of a share. What is spent becomes a debt that time pays back; nothing may be spent while in
+/// debt. Time that was not used is kept only for a moment, so that a pause is not followed by a burst.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    share: CpuShare,
+    /// When everything spent so far will be paid back.
+    free_at: Nanos,
+}
+
+/// Unused time that may be saved up.
+const SAVED: Nanos = Nanos::secs(1);
+
+impl Budget {
+    /// An account that begins now, owing nothing.
+    #[must_use]
+    pub const fn new(share: CpuShare, now: Nanos) -> Self {
+        Self { share, free_at: now }
+    }
+
+    /// The share.
+    #[must_use]
+    pub const fn share(&self) -> CpuShare {
+        self.share
+    }
+
+    /// Books `cost` at `now`.
+    pub fn spend(&mut self, now: Nanos, cost: Nanos) {
+        let from = self.free_at.max(now.saturating_sub(SAVED));
+        self.free_at = from.saturating_add(self.share.time_for(cost));
+    }
+
+    /// From when on something may be spent again; a moment in the past when it may now.
+    #[must_use]
+    pub const fn free_at(&self) -> Nanos {
+        self.free_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE_PERCENT: CpuShare = CpuShare(10_000);
+
+    #[test]
+    fn a_hundredth_rests_a_hundred_times_as_long() {
+        assert_eq!(ONE_PERCENT.time_for(Nanos::millis(5)), Nanos::millis(500));
+        assert_eq!(ONE_PERCENT.of(Nanos::secs(1)), Nanos::millis(10));
+    }
+
+    #[test]
+    fn over_a_minute_the_share_is_kept_whatever_the_pieces_cost() {
+        let mut budget = Budget::new(ONE_PERCENT, Nanos(0));
+        let (mut now, mut spent) = (Nanos(0), Nanos(0));
+        let mut piece = 1;
+        while now < Nanos::secs(60) {
+            let cost = Nanos::micros(100 * (1 + piece * 7 % 90));
+            spent += cost;
+            now += cost;
+            budget.spend(now, cost);
+            now = now.max(budget.free_at());
+            piece += 1;
+        }
+        let permille = spent.0 * 1000 / now.0;
+        assert!((9..=10).contains(&permille), "{permille} thousandths");
+    }
+
+    #[test]
+    fn a_pause_is_not_followed_by_a_burst() {
+        let mut budget = Budget::new(ONE_PERCENT, Nanos(0));
+        budget.spend(Nanos::secs(3600), Nanos::millis(20));
+        // 20 ms cost two seconds, one of which was saved up.
+        assert_eq!(budget.free_at(), Nanos::secs(3601));
+    }
+}

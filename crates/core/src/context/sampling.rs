@@ -1,0 +1,134 @@
+//! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
+
+use super::Context;
+use crate::monitoring::{MergeLimits, Target, merge_and_age};
+use crate::ops::{Operations, Probe, Seen};
+use crate::sink::{Event, Sink};
+use crate::units::{Bytes, Nanos};
+use crate::{Addr, PAGE_SIZE};
+
+/// What sampling remembers between steps.
+#[derive(Debug, Default)]
+pub(super) struct Sampling {
+    /// The looks of the sampling interval that is running, in the order of regions.
+    probes: Vec<Probe>,
+    /// Looks counted in the aggregation that is running.
+    looks: u32,
+    /// The moment the running sampling interval should end; none when none is running.
+    due: Option<Nanos>,
+}
+
+impl Sampling {
+    /// Drops the looks that are under way; the interval they belong to counts nothing.
+    pub(super) fn forget_looks(&mut self) {
+        self.probes.clear();
+    }
+
+    /// Begins a new aggregation.
+    pub(super) fn begin_anew(&mut self) {
+        self.probes.clear();
+        self.looks = 0;
+    }
+}
+
+impl Context {
+    /// Ends the sampling interval that was running, does what is due at its end, and begins the next. Returns
+    /// when that should end.
+    pub(super) fn step_sampling(
+        &mut self,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) -> Nanos {
+        if self.sampling.due.is_some() && !self.paused {
+            self.finish_sample(now, ops, sink);
+        }
+        self.prepare_access_checks(ops);
+        self.next_due(now)
+    }
+
+    fn finish_sample(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
+        self.schedule.passed += 1;
+        self.check_accesses(ops);
+        sink.on(&Event::Sampled { now });
+        let aggregated = self.schedule.passed >= self.schedule.next_aggr;
+        if aggregated {
+            self.judge_unknown();
+            let limits = self.merge_limits();
+            merge_and_age(&mut self.targets, limits);
+            self.tell_aggregated(now, sink);
+        }
+        self.apply_schemes(now, ops, sink);
+        if aggregated {
+            self.begin_aggregation(now);
+            self.choose_after_aggregation(now, ops, sink);
+        }
+    }
+
+    /// When the sampling interval that begins now should end: in step with the one before, but never so soon
+    /// that looking would take more than two thirds of the time on a machine too slow for the interval.
+    fn next_due(&mut self, now: Nanos) -> Nanos {
+        let in_step = self.sampling.due.unwrap_or(now).saturating_add(self.attrs.sample);
+        let due = in_step.max(now.saturating_add(Nanos(self.attrs.sample.0 / 2)));
+        self.sampling.due = Some(due);
+        due
+    }
+
+    fn prepare_access_checks(&mut self, ops: &mut dyn Operations) {
+        let probes = &mut self.sampling.probes;
+        probes.clear();
+        for target in &mut self.targets {
+            for region in &mut target.regions {
+                let pages = region.len().0 / PAGE_SIZE;
+                let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
+                region.sampling_addr = Some(addr);
+                probes.push(Probe { target: target.id, addr, seen: Seen::Unknown });
+            }
+        }
+        ops.prepare_access_checks(probes);
+    }
+
+    fn check_accesses(&mut self, ops: &mut dyn Operations) {
+        let probes = &mut self.sampling.probes;
+        if probes.is_empty() {
+            return;
+        }
+        ops.check_accesses(probes);
+        let max_nr_accesses = self.attrs.max_nr_accesses();
+        let regions = self.targets.iter_mut().flat_map(|t| &mut t.regions);
+        for (region, probe) in regions.zip(probes.iter()) {
+            debug_assert_eq!(region.sampling_addr, Some(probe.addr));
+            region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
+            region.nr_unknown += u32::from(probe.seen == Seen::Unknown);
+        }
+        self.sampling.looks += 1;
+    }
+
+    fn judge_unknown(&mut self) {
+        let looks = self.sampling.looks;
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.unknown = region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
+        }
+    }
+
+    fn begin_aggregation(&mut self, now: Nanos) {
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.last_nr_accesses = region.nr_accesses;
+            region.nr_accesses = 0;
+            region.nr_unknown = 0;
+        }
+        self.splitter.split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
+        self.sampling.looks = 0;
+        self.aggr_start = now;
+        self.schedule.next_aggr = self.schedule.passed + self.attrs.samples_in(self.attrs.aggr);
+    }
+
+    fn merge_limits(&self) -> MergeLimits {
+        let total: Bytes = self.targets.iter().map(Target::len).sum();
+        MergeLimits {
+            max_nr_regions: self.attrs.max_nr_regions,
+            max_nr_accesses: self.attrs.max_nr_accesses(),
+            sz_limit: Bytes((total.0 / self.attrs.min_nr_regions as u64).max(PAGE_SIZE)),
+        }
+    }
+}

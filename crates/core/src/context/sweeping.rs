@@ -1,0 +1,135 @@
+//! Looking at every page, in rounds.
+
+use super::Context;
+use crate::action::Action;
+use crate::ops::Operations;
+use crate::region::Region;
+use crate::sink::{Event, Sink};
+use crate::sweep::{MAX_NR_ACCESSES, Round, regions_of};
+use crate::units::Nanos;
+
+/// What sweeping remembers between steps.
+#[derive(Debug, Default)]
+pub(super) struct Sweeping {
+    /// The round that is under way.
+    round: Option<Round>,
+    /// When the next one should begin.
+    next_round: Nanos,
+}
+
+impl Sweeping {
+    /// Drops the round that is under way; the next begins at once.
+    pub(super) fn begin_anew(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Context {
+    /// Looks at the next piece of the round, or begins one that is due. Returns when to go on: at once while a
+    /// round is under way, so that the cost of each piece is known before the next.
+    pub(super) fn step_sweeping(
+        &mut self,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) -> Nanos {
+        if self.sweeping.round.is_none() {
+            if now < self.sweeping.next_round {
+                return self.sweeping.next_round;
+            }
+            self.sweeping.round = Some(Round::begin(now));
+            self.sweeping.next_round = now.saturating_add(self.attrs.aggr);
+        }
+        let looked = self.sweeping.round.as_mut().is_some_and(|round| round.look_on(&mut self.targets, ops));
+        if looked {
+            return now;
+        }
+        self.sweeping.round = None;
+        self.finish_round(now, ops, sink);
+        self.sweeping.next_round
+    }
+
+    fn finish_round(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
+        // A round stands for as many sampling intervals as its counts can reach.
+        self.schedule.passed += u64::from(MAX_NR_ACCESSES);
+        for target in &mut self.targets {
+            target.heat.end_round(now);
+        }
+        self.rebuild_regions(now);
+        self.tell_aggregated(now, sink);
+        let mut acted_on = Vec::new();
+        let mut listener = |event: &Event<'_>| {
+            if let Event::SchemeApplied { scheme, tried, .. } = event {
+                acted_on.extend(tried.iter().map(|tried| (*scheme, tried.run)));
+            }
+            sink.on(event);
+        };
+        self.apply_schemes(now, ops, &mut listener);
+        for (scheme, run) in acted_on {
+            let changes = self.schemes.get(scheme).is_some_and(|state| state.scheme().action != Action::Stat);
+            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == run.target) {
+                target.heat.restart_age(run.range, now);
+            }
+        }
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.last_nr_accesses = region.nr_accesses;
+        }
+        self.aggr_start = now;
+        self.choose_after_aggregation(now, ops, sink);
+    }
+
+    /// Regions from pages, every target with a share of them by the memory it has.
+    fn rebuild_regions(&mut self, now: Nanos) {
+        let resident: Vec<u64> = self.targets.iter().map(|t| t.heat.resident().0).collect();
+        let total = u128::from(resident.iter().sum::<u64>().max(1));
+        for (target, resident) in self.targets.iter_mut().zip(resident) {
+            let share = u128::from(resident) * self.attrs.max_nr_regions as u128 / total;
+            let most = usize::try_from(share).unwrap_or(usize::MAX).max(3);
+            let mut regions = regions_of(target.heat.runs(), most, now, self.attrs.aggr);
+            inherit_ages(&mut regions, &target.regions);
+            target.regions = regions;
+        }
+    }
+}
+
+/// Memory that goes on being touched as before is one round older: pages remember since when they are idle, but
+/// not since when they are busy, so that age is taken from the regions of the round before.
+fn inherit_ages(regions: &mut [Region], before: &[Region]) {
+    let mut first = 0;
+    for region in regions.iter_mut().filter(|region| region.nr_accesses > 0) {
+        while before.get(first).is_some_and(|old| old.range.end <= region.range.start) {
+            first += 1;
+        }
+        let overlapping = before[first..].iter().take_while(|old| old.range.start < region.range.end);
+        let mut aged = 0;
+        for old in overlapping {
+            let both = old.range.intersection(&region.range).map_or(0, |both| both.len().0);
+            let alike = old.nr_accesses > 0 && old.nr_accesses.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
+            aged += u128::from(both) * if alike { u128::from(old.age) + 1 } else { 0 };
+        }
+        region.age = u32::try_from(aged / u128::from(region.len().0)).unwrap_or(u32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::AddrRange;
+
+    #[test]
+    fn busy_memory_grows_older_while_it_stays_as_busy() {
+        let region = |start: u64, end: u64, nr_accesses, age| Region {
+            nr_accesses,
+            age,
+            ..Region::new(AddrRange::new(start * 4096, end * 4096))
+        };
+        let before = [region(0, 10, 70, 4), region(10, 20, 30, 9), region(20, 30, 0, 50)];
+        let mut now = [region(0, 10, 66, 0), region(10, 20, 70, 0), region(20, 30, 70, 0), region(90, 91, 70, 0)];
+        inherit_ages(&mut now, &before);
+        assert_eq!(now.map(|r| r.age), [5, 0, 0, 0]);
+        // Half of it was as busy before, half was idle: the mean.
+        let mut wide = [region(5, 15, 70, 0)];
+        inherit_ages(&mut wide, &before);
+        assert_eq!(wide[0].age, 2);
+    }
+}

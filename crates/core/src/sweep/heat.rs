@@ -1,0 +1,387 @@
+//! One byte a page: in which of the last rounds it was touched, or since when it has been idle.
+//!
+//! | byte | meaning |
+//! | --- | --- |
+//! | 0 | not there |
+//! | 1–127 | touched in at least one of the last seven rounds; bit 0 is the newest |
+//! | 128–254 | idle since the moment in slot (byte − 128) |
+//! | 255 | cannot be told |
+//!
+//! Slots are moments. When they run out, those of no page are given up, and moments that are close for their
+//! age go together: old ages become coarser, young ones stay exact, and no page ever needs more than its byte.
+
+use std::collections::BTreeMap;
+
+use super::WINDOW;
+use super::piece::{PageSeen, Piece};
+use crate::addr::{Addr, AddrRange, PAGE_SIZE};
+use crate::units::{Bytes, Nanos};
+
+const ABSENT: u8 = 0;
+const FIRST_SLOT: u8 = 128;
+const UNKNOWN: u8 = 255;
+const SLOTS: usize = (UNKNOWN - FIRST_SLOT) as usize;
+const HISTORY: u8 = FIRST_SLOT - 1;
+
+/// Pages of one page-table page, the unit memory for bytes is taken in.
+const CHUNK_PAGES: usize = 512;
+const CHUNK: u64 = CHUNK_PAGES as u64 * PAGE_SIZE;
+
+/// The heat of every page of a target that was ever seen.
+#[derive(Debug, Clone, Default)]
+pub struct PageHeat {
+    /// Bytes of the pages of 2 MiB each, by address / 2 MiB.
+    chunks: BTreeMap<u64, Box<[u8; CHUNK_PAGES]>>,
+    /// When the rounds of the window ended, newest last; at most [`WINDOW`].
+    rounds: Vec<Nanos>,
+    /// Moments that pages have been idle since, ascending.
+    slots: Vec<Nanos>,
+}
+
+/// A run of neighbouring pages with the same state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) range: AddrRange,
+    pub(crate) state: State,
+}
+
+/// What is known of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Touched in this many rounds of the window, at least one.
+    Touched(u32),
+    /// Not touched since.
+    Idle(Nanos),
+    Unknown,
+}
+
+/// Bytes of a target by what is known of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageSums {
+    /// Touched in the last round.
+    pub touched_last: Bytes,
+    /// Touched in at least one round of the window.
+    pub touched: Bytes,
+    /// Not touched in the window.
+    pub idle: Bytes,
+    /// Cannot be told.
+    pub unknown: Bytes,
+}
+
+impl PageHeat {
+    /// Takes in what a look at a piece found. `now` is when the round began, for pages that are seen for the
+    /// first time and were not touched.
+    pub(crate) fn take_in(&mut self, piece: &Piece, now: Nanos) {
+        let range = piece.range();
+        let mut addr = range.start;
+        while addr < range.end {
+            let chunk_end = Addr((addr.0 / CHUNK + 1) * CHUNK).min(range.end);
+            self.take_in_chunk(
+                piece,
+                AddrRange {
+                    start: addr,
+                    end: chunk_end,
+                },
+                now,
+            );
+            addr = chunk_end;
+        }
+    }
+
+    fn take_in_chunk(&mut self, piece: &Piece, part: AddrRange, now: Nanos) {
+        let nothing_there = (part.start.0..part.end.0)
+            .step_by(64 * 4096)
+            .all(|a| piece.word_is_absent(Addr(a)));
+        let number = part.start.0 / CHUNK;
+        if nothing_there && !self.chunks.contains_key(&number) {
+            return;
+        }
+        let (fresh, went_idle) = self.idle_codes(now);
+        let chunk = self
+            .chunks
+            .entry(number)
+            .or_insert_with(|| Box::new([ABSENT; CHUNK_PAGES]));
+        for addr in (part.start.0..part.end.0).step_by(4096) {
+            let byte = &mut chunk[usize::try_from(addr % CHUNK / PAGE_SIZE).unwrap_or(0)];
+            *byte = match (piece.get(Addr(addr)), *byte) {
+                (PageSeen::Absent, _) => ABSENT,
+                (PageSeen::Unknown, _) => UNKNOWN,
+                (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
+                (PageSeen::Accessed, _) => 1,
+                (PageSeen::Idle, ABSENT | UNKNOWN) => fresh,
+                (PageSeen::Idle, history @ 1..=HISTORY) => match (history << 1) & HISTORY {
+                    0 => went_idle,
+                    left => left,
+                },
+                (PageSeen::Idle, idle) => idle,
+            };
+        }
+    }
+
+    /// Says that a round ended: the window moves on.
+    pub(crate) fn end_round(&mut self, now: Nanos) {
+        self.rounds.push(now);
+        if self.rounds.len() > WINDOW as usize {
+            self.rounds.remove(0);
+        }
+        // Chunks that hold nothing any more (unmapped, swapped out) need no memory.
+        self.chunks
+            .retain(|_, chunk| chunk.iter().any(|byte| *byte != ABSENT));
+    }
+
+    /// Makes the pages of `range` that are idle count as idle only since `now`: something was done to them.
+    pub(crate) fn restart_age(&mut self, range: AddrRange, now: Nanos) {
+        let code = FIRST_SLOT + self.slot_of(now);
+        for addr in (range.start.align_down().0..range.end.0).step_by(4096) {
+            if let Some(chunk) = self.chunks.get_mut(&(addr / CHUNK)) {
+                let byte = &mut chunk[usize::try_from(addr % CHUNK / PAGE_SIZE).unwrap_or(0)];
+                if (FIRST_SLOT..UNKNOWN).contains(byte) {
+                    *byte = code;
+                }
+            }
+        }
+    }
+
+    /// Forgets what lies outside of `ranges` (ascending, disjoint).
+    pub(crate) fn keep_only(&mut self, ranges: &[AddrRange]) {
+        self.chunks.retain(|number, _| {
+            let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);
+            ranges.iter().any(|range| range.overlaps(&chunk))
+        });
+    }
+
+    /// The runs of pages that are there, ascending.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.chunks
+            .iter()
+            .flat_map(move |(number, chunk)| self.chunk_runs(*number, chunk))
+    }
+
+    fn chunk_runs<'a>(&'a self, number: u64, chunk: &'a [u8; CHUNK_PAGES]) -> impl Iterator<Item = Run> + 'a {
+        let mut start = 0;
+        chunk.chunk_by(|a, b| a == b).filter_map(move |same| {
+            let first = number * CHUNK + start as u64 * PAGE_SIZE;
+            start += same.len();
+            let state = self.state(same[0])?;
+            Some(Run {
+                range: AddrRange::new(first, first + same.len() as u64 * PAGE_SIZE),
+                state,
+            })
+        })
+    }
+
+    fn state(&self, byte: u8) -> Option<State> {
+        match byte {
+            ABSENT => None,
+            UNKNOWN => Some(State::Unknown),
+            history @ 1..=HISTORY => Some(State::Touched(history.count_ones())),
+            idle => self
+                .slots
+                .get(usize::from(idle - FIRST_SLOT))
+                .map(|since| State::Idle(*since)),
+        }
+    }
+
+    /// Bytes that are there.
+    pub(crate) fn resident(&self) -> Bytes {
+        let pages = self.chunks.values().flat_map(|chunk| chunk.iter()).filter(|byte| **byte != ABSENT).count();
+        Bytes(pages as u64 * PAGE_SIZE)
+    }
+
+    /// How many bytes are hot and how many idle, page by page.
+    #[must_use]
+    pub fn sums(&self) -> PageSums {
+        let mut sums = PageSums::default();
+        for byte in self.chunks.values().flat_map(|chunk| chunk.iter()) {
+            let page = Bytes(PAGE_SIZE);
+            match *byte {
+                ABSENT => {}
+                UNKNOWN => sums.unknown += page,
+                history @ 1..=HISTORY => {
+                    sums.touched += page;
+                    if history & 1 == 1 {
+                        sums.touched_last += page;
+                    }
+                }
+                _ => sums.idle += page,
+            }
+        }
+        sums
+    }
+
+    /// The bytes of a page that is idle since `now`, and of one that was touched last in the oldest round of the
+    /// window.
+    fn idle_codes(&mut self, now: Nanos) -> (u8, u8) {
+        let window_start = self.window_start(now);
+        // Making room for the second may move the first; both are there the second time they are asked for.
+        self.slot_of(window_start);
+        self.slot_of(now);
+        (
+            FIRST_SLOT + self.slot_of(now),
+            FIRST_SLOT + self.slot_of(window_start),
+        )
+    }
+
+    /// The end of the oldest round of the window: since when a page has been idle that was touched in it last.
+    fn window_start(&self, now: Nanos) -> Nanos {
+        self.rounds.first().copied().unwrap_or(now)
+    }
+
+    /// The slot of a moment; a new one if need be.
+    fn slot_of(&mut self, moment: Nanos) -> u8 {
+        if let Ok(slot) = self.slots.binary_search(&moment) {
+            return u8::try_from(slot).unwrap_or(0);
+        }
+        if self.slots.len() + 1 > SLOTS {
+            self.give_up_slots();
+        }
+        let slot = self.slots.partition_point(|known| *known < moment);
+        if slot < self.slots.len() {
+            self.translate(|old| if usize::from(old) >= slot { old + 1 } else { old });
+        }
+        self.slots.insert(slot, moment);
+        u8::try_from(slot).unwrap_or(0)
+    }
+
+    /// Makes room: slots of no page go; while that is not enough, the two moments go together that are closest
+    /// for their age. Their pages count as idle since the later one, which never makes memory look older than
+    /// it is.
+    fn give_up_slots(&mut self) {
+        let mut used = [false; 256];
+        for byte in self.chunks.values().flat_map(|chunk| chunk.iter()) {
+            used[usize::from(*byte)] = true;
+        }
+        // Where the pages of each old slot go: the place of a kept moment.
+        let mut kept: Vec<(Nanos, Vec<usize>)> = Vec::new();
+        for (slot, moment) in self.slots.iter().enumerate() {
+            if used[usize::from(FIRST_SLOT) + slot] {
+                kept.push((*moment, vec![slot]));
+            }
+        }
+        let newest = self.slots.last().copied().unwrap_or_default();
+        while kept.len() > SLOTS / 2 {
+            let closeness = |pair: &[(Nanos, Vec<usize>)]| {
+                let (gap, age) = (pair[1].0 - pair[0].0, newest - pair[0].0);
+                u128::from(gap.0) * 1_000_000 / u128::from(age.0.max(1))
+            };
+            let closest = kept
+                .windows(2)
+                .map(closeness)
+                .enumerate()
+                .min_by_key(|(_, gap)| *gap);
+            let Some((first, _)) = closest else { break };
+            let (_, slots) = kept.remove(first);
+            kept[first].1.extend(slots);
+        }
+        let mut place = [0_u8; SLOTS];
+        for (new, (_, slots)) in (0..=u8::MAX).zip(&kept) {
+            for slot in slots {
+                place[*slot] = new;
+            }
+        }
+        self.translate(|slot| place[usize::from(slot)]);
+        self.slots = kept.into_iter().map(|(moment, _)| moment).collect();
+    }
+
+    fn translate(&mut self, new_slot: impl Fn(u8) -> u8) {
+        let mut table = [0_u8; 256];
+        for (byte, translated) in (0..=255_u8).zip(table.iter_mut()) {
+            let idle = (FIRST_SLOT..UNKNOWN).contains(&byte);
+            *translated = if idle {
+                FIRST_SLOT + new_slot(byte - FIRST_SLOT)
+            } else {
+                byte
+            };
+        }
+        for byte in self.chunks.values_mut().flat_map(|chunk| chunk.iter_mut()) {
+            *byte = table[usize::from(*byte)];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = PAGE_SIZE;
+
+    /// One round at second `at` over eight pages of which `touched` were touched.
+    fn round(heat: &mut PageHeat, at: u64, touched: &[u64]) {
+        let mut piece = Piece::default();
+        piece.reset(AddrRange::new(0, 8 * PAGE));
+        for page in 0..8 {
+            piece.set(Addr(page * PAGE), touched.contains(&page));
+        }
+        heat.take_in(&piece, Nanos::secs(at));
+        heat.end_round(Nanos::secs(at));
+    }
+
+    fn states(heat: &PageHeat) -> Vec<(u64, u64, State)> {
+        heat.runs()
+            .map(|run| (run.range.start.0 / PAGE, run.range.end.0 / PAGE, run.state))
+            .collect()
+    }
+
+    #[test]
+    fn rounds_are_counted_and_then_pages_are_idle_since() {
+        let mut heat = PageHeat::default();
+        for at in 1..=3 {
+            round(&mut heat, at, &[2, 3]);
+        }
+        assert_eq!(
+            states(&heat),
+            [
+                (0, 2, State::Idle(Nanos::secs(1))),
+                (2, 4, State::Touched(3)),
+                (4, 8, State::Idle(Nanos::secs(1)))
+            ]
+        );
+        for at in 4..=9 {
+            round(&mut heat, at, &[]);
+        }
+        // Touched last in the round that ended at 3 s; that one is still in the window of seven.
+        assert_eq!(states(&heat)[1].2, State::Touched(1));
+        round(&mut heat, 10, &[]);
+        assert_eq!(states(&heat)[1], (2, 4, State::Idle(Nanos::secs(3))));
+    }
+
+    #[test]
+    fn sums_are_of_pages() {
+        let mut heat = PageHeat::default();
+        round(&mut heat, 1, &[0, 1]);
+        round(&mut heat, 2, &[1]);
+        let sums = heat.sums();
+        assert_eq!(
+            (sums.touched_last.0, sums.touched.0, sums.idle.0),
+            (PAGE, 2 * PAGE, 6 * PAGE)
+        );
+    }
+
+    #[test]
+    fn slots_never_run_out_and_nothing_looks_older_than_it_is() {
+        let mut heat = PageHeat::default();
+        round(&mut heat, 1, &[]);
+        for at in 2..2000 {
+            // Page 1 is touched now and then, page 0 never.
+            round(&mut heat, at, if at % 100 == 0 { &[1] } else { &[] });
+            assert!(heat.slots.len() <= SLOTS);
+            assert!(heat.slots.is_sorted());
+        }
+        let State::Idle(since) = states(&heat)[0].2 else {
+            panic!("page 0 was never touched")
+        };
+        assert!(since >= Nanos::secs(1) && since < Nanos::secs(1000), "{since}");
+        assert_eq!(states(&heat)[1], (1, 2, State::Idle(Nanos::secs(1900))));
+    }
+
+    #[test]
+    fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
+        let mut heat = PageHeat::default();
+        round(&mut heat, 1, &[0]);
+        heat.restart_age(AddrRange::new(0, 4 * PAGE), Nanos::secs(9));
+        assert_eq!(states(&heat)[1].2, State::Idle(Nanos::secs(9)));
+        assert_eq!(states(&heat)[2].2, State::Idle(Nanos::secs(1)));
+        heat.keep_only(&[AddrRange::new(CHUNK, 2 * CHUNK)]);
+        assert!(states(&heat).is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! A round: every page of every target looked at once, a piece at a time.
+
+use super::piece::Piece;
+use crate::addr::{Addr, AddrRange};
+use crate::monitoring::Target;
+use crate::ops::{Operations, Run, TargetId};
+use crate::units::Nanos;
+
+/// Most bytes of address space looked at in one piece: some milliseconds of work where all of it is there and
+/// was touched, so that a budget of a hundredth of a CPU is kept within less than a second.
+const PIECE: u64 = 64 << 20;
+
+/// Most pieces looked at in one go, so that hundreds of small targets do not each cost a step.
+const PIECES: usize = 32;
+
+/// Where a round is. Targets may come and go while it runs: it goes by their names, which ascend.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) began: Nanos,
+    target: TargetId,
+    from: Addr,
+    piece: Piece,
+}
+
+impl Round {
+    pub(crate) fn begin(now: Nanos) -> Self {
+        Self { began: now, target: TargetId(0), from: Addr(0), piece: Piece::default() }
+    }
+
+    /// Looks at a piece's worth of memory; false when nothing was left to look at.
+    pub(crate) fn look_on(&mut self, targets: &mut [Target], ops: &mut dyn Operations) -> bool {
+        let mut looked_at = 0;
+        for _ in 0..PIECES {
+            let Some((target, run)) = self.next_piece(targets) else { return looked_at > 0 };
+            self.piece.reset(run.range);
+            let next = ops.sweep(&run, &mut self.piece).next.max(run.range.end);
+            target.heat.take_in(&self.piece, self.began);
+            self.from = next;
+            looked_at += run.range.len().0;
+            if looked_at >= PIECE {
+                break;
+            }
+        }
+        true
+    }
+
+    fn next_piece<'a>(&mut self, targets: &'a mut [Target]) -> Option<(&'a mut Target, Run)> {
+        loop {
+            let nth = targets.iter().position(|target| target.id >= self.target)?;
+            let target = &targets[nth];
+            if target.id > self.target {
+                (self.target, self.from) = (target.id, Addr(0));
+            }
+            if let Some(range) = target.ranges.iter().find(|range| range.end > self.from) {
+                let start = range.start.max(self.from);
+                // Pieces end at multiples of their size, so that they never part a page-table page.
+                let border = Addr((start.0 / PIECE + 1) * PIECE);
+                let run = Run { target: target.id, range: AddrRange { start, end: range.end.min(border) } };
+                return targets.get_mut(nth).map(|target| (target, run));
+            }
+            (self.target, self.from) = (TargetId(self.target.0 + 1), Addr(0));
+        }
+    }
+}
