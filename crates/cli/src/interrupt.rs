@@ -1,6 +1,7 @@
 //! Ctrl-C, once and twice: the first asks for an orderly end, the second ends at once with status 130.
 
 use std::io;
+use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use thermo_sys::signals;
 
 /// How soon a second Ctrl-C is noticed.
 const POLL: Duration = Duration::from_millis(100);
+
+static WATCHER: Once = Once::new();
 
 /// Listens to SIGINT, SIGTERM and SIGHUP from now on.
 ///

@@ -1,24 +1,21 @@
 //! Who listens to a session's kdamond: the recording, and what the session itself wants to know.
 
 use thermo_core::scheme::SchemeStats;
-use thermo_core::{Event, Sink};
+use thermo_core::{Context, Event, Sink};
 use thermo_record::Recorder;
-use thermo_record::model::{Record, Snapshot};
+use thermo_record::model::{Record, Region, Snapshot, Target};
 use thermo_report::{HeatSizes, Layout};
 
 /// The sink of a session.
 pub struct SessionSink {
-    /// The recording; none where only the action counts.
+    /// The recording; none where only the actions count.
     pub recorder: Option<Recorder>,
     /// Mappings and sizes of the targets, as last read.
-    pub layout: Layout,
+    layout: Layout,
     /// Totals of each scheme, by its index.
     pub schemes: Vec<SchemeStats>,
-    /// Sentences to pass on to the user.
-    pub warnings: Vec<String>,
-    /// Aggregations in which targets lived.
-    pub nr_snapshots: u64,
-    latest: Option<Snapshot>,
+    /// Sentences to pass on to the user, in the order they came.
+    pub news: Vec<String>,
 }
 
 impl SessionSink {
@@ -28,9 +25,7 @@ impl SessionSink {
             recorder,
             layout: Layout::default(),
             schemes: vec![SchemeStats::default(); nr_schemes],
-            warnings: Vec::new(),
-            nr_snapshots: 0,
-            latest: None,
+            news: Vec::new(),
         }
     }
 
@@ -42,14 +37,12 @@ impl SessionSink {
         }
     }
 
-    /// How many regions the last aggregation had, and their memory by its heat.
-    pub fn heat(&self) -> (usize, HeatSizes) {
-        let Some(latest) = &self.latest else { return (0, HeatSizes::default()) };
-        let nr_regions = latest.targets.iter().map(|target| target.regions.len()).sum();
-        (nr_regions, HeatSizes::of(latest, &self.layout))
+    /// Memory by its heat in the last whole aggregation of `context`.
+    pub fn sizes(&self, context: &Context) -> HeatSizes {
+        HeatSizes::of(&last_aggregation(context), &self.layout)
     }
 
-    /// Why recording stopped, if it did.
+    /// Whether the recording failed, for which a session ends early.
     pub fn recording_failed(&self) -> bool {
         self.recorder.as_ref().is_some_and(|recorder| recorder.error().is_some())
     }
@@ -61,16 +54,33 @@ impl Sink for SessionSink {
             recorder.on(event);
         }
         match event {
-            Event::Aggregated { targets, .. } if !targets.is_empty() => {
-                self.nr_snapshots += 1;
-            }
             Event::SchemeApplied { scheme, stats, .. } => {
                 if let Some(total) = self.schemes.get_mut(*scheme) {
                     *total = **stats;
                 }
             }
-            Event::Warning { text, .. } => self.warnings.push((*text).to_owned()),
+            Event::Warning { text, .. } => self.news.push((*text).to_owned()),
             _ => {}
         }
+    }
+}
+
+fn last_aggregation(context: &Context) -> Snapshot {
+    let region = |region: &thermo_core::Region| Region {
+        start: region.range.start.0,
+        end: region.range.end.0,
+        nr_accesses: region.last_nr_accesses,
+        age: region.age,
+        unknown: region.unknown,
+    };
+    let targets = context.targets().map(|target| Target {
+        id: target.id.0,
+        pid: target.pid,
+        regions: target.regions.iter().map(region).collect(),
+    });
+    Snapshot {
+        max_nr_accesses: context.attrs().max_nr_accesses(),
+        targets: targets.collect(),
+        ..Snapshot::default()
     }
 }
