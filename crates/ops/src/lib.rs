@@ -1,7 +1,11 @@
 //! How processes are watched and acted on: trackers (which pages were touched?) and actors (do this to that).
 
+pub mod host;
 pub mod kdamond;
+pub mod metric;
 pub mod process;
+pub mod smaps;
+pub mod targets;
 pub mod tracker;
 
 pub use process::{Process, Processes};

@@ -6,6 +6,7 @@
 //!
 //! [`Seen::Unknown`]: thermo_core::ops::Seen::Unknown
 
+use thermo_core::Nanos;
 use thermo_core::ops::Probe;
 
 use crate::process::Processes;
@@ -14,6 +15,11 @@ use crate::process::Processes;
 pub trait Tracker {
     /// Its name in flags, recordings and reports (`pte`, `smaps`, …).
     fn name(&self) -> &'static str;
+
+    /// The shortest sampling interval it can tell anything new in. With a shorter one it answers what it knows.
+    fn least_sample(&self) -> Nanos {
+        Nanos::ZERO
+    }
 
     /// Takes the accessed marks off the pages of `probes`, which come sorted by target, then address.
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]);

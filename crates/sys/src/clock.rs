@@ -35,7 +35,10 @@ pub fn wall_clock_offset_ns() -> i64 {
 pub fn sleep_until(moment: Nanos) -> bool {
     let secs = i64::try_from(moment.0 / 1_000_000_000).unwrap_or(i64::MAX);
     let nanos = i64::try_from(moment.0 % 1_000_000_000).unwrap_or_default();
-    let wake = Timespec { tv_sec: secs, tv_nsec: nanos };
+    let wake = Timespec {
+        tv_sec: secs,
+        tv_nsec: nanos,
+    };
     clock_nanosleep_absolute(ClockId::Monotonic, &wake).is_ok()
 }
 
@@ -61,7 +64,10 @@ mod tests {
         let moment = monotonic().saturating_add(Nanos::millis(2));
         while !sleep_until(moment) {}
         assert!(monotonic() >= moment);
-        assert!(sleep_until(Nanos(1)), "a moment that has passed is reached at once");
+        assert!(
+            sleep_until(Nanos(1)),
+            "a moment that has passed is reached at once"
+        );
     }
 
     #[test]

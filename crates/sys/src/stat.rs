@@ -33,6 +33,28 @@ pub struct Stat {
     pub num_threads: u32,
     /// When it started, in ticks since boot. With the pid, names a process for good.
     pub starttime: u64,
+    /// What the program was loaded as; changes when the process runs another one (exec).
+    pub image: Image,
+}
+
+/// Where the parts of a program were loaded. With address space randomisation two executions differ, even of one
+/// program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Image {
+    /// Its code. 0 for kernel threads, 1 when we may not know.
+    pub start_code: u64,
+    /// Its data.
+    pub start_data: u64,
+    /// The bottom of its stack.
+    pub start_stack: u64,
+}
+
+impl Image {
+    /// False while it is being loaded, and when we may not look.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.start_code > 1 && self.start_stack > 1
+    }
 }
 
 impl Stat {
@@ -66,6 +88,11 @@ impl Stat {
             stime: ticks(number(15)?),
             num_threads: u32::try_from(number(20)?).ok()?,
             starttime: number(22)?,
+            image: Image {
+                start_code: number(26).unwrap_or(0),
+                start_data: number(45).unwrap_or(0),
+                start_stack: number(28).unwrap_or(0),
+            },
         })
     }
 }
@@ -122,5 +149,6 @@ mod tests {
         let stat = read(Path::new("/"), std::process::id()).unwrap();
         assert_eq!(stat.pid, std::process::id());
         assert!(!stat.has_ended() && !stat.is_kernel_thread());
+        assert!(stat.image.is_known());
     }
 }

@@ -12,6 +12,8 @@ use crate::proc::{self, ProcError};
 pub struct Status {
     /// The program's name.
     pub name: String,
+    /// The process: another number than the one asked for when that names one of its threads.
+    pub tgid: u32,
     /// The user it acts as.
     pub euid: u32,
     /// Its effective capabilities, one bit each.
@@ -47,6 +49,7 @@ pub(crate) fn parse(text: &str) -> Option<Status> {
     };
     let mut status = Status {
         name: field("Name")?.to_owned(),
+        tgid: field("Tgid")?.parse().ok()?,
         euid: field("Uid")?.split_ascii_whitespace().nth(1)?.parse().ok()?,
         cap_eff: u64::from_str_radix(field("CapEff")?, 16).ok()?,
         ..Status::default()
@@ -69,7 +72,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    const HEAD: &str = "Name:\tredis server\nUid:\t1000\t33\t1000\t1000\nCapEff:\t0000000000200000\n";
+    const HEAD: &str =
+        "Name:\tredis server\nTgid:\t5\nUid:\t1000\t33\t1000\t1000\nCapEff:\t0000000000200000\n";
 
     #[test]
     fn memory_is_there_only_with_an_address_space() {

@@ -1,0 +1,210 @@
+//! Which actions work here.
+
+use thermo_core::Action;
+use thermo_sys::capabilities::Capability;
+
+use super::HostFacts;
+use super::trackers::lacking;
+
+/// Whether an action can be done, how, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionReport {
+    /// The action.
+    pub action: Action,
+    /// True when it can be done to other processes here and now.
+    pub available: bool,
+    /// What does it, when it is available; empty otherwise.
+    pub via: &'static str,
+    /// What to know of it, or what is missing and would change that.
+    pub reason: String,
+}
+
+type Answer = Result<(&'static str, String), String>;
+
+/// Every action, in the order they are listed to users.
+#[must_use]
+pub fn actions(facts: &HostFacts) -> Vec<ActionReport> {
+    Action::ALL
+        .into_iter()
+        .map(|action| report(facts, action))
+        .collect()
+}
+
+fn report(facts: &HostFacts, action: Action) -> ActionReport {
+    match answer(facts, action) {
+        Ok((via, reason)) => ActionReport {
+            action,
+            available: true,
+            via,
+            reason,
+        },
+        Err(reason) => ActionReport {
+            action,
+            available: false,
+            via: "",
+            reason,
+        },
+    }
+}
+
+fn answer(facts: &HostFacts, action: Action) -> Answer {
+    match action {
+        Action::Stat => Ok(("counting", "nothing is changed".to_owned())),
+        Action::Willneed => advice(facts, (5, 12), "process_madvise(MADV_WILLNEED)", "brings it in from swap or file"),
+        Action::Cold => advice(facts, (5, 12), "process_madvise(MADV_COLD)", "first to be reclaimed under pressure"),
+        Action::LruDeprio => advice(facts, (5, 12), "process_madvise(MADV_COLD)", "down to the inactive list"),
+        Action::Pageout => pageout(facts),
+        Action::Collapse => collapse(facts, "collapsed at once, whatever the mode of huge pages"),
+        Action::Hugepage => collapse(facts, "by collapsing; the mapping's own flag is not set"),
+        Action::LruPrio => lru_prio(facts),
+        Action::Nohugepage => Err("not built yet: the kernel takes this advice only from the process itself, so it must be \
+                                   made to give it. Until then, set the mode of the machine to madvise or never"
+            .to_owned()),
+        Action::MigrateHot | Action::MigrateCold => migrate(facts),
+    }
+}
+
+fn advice(facts: &HostFacts, since: (u32, u32), via: &'static str, known: &str) -> Answer {
+    if !facts.uname.at_least(since.0, since.1) {
+        let release = &facts.uname.release;
+        return Err(format!(
+            "the kernel is {release}; {via} on other processes takes {}.{}",
+            since.0, since.1
+        ));
+    }
+    match lacking(facts.capabilities, &[Capability::SysNice, Capability::SysPtrace]) {
+        Some(lack) => Err(format!("{lack} to advise other processes' memory: run as root")),
+        None => Ok((via, known.to_owned())),
+    }
+}
+
+fn pageout(facts: &HostFacts) -> Answer {
+    let (total, free) = facts.swap();
+    let room = if total.0 == 0 {
+        let way_out = if facts.zram {
+            "zram can be added"
+        } else {
+            "`modprobe zram`, or make a swap file"
+        };
+        format!("file pages only: there is no swap for anonymous memory ({way_out})")
+    } else {
+        format!("{free} of {total} swap are free")
+    };
+    advice(facts, (5, 12), "process_madvise(MADV_PAGEOUT)", &room)
+}
+
+fn collapse(facts: &HostFacts, known: &str) -> Answer {
+    if facts.thp.is_none() {
+        return Err(
+            "the kernel has no transparent huge pages: it takes one built with CONFIG_TRANSPARENT_HUGEPAGE"
+                .to_owned(),
+        );
+    }
+    advice(facts, (6, 1), "process_madvise(MADV_COLLAPSE)", known)
+}
+
+fn lru_prio(facts: &HostFacts) -> Answer {
+    match lacking(facts.capabilities, &[Capability::SysPtrace]) {
+        Some(lack) => Err(format!("{lack} to read other processes' memory: run as root")),
+        None => Ok((
+            "process_vm_readv",
+            "two reads of a page move it to the active list".to_owned(),
+        )),
+    }
+}
+
+fn migrate(facts: &HostFacts) -> Answer {
+    let nodes = facts.nodes.len();
+    if nodes < 2 {
+        return Err(format!(
+            "there is nowhere to migrate to: this machine has {} memory node",
+            nodes.max(1)
+        ));
+    }
+    Err(format!(
+        "not built yet; this machine has {nodes} memory nodes. `migratepages` moves whole processes"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use thermo_core::Bytes;
+    use thermo_sys::capabilities::Capabilities;
+    use thermo_sys::swap::Swap;
+    use thermo_sys::thp::ThpMode;
+    use thermo_sys::uname::Uname;
+
+    fn host(release: &str) -> HostFacts {
+        let uname = Uname {
+            release: release.to_owned(),
+            machine: "x86_64".to_owned(),
+        };
+        HostFacts {
+            uname,
+            capabilities: Capabilities(u64::MAX),
+            thp: Some(ThpMode::Madvise),
+            ..HostFacts::default()
+        }
+    }
+
+    fn of(facts: &HostFacts, action: Action) -> ActionReport {
+        actions(facts)
+            .into_iter()
+            .find(|report| report.action == action)
+            .unwrap()
+    }
+
+    #[test]
+    fn every_action_is_answered_with_a_reason() {
+        for facts in [HostFacts::default(), host("6.18.1"), host("5.4.0")] {
+            let reports = actions(&facts);
+            assert_eq!(reports.len(), Action::ALL.len());
+            for report in reports {
+                assert!(!report.reason.is_empty());
+                assert_eq!(report.available, !report.via.is_empty(), "{report:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn old_kernels_and_few_rights_are_named() {
+        assert!(of(&host("5.10.1"), Action::Collapse).reason.contains("takes 6.1"));
+        assert!(of(&host("5.10.1"), Action::Cold).reason.contains("5.10.1"));
+        let poor = HostFacts {
+            capabilities: Capabilities(0),
+            ..host("6.18.1")
+        };
+        assert!(
+            of(&poor, Action::Pageout)
+                .reason
+                .contains("CAP_SYS_NICE, CAP_SYS_PTRACE")
+        );
+        assert!(of(&poor, Action::Stat).available);
+    }
+
+    #[test]
+    fn pageout_tells_the_room_there_is() {
+        let facts = host("6.18.1");
+        let without = of(&facts, Action::Pageout);
+        assert!(
+            without.available && without.reason.contains("no swap"),
+            "{without:?}"
+        );
+        let swap = Swap {
+            path: "/dev/x".into(),
+            size: Bytes::mib(8),
+            used: Bytes::mib(2),
+            priority: 1,
+        };
+        let with = of(
+            &HostFacts {
+                swaps: vec![swap],
+                ..facts
+            },
+            Action::Pageout,
+        );
+        assert!(with.reason.contains("are free"), "{with:?}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Everything the rules go by.
+
+use std::path::Path;
+
+use thermo_core::Bytes;
+use thermo_sys::capabilities::Capabilities;
+use thermo_sys::cgroup::{self, Version};
+use thermo_sys::damon::{self, DamonFacts};
+use thermo_sys::lockdown::{self, Lockdown};
+use thermo_sys::psi::{self, Resource};
+use thermo_sys::swap::{self, Swap};
+use thermo_sys::thp::{self, ThpMode};
+use thermo_sys::uname::{self, Uname};
+use thermo_sys::{btf, meminfo, node, zram};
+
+/// What the kernel says of itself and of our rights.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostFacts {
+    /// The kernel and the machine.
+    pub uname: Uname,
+    /// What we may do.
+    pub capabilities: Capabilities,
+    /// What even root may not.
+    pub lockdown: Lockdown,
+    /// The kernel describes its types.
+    pub btf: bool,
+    /// The idle-page bitmap is there.
+    pub idle_bitmap: bool,
+    /// `clear_refs` and `smaps` are there (`CONFIG_PROC_PAGE_MONITOR`).
+    pub clear_refs: bool,
+    /// In-kernel DAMON's tree, where there is one we can read.
+    pub damon: Option<DamonFacts>,
+    /// Memory.
+    pub mem_total: Bytes,
+    /// Swap spaces in use.
+    pub swaps: Vec<Swap>,
+    /// Devices of compressed memory can be added.
+    pub zram: bool,
+    /// When huge pages are used; `None` without them.
+    pub thp: Option<ThpMode>,
+    /// Memory nodes.
+    pub nodes: Vec<u32>,
+    /// Pressure of memory is told.
+    pub psi: bool,
+    /// Which control group interface has the memory controller.
+    pub memcg: Option<Version>,
+}
+
+impl HostFacts {
+    /// Asks the kernel whose `proc` and `sys` lie below `root` (`/` for this machine). What cannot be read counts as not
+    /// there.
+    #[must_use]
+    pub fn gather(root: &Path) -> Self {
+        let ourselves = std::process::id();
+        Self {
+            uname: uname::read(root),
+            capabilities: Capabilities::effective(root, ourselves).unwrap_or_default(),
+            lockdown: lockdown::read(root),
+            btf: btf::exists(root),
+            idle_bitmap: root.join("sys/kernel/mm/page_idle/bitmap").exists(),
+            clear_refs: root.join(format!("proc/{ourselves}/clear_refs")).exists(),
+            damon: damon::read(root).ok().flatten(),
+            mem_total: meminfo::read(root).map(|info| info.total).unwrap_or_default(),
+            swaps: swap::read(root).unwrap_or_default(),
+            zram: zram::exists(root),
+            thp: thp::read(root).ok().flatten(),
+            nodes: node::all(root),
+            psi: psi::system(root, Resource::Memory).is_ok(),
+            memcg: memcg(root),
+        }
+    }
+
+    /// All swap there is, and how much of it is free.
+    #[must_use]
+    pub fn swap(&self) -> (Bytes, Bytes) {
+        let total: Bytes = self.swaps.iter().map(|swap| swap.size).sum();
+        let used: Bytes = self.swaps.iter().map(|swap| swap.used).sum();
+        (total, total.saturating_sub(used))
+    }
+}
+
+fn memcg(root: &Path) -> Option<Version> {
+    let mounts = cgroup::mounts(root).ok()?;
+    let has_memory = |mount: &&cgroup::Mount| mount.controllers.iter().any(|one| one == "memory");
+    mounts.iter().find(has_memory).map(|mount| mount.version)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn an_empty_machine_has_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let facts = HostFacts::gather(root.path());
+        assert_eq!(
+            facts,
+            HostFacts {
+                uname: facts.uname.clone(),
+                ..HostFacts::default()
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_there_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let files = [
+            ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),
+            (
+                "proc/swaps",
+                "Filename Type Size Used Priority\n/dev/x partition 100 40 -1\n",
+            ),
+            ("proc/pressure/memory", "some avg10=0 total=0\n"),
+            ("proc/mounts", "cgroup /cg/memory cgroup rw,memory 0 0\n"),
+            ("sys/kernel/btf/vmlinux", ""),
+            ("sys/kernel/mm/page_idle/bitmap", ""),
+            (
+                "sys/kernel/mm/transparent_hugepage/enabled",
+                "[always] madvise never\n",
+            ),
+            ("sys/devices/system/node/node0/meminfo", ""),
+        ];
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let facts = HostFacts::gather(root.path());
+        assert_eq!(facts.uname.version(), (6, 1));
+        assert_eq!(facts.swap(), (Bytes::kib(100), Bytes::kib(60)));
+        assert!(facts.psi && facts.btf && facts.idle_bitmap);
+        assert_eq!(
+            (facts.memcg, facts.thp, facts.nodes),
+            (Some(Version::V1), Some(ThpMode::Always), vec![0])
+        );
+    }
+}

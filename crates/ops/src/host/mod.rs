@@ -1,0 +1,13 @@
+//! What this host can do: facts, gathered once, and the rules that follow from them.
+//!
+//! [`HostFacts::gather`] asks the kernel; [`trackers`] and [`actions`] only read the facts, so that every answer can be
+//! tested with a struct. Each answer carries a reason a user can read: what it stands on, or what is missing and what
+//! would change that.
+
+mod actions;
+mod facts;
+mod trackers;
+
+pub use actions::{ActionReport, actions};
+pub use facts::HostFacts;
+pub use trackers::{TrackerReport, default_tracker, trackers};

@@ -1,0 +1,279 @@
+//! Which trackers work here.
+
+use thermo_sys::capabilities::{Capabilities, Capability};
+use thermo_sys::damon::DamonFacts;
+use thermo_sys::lockdown::Lockdown;
+
+use super::HostFacts;
+
+/// What `pte` needs.
+const PTE_NEEDS: [Capability; 4] = [
+    Capability::Bpf,
+    Capability::Perfmon,
+    Capability::SysNice,
+    Capability::SysPtrace,
+];
+
+/// Whether a tracker can be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrackerReport {
+    /// Its name, as in `--tracker`.
+    pub name: &'static str,
+    /// True when it can be used here and now.
+    pub available: bool,
+    /// What it stands on, or what is missing and would change that.
+    pub reason: String,
+}
+
+/// Every tracker, the best first. `pte_opened` is what trying to open the page tables gave: the facts explain a failure,
+/// only the attempt proves a success.
+#[must_use]
+pub fn trackers(facts: &HostFacts, pte_opened: &Result<(), String>) -> Vec<TrackerReport> {
+    vec![
+        pte(facts, pte_opened),
+        kdamond(facts),
+        idle(facts),
+        smaps(facts),
+        paddr(facts),
+    ]
+}
+
+/// The tracker to use when the user names none: the best that is available.
+#[must_use]
+pub fn default_tracker(reports: &[TrackerReport]) -> Option<&'static str> {
+    reports
+        .iter()
+        .find(|report| report.available)
+        .map(|report| report.name)
+}
+
+fn report(name: &'static str, answer: Result<String, String>) -> TrackerReport {
+    let available = answer.is_ok();
+    TrackerReport {
+        name,
+        available,
+        reason: answer.unwrap_or_else(|why| why),
+    }
+}
+
+fn pte(facts: &HostFacts, opened: &Result<(), String>) -> TrackerReport {
+    let works = "page tables are read by BPF, accessed marks are cleared by MADV_COLD on the pages looked at";
+    report(
+        "pte",
+        match opened {
+            Ok(()) => Ok(works.to_owned()),
+            Err(failure) => Err(pte_obstacle(facts).unwrap_or_else(|| failure.clone())),
+        },
+    )
+}
+
+// The first of the known obstacles, in the order in which a user would have to take them away.
+fn pte_obstacle(facts: &HostFacts) -> Option<String> {
+    if !facts.btf {
+        return Some(
+            "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): it takes one built with \
+                     CONFIG_DEBUG_INFO_BTF, as distributions' are"
+                .to_owned(),
+        );
+    }
+    if facts.lockdown == Lockdown::Confidentiality {
+        return Some(
+            "the kernel is locked down (confidentiality), so that BPF may not read its memory: boot without \
+                     lockdown=confidentiality"
+                .to_owned(),
+        );
+    }
+    if !facts.uname.at_least(5, 12) {
+        let release = &facts.uname.release;
+        return Some(format!(
+            "the kernel is {release}; other processes' pages can be advised since 5.12"
+        ));
+    }
+    lacking(facts.capabilities, &PTE_NEEDS).map(|lack| format!("{lack} to read page tables: run as root"))
+}
+
+/// `we lack A, B`, when we do.
+pub(super) fn lacking(ours: Capabilities, needed: &[Capability]) -> Option<String> {
+    let missing: Vec<&str> = ours.missing(needed).into_iter().map(Capability::name).collect();
+    (!missing.is_empty()).then(|| format!("we lack {}", missing.join(", ")))
+}
+
+fn kdamond(facts: &HostFacts) -> TrackerReport {
+    let here = match &facts.damon {
+        None if facts.capabilities.has(Capability::SysAdmin) => {
+            "This kernel has no DAMON to delegate to".to_owned()
+        }
+        None => "This kernel has no DAMON to delegate to, or only root may see it".to_owned(),
+        Some(damon) => in_kernel(damon),
+    };
+    report(
+        "kdamond",
+        Err(format!(
+            "handing a context to in-kernel DAMON is not built yet. {here}; use pte or smaps"
+        )),
+    )
+}
+
+fn in_kernel(damon: &DamonFacts) -> String {
+    match damon
+        .kdamonds
+        .iter()
+        .enumerate()
+        .find(|(_, kdamond)| kdamond.running)
+    {
+        Some((index, kdamond)) => {
+            let pid = kdamond
+                .pid
+                .map_or_else(String::new, |pid| format!(" (pid {pid})"));
+            let can = kdamond.avail_operations.join(", ");
+            let can = if can.is_empty() {
+                String::new()
+            } else {
+                format!(", operations {can}")
+            };
+            format!("This kernel has DAMON{can}; kdamond.{index}{pid} runs and is not ours")
+        }
+        None => format!(
+            "This kernel has DAMON, {} kdamonds set up and none running",
+            damon.kdamonds.len()
+        ),
+    }
+}
+
+fn idle(facts: &HostFacts) -> TrackerReport {
+    let here = if facts.idle_bitmap {
+        "This kernel has the idle-page bitmap"
+    } else {
+        "This kernel has no idle-page bitmap either (CONFIG_IDLE_PAGE_TRACKING)"
+    };
+    report(
+        "idle",
+        Err(format!(
+            "reading the idle-page bitmap is not built yet. {here}; use pte or smaps"
+        )),
+    )
+}
+
+fn smaps(facts: &HostFacts) -> TrackerReport {
+    let works = if facts.capabilities.has(Capability::SysPtrace) {
+        "clear_refs and Referenced per mapping, of every process; coarse, and walks the whole address space"
+    } else {
+        "clear_refs and Referenced per mapping, of processes of the same user; coarse, and walks the whole address \
+         space. Root would add the others, and pte"
+    };
+    let missing = "the kernel has no /proc/PID/clear_refs: it takes one built with CONFIG_PROC_PAGE_MONITOR";
+    report(
+        "smaps",
+        if facts.clear_refs {
+            Ok(works.to_owned())
+        } else {
+            Err(missing.to_owned())
+        },
+    )
+}
+
+fn paddr(facts: &HostFacts) -> TrackerReport {
+    let has_paddr = |damon: &DamonFacts| {
+        damon
+            .kdamonds
+            .iter()
+            .any(|kdamond| kdamond.avail_operations.iter().any(|one| one == "paddr"))
+    };
+    let here = match (facts.idle_bitmap, facts.damon.as_ref().is_some_and(has_paddr)) {
+        (true, _) => "This kernel's idle-page bitmap could tell",
+        (false, true) => "This kernel's DAMON could tell (paddr), but has no idle-page bitmap",
+        (false, false) => "This kernel would need the idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING)",
+    };
+    let instead = "with --system all processes are watched, each in its own address space";
+    report(
+        "paddr",
+        Err(format!(
+            "watching physical memory is not built yet. {here}; {instead}"
+        )),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use thermo_sys::damon::Kdamond;
+    use thermo_sys::uname::Uname;
+
+    fn host() -> HostFacts {
+        let uname = Uname {
+            release: "6.18.1".to_owned(),
+            machine: "x86_64".to_owned(),
+        };
+        HostFacts {
+            uname,
+            capabilities: Capabilities(u64::MAX),
+            btf: true,
+            clear_refs: true,
+            ..HostFacts::default()
+        }
+    }
+
+    fn why(facts: &HostFacts, name: &str) -> String {
+        let failed = Err("libbpf said no".to_owned());
+        trackers(facts, &failed)
+            .into_iter()
+            .find(|report| report.name == name)
+            .unwrap()
+            .reason
+    }
+
+    #[test]
+    fn the_best_that_works_is_the_default() {
+        let reports = trackers(&host(), &Ok(()));
+        assert_eq!(default_tracker(&reports), Some("pte"));
+        let reports = trackers(&host(), &Err("no".to_owned()));
+        assert_eq!(default_tracker(&reports), Some("smaps"));
+        let reports = trackers(&HostFacts::default(), &Err("no".to_owned()));
+        assert_eq!(default_tracker(&reports), None);
+    }
+
+    #[test]
+    fn each_obstacle_of_pte_is_named_with_what_would_change_it() {
+        assert!(why(&HostFacts { btf: false, ..host() }, "pte").contains("CONFIG_DEBUG_INFO_BTF"));
+        let locked = HostFacts {
+            lockdown: Lockdown::Confidentiality,
+            ..host()
+        };
+        assert!(why(&locked, "pte").contains("lockdown=confidentiality"));
+        let poor = HostFacts {
+            capabilities: Capabilities(1 << 23),
+            ..host()
+        };
+        assert_eq!(
+            why(&poor, "pte"),
+            "we lack CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE to read page tables: run as root"
+        );
+        assert_eq!(
+            why(&host(), "pte"),
+            "libbpf said no",
+            "what we cannot explain is passed on"
+        );
+    }
+
+    #[test]
+    fn a_foreign_kdamond_is_told_of() {
+        let kdamond = Kdamond {
+            running: true,
+            pid: Some(77),
+            avail_operations: vec!["paddr".to_owned()],
+        };
+        let facts = HostFacts {
+            damon: Some(DamonFacts {
+                kdamonds: vec![kdamond],
+            }),
+            ..host()
+        };
+        let reason = why(&facts, "kdamond");
+        assert!(
+            reason.contains("kdamond.0 (pid 77) runs and is not ours"),
+            "{reason}"
+        );
+        assert!(why(&facts, "paddr").contains("DAMON could tell"));
+    }
+}

@@ -1,0 +1,116 @@
+//! What is monitored of an address space.
+
+use thermo_core::AddrRange;
+use thermo_core::layout::three_regions;
+use thermo_sys::maps::Mapping;
+
+/// How the ranges to monitor follow from the mappings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LayoutRule {
+    /// DAMON's: everything but the two largest gaps.
+    #[default]
+    ThreeRegions,
+    /// Just what is mapped and can be touched: neighbouring mappings are joined, those of the kernel and of devices
+    /// left out.
+    Mappings,
+}
+
+impl LayoutRule {
+    /// The ranges to monitor: ascending, disjoint.
+    #[must_use]
+    pub fn ranges(self, mappings: &[Mapping]) -> Vec<AddrRange> {
+        match self {
+            // `[vsyscall]` is listed but belongs to no address space; far above all, it would be a region.
+            Self::ThreeRegions => three_regions(&ranges_of(mappings, |mapping| mapping.name != "[vsyscall]")),
+            Self::Mappings => joined(ranges_of(mappings, can_be_touched)),
+        }
+    }
+}
+
+fn ranges_of(mappings: &[Mapping], take: impl Fn(&Mapping) -> bool) -> Vec<AddrRange> {
+    mappings
+        .iter()
+        .filter(|mapping| take(mapping))
+        .map(|mapping| mapping.range)
+        .collect()
+}
+
+fn can_be_touched(mapping: &Mapping) -> bool {
+    let perms = mapping.perms;
+    (perms.read || perms.write || perms.exec) && !mapping.is_kernel_made() && !mapping.is_device()
+}
+
+fn joined(ranges: Vec<AddrRange>) -> Vec<AddrRange> {
+    let mut joined: Vec<AddrRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermo_sys::maps::Perms;
+
+    fn mapping(start: u64, end: u64, name: &str) -> Mapping {
+        let perms = Perms {
+            read: true,
+            write: true,
+            exec: false,
+            shared: false,
+        };
+        let range = AddrRange::new(start << 12, end << 12);
+        Mapping {
+            range,
+            perms,
+            offset: 0,
+            inode: 0,
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_the_kernels_and_devices_left_out() {
+        let reserved = Mapping {
+            perms: Perms::default(),
+            ..mapping(50, 90, "")
+        };
+        let mappings = [
+            mapping(1, 2, "/bin/x"),
+            mapping(2, 4, "[heap]"),
+            mapping(10, 11, "/dev/dri/card0"),
+            mapping(11, 13, "/dev/shm/x"),
+            mapping(20, 21, "[vvar]"),
+            mapping(21, 22, "[vdso]"),
+            mapping(30, 40, "[stack]"),
+            reserved,
+        ];
+        let pages: Vec<_> = LayoutRule::Mappings
+            .ranges(&mappings)
+            .iter()
+            .map(|range| (range.start.0 >> 12, range.end.0 >> 12))
+            .collect();
+        assert_eq!(pages, [(1, 4), (11, 13), (30, 40)]);
+    }
+
+    #[test]
+    fn vsyscall_makes_no_region() {
+        let mut mappings = vec![
+            mapping(1, 3, ""),
+            mapping(1000, 1100, ""),
+            mapping(9000, 9010, "[stack]"),
+        ];
+        let without = LayoutRule::ThreeRegions.ranges(&mappings);
+        mappings.push(mapping(
+            0x000f_ffff_ffff_f600,
+            0x000f_ffff_ffff_f601,
+            "[vsyscall]",
+        ));
+        assert_eq!(LayoutRule::ThreeRegions.ranges(&mappings), without);
+        assert_eq!(without.len(), 3);
+    }
+}

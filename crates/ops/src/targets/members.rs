@@ -1,0 +1,145 @@
+//! The targets, each held by a pidfd, and what to monitor of each.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use thermo_core::{AddrRange, TargetId, TargetLayout};
+use thermo_sys::{FileError, ProcError, maps, stat};
+
+use super::{LayoutRule, Roster, TargetError, TargetSpec};
+use crate::process::{Process, Processes};
+
+/// The targets as trackers and actors use them.
+#[derive(Debug)]
+pub struct Members {
+    root: PathBuf,
+    roster: Roster,
+    rule: LayoutRule,
+    processes: Processes,
+    fresh: BTreeSet<TargetId>,
+    unreadable: BTreeSet<TargetId>,
+}
+
+impl Members {
+    /// Checks what the user named. Nobody is a target before the first [`Members::update`].
+    ///
+    /// # Errors
+    /// When something named is not there, is never a target, or may not be looked at.
+    pub fn new(root: &Path, spec: TargetSpec) -> Result<Self, TargetError> {
+        let rule = spec.layout;
+        let roster = Roster::new(root, spec)?;
+        let (processes, fresh, unreadable) = (Processes::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(Self {
+            root: root.to_owned(),
+            roster,
+            rule,
+            processes,
+            fresh,
+            unreadable,
+        })
+    }
+
+    /// Brings the targets up to date: all that live now, in the order they appeared, with what to monitor of each.
+    /// Those we may not look into (found in a group or on the machine) are left out and counted.
+    ///
+    /// # Errors
+    /// When `/proc` itself cannot be read.
+    pub fn update(&mut self) -> Result<Vec<TargetLayout>, FileError> {
+        let changes = self.roster.look()?;
+        changes.vanished.iter().for_each(|&id| self.forget(id));
+        changes.appeared.iter().for_each(|&id| self.hold(id));
+        self.fresh
+            .extend(changes.forked.iter().filter(|id| self.processes.contains_key(id)));
+        let held: Vec<(TargetId, u32)> = self
+            .processes
+            .values()
+            .map(|process| (process.id, process.pid))
+            .collect();
+        Ok(held
+            .into_iter()
+            .filter_map(|(id, pid)| self.layout(id, pid))
+            .collect())
+    }
+
+    /// The living targets.
+    #[must_use]
+    pub const fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// The program's name of a target.
+    #[must_use]
+    pub fn comm(&self, id: TargetId) -> Option<&str> {
+        self.roster.members().get(&id).map(|member| member.comm.as_str())
+    }
+
+    /// True for a forked target whose pages still carry the accessed marks that were copied from its parent's: the
+    /// first look at it tells nothing.
+    #[must_use]
+    pub fn is_fresh(&self, id: TargetId) -> bool {
+        self.fresh.contains(&id)
+    }
+
+    /// Says that the marks of every target were taken off once; none is fresh any more.
+    pub fn looked_at(&mut self) {
+        self.fresh.clear();
+    }
+
+    /// How many living targets we may not look into.
+    #[must_use]
+    pub fn nr_unreadable(&self) -> usize {
+        self.unreadable.len()
+    }
+
+    /// False once no target is left and none can appear any more.
+    #[must_use]
+    pub fn any_left(&self) -> bool {
+        self.roster.can_grow() || self.processes.values().any(Process::is_alive)
+    }
+
+    // The number may have passed to another process between finding and holding it: then the next look finds out.
+    fn hold(&mut self, id: TargetId) {
+        let Some(member) = self.roster.members().get(&id) else {
+            return;
+        };
+        let (pid, starttime) = (member.pid, member.starttime);
+        let process = Process::open(id, pid).ok();
+        let same = stat::read(&self.root, pid).is_ok_and(|stat| stat.starttime == starttime);
+        match process.filter(|process| same && process.is_alive()) {
+            Some(process) => drop(self.processes.insert(id, process)),
+            None => self.roster.remove(id),
+        }
+    }
+
+    fn forget(&mut self, id: TargetId) {
+        self.processes.remove(&id);
+        self.fresh.remove(&id);
+        self.unreadable.remove(&id);
+    }
+
+    fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
+        match self.ranges(pid) {
+            Ok(ranges) => {
+                self.unreadable.remove(&id);
+                Some(TargetLayout {
+                    id,
+                    pid: Some(pid),
+                    ranges,
+                })
+            }
+            Err(ProcError::Gone { .. }) => {
+                self.forget(id);
+                self.roster.remove(id);
+                None
+            }
+            Err(_) => {
+                self.unreadable.insert(id);
+                None
+            }
+        }
+    }
+
+    fn ranges(&self, pid: u32) -> Result<Vec<AddrRange>, ProcError> {
+        Ok(self.rule.ranges(&maps::read(&self.root, pid)?))
+    }
+}

@@ -1,0 +1,294 @@
+//! Who the targets are now: looks through `/proc` and tells who came and who went.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use thermo_core::TargetId;
+use thermo_sys::cgroup::Group;
+use thermo_sys::stat::{self, Image, Stat};
+use thermo_sys::{FileError, children, maps, proc, status};
+
+use super::{TargetError, TargetSpec, is_session_program};
+
+/// A target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its process.
+    pub pid: u32,
+    /// The program's name.
+    pub comm: String,
+    /// With the pid, names the process for good.
+    pub starttime: u64,
+    image: Image,
+    found: Found,
+}
+
+/// How a target was found; says until when it is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Named, or a child of one: until it ends.
+    Named,
+    /// In the group: until it leaves it.
+    Group,
+    /// On the machine: until it ends or turns into a program that is left alone.
+    System,
+}
+
+/// Who came and went since the last look.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// New targets, in the order they were found.
+    pub appeared: Vec<TargetId>,
+    /// Those of the new that were forked by a target: their pages carry the accessed marks of their parent's.
+    pub forked: Vec<TargetId>,
+    /// Targets that are gone.
+    pub vanished: Vec<TargetId>,
+}
+
+/// The targets, by what the user named.
+#[derive(Debug)]
+pub struct Roster {
+    root: PathBuf,
+    spec: TargetSpec,
+    group: Option<Group>,
+    ourselves: u32,
+    unseen: Vec<u32>,
+    members: BTreeMap<TargetId, Member>,
+    by_pid: BTreeMap<u32, TargetId>,
+    next: u32,
+}
+
+impl Roster {
+    /// Checks what the user named. Nobody is a target before the first [`Roster::look`].
+    ///
+    /// # Errors
+    /// When something named is not there, is never a target, or may not be looked at.
+    pub fn new(root: &Path, spec: TargetSpec) -> Result<Self, TargetError> {
+        if spec.is_empty() {
+            return Err(TargetError::Nothing);
+        }
+        let ourselves = std::process::id();
+        spec.pids
+            .iter()
+            .try_for_each(|&pid| check(root, pid, ourselves))?;
+        let group = spec
+            .cgroup
+            .as_deref()
+            .map(|path| Group::find(root, path))
+            .transpose()?;
+        let unseen = spec.pids.clone();
+        let (members, by_pid) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self {
+            root: root.to_owned(),
+            spec,
+            group,
+            ourselves,
+            unseen,
+            members,
+            by_pid,
+            next: 0,
+        })
+    }
+
+    /// The targets, in the order they appeared.
+    #[must_use]
+    pub const fn members(&self) -> &BTreeMap<TargetId, Member> {
+        &self.members
+    }
+
+    /// Brings the targets up to date.
+    ///
+    /// # Errors
+    /// When `/proc` itself cannot be read.
+    pub fn look(&mut self) -> Result<Changes, FileError> {
+        let mut changes = Changes::default();
+        let in_group = self.in_group();
+        self.drop_those_gone(&in_group, &mut changes);
+        for pid in std::mem::take(&mut self.unseen) {
+            self.admit(pid, Found::Named, &mut changes);
+        }
+        for &pid in &in_group {
+            self.admit(pid, Found::Group, &mut changes);
+        }
+        if self.spec.children {
+            self.follow_children(&mut changes);
+        }
+        if self.spec.system {
+            for pid in proc::all(&self.root)? {
+                self.admit(pid, Found::System, &mut changes);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// False once no target is left and none can appear any more.
+    #[must_use]
+    pub fn any_left(&self) -> bool {
+        !self.members.is_empty() || self.can_grow()
+    }
+
+    /// True while targets can appear without being forked by one that lives.
+    #[must_use]
+    pub fn can_grow(&self) -> bool {
+        self.spec.system || !self.unseen.is_empty() || self.group.as_ref().is_some_and(Group::exists)
+    }
+
+    /// Takes a target off the list: it was found to be gone.
+    pub fn remove(&mut self, id: TargetId) {
+        if let Some(member) = self.members.remove(&id) {
+            self.by_pid.remove(&member.pid);
+        }
+    }
+
+    // A group that was removed has nobody in it.
+    fn in_group(&self) -> BTreeSet<u32> {
+        self.group
+            .as_ref()
+            .and_then(|group| group.procs().ok())
+            .unwrap_or_default()
+            .into_iter()
+            .collect()
+    }
+
+    fn drop_those_gone(&mut self, in_group: &BTreeSet<u32>, changes: &mut Changes) {
+        let ids: Vec<TargetId> = self.members.keys().copied().collect();
+        for id in ids {
+            let member = &self.members[&id];
+            let now = living(&self.root, member.pid).filter(|stat| stat.starttime == member.starttime);
+            let left = member.found == Found::Group && !in_group.contains(&member.pid);
+            match now {
+                Some(stat) if !left && ran_another(member.image, stat.image) => {
+                    self.replace(id, stat, changes)
+                }
+                Some(stat) if !left => self.note(id, stat),
+                _ => {
+                    self.remove(id);
+                    changes.vanished.push(id);
+                }
+            }
+        }
+    }
+
+    // The old address space is gone with all that was known of it.
+    fn replace(&mut self, id: TargetId, stat: Stat, changes: &mut Changes) {
+        let found = self.members[&id].found;
+        self.remove(id);
+        changes.vanished.push(id);
+        if found == Found::Named || !self.left_alone(&stat) {
+            self.add(stat, found, changes);
+        }
+    }
+
+    fn note(&mut self, id: TargetId, stat: Stat) {
+        if let Some(member) = self.members.get_mut(&id) {
+            member.comm = stat.comm;
+            if stat.image.is_known() {
+                member.image = stat.image;
+            }
+        }
+    }
+
+    fn follow_children(&mut self, changes: &mut Changes) {
+        let mut parents: Vec<u32> = self.by_pid.keys().copied().collect();
+        while let Some(parent) = parents.pop() {
+            for child in children::of(&self.root, parent).unwrap_or_default() {
+                if let Some(id) = self.admit(child, Found::Named, changes) {
+                    changes.forked.push(id);
+                    parents.push(child);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, pid: u32, found: Found, changes: &mut Changes) -> Option<TargetId> {
+        if pid == 1 || pid == self.ourselves || self.by_pid.contains_key(&pid) {
+            return None;
+        }
+        let stat = living(&self.root, pid).filter(|stat| !stat.is_kernel_thread())?;
+        if found != Found::Named && self.left_alone(&stat) {
+            return None;
+        }
+        Some(self.add(stat, found, changes))
+    }
+
+    fn left_alone(&self, stat: &Stat) -> bool {
+        (self.spec.system && is_session_program(&stat.comm)) || self.spec.exclude.contains(&stat.comm)
+    }
+
+    fn add(&mut self, stat: Stat, found: Found, changes: &mut Changes) -> TargetId {
+        let id = TargetId(self.next);
+        self.next += 1;
+        self.by_pid.insert(stat.pid, id);
+        let Stat {
+            pid,
+            comm,
+            starttime,
+            image,
+            ..
+        } = stat;
+        self.members.insert(
+            id,
+            Member {
+                pid,
+                comm,
+                starttime,
+                image,
+                found,
+            },
+        );
+        changes.appeared.push(id);
+        id
+    }
+}
+
+// The first thread may have ended before the others; the process lives on.
+fn living(root: &Path, pid: u32) -> Option<Stat> {
+    stat::read(root, pid)
+        .ok()
+        .filter(|stat| !stat.has_ended() || stat.num_threads > 1)
+}
+
+fn ran_another(before: Image, now: Image) -> bool {
+    before.is_known() && now.is_known() && before != now
+}
+
+fn check(root: &Path, pid: u32, ourselves: u32) -> Result<(), TargetError> {
+    if pid == ourselves {
+        return Err(TargetError::Protected {
+            pid,
+            who: "this program itself",
+        });
+    }
+    let stat = living(root, pid).ok_or(TargetError::NoProcess { pid })?;
+    if stat.is_kernel_thread() {
+        return Err(TargetError::KernelThread { pid, comm: stat.comm });
+    }
+    if pid == 1 {
+        return Err(TargetError::Protected {
+            pid,
+            who: "the first process of the machine",
+        });
+    }
+    let status = status::read(root, pid).map_err(|err| sort(err, &stat, 0))?;
+    if status.tgid != pid {
+        return Err(TargetError::Thread {
+            tid: pid,
+            pid: status.tgid,
+        });
+    }
+    maps::read(root, pid)
+        .map(drop)
+        .map_err(|err| sort(err, &stat, status.euid))
+}
+
+fn sort(err: proc::ProcError, stat: &Stat, uid: u32) -> TargetError {
+    match err {
+        proc::ProcError::File(FileError::Denied { .. }) => TargetError::Denied {
+            pid: stat.pid,
+            comm: stat.comm.clone(),
+            uid,
+        },
+        proc::ProcError::File(err) => TargetError::File(err),
+        _ => TargetError::NoProcess { pid: stat.pid },
+    }
+}
