@@ -4,9 +4,11 @@ pub mod host;
 pub mod kdamond;
 pub mod metric;
 pub mod process;
+pub mod pte;
 pub mod smaps;
 pub mod targets;
 pub mod tracker;
 
 pub use process::{Process, Processes};
+pub use pte::PteTracker;
 pub use tracker::Tracker;

@@ -1,8 +1,8 @@
 //! A tracker: a way to see which pages of processes were touched.
 //!
 //! Each takes off the accessed marks of the probes' pages ([`Tracker::prepare`]) and later tells which marks
-//! came back ([`Tracker::check`]). A tracker never fails: what it cannot tell is [`Seen::Unknown`], and a
-//! process that died has no accesses; whoever owns the list of processes finds out by its pidfd.
+//! came back ([`Tracker::check`]). A tracker never fails: what it cannot tell, such as pages of a process that
+//! died meanwhile, is [`Seen::Unknown`].
 //!
 //! [`Seen::Unknown`]: thermo_core::ops::Seen::Unknown
 

@@ -1,0 +1,98 @@
+//! What must be advised as one piece so that looking at it leaves it as it is.
+
+use thermo_bpf::Leaf;
+use thermo_core::{Addr, AddrRange};
+use thermo_sys::kpageflags::PageFrames;
+
+/// The memory that shares its accessed mark, or its folio, with `addr`: advising less of it would make the kernel
+/// split it. `None` for what cannot be advised at all (pages of 1 GiB).
+pub(crate) fn piece(addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) -> Option<AddrRange> {
+    match leaf.level {
+        0 => {
+            let page = addr.align_down().0;
+            let (before, after) = frames.map_or((0, 0), |frames| folio_around(leaf.pfn, frames));
+            Some(AddrRange::new(
+                page.saturating_sub(before << 12),
+                page + ((after + 1) << 12),
+            ))
+        }
+        1 => {
+            let base = addr.0 & !(leaf.len().0 - 1);
+            Some(AddrRange::new(base, base + leaf.len().0))
+        }
+        _ => None,
+    }
+}
+
+/// How many pages of the same folio lie before and behind frame `pfn`. A large folio that is mapped page by page
+/// lies in virtual memory as in physical.
+fn folio_around(pfn: u64, frames: &PageFrames) -> (u64, u64) {
+    // The largest folio of the page cache and of anonymous memory that is mapped by pages.
+    const MOST: u64 = 512;
+    let flags = |pfn| frames.flags(pfn).unwrap_or_default();
+    let own = flags(pfn);
+    if !own.is_compound_head() && !own.is_compound_tail() {
+        return (0, 0);
+    }
+    let mut before = 0;
+    while before < MOST && before < pfn && !flags(pfn - before).is_compound_head() {
+        before += 1;
+    }
+    let mut after = 0;
+    while after < MOST && flags(pfn + after + 1).is_compound_tail() {
+        after += 1;
+    }
+    (before, after)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn leaf(level: u8, pfn: u64) -> Leaf {
+        Leaf {
+            level,
+            accessed: true,
+            pfn,
+        }
+    }
+
+    #[test]
+    fn a_huge_page_is_one_piece() {
+        let huge = piece(Addr(0x7f00_0023_4567), leaf(1, 0x40000), None);
+        assert_eq!(huge, Some(AddrRange::new(0x7f00_0020_0000, 0x7f00_0040_0000)));
+        assert_eq!(piece(Addr(0x7f00_0023_4567), leaf(2, 0x40000), None), None);
+        let page = piece(Addr(0x1234), leaf(0, 7), None);
+        assert_eq!(page, Some(AddrRange::new(0x1000, 0x2000)));
+    }
+
+    #[test]
+    fn a_large_folio_is_one_piece_wherever_it_is_met() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        let (head, tail) = (1_u64 << 15, 1_u64 << 16);
+        // A lone page, a folio of four, another of two.
+        let words: Vec<u8> = [0, head, tail, tail, tail, head, tail, 0]
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        for name in ["kpageflags", "kpagecount"] {
+            std::fs::write(root.path().join("proc").join(name), &words).unwrap();
+        }
+        let frames = PageFrames::open(root.path()).unwrap();
+        for (pfn, pages) in [
+            (0, 0..1),
+            (1, 1..5),
+            (3, 1..5),
+            (4, 1..5),
+            (5, 5..7),
+            (6, 5..7),
+            (7, 7..8),
+        ] {
+            let at = 0x10000 + pfn * 4096;
+            let range = AddrRange::new(0x10000 + pages.start * 4096, 0x10000 + pages.end * 4096);
+            assert_eq!(piece(Addr(at), leaf(0, pfn), Some(&frames)), Some(range), "{pfn}");
+        }
+    }
+}

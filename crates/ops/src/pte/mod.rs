@@ -1,0 +1,267 @@
+//! The tracker that reads accessed marks from page tables (through BPF) and takes them off by `MADV_COLD`.
+//!
+//! **Prepare** reads the entries that map the probes. A mark that is set is taken off together with all that
+//! shares its leaf or folio, so that no huge page is split by looking; one that is not set needs no call. Then
+//! the entries are read back: where the mark is still (or again) set, either the page is touched all the time or
+//! the kernel left it alone without saying so, which it does with pages that are mapped more than once or on no
+//! LRU list; the latter are *unknown*.
+//!
+//! **Check** reads the entries again. A page that is not there is idle; one that came since is accessed, because
+//! the fault that brought it set its mark.
+//!
+//! **Others who take marks off** (in-kernel DAMON, MGLRU's ageing, kswapd) note in the folio what they found:
+//! *young* if the mark was set. That flag is not shown to user space; what is, is *idle* (KPF_IDLE), which DAMON
+//! and the idle-page bitmap set when they take a mark off. So a page that became idle in this sense between our
+//! two looks is unknown: somebody else has its mark. KPF_REFERENCED is no help, it tells of system calls.
+
+mod batch;
+mod cleared;
+mod leaf;
+
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use thermo_bpf::{BpfError, Entry, Leaf, PageTables, WalkError};
+use thermo_core::ops::{Probe, Seen};
+use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::pagemap::Pagemap;
+
+pub(crate) use self::batch::{call_len, whole_ranges};
+use self::cleared::Cleared;
+use crate::process::{Process, Processes};
+use crate::tracker::Tracker;
+
+/// What became of a probe when it was prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// It is off, and the folio was marked idle by somebody else or not.
+    Off { idle: bool },
+    /// It could not be taken off, or not be read.
+    Unknown,
+}
+
+/// The tracker. See the module's text.
+#[derive(Debug)]
+pub struct PteTracker {
+    tables: PageTables,
+    root: PathBuf,
+    frames: Option<PageFrames>,
+    /// Whether this kernel can mark folios idle.
+    has_idle_flag: bool,
+    /// One for each probe last prepared.
+    marks: Vec<Mark>,
+    cleared: Cleared,
+    addrs: Vec<Addr>,
+    entries: Vec<Entry>,
+}
+
+impl PteTracker {
+    /// Loads the BPF program.
+    ///
+    /// # Errors
+    /// The reason why page tables cannot be read on this machine, and the way out.
+    pub fn new() -> Result<Self, BpfError> {
+        let root = PathBuf::from("/");
+        let idle_users = ["sys/kernel/mm/damon", "sys/kernel/mm/page_idle"];
+        Ok(Self {
+            tables: PageTables::open()?,
+            frames: PageFrames::open(&root).ok(),
+            has_idle_flag: idle_users.iter().any(|user| root.join(user).exists()),
+            root,
+            marks: Vec::new(),
+            cleared: Cleared::default(),
+            addrs: Vec::new(),
+            entries: Vec::new(),
+        })
+    }
+
+    /// The reader of page tables.
+    pub fn tables(&mut self) -> &mut PageTables {
+        &mut self.tables
+    }
+
+    /// The pages of `range` that we know to have been touched since we took their marks off lately: each as the
+    /// whole leaf that maps it, ascending. Pages we did not look at are not among them.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn touched_since_cleared(
+        &mut self,
+        process: &Process,
+        range: AddrRange,
+    ) -> Result<Vec<AddrRange>, WalkError> {
+        self.addrs.clear();
+        self.addrs.extend(self.cleared.within(process.id, range));
+        self.tables.entries(process.pid, &self.addrs, &mut self.entries)?;
+        let touched = self
+            .addrs
+            .iter()
+            .zip(&self.entries)
+            .filter_map(|(addr, entry)| match entry {
+                Entry::Leaf(leaf) if leaf.accessed => {
+                    let base = addr.0 & !(leaf.len().0 - 1);
+                    Some(AddrRange::new(base, base + leaf.len().0))
+                }
+                _ => None,
+            });
+        let mut touched: Vec<AddrRange> = touched.collect();
+        touched.sort_unstable();
+        touched.dedup();
+        Ok(touched)
+    }
+
+    fn is_marked_idle(&self, leaf: Leaf) -> bool {
+        let frames = self.frames.as_ref().filter(|_| self.has_idle_flag);
+        frames
+            .and_then(|frames| frames.flags(leaf.pfn).ok())
+            .is_some_and(|flags| flags.is_idle())
+    }
+
+    /// True when `MADV_COLD` passes over this page without saying so.
+    fn is_left_alone(&self, pagemap: Option<&Pagemap>, addr: Addr, leaf: Leaf) -> bool {
+        let exclusive = pagemap
+            .and_then(|map| map.page(addr).ok())
+            .is_some_and(|page| page.is_exclusive());
+        let on_no_list = self
+            .frames
+            .as_ref()
+            .and_then(|frames| frames.flags(leaf.pfn).ok())
+            .is_some_and(|flags| !flags.is_lru() || flags.is_zero_page());
+        !exclusive || on_no_list
+    }
+
+    /// Prepares the probes of one process and pushes a mark for each.
+    fn prepare_one(&mut self, process: &Process, probes: &[Probe]) {
+        let first = self.marks.len();
+        self.marks.resize(first + probes.len(), Mark::Unknown);
+        self.addrs.clear();
+        self.addrs.extend(probes.iter().map(|probe| probe.addr));
+        if self
+            .tables
+            .entries(process.pid, &self.addrs, &mut self.entries)
+            .is_err()
+        {
+            return;
+        }
+        let (ranges, owners) = self.take_off_what_is_set(first);
+        let mut refused = vec![false; ranges.len()];
+        let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
+        if alive
+            && self
+                .tables
+                .entries(process.pid, &self.addrs, &mut self.entries)
+                .is_ok()
+        {
+            self.read_back(process, first, &owners, &refused);
+        }
+    }
+
+    /// Decides, from the entries just read, for which pieces of memory a call is needed. Returns them, and for
+    /// each probe which of them is its.
+    fn take_off_what_is_set(&self, first: usize) -> (Vec<AddrRange>, Vec<Option<usize>>) {
+        debug_assert_eq!(self.marks.len() - first, self.entries.len());
+        let mut ranges: Vec<AddrRange> = Vec::new();
+        let owner = |(addr, entry): (&Addr, &Entry)| {
+            let Entry::Leaf(leaf) = entry else { return None };
+            if !leaf.accessed {
+                return None;
+            }
+            let piece = leaf::piece(*addr, *leaf, self.frames.as_ref())?;
+            // Probes come in order: those that share a piece are neighbours.
+            if ranges.last() != Some(&piece) {
+                ranges.push(piece);
+            }
+            Some(ranges.len() - 1)
+        };
+        let owners = self.addrs.iter().zip(&self.entries).map(owner).collect();
+        (ranges, owners)
+    }
+
+    fn read_back(&mut self, process: &Process, first: usize, owners: &[Option<usize>], refused: &[bool]) {
+        let pagemap = Pagemap::open(&self.root, process.pid).ok();
+        for (n, (entry, owner)) in self.entries.iter().zip(owners).enumerate() {
+            let addr = self.addrs[n];
+            let was_refused = owner.is_some_and(|owner| refused[owner]);
+            self.marks[first + n] = match entry {
+                Entry::Absent(_) => Mark::Off { idle: false },
+                Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,
+                Entry::Leaf(leaf) if leaf.accessed && self.is_left_alone(pagemap.as_ref(), addr, *leaf) => {
+                    Mark::Unknown
+                }
+                Entry::Leaf(leaf) => {
+                    self.cleared
+                        .insert(process.id, Addr(addr.0 & !(leaf.len().0 - 1)));
+                    Mark::Off {
+                        idle: self.is_marked_idle(*leaf),
+                    }
+                }
+                Entry::Table | Entry::Unreadable => Mark::Unknown,
+            };
+        }
+        // A number that was given to another process in the meantime: what was read is not the target's.
+        if !process.is_alive() {
+            self.marks[first..].fill(Mark::Unknown);
+        }
+    }
+
+    fn check_one(&mut self, process: &Process, first: usize, probes: &mut [Probe]) {
+        self.addrs.clear();
+        self.addrs.extend(probes.iter().map(|probe| probe.addr));
+        if self
+            .tables
+            .entries(process.pid, &self.addrs, &mut self.entries)
+            .is_err()
+            || !process.is_alive()
+        {
+            return;
+        }
+        for (n, probe) in probes.iter_mut().enumerate() {
+            let Some(Mark::Off { idle }) = self.marks.get(first + n) else {
+                continue;
+            };
+            probe.seen = match self.entries[n] {
+                Entry::Leaf(leaf) if leaf.accessed => Seen::Accessed,
+                Entry::Leaf(leaf) if !idle && self.is_marked_idle(leaf) => Seen::Unknown,
+                Entry::Leaf(_) | Entry::Absent(_) => Seen::Idle,
+                Entry::Table | Entry::Unreadable => Seen::Unknown,
+            };
+        }
+    }
+}
+
+impl Tracker for PteTracker {
+    fn name(&self) -> &'static str {
+        "pte"
+    }
+
+    fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
+        self.marks.clear();
+        for group in probes.chunk_by(same_target) {
+            match processes.get(&target_of(group)) {
+                Some(process) => self.prepare_one(process, group),
+                None => self.marks.resize(self.marks.len() + group.len(), Mark::Unknown),
+            }
+        }
+    }
+
+    fn check(&mut self, processes: &Processes, probes: &mut [Probe]) {
+        let mut first = 0;
+        for group in probes.chunk_by_mut(same_target) {
+            group.iter_mut().for_each(|probe| probe.seen = Seen::Unknown);
+            if let Some(process) = processes.get(&target_of(group)) {
+                self.check_one(process, first, group);
+            }
+            first += group.len();
+        }
+    }
+}
+
+fn same_target(a: &Probe, b: &Probe) -> bool {
+    a.target == b.target
+}
+
+fn target_of(group: &[Probe]) -> TargetId {
+    // `chunk_by` gives no empty groups.
+    group.first().map_or(TargetId(u32::MAX), |probe| probe.target)
+}
