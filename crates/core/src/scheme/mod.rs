@@ -4,7 +4,8 @@
 //! [`SchemeState`]. A context calls [`apply_due`] after each sampling interval and [`check_watermarks`] before
 //! the next. Each time a scheme is due:
 //!
-//! 1. the quota window is renewed if it is over: goals and the throughput so far set its size (`window`, `feed`);
+//! 1. the quota window is renewed if it is over: goals and the throughput so far set its size (`window`,
+//!    `spending`, `feed`);
 //! 2. what matches the pattern and passes the core filters is scored, and the best of it chosen as far as the
 //!    quota reaches (`select`, `priority`, `verdict`);
 //! 3. regions are cut where only a part was chosen (`cut`), the operations are asked to act on all of it at
@@ -45,6 +46,7 @@ mod pattern;
 mod priority;
 mod quota;
 mod select;
+mod spending;
 mod state;
 mod stats;
 mod verdict;

@@ -3,12 +3,10 @@
 use super::feed::{GoalMemory, REACHED, Score, feed};
 use super::goal::{Goal, GoalTuner};
 use super::quota::Quota;
+use super::spending::Spending;
 use crate::addr::Addr;
 use crate::ops::TargetId;
 use crate::units::{Bytes, Nanos};
-
-/// What a time quota assumes until something was measured, as in the kernel: 4 MiB a millisecond.
-const ASSUMED_BYTES_PER_MS: u64 = 4 << 20;
 
 /// Where a scheme stopped when its quota was used up.
 pub(super) type Position = (TargetId, Addr);
@@ -20,13 +18,8 @@ pub(super) struct Window {
     begin: Option<Nanos>,
     /// Bytes tried in it.
     charged: Bytes,
-    /// CPU time spent in it.
-    spent: Nanos,
-    /// CPU time that earlier windows spent too much: the estimate of a throughput can be wrong, and what is
-    /// overspent once is saved later.
-    debt: Nanos,
-    /// Bytes and CPU time of everything measured so far.
-    measured: (u128, u128),
+    /// What time quotas go by.
+    spending: Spending,
     /// The size that goals are tuned to, in ten-thousandths of a byte.
     tuned_bp: u64,
     score: Option<Score>,
@@ -62,15 +55,8 @@ impl Window {
         let used_up = self.charged > Bytes::ZERO && self.is_full(quota, least);
         let passed = now.saturating_sub(self.begin.unwrap_or(now)).0;
         let windows = (passed / quota.reset_interval.0.max(1)).max(1);
-        let allowed = quota.time.0.saturating_mul(windows);
-        self.debt = self
-            .debt
-            .saturating_add(self.spent)
-            .saturating_sub(Nanos(allowed));
-        if quota.time == Nanos::ZERO {
-            self.debt = Nanos::ZERO;
-        }
-        (self.begin, self.charged, self.spent) = (Some(now), Bytes::ZERO, Nanos::ZERO);
+        self.spending.renew(quota.time, windows);
+        (self.begin, self.charged) = (Some(now), Bytes::ZERO);
         self.tuned_bp = self.tuned_bp.max(Goal::LEAST.0);
         if let Score::Known(score) = score {
             self.tuned_bp = feed(self.tuned_bp, score, Goal::LEAST.0);
@@ -83,26 +69,8 @@ impl Window {
     /// Works the limit out anew, for a quota that changed in the middle of a window.
     pub(super) fn set_limit(&mut self, quota: &Quota, least: Bytes) {
         let sz = (quota.sz > Bytes::ZERO).then_some(quota.sz);
-        let limits = [sz, self.time_limit(quota, least), self.goal_limit(quota)];
+        let limits = [sz, self.spending.reach(quota.time, least), self.goal_limit(quota)];
         self.limit = limits.into_iter().flatten().min();
-    }
-
-    /// What can be done in the time that is left to this window, by the throughput so far.
-    fn time_limit(&self, quota: &Quota, least: Bytes) -> Option<Bytes> {
-        if quota.time == Nanos::ZERO {
-            return None;
-        }
-        let budget = quota.time.saturating_sub(self.debt);
-        if budget == Nanos::ZERO {
-            return Some(Bytes::ZERO);
-        }
-        let (bytes, time) = match self.measured {
-            (bytes, time) if bytes > 0 && time > 0 => (bytes, time),
-            _ => (u128::from(ASSUMED_BYTES_PER_MS), u128::from(Nanos::millis(1).0)),
-        };
-        let bytes = bytes.saturating_mul(u128::from(budget.0)) / time;
-        // However slow it was once: without a page now and then it would never be measured again.
-        Some(Bytes(u64::try_from(bytes).unwrap_or(u64::MAX)).max(least))
     }
 
     fn goal_limit(&self, quota: &Quota) -> Option<Bytes> {
@@ -126,8 +94,7 @@ impl Window {
 
     /// Bytes that may still be tried in this window; `None`: any number.
     pub(super) fn room(&self, quota: &Quota) -> Option<Bytes> {
-        let budget = quota.time.saturating_sub(self.debt);
-        if quota.time > Nanos::ZERO && self.spent >= budget {
+        if self.spending.is_over(quota.time) {
             return Some(Bytes::ZERO);
         }
         self.limit.map(|limit| limit.saturating_sub(self.charged))
@@ -145,9 +112,7 @@ impl Window {
 
     /// Counts what was really done and the CPU time it took.
     pub(super) fn measure(&mut self, sz: Bytes, spent: Nanos) {
-        self.spent = self.spent.saturating_add(spent);
-        self.measured.0 += u128::from(sz.0);
-        self.measured.1 += u128::from(spent.0);
+        self.spending.measure(sz, spent);
     }
 
     /// The limit as the statistics show it: 0 is none.
@@ -165,15 +130,6 @@ mod tests {
     fn renewed(window: &mut Window, at_ms: u64, quota: &Quota, score: Score) -> Option<u64> {
         window.renew(Nanos::millis(at_ms), quota, PAGE, score);
         window.room(quota).map(|room| room.0)
-    }
-
-    /// `ms` milliseconds a second.
-    fn time(ms: u64) -> Quota {
-        Quota {
-            time: Nanos::millis(ms),
-            reset_interval: Nanos::secs(1),
-            ..Quota::default()
-        }
     }
 
     fn goal(tuner: GoalTuner) -> Quota {
@@ -211,49 +167,6 @@ mod tests {
         assert!(
             !window.renew(Nanos::secs(2), &quota, PAGE, Score::Unmeasurable),
             "this one was not"
-        );
-    }
-
-    #[test]
-    fn time_becomes_bytes_by_the_throughput_measured() {
-        let quota = time(10);
-        let mut window = Window::default();
-        assert_eq!(
-            renewed(&mut window, 0, &quota, Score::Unmeasurable),
-            Some(40 << 20)
-        );
-        // 40 MiB took 5 ms: 80 MiB fit the next 10 ms.
-        window.charge(Bytes::mib(40));
-        window.measure(Bytes::mib(40), Nanos::millis(5));
-        assert_eq!(
-            renewed(&mut window, 1000, &quota, Score::Unmeasurable),
-            Some(80 << 20)
-        );
-        // 80 MiB took 25 ms: 15 ms too much, so the next window has nothing and the one after it 5 ms, at
-        // 120 MiB in 30 ms.
-        window.measure(Bytes::mib(80), Nanos::millis(25));
-        assert_eq!(window.room(&quota), Some(Bytes::ZERO));
-        assert_eq!(renewed(&mut window, 2000, &quota, Score::Unmeasurable), Some(0));
-        assert_eq!(
-            renewed(&mut window, 3000, &quota, Score::Unmeasurable),
-            Some(20 << 20)
-        );
-        assert_eq!(
-            renewed(&mut window, 4000, &quota, Score::Unmeasurable),
-            Some(40 << 20)
-        );
-    }
-
-    #[test]
-    fn however_slow_a_page_is_tried_and_windows_that_passed_unused_pay_debts() {
-        let quota = time(1);
-        let mut window = Window::default();
-        renewed(&mut window, 0, &quota, Score::Unmeasurable);
-        window.measure(PAGE, Nanos::millis(100));
-        assert_eq!(renewed(&mut window, 50_000, &quota, Score::Unmeasurable), Some(0));
-        assert_eq!(
-            renewed(&mut window, 100_000, &quota, Score::Unmeasurable),
-            Some(4096)
         );
     }
 
