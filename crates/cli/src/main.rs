@@ -4,11 +4,15 @@
 //! monitoring is put together and watched over is in `session`. Data goes to standard output, everything else
 //! to standard error.
 
+mod args;
 mod cmd;
 mod exit;
 mod interrupt;
 mod launch;
 mod output;
+mod scheme_file;
+mod session;
+mod terminal;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! What to look at.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use anyhow::ensure;
+use thermo_ops::targets::{LayoutRule, TargetSpec};
 
 /// Processes, by number, by control group, or started here.
 #[derive(Debug, Clone, clap::Args)]
@@ -13,9 +13,9 @@ pub struct Targets {
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
 
-    /// All processes of a control group, by its path; may be given more than once
+    /// All processes of a control group and of those below it
     #[arg(long, value_name = "PATH")]
-    pub cgroup: Vec<PathBuf>,
+    pub cgroup: Option<String>,
 
     /// Follow the processes that targets start (on with a command)
     #[arg(long, overrides_with = "no_children")]
@@ -38,7 +38,7 @@ impl Targets {
     /// # Errors
     /// Nothing is named, or both something that runs and a command.
     pub fn check(&self) -> anyhow::Result<()> {
-        let running = !self.pid.is_empty() || !self.cgroup.is_empty();
+        let running = !self.pid.is_empty() || self.cgroup.is_some();
         ensure!(
             running || !self.command.is_empty(),
             "no target is named: give --pid PID, --cgroup PATH, or a command after --"
@@ -50,15 +50,21 @@ impl Targets {
         Ok(())
     }
 
-    /// Whether the processes that targets start are targets too.
-    pub fn with_children(&self) -> bool {
-        !self.no_children && (self.children || !self.command.is_empty())
+    /// What to watch, with the command that was started as process `started`.
+    pub fn spec(&self, started: Option<u32>) -> TargetSpec {
+        TargetSpec {
+            pids: self.pid.iter().copied().chain(started).collect(),
+            children: !self.no_children && (self.children || started.is_some()),
+            cgroup: self.cgroup.clone(),
+            layout: if self.vma { LayoutRule::Mappings } else { LayoutRule::ThreeRegions },
+            ..TargetSpec::default()
+        }
     }
 
     /// In words, for a recording.
     pub fn describe(&self) -> String {
         let pids = self.pid.iter().map(|pid| format!("pid {pid}"));
-        let cgroups = self.cgroup.iter().map(|path| format!("cgroup {}", path.display()));
+        let cgroups = self.cgroup.iter().map(|path| format!("cgroup {path}"));
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
         let command = (!command.is_empty()).then(|| command.join(" "));
         pids.chain(cgroups).chain(command).collect::<Vec<_>>().join(", ")

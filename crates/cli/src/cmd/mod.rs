@@ -1,5 +1,12 @@
 //! The verbs, one file each.
 
+mod doctor;
+mod eval;
+mod export;
+mod record;
+mod report;
+mod run;
+mod schemes;
 mod workload;
 
 use clap::{Parser, Subcommand};
@@ -19,7 +26,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Doctor(doctor::Doctor),
+    Run(run::Run),
+    Record(record::Record),
+    Report(report::Report),
+    Export(export::Export),
+    Schemes(schemes::Schemes),
     Workload(workload::Workload),
+    Eval(eval::Eval),
 }
 
 impl Cli {
@@ -29,7 +43,14 @@ impl Cli {
     /// One sentence for the user.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
+            Verb::Doctor(verb) => verb.run(),
+            Verb::Run(verb) => verb.run(),
+            Verb::Record(verb) => verb.run(),
+            Verb::Report(verb) => verb.run(),
+            Verb::Export(verb) => verb.run(),
+            Verb::Schemes(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
+            Verb::Eval(verb) => verb.run(),
         }
     }
 }

@@ -4,10 +4,17 @@
 //! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
 //! somebody pressed Ctrl-C.
 
+mod dry_run;
+mod ending;
+mod host;
+mod plan;
 mod progress;
 mod sink;
 mod survey;
 
+pub use ending::Ending;
+pub use host::Host;
+pub use plan::{Done, Plan};
 pub use sink::SessionSink;
 
 use std::thread;
