@@ -66,12 +66,24 @@ pub struct Plan {
 impl fmt::Display for Plan {
     /// A sentence: `look at every page each 1.00 s (budget 1 % of a CPU)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Attrs { sample, aggr, max_nr_regions, .. } = self.attrs;
+        let Attrs {
+            sample,
+            aggr,
+            max_nr_regions,
+            ..
+        } = self.attrs;
         match self.way {
             Way::Sweep => write!(f, "look at every page each {aggr}")?,
-            Way::Sample => write!(f, "look at a page of each region every {sample}, sum up every {aggr}")?,
+            Way::Sample => write!(
+                f,
+                "look at a page of each region every {sample}, sum up every {aggr}"
+            )?,
         }
-        write!(f, ", at most {max_nr_regions} regions (budget {} % of a CPU)", self.share.percent())
+        write!(
+            f,
+            ", at most {max_nr_regions} regions (budget {} % of a CPU)",
+            self.share.percent()
+        )
     }
 }
 

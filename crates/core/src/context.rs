@@ -12,6 +12,7 @@ mod choosing;
 mod sampling;
 mod sweeping;
 
+use crate::PAGE_SIZE;
 use crate::attrs::{Attrs, AttrsError};
 use crate::budget::{Plan, Way};
 use crate::monitoring::{Splitter, Target, lay_out, rescale};
@@ -20,7 +21,6 @@ use crate::rng::Rng;
 use crate::scheme::{self, ApplyInput, Scheme, SchemeError, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TargetRegions};
 use crate::units::{Bytes, Nanos};
-use crate::PAGE_SIZE;
 
 use choosing::Chooser;
 use sampling::Sampling;
@@ -100,7 +100,11 @@ impl Context {
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {
         let share = self.chooser.as_ref()?.share();
-        Some(Plan { share, way: self.way, attrs: self.attrs })
+        Some(Plan {
+            share,
+            way: self.way,
+            attrs: self.attrs,
+        })
     }
 
     /// Changes the attributes while monitoring: regions keep their history, counts and ages are converted, and
@@ -155,7 +159,11 @@ impl Context {
 
     /// Every target with its regions, in the order targets appeared.
     pub fn targets(&self) -> impl Iterator<Item = TargetRegions<'_>> {
-        self.targets.iter().map(|t| TargetRegions { id: t.id, pid: t.pid, regions: &t.regions })
+        self.targets.iter().map(|t| TargetRegions {
+            id: t.id,
+            pid: t.pid,
+            regions: &t.regions,
+        })
     }
 
     /// How many regions there are over all targets.
@@ -213,17 +221,33 @@ impl Context {
             Way::Sweep => self.targets.iter().map(|t| t.heat.sums()).collect(),
         };
         let attrs = &self.attrs;
-        sink.on(&Event::Aggregated { start: self.aggr_start, end: now, attrs, targets: &targets, sums: &sums });
+        sink.on(&Event::Aggregated {
+            start: self.aggr_start,
+            end: now,
+            attrs,
+            targets: &targets,
+            sums: &sums,
+        });
     }
 
     fn apply_schemes(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
         if self.schemes.is_empty() {
             return;
         }
-        let mut targets: Vec<TargetMut<'_>> =
-            self.targets.iter_mut().map(|t| TargetMut { id: t.id, regions: &mut t.regions }).collect();
-        let input =
-            ApplyInput { now, passed: self.schedule.passed, attrs: &self.attrs, min_region: Bytes(PAGE_SIZE) };
+        let mut targets: Vec<TargetMut<'_>> = self
+            .targets
+            .iter_mut()
+            .map(|t| TargetMut {
+                id: t.id,
+                regions: &mut t.regions,
+            })
+            .collect();
+        let input = ApplyInput {
+            now,
+            passed: self.schedule.passed,
+            attrs: &self.attrs,
+            min_region: Bytes(PAGE_SIZE),
+        };
         scheme::apply_due(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
@@ -240,11 +264,19 @@ impl Context {
         self.targets.retain(|target| {
             let lives = layouts.iter().any(|layout| layout.id == target.id);
             if !lives {
-                sink.on(&Event::TargetGone { now, id: target.id, pid: target.pid });
+                sink.on(&Event::TargetGone {
+                    now,
+                    id: target.id,
+                    pid: target.pid,
+                });
             }
             lives
         });
-        let total: Bytes = layouts.iter().flat_map(|layout| &layout.ranges).map(|range| range.len()).sum();
+        let total: Bytes = layouts
+            .iter()
+            .flat_map(|layout| &layout.ranges)
+            .map(|range| range.len())
+            .sum();
         let first_sz = Bytes(total.0 / self.attrs.min_nr_regions as u64);
         for layout in layouts {
             self.take_over(layout, first_sz, now, sink);

@@ -54,8 +54,6 @@ pub enum Event<'a> {
         tried: &'a [TriedRegion],
         /// Bytes left alone and why, over all of them.
         skipped: &'a [(Skip, Bytes)],
-        /// CPU time it took.
-        spent: Nanos,
         /// Totals since the scheme began.
         stats: &'a SchemeStats,
     },

@@ -188,18 +188,24 @@ fn serve_until<O, S>(due: Nanos, inbox: &Receiver<Command<O, S>>, parts: &mut Pa
 
 /// One step of the context, its CPU time booked to looking except for what sinks and actions took.
 fn measured_step<O: Operations, S: Sink>(parts: &mut Parts<O, S>, meter: &Meter) -> Result<Next, OpsError> {
-    let before = clock::thread_cpu();
+    let (before, acted_before) = (clock::thread_cpu(), acting(&parts.context));
     let mut sink = MeteredSink {
         sink: &mut parts.sink,
         spent: Nanos::ZERO,
     };
     let next = parts.context.step(clock::monotonic(), &mut parts.ops, &mut sink);
-    let in_sinks = sink.spent;
+    let elsewhere = sink.spent + acting(&parts.context).saturating_sub(acted_before);
     let after = clock::thread_cpu();
     meter.all_ns.store(after.0, Ordering::Relaxed);
-    let looking = after.saturating_sub(before).saturating_sub(in_sinks);
-    meter.looking_ns.fetch_add(looking.0, Ordering::Relaxed);
+    let looking = after.saturating_sub(before).saturating_sub(elsewhere);
+    let total = meter.looking_ns.fetch_add(looking.0, Ordering::Relaxed) + looking.0;
+    parts.context.spent(clock::monotonic(), Nanos(total));
     next
+}
+
+/// CPU time that actions took so far.
+fn acting(context: &Context) -> Nanos {
+    context.schemes().iter().map(|scheme| scheme.stats().spent).sum()
 }
 
 /// Passes events on and adds up what listening to them costs.

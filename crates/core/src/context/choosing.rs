@@ -3,7 +3,7 @@
 
 use super::Context;
 use crate::attrs::Attrs;
-use crate::budget::{Budget, CpuShare, Looks, Plan, Way};
+use crate::budget::{Budget, CpuShare, Looks, Way};
 use crate::ops::Operations;
 use crate::sink::{Event, Sink};
 use crate::sweep::MAX_NR_ACCESSES;
@@ -58,7 +58,14 @@ impl Context {
         let budget = Budget::new(share, Nanos::ZERO);
         let asked = self.attrs;
         let (total, total_at_start) = (Nanos::ZERO, Nanos::ZERO);
-        self.chooser = Some(Chooser { looks, budget, asked, total, total_at_start, gave_up_sweeps: None });
+        self.chooser = Some(Chooser {
+            looks,
+            budget,
+            asked,
+            total,
+            total_at_start,
+            gave_up_sweeps: None,
+        });
         self
     }
 
@@ -130,7 +137,9 @@ impl Chooser {
         nr_regions: usize,
         can_sweep: bool,
     ) -> Option<(Way, Attrs)> {
-        let retry = self.gave_up_sweeps.is_some_and(|then| now >= then.saturating_add(RETRY));
+        let retry = self
+            .gave_up_sweeps
+            .is_some_and(|then| now >= then.saturating_add(RETRY));
         if retry && can_sweep && self.looks == Looks::Auto {
             self.gave_up_sweeps = None;
             return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
@@ -146,7 +155,11 @@ impl Chooser {
 
 /// Attributes of sweeps each `interval`: one round counts like a whole aggregation of samples.
 fn sweep_attrs(asked: &Attrs, interval: Nanos) -> Attrs {
-    Attrs { sample: Nanos(interval.0 / u64::from(MAX_NR_ACCESSES)), aggr: interval, ..*asked }
+    Attrs {
+        sample: Nanos(interval.0 / u64::from(MAX_NR_ACCESSES)),
+        aggr: interval,
+        ..*asked
+    }
 }
 
 /// Attributes of sampling that stay within `share` when one look at one region costs `look`.
@@ -154,8 +167,15 @@ fn sample_attrs(share: CpuShare, asked: &Attrs, look: Nanos) -> Attrs {
     let affordable = usize::try_from(share.of(GOOD_SAMPLE).0 / look.0.max(1)).unwrap_or(usize::MAX);
     let least = FEWEST_REGIONS.max(asked.min_nr_regions).min(asked.max_nr_regions);
     let max_nr_regions = affordable.clamp(least, asked.max_nr_regions);
-    let sample = share.time_for(look * max_nr_regions as u64).clamp(FASTEST_SAMPLE, SLOWEST_SAMPLE);
-    Attrs { sample, aggr: sample * SAMPLES, max_nr_regions, ..*asked }
+    let sample = share
+        .time_for(look * max_nr_regions as u64)
+        .clamp(FASTEST_SAMPLE, SLOWEST_SAMPLE);
+    Attrs {
+        sample,
+        aggr: sample * SAMPLES,
+        max_nr_regions,
+        ..*asked
+    }
 }
 
 #[cfg(test)]
@@ -170,14 +190,23 @@ mod tests {
             let attrs = sample_attrs(ONE_PERCENT, &Attrs::default(), Nanos::micros(look_us));
             assert_eq!(attrs.check(), Ok(()));
             let cost_per_second = look_us * attrs.max_nr_regions as u64 * 1_000_000_000 / attrs.sample.0;
-            assert!(cost_per_second <= 10_100, "{cost_per_second} us of 10,000 at {look_us} us: {attrs:?}");
+            assert!(
+                cost_per_second <= 10_100,
+                "{cost_per_second} us of 10,000 at {look_us} us: {attrs:?}"
+            );
         }
     }
 
     #[test]
     fn few_regions_asked_for_stay_few() {
-        let asked = Attrs { max_nr_regions: 20, ..Attrs::default() };
-        assert_eq!(sample_attrs(ONE_PERCENT, &asked, Nanos::micros(3)).max_nr_regions, 20);
+        let asked = Attrs {
+            max_nr_regions: 20,
+            ..Attrs::default()
+        };
+        assert_eq!(
+            sample_attrs(ONE_PERCENT, &asked, Nanos::micros(3)).max_nr_regions,
+            20
+        );
     }
 
     #[test]

@@ -82,7 +82,11 @@ impl Context {
                 let pages = region.len().0 / PAGE_SIZE;
                 let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
                 region.sampling_addr = Some(addr);
-                probes.push(Probe { target: target.id, addr, seen: Seen::Unknown });
+                probes.push(Probe {
+                    target: target.id,
+                    addr,
+                    seen: Seen::Unknown,
+                });
             }
         }
         ops.prepare_access_checks(probes);
@@ -107,7 +111,8 @@ impl Context {
     fn judge_unknown(&mut self) {
         let looks = self.sampling.looks;
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.unknown = region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
+            region.unknown =
+                region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
         }
     }
 
@@ -117,7 +122,8 @@ impl Context {
             region.nr_accesses = 0;
             region.nr_unknown = 0;
         }
-        self.splitter.split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
+        self.splitter
+            .split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
         self.sampling.looks = 0;
         self.aggr_start = now;
         self.schedule.next_aggr = self.schedule.passed + self.attrs.samples_in(self.attrs.aggr);

@@ -40,7 +40,11 @@ impl Context {
             self.sweeping.round = Some(Round::begin(now));
             self.sweeping.next_round = now.saturating_add(self.attrs.aggr);
         }
-        let looked = self.sweeping.round.as_mut().is_some_and(|round| round.look_on(&mut self.targets, ops));
+        let looked = self
+            .sweeping
+            .round
+            .as_mut()
+            .is_some_and(|round| round.look_on(&mut self.targets, ops));
         if looked {
             return now;
         }
@@ -66,7 +70,10 @@ impl Context {
         };
         self.apply_schemes(now, ops, &mut listener);
         for (scheme, run) in acted_on {
-            let changes = self.schemes.get(scheme).is_some_and(|state| state.scheme().action != Action::Stat);
+            let changes = self
+                .schemes
+                .get(scheme)
+                .is_some_and(|state| state.scheme().action != Action::Stat);
             if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == run.target) {
                 target.heat.restart_age(run.range, now);
             }
@@ -97,14 +104,23 @@ impl Context {
 fn inherit_ages(regions: &mut [Region], before: &[Region]) {
     let mut first = 0;
     for region in regions.iter_mut().filter(|region| region.nr_accesses > 0) {
-        while before.get(first).is_some_and(|old| old.range.end <= region.range.start) {
+        while before
+            .get(first)
+            .is_some_and(|old| old.range.end <= region.range.start)
+        {
             first += 1;
         }
-        let overlapping = before[first..].iter().take_while(|old| old.range.start < region.range.end);
+        let overlapping = before[first..]
+            .iter()
+            .take_while(|old| old.range.start < region.range.end);
         let mut aged = 0;
         for old in overlapping {
-            let both = old.range.intersection(&region.range).map_or(0, |both| both.len().0);
-            let alike = old.nr_accesses > 0 && old.nr_accesses.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
+            let both = old
+                .range
+                .intersection(&region.range)
+                .map_or(0, |both| both.len().0);
+            let alike =
+                old.nr_accesses > 0 && old.nr_accesses.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
             aged += u128::from(both) * if alike { u128::from(old.age) + 1 } else { 0 };
         }
         region.age = u32::try_from(aged / u128::from(region.len().0)).unwrap_or(u32::MAX);
@@ -124,7 +140,12 @@ mod tests {
             ..Region::new(AddrRange::new(start * 4096, end * 4096))
         };
         let before = [region(0, 10, 70, 4), region(10, 20, 30, 9), region(20, 30, 0, 50)];
-        let mut now = [region(0, 10, 66, 0), region(10, 20, 70, 0), region(20, 30, 70, 0), region(90, 91, 70, 0)];
+        let mut now = [
+            region(0, 10, 66, 0),
+            region(10, 20, 70, 0),
+            region(20, 30, 70, 0),
+            region(90, 91, 70, 0),
+        ];
         inherit_ages(&mut now, &before);
         assert_eq!(now.map(|r| r.age), [5, 0, 0, 0]);
         // Half of it was as busy before, half was idle: the mean.

@@ -72,6 +72,12 @@ mod tests {
     use crate::addr::AddrRange;
     use crate::ops::{TargetId, TargetLayout};
 
+    const NOWHERE: TargetLayout = TargetLayout {
+        id: TargetId(0),
+        pid: None,
+        ranges: Vec::new(),
+    };
+
     /// Regions of `(pages, nr_accesses, last_nr_accesses, age)` one after the other.
     fn target(rows: &[(u64, u32, u32, u32)]) -> Target {
         let mut start = 0;
@@ -88,11 +94,7 @@ mod tests {
                 }
             })
             .collect();
-        Target {
-            id: TargetId(0),
-            pid: None,
-            regions,
-        }
+        Target::new(NOWHERE, regions)
     }
 
     fn rows(target: &Target) -> Vec<(u64, u32, u32)> {

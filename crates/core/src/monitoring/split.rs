@@ -55,6 +55,12 @@ mod tests {
     use crate::addr::AddrRange;
     use crate::ops::{TargetId, TargetLayout};
 
+    const NOWHERE: TargetLayout = TargetLayout {
+        id: TargetId(0),
+        pid: None,
+        ranges: Vec::new(),
+    };
+
     fn target(pages: &[u64]) -> Target {
         let mut start = 0;
         let regions = pages
@@ -70,11 +76,7 @@ mod tests {
                 }
             })
             .collect();
-        Target {
-            id: TargetId(0),
-            pid: None,
-            regions,
-        }
+        Target::new(NOWHERE, regions)
     }
 
     #[test]

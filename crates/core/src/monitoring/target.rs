@@ -23,7 +23,13 @@ impl Target {
     /// A target that was never looked at.
     pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>) -> Self {
         let TargetLayout { id, pid, ranges } = layout;
-        Self { id, pid, ranges, regions, heat: PageHeat::default() }
+        Self {
+            id,
+            pid,
+            ranges,
+            regions,
+            heat: PageHeat::default(),
+        }
     }
 
     /// Bytes its regions cover.
@@ -115,11 +121,13 @@ mod tests {
             age: u32::try_from(age + 1).unwrap_or(0),
             ..Region::new(range)
         };
-        Target {
+        let layout = TargetLayout {
             id: TargetId(0),
             pid: None,
-            regions: pages(ranges).into_iter().enumerate().map(aged).collect(),
-        }
+            ranges: pages(ranges),
+        };
+        let regions = layout.ranges.iter().copied().enumerate().map(aged).collect();
+        Target::new(layout, regions)
     }
 
     fn shape(target: &Target) -> Vec<(u64, u64, u32)> {

@@ -171,6 +171,7 @@ impl SchemeState {
                 runs,
                 filters,
             })?;
+            self.stats.spent += outcome.spent;
             if limited {
                 self.window.measure(sz, outcome.spent);
             }

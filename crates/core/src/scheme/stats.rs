@@ -1,6 +1,6 @@
 //! What a scheme did since it began. Names are those of DAMON's `stats` files.
 
-use crate::units::Bytes;
+use crate::units::{Bytes, Nanos};
 
 /// Totals of one scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +21,8 @@ pub struct SchemeStats {
     pub qt_exceeds: u64,
     /// Apply intervals in which the scheme was active.
     pub nr_snapshots: u64,
+    /// CPU time its actions took.
+    pub spent: Nanos,
     /// The size limit in force; 0: none. A limit that allows nothing is shown as 1 byte, which no page fits.
     pub effective_sz: Bytes,
 }

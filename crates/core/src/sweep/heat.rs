@@ -184,7 +184,12 @@ impl PageHeat {
 
     /// Bytes that are there.
     pub(crate) fn resident(&self) -> Bytes {
-        let pages = self.chunks.values().flat_map(|chunk| chunk.iter()).filter(|byte| **byte != ABSENT).count();
+        let pages = self
+            .chunks
+            .values()
+            .flat_map(|chunk| chunk.iter())
+            .filter(|byte| **byte != ABSENT)
+            .count();
         Bytes(pages as u64 * PAGE_SIZE)
     }
 

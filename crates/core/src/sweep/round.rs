@@ -24,14 +24,21 @@ pub(crate) struct Round {
 
 impl Round {
     pub(crate) fn begin(now: Nanos) -> Self {
-        Self { began: now, target: TargetId(0), from: Addr(0), piece: Piece::default() }
+        Self {
+            began: now,
+            target: TargetId(0),
+            from: Addr(0),
+            piece: Piece::default(),
+        }
     }
 
     /// Looks at a piece's worth of memory; false when nothing was left to look at.
     pub(crate) fn look_on(&mut self, targets: &mut [Target], ops: &mut dyn Operations) -> bool {
         let mut looked_at = 0;
         for _ in 0..PIECES {
-            let Some((target, run)) = self.next_piece(targets) else { return looked_at > 0 };
+            let Some((target, run)) = self.next_piece(targets) else {
+                return looked_at > 0;
+            };
             self.piece.reset(run.range);
             let next = ops.sweep(&run, &mut self.piece).next.max(run.range.end);
             target.heat.take_in(&self.piece, self.began);
@@ -55,7 +62,13 @@ impl Round {
                 let start = range.start.max(self.from);
                 // Pieces end at multiples of their size, so that they never part a page-table page.
                 let border = Addr((start.0 / PIECE + 1) * PIECE);
-                let run = Run { target: target.id, range: AddrRange { start, end: range.end.min(border) } };
+                let run = Run {
+                    target: target.id,
+                    range: AddrRange {
+                        start,
+                        end: range.end.min(border),
+                    },
+                };
                 return targets.get_mut(nth).map(|target| (target, run));
             }
             (self.target, self.from) = (TargetId(self.target.0 + 1), Addr(0));
