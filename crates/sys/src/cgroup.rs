@@ -253,21 +253,23 @@ impl OwnGroup {
     /// When the controller is mounted nowhere, the name is taken, or we may not.
     pub fn create(root: &Path, controller: &str, name: &str) -> Result<Self, CgroupError> {
         let mount = mount_of(root, controller)?;
-        let handed_down = match mount.version {
-            Version::V1 => None,
-            Version::V2 => hand_down(&mount.dir, controller)?,
-        };
         let dir = below(&mount.dir, name);
         fs::create_dir(&dir).map_err(|source| FileError::new(&dir, source))?;
-        Ok(Self {
-            group: Group {
-                version: mount.version,
-                dir,
-            },
+        let group = Group {
+            version: mount.version,
+            dir,
+        };
+        // From here on a failure drops the guard, which removes the group.
+        let mut own = Self {
+            group,
             parent: mount.dir,
-            handed_down,
+            handed_down: None,
             removed: false,
-        })
+        };
+        if mount.version == Version::V2 {
+            own.handed_down = hand_down(&own.parent, controller)?;
+        }
+        Ok(own)
     }
 
     /// The group.
@@ -290,11 +292,13 @@ impl OwnGroup {
             version: self.group.version,
             dir: self.parent.clone(),
         };
-        for pid in self.group.procs()? {
-            // It may end at this moment; whether the folder goes away tells.
-            let _ = parent.add(pid);
-        }
-        fs::remove_dir(&self.group.dir).map_err(|source| FileError::new(&self.group.dir, source))?;
+        file::while_busy(|| {
+            for pid in self.group.procs()? {
+                // It may end at this moment; whether the folder goes away tells.
+                let _ = parent.add(pid);
+            }
+            fs::remove_dir(&self.group.dir).map_err(|source| FileError::new(&self.group.dir, source))
+        })?;
         match &self.handed_down {
             Some(controller) => file::write(
                 &self.parent.join("cgroup.subtree_control"),

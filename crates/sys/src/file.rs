@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a file of the kernel could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +104,19 @@ pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
         .map_err(|source| FileError::new(path, source))?;
     file.write_all(text.as_bytes())
         .map_err(|source| FileError::new(path, source))
+}
+
+/// Does `act` again while the kernel says that the thing is busy: udev opens new devices for a moment, ending processes
+/// hold on to their group. Gives up after five seconds.
+pub(crate) fn while_busy(mut act: impl FnMut() -> Result<(), FileError>) -> Result<(), FileError> {
+    for _ in 0..500 {
+        match act() {
+            Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => {}
+            answer => return answer,
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    act()
 }
 
 /// `Name:   123 kB` lines to `(name, bytes)`, of meminfo, status, smaps. Lines of another form are left out.

@@ -175,8 +175,8 @@ impl ZramSwap {
         if self.on {
             swap::off(&self.zram.device())?;
         }
-        self.zram.reset(&self.root)?;
-        self.zram.remove(&self.root)
+        file::while_busy(|| self.zram.reset(&self.root))?;
+        file::while_busy(|| self.zram.remove(&self.root))
     }
 }
 

@@ -27,6 +27,7 @@ use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 
+#[allow(unused_imports, reason = "x")]
 pub(crate) use self::batch::{call_len, whole_ranges};
 use self::cleared::Cleared;
 use crate::process::{Process, Processes};

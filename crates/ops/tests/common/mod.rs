@@ -1,0 +1,155 @@
+//! A process to watch: this test binary again, told by its environment to be the child, obeying lines on its
+//! standard input. It ends when its input does, so a test that fails leaves none behind.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::hint::black_box;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsFd as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
+use thermo_ops::{Process, Processes};
+use thermo_sys::pidfd::PidFd;
+use thermo_sys::process_madvise::{Advice, process_madvise};
+
+const AS_CHILD: &str = "THERMO_TEST_CHILD_BYTES";
+const HUGE: u64 = 2 << 20;
+
+/// What every test file that uses a child must have as a test of the name `child`: the child's own life. Does
+/// nothing in the parent.
+pub fn live_as_child() {
+    let Some(bytes) = std::env::var(AS_CHILD).ok().and_then(|bytes| bytes.parse().ok()) else { return };
+    // Page by page unless told otherwise: what the machine's THP mode is must not matter.
+    rustix::thread::disable_transparent_huge_pages(true).unwrap();
+    // More than malloc keeps, so fresh from the kernel, and room to begin on a huge page's border.
+    let mut memory = vec![0_u8; bytes + HUGE as usize];
+    let skip = memory.as_ptr().align_offset(HUGE as usize);
+    let memory = &mut memory[skip..][..bytes];
+    let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+    for eight in memory.chunks_exact_mut(8) {
+        // Neither zeroes nor alike, or the page could be had without memory or space.
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        eight.copy_from_slice(&(word >> 40).to_ne_bytes());
+    }
+    println!("\nready {}", memory.as_ptr() as u64);
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            // Reads every page from and to these offsets.
+            ["touch", from, to] => {
+                let (from, to): (usize, usize) = (from.parse().unwrap(), to.parse().unwrap());
+                let sum: u64 = memory[from..to].iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
+                black_box(sum);
+            }
+            ["collapse"] => {
+                rustix::thread::disable_transparent_huge_pages(false).unwrap();
+                let us = PidFd::open(std::process::id()).unwrap();
+                let start = memory.as_ptr() as u64;
+                let all = AddrRange::new(start, start + bytes as u64);
+                // What came of it is for the parent to look at.
+                let _ = process_madvise(us.as_fd(), &[all], Advice::Collapse);
+            }
+            _ => panic!("{line}?"),
+        }
+        println!("\ndone");
+        std::io::stdout().flush().unwrap();
+    }
+    // Not through the test harness, whose words nobody reads.
+    std::process::exit(0);
+}
+
+/// A child with memory of a known place, all of it written once.
+pub struct Target {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    pub range: AddrRange,
+}
+
+impl Target {
+    pub fn start(bytes: u64) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(AS_CHILD, bytes.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut target = Self { child, stdin, stdout, range: AddrRange::default() };
+        let start: u64 = target.wait_for("ready ").parse().unwrap();
+        target.range = AddrRange::new(start, start + bytes);
+        target
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The table of processes with this one as target 0.
+    pub fn processes(&self) -> Processes {
+        let id = TargetId(0);
+        Processes::from([(id, Process::open(id, self.pid()).unwrap())])
+    }
+
+    /// Has the child read every page of `range`, and returns when it has.
+    pub fn touch(&mut self, range: AddrRange) {
+        let (from, to) = (range.start - self.range.start, range.end - self.range.start);
+        self.tell(&format!("touch {} {}", from.0, to.0));
+    }
+
+    /// Has the child ask for huge pages.
+    pub fn collapse(&mut self) {
+        self.tell("collapse");
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Every page's address.
+    pub fn pages(&self) -> impl Iterator<Item = Addr> + use<> {
+        (self.range.start.0..self.range.end.0).step_by(PAGE_SIZE as usize).map(Addr)
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.stdin, "{what}").unwrap();
+        self.wait_for("done");
+    }
+
+    fn wait_for(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the child ended before it said {word:?}");
+            if let Some(rest) = line.trim_end().strip_prefix(word) {
+                return rest.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may be dead already; nothing else can go wrong.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tries until `attempt` is content: others on the machine may spoil any one try. The last complaint is the
+/// test's failure.
+pub fn repeat_until_good(mut attempt: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match attempt() {
+            Ok(()) => return,
+            Err(complaint) if Instant::now() > deadline => panic!("{complaint}"),
+            Err(_) => {}
+        }
+    }
+}

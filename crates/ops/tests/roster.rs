@@ -1,0 +1,276 @@
+//! Who the targets are, on machines made of text.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::fs;
+use std::path::Path;
+
+use thermo_core::TargetId;
+use thermo_ops::targets::{Changes, Roster, TargetSpec};
+
+const KTHREAD: u64 = 0x0020_0000;
+
+/// A process as `/proc` shows it.
+#[derive(Clone, Copy)]
+struct Fake {
+    pid: u32,
+    ppid: u32,
+    comm: &'static str,
+    state: char,
+    flags: u64,
+    started: u64,
+    code: u64,
+    threads: u32,
+}
+
+const SOMEONE: Fake = Fake {
+    pid: 0,
+    ppid: 1,
+    comm: "redis-server",
+    state: 'S',
+    flags: 0,
+    started: 1,
+    code: 0x40_0000,
+    threads: 1,
+};
+
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new(processes: &[Fake]) -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        processes.iter().for_each(|process| machine.put(*process));
+        machine
+    }
+
+    fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn put(&self, process: Fake) {
+        let Fake {
+            pid,
+            ppid,
+            comm,
+            state,
+            flags,
+            started,
+            code,
+            threads,
+        } = process;
+        let dir = self.root().join(format!("proc/{pid}"));
+        fs::create_dir_all(dir.join(format!("task/{pid}"))).unwrap();
+        let head = format!(
+            "{pid} ({comm}) {state} {ppid} 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 {started} 0 0 0"
+        );
+        fs::write(
+            dir.join("stat"),
+            format!("{head} {code} {code} {} 0", code + 0x1000),
+        )
+        .unwrap();
+        let status = format!("Name:\t{comm}\nTgid:\t{pid}\nUid:\t0\t0\t0\t0\nCapEff:\t0\n");
+        fs::write(dir.join("status"), status).unwrap();
+        fs::write(dir.join("maps"), "400000-401000 r-xp 00000000 00:00 0 \n").unwrap();
+    }
+
+    fn end(&self, pid: u32) {
+        fs::remove_dir_all(self.root().join(format!("proc/{pid}"))).unwrap();
+    }
+
+    fn group(&self, name: &str, procs: &str) {
+        let dir = self.root().join("cg").join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cgroup.procs"), procs).unwrap();
+        fs::write(self.root().join("proc/mounts"), "cgroup2 /cg cgroup2 rw 0 0\n").unwrap();
+    }
+
+    fn refusal(&self, spec: TargetSpec) -> String {
+        Roster::new(self.root(), spec).unwrap_err().to_string()
+    }
+}
+
+fn with(pid: u32, ppid: u32) -> Fake {
+    Fake { pid, ppid, ..SOMEONE }
+}
+
+fn pids(roster: &Roster) -> Vec<u32> {
+    roster.members().values().map(|member| member.pid).collect()
+}
+
+#[test]
+fn children_and_theirs_are_found_and_stay_when_their_parent_ends() {
+    let machine = Machine::new(&[with(5, 1), with(7, 5), with(8, 7), with(9, 1)]);
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_command(5)).unwrap();
+    let changes = roster.look().unwrap();
+    assert_eq!(pids(&roster), [5, 7, 8]);
+    assert_eq!(
+        changes.forked,
+        [TargetId(1), TargetId(2)],
+        "the named one was not forked by a target"
+    );
+
+    machine.end(5);
+    machine.put(with(10, 8));
+    let changes = roster.look().unwrap();
+    assert_eq!(
+        (changes.vanished, changes.appeared),
+        (vec![TargetId(0)], vec![TargetId(3)])
+    );
+    assert_eq!(pids(&roster), [7, 8, 10]);
+    [7, 8, 10].into_iter().for_each(|pid| machine.end(pid));
+    roster.look().unwrap();
+    assert!(!roster.any_left());
+}
+
+#[test]
+fn without_children_only_the_named_are_targets() {
+    let machine = Machine::new(&[with(5, 1), with(7, 5)]);
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
+    assert!(roster.any_left(), "before the first look, too");
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [5]);
+    assert_eq!(roster.look().unwrap(), Changes::default(), "nothing happened");
+}
+
+#[test]
+fn a_number_used_again_is_another_process() {
+    let machine = Machine::new(&[with(5, 1)]);
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
+    roster.look().unwrap();
+    machine.put(Fake {
+        started: 2,
+        ..with(5, 1)
+    });
+    let changes = roster.look().unwrap();
+    assert_eq!((changes.vanished, changes.appeared), (vec![TargetId(0)], vec![]));
+    assert!(!roster.any_left(), "it is not the one that was named");
+}
+
+#[test]
+fn another_program_in_the_same_process_is_a_new_target() {
+    let machine = Machine::new(&[with(5, 1)]);
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
+    roster.look().unwrap();
+    machine.put(Fake {
+        code: 0,
+        ..with(5, 1)
+    });
+    assert_eq!(
+        roster.look().unwrap(),
+        Changes::default(),
+        "it is being loaded: wait for what it becomes"
+    );
+    machine.put(Fake {
+        code: 0x80_0000,
+        comm: "cc1",
+        ..with(5, 1)
+    });
+    let changes = roster.look().unwrap();
+    assert_eq!(
+        (changes.vanished, changes.appeared),
+        (vec![TargetId(0)], vec![TargetId(1)])
+    );
+    assert_eq!(roster.members()[&TargetId(1)].comm, "cc1");
+}
+
+#[test]
+fn a_process_whose_first_thread_ended_lives_on() {
+    let machine = Machine::new(&[Fake {
+        threads: 3,
+        state: 'Z',
+        ..with(5, 1)
+    }]);
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [5]);
+    machine.put(Fake {
+        state: 'Z',
+        ..with(5, 1)
+    });
+    roster.look().unwrap();
+    assert!(!roster.any_left());
+}
+
+#[test]
+fn who_leaves_the_group_is_no_target_any_more() {
+    let machine = Machine::new(&[with(5, 1), with(7, 1), with(9, 1)]);
+    machine.group("a", "5\n");
+    machine.group("a/b", "7\n");
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_cgroup("/a")).unwrap();
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [5, 7]);
+    machine.group("a", "9\n");
+    let changes = roster.look().unwrap();
+    assert_eq!(changes.vanished, [TargetId(0)]);
+    assert_eq!(pids(&roster), [7, 9]);
+    machine.group("a", "");
+    machine.group("a/b", "");
+    roster.look().unwrap();
+    assert!(
+        roster.members().is_empty() && roster.any_left(),
+        "others may come"
+    );
+    fs::remove_dir_all(machine.root().join("cg")).unwrap();
+    assert!(!roster.any_left());
+}
+
+#[test]
+fn the_machine_is_all_but_those_it_hangs_on() {
+    let machine = Machine::new(&[
+        with(1, 0),
+        Fake {
+            flags: KTHREAD,
+            comm: "kthreadd",
+            ..with(2, 0)
+        },
+        Fake {
+            comm: "sshd",
+            ..with(3, 1)
+        },
+        Fake {
+            comm: "thermo",
+            ..with(4, 1)
+        },
+        Fake {
+            comm: "java",
+            ..with(6, 1)
+        },
+        Fake {
+            state: 'Z',
+            ..with(8, 1)
+        },
+        with(5, 1),
+        with(std::process::id(), 1),
+    ]);
+    let spec = TargetSpec {
+        exclude: vec!["java".to_owned()],
+        ..TargetSpec::of_system()
+    };
+    let mut roster = Roster::new(machine.root(), spec).unwrap();
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [5]);
+}
+
+#[test]
+fn what_cannot_be_a_target_is_refused_with_the_way_out() {
+    let kthread = Fake {
+        flags: KTHREAD,
+        comm: "kswapd0",
+        ..with(2, 0)
+    };
+    let machine = Machine::new(&[with(1, 0), kthread, with(7, 1)]);
+    let thread = "Name:\tx\nTgid:\t6\nUid:\t0\t0\t0\t0\nCapEff:\t0\n";
+    fs::write(machine.root().join("proc/7/status"), thread).unwrap();
+    let told = |pid: u32| machine.refusal(TargetSpec::of_pids(&[pid]));
+    assert!(told(5).contains("no process 5"));
+    assert!(told(2).contains("(kswapd0) is a kernel thread"));
+    assert!(told(1).contains("first process"));
+    assert!(told(7).contains("use --pid 6"));
+    assert!(told(std::process::id()).contains("this program itself"));
+    assert!(
+        machine
+            .refusal(TargetSpec::default())
+            .contains("no target is named")
+    );
+    machine.group("a", "");
+    assert!(machine.refusal(TargetSpec::of_cgroup("/no")).contains("\"/no\""));
+}

@@ -1,0 +1,30 @@
+//! Swap on a zram device of our own: it comes, and it goes without a trace.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::path::Path;
+
+use thermo_core::Bytes;
+use thermo_sys::zram::ZramSwap;
+use thermo_sys::{swap, zram};
+
+#[test]
+fn swap_of_our_own_comes_and_goes() {
+    let root = Path::new("/");
+    if !zram::exists(root) {
+        eprintln!("SKIP: no zram devices can be added here (the module is not loaded)");
+        return;
+    }
+    let own = match ZramSwap::create(root, Bytes::mib(16), None) {
+        Ok(own) => own,
+        Err(err) => {
+            eprintln!("SKIP: no swap on zram can be made here: {err}");
+            return;
+        }
+    };
+    let device = own.zram().device();
+    let in_use = || swap::read(root).unwrap().iter().any(|swap| swap.path == device);
+    assert!(in_use());
+    own.mm_stat().unwrap();
+    own.remove().unwrap();
+    assert!(!in_use());
+}
