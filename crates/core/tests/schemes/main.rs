@@ -6,6 +6,7 @@
 mod limits;
 mod machine;
 mod rules;
+mod whole;
 
 use machine::{Asked, Bench, region};
 use thermo_core::ops::Skip;
