@@ -1,0 +1,123 @@
+//! A heatmap in characters.
+
+use thermo_core::{Bytes, Nanos};
+
+use super::view::{Band, Row, TargetView, fit};
+use super::{ABSENT, Heatmap, UNKNOWN};
+use crate::NO_SNAPSHOTS;
+use crate::layout::short_name;
+use crate::picture::axis;
+use crate::regions::target_name;
+use crate::style::{Style, pad};
+
+/// Width of the addresses to the left, with the line after them.
+const LEFT: usize = 16;
+/// Width of the names to the right.
+const RIGHT: usize = 18;
+
+/// From which rate (in thousandths) on a level is used; a character; an ASCII character; an ANSI colour.
+const LEVELS: [(i16, char, char, u8); 5] =
+    [(0, '·', '.', 24), (1, '░', ':', 37), (50, '▒', '+', 79), (200, '▓', '*', 220), (500, '█', '#', 202)];
+
+impl Heatmap {
+    /// The heatmap with axes and legend.
+    #[must_use]
+    pub fn text(&self, style: &Style) -> String {
+        if self.targets.is_empty() {
+            return format!("{NO_SNAPSHOTS}\n");
+        }
+        let columns = style.width.saturating_sub(LEFT + RIGHT).clamp(16, 240);
+        let views = fit(self, columns, style.height.max(4), 1);
+        let mut text = self.title(style, &views, columns);
+        for view in &views {
+            if views.len() > 1 {
+                text.push_str(&format!("{}, {}\n", target_name(view.target.pid), Bytes(bytes(view))));
+            }
+            text.push_str(&bands_text(&view.bands, style));
+        }
+        text.push_str(&self.time_axis(style, columns));
+        text.push_str(&legend(style));
+        if self.targets_left_out > 0 {
+            text.push_str(&format!("{} more targets are not shown.\n", self.targets_left_out));
+        }
+        text
+    }
+
+    fn title(&self, style: &Style, views: &[TargetView<'_>], columns: usize) -> String {
+        let column = Nanos((self.seconds() / columns as f64 * 1e9) as u64);
+        let rows: usize = views.iter().flat_map(|view| &view.bands).map(|band| band.rows.len()).sum();
+        let row = Bytes(views.iter().map(bytes).sum::<u64>() / rows.max(1) as u64);
+        style.plain(&format!("Heatmap: a character is {column} × about {row}; {}\n", self.basis.basis()))
+    }
+
+    fn time_axis(&self, style: &Style, columns: usize) -> String {
+        let mut line: Vec<char> = "─".repeat(columns).chars().collect();
+        let mut labels = vec![' '; columns + RIGHT];
+        let seconds = self.seconds().max(f64::MIN_POSITIVE);
+        for tick in axis::ticks(seconds, columns / 12) {
+            let at = ((tick / seconds * columns as f64) as usize).min(columns - 1);
+            line[at] = '┴';
+            for (slot, c) in labels[at..].iter_mut().zip(axis::seconds(tick).chars()) {
+                *slot = c;
+            }
+        }
+        let (line, labels): (String, String) = (line.into_iter().collect(), labels.into_iter().collect());
+        let (left, after) = (" ".repeat(LEFT - 1), " ".repeat(LEFT));
+        style.plain(&format!("{left}└{line} time\n{after}{}\n", labels.trim_end()))
+    }
+}
+
+fn bytes(view: &TargetView<'_>) -> u64 {
+    let cells: usize = view.target.areas.iter().map(|area| area.rates.len()).sum();
+    cells as u64 * view.target.cell_bytes
+}
+
+/// The rows, highest address first, and between bands a line that says how much is left out.
+fn bands_text(bands: &[Band<'_>], style: &Style) -> String {
+    let mut text = String::new();
+    let mut above: Option<&Band<'_>> = None;
+    for band in bands.iter().rev() {
+        if let Some(above) = above.filter(|_| bands.len() <= 6) {
+            let gap = Bytes(above.start.saturating_sub(band.end));
+            let line = format!("{}: {gap} without memory\n", " ".repeat(LEFT - 1));
+            text.push_str(&line);
+        }
+        let mut name_above = None;
+        for row in band.rows.iter().rev() {
+            let name = row.name.filter(|name| name_above != Some(*name)).map_or("", short_name);
+            name_above = row.name;
+            text.push_str(&row_text(row, name, style));
+        }
+        above = Some(band);
+    }
+    text
+}
+
+fn row_text(row: &Row<'_>, name: &str, style: &Style) -> String {
+    let shades: String = row.rates.iter().map(|&rate| shade(rate, style)).collect();
+    let border = style.plain("│");
+    let name = style.plain(&style.cut(name, RIGHT - 2));
+    let line = format!("{:>#width$x} {border}{shades}{border}{name}", row.start, width = LEFT - 2);
+    format!("{}\n", line.trim_end())
+}
+
+fn shade(rate: i16, style: &Style) -> String {
+    let level = LEVELS.iter().rev().find(|level| rate >= level.0).unwrap_or(&LEVELS[0]);
+    let shown = match rate {
+        ABSENT => return " ".to_owned(),
+        UNKNOWN => return "?".to_owned(),
+        _ if style.ascii => level.2,
+        _ => level.1,
+    };
+    match style.colour {
+        true => format!("\u{1b}[38;5;{}m{shown}\u{1b}[0m", level.3),
+        false => shown.to_string(),
+    }
+}
+
+fn legend(style: &Style) -> String {
+    let names = ["none", "under 5 %", "5 %", "20 %", "from 50 % of looks"];
+    let level = |((rate, ..), name): (&(i16, char, char, u8), &str)| format!("{} {name}", shade(*rate, style));
+    let levels: Vec<String> = LEVELS.iter().zip(names).map(level).collect();
+    pad("accessed in", LEFT) + &levels.join("  ") + "  ? unknown\n"
+}

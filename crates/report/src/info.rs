@@ -1,0 +1,227 @@
+//! What a recording is: host, settings, length, tracker, and what the monitoring itself cost.
+//!
+//! CPU is in percent of one CPU, all our own threads, from the recording's beginning to its last cost record;
+//! the resident size is the largest seen.
+
+use serde::Serialize;
+use thermo_core::{Bytes, Nanos};
+use thermo_record::model::{Cost, Metadata, Note, Record, Settings};
+
+use crate::style::{Style, Table};
+use crate::{Accumulator, Doubt, SCHEMA};
+
+/// Notes beyond this many are only counted.
+const MOST_NOTES: usize = 200;
+
+/// What the monitoring costs, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct OwnCost {
+    /// CPU of all our threads, in percent of one CPU; `None` when it was not recorded.
+    pub own_cpu_percent: Option<f64>,
+    /// The part of it spent on looking.
+    pub looking_cpu_percent: Option<f64>,
+    /// Our largest resident size in bytes.
+    pub own_rss_bytes: Option<u64>,
+}
+
+impl OwnCost {
+    /// Takes what was spent in total until `cost.time_ns` by a recording that began at `start_ns`.
+    pub fn add(&mut self, cost: &Cost, start_ns: u64) {
+        let wall = cost.time_ns.saturating_sub(start_ns);
+        if wall > 0 {
+            let percent = |cpu_ns: u64| Some(cpu_ns as f64 / wall as f64 * 100.0);
+            self.own_cpu_percent = percent(cost.cpu_ns);
+            self.looking_cpu_percent = percent(cost.looking_cpu_ns);
+        }
+        self.own_rss_bytes = self.own_rss_bytes.max(Some(cost.rss));
+    }
+
+    /// `0.84 % of one CPU (0.61 % looking), 7.20 MiB resident`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let cpu = match (self.own_cpu_percent, self.looking_cpu_percent) {
+            (Some(all), Some(looking)) => format!("{all:.2} % of one CPU ({looking:.2} % for looking)"),
+            _ => "CPU not recorded".to_owned(),
+        };
+        let rss = self.own_rss_bytes.map(|rss| format!(", {} resident at most", Bytes(rss)));
+        cpu + &rss.unwrap_or_default()
+    }
+}
+
+/// Facts in the making.
+#[derive(Debug, Clone)]
+pub struct InfoAccumulator {
+    info: Info,
+}
+
+/// The facts of a recording.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Info {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Name and version of the writer.
+    pub writer: String,
+    /// Where it was made.
+    pub host: Host,
+    /// Name of the tracker.
+    pub tracker: String,
+    /// Why that one.
+    pub tracker_reason: String,
+    /// What was watched, in words.
+    pub targets: String,
+    /// The settings it began with.
+    pub settings: Settings,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// The schemes, each as a sentence.
+    pub schemes: Vec<String>,
+    /// Snapshots, also those in which no target lived.
+    pub snapshots: u64,
+    /// From the beginning to the last record.
+    pub duration_ns: u64,
+    /// When it began, on `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    /// Wall-clock time minus `CLOCK_MONOTONIC`.
+    pub wall_clock_offset_ns: i64,
+    /// Most regions in a snapshot.
+    pub most_regions: u64,
+    /// What the monitoring cost.
+    #[serde(flatten)]
+    pub cost: OwnCost,
+    /// What happened.
+    pub notes: Vec<NoteJson>,
+    /// Notes that are not listed.
+    pub more_notes: u64,
+    /// The snapshots with living targets, and warnings.
+    pub basis: Doubt,
+}
+
+/// The host of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// `uname -r`.
+    pub kernel: String,
+    /// `uname -m`.
+    pub arch: String,
+}
+
+/// A note.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NoteJson {
+    /// When.
+    pub time_ns: u64,
+    /// What it is about.
+    pub kind: String,
+    /// The sentence.
+    pub text: String,
+}
+
+impl InfoAccumulator {
+    /// An accumulator for the recording of `metadata`.
+    #[must_use]
+    pub fn new(metadata: &Metadata) -> Self {
+        let metadata = metadata.clone();
+        Self {
+            info: Info {
+                schema: SCHEMA,
+                writer: metadata.writer,
+                host: Host { kernel: metadata.kernel, arch: metadata.arch },
+                tracker: metadata.tracker,
+                tracker_reason: metadata.tracker_reason,
+                targets: metadata.targets,
+                settings: metadata.settings,
+                seed: metadata.seed,
+                schemes: metadata.schemes,
+                snapshots: 0,
+                duration_ns: 0,
+                start_ns: metadata.start_ns,
+                wall_clock_offset_ns: metadata.wall_clock_offset_ns,
+                most_regions: 0,
+                cost: OwnCost::default(),
+                notes: Vec::new(),
+                more_notes: 0,
+                basis: Doubt::default(),
+            },
+        }
+    }
+}
+
+impl Accumulator for InfoAccumulator {
+    type Report = Info;
+
+    fn add(&mut self, record: &Record) {
+        let info = &mut self.info;
+        info.basis.add(record);
+        let time_ns = match record {
+            Record::Snapshot(snapshot) => {
+                info.snapshots += 1;
+                let regions = snapshot.targets.iter().map(|target| target.regions.len() as u64).sum();
+                info.most_regions = info.most_regions.max(regions);
+                snapshot.time_ns
+            }
+            Record::Cost(cost) => {
+                info.cost.add(cost, info.start_ns);
+                cost.time_ns
+            }
+            Record::Note(note) => {
+                info.note(note);
+                note.time_ns
+            }
+            Record::Mappings(mappings) => mappings.time_ns,
+            Record::Footprint(footprint) => footprint.time_ns,
+            Record::Scheme(applied) => applied.time_ns,
+        };
+        info.duration_ns = info.duration_ns.max(time_ns.saturating_sub(info.start_ns));
+    }
+
+    fn finish(self) -> Info {
+        self.info
+    }
+}
+
+impl Info {
+    fn note(&mut self, note: &Note) {
+        if self.notes.len() < MOST_NOTES {
+            let Note { time_ns, kind, text } = note.clone();
+            self.notes.push(NoteJson { time_ns, kind, text });
+        } else {
+            self.more_notes += 1;
+        }
+    }
+
+    /// A list of facts, then what happened.
+    #[must_use]
+    pub fn text(&self, style: &Style) -> String {
+        let mut table = Table::new(2, &["recording", &self.writer]);
+        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+        row("host", format!("Linux {} {}", self.host.kernel, self.host.arch));
+        row("targets", self.targets.clone());
+        row("tracker", format!("{}: {}", self.tracker, self.tracker_reason));
+        row("intervals", intervals(&self.settings));
+        let Settings { min_nr_regions, max_nr_regions, .. } = self.settings;
+        row("regions", format!("{min_nr_regions} to {max_nr_regions}; at most {} seen", self.most_regions));
+        if let Some(budget) = self.settings.cpu_budget_percent {
+            row("CPU budget", format!("{budget} % of one CPU"));
+        }
+        row("seed", self.seed.to_string());
+        row("length", format!("{}, {} snapshots", Nanos(self.duration_ns), self.snapshots));
+        row("own cost", self.cost.text());
+        for scheme in &self.schemes {
+            row("scheme", scheme.clone());
+        }
+        let mut text = table.text();
+        for note in &self.notes {
+            let at = Nanos(note.time_ns.saturating_sub(self.start_ns)).to_string();
+            text.push_str(&style.plain(&format!("{at:>10}  {}: {}\n", note.kind, note.text)));
+        }
+        if self.more_notes > 0 {
+            text.push_str(&format!("            and {} notes more\n", self.more_notes));
+        }
+        text
+    }
+}
+
+fn intervals(settings: &Settings) -> String {
+    let [sample, aggr, update] = [settings.sample_ns, settings.aggr_ns, settings.update_ns].map(Nanos);
+    format!("sample {sample}, aggregation {aggr}, update {update}")
+}

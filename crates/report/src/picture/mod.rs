@@ -1,0 +1,103 @@
+//! Pictures: a scene of rectangles, lines, texts and rasters, drawn the same as SVG and as PNG.
+
+pub(crate) mod axis;
+mod line;
+pub(crate) mod palette;
+mod png;
+mod svg;
+
+pub(crate) use line::LineChart;
+pub(crate) use palette::Rgb;
+
+/// Why a picture cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PictureError {
+    /// The PNG encoder refused.
+    #[error("the picture cannot be encoded as PNG: {0}")]
+    Png(#[from] ::png::EncodingError),
+}
+
+/// Width of a character of the ordinary size, in pixels; the PNG font is that wide, the SVG font is set so.
+pub(crate) const CHAR_WIDTH: usize = 8;
+
+/// Text size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    Normal,
+    Title,
+}
+
+/// Which point of a text is where it is said to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Anchor {
+    Left,
+    Middle,
+    Right,
+}
+
+/// One thing of a scene; later ones lie on top.
+#[derive(Debug, Clone)]
+pub(crate) enum Item {
+    Rect { x: f64, y: f64, width: f64, height: f64, fill: Rgb },
+    Lines { points: Vec<(f64, f64)>, colour: Rgb, width: u32 },
+    /// `y` is the middle of the letters.
+    Text { x: f64, y: f64, anchor: Anchor, size: Size, colour: Rgb, text: String },
+    /// Pixels, row by row from the top, stretched without smoothing.
+    Raster { x: f64, y: f64, width: f64, height: f64, columns: usize, pixels: Vec<Rgb> },
+}
+
+/// A picture.
+#[derive(Debug, Clone)]
+pub(crate) struct Scene {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) items: Vec<Item>,
+}
+
+impl Scene {
+    pub(crate) const fn new(width: usize, height: usize) -> Self {
+        Self { width, height, items: Vec::new() }
+    }
+
+    pub(crate) fn text(&mut self, x: f64, y: f64, anchor: Anchor, text: impl Into<String>) {
+        let (size, colour) = (Size::Normal, palette::INK);
+        self.items.push(Item::Text { x, y, anchor, size, colour, text: text.into() });
+    }
+
+    pub(crate) fn title(&mut self, text: impl Into<String>) {
+        let (x, y, anchor, size) = (16.0, 20.0, Anchor::Left, Size::Title);
+        self.items.push(Item::Text { x, y, anchor, size, colour: palette::INK, text: text.into() });
+    }
+
+    pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: Rgb) {
+        self.items.push(Item::Lines { points: vec![from, to], colour, width: 1 });
+    }
+
+    pub(crate) fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: Rgb) {
+        self.items.push(Item::Rect { x, y, width, height, fill });
+    }
+
+    /// The time axis below `y`, from `x` over `width` pixels for `seconds`.
+    pub(crate) fn time_axis(&mut self, x: f64, y: f64, width: f64, seconds: f64) {
+        self.line((x, y), (x + width, y), palette::INK);
+        for tick in axis::ticks(seconds, 10) {
+            let at = x + tick / seconds.max(f64::MIN_POSITIVE) * width;
+            self.line((at, y), (at, y + 6.0), palette::INK);
+            self.text(at, y + 16.0, Anchor::Middle, axis::seconds(tick));
+        }
+        self.text(x + width / 2.0, y + 36.0, Anchor::Middle, "time since the beginning");
+    }
+}
+
+/// `text` safe within XML and HTML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A self-contained page of a picture and a text.
+pub(crate) fn page(title: &str, svg: &str, text: &str) -> String {
+    include_str!("page.html")
+        .replace("{{title}}", &escape(title))
+        .replace("{{svg}}", svg)
+        .replace("{{text}}", &escape(text))
+}
