@@ -12,9 +12,16 @@ impl Results {
         text.push('\n');
         for run in self.runs.iter().filter(|run| run.failure.is_none()) {
             // Names have no commas and no quotes: the experiment's reader sees to it.
-            text.push_str(&format!("{},{},{},{}", run.workload, run.configuration, run.repeat, run.started_s));
+            text.push_str(&format!(
+                "{},{},{},{}",
+                run.workload, run.configuration, run.repeat, run.started_s
+            ));
             for metric in &metrics {
-                let value = run.measured.get(&metric.key).map(f64::to_string).unwrap_or_default();
+                let value = run
+                    .measured
+                    .get(&metric.key)
+                    .map(f64::to_string)
+                    .unwrap_or_default();
                 text.extend([",", &value]);
             }
             text.push('\n');

@@ -66,7 +66,9 @@ pub enum Error {
     #[error("cannot measure in a memory cgroup: {0}")]
     Group(String),
     /// The swap of the experiment cannot be made.
-    #[error("cannot make zram swap of {size}: {reason}. Without a `zram` line the experiment runs without swap")]
+    #[error(
+        "cannot make zram swap of {size}: {reason}. Without a `zram` line the experiment runs without swap"
+    )]
     Swap {
         /// Its size.
         size: thermo_core::Bytes,
@@ -86,7 +88,11 @@ pub enum Error {
 }
 
 fn programs(needs: &[Need]) -> String {
-    needs.iter().map(|need| need.program.as_str()).collect::<Vec<_>>().join(", ")
+    needs
+        .iter()
+        .map(|need| need.program.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn packages(needs: &[Need]) -> String {

@@ -164,11 +164,20 @@ impl Experiment {
     /// # Errors
     /// When it cannot be read, or with the place of the first mistake in it.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::File { doing: "read", path: path.to_owned(), source })?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+            doing: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let here = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-        Self::parse(&text, &here).map_err(|fault| Error::Mistake { path: path.to_owned(), fault })
+        Self::parse(&text, &here).map_err(|fault| Error::Mistake {
+            path: path.to_owned(),
+            fault,
+        })
     }
 
     /// Checks an experiment's text; `here` is the folder its `{here}` stands for.
@@ -182,7 +191,10 @@ impl Experiment {
         })?;
         let reader = Reader { text };
         if *file.repeats.get_ref() == 0 {
-            return Err(reader.fault(&file.repeats, "0 repeats measure nothing: 5 or more give a spread"));
+            return Err(reader.fault(
+                &file.repeats,
+                "0 repeats measure nothing: 5 or more give a spread",
+            ));
         }
         let sample = reader.nanos(file.sample.as_ref())?.unwrap_or(Nanos::millis(500));
         if sample < Nanos::millis(10) {
@@ -225,30 +237,56 @@ impl Reader<'_> {
     }
 
     fn bytes(&self, part: Option<&Spanned<String>>) -> Result<Option<Bytes>, Fault> {
-        part.map(|part| part.get_ref().parse().map_err(|error| self.fault(part, format!("{error}")))).transpose()
+        part.map(|part| {
+            part.get_ref()
+                .parse()
+                .map_err(|error| self.fault(part, format!("{error}")))
+        })
+        .transpose()
     }
 
     fn nanos(&self, part: Option<&Spanned<String>>) -> Result<Option<Nanos>, Fault> {
-        part.map(|part| part.get_ref().parse().map_err(|error| self.fault(part, format!("{error}")))).transpose()
+        part.map(|part| {
+            part.get_ref()
+                .parse()
+                .map_err(|error| self.fault(part, format!("{error}")))
+        })
+        .transpose()
     }
 
     fn regex(&self, part: &Spanned<String>) -> Result<Regex, Fault> {
         // A regular expression's error draws a picture of several lines; its last line is the sentence.
-        let told = |error: regex::Error| error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+        let told = |error: regex::Error| {
+            error
+                .to_string()
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
         Regex::new(&format!("(?m){}", part.get_ref()))
             .map_err(|error| self.fault(part, format!("not a regular expression: {}", told(error))))
     }
 
-    fn configurations(&self, given: Spanned<Vec<Spanned<Configuration>>>) -> Result<Vec<Configuration>, Fault> {
+    fn configurations(
+        &self,
+        given: Spanned<Vec<Spanned<Configuration>>>,
+    ) -> Result<Vec<Configuration>, Fault> {
         let mut names = BTreeSet::new();
         for part in given.get_ref() {
             let configuration = part.get_ref();
             self.name(part, &configuration.name, &mut names)?;
             let words = configuration.attach.iter().chain(configuration.env.values());
-            words.map(String::as_str).try_for_each(|word| self.placeholders(part, word))?;
+            words
+                .map(String::as_str)
+                .try_for_each(|word| self.placeholders(part, word))?;
         }
         match given.get_ref().first() {
-            None => Err(self.fault(&given, "no configuration: the first is the one others are compared to")),
+            None => Err(self.fault(
+                &given,
+                "no configuration: the first is the one others are compared to",
+            )),
             Some(first) if !first.get_ref().attach.is_empty() => Err(self.fault(
                 first,
                 "the first configuration is the one others are compared to: it must not attach anything",
@@ -262,7 +300,11 @@ impl Reader<'_> {
             return Err(self.fault(&given, "no workload: nothing would run"));
         }
         let mut names = BTreeSet::new();
-        given.into_inner().into_iter().map(|part| self.workload(part, &mut names)).collect()
+        given
+            .into_inner()
+            .into_iter()
+            .map(|part| self.workload(part, &mut names))
+            .collect()
     }
 
     fn workload(&self, part: Spanned<WorkloadText>, names: &mut BTreeSet<String>) -> Result<Workload, Fault> {
@@ -271,14 +313,28 @@ impl Reader<'_> {
         if given.command.is_empty() {
             return Err(self.fault(&part, format!("workload {:?} has an empty command", given.name)));
         }
-        let words = given.command.iter().chain(&given.fill).chain(&given.load).chain(&given.set_up);
-        words.map(String::as_str).try_for_each(|word| self.placeholders(&part, word))?;
+        let words = given
+            .command
+            .iter()
+            .chain(&given.fill)
+            .chain(&given.load)
+            .chain(&given.set_up);
+        words
+            .map(String::as_str)
+            .try_for_each(|word| self.placeholders(&part, word))?;
         let limit = self.bytes(given.limit.as_ref())?;
         let timeout = self.nanos(given.timeout.as_ref())?.unwrap_or(Nanos::secs(600));
         let check = given.check.as_ref().map(|check| self.regex(check)).transpose()?;
         let mut latency = BTreeMap::new();
         for (name, pattern) in &given.latency {
             let regex = self.regex(pattern)?;
+            if !name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+            {
+                let right = "letters, digits, '_', '-' and '.' make one";
+                return Err(self.fault(pattern, format!("{name:?} is not a name of a latency: {right}")));
+            }
             if regex.captures_len() < 2 {
                 return Err(self.fault(pattern, "no (group): what stands in it is taken as the number"));
             }
@@ -315,7 +371,10 @@ impl Reader<'_> {
             return Err(self.fault(part, format!("{name:?} is not a name: {right}")));
         }
         if !seen.insert(name.to_owned()) {
-            return Err(self.fault(part, format!("{name:?} is there twice: results are filed under it")));
+            return Err(self.fault(
+                part,
+                format!("{name:?} is there twice: results are filed under it"),
+            ));
         }
         Ok(())
     }
@@ -323,7 +382,10 @@ impl Reader<'_> {
     fn placeholders<T>(&self, part: &Spanned<T>, word: &str) -> Result<(), Fault> {
         placeholder::unknown(word).map_or(Ok(()), |unknown| {
             let known = placeholder::KNOWN.join("}, {");
-            Err(self.fault(part, format!("{{{unknown}}} stands for nothing: there are {{{known}}}")))
+            Err(self.fault(
+                part,
+                format!("{{{unknown}}} stands for nothing: there are {{{known}}}"),
+            ))
         })
     }
 }

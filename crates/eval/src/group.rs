@@ -30,7 +30,9 @@ impl Hierarchies {
         let mounts = fs::read_to_string("/proc/self/mounts")
             .map_err(|error| Error::Group(format!("cannot read /proc/self/mounts: {error}")))?;
         Self::in_mounts(&mounts, |path| fs::read_to_string(path).ok()).ok_or_else(|| {
-            Error::Group("no memory controller is mounted, neither version 1 nor 2 (see /proc/self/mounts)".into())
+            Error::Group(
+                "no memory controller is mounted, neither version 1 nor 2 (see /proc/self/mounts)".into(),
+            )
         })
     }
 
@@ -50,10 +52,18 @@ impl Hierarchies {
             })
         };
         if let Some(memory) = mounted("cgroup", "memory") {
-            return Some(Self { memory, cpu: mounted("cgroup", "cpuacct"), is_v2: false });
+            return Some(Self {
+                memory,
+                cpu: mounted("cgroup", "cpuacct"),
+                is_v2: false,
+            });
         }
         let memory = mounted("cgroup2", "memory")?;
-        Some(Self { cpu: Some(memory.clone()), memory, is_v2: true })
+        Some(Self {
+            cpu: Some(memory.clone()),
+            memory,
+            is_v2: true,
+        })
     }
 }
 
@@ -97,7 +107,10 @@ impl Group {
         if hierarchies.is_v2 {
             let file = hierarchies.memory.join("cgroup.subtree_control");
             let enabled = fs::read_to_string(&file).unwrap_or_default();
-            if !enabled.split_whitespace().any(|controller| controller == "memory") {
+            if !enabled
+                .split_whitespace()
+                .any(|controller| controller == "memory")
+            {
                 write(&file, "+memory")?;
                 undo = Some((file, "-memory"));
             }
@@ -105,10 +118,17 @@ impl Group {
         let memory = make(hierarchies.memory.join(name))?;
         let cpu = match (&hierarchies.cpu, hierarchies.is_v2) {
             (Some(_), true) => Some(memory.clone()),
-            (Some(root), false) => Some(make(root.join(name)).inspect_err(|_| drop(fs::remove_dir(&memory)))?),
+            (Some(root), false) => {
+                Some(make(root.join(name)).inspect_err(|_| drop(fs::remove_dir(&memory)))?)
+            }
             (None, _) => None,
         };
-        Ok(Self { memory, cpu, is_v2: hierarchies.is_v2, undo })
+        Ok(Self {
+            memory,
+            cpu,
+            is_v2: hierarchies.is_v2,
+            undo,
+        })
     }
 
     /// The folder of the memory group.
@@ -122,7 +142,10 @@ impl Group {
     pub fn doors(&self) -> Vec<PathBuf> {
         let mut folders: Vec<&PathBuf> = vec![&self.memory];
         folders.extend(self.cpu.as_ref().filter(|cpu| **cpu != self.memory));
-        folders.into_iter().map(|folder| folder.join("cgroup.procs")).collect()
+        folders
+            .into_iter()
+            .map(|folder| folder.join("cgroup.procs"))
+            .collect()
     }
 
     /// Limits its memory.
@@ -130,7 +153,11 @@ impl Group {
     /// # Errors
     /// When the kernel refuses the limit.
     pub fn limit(&self, bytes: u64) -> Result<(), Error> {
-        let file = if self.is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
+        let file = if self.is_v2 {
+            "memory.max"
+        } else {
+            "memory.limit_in_bytes"
+        };
         write(&self.memory.join(file), &bytes.to_string())
     }
 
@@ -138,7 +165,10 @@ impl Group {
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         let text = fs::read_to_string(self.memory.join("memory.stat")).unwrap_or_default();
-        let current = self.is_v2.then(|| fs::read_to_string(self.memory.join("memory.swap.current")).ok()).flatten();
+        let current = self
+            .is_v2
+            .then(|| fs::read_to_string(self.memory.join("memory.swap.current")).ok())
+            .flatten();
         memory_use(&text, current.as_deref())
     }
 
@@ -153,13 +183,18 @@ impl Group {
     /// the machine's.
     #[must_use]
     pub fn stalled_micros(&self) -> Option<u64> {
-        let own = self.is_v2.then(|| fs::read_to_string(self.memory.join("memory.pressure")).ok()).flatten();
+        let own = self
+            .is_v2
+            .then(|| fs::read_to_string(self.memory.join("memory.pressure")).ok())
+            .flatten();
         stalled_micros(&own.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?)
     }
 
     fn pids(&self) -> Vec<Pid> {
         let text = fs::read_to_string(self.memory.join("cgroup.procs")).unwrap_or_default();
-        text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+        text.lines()
+            .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+            .collect()
     }
 }
 
@@ -169,7 +204,9 @@ impl Drop for Group {
         // that was killed, and memory is let go after the end: removing takes a few tries.
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
-            self.pids().into_iter().for_each(|pid| drop(kill_process(pid, Signal::KILL)));
+            for pid in self.pids() {
+                let _ = kill_process(pid, Signal::KILL);
+            }
             let removed = |folder: &PathBuf| !folder.exists() || fs::remove_dir(folder).is_ok();
             if removed(&self.memory) && self.cpu.as_ref().is_none_or(removed) {
                 break;
@@ -185,25 +222,33 @@ impl Drop for Group {
 fn make(folder: PathBuf) -> Result<PathBuf, Error> {
     match fs::create_dir(&folder) {
         Ok(()) => Ok(folder),
-        Err(error) => Err(Error::Group(format!("cannot make {}: {error}. This needs root", folder.display()))),
+        Err(error) => Err(Error::Group(format!(
+            "cannot make {}: {error}. This needs root",
+            folder.display()
+        ))),
     }
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Error> {
-    fs::write(file, text).map_err(|error| Error::Group(format!("cannot write {text:?} to {}: {error}", file.display())))
+    fs::write(file, text)
+        .map_err(|error| Error::Group(format!("cannot write {text:?} to {}: {error}", file.display())))
 }
 
 /// Reads `memory.stat` of either version. Version 1 has the sums over sub-groups under `total_…`.
 fn memory_use(stat: &str, swap_current: Option<&str>) -> MemoryUse {
     let field = |name: &str| -> Option<u64> {
-        stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+        stat.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
     };
     let either = |v1: &str, v2: &str| field(v1).or_else(|| field(v2)).unwrap_or(0);
     // Shared memory is counted once, though its mapped part is in both numbers.
     let files = either("total_mapped_file", "file_mapped").max(either("total_shmem", "shmem"));
     MemoryUse {
         resident: either("total_rss", "anon") + files,
-        swapped: swap_current.and_then(|text| text.trim().parse().ok()).or(field("total_swap")).unwrap_or(0),
+        swapped: swap_current
+            .and_then(|text| text.trim().parse().ok())
+            .or(field("total_swap"))
+            .unwrap_or(0),
         major_faults: either("total_pgmajfault", "pgmajfault"),
     }
 }
@@ -211,7 +256,13 @@ fn memory_use(stat: &str, swap_current: Option<&str>) -> MemoryUse {
 /// Reads `cpuacct.stat` (ticks of a hundredth of a second) or version 2's `cpu.stat` (microseconds).
 fn cpu_use(stat: &str) -> Option<CpuUse> {
     let field = |name: &str, scale: f64| -> Option<f64> {
-        let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<f64>().ok());
+        let value = stat.lines().find_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(' ')?
+                .trim()
+                .parse::<f64>()
+                .ok()
+        });
         value.map(|value| value * scale)
     };
     Some(CpuUse {
@@ -221,7 +272,14 @@ fn cpu_use(stat: &str) -> Option<CpuUse> {
 }
 
 fn stalled_micros(pressure: &str) -> Option<u64> {
-    pressure.lines().find(|line| line.starts_with("some "))?.split("total=").nth(1)?.trim().parse().ok()
+    pressure
+        .lines()
+        .find(|line| line.starts_with("some "))?
+        .split("total=")
+        .nth(1)?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -233,7 +291,14 @@ mod tests {
     fn version_1_is_preferred_where_it_has_the_controller() {
         let v1 = "cgroup /c/cpuacct cgroup rw,cpuacct 0 0\ncgroup /c/memory cgroup rw,memory 0 0\nn /c/u cgroup2 rw 0 0\n";
         let found = Hierarchies::in_mounts(v1, |_| Some("cpu\n".into())).unwrap();
-        assert_eq!(found, Hierarchies { memory: "/c/memory".into(), cpu: Some("/c/cpuacct".into()), is_v2: false });
+        assert_eq!(
+            found,
+            Hierarchies {
+                memory: "/c/memory".into(),
+                cpu: Some("/c/cpuacct".into()),
+                is_v2: false
+            }
+        );
         let v2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         let found = Hierarchies::in_mounts(v2, |_| Some("cpu memory pids\n".into())).unwrap();
         assert!(found.is_v2 && found.cpu.is_some());
@@ -244,12 +309,38 @@ mod tests {
     #[test]
     fn both_versions_of_the_statistics() {
         let v1 = "rss 1\nswap 0\ntotal_shmem 50\ntotal_rss 100\ntotal_mapped_file 30\ntotal_swap 7\ntotal_pgmajfault 3\n";
-        assert_eq!(memory_use(v1, None), MemoryUse { resident: 150, swapped: 7, major_faults: 3 });
+        assert_eq!(
+            memory_use(v1, None),
+            MemoryUse {
+                resident: 150,
+                swapped: 7,
+                major_faults: 3
+            }
+        );
         let v2 = "anon 100\nfile 900\nfile_mapped 30\nshmem 5\npgmajfault 3\n";
-        assert_eq!(memory_use(v2, Some("8\n")), MemoryUse { resident: 130, swapped: 8, major_faults: 3 });
-        assert_eq!(cpu_use("user 250\nsystem 50\n"), Some(CpuUse { user: 2.5, system: 0.5 }));
+        assert_eq!(
+            memory_use(v2, Some("8\n")),
+            MemoryUse {
+                resident: 130,
+                swapped: 8,
+                major_faults: 3
+            }
+        );
+        assert_eq!(
+            cpu_use("user 250\nsystem 50\n"),
+            Some(CpuUse {
+                user: 2.5,
+                system: 0.5
+            })
+        );
         let v2 = "usage_usec 3000000\nuser_usec 2500000\nsystem_usec 500000\n";
-        assert_eq!(cpu_use(v2), Some(CpuUse { user: 2.5, system: 0.5 }));
+        assert_eq!(
+            cpu_use(v2),
+            Some(CpuUse {
+                user: 2.5,
+                system: 0.5
+            })
+        );
     }
 
     #[test]

@@ -8,7 +8,11 @@ impl Results {
     /// Everything, summed up, with `"schema": 1`. The single runs are in the results folder.
     #[must_use]
     pub fn json(&self) -> Value {
-        let metrics: Vec<Value> = self.metrics().iter().map(|metric| self.metric_json(metric)).collect();
+        let metrics: Vec<Value> = self
+            .metrics()
+            .iter()
+            .map(|metric| self.metric_json(metric))
+            .collect();
         let failures: Vec<Value> = self
             .failures()
             .into_iter()
@@ -36,7 +40,9 @@ impl Results {
         let mut cells = Vec::new();
         for workload in self.rows() {
             for with in &columns {
-                let Some(cell) = self.cell(metric, workload, with) else { continue };
+                let Some(cell) = self.cell(metric, workload, with) else {
+                    continue;
+                };
                 let mut object = json!(cell);
                 object["workload"] = json!(workload);
                 object["configuration"] = json!(with);

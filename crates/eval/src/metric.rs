@@ -26,6 +26,8 @@ pub struct Metric {
     pub compares: bool,
 }
 
+/// The unit memory is shown in.
+pub const MEMORY_UNIT: &str = "MiB";
 const MIB: f64 = (1u64 << 20) as f64;
 
 /// Wall time.
@@ -68,24 +70,115 @@ pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
         adds_up: true,
         compares: true,
     };
-    let ours = |metric: Metric| Metric { adds_up: false, compares: false, ..metric };
+    let ours = |metric: Metric| Metric {
+        adds_up: false,
+        compares: false,
+        ..metric
+    };
     let mut metrics = vec![
-        new(NET_AVG, "memory.net.avg", "MiB", MIB, 1, "resident memory and what zram holds for the workload, average"),
-        new(NET_END, "memory.net.end", "MiB", MIB, 1, "the same, average over the last quarter of the run"),
-        new(MEMORY_AVG, "memory.avg", "MiB", MIB, 1, "resident memory of the workload, average"),
-        new(MEMORY_PEAK, "memory.peak", "MiB", MIB, 1, "resident memory of the workload, largest sample"),
+        new(
+            NET_AVG,
+            "memory.net.avg",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "resident memory and what zram holds for the workload, average",
+        ),
+        new(
+            NET_END,
+            "memory.net.end",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "the same, average over the last quarter of the run",
+        ),
+        new(
+            MEMORY_AVG,
+            "memory.avg",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "resident memory of the workload, average",
+        ),
+        new(
+            MEMORY_PEAK,
+            "memory.peak",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "resident memory of the workload, largest sample",
+        ),
         new(RUNTIME, "runtime", "s", 1.0, 3, "wall time of the measured part"),
-        new(CPU_USER, "cpu.user", "s", 1.0, 2, "CPU time of the workload in programs"),
-        new(CPU_SYSTEM, "cpu.system", "s", 1.0, 2, "CPU time of the workload in the kernel"),
-        new(MAJOR_FAULTS, "major_faults", "faults", 1.0, 0, "page faults of the workload that had to read swap or files"),
-        new(SWAP_AVG, "swap.avg", "MiB", MIB, 1, "memory of the workload in swap, uncompressed, average"),
-        new(PSI_SOME, "psi.some", "s", 1.0, 3, "time in which some task waited for memory (zram waits are under-reported)"),
-        ours(new(OUR_CPU, "thermo.cpu", "%", 1.0, 2, "CPU time of the attached thermo, percent of one CPU")),
-        ours(new(OUR_RSS, "thermo.rss", "MiB", MIB, 1, "peak resident memory of the attached thermo")),
+        new(
+            CPU_USER,
+            "cpu.user",
+            "s",
+            1.0,
+            2,
+            "CPU time of the workload in programs",
+        ),
+        new(
+            CPU_SYSTEM,
+            "cpu.system",
+            "s",
+            1.0,
+            2,
+            "CPU time of the workload in the kernel",
+        ),
+        new(
+            MAJOR_FAULTS,
+            "major_faults",
+            "faults",
+            1.0,
+            0,
+            "page faults of the workload that had to read swap or files",
+        ),
+        new(
+            SWAP_AVG,
+            "swap.avg",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "memory of the workload in swap, uncompressed, average",
+        ),
+        new(
+            PSI_SOME,
+            "psi.some",
+            "s",
+            1.0,
+            3,
+            "time in which some task waited for memory (zram waits are under-reported)",
+        ),
+        ours(new(
+            OUR_CPU,
+            "thermo.cpu",
+            "%",
+            1.0,
+            2,
+            "CPU time of the attached thermo, percent of one CPU",
+        )),
+        ours(new(
+            OUR_RSS,
+            "thermo.rss",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "peak resident memory of the attached thermo",
+        )),
     ];
     metrics.extend(latencies.into_iter().map(|name| {
         let about = format!("{name}, as the workload's load printed it");
-        Metric { adds_up: false, ..new(&format!("{LATENCY}{name}"), &format!("latency.{name}"), "", 1.0, 3, &about) }
+        Metric {
+            adds_up: false,
+            ..new(
+                &format!("{LATENCY}{name}"),
+                &format!("latency.{name}"),
+                "",
+                1.0,
+                3,
+                &about,
+            )
+        }
     }));
     metrics
 }
@@ -100,6 +193,10 @@ impl Metric {
     /// Title and unit.
     #[must_use]
     pub fn heading(&self) -> String {
-        if self.unit.is_empty() { self.title.clone() } else { format!("{} [{}]", self.title, self.unit) }
+        if self.unit.is_empty() {
+            self.title.clone()
+        } else {
+            format!("{} [{}]", self.title, self.unit)
+        }
     }
 }

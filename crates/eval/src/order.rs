@@ -21,14 +21,19 @@ pub struct Planned {
 /// rounds leave the earlier ones as they were.
 #[must_use]
 pub fn order(experiment: &Experiment, repeats: usize) -> Vec<Planned> {
-    (0..repeats).flat_map(|repeat| round(experiment, repeat)).collect()
+    (0..repeats)
+        .flat_map(|repeat| round(experiment, repeat))
+        .collect()
 }
 
 fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
     let mut runs: Vec<Planned> = (0..experiment.workloads.len())
         .flat_map(|workload| {
-            (0..experiment.configurations.len())
-                .map(move |configuration| Planned { repeat, workload, configuration })
+            (0..experiment.configurations.len()).map(move |configuration| Planned {
+                repeat,
+                workload,
+                configuration,
+            })
         })
         .collect();
     let mut rng = Rng::new(experiment.seed ^ (repeat as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -38,4 +43,46 @@ fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
         runs.swap(at, with);
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use std::path::Path;
+
+    fn experiment(seed: u64) -> Experiment {
+        let workloads: String = (0..5)
+            .map(|at| format!("[[workload]]\nname = \"w{at}\"\ncommand = [\"true\"]\n"))
+            .collect();
+        let configurations =
+            "[[configuration]]\nname = \"orig\"\n[[configuration]]\nname = \"b\"\nattach = [\"x\"]\n";
+        let text = format!("name = \"n\"\nrepeats = 3\nseed = {seed}\n{configurations}{workloads}");
+        Experiment::parse(&text, Path::new(".")).unwrap()
+    }
+
+    #[test]
+    fn every_round_has_every_pair_once_in_an_order_of_its_own() {
+        let experiment = experiment(1);
+        let runs = order(&experiment, 3);
+        let round = |nr: usize| -> Vec<(usize, usize)> {
+            let of = runs.iter().filter(|run| run.repeat == nr);
+            of.map(|run| (run.workload, run.configuration)).collect()
+        };
+        let pairs: Vec<(usize, usize)> = (0..5).flat_map(|w| [(w, 0), (w, 1)]).collect();
+        for nr in 0..3 {
+            let mut sorted = round(nr);
+            sorted.sort_unstable();
+            assert_eq!(sorted, pairs);
+        }
+        assert!(round(0) != round(1) && round(1) != round(2));
+        assert!(runs.is_sorted_by_key(|run| run.repeat));
+    }
+
+    #[test]
+    fn the_seed_gives_the_order_and_more_rounds_only_add() {
+        assert_eq!(order(&experiment(7), 3), order(&experiment(7), 3));
+        assert_ne!(order(&experiment(7), 3), order(&experiment(8), 3));
+        assert_eq!(order(&experiment(7), 5)[..30], order(&experiment(7), 3));
+    }
 }

@@ -62,7 +62,9 @@ fn first_word(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     while let Some(open) = text[from..].find('{').map(|at| from + at) {
         let inside = &text[open + 1..];
-        let end = inside.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(inside.len());
+        let end = inside
+            .find(|c: char| !c.is_ascii_lowercase())
+            .unwrap_or(inside.len());
         if end > 0 && inside[end..].starts_with('}') && !text[..open].ends_with('$') {
             return Some((&text[..open], &inside[..end], &inside[end + 1..]));
         }
@@ -78,7 +80,10 @@ mod tests {
     #[test]
     fn known_words_are_filled_in_and_other_braces_stay() {
         let values = Values::default().with("pid", 42).with("port", 7000);
-        assert_eq!(values.fill("--pid={pid} :{port}{pid} {\"a\":1} ${pid} {"), "--pid=42 :700042 {\"a\":1} ${pid} {");
+        assert_eq!(
+            values.fill("--pid={pid} :{port}{pid} {\"a\":1} ${pid} {"),
+            "--pid=42 :700042 {\"a\":1} ${pid} {"
+        );
     }
 
     #[test]

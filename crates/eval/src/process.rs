@@ -51,7 +51,10 @@ impl Start<'_> {
     pub fn start(&self) -> io::Result<Program> {
         let log = File::create(self.output)?;
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", ENTER, "sh", &self.doors.len().to_string()]).args(self.doors).args(self.words);
+        command
+            .args(["-c", ENTER, "sh", &self.doors.len().to_string()])
+            .args(self.doors)
+            .args(self.words);
         command.envs(self.env).current_dir(self.dir).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn()?;
@@ -59,7 +62,12 @@ impl Start<'_> {
             .ok_or(io::ErrorKind::NotFound.into())
             .and_then(|pid| Ok(pidfd_open(pid, PidfdFlags::empty())?));
         match exit {
-            Ok(exit) => Ok(Program { child, exit, status: None, output: self.output.to_owned() }),
+            Ok(exit) => Ok(Program {
+                child,
+                exit,
+                status: None,
+                output: self.output.to_owned(),
+            }),
             Err(error) => {
                 drop(child.kill());
                 drop(child.wait());
@@ -82,7 +90,10 @@ impl Program {
     /// When the system cannot say.
     pub fn wait(&mut self, span: Duration) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
-            let timeout = Timespec::try_from(span).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+            let timeout = Timespec::try_from(span).unwrap_or(Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            });
             match poll(&mut [PollFd::new(&self.exit, PollFlags::IN)], Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -100,7 +111,7 @@ impl Program {
         }
         // The process is our child and not waited for: the id cannot be another's.
         if let Some(pid) = Pid::from_raw(self.child.id().try_into().unwrap_or(0)) {
-            drop(kill_process(pid, signal));
+            let _ = kill_process(pid, signal);
         }
         while Instant::now() < deadline {
             match self.wait(deadline.saturating_duration_since(Instant::now())) {
@@ -117,7 +128,9 @@ impl Program {
     /// What it has printed so far.
     #[must_use]
     pub fn printed(&self) -> String {
-        fs::read(&self.output).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        fs::read(&self.output)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
     }
 }
 
@@ -156,7 +169,13 @@ mod tests {
         let words = ["sh", "-c", script].map(str::to_owned);
         let env = BTreeMap::from([("WORD".to_owned(), "hello".to_owned())]);
         let output = dir.path().join("out");
-        let start = Start { words: &words, env: &env, dir: dir.path(), doors: &[], output: &output };
+        let start = Start {
+            words: &words,
+            env: &env,
+            dir: dir.path(),
+            doors: &[],
+            output: &output,
+        };
         let mut program = start.start().unwrap();
         let status = program.wait(Duration::from_secs(60)).unwrap().unwrap();
         (bad_end(status), program.printed())
@@ -164,7 +183,10 @@ mod tests {
 
     #[test]
     fn output_status_and_signals_are_seen() {
-        assert_eq!(run("echo $WORD; echo there >&2"), (None, "hello\nthere\n".to_owned()));
+        assert_eq!(
+            run("echo $WORD; echo there >&2"),
+            (None, "hello\nthere\n".to_owned())
+        );
         assert_eq!(run("exit 3").0.unwrap(), "ended with status 3");
         assert_eq!(run("kill -SEGV $$").0.unwrap(), "was killed by signal 11");
         assert_eq!(run("exec no-such-program-here").0.unwrap(), "was not found");
@@ -173,11 +195,23 @@ mod tests {
     #[test]
     fn a_program_that_will_not_end_is_killed() {
         let dir = tempfile::tempdir().unwrap();
-        let words = ["sh", "-c", "trap '' TERM; echo on; while :; do read -r x </dev/zero; done"].map(str::to_owned);
+        let words = [
+            "sh",
+            "-c",
+            "trap '' TERM; echo on; while :; do read -r x </dev/zero; done",
+        ]
+        .map(str::to_owned);
         let output = dir.path().join("out");
         let env = BTreeMap::new();
-        let mut program =
-            Start { words: &words, env: &env, dir: dir.path(), doors: &[], output: &output }.start().unwrap();
+        let mut program = Start {
+            words: &words,
+            env: &env,
+            dir: dir.path(),
+            doors: &[],
+            output: &output,
+        }
+        .start()
+        .unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while program.printed().is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(5));

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::experiment::Experiment;
 use crate::metric::{self, Measurements, Metric};
 use crate::stats::{Summary, Welch, welch};
-use crate::Error;
 
 /// The file of runs in a results folder.
 const RUNS: &str = "runs.jsonl";
@@ -118,22 +118,35 @@ impl Ledger {
         let results = if fs::metadata(&path).is_ok_and(|meta| meta.len() > 0) {
             Results::load(folder)?
         } else {
-            Results { head: head(experiment), runs: Vec::new() }
+            Results {
+                head: head(experiment),
+                runs: Vec::new(),
+            }
         };
         let here = hash(&experiment.text);
         if results.head.hash != here {
-            return Err(Error::OtherExperiment { path, there: results.head.hash, here });
+            return Err(Error::OtherExperiment {
+                path,
+                there: results.head.hash,
+                here,
+            });
         }
         // What can be read is written anew, without a cut-off last line, and then replaces the old file whole.
         let fresh = folder.join("runs.jsonl.new");
         let mut file = File::create(&fresh).map_err(failed("write", &fresh))?;
-        let text: String =
-            std::iter::once(line(&results.head)).chain(results.runs.iter().map(line)).collect();
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed("write", &fresh))?;
+        let text: String = std::iter::once(line(&results.head))
+            .chain(results.runs.iter().map(line))
+            .collect();
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(failed("write", &fresh))?;
         fs::rename(&fresh, &path).map_err(failed("write", &path))?;
         let copy = folder.join(EXPERIMENT);
         fs::write(&copy, &experiment.text).map_err(failed("write", &copy))?;
-        let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map_err(failed("open", &path))?;
         Ok(Self { file, path, results })
     }
 
@@ -142,7 +155,11 @@ impl Ledger {
         self.file
             .write_all(line(&run).as_bytes())
             .and_then(|()| self.file.sync_data())
-            .map_err(|source| Error::File { doing: "write", path: self.path.clone(), source })?;
+            .map_err(|source| Error::File {
+                doing: "write",
+                path: self.path.clone(),
+                source,
+            })?;
         self.results.runs.push(run);
         Ok(())
     }
@@ -163,8 +180,16 @@ fn head(experiment: &Experiment) -> Head {
         schema: 1,
         experiment: experiment.name.clone(),
         hash: hash(&experiment.text),
-        workloads: experiment.workloads.iter().map(|workload| workload.name.clone()).collect(),
-        configurations: experiment.configurations.iter().map(|with| with.name.clone()).collect(),
+        workloads: experiment
+            .workloads
+            .iter()
+            .map(|workload| workload.name.clone())
+            .collect(),
+        configurations: experiment
+            .configurations
+            .iter()
+            .map(|with| with.name.clone())
+            .collect(),
         host: Host::this(),
     }
 }
@@ -176,9 +201,9 @@ fn line(value: &impl Serialize) -> String {
 
 /// FNV-1a, 64 bits: tells an edited file from the same one, which is all that is asked of it.
 fn hash(text: &str) -> String {
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 
@@ -200,15 +225,25 @@ impl Results {
     /// When there are none, or with the line that is not one of results.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(RUNS);
-        let text = fs::read_to_string(&path)
-            .map_err(|source| Error::File { doing: "read", path: path.clone(), source })?;
+        let text = fs::read_to_string(&path).map_err(|source| Error::File {
+            doing: "read",
+            path: path.clone(),
+            source,
+        })?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let wrong = |line: usize, message: String| Error::NotResults { path: path.clone(), line, message };
+        let wrong = |line: usize, message: String| Error::NotResults {
+            path: path.clone(),
+            line,
+            message,
+        };
         let mut lines = whole.lines().enumerate();
         let first = lines.next().map_or("", |(_, line)| line);
         let head: Head = serde_json::from_str(first).map_err(|error| wrong(1, error.to_string()))?;
         if head.schema != 1 {
-            let message = format!("schema {}, and this program reads schema 1: use a newer one", head.schema);
+            let message = format!(
+                "schema {}, and this program reads schema 1: use a newer one",
+                head.schema
+            );
             return Err(wrong(1, message));
         }
         let runs = lines
@@ -226,17 +261,27 @@ impl Results {
     /// The metrics these runs have measurements of, in the order they are shown.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let keys: std::collections::BTreeSet<&str> =
-            self.runs.iter().flat_map(|run| run.measured.keys()).map(String::as_str).collect();
+        let keys: std::collections::BTreeSet<&str> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.measured.keys())
+            .map(String::as_str)
+            .collect();
         let latencies = keys.iter().filter_map(|key| key.strip_prefix(metric::LATENCY));
-        metric::all(latencies).into_iter().filter(|metric| keys.contains(metric.key.as_str())).collect()
+        metric::all(latencies)
+            .into_iter()
+            .filter(|metric| keys.contains(metric.key.as_str()))
+            .collect()
     }
 
     /// The runs that have a result of one workload under one configuration, one for each repeat.
     #[must_use]
     pub fn of(&self, workload: &str, configuration: &str) -> Vec<&Run> {
         let mut by_repeat: BTreeMap<usize, &Run> = BTreeMap::new();
-        let of = self.runs.iter().filter(|run| run.workload == workload && run.configuration == configuration);
+        let of = self
+            .runs
+            .iter()
+            .filter(|run| run.workload == workload && run.configuration == configuration);
         for run in of.filter(|run| run.failure.is_none()) {
             by_repeat.entry(run.repeat).or_insert(run);
         }
@@ -247,7 +292,9 @@ impl Results {
     #[must_use]
     pub fn values(&self, metric: &Metric, workload: &str, configuration: &str) -> Vec<f64> {
         let runs = self.of(workload, configuration);
-        runs.iter().filter_map(|run| run.measured.get(&metric.key).copied()).collect()
+        runs.iter()
+            .filter_map(|run| run.measured.get(&metric.key).copied())
+            .collect()
     }
 
     /// Those measurements summed up and compared to `orig`; nothing when there are none.
@@ -268,8 +315,109 @@ impl Results {
     #[must_use]
     pub fn failures(&self) -> Vec<&Run> {
         let good = |failed: &Run| {
-            self.of(&failed.workload, &failed.configuration).iter().any(|run| run.repeat == failed.repeat)
+            self.of(&failed.workload, &failed.configuration)
+                .iter()
+                .any(|run| run.repeat == failed.repeat)
         };
-        self.runs.iter().filter(|run| run.failure.is_some() && !good(run)).collect()
+        self.runs
+            .iter()
+            .filter(|run| run.failure.is_some() && !good(run))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn experiment(about: &str) -> Experiment {
+        let text = format!(
+            "name = \"n\"\nabout = \"{about}\"\nrepeats = 2\n\
+             [[configuration]]\nname = \"orig\"\n[[workload]]\nname = \"w\"\ncommand = [\"true\"]\n"
+        );
+        Experiment::parse(&text, Path::new(".")).unwrap()
+    }
+
+    fn a_run(repeat: usize, failure: Option<&str>) -> Run {
+        Run {
+            workload: "w".into(),
+            configuration: "orig".into(),
+            repeat,
+            started_s: 1,
+            failure: failure.map(str::to_owned),
+            measured: Measurements::from([(metric::RUNTIME.to_owned(), 2.5)]),
+            samples: vec![(0, 1, 2)],
+        }
+    }
+
+    #[test]
+    fn kept_runs_are_there_again_and_failed_ones_are_to_be_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(folder.path(), &experiment("a")).unwrap();
+        ledger.keep(a_run(0, None)).unwrap();
+        ledger.keep(a_run(1, Some("it was killed by signal 11"))).unwrap();
+        drop(ledger);
+        let mut ledger = Ledger::open(folder.path(), &experiment("a")).unwrap();
+        assert_eq!(
+            ledger.results.runs,
+            [a_run(0, None), a_run(1, Some("it was killed by signal 11"))]
+        );
+        assert!(ledger.has("w", "orig", 0) && !ledger.has("w", "orig", 1));
+        assert_eq!(ledger.results.failures().len(), 1);
+        ledger.keep(a_run(1, None)).unwrap();
+        assert!(Results::load(folder.path()).unwrap().failures().is_empty());
+    }
+
+    #[test]
+    fn a_cut_off_last_line_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(folder.path(), &experiment("a")).unwrap();
+        ledger.keep(a_run(0, None)).unwrap();
+        ledger.file.write_all(b"{\"workload\":\"w\",\"conf").unwrap();
+        drop(ledger);
+        let mut ledger = Ledger::open(folder.path(), &experiment("a")).unwrap();
+        ledger.keep(a_run(1, None)).unwrap();
+        assert_eq!(
+            Results::load(folder.path()).unwrap().runs,
+            [a_run(0, None), a_run(1, None)]
+        );
+    }
+
+    #[test]
+    fn runs_of_another_text_are_refused_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        Ledger::open(folder.path(), &experiment("a"))
+            .unwrap()
+            .keep(a_run(0, None))
+            .unwrap();
+        let told = Ledger::open(folder.path(), &experiment("b"))
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("another experiment file"), "{told}");
+        assert_eq!(Results::load(folder.path()).unwrap().runs.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_results_is_said_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        Ledger::open(folder.path(), &experiment("a"))
+            .unwrap()
+            .keep(a_run(0, None))
+            .unwrap();
+        let path = folder.path().join(RUNS);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}nonsense\n")).unwrap();
+        assert!(matches!(
+            Results::load(folder.path()),
+            Err(Error::NotResults { line: 3, .. })
+        ));
+        fs::write(&path, text.replacen("\"schema\":1", "\"schema\":9", 1)).unwrap();
+        let told = Results::load(folder.path()).unwrap_err().to_string();
+        assert!(told.contains("schema 9"), "{told}");
+        assert!(matches!(
+            Results::load(&folder.path().join("none")),
+            Err(Error::File { .. })
+        ));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -73,17 +73,33 @@ pub(crate) fn once(
 
 impl<'a> Running<'a> {
     fn prepare(bench: &'a Bench, workload: &'a Workload) -> Result<Self, RunFailure> {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let nr = RUNS.fetch_add(1, Ordering::Relaxed);
         let group = |kind: &str| {
-            Group::create(bench.hierarchies, &format!("thermo-eval-{}-{kind}", std::process::id()))
-                .map_err(|error| RunFailure::wrong(error.to_string()))
+            Group::create(
+                bench.hierarchies,
+                &format!("thermo-eval-{}-{nr}-{kind}", std::process::id()),
+            )
+            .map_err(|error| RunFailure::wrong(error.to_string()))
         };
         let (our_group, group) = (group("thermo")?, group("workload")?);
         if let Some(limit) = workload.limit {
-            group.limit(limit.0).map_err(|error| RunFailure::wrong(error.to_string()))?;
+            group
+                .limit(limit.0)
+                .map_err(|error| RunFailure::wrong(error.to_string()))?;
         }
         let timeout = Duration::from_nanos(workload.timeout.0);
         let deadline = Instant::now() + timeout;
-        Ok(Self { bench, workload, deadline, attached: None, load: None, command: None, our_group, group })
+        Ok(Self {
+            bench,
+            workload,
+            deadline,
+            attached: None,
+            load: None,
+            command: None,
+            our_group,
+            group,
+        })
     }
 
     fn start(&mut self, configuration: &Configuration) -> Result<Values, RunFailure> {
@@ -93,7 +109,11 @@ impl<'a> Running<'a> {
             .with("cgroup", self.group.path().display())
             .with("seed", self.bench.seed)
             .with("port", free_port()?);
-        let env = configuration.env.iter().map(|(key, value)| (key.clone(), values.fill(value))).collect();
+        let env = configuration
+            .env
+            .iter()
+            .map(|(key, value)| (key.clone(), values.fill(value)))
+            .collect();
         let words = values.fill_all(&self.workload.command);
         let command = self.program("command", &words, &env, &self.group.doors())?;
         let values = values.with("pid", command.id());
@@ -109,18 +129,29 @@ impl<'a> Running<'a> {
         doors: &[PathBuf],
     ) -> Result<Program, RunFailure> {
         let output = self.bench.logs.join(format!("{what}.out"));
-        Start { words, env, dir: self.bench.dir, doors, output: &output }
-            .start()
-            .map_err(|error| RunFailure::wrong(format!("cannot start {}: {error}", shown(words))))
+        Start {
+            words,
+            env,
+            dir: self.bench.dir,
+            doors,
+            output: &output,
+        }
+        .start()
+        .map_err(|error| RunFailure::wrong(format!("cannot start {}: {error}", shown(words))))
     }
 
     fn wait_until_ready(&mut self, values: &Values) -> Result<(), RunFailure> {
-        let Some(ready) = &self.workload.ready else { return Ok(()) };
+        let Some(ready) = &self.workload.ready else {
+            return Ok(());
+        };
         loop {
             let (is_ready, missing) = match ready {
-                Ready::Line(pattern) => {
-                    (self.command.as_ref().is_some_and(|command| pattern.is_match(&command.printed())), "its line")
-                }
+                Ready::Line(pattern) => (
+                    self.command
+                        .as_ref()
+                        .is_some_and(|command| pattern.is_match(&command.printed())),
+                    "its line",
+                ),
                 Ready::Tcp(port) => (answers(&values.fill(port)), "its port"),
                 Ready::File(path) => (self.bench.dir.join(values.fill(path)).exists(), "its file"),
             };
@@ -129,9 +160,14 @@ impl<'a> Running<'a> {
             }
             self.still_wanted(&format!("it was not ready ({missing} did not show)"))?;
             let command = self.command.as_mut();
-            if let Some((status, printed)) = command.and_then(|command| ended(command, Duration::from_millis(20))) {
+            if let Some((status, printed)) =
+                command.and_then(|command| ended(command, Duration::from_millis(20)))
+            {
                 let how = bad_end(status).unwrap_or_else(|| "ended".into());
-                return Err(RunFailure::wrong(format!("the command {how} before it was ready: {}", tail(&printed))));
+                return Err(RunFailure::wrong(format!(
+                    "the command {how} before it was ready: {}",
+                    tail(&printed)
+                )));
             }
         }
     }
@@ -147,7 +183,11 @@ impl<'a> Running<'a> {
             if let Some((status, printed)) = ended(&mut filling, ATTENTION) {
                 return match bad_end(status) {
                     None => Ok(()),
-                    Some(how) => Err(RunFailure::wrong(format!("{} {how}: {}", shown(&words), tail(&printed)))),
+                    Some(how) => Err(RunFailure::wrong(format!(
+                        "{} {how}: {}",
+                        shown(&words),
+                        tail(&printed)
+                    ))),
                 };
             }
         }
@@ -159,7 +199,8 @@ impl<'a> Running<'a> {
         if !configuration.attach.is_empty() {
             let mut words = vec![self.bench.thermo.display().to_string()];
             words.extend(values.fill_all(&configuration.attach));
-            self.attached = Some(self.program("thermo", &words, &BTreeMap::new(), &self.our_group.doors())?);
+            self.attached =
+                Some(self.program("thermo", &words, &BTreeMap::new(), &self.our_group.doors())?);
         }
         if !self.workload.load.is_empty() {
             let words = values.fill_all(&self.workload.load);
@@ -171,7 +212,9 @@ impl<'a> Running<'a> {
         outcome.measured.insert(metric::RUNTIME.into(), runtime);
         before.differences(&self.group, &mut outcome.measured);
         if let Some(cpu) = self.attached.as_ref().and_then(|_| self.our_group.cpu()) {
-            outcome.measured.insert(metric::OUR_CPU.into(), (cpu.user + cpu.system) / runtime * 100.0);
+            outcome
+                .measured
+                .insert(metric::OUR_CPU.into(), (cpu.user + cpu.system) / runtime * 100.0);
         }
         Ok(outcome)
     }
@@ -191,8 +234,14 @@ impl<'a> Running<'a> {
             self.attached_still_runs()?;
             let span = next.saturating_sub(begin.elapsed()).min(ATTENTION);
             let has_load = self.load.is_some();
-            let waited_for = if has_load { self.load.as_mut() } else { self.command.as_mut() };
-            let Some((status, printed)) = waited_for.and_then(|program| ended(program, span)) else { continue };
+            let waited_for = if has_load {
+                self.load.as_mut()
+            } else {
+                self.command.as_mut()
+            };
+            let Some((status, printed)) = waited_for.and_then(|program| ended(program, span)) else {
+                continue;
+            };
             let name = if has_load { "load" } else { "command" };
             return match bad_end(status) {
                 None => Ok(samples),
@@ -203,15 +252,25 @@ impl<'a> Running<'a> {
 
     /// What is attached may end well by itself only when its target has.
     fn attached_still_runs(&mut self) -> Result<(), RunFailure> {
-        let Some((status, printed)) = self.attached.as_mut().and_then(|thermo| ended(thermo, Duration::ZERO)) else {
+        let Some((status, printed)) = self
+            .attached
+            .as_mut()
+            .and_then(|thermo| ended(thermo, Duration::ZERO))
+        else {
             return Ok(());
         };
-        let target_ended = self.command.as_mut().is_none_or(|command| ended(command, Duration::ZERO).is_some());
+        let target_ended = self
+            .command
+            .as_mut()
+            .is_none_or(|command| ended(command, Duration::ZERO).is_some());
         match bad_end(status) {
             None if target_ended => Ok(()),
             how => {
                 let how = how.unwrap_or_else(|| "ended".into());
-                Err(RunFailure::wrong(format!("thermo {how} before the workload: {}", tail(&printed))))
+                Err(RunFailure::wrong(format!(
+                    "thermo {how} before the workload: {}",
+                    tail(&printed)
+                )))
             }
         }
     }
@@ -222,7 +281,10 @@ impl<'a> Running<'a> {
             let status = thermo.end(Signal::INT, GRACE);
             let interrupted = status.is_some_and(|status| status.code() == Some(130));
             if let Some(how) = status.and_then(bad_end).filter(|_| !interrupted) {
-                return Err(RunFailure::wrong(format!("thermo {how}: {}", tail(&thermo.printed()))));
+                return Err(RunFailure::wrong(format!(
+                    "thermo {how}: {}",
+                    tail(&thermo.printed())
+                )));
             }
         }
         let mut printed = String::new();
@@ -232,23 +294,41 @@ impl<'a> Running<'a> {
             // A server that died under its load is a failure even if the load did not mind.
             if let Some((status, said)) = command.and_then(|command| ended(command, Duration::ZERO)) {
                 let how = bad_end(status).unwrap_or_else(|| "ended".into());
-                return Err(RunFailure::wrong(format!("the command {how} under its load: {}", tail(&said))));
+                return Err(RunFailure::wrong(format!(
+                    "the command {how} under its load: {}",
+                    tail(&said)
+                )));
             }
         }
         if let Some(mut command) = self.command.take() {
             command.end(Signal::TERM, GRACE);
             printed.push_str(&command.printed());
         }
-        if let Some(check) = self.workload.check.as_ref().filter(|check| !check.is_match(&printed)) {
-            let sentence = format!("the output has no {check:?}, the sign of a right result: {}", tail(&printed));
+        if let Some(check) = self
+            .workload
+            .check
+            .as_ref()
+            .filter(|check| !check.is_match(&printed))
+        {
+            let sentence = format!(
+                "the output has no {check:?}, the sign of a right result: {}",
+                tail(&printed)
+            );
             return Err(RunFailure::wrong(sentence));
         }
         for (name, pattern) in &self.workload.latency {
-            let number = pattern.captures(&printed).and_then(|found| found.get(1)?.as_str().parse::<f64>().ok());
+            let number = pattern
+                .captures(&printed)
+                .and_then(|found| found.get(1)?.as_str().parse::<f64>().ok());
             let number = number.filter(|number| number.is_finite()).ok_or_else(|| {
-                RunFailure::wrong(format!("the output has no number at {pattern:?}: {}", tail(&printed)))
+                RunFailure::wrong(format!(
+                    "the output has no number at {pattern:?}: {}",
+                    tail(&printed)
+                ))
             })?;
-            outcome.measured.insert(format!("{}{name}", metric::LATENCY), number);
+            outcome
+                .measured
+                .insert(format!("{}{name}", metric::LATENCY), number);
         }
         Ok(outcome)
     }
@@ -257,7 +337,10 @@ impl<'a> Running<'a> {
         if self.bench.stop.load(Ordering::Relaxed) {
             Err(RunFailure::Stopped)
         } else if Instant::now() >= self.deadline {
-            Err(RunFailure::wrong(format!("{late} within the timeout of {}", self.workload.timeout)))
+            Err(RunFailure::wrong(format!(
+                "{late} within the timeout of {}",
+                self.workload.timeout
+            )))
         } else {
             Ok(())
         }
@@ -273,7 +356,11 @@ struct Counters {
 
 impl Counters {
     fn of(group: &Group) -> Self {
-        Self { cpu: group.cpu(), major_faults: group.memory().major_faults, stalled: group.stalled_micros() }
+        Self {
+            cpu: group.cpu(),
+            major_faults: group.memory().major_faults,
+            stalled: group.stalled_micros(),
+        }
     }
 
     /// Adds how far `group` has come since.
@@ -304,7 +391,11 @@ struct Samples {
 impl Samples {
     fn take(&mut self, at: Duration, now: MemoryUse, swap: Option<&Swap>, thermo: Option<&Program>) {
         let held = swap.map_or(0, |swap| swap.held_for(now.swapped));
-        self.memory.push((u64::try_from(at.as_millis()).unwrap_or(u64::MAX), now.resident, held));
+        self.memory.push((
+            u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+            now.resident,
+            held,
+        ));
         self.swapped.push(now.swapped);
         self.our_rss = self.our_rss.max(thermo.and_then(|thermo| peak_rss(thermo.id())));
     }
@@ -317,16 +408,35 @@ impl Samples {
         };
         let last_quarter = self.memory.len() * 3 / 4;
         let mut measured = Measurements::new();
-        let mut put = |key: &str, value: f64| drop(measured.insert(key.to_owned(), value));
-        put(metric::MEMORY_AVG, mean(&mut self.memory.iter().map(|sample| sample.1)));
-        put(metric::MEMORY_PEAK, self.memory.iter().map(|sample| sample.1).max().unwrap_or(0) as f64);
-        put(metric::NET_AVG, mean(&mut self.memory.iter().map(|sample| sample.1 + sample.2)));
-        put(metric::NET_END, mean(&mut self.memory[last_quarter..].iter().map(|sample| sample.1 + sample.2)));
+        let mut put = |key: &str, value: f64| measured.insert(key.to_owned(), value);
+        put(
+            metric::MEMORY_AVG,
+            mean(&mut self.memory.iter().map(|sample| sample.1)),
+        );
+        put(
+            metric::MEMORY_PEAK,
+            self.memory.iter().map(|sample| sample.1).max().unwrap_or(0) as f64,
+        );
+        put(
+            metric::NET_AVG,
+            mean(&mut self.memory.iter().map(|sample| sample.1 + sample.2)),
+        );
+        put(
+            metric::NET_END,
+            mean(
+                &mut self.memory[last_quarter..]
+                    .iter()
+                    .map(|sample| sample.1 + sample.2),
+            ),
+        );
         put(metric::SWAP_AVG, mean(&mut self.swapped.iter().copied()));
         if let Some(rss) = self.our_rss {
             put(metric::OUR_RSS, rss as f64);
         }
-        Outcome { measured, samples: self.memory }
+        Outcome {
+            measured,
+            samples: self.memory,
+        }
     }
 }
 
@@ -350,15 +460,26 @@ fn free_port() -> Result<u16, RunFailure> {
 }
 
 fn answers(port: &str) -> bool {
-    let Ok(port) = port.parse::<u16>() else { return false };
-    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1)).is_ok()
+    let Ok(port) = port.parse::<u16>() else {
+        return false;
+    };
+    TcpStream::connect_timeout(
+        &SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        Duration::from_secs(1),
+    )
+    .is_ok()
 }
 
 /// The peak resident bytes of a process.
 fn peak_rss(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib << 10)
 }
 
 fn shown(words: &[String]) -> String {

@@ -84,17 +84,23 @@ pub fn run(
 ) -> Result<Results, Error> {
     let planned = plan(experiment, options)?;
     needs_are_met(experiment, &planned)?;
-    let hierarchies = Hierarchies::of_this_host()?;
     let mut ledger = Ledger::open(&options.results_dir, experiment)?;
     let names = |run: &Planned| {
-        (&experiment.workloads[run.workload].name, &experiment.configurations[run.configuration].name)
+        (
+            &experiment.workloads[run.workload].name,
+            &experiment.configurations[run.configuration].name,
+        )
     };
     let mut missing = planned.clone();
     missing.retain(|run| !ledger.has(names(run).0, names(run).1, run.repeat));
-    progress(&Progress::Planned { runs: missing.len(), there: planned.len() - missing.len() });
+    progress(&Progress::Planned {
+        runs: missing.len(),
+        there: planned.len() - missing.len(),
+    });
     if missing.is_empty() {
         return Ok(ledger.results);
     }
+    let hierarchies = Hierarchies::of_this_host()?;
     let swap = experiment.zram.map(Swap::make).transpose()?;
     let folders = Folders::make(&options.results_dir)?;
     let mut set_up = vec![false; experiment.workloads.len()];
@@ -106,7 +112,9 @@ pub fn run(
         let (workload, configuration) = (&experiment.workloads[run.workload], names(run).1);
         let dir = folders.of(&workload.name)?;
         if !std::mem::replace(&mut set_up[run.workload], true) {
-            progress(&Progress::SettingUp { workload: workload.name.clone() });
+            progress(&Progress::SettingUp {
+                workload: workload.name.clone(),
+            });
             prepare(experiment, workload, &dir)?;
         }
         progress(&Progress::Begin {
@@ -131,7 +139,10 @@ pub fn run(
             break;
         };
         ledger.keep(kept.clone())?;
-        progress(&Progress::End { run: kept, seconds: begin.elapsed().as_secs_f64() });
+        progress(&Progress::End {
+            run: kept,
+            seconds: begin.elapsed().as_secs_f64(),
+        });
     }
     Ok(ledger.results)
 }
@@ -139,8 +150,10 @@ pub fn run(
 /// Makes one run; nothing when the user asked to stop in the middle of it.
 fn make(bench: &Bench, run: &Planned) -> Option<Run> {
     let (experiment, started) = (bench.experiment, SystemTime::now());
-    let (workload, configuration) =
-        (&experiment.workloads[run.workload], &experiment.configurations[run.configuration]);
+    let (workload, configuration) = (
+        &experiment.workloads[run.workload],
+        &experiment.configurations[run.configuration],
+    );
     if let Some(size) = experiment.warm {
         let _ = warm(size);
     }
@@ -153,7 +166,9 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
         workload: workload.name.clone(),
         configuration: configuration.name.clone(),
         repeat: run.repeat,
-        started_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        started_s: started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
         failure,
         measured: outcome.measured,
         samples: outcome.samples,
@@ -162,13 +177,25 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
 
 /// The runs the options ask for, in order.
 fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Error> {
-    let workloads: Vec<&str> = experiment.workloads.iter().map(|workload| workload.name.as_str()).collect();
-    let configurations: Vec<&str> = experiment.configurations.iter().map(|with| with.name.as_str()).collect();
-    for (asked, known) in
-        [(&options.only_workloads, &workloads), (&options.only_configurations, &configurations)]
-    {
+    let workloads: Vec<&str> = experiment
+        .workloads
+        .iter()
+        .map(|workload| workload.name.as_str())
+        .collect();
+    let configurations: Vec<&str> = experiment
+        .configurations
+        .iter()
+        .map(|with| with.name.as_str())
+        .collect();
+    for (asked, known) in [
+        (&options.only_workloads, &workloads),
+        (&options.only_configurations, &configurations),
+    ] {
         if let Some(name) = asked.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(Error::Unknown { name: name.clone(), known: known.join(", ") });
+            return Err(Error::Unknown {
+                name: name.clone(),
+                known: known.join(", "),
+            });
         }
     }
     let mut runs = order(experiment, options.repeats.unwrap_or(experiment.repeats));
@@ -189,22 +216,39 @@ fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Err
             || std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     };
     let used = |at: usize| planned.iter().any(|run| run.workload == at);
-    let needs = experiment.workloads.iter().enumerate().filter(|(at, _)| used(*at));
-    let mut missing: Vec<Need> =
-        needs.flat_map(|(_, workload)| &workload.needs).filter(|need| !is_there(need)).cloned().collect();
+    let needs = experiment
+        .workloads
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| used(*at));
+    let mut missing: Vec<Need> = needs
+        .flat_map(|(_, workload)| &workload.needs)
+        .filter(|need| !is_there(need))
+        .cloned()
+        .collect();
     missing.sort();
     missing.dedup();
-    if missing.is_empty() { Ok(()) } else { Err(Error::Missing(missing)) }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Missing(missing))
+    }
 }
 
 /// Runs a workload's set-up. Its data are removed with the work folder when the experiment ends.
 fn prepare(experiment: &Experiment, workload: &Workload, dir: &Path) -> Result<(), Error> {
-    let Some(script) = &workload.set_up else { return Ok(()) };
+    let Some(script) = &workload.set_up else {
+        return Ok(());
+    };
     let values = crate::placeholder::Values::default()
         .with("dir", dir.display())
         .with("here", experiment.here.display())
         .with("seed", experiment.seed);
-    let failed = |status: String, output: String| Error::SetUp { workload: workload.name.clone(), status, output };
+    let failed = |status: String, output: String| Error::SetUp {
+        workload: workload.name.clone(),
+        status,
+        output,
+    };
     let done = std::process::Command::new("/bin/sh")
         .args(["-eu", "-c", &values.fill(script)])
         .current_dir(dir)
@@ -225,7 +269,10 @@ struct Folders {
 impl Folders {
     fn make(results: &Path) -> Result<Self, Error> {
         let results = std::path::absolute(results).unwrap_or_else(|_| results.to_owned());
-        Ok(Self { work: folder(results.join("work"))?, logs: folder(results.join("outputs"))? })
+        Ok(Self {
+            work: folder(results.join("work"))?,
+            logs: folder(results.join("outputs"))?,
+        })
     }
 
     fn of(&self, workload: &str) -> Result<PathBuf, Error> {
@@ -233,7 +280,12 @@ impl Folders {
     }
 
     fn log(&self, workload: &str, configuration: &str, repeat: usize) -> Result<PathBuf, Error> {
-        folder(self.logs.join(workload).join(configuration).join(repeat.to_string()))
+        folder(
+            self.logs
+                .join(workload)
+                .join(configuration)
+                .join(repeat.to_string()),
+        )
     }
 }
 
@@ -246,6 +298,10 @@ impl Drop for Folders {
 fn folder(path: PathBuf) -> Result<PathBuf, Error> {
     match fs::create_dir_all(&path) {
         Ok(()) => Ok(path),
-        Err(source) => Err(Error::File { doing: "make", path, source }),
+        Err(source) => Err(Error::File {
+            doing: "make",
+            path,
+            source,
+        }),
     }
 }

@@ -34,10 +34,20 @@ impl Summary {
         let first = *values.first()?;
         let mean = values.iter().sum::<f64>() / count(n);
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let stdev = if n > 1 { (squares / count(n - 1)).sqrt() } else { 0.0 };
+        let stdev = if n > 1 {
+            (squares / count(n - 1)).sqrt()
+        } else {
+            0.0
+        };
         let min = values.iter().copied().fold(first, f64::min);
         let max = values.iter().copied().fold(first, f64::max);
-        Some(Self { n, mean, stdev, min, max })
+        Some(Self {
+            n,
+            mean,
+            stdev,
+            min,
+            max,
+        })
     }
 
     /// By how many percent this mean lies above that of `orig`; nothing when `orig` is 0.
@@ -83,7 +93,11 @@ pub fn welch(a: &Summary, b: &Summary) -> Option<Welch> {
         return Some(if difference == 0.0 {
             Welch { t: 0.0, df, p: 1.0 }
         } else {
-            Welch { t: f64::MAX.copysign(difference), df, p: 0.0 }
+            Welch {
+                t: f64::MAX.copysign(difference),
+                df,
+                p: 0.0,
+            }
         });
     }
     let t = difference / doubt.sqrt();
@@ -109,7 +123,10 @@ mod tests {
     #[test]
     fn a_summary_by_hand() {
         let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
-        assert_eq!((summary.n, summary.mean, summary.min, summary.max), (8, 5.0, 2.0, 9.0));
+        assert_eq!(
+            (summary.n, summary.mean, summary.min, summary.max),
+            (8, 5.0, 2.0, 9.0)
+        );
         // The squares sum to 32; 32 / 7 = 4.5714.
         near(summary.stdev, 2.138_09, 1e-5);
         assert_eq!(Summary::of(&[]), None);
@@ -118,7 +135,10 @@ mod tests {
 
     #[test]
     fn overhead_is_relative_to_orig() {
-        let (orig, with) = (Summary::of(&[100.0, 200.0]).unwrap(), Summary::of(&[147.0]).unwrap());
+        let (orig, with) = (
+            Summary::of(&[100.0, 200.0]).unwrap(),
+            Summary::of(&[147.0]).unwrap(),
+        );
         near(with.overhead_percent(&orig).unwrap(), -2.0, 1e-9);
         assert_eq!(with.overhead_percent(&Summary::of(&[0.0]).unwrap()), None);
     }
@@ -126,8 +146,12 @@ mod tests {
     /// Fifteen measurements each; the tail was integrated from the density of Student's distribution.
     #[test]
     fn welch_of_unequal_variances() {
-        let a = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4];
-        let b = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 30.5, 31.3];
+        let a = [
+            27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4,
+        ];
+        let b = [
+            27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 30.5, 31.3,
+        ];
         let test = welch(&Summary::of(&a).unwrap(), &Summary::of(&b).unwrap()).unwrap();
         near(test.t, -2.949_237, 1e-6);
         near(test.df, 27.311_610, 1e-6);
@@ -139,7 +163,10 @@ mod tests {
     /// two-sided tail is 0.0705 (Student's distribution with 4 degrees has a closed form).
     #[test]
     fn welch_by_hand() {
-        let (a, b) = (Summary::of(&[1.0, 2.0, 3.0]).unwrap(), Summary::of(&[3.0, 4.0, 5.0]).unwrap());
+        let (a, b) = (
+            Summary::of(&[1.0, 2.0, 3.0]).unwrap(),
+            Summary::of(&[3.0, 4.0, 5.0]).unwrap(),
+        );
         let test = welch(&a, &b).unwrap();
         near(test.t, -2.449_49, 1e-5);
         near(test.df, 4.0, 1e-9);
@@ -152,6 +179,10 @@ mod tests {
         let (one, two) = (Summary::of(&[1.0]).unwrap(), Summary::of(&[1.0, 1.0]).unwrap());
         assert_eq!(welch(&one, &two), None);
         assert_eq!(welch(&two, &two).unwrap().p, 1.0);
-        assert!(welch(&two, &Summary::of(&[2.0, 2.0]).unwrap()).unwrap().is_provable());
+        assert!(
+            welch(&two, &Summary::of(&[2.0, 2.0]).unwrap())
+                .unwrap()
+                .is_provable()
+        );
     }
 }

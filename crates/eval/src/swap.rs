@@ -15,7 +15,10 @@ impl Swap {
     pub(crate) fn make(size: Bytes) -> Result<Self, Error> {
         ZramSwap::create(Path::new("/"), size, None)
             .map(Self)
-            .map_err(|error| Error::Swap { size, reason: error.to_string() })
+            .map_err(|error| Error::Swap {
+                size,
+                reason: error.to_string(),
+            })
     }
 
     /// The bytes of memory zram takes for `swapped` bytes of somebody.
@@ -40,8 +43,15 @@ mod tests {
 
     #[test]
     fn what_zram_takes_is_shared_by_what_each_has_in_it() {
-        let stat = MmStat { orig_data: Bytes(1000), mem_used: Bytes(400), ..MmStat::default() };
-        assert_eq!((share(stat, 500), share(stat, 0), share(stat, 5000)), (200, 0, 400));
+        let stat = MmStat {
+            orig_data: Bytes(1000),
+            mem_used: Bytes(400),
+            ..MmStat::default()
+        };
+        assert_eq!(
+            (share(stat, 500), share(stat, 0), share(stat, 5000)),
+            (200, 0, 400)
+        );
         assert_eq!(share(MmStat::default(), 7), 0);
     }
 }

@@ -12,7 +12,12 @@ impl Results {
         let metrics = self.metrics();
         let mut text = format!("{}\n", self.introduction());
         for metric in &metrics {
-            text.push_str(&format!("\n{}: {}\n{}", metric.heading(), metric.about, self.means(metric)));
+            text.push_str(&format!(
+                "\n{}: {}\n{}",
+                metric.heading(),
+                metric.about,
+                self.means(metric)
+            ));
         }
         text.push_str(&self.findings_text(&metrics));
         text.push_str("\nAppendix: stdev, min and max among the repeated runs\n");
@@ -46,41 +51,76 @@ impl Results {
 
     /// Workloads that have at least one good run, in order.
     pub(crate) fn rows(&self) -> Vec<&str> {
-        let has = |name: &&str| self.runs.iter().any(|run| run.failure.is_none() && run.workload == **name);
-        self.head.workloads.iter().map(String::as_str).filter(has).collect()
+        let has = |name: &&str| {
+            self.runs
+                .iter()
+                .any(|run| run.failure.is_none() && run.workload == **name)
+        };
+        self.head
+            .workloads
+            .iter()
+            .map(String::as_str)
+            .filter(has)
+            .collect()
     }
 
     /// Configurations that have at least one good run, in order.
     pub(crate) fn columns(&self) -> Vec<&str> {
-        let has = |name: &&str| self.runs.iter().any(|run| run.failure.is_none() && run.configuration == **name);
-        self.head.configurations.iter().map(String::as_str).filter(has).collect()
+        let has = |name: &&str| {
+            self.runs
+                .iter()
+                .any(|run| run.failure.is_none() && run.configuration == **name)
+        };
+        self.head
+            .configurations
+            .iter()
+            .map(String::as_str)
+            .filter(has)
+            .collect()
     }
 
     /// The sum over all workloads of the means under `configuration`, with its overhead; nothing unless every
     /// workload has both.
     pub(crate) fn total(&self, metric: &Metric, configuration: &str) -> Option<(f64, Option<f64>)> {
         let sum = |configuration: &str| -> Option<f64> {
-            self.rows().iter().map(|row| Some(self.cell(metric, row, configuration)?.summary.mean)).sum()
+            self.rows()
+                .iter()
+                .map(|row| Some(self.cell(metric, row, configuration)?.summary.mean))
+                .sum()
         };
         let total = sum(configuration).filter(|_| metric.adds_up)?;
         let orig = (configuration != self.orig()).then(|| sum(self.orig())).flatten();
-        Some((total, orig.filter(|orig| *orig != 0.0).map(|orig| (total / orig - 1.0) * 100.0)))
+        Some((
+            total,
+            orig.filter(|orig| *orig != 0.0)
+                .map(|orig| (total / orig - 1.0) * 100.0),
+        ))
     }
 
     fn means(&self, metric: &Metric) -> String {
         let columns = self.columns();
-        let head = |name: &&str| if *name == self.orig() { (*name).to_owned() } else { format!("{name} (overhead)") };
+        let head = |name: &&str| {
+            if *name == self.orig() {
+                (*name).to_owned()
+            } else {
+                format!("{name} (overhead)")
+            }
+        };
         let mut lines = vec![row(&metric.title, columns.iter().map(head))];
         for workload in self.rows() {
             let cells = columns.iter().map(|with| {
-                self.cell(metric, workload, with).map_or("-".to_owned(), |cell| shown(metric, &cell))
+                self.cell(metric, workload, with)
+                    .map_or("-".to_owned(), |cell| shown(metric, &cell))
             });
             lines.push(row(workload, cells));
         }
-        let totals: Vec<Option<(f64, Option<f64>)>> = columns.iter().map(|with| self.total(metric, with)).collect();
+        let totals: Vec<Option<(f64, Option<f64>)>> =
+            columns.iter().map(|with| self.total(metric, with)).collect();
         if totals.iter().any(Option::is_some) {
             let cell = |total: &Option<(f64, Option<f64>)>| {
-                total.map_or("-".to_owned(), |(sum, over)| with_overhead(metric.shown(sum), over, " "))
+                total.map_or("-".to_owned(), |(sum, over)| {
+                    with_overhead(metric.shown(sum), over, " ")
+                })
             };
             lines.push(row("total", totals.iter().map(cell)));
         }
@@ -89,8 +129,10 @@ impl Results {
 
     fn spread(&self, metric: &Metric, name: &str, pick: fn(&Summary) -> f64) -> String {
         let columns = self.columns();
-        let mut lines =
-            vec![row(&format!("{}_{name}", metric.title), columns.iter().map(|name| (*name).to_owned()))];
+        let mut lines = vec![row(
+            &format!("{}_{name}", metric.title),
+            columns.iter().map(|name| (*name).to_owned()),
+        )];
         for workload in self.rows() {
             let cells = columns.iter().map(|with| {
                 let cell = self.cell(metric, workload, with);
@@ -107,7 +149,9 @@ impl Results {
         for metric in self.metrics().into_iter().filter(|metric| metric.compares) {
             for with in self.columns().into_iter().filter(|with| *with != self.orig()) {
                 for workload in self.rows() {
-                    let Some(cell) = self.cell(&metric, workload, with) else { continue };
+                    let Some(cell) = self.cell(&metric, workload, with) else {
+                        continue;
+                    };
                     let Some(welch) = cell.welch else { continue };
                     findings.push(Finding {
                         metric: metric.title.clone(),
@@ -138,7 +182,9 @@ impl Results {
         for metric in metrics {
             let of = |list: &[Finding]| {
                 let mine = list.iter().filter(|one| one.metric == metric.title);
-                mine.map(|one| format!("{}/{}", one.workload, one.configuration)).collect::<Vec<_>>().join(", ")
+                mine.map(|one| format!("{}/{}", one.workload, one.configuration))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             };
             let open = of(&open);
             if !open.is_empty() {
@@ -151,10 +197,19 @@ impl Results {
     fn failures_text(&self) -> String {
         let lines = self.failures().into_iter().map(|run| {
             let why = run.failure.as_deref().unwrap_or_default();
-            format!("  {} under {}, repeat {}: {why}\n", run.workload, run.configuration, run.repeat + 1)
+            format!(
+                "  {} under {}, repeat {}: {why}\n",
+                run.workload,
+                run.configuration,
+                run.repeat + 1
+            )
         });
         let lines: String = lines.collect();
-        if lines.is_empty() { lines } else { format!("\nFailed runs, not in the tables:\n{lines}") }
+        if lines.is_empty() {
+            lines
+        } else {
+            format!("\nFailed runs, not in the tables:\n{lines}")
+        }
     }
 }
 
@@ -170,7 +225,11 @@ pub(crate) struct Finding {
 }
 
 fn shown(metric: &Metric, cell: &Cell) -> String {
-    let mark = if cell.welch.is_some_and(|welch| welch.is_provable()) { "*" } else { " " };
+    let mark = if cell.welch.is_some_and(|welch| welch.is_provable()) {
+        "*"
+    } else {
+        " "
+    };
     with_overhead(metric.shown(cell.summary.mean), cell.overhead_percent, mark)
 }
 
@@ -185,13 +244,22 @@ fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
 /// Columns two spaces apart, the first to the left, the others to the right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let wide = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let wide = |at: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
     let widths: Vec<usize> = (0..columns).map(|at| wide(at).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            line.push_str(&if at == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") });
+            line.push_str(&if at == 0 {
+                format!("{cell:<width$}")
+            } else {
+                format!("  {cell:>width$}")
+            });
         }
         text.push_str(line.trim_end());
         text.push('\n');

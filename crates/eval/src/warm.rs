@@ -14,7 +14,10 @@ const PIECE: u64 = 64 << 20;
 /// Touches and frees `size` of memory, or what is available less 512 MiB. Returns what was touched.
 #[must_use]
 pub fn warm(size: Bytes) -> Bytes {
-    let free = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(0);
+    let free = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| available(&text))
+        .unwrap_or(0);
     let size = size.0.min(free.saturating_sub(LEAVE));
     let page = usize::try_from(PAGE_SIZE).unwrap_or(4096);
     let pieces: Vec<Vec<u8>> = (0..size / PIECE)
@@ -28,8 +31,15 @@ pub fn warm(size: Bytes) -> Bytes {
 }
 
 fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib << 10)
 }
 
 #[cfg(test)]
@@ -40,6 +50,9 @@ mod tests {
     fn no_more_is_touched_than_asked_for() {
         assert!(warm(Bytes::mib(130)) <= Bytes::mib(130));
         assert_eq!(warm(Bytes::ZERO), Bytes::ZERO);
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
+        assert_eq!(
+            available("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"),
+            Some(2 << 20)
+        );
     }
 }

@@ -1,0 +1,127 @@
+//! Experiment files: what the ready ones say, and how mistakes are told.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::path::Path;
+
+use thermo_core::{Bytes, Nanos};
+use thermo_eval::Experiment;
+
+const WHOLE: &str = r#"
+name = "tiny"
+repeats = 3
+zram = "1G"
+sample = "100ms"
+
+[[configuration]]
+name = "orig"
+
+[[configuration]]
+name = "reclaim"
+attach = ["reclaim", "--pid", "{pid}"]
+
+[[workload]]
+name = "a/b"
+needs = [{ program = "redis-server", package = "redis-server" }]
+command = ["redis-server", "--port", "{port}"]
+ready = { tcp = "{port}" }
+load = ["true"]
+check = "TEST PASSED"
+latency = { p99_ms = 'p99_ms=([0-9.]+)' }
+limit = "2G"
+timeout = "2m"
+"#;
+
+#[test]
+fn everything_that_can_be_said_is_read() {
+    let experiment = Experiment::parse(WHOLE, Path::new("/there")).unwrap();
+    assert_eq!(
+        (experiment.seed, experiment.repeats, experiment.orig()),
+        (1, 3, "orig")
+    );
+    assert_eq!(
+        (experiment.zram, experiment.sample),
+        (Some(Bytes::gib(1)), Nanos::millis(100))
+    );
+    let workload = &experiment.workloads[0];
+    assert_eq!(
+        (workload.limit, workload.timeout),
+        (Some(Bytes::gib(2)), Nanos::secs(120))
+    );
+    assert_eq!(workload.needs[0].package, "redis-server");
+    assert!(workload.check.as_ref().unwrap().is_match("x\nTEST PASSED\n"));
+}
+
+#[test]
+fn mistakes_have_a_place_and_a_way_out() {
+    for (from, to, place, sentence) in [
+        ("repeats = 3", "repeats = 0", "3:11", "0 repeats"),
+        ("repeats = 3", "repeats = \"x\"", "3:11", "invalid type"),
+        ("repeats = 3", "repeats = 3\nrepaets = 3", "4:1", "unknown field"),
+        ("zram = \"1G\"", "zram = \"1Q\"", "4:8", "not a unit"),
+        ("sample = \"100ms\"", "sample = \"1ms\"", "5:10", "more often"),
+        (
+            "\"orig\"\n",
+            "\"orig\"\nattach = [\"x\"]\n",
+            "7:1",
+            "must not attach",
+        ),
+        ("name = \"reclaim\"", "name = \"orig\"", "10:1", "there twice"),
+        ("a/b", "../b", "14:1", "is not a name"),
+        ("{pid}", "{pdi}", "10:1", "{pdi} stands for nothing"),
+        ("'p99_ms=([0-9.]+)'", "'p99_ms='", "21:22", "no (group)"),
+        ("TEST PASSED", "TEST (", "20:9", "not a regular expression"),
+        (
+            "command = [\"redis-server\", \"--port\", \"{port}\"]",
+            "command = []",
+            "14:1",
+            "empty command",
+        ),
+        ("tcp = \"{port}\"", "udp = \"{port}\"", "18:11", "unknown variant"),
+        ("name = \"tiny\"\n", "", "1:1", "missing field"),
+    ] {
+        let text = WHOLE.replacen(from, to, 1);
+        assert_ne!(text, WHOLE, "{from}");
+        let fault = Experiment::parse(&text, Path::new(".")).unwrap_err();
+        assert!(fault.message.contains(sentence), "{sentence}: {fault}");
+        assert_eq!(format!("{}:{}", fault.line, fault.column), place, "{fault}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let told = Experiment::read(Path::new("no/such.toml"))
+        .unwrap_err()
+        .to_string();
+    assert!(told.starts_with("cannot read no/such.toml: "), "{told}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "name = 1\n").unwrap();
+    let told = Experiment::read(file.path()).unwrap_err().to_string();
+    assert!(told.contains(":1:8: "), "{told}");
+}
+
+#[test]
+fn the_ready_experiments_are_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/experiments");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let experiment = Experiment::read(&entry.unwrap().path()).unwrap();
+        for workload in &experiment.workloads {
+            let words = workload
+                .command
+                .iter()
+                .chain(&workload.fill)
+                .chain(&workload.load);
+            for script in words.filter_map(|word| word.strip_prefix("{here}/")) {
+                assert!(
+                    experiment.here.join(script).exists(),
+                    "{}: {script} is not there",
+                    workload.name
+                );
+            }
+            assert!(workload.about.len() > 10, "{}: what does it show?", workload.name);
+        }
+        found += 1;
+    }
+    assert!(found > 0);
+}

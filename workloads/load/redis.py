@@ -1,0 +1,85 @@
+"""Fills a redis server with text-like values, or reads them in a pattern; speaks its protocol itself.
+
+A reading load has a fixed number of reads, so that a slower server shows in the run time too; each request is a
+pipeline, whose time is the latency. Every value is checked.
+"""
+
+import argparse
+import socket
+import sys
+import time
+
+import pattern
+import text
+
+
+class Redis:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.answers = self.socket.makefile("rb", buffering=1 << 16)
+
+    def send(self, commands):
+        self.socket.sendall(b"".join(commands))
+
+    def simple(self):
+        line = self.answers.readline()
+        if not line.startswith(b"+"):
+            sys.exit(f"redis answered {line!r}")
+
+    def bulk(self):
+        line = self.answers.readline()
+        if not line.startswith(b"$") or line.startswith(b"$-1"):
+            sys.exit(f"redis answered {line!r}")
+        return self.answers.read(int(line[1:]) + 2)[:-2]
+
+
+def command(*words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def key(number):
+    return b"record:%d" % number
+
+
+def fill(redis, options):
+    values = text.Values(options.bytes, options.seed)
+    for begin in range(0, options.keys, 500):
+        numbers = range(begin, min(begin + 500, options.keys))
+        redis.send(command(b"SET", key(number), values.value(number)) for number in numbers)
+        for _ in numbers:
+            redis.simple()
+
+
+def read(redis, options):
+    reads = pattern.Pattern(options.pattern, options.keys, options.reads, options.seed)
+    latencies = pattern.Latencies()
+    while reads.done < options.reads:
+        numbers = reads.next(options.pipeline)
+        commands = [command(b"GET", key(number)) for number in numbers]
+        begin = time.perf_counter()
+        redis.send(commands)
+        values = [redis.bulk() for _ in numbers]
+        latencies.add(time.perf_counter() - begin)
+        for number, value in zip(numbers, values):
+            if not value.startswith(b'{"id": %d,' % number):
+                sys.exit(f"record {number} is wrong: {value[:40]!r}")
+    print("TEST PASSED", latencies.told())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("fill", "read"))
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--bytes", type=int, default=512)
+    parser.add_argument("--reads", type=int, default=0)
+    parser.add_argument("--pattern", choices=pattern.NAMES, default="recent")
+    parser.add_argument("--pipeline", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    {"fill": fill, "read": read}[options.what](Redis(options.port), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Values as programs keep them: records of words, about 2:1 compressible page by page, the same for the same seed.
+
+Random bytes do not compress and constant ones compress to nothing: both would make memory saved by compressed
+swap a fiction. As a program, it writes such records, one a line, for set-ups.
+"""
+
+import argparse
+import random
+import string
+import sys
+
+
+def vocabulary(rng, words=4000):
+    letters = string.ascii_lowercase
+    return ["".join(rng.choices(letters, k=rng.randint(3, 10))) for _ in range(words)]
+
+
+class Values:
+    """Records of `size` bytes; taken from a long text, so that making one costs next to nothing."""
+
+    def __init__(self, size, seed, text_bytes=8 << 20):
+        self.rng = random.Random(seed)
+        words = vocabulary(self.rng)
+        # Common words are common, as in any language.
+        weights = [1 / (rank + 2) for rank in range(len(words))]
+        text = " ".join(self.rng.choices(words, weights, k=text_bytes // 7))
+        self.text, self.size = text.encode(), size
+
+    def value(self, number):
+        head = b'{"id": %d, "kind": "record", "text": "' % number
+        length = self.size - len(head) - 2
+        start = self.rng.randrange(len(self.text) - length)
+        return head + self.text[start : start + length] + b'"}'
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--bytes", type=int, default=512, help="the size of a record")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--key", action="store_true", help="begin each line with its number and a tab")
+    options = parser.parse_args()
+    values = Values(options.bytes, options.seed)
+    for number in range(options.records):
+        key = b"%d\t" % number if options.key else b""
+        sys.stdout.buffer.write(key + values.value(number) + b"\n")
+
+
+if __name__ == "__main__":
+    main()
