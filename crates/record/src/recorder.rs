@@ -131,8 +131,7 @@ impl Sink for Recorder {
                 start,
                 end,
                 attrs,
-                targets,
-            } => {
+                targets, .. } => {
                 self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
                 self.tick(end);
             }
