@@ -17,8 +17,9 @@ use crate::options::{HintMethod, Mode, Options};
 use crate::touched::Touched;
 use crate::truth::Truth;
 
-/// Accesses between two looks at the clock: some tens of microseconds.
-const CHUNK: usize = 1024;
+/// Accesses in a piece of work, between two looks at the clock: microseconds, or milliseconds where each has to
+/// come from swap.
+const CHUNK: usize = 256;
 
 /// The longest sleep of an idle phase, so that it ends in time and can be stopped.
 const NAP: Duration = Duration::from_millis(10);
@@ -157,21 +158,24 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// `count` accesses by `pattern`, from `cursor` on. Returns where to go on.
-    fn access(&mut self, pattern: &Pattern, mode: Mode, cursor: usize, rng: &mut Rng) -> (usize, usize) {
+    /// A piece of work by `pattern`, a sequential one from `cursor` on, which is moved.
+    fn access(&mut self, pattern: &Pattern, mode: Mode, cursor: &mut usize, rng: &mut Rng) {
         if pattern.random {
-            self.access_random(mode, rng);
-            return (CHUNK, cursor);
+            return self.access_random(mode, rng);
         }
         let len = self.mapping.len();
         let stride = usize::try_from(pattern.stride).unwrap_or(usize::MAX);
-        let count = (len - cursor).div_ceil(stride).min(CHUNK);
-        for step in 0..count {
-            self.mapping.touch(cursor + step * stride, mode);
+        let mut left = CHUNK;
+        while left > 0 {
+            let count = (len - *cursor).div_ceil(stride).min(left);
+            for step in 0..count {
+                self.mapping.touch(*cursor + step * stride, mode);
+            }
+            self.mark(*cursor, stride, count);
+            let next = cursor.saturating_add(count.saturating_mul(stride));
+            *cursor = if next < len { next } else { 0 };
+            left -= count;
         }
-        self.mark(cursor, stride, count);
-        let next = cursor.saturating_add(count.saturating_mul(stride));
-        (count, if next < len { next } else { 0 })
     }
 
     fn access_random(&mut self, mode: Mode, rng: &mut Rng) {
@@ -304,9 +308,8 @@ impl<'a> Run<'a> {
             if drawn < probability {
                 let mode = pattern.mode.unwrap_or(self.options.default_mode);
                 let place = &mut self.places[pattern.region];
-                let (count, next) = place.access(pattern, mode, *cursor, &mut self.rng);
-                *cursor = next;
-                self.nr_accesses += count as u64;
+                place.access(pattern, mode, cursor, &mut self.rng);
+                self.nr_accesses += CHUNK as u64;
                 return;
             }
             drawn -= probability;

@@ -1,0 +1,68 @@
+//! What the same things are called in damo's JSON and in our TOML.
+
+use crate::quantity::Bare;
+
+/// The names of a format, and what its bare numbers mean.
+#[derive(Debug)]
+pub(crate) struct Vocabulary {
+    /// The table the access pattern is in; `None`: the scheme itself.
+    pub(crate) access_pattern: Option<&'static str>,
+    pub(crate) sz: &'static str,
+    pub(crate) rate: Bare,
+    pub(crate) age: Bare,
+    pub(crate) apply_interval: (&'static str, Bare),
+    pub(crate) quota: &'static str,
+    pub(crate) quota_time: (&'static str, Bare),
+    pub(crate) quota_sz: &'static str,
+    pub(crate) reset_interval: (&'static str, Bare),
+    /// Whether a limit must say its window. damo has a default: for ever.
+    pub(crate) window_required: bool,
+    pub(crate) tuner: &'static str,
+    pub(crate) weights: [&'static str; 3],
+    pub(crate) watermarks_interval: (&'static str, Bare),
+    pub(crate) marks: [&'static str; 3],
+    pub(crate) share: Bare,
+    pub(crate) filter_type: &'static str,
+    /// Results that damo writes beside the settings; they say nothing about what to do.
+    pub(crate) ignored: &'static [&'static str],
+}
+
+pub(crate) const DAMO: Vocabulary = Vocabulary {
+    access_pattern: Some("access_pattern"),
+    sz: "sz_bytes",
+    rate: Bare("%"),
+    age: Bare("us"),
+    apply_interval: ("apply_interval_us", Bare("us")),
+    quota: "quotas",
+    quota_time: ("time_ms", Bare("ms")),
+    quota_sz: "sz_bytes",
+    reset_interval: ("reset_interval_ms", Bare("ms")),
+    window_required: false,
+    tuner: "goal_tuner",
+    weights: ["sz_permil", "nr_accesses_permil", "age_permil"],
+    watermarks_interval: ("interval_us", Bare("us")),
+    marks: ["high_permil", "mid_permil", "low_permil"],
+    share: Bare("permil"),
+    filter_type: "filter_type",
+    ignored: &["stats", "tried_regions", "tried_bytes", "effective_sz_bytes"],
+};
+
+pub(crate) const TOML: Vocabulary = Vocabulary {
+    access_pattern: None,
+    sz: "sz",
+    rate: Bare(""),
+    age: Bare(""),
+    apply_interval: ("apply_interval", Bare("")),
+    quota: "quota",
+    quota_time: ("time", Bare("")),
+    quota_sz: "sz",
+    reset_interval: ("reset_interval", Bare("")),
+    window_required: true,
+    tuner: "tuner",
+    weights: ["sz", "nr_accesses", "age"],
+    watermarks_interval: ("interval", Bare("")),
+    marks: ["high", "mid", "low"],
+    share: Bare(""),
+    filter_type: "type",
+    ignored: &[],
+};
