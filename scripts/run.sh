@@ -113,7 +113,7 @@ reclaim_story() {
     rss_before=$(kib_of VmRSS)
     latency_before=$(latency)
     say "giving back what was not read for 5 s, for $seconds s (thermo reclaim)"
-    "$thermo" reclaim --pid "$redis_pid" --min-age 5s --quota-ms 0 --quota-sz 0 --wmarks-interval 0s \
+    "$thermo" reclaim --pid "$redis_pid" --min-age 5s --quota-ms 0 --quota-sz 0 --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0 \
         --duration "${seconds}s"
     rss_after=$(kib_of VmRSS)
     stored=$(zram_kib)

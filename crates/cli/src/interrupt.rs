@@ -27,11 +27,13 @@ pub fn asked() -> bool {
         return false;
     }
     // Without a thread for it, the orderly end alone has to do.
-    drop(
-        thread::Builder::new()
-            .name("second-signal".to_owned())
-            .spawn(end_at_second),
-    );
+    WATCHER.call_once(|| {
+        drop(
+            thread::Builder::new()
+                .name("second-signal".to_owned())
+                .spawn(end_at_second),
+        )
+    });
     true
 }
 

@@ -15,12 +15,19 @@ pub struct LaunchError {
 
 impl LaunchError {
     fn new(program: &OsStr, cause: io::Error) -> Self {
-        Self { name: program.to_string_lossy().into_owned(), cause }
+        Self {
+            name: program.to_string_lossy().into_owned(),
+            cause,
+        }
     }
 
     /// The status shells give: 127 for a command that is not there, 126 for one that cannot be run.
     pub fn code(&self) -> u8 {
-        if self.cause.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+        if self.cause.kind() == io::ErrorKind::NotFound {
+            127
+        } else {
+            126
+        }
     }
 }
 
@@ -49,7 +56,11 @@ pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
             && env::var_os("PATH")
                 .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).exists()))
     };
-    if there { Ok(()) } else { Err(LaunchError::new(program, io::ErrorKind::NotFound.into())) }
+    if there {
+        Ok(())
+    } else {
+        Err(LaunchError::new(program, io::ErrorKind::NotFound.into()))
+    }
 }
 
 /// Starts `command`, with our own standard streams.
@@ -59,7 +70,10 @@ pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
 pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
     check(command)?;
     let (program, arguments) = (&command[0], &command[1..]);
-    Command::new(program).args(arguments).spawn().map_err(|cause| LaunchError::new(program, cause))
+    Command::new(program)
+        .args(arguments)
+        .spawn()
+        .map_err(|cause| LaunchError::new(program, cause))
 }
 
 #[cfg(test)]

@@ -16,11 +16,16 @@ pub fn style_of_stderr() -> Style {
 }
 
 fn of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Style {
-    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0);
+    let size = rustix::termios::tcgetwinsize(stream)
+        .ok()
+        .filter(|size| size.ws_col > 0);
     let from_environment = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let default = Style::default();
     Style {
-        width: size.map(|size| size.ws_col.into()).or(from_environment).unwrap_or(default.width),
+        width: size
+            .map(|size| size.ws_col.into())
+            .or(from_environment)
+            .unwrap_or(default.width),
         height: size.map_or(default.height, |size| size.ws_row.into()),
         ascii: !speaks_utf8(),
         colour: stream.is_terminal()

@@ -22,7 +22,11 @@ impl Vaddr {
     /// Looks at `members` by `tracker`.
     #[must_use]
     pub fn new(root: &Path, members: Members, tracker: Box<dyn Tracker + Send>) -> Self {
-        Self { root: root.to_owned(), members, tracker }
+        Self {
+            root: root.to_owned(),
+            members,
+            tracker,
+        }
     }
 
     /// The targets.
@@ -34,7 +38,9 @@ impl Vaddr {
 
 impl Operations for Vaddr {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        self.members.update().map_err(|err| OpsError::Failed(err.to_string()))
+        self.members
+            .update()
+            .map_err(|err| OpsError::Failed(err.to_string()))
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
@@ -43,7 +49,10 @@ impl Operations for Vaddr {
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
         self.tracker.check(self.members.processes(), probes);
-        for probe in probes.iter_mut().filter(|probe| self.members.is_fresh(probe.target)) {
+        for probe in probes
+            .iter_mut()
+            .filter(|probe| self.members.is_fresh(probe.target))
+        {
             probe.seen = Seen::Unknown;
         }
         self.members.looked_at();
@@ -55,7 +64,10 @@ impl Operations for Vaddr {
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
         match request.action {
-            Action::Stat => Ok(Outcome { runs: vec![Default::default(); request.runs.len()], ..Outcome::default() }),
+            Action::Stat => Ok(Outcome {
+                runs: vec![Default::default(); request.runs.len()],
+                ..Outcome::default()
+            }),
             action => Err(OpsError::Unsupported {
                 what: format!("action {action}"),
                 why: "no actor is at hand".to_owned(),

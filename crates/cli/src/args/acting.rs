@@ -39,7 +39,9 @@ impl Acting {
     /// # Errors
     /// It cannot be read or holds a mistake.
     pub fn read(&self) -> anyhow::Result<Vec<Scheme>> {
-        self.schemes.as_deref().map_or_else(|| Ok(Vec::new()), scheme_file::read)
+        self.schemes
+            .as_deref()
+            .map_or_else(|| Ok(Vec::new()), scheme_file::read)
     }
 }
 
@@ -64,7 +66,10 @@ impl Limits {
                 obstacle.is_none()
             })
             .collect();
-        ensure!(asked == 0 || !possible.is_empty(), "this machine can do none of the {asked} schemes");
+        ensure!(
+            asked == 0 || !possible.is_empty(),
+            "this machine can do none of the {asked} schemes"
+        );
         Ok(possible)
     }
 }

@@ -32,13 +32,21 @@ pub struct Targets {
     /// A command to start and look at; thermo ends with its status
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+
+    /// Every process of the machine; only verbs that consent to it have a flag for this.
+    #[arg(skip)]
+    pub system: bool,
+
+    /// Programs that are left alone besides those that always are.
+    #[arg(skip)]
+    pub exclude: Vec<String>,
 }
 
 impl Targets {
     /// # Errors
     /// Nothing is named, or both something that runs and a command.
     pub fn check(&self) -> anyhow::Result<()> {
-        let running = !self.pid.is_empty() || self.cgroup.is_some();
+        let running = !self.pid.is_empty() || self.cgroup.is_some() || self.system;
         ensure!(
             running || !self.command.is_empty(),
             "no target is named: give --pid PID, --cgroup PATH, or a command after --"
@@ -56,8 +64,13 @@ impl Targets {
             pids: self.pid.iter().copied().chain(started).collect(),
             children: !self.no_children && (self.children || started.is_some()),
             cgroup: self.cgroup.clone(),
-            layout: if self.vma { LayoutRule::Mappings } else { LayoutRule::ThreeRegions },
-            ..TargetSpec::default()
+            system: self.system,
+            exclude: self.exclude.clone(),
+            layout: if self.vma {
+                LayoutRule::Mappings
+            } else {
+                LayoutRule::ThreeRegions
+            },
         }
     }
 
@@ -65,8 +78,17 @@ impl Targets {
     pub fn describe(&self) -> String {
         let pids = self.pid.iter().map(|pid| format!("pid {pid}"));
         let cgroups = self.cgroup.iter().map(|path| format!("cgroup {path}"));
-        let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+        let command = self
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>();
         let command = (!command.is_empty()).then(|| command.join(" "));
-        pids.chain(cgroups).chain(command).collect::<Vec<_>>().join(", ")
+        let system = self.system.then(|| "the whole machine".to_owned());
+        pids.chain(cgroups)
+            .chain(system)
+            .chain(command)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

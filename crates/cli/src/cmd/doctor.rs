@@ -26,14 +26,19 @@ impl Doctor {
         } else {
             output::text(&as_text(&host))?;
         }
-        Ok(if host.default_tracker().is_some() { Exit::Done } else { Exit::Negative })
+        Ok(if host.default_tracker().is_some() {
+            Exit::Done
+        } else {
+            Exit::Negative
+        })
     }
 }
 
 fn as_json(host: &Host) -> Value {
-    let trackers = host.trackers.iter().map(|report| {
-        json!({ "name": report.name, "available": report.available, "reason": report.reason })
-    });
+    let trackers = host
+        .trackers
+        .iter()
+        .map(|report| json!({ "name": report.name, "available": report.available, "reason": report.reason }));
     let actions = host.actions.iter().map(|report| {
         json!({
             "name": report.action.name(),
@@ -53,19 +58,41 @@ fn as_json(host: &Host) -> Value {
 }
 
 fn as_text(host: &Host) -> String {
-    let mut text = format!("Linux {} on {}\n\ntrackers\n", host.facts.uname.release, host.facts.uname.machine);
+    let mut text = format!(
+        "Linux {} on {}\n\ntrackers\n",
+        host.facts.uname.release, host.facts.uname.machine
+    );
     for report in &host.trackers {
-        let default = if host.default_tracker() == Some(report.name) { " (the default)" } else { "" };
-        text.push_str(&row(report.name, report.available, &format!("{}{default}", report.reason)));
+        let default = if host.default_tracker() == Some(report.name) {
+            " (the default)"
+        } else {
+            ""
+        };
+        text.push_str(&row(
+            report.name,
+            report.available,
+            &format!("{}{default}", report.reason),
+        ));
     }
     text.push_str("\nactions\n");
     for report in &host.actions {
-        let how = if report.via.is_empty() { String::new() } else { format!("{}: ", report.via) };
-        text.push_str(&row(report.action.name(), report.available, &format!("{how}{}", report.reason)));
+        let how = if report.via.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", report.via)
+        };
+        text.push_str(&row(
+            report.action.name(),
+            report.available,
+            &format!("{how}{}", report.reason),
+        ));
     }
     text
 }
 
 fn row(name: &str, available: bool, reason: &str) -> String {
-    format!("  {name:<13}{:<5}{reason}\n", if available { "yes" } else { "no" })
+    format!(
+        "  {name:<13}{:<5}{reason}\n",
+        if available { "yes" } else { "no" }
+    )
 }

@@ -89,7 +89,10 @@ impl Reclaim {
     }
 
     fn options(&self, experiment: &Experiment) -> anyhow::Result<Options> {
-        let results_dir = self.results.clone().unwrap_or_else(|| PathBuf::from(&experiment.name));
+        let results_dir = self
+            .results
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(&experiment.name));
         Ok(Options {
             results_dir,
             repeats: self.repeats,
@@ -116,7 +119,12 @@ fn tell(progress: &Progress) {
     match progress {
         Progress::Planned { runs, there } => eprintln!("{runs} runs to make, {there} are there already"),
         Progress::SettingUp { workload } => eprintln!("setting up {workload}"),
-        Progress::Begin { nr, workload, configuration, repeat } => {
+        Progress::Begin {
+            nr,
+            workload,
+            configuration,
+            repeat,
+        } => {
             eprintln!("run {nr}: {workload} with {configuration}, round {}", repeat + 1);
         }
         Progress::End { run, seconds } => match &run.failure {

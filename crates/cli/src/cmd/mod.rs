@@ -3,6 +3,7 @@
 mod doctor;
 mod eval;
 mod export;
+mod reclaim;
 mod record;
 mod report;
 mod run;
@@ -32,6 +33,7 @@ enum Verb {
     Report(report::Report),
     Export(export::Export),
     Schemes(schemes::Schemes),
+    Reclaim(reclaim::Reclaim),
     Workload(workload::Workload),
     Eval(eval::Eval),
 }
@@ -49,6 +51,7 @@ impl Cli {
             Verb::Report(verb) => verb.run(),
             Verb::Export(verb) => verb.run(),
             Verb::Schemes(verb) => verb.run(),
+            Verb::Reclaim(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
         }

@@ -152,11 +152,19 @@ impl Report {
             Kind::Regions { source, face, last } => {
                 regions(&source, face, if last { Which::Last } else { Which::All })?;
             }
-            Kind::Heatmap { source, face, pictures } => {
+            Kind::Heatmap {
+                source,
+                face,
+                pictures,
+            } => {
                 let map = source.sum_up(|_| HeatmapAccumulator::default())?;
                 pictures.draw(&map)?.unless_drawn(|| face.print(&map))?;
             }
-            Kind::Wss { source, face, pictures } => {
+            Kind::Wss {
+                source,
+                face,
+                pictures,
+            } => {
                 let wss = source.sum_up(|_| WssAccumulator::default())?;
                 pictures.draw(&wss)?.unless_drawn(|| face.print(&wss))?;
             }
@@ -297,7 +305,9 @@ impl Pictures {
         if let Some(path) = &self.html {
             write_file(path, report.html().as_bytes())?;
         }
-        Ok(Drawn(self.svg.is_some() || self.png.is_some() || self.html.is_some()))
+        Ok(Drawn(
+            self.svg.is_some() || self.png.is_some() || self.html.is_some(),
+        ))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo run -- redis-server --port 7777
-  thermo run --schemes schemes/proactive-reclaim.damos --dry-run -- ./server")]
+  thermo run --schemes schemes/proactive_reclaim.damos --dry-run -- ./server")]
 pub struct Run {
     #[command(flatten)]
     record: Record,
@@ -26,7 +26,10 @@ pub struct Run {
 impl Run {
     /// Records, sums up, and ends as the program did.
     pub fn run(self) -> anyhow::Result<Exit> {
-        ensure!(self.record.has_command(), "no command is given: write it after --, like  thermo run -- redis-server");
+        ensure!(
+            self.record.has_command(),
+            "no command is given: write it after --, like  thermo run -- redis-server"
+        );
         let path = self.record.output().to_owned();
         let mut ending = Ending::of(self.record.plan()?.carry_out()?);
         let closed = ending.close();
@@ -43,7 +46,13 @@ fn sum_up(path: &Path) -> anyhow::Result<()> {
     for record in recording.by_ref() {
         summary.add(&record?);
     }
-    eprintln!("\n{}", summary.finish().text(&terminal::style_of_stderr()).trim_end());
-    eprintln!("\nThe recording is {0}; `thermo report heatmap {0} --html heatmap.html` makes a page of it.", path.display());
+    eprintln!(
+        "\n{}",
+        summary.finish().text(&terminal::style_of_stderr()).trim_end()
+    );
+    eprintln!(
+        "\nThe recording is {0}; `thermo report heatmap {0} --html heatmap.html` makes a page of it.",
+        path.display()
+    );
     Ok(())
 }

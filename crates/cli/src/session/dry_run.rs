@@ -39,7 +39,10 @@ impl<O: Operations> Operations for DryRun<O> {
             applied.skip(Skip::DryRun, run.range.len());
             applied
         });
-        Ok(Outcome { runs: runs.collect(), ..Outcome::default() })
+        Ok(Outcome {
+            runs: runs.collect(),
+            ..Outcome::default()
+        })
     }
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {

@@ -27,7 +27,11 @@ pub struct Ending {
 impl Ending {
     /// Takes over what a session leaves.
     pub fn of(done: Done) -> Self {
-        Self { end: done.outcome.end, recorder: done.outcome.sink.recorder, child: done.child }
+        Self {
+            end: done.outcome.end,
+            recorder: done.outcome.sink.recorder,
+            child: done.child,
+        }
     }
 
     /// Closes the recording.
@@ -46,7 +50,10 @@ impl Ending {
         match (self.end, &self.child) {
             (End::TargetsGone, None) => eprintln!("thermo: every target has ended"),
             (End::TimePassed, Some(child)) => {
-                eprintln!("thermo: the time has passed; the command (pid {}) goes on", child.id());
+                eprintln!(
+                    "thermo: the time has passed; the command (pid {}) goes on",
+                    child.id()
+                );
             }
             _ => {}
         }
@@ -84,8 +91,8 @@ fn pass_on(child: &Child) {
         Some(number) if number == Signal::HUP.as_raw() => Signal::HUP,
         _ => Signal::TERM,
     };
-    if let Ok(pid) = i32::try_from(child.id()) {
-        // It may have ended meanwhile.
-        drop(Pid::from_raw(pid).map(|pid| kill_process(pid, signal)));
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It is not waited for yet, so the number is still its own; it may have ended.
+        let _ = kill_process(pid, signal);
     }
 }

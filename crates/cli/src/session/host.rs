@@ -57,7 +57,13 @@ impl Host {
             "auto" => self.default_tracker().ok_or_else(|| self.none_works())?,
             name => name,
         };
-        let known = || self.trackers.iter().map(|report| report.name).collect::<Vec<_>>().join(", ");
+        let known = || {
+            self.trackers
+                .iter()
+                .map(|report| report.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let report = self.trackers.iter().find(|report| report.name == wanted);
         let report = report.ok_or_else(|| anyhow!("{wanted} is not a tracker: use auto, {}", known()))?;
         ensure!(
@@ -71,7 +77,11 @@ impl Host {
             ("smaps", _) => Box::new(Smaps::new(Path::new("/"), seed)),
             _ => bail!("tracker {name} is not built yet: use --tracker auto"),
         };
-        Ok(Chosen { tracker, name, reason })
+        Ok(Chosen {
+            tracker,
+            name,
+            reason,
+        })
     }
 
     /// Checks that every one of `actions` can be done here.
@@ -92,11 +102,19 @@ impl Host {
 
     /// What stands against `action`, if it cannot be done.
     pub fn obstacle(&self, action: Action) -> Option<&ActionReport> {
-        self.actions.iter().find(|report| report.action == action && !report.available)
+        self.actions
+            .iter()
+            .find(|report| report.action == action && !report.available)
     }
 
     fn none_works(&self) -> anyhow::Error {
-        let reasons = self.trackers.iter().map(|report| format!("{}: {}", report.name, report.reason));
-        anyhow!("no tracker can be used here ({})", reasons.collect::<Vec<_>>().join("; "))
+        let reasons = self
+            .trackers
+            .iter()
+            .map(|report| format!("{}: {}", report.name, report.reason));
+        anyhow!(
+            "no tracker can be used here ({})",
+            reasons.collect::<Vec<_>>().join("; ")
+        )
     }
 }

@@ -68,7 +68,8 @@ pub fn run<O: Operations + Send + 'static>(
 ) -> anyhow::Result<Outcome> {
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
-    let kdamond = Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
+    let kdamond =
+        Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
     let mut watch = Watch::new(kdamond, cpu_begin, update);
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
@@ -87,7 +88,14 @@ struct Watch<O> {
 impl<O: Operations + Send + 'static> Watch<O> {
     fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
-        Self { kdamond, survey, progress, begin: Instant::now(), cpu_begin, update }
+        Self {
+            kdamond,
+            survey,
+            progress,
+            begin: Instant::now(),
+            cpu_begin,
+            update,
+        }
     }
 
     fn until_end(&mut self, duration: Option<Duration>) -> End {
@@ -120,7 +128,8 @@ impl<O: Operations + Send + 'static> Watch<O> {
     fn read_mappings(&mut self) {
         let mappings = self.survey.mappings(&self.targets());
         if !mappings.is_empty() {
-            self.kdamond.call(move |parts| mappings.iter().for_each(|record| parts.sink.add(record)));
+            self.kdamond
+                .call(move |parts| mappings.iter().for_each(|record| parts.sink.add(record)));
         }
     }
 
@@ -134,7 +143,9 @@ impl<O: Operations + Send + 'static> Watch<O> {
             let (nr_regions, sizes) = (parts.context.nr_regions(), parts.sink.sizes(&parts.context));
             (parts.sink.recording_failed(), news, nr_regions, sizes)
         });
-        let Some((failed, news, nr_regions, sizes)) = told else { return false };
+        let Some((failed, news, nr_regions, sizes)) = told else {
+            return false;
+        };
         news.iter().for_each(|text| self.progress.say(text));
         self.show(nr_regions, sizes);
         failed
@@ -145,13 +156,22 @@ impl<O: Operations + Send + 'static> Watch<O> {
         let cpu = clock::process_cpu().saturating_sub(self.cpu_begin).0 as f64;
         let cpu_percent = 100.0 * cpu / (elapsed.as_nanos().max(1) as f64);
         let elapsed = Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
-        self.progress.show(&State { elapsed, nr_regions, sizes, cpu_percent });
+        self.progress.show(&State {
+            elapsed,
+            nr_regions,
+            sizes,
+            cpu_percent,
+        });
     }
 
     /// The targets there are now: their numbers and pids.
     fn targets(&self) -> Vec<(u32, u32)> {
         let targets = self.kdamond.call(|parts| {
-            parts.context.targets().filter_map(|target| Some((target.id.0, target.pid?))).collect()
+            parts
+                .context
+                .targets()
+                .filter_map(|target| Some((target.id.0, target.pid?)))
+                .collect()
         });
         targets.unwrap_or_default()
     }
@@ -165,8 +185,14 @@ impl<O: Operations + Send + 'static> Watch<O> {
         sink.news.drain(..).for_each(|text| self.progress.say(&text));
         match why {
             Why::Failed(error) => Err(error.into()),
-            _ if sink.recording_failed() => Ok(Outcome { end: End::RecordingFailed, sink }),
-            Why::TargetsGone => Ok(Outcome { end: End::TargetsGone, sink }),
+            _ if sink.recording_failed() => Ok(Outcome {
+                end: End::RecordingFailed,
+                sink,
+            }),
+            Why::TargetsGone => Ok(Outcome {
+                end: End::TargetsGone,
+                sink,
+            }),
             Why::Stopped => Ok(Outcome { end, sink }),
         }
     }

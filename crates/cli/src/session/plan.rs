@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::Context as _;
-use thermo_core::{Attrs, Context, Nanos, Scheme};
+use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::Vaddr;
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_record::model::{Metadata, SCHEMA, Settings};
@@ -56,13 +56,14 @@ impl Plan {
         let host = Host::probe();
         self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
         context.set_schemes(self.schemes.clone())?;
+        warn_of_no_swap(&host, &self.schemes);
         let chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed)?;
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
         };
         interrupt::listen().context("cannot listen to Ctrl-C")?;
-        let sink = SessionSink::new(self.recorder(&chosen)?, self.schemes.len());
+        let sink = SessionSink::new(self.recorder(&chosen)?, &self.schemes);
         match running {
             Some(members) => {
                 let outcome = self.watch(context, members, chosen, sink)?;
@@ -77,10 +78,16 @@ impl Plan {
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = watched.and_then(|members| match members {
             Some(members) => self.watch(context, members, chosen, sink),
-            None => Ok(Outcome { end: End::TargetsGone, sink }),
+            None => Ok(Outcome {
+                end: End::TargetsGone,
+                sink,
+            }),
         });
         match outcome {
-            Ok(outcome) => Ok(Done { outcome, child: Some(child) }),
+            Ok(outcome) => Ok(Done {
+                outcome,
+                child: Some(child),
+            }),
             Err(error) => {
                 // It was started to be watched, and cannot be. It may have ended by itself meanwhile.
                 drop(child.kill());
@@ -108,7 +115,11 @@ impl Plan {
     fn recorder(&self, chosen: &Chosen) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.output else { return Ok(None) };
         let metadata = self.metadata(chosen);
-        let actions = self.schemes.iter().map(|scheme| scheme.action.name().to_owned()).collect();
+        let actions = self
+            .schemes
+            .iter()
+            .map(|scheme| scheme.action.name().to_owned())
+            .collect();
         Ok(Some(Recorder::new(Writer::create(path, &metadata)?, actions)))
     }
 
@@ -148,5 +159,15 @@ fn members_of_command(spec: TargetSpec) -> Result<Option<Members>, TargetError> 
         Ok(members) => Ok(Some(members)),
         Err(TargetError::NoProcess { .. }) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Without swap a page-out frees file pages only, which is better known before than wondered at after.
+fn warn_of_no_swap(host: &Host, schemes: &[Scheme]) {
+    let pages_out = schemes.iter().any(|scheme| scheme.action == Action::Pageout);
+    if pages_out && host.facts.swap().0 == Bytes::ZERO {
+        eprintln!(
+            "thermo: there is no swap, so pageout can free file pages only, no anonymous memory: add swap (zram will do)"
+        );
     }
 }

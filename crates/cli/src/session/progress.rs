@@ -28,7 +28,10 @@ pub struct State {
 impl Progress {
     /// Shows nothing when standard error is not a terminal.
     pub fn new() -> Self {
-        Self { shown: false, on_terminal: io::stderr().is_terminal() }
+        Self {
+            shown: false,
+            on_terminal: io::stderr().is_terminal(),
+        }
     }
 
     /// Shows where the session is.
@@ -56,7 +59,12 @@ impl Progress {
 }
 
 fn line(state: &State) -> String {
-    let State { elapsed, nr_regions, sizes, cpu_percent } = state;
+    let State {
+        elapsed,
+        nr_regions,
+        sizes,
+        cpu_percent,
+    } = state;
     let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
     format!(
         "{:>4} s  {nr_regions} regions  hot {}  warm {}  cold {}  our CPU {cpu_percent:.1} %",
@@ -73,9 +81,22 @@ mod tests {
 
     #[test]
     fn the_line_fits_a_terminal_of_80_columns() {
-        let share = thermo_report::heat::Share { bytes: 123_456_789_012, access_rate: 0.5 };
-        let sizes = HeatSizes { hot: share, warm: share, cold: share, ..HeatSizes::default() };
-        let state = State { elapsed: Nanos::secs(3599), nr_regions: 1000, sizes, cpu_percent: 10.0 };
+        let share = thermo_report::heat::Share {
+            bytes: 123_456_789_012,
+            access_rate: 0.5,
+        };
+        let sizes = HeatSizes {
+            hot: share,
+            warm: share,
+            cold: share,
+            ..HeatSizes::default()
+        };
+        let state = State {
+            elapsed: Nanos::secs(3599),
+            nr_regions: 1000,
+            sizes,
+            cpu_percent: 10.0,
+        };
         let line = line(&state);
         assert!(line.chars().count() <= 80, "{line}");
         assert!(line.contains("3599 s  1000 regions"), "{line}");

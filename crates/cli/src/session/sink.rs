@@ -1,7 +1,7 @@
 //! Who listens to a session's kdamond: the recording, and what the session itself wants to know.
 
 use thermo_core::scheme::SchemeStats;
-use thermo_core::{Context, Event, Sink};
+use thermo_core::{Action, Context, Event, Scheme, Sink};
 use thermo_record::Recorder;
 use thermo_record::model::{Record, Region, Snapshot, Target};
 use thermo_report::{HeatSizes, Layout};
@@ -12,19 +12,22 @@ pub struct SessionSink {
     pub recorder: Option<Recorder>,
     /// Mappings and sizes of the targets, as last read.
     layout: Layout,
-    /// Totals of each scheme, by its index.
-    pub schemes: Vec<SchemeStats>,
+    /// Each scheme's action and totals, in their order.
+    pub schemes: Vec<(Action, SchemeStats)>,
     /// Sentences to pass on to the user, in the order they came.
     pub news: Vec<String>,
 }
 
 impl SessionSink {
-    /// A sink for a context of `nr_schemes` schemes.
-    pub fn new(recorder: Option<Recorder>, nr_schemes: usize) -> Self {
+    /// A sink for a context that carries out `schemes`.
+    pub fn new(recorder: Option<Recorder>, schemes: &[Scheme]) -> Self {
         Self {
             recorder,
             layout: Layout::default(),
-            schemes: vec![SchemeStats::default(); nr_schemes],
+            schemes: schemes
+                .iter()
+                .map(|scheme| (scheme.action, SchemeStats::default()))
+                .collect(),
             news: Vec::new(),
         }
     }
@@ -44,7 +47,9 @@ impl SessionSink {
 
     /// Whether the recording failed, for which a session ends early.
     pub fn recording_failed(&self) -> bool {
-        self.recorder.as_ref().is_some_and(|recorder| recorder.error().is_some())
+        self.recorder
+            .as_ref()
+            .is_some_and(|recorder| recorder.error().is_some())
     }
 }
 
@@ -55,7 +60,7 @@ impl Sink for SessionSink {
         }
         match event {
             Event::SchemeApplied { scheme, stats, .. } => {
-                if let Some(total) = self.schemes.get_mut(*scheme) {
+                if let Some((_, total)) = self.schemes.get_mut(*scheme) {
                     *total = **stats;
                 }
             }

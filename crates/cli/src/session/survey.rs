@@ -17,24 +17,40 @@ impl Survey {
     /// The mappings of those of `targets` (number of the target, pid) whose mappings changed. A process that is
     /// gone has none.
     pub fn mappings(&mut self, targets: &[(u32, u32)]) -> Vec<Record> {
-        self.known.retain(|target, _| targets.iter().any(|(lives, _)| lives == target));
-        targets.iter().filter_map(|(target, pid)| self.changed(*target, *pid)).collect()
+        self.known
+            .retain(|target, _| targets.iter().any(|(lives, _)| lives == target));
+        targets
+            .iter()
+            .filter_map(|(target, pid)| self.changed(*target, *pid))
+            .collect()
     }
 
     fn changed(&mut self, target: u32, pid: u32) -> Option<Record> {
-        let mappings: Vec<Mapping> = maps::read(Path::new("/"), pid).ok()?.into_iter().map(mapping).collect();
+        let mappings: Vec<Mapping> = maps::read(Path::new("/"), pid)
+            .ok()?
+            .into_iter()
+            .map(mapping)
+            .collect();
         let known = self.known.entry(target).or_default();
         if *known == mappings {
             return None;
         }
         known.clone_from(&mappings);
-        Some(Record::Mappings(Mappings { time_ns: clock::monotonic().0, target, mappings }))
+        Some(Record::Mappings(Mappings {
+            time_ns: clock::monotonic().0,
+            target,
+            mappings,
+        }))
     }
 }
 
 /// How much memory each of `targets` (number of the target, pid) has.
 pub fn footprints(targets: &[(u32, u32)]) -> Vec<Record> {
-    targets.iter().filter_map(|(target, pid)| footprint(*target, *pid)).map(Record::Footprint).collect()
+    targets
+        .iter()
+        .filter_map(|(target, pid)| footprint(*target, *pid))
+        .map(Record::Footprint)
+        .collect()
 }
 
 /// What monitoring has cost since `cpu_begin`, of which `looking` was spent on looking.
@@ -62,7 +78,11 @@ fn footprint(target: u32, pid: u32) -> Option<Footprint> {
 }
 
 fn mapping(mapping: maps::Mapping) -> Mapping {
-    Mapping { start: mapping.range.start.0, end: mapping.range.end.0, name: mapping.name }
+    Mapping {
+        start: mapping.range.start.0,
+        end: mapping.range.end.0,
+        name: mapping.name,
+    }
 }
 
 #[cfg(test)]
