@@ -122,6 +122,27 @@ fn children_and_theirs_are_found_and_stay_when_their_parent_ends() {
 }
 
 #[test]
+fn a_command_that_goes_to_the_background_stays_a_target() {
+    let ourselves = std::process::id();
+    let machine = Machine::new(&[with(ourselves, 1), with(5, ourselves)]);
+    let spec = TargetSpec {
+        orphans: true,
+        ..TargetSpec::of_command(5)
+    };
+    let mut roster = Roster::new(machine.root(), spec).unwrap();
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [5]);
+    machine.end(5);
+    machine.put(with(7, ourselves));
+    assert!(roster.any_left(), "also before it was seen");
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [7]);
+    machine.end(7);
+    roster.look().unwrap();
+    assert!(!roster.any_left());
+}
+
+#[test]
 fn without_children_only_the_named_are_targets() {
     let machine = Machine::new(&[with(5, 1), with(7, 5)]);
     let mut roster = Roster::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();

@@ -13,10 +13,9 @@ use arrow_ipc::reader::RecordBatchDecoder;
 use arrow_ipc::{Message, convert, root_as_message};
 use arrow_schema::{Schema, SchemaRef};
 
+use crate::{layout, row};
+
 const MARKER: [u8; 4] = [0xff; 4];
-/// The most that one column of one batch may unpack to, and the most rows of a batch: far above what a writer
-/// makes, far below what would hurt.
-const MAX_COLUMN: i64 = 1 << 28;
 
 /// What stands at the place that was read.
 pub(crate) enum Frame {
@@ -120,7 +119,7 @@ impl<R: Read> Frames<R> {
         let batch = message
             .header_as_record_batch()
             .ok_or_else(|| wrong("a message is no batch"))?;
-        check(&batch, &self.body).map_err(FrameError::Wrong)?;
+        layout::check(&batch, &self.body, &row::fields()).map_err(FrameError::Wrong)?;
         let (none, version) = (HashMap::new(), message.version());
         let body = Buffer::from(self.body.as_slice());
         RecordBatchDecoder::try_new(&body, batch, SchemaRef::clone(schema), &none, &version)
@@ -131,35 +130,6 @@ impl<R: Read> Frames<R> {
 
 fn message(head: &[u8]) -> Result<Message<'_>, FrameError> {
     root_as_message(head).map_err(|error| wrong(format!("its message does not parse ({error})")))
-}
-
-/// Whether every length in `batch` is one that `body` can have.
-fn check(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String> {
-    let sane = |n: i64| (0..=MAX_COLUMN).contains(&n);
-    let (nodes, buffers) = batch
-        .nodes()
-        .zip(batch.buffers())
-        .ok_or("a batch has no columns")?;
-    if !sane(batch.length()) || batch.variadicBufferCounts().is_some() {
-        return Err(format!("a batch says it has {} rows", batch.length()));
-    }
-    if !nodes
-        .iter()
-        .all(|node| sane(node.length()) && (0..=node.length()).contains(&node.null_count()))
-    {
-        return Err("a column has an impossible length".to_owned());
-    }
-    for buffer in buffers {
-        let from = usize::try_from(buffer.offset()).map_err(|_| "a column begins before its batch")?;
-        let len = usize::try_from(buffer.length()).map_err(|_| "a column has a negative length")?;
-        let bytes = from.checked_add(len).and_then(|to| body.get(from..to));
-        let bytes = bytes.ok_or("a column reaches beyond its batch")?;
-        let unpacked = bytes.first_chunk().map(|prefix| i64::from_le_bytes(*prefix));
-        if batch.compression().is_some() && unpacked.is_some_and(|n| n != -1 && !sane(n)) {
-            return Err("a column unpacks to an impossible length".to_owned());
-        }
-    }
-    Ok(())
 }
 
 /// Reads until `buffer` is full or the input ends; how much it was.

@@ -11,6 +11,7 @@ mod encode;
 mod error;
 pub mod export;
 mod frames;
+mod layout;
 pub mod model;
 mod reader;
 mod recorder;

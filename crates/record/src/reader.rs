@@ -48,13 +48,22 @@ pub struct Recording {
 }
 
 enum Source {
-    Stream {
-        frames: Frames<BufReader<File>>,
-        schema: SchemaRef,
-        rows: Option<Rows>,
-    },
+    Stream(Box<Stream>),
     Ready(VecDeque<Record>),
     Done,
+}
+
+/// A stream of ours and the place up to which it was read.
+struct Stream {
+    frames: Frames<BufReader<File>>,
+    schema: SchemaRef,
+    rows: Option<Rows>,
+}
+
+/// Why no further record comes.
+enum Stop {
+    Cut(Truncated),
+    Failed(FrameError),
 }
 
 /// Opens the recording at `path`: an Arrow stream of ours, or damo's JSON, plain or zlib-compressed.
@@ -115,59 +124,49 @@ impl Iterator for Recording {
     type Item = Result<Record, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let (frames, schema, rows) = match &mut self.source {
-                Source::Stream { frames, schema, rows } => (frames, schema, rows),
-                Source::Ready(records) => return records.pop_front().map(Ok),
-                Source::Done => return None,
-            };
-            match rows.as_mut().and_then(Rows::next_record) {
-                Some(Ok(record)) => return Some(Ok(record)),
-                Some(Err(why)) => {
-                    let error = damaged(&self.path, frames.at(), why);
-                    self.source = Source::Done;
-                    return Some(Err(error));
-                }
-                None => {}
+        let (next, at) = match &mut self.source {
+            Source::Stream(stream) => (stream.next_record(), stream.frames.at()),
+            Source::Ready(records) => return records.pop_front().map(Ok),
+            Source::Done => return None,
+        };
+        let last = match next {
+            Ok(Some(record)) => return Some(Ok(record)),
+            Ok(None) => None,
+            Err(Stop::Cut(truncated)) => {
+                self.truncated = Some(truncated);
+                None
             }
-            if rows.take().is_some() {
-                frames.pass();
-            }
-            match next_rows(frames, schema) {
-                Ok(Some(next)) => *rows = Some(next),
-                Ok(None) => self.source = Source::Done,
-                Err(Stop::Cut(truncated)) => {
-                    self.truncated = Some(truncated);
-                    self.source = Source::Done;
-                }
-                Err(Stop::Failed(error)) => {
-                    let error = frame_error(&self.path, frames.at(), error);
-                    self.source = Source::Done;
-                    return Some(Err(error));
-                }
-            }
-        }
+            Err(Stop::Failed(error)) => Some(Err(frame_error(&self.path, at, error))),
+        };
+        self.source = Source::Done;
+        last
     }
 }
 
-/// Why no further batch comes.
-enum Stop {
-    Cut(Truncated),
-    Failed(FrameError),
-}
-
-fn next_rows(frames: &mut Frames<BufReader<File>>, schema: &SchemaRef) -> Result<Option<Rows>, Stop> {
-    match frames.read().map_err(Stop::Failed)? {
-        Frame::End => Ok(None),
-        Frame::Cut { lost } => Err(Stop::Cut(Truncated {
-            whole_bytes: frames.at(),
-            lost_bytes: lost,
-        })),
-        Frame::Message => {
-            let batch = frames.batch(schema).map_err(Stop::Failed)?;
-            Rows::new(&batch)
-                .map(Some)
-                .map_err(|why| Stop::Failed(FrameError::Wrong(why)))
+impl Stream {
+    fn next_record(&mut self) -> Result<Option<Record>, Stop> {
+        let wrong = |why| Stop::Failed(FrameError::Wrong(why));
+        loop {
+            if let Some(record) = self.rows.as_mut().and_then(Rows::next_record) {
+                return record.map(Some).map_err(wrong);
+            }
+            if self.rows.take().is_some() {
+                self.frames.pass();
+            }
+            match self.frames.read().map_err(Stop::Failed)? {
+                Frame::End => return Ok(None),
+                Frame::Cut { lost } => {
+                    let whole_bytes = self.frames.at();
+                    return Err(Stop::Cut(Truncated {
+                        whole_bytes,
+                        lost_bytes: lost,
+                    }));
+                }
+                Frame::Message => {
+                    let batch = self.frames.batch(&self.schema).map_err(Stop::Failed)?;
+                    self.rows = Some(Rows::new(&batch).map_err(wrong)?);
+                }
+            }
         }
     }
 }
@@ -183,11 +182,12 @@ fn open_stream(path: &Path, input: BufReader<File>) -> Result<Recording, ReadErr
     let schema = frames.schema().map_err(|error| frame_error(path, 0, error))?;
     frames.pass();
     let metadata = metadata(path, &schema)?;
-    let source = Source::Stream {
+    let stream = Stream {
         frames,
         schema: Arc::new(schema),
         rows: None,
     };
+    let source = Source::Stream(Box::new(stream));
     Ok(Recording {
         metadata,
         path: path.to_owned(),

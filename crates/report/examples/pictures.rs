@@ -21,14 +21,27 @@ mod recording;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let directory = Path::new(arguments.first().map_or(".", String::as_str));
-    let width = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(80);
-    let style = Style { width, ascii: arguments.iter().any(|a| a == "--ascii"), ..Style::default() };
+    let width = arguments
+        .iter()
+        .find_map(|argument| argument.parse().ok())
+        .unwrap_or(80);
+    let style = Style {
+        width,
+        ascii: arguments.iter().any(|a| a == "--ascii"),
+        ..Style::default()
+    };
 
-    println!("{}", report(SummaryAccumulator::new(&recording::metadata())).text(&style));
+    println!(
+        "{}",
+        report(SummaryAccumulator::new(&recording::metadata())).text(&style)
+    );
     println!("{}", report(IdleAccumulator::default()).text(&style));
     println!("{}", report(SchemesAccumulator::default()).text(&style));
     println!("{}", report(FootprintAccumulator::default()).text(&style));
-    println!("{}", report(InfoAccumulator::new(&recording::metadata())).text(&style));
+    println!(
+        "{}",
+        report(InfoAccumulator::new(&recording::metadata())).text(&style)
+    );
     let mut regions = RegionsWriter::new(std::io::stdout(), Which::Last, Format::Text(style));
     for record in recording::records(300) {
         regions.add(&record)?;

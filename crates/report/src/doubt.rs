@@ -81,7 +81,10 @@ impl Doubt {
     pub fn text(&self) -> String {
         let mut text = String::new();
         if (1..FEW).contains(&self.snapshots) {
-            text.push_str(&format!("warning: these numbers stand on only {}.\n", self.basis()));
+            text.push_str(&format!(
+                "warning: these numbers stand on only {}.\n",
+                self.basis()
+            ));
         }
         for warning in &self.warnings {
             text.push_str(&format!("warning: {warning}\n"));

@@ -55,7 +55,10 @@ impl Accumulator for FootprintAccumulator {
             }
             Record::Footprint(footprint) => {
                 let keep = self.targets.len() < MOST_COURSES;
-                self.targets.entry(footprint.target).or_default().add(footprint, keep);
+                self.targets
+                    .entry(footprint.target)
+                    .or_default()
+                    .add(footprint, keep);
             }
             _ => {}
         }
@@ -71,14 +74,21 @@ impl Accumulator for FootprintAccumulator {
             swap: state.stats[2],
             over_time: state.series.into_points().into_iter().map(Point::from).collect(),
         };
-        Footprints { schema: SCHEMA, targets: self.targets.into_iter().map(target).collect() }
+        Footprints {
+            schema: SCHEMA,
+            targets: self.targets.into_iter().map(target).collect(),
+        }
     }
 }
 
 impl State {
     fn add(&mut self, footprint: &Footprint, keep: bool) {
         self.count += 1;
-        for (stat, value) in self.stats.iter_mut().zip([footprint.vsz, footprint.rss, footprint.swap]) {
+        for (stat, value) in self
+            .stats
+            .iter_mut()
+            .zip([footprint.vsz, footprint.rss, footprint.swap])
+        {
             stat.add(value, self.count);
         }
         if keep || self.series.last().is_some() {
@@ -139,7 +149,12 @@ pub struct Point {
 
 impl From<Footprint> for Point {
     fn from(from: Footprint) -> Self {
-        Self { time_ns: from.time_ns, vsz: from.vsz, rss: from.rss, swap: from.swap }
+        Self {
+            time_ns: from.time_ns,
+            vsz: from.vsz,
+            rss: from.rss,
+            swap: from.swap,
+        }
     }
 }
 
@@ -165,14 +180,21 @@ impl Footprints {
             };
             target.over_time.iter().map(row).collect::<Vec<_>>()
         };
-        csv_text(["time_ns", "pid", "vsz", "rss", "swap"], self.targets.iter().flat_map(of_target))
+        csv_text(
+            ["time_ns", "pid", "vsz", "rss", "swap"],
+            self.targets.iter().flat_map(of_target),
+        )
     }
 }
 
 impl TargetFootprint {
     fn text(&self, style: &Style) -> String {
         let mut table = Table::new(1, &["", "least", "mean", "most", "last"]);
-        for (name, stat) in [("  virtual", self.vsz), ("  resident", self.rss), ("  swapped", self.swap)] {
+        for (name, stat) in [
+            ("  virtual", self.vsz),
+            ("  resident", self.rss),
+            ("  swapped", self.swap),
+        ] {
             let mean = stat.mean.round() as u64;
             let sizes = [stat.min, mean, stat.max, stat.last].map(|bytes| Bytes(bytes).to_string());
             table.row(std::iter::once(name.to_owned()).chain(sizes));

@@ -10,13 +10,14 @@
 //! that are no memory at all. Of the cold bytes, [`HeatSizes::cold_resident`] says how many can be in memory.
 
 use serde::Serialize;
-use thermo_core::Permille;
+use thermo_core::{Bytes, Permille};
 use thermo_record::model::{Region, Snapshot, Target};
 
 use crate::layout::Layout;
 
-/// From this access rate on memory is hot: one look in five, the rate from which the kernel's own
-/// working-set test takes a region as in use (4 of the 20 samples of its default intervals).
+/// From this access rate on memory is hot: one look in five, which at the default intervals means touched about every
+/// 25 ms or more often. It is a convention of the reports alone; schemes say their own rates (`DAMON_LRU_SORT`, for one,
+/// begins at 50 %).
 pub const HOT_RATE: Permille = Permille(200);
 
 /// How a region is used.
@@ -96,8 +97,15 @@ impl HeatSizes {
     /// The sizes of `snapshot`, with what `layout` knows of its targets.
     #[must_use]
     pub fn of(snapshot: &Snapshot, layout: &Layout) -> Self {
-        let mut sizes = Self { cold_resident: Some(0), ..Self::default() };
-        for target in snapshot.targets.iter().filter(|target| !target.regions.is_empty()) {
+        let mut sizes = Self {
+            cold_resident: Some(0),
+            ..Self::default()
+        };
+        for target in snapshot
+            .targets
+            .iter()
+            .filter(|target| !target.regions.is_empty())
+        {
             sizes.add_target(target, snapshot.max_nr_accesses, layout);
         }
         sizes
@@ -107,6 +115,19 @@ impl HeatSizes {
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.hot.bytes + self.warm.bytes + self.cold.bytes + self.unknown.bytes
+    }
+
+    /// One line for a progress display: `hot 106 MiB, warm 40.0 MiB, cold 432 MiB`; cold is what can be resident, where
+    /// that is known.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let [hot, warm] = [self.hot, self.warm].map(|share| Bytes(share.bytes));
+        let cold = Bytes(self.cold_resident.unwrap_or(self.cold.bytes));
+        let unknown = match self.unknown.bytes {
+            0 => String::new(),
+            bytes => format!(", unknown {}", Bytes(bytes)),
+        };
+        format!("hot {hot}, warm {warm}, cold {cold}{unknown}")
     }
 
     fn add_target(&mut self, target: &Target, max_nr_accesses: u32, layout: &Layout) {
@@ -123,7 +144,9 @@ impl HeatSizes {
             share.add(bytes, rate(region, max_nr_accesses));
             *if heat == Heat::Cold { &mut cold } else { &mut rest } += bytes;
         }
-        let resident = layout.footprint(target.id).map(|footprint| footprint.rss.saturating_sub(rest).min(cold));
+        let resident = layout
+            .footprint(target.id)
+            .map(|footprint| footprint.rss.saturating_sub(rest).min(cold));
         self.cold_resident = self.cold_resident.zip(resident).map(|(sum, more)| sum + more);
         self.with_gaps |= target.pid.is_some() && !layout.knows(target.id);
     }
@@ -136,14 +159,23 @@ mod tests {
     use super::*;
 
     fn region(start: u64, end: u64, nr_accesses: u32) -> Region {
-        Region { start, end, nr_accesses, age: 0, unknown: false }
+        Region {
+            start,
+            end,
+            nr_accesses,
+            age: 0,
+            unknown: false,
+        }
     }
 
     #[test]
     fn the_borders_of_the_classes() {
         let heats = [0, 1, 3, 4, 20].map(|n| Heat::of(&region(0, 4096, n), 20));
         assert_eq!(heats, [Heat::Cold, Heat::Warm, Heat::Warm, Heat::Hot, Heat::Hot]);
-        let unknown = Region { unknown: true, ..region(0, 4096, 0) };
+        let unknown = Region {
+            unknown: true,
+            ..region(0, 4096, 0)
+        };
         assert_eq!(Heat::of(&unknown, 20), Heat::Unknown);
     }
 
@@ -151,22 +183,47 @@ mod tests {
     fn cold_claims_neither_gaps_nor_what_was_never_touched() {
         const MIB: u64 = 1 << 20;
         let mut layout = Layout::default();
-        let mapping = |start, end| Mapping { start, end, name: String::new() };
+        let mapping = |start, end| Mapping {
+            start,
+            end,
+            name: String::new(),
+        };
         layout.add(&Record::Mappings(Mappings {
             time_ns: 0,
             target: 1,
             mappings: vec![mapping(0, 100 * MIB), mapping(1 << 40, (1 << 40) + 1000 * MIB)],
         }));
-        let rss = Footprint { time_ns: 0, target: 1, vsz: 1100 * MIB, rss: 150 * MIB, swap: 0 };
+        let rss = Footprint {
+            time_ns: 0,
+            target: 1,
+            vsz: 1100 * MIB,
+            rss: 150 * MIB,
+            swap: 0,
+        };
         layout.add(&Record::Footprint(rss));
         let regions = vec![region(0, 50 * MIB, 20), region(50 * MIB, 2 << 40, 0)];
-        let target = Target { id: 1, pid: Some(7), regions };
-        let snapshot = Snapshot { max_nr_accesses: 20, targets: vec![target], ..Snapshot::default() };
+        let target = Target {
+            id: 1,
+            pid: Some(7),
+            regions,
+        };
+        let snapshot = Snapshot {
+            max_nr_accesses: 20,
+            targets: vec![target],
+            ..Snapshot::default()
+        };
         let sizes = HeatSizes::of(&snapshot, &layout);
-        assert_eq!(sizes.hot, Share { bytes: 50 * MIB, access_rate: 1.0 });
+        assert_eq!(
+            sizes.hot,
+            Share {
+                bytes: 50 * MIB,
+                access_rate: 1.0
+            }
+        );
         assert_eq!(sizes.cold.bytes, 1050 * MIB);
         assert_eq!(sizes.cold_resident, Some(100 * MIB));
         assert!(!sizes.with_gaps);
+        assert_eq!(sizes.line(), "hot 50.0 MiB, warm 0 B, cold 100 MiB");
         let blind = HeatSizes::of(&snapshot, &Layout::default());
         assert!(blind.with_gaps && blind.cold_resident.is_none());
     }

@@ -67,18 +67,30 @@ impl Accumulator for IdleAccumulator {
 
     fn finish(self) -> Idle {
         let idle = self.last.unwrap_or_default();
-        Idle { schema: SCHEMA, basis: self.doubt, ..idle }
+        Idle {
+            schema: SCHEMA,
+            basis: self.doubt,
+            ..idle
+        }
     }
 }
 
 fn of(snapshot: &Snapshot, layout: &Layout, watched_ns: u64) -> Idle {
     let sizes = HeatSizes::of(snapshot, layout);
     let borders: Vec<u64> = std::iter::once(0)
-        .chain(BORDERS_S.iter().map(|secs| secs * 1_000_000_000).filter(|&border| border <= watched_ns))
+        .chain(
+            BORDERS_S
+                .iter()
+                .map(|secs| secs * 1_000_000_000)
+                .filter(|&border| border <= watched_ns),
+        )
         .collect();
     let mut bytes = vec![0; borders.len()];
     for target in &snapshot.targets {
-        let cold = target.regions.iter().filter(|r| Heat::of(r, snapshot.max_nr_accesses) == Heat::Cold);
+        let cold = target
+            .regions
+            .iter()
+            .filter(|r| Heat::of(r, snapshot.max_nr_accesses) == Heat::Cold);
         for region in cold {
             let idle = u64::from(region.age).saturating_mul(snapshot.aggr_ns);
             let class = borders.partition_point(|&border| border <= idle) - 1;
@@ -113,7 +125,13 @@ impl Idle {
         let mut table = Table::new(1, &["untouched for", "size", "of all", "this or longer", ""]);
         let mut row = |name: String, bytes: u64, longer: String| {
             let share = bytes as f64 / total as f64;
-            table.row([name, Bytes(bytes).to_string(), percent(share), longer, style.bar(share, bar)]);
+            table.row([
+                name,
+                Bytes(bytes).to_string(),
+                percent(share),
+                longer,
+                style.bar(share, bar),
+            ]);
         };
         row("accessed".to_owned(), self.accessed_bytes, String::new());
         for class in &self.classes {
@@ -122,9 +140,16 @@ impl Idle {
         if self.unknown_bytes > 0 {
             row("unknown".to_owned(), self.unknown_bytes, String::new());
         }
-        let mut text = format!("Idle memory in the last of {}\n{}", self.basis.basis(), table.text());
+        let mut text = format!(
+            "Idle memory in the last of {}\n{}",
+            self.basis.basis(),
+            table.text()
+        );
         if let Some(bytes) = self.idle_resident_bytes {
-            text.push_str(&format!("Of the idle bytes at most {} are resident.\n", Bytes(bytes)));
+            text.push_str(&format!(
+                "Of the idle bytes at most {} are resident.\n",
+                Bytes(bytes)
+            ));
         }
         text + &self.basis.text()
     }
@@ -132,7 +157,13 @@ impl Idle {
     /// `min_idle_ns,max_idle_ns,bytes,bytes_at_least`; the first row is what was accessed.
     #[must_use]
     pub fn csv(&self) -> String {
-        let accessed = ["", "", &self.accessed_bytes.to_string(), &self.total().to_string()].map(str::to_owned);
+        let accessed = [
+            "",
+            "",
+            &self.accessed_bytes.to_string(),
+            &self.total().to_string(),
+        ]
+        .map(str::to_owned);
         let rows = std::iter::once(accessed).chain(self.classes.iter().map(IdleClass::csv));
         csv_text(["min_idle_ns", "max_idle_ns", "bytes", "bytes_at_least"], rows)
     }
@@ -156,6 +187,11 @@ impl IdleClass {
 
     fn csv(&self) -> [String; 4] {
         let max = self.max_idle_ns.map(|ns| ns.to_string()).unwrap_or_default();
-        [self.min_idle_ns.to_string(), max, self.bytes.to_string(), self.bytes_at_least.to_string()]
+        [
+            self.min_idle_ns.to_string(),
+            max,
+            self.bytes.to_string(),
+            self.bytes_at_least.to_string(),
+        ]
     }
 }

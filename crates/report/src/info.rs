@@ -43,7 +43,9 @@ impl OwnCost {
             (Some(all), Some(looking)) => format!("{all:.2} % of one CPU ({looking:.2} % for looking)"),
             _ => "CPU not recorded".to_owned(),
         };
-        let rss = self.own_rss_bytes.map(|rss| format!(", {} resident at most", Bytes(rss)));
+        let rss = self
+            .own_rss_bytes
+            .map(|rss| format!(", {} resident at most", Bytes(rss)));
         cpu + &rss.unwrap_or_default()
     }
 }
@@ -125,7 +127,10 @@ impl InfoAccumulator {
             info: Info {
                 schema: SCHEMA,
                 writer: metadata.writer,
-                host: Host { kernel: metadata.kernel, arch: metadata.arch },
+                host: Host {
+                    kernel: metadata.kernel,
+                    arch: metadata.arch,
+                },
                 tracker: metadata.tracker,
                 tracker_reason: metadata.tracker_reason,
                 targets: metadata.targets,
@@ -155,7 +160,11 @@ impl Accumulator for InfoAccumulator {
         let time_ns = match record {
             Record::Snapshot(snapshot) => {
                 info.snapshots += 1;
-                let regions = snapshot.targets.iter().map(|target| target.regions.len() as u64).sum();
+                let regions = snapshot
+                    .targets
+                    .iter()
+                    .map(|target| target.regions.len() as u64)
+                    .sum();
                 info.most_regions = info.most_regions.max(regions);
                 snapshot.time_ns
             }
@@ -198,13 +207,26 @@ impl Info {
         row("targets", self.targets.clone());
         row("tracker", format!("{}: {}", self.tracker, self.tracker_reason));
         row("intervals", intervals(&self.settings));
-        let Settings { min_nr_regions, max_nr_regions, .. } = self.settings;
-        row("regions", format!("{min_nr_regions} to {max_nr_regions}; at most {} seen", self.most_regions));
+        let Settings {
+            min_nr_regions,
+            max_nr_regions,
+            ..
+        } = self.settings;
+        row(
+            "regions",
+            format!(
+                "{min_nr_regions} to {max_nr_regions}; at most {} seen",
+                self.most_regions
+            ),
+        );
         if let Some(budget) = self.settings.cpu_budget_percent {
             row("CPU budget", format!("{budget} % of one CPU"));
         }
         row("seed", self.seed.to_string());
-        row("length", format!("{}, {} snapshots", Nanos(self.duration_ns), self.snapshots));
+        row(
+            "length",
+            format!("{}, {} snapshots", Nanos(self.duration_ns), self.snapshots),
+        );
         row("own cost", self.cost.text());
         for scheme in &self.schemes {
             row("scheme", scheme.clone());

@@ -53,8 +53,13 @@ impl Layout {
     #[must_use]
     pub fn bytes(&self, target: u32, region: &Region) -> u64 {
         let whole = region.end.saturating_sub(region.start);
-        let Some(mapped) = self.mapped.get(&target) else { return whole };
-        match mapped.below(region.end).saturating_sub(mapped.below(region.start)) {
+        let Some(mapped) = self.mapped.get(&target) else {
+            return whole;
+        };
+        match mapped
+            .below(region.end)
+            .saturating_sub(mapped.below(region.start))
+        {
             0 if region.nr_accesses > 0 || region.unknown => whole,
             bytes => bytes,
         }
@@ -72,7 +77,9 @@ impl Layout {
             _ => &[],
         };
         let cut = move |run: &(u64, u64, u64)| (run.0.max(start), run.1.min(end));
-        whole.into_iter().chain(runs.iter().take_while(move |run| run.0 < end).map(cut))
+        whole
+            .into_iter()
+            .chain(runs.iter().take_while(move |run| run.0 < end).map(cut))
     }
 
     /// What the kernel calls the mapping that holds most of `start..end`; `None` when there is none.
@@ -80,7 +87,7 @@ impl Layout {
     pub fn name(&self, target: u32, start: u64, end: u64) -> Option<&str> {
         let mappings = &self.mapped.get(&target)?.mappings;
         let first = mappings.partition_point(|mapping| mapping.end <= start);
-        let overlap = |mapping: &&Mapping| mapping.end.min(end) - mapping.start.max(start);
+        let overlap = |mapping: &&Mapping| mapping.end.min(end).saturating_sub(mapping.start.max(start));
         let inside = mappings[first..].iter().take_while(|mapping| mapping.start < end);
         inside.max_by_key(overlap).map(|mapping| mapping.name.as_str())
     }
@@ -97,7 +104,10 @@ impl Mapped {
             }
             bytes += mapping.end.saturating_sub(mapping.start);
         }
-        Self { runs, mappings: mappings.mappings.clone() }
+        Self {
+            runs,
+            mappings: mappings.mappings.clone(),
+        }
     }
 
     /// Mapped bytes below `addr`.
@@ -105,7 +115,7 @@ impl Mapped {
         let next = self.runs.partition_point(|run| run.0 < addr);
         next.checked_sub(1).map_or(0, |index| {
             let (start, end, before) = self.runs[index];
-            before + end.min(addr) - start
+            before + end.min(addr).saturating_sub(start)
         })
     }
 }
@@ -125,15 +135,32 @@ mod tests {
     use super::*;
 
     fn layout() -> Layout {
-        let mapping = |start, end, name: &str| Mapping { start, end, name: name.to_owned() };
-        let mappings = vec![mapping(10, 20, "/bin/a"), mapping(20, 30, "[heap]"), mapping(90, 100, "")];
+        let mapping = |start, end, name: &str| Mapping {
+            start,
+            end,
+            name: name.to_owned(),
+        };
+        let mappings = vec![
+            mapping(10, 20, "/bin/a"),
+            mapping(20, 30, "[heap]"),
+            mapping(90, 100, ""),
+        ];
         let mut layout = Layout::default();
-        layout.add(&Record::Mappings(Mappings { time_ns: 0, target: 0, mappings }));
+        layout.add(&Record::Mappings(Mappings {
+            time_ns: 0,
+            target: 0,
+            mappings,
+        }));
         layout
     }
 
     fn region(start: u64, end: u64, nr_accesses: u32) -> Region {
-        Region { start, end, nr_accesses, ..Region::default() }
+        Region {
+            start,
+            end,
+            nr_accesses,
+            ..Region::default()
+        }
     }
 
     #[test]
@@ -142,22 +169,38 @@ mod tests {
         for (start, end, bytes) in [(0, 200, 30), (15, 95, 20), (30, 90, 0), (12, 18, 6), (0, 10, 0)] {
             let region = region(start, end, 0);
             assert_eq!(layout.bytes(0, &region), bytes, "{start}..{end}");
-            assert_eq!(layout.pieces(0, &region).map(|(start, end)| end - start).sum::<u64>(), bytes);
+            assert_eq!(
+                layout
+                    .pieces(0, &region)
+                    .map(|(start, end)| end - start)
+                    .sum::<u64>(),
+                bytes
+            );
         }
-        assert_eq!(layout.pieces(0, &region(15, 95, 0)).collect::<Vec<_>>(), [(15, 30), (90, 95)]);
+        assert_eq!(
+            layout.pieces(0, &region(15, 95, 0)).collect::<Vec<_>>(),
+            [(15, 30), (90, 95)]
+        );
     }
 
     #[test]
     fn accessed_memory_that_is_newer_than_the_mappings_counts() {
         assert_eq!(layout().bytes(0, &region(40, 50, 3)), 10);
         assert_eq!(layout().pieces(0, &region(40, 50, 3)).count(), 1);
-        assert_eq!(layout().bytes(5, &region(40, 50, 0)), 10, "a target without mappings counts whole");
+        assert_eq!(
+            layout().bytes(5, &region(40, 50, 0)),
+            10,
+            "a target without mappings counts whole"
+        );
     }
 
     #[test]
     fn the_name_is_that_of_the_largest_part() {
         assert_eq!(layout().name(0, 18, 30), Some("[heap]"));
         assert_eq!(layout().name(0, 40, 80), None);
-        assert_eq!(["", "[heap]", "/usr/lib/libc.so.6"].map(short_name), ["[anon]", "[heap]", "libc.so.6"]);
+        assert_eq!(
+            ["", "[heap]", "/usr/lib/libc.so.6"].map(short_name),
+            ["[anon]", "[heap]", "libc.so.6"]
+        );
     }
 }

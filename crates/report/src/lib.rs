@@ -35,7 +35,8 @@ pub use style::Style;
 pub const SCHEMA: u32 = 1;
 
 /// What every report says when there was nothing to sum up.
-pub const NO_SNAPSHOTS: &str = "The recording holds no snapshot of a living target: it ended before the first aggregation did.";
+pub const NO_SNAPSHOTS: &str =
+    "The recording holds no snapshot of a living target: it ended before the first aggregation did.";
 
 /// A report in the making.
 pub trait Accumulator {
@@ -53,7 +54,10 @@ pub trait Accumulator {
 ///
 /// # Errors
 /// The first error of the records' source.
-pub fn sum_up<A, E>(mut accumulator: A, records: impl IntoIterator<Item = Result<Record, E>>) -> Result<A::Report, E>
+pub fn sum_up<A, E>(
+    mut accumulator: A,
+    records: impl IntoIterator<Item = Result<Record, E>>,
+) -> Result<A::Report, E>
 where
     A: Accumulator,
 {

@@ -72,7 +72,15 @@ struct RegionJson {
 impl<W: Write> RegionsWriter<W> {
     /// A writer to `out`; what stands before the first region is written with the first record.
     pub fn new(out: W, which: Which, format: Format) -> Self {
-        Self { out, which, format, layout: Layout::default(), last: None, start_ns: None, written: 0 }
+        Self {
+            out,
+            which,
+            format,
+            layout: Layout::default(),
+            last: None,
+            start_ns: None,
+            written: 0,
+        }
     }
 
     /// Takes the next record.
@@ -158,7 +166,10 @@ impl<W: Write> RegionsWriter<W> {
                     snapshot.max_nr_accesses.to_string(),
                     age_ns(region, snapshot).to_string(),
                     region.unknown.to_string(),
-                    self.layout.name(target.id, region.start, region.end).unwrap_or_default().to_owned(),
+                    self.layout
+                        .name(target.id, region.start, region.end)
+                        .unwrap_or_default()
+                        .to_owned(),
                 ])?;
             }
         }
@@ -166,33 +177,56 @@ impl<W: Write> RegionsWriter<W> {
     }
 
     fn text(&mut self, snapshot: &Snapshot, style: Style) -> io::Result<()> {
-        let since = snapshot.time_ns.saturating_sub(self.start_ns.unwrap_or(snapshot.start_ns));
+        let since = snapshot
+            .time_ns
+            .saturating_sub(self.start_ns.unwrap_or(snapshot.start_ns));
         if self.written > 1 {
             writeln!(self.out)?;
         }
-        writeln!(self.out, "snapshot at {} ({} looks per region)", Nanos(since), snapshot.max_nr_accesses)?;
-        for target in snapshot.targets.iter().filter(|target| !target.regions.is_empty()) {
+        writeln!(
+            self.out,
+            "snapshot at {} ({} looks per region)",
+            Nanos(since),
+            snapshot.max_nr_accesses
+        )?;
+        for target in snapshot
+            .targets
+            .iter()
+            .filter(|target| !target.regions.is_empty())
+        {
             self.target_text(target, snapshot, style)?;
         }
         Ok(())
     }
 
     fn target_text(&mut self, target: &Target, snapshot: &Snapshot, style: Style) -> io::Result<()> {
-        writeln!(self.out, "{}, {} regions", target_name(target.pid), target.regions.len())?;
+        writeln!(
+            self.out,
+            "{}, {} regions",
+            target_name(target.pid),
+            target.regions.len()
+        )?;
         let bar = style.width.saturating_sub(72).clamp(6, 40);
         let name_width = style.width.saturating_sub(52 + bar).max(8);
-        writeln!(self.out, "{:>14}  {:>8}  {:>7} {:bar$}  {:>10}  mapping", "address", "size", "access", "", "age")?;
+        writeln!(
+            self.out,
+            "{:>14}  {:>8}  {:>7} {:bar$}  {:>10}  mapping",
+            "address", "size", "access", "", "age"
+        )?;
         for region in &target.regions {
             let share = rate(region, snapshot.max_nr_accesses);
             let (shown, bars) = match region.unknown {
                 true => ("unknown".to_owned(), " ".repeat(bar)),
                 false => (percent(share), style.bar(share, bar)),
             };
-            let name = self.layout.name(target.id, region.start, region.end).map_or("", short_name);
+            let name = self
+                .layout
+                .name(target.id, region.start, region.end)
+                .map_or("", short_name);
             let line = format!(
                 "{:>#14x}  {:>8}  {shown:>7} {bars}  {:>10}  {}",
                 region.start,
-                Bytes(region.end - region.start),
+                Bytes(region.end.saturating_sub(region.start)),
                 Nanos(age_ns(region, snapshot)),
                 style.cut(name, name_width)
             );
@@ -220,7 +254,12 @@ fn snapshot_json(snapshot: &Snapshot) -> SnapshotJson {
         age_ns: age_ns(region, snapshot),
         unknown: region.unknown,
     };
-    let target =
-        |target: &Target| TargetJson { pid: target.pid, regions: target.regions.iter().map(region).collect() };
-    SnapshotJson { time_ns: snapshot.time_ns, targets: snapshot.targets.iter().map(target).collect() }
+    let target = |target: &Target| TargetJson {
+        pid: target.pid,
+        regions: target.regions.iter().map(region).collect(),
+    };
+    SnapshotJson {
+        time_ns: snapshot.time_ns,
+        targets: snapshot.targets.iter().map(target).collect(),
+    }
 }

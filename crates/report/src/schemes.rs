@@ -55,7 +55,11 @@ impl Accumulator for SchemesAccumulator {
 
     fn finish(self) -> Schemes {
         let schemes = self.schemes.into_values().map(State::finish).collect();
-        Schemes { schema: SCHEMA, schemes, start_ns: self.start_ns }
+        Schemes {
+            schema: SCHEMA,
+            schemes,
+            start_ns: self.start_ns,
+        }
     }
 }
 
@@ -73,12 +77,18 @@ impl State {
         for (reason, bytes) in &applied.skipped {
             *self.skipped.entry(reason.clone()).or_default() += bytes;
         }
-        self.last = SchemeApplied { skipped: Vec::new(), ..applied.clone() };
+        self.last = SchemeApplied {
+            skipped: Vec::new(),
+            ..applied.clone()
+        };
     }
 
     fn finish(self) -> SchemeReport {
-        let mut skipped: Vec<Skipped> =
-            self.skipped.into_iter().map(|(reason, bytes)| Skipped { reason, bytes }).collect();
+        let mut skipped: Vec<Skipped> = self
+            .skipped
+            .into_iter()
+            .map(|(reason, bytes)| Skipped { reason, bytes })
+            .collect();
         skipped.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.reason.cmp(&b.reason)));
         SchemeReport {
             index: self.last.index,
@@ -166,22 +176,49 @@ impl Schemes {
         let of_scheme = |scheme: &SchemeReport| {
             let (index, action) = (scheme.index, scheme.action.clone());
             let row = move |t: &Totals| {
-                let numbers = [t.sz_tried, t.sz_applied, t.sz_changed, t.qt_exceeds, t.effective_sz];
+                let numbers = [
+                    t.sz_tried,
+                    t.sz_applied,
+                    t.sz_changed,
+                    t.qt_exceeds,
+                    t.effective_sz,
+                ];
                 let [tried, applied, changed, exceeds, effective] = numbers.map(|n| n.to_string());
                 let (time, index) = (t.time_ns.to_string(), index.to_string());
-                [time, index, action.clone(), tried, applied, changed, exceeds, effective]
+                [
+                    time,
+                    index,
+                    action.clone(),
+                    tried,
+                    applied,
+                    changed,
+                    exceeds,
+                    effective,
+                ]
             };
             scheme.over_time.iter().map(row).collect::<Vec<_>>()
         };
-        let headings =
-            ["time_ns", "index", "action", "sz_tried", "sz_applied", "sz_changed", "qt_exceeds", "effective_sz"];
+        let headings = [
+            "time_ns",
+            "index",
+            "action",
+            "sz_tried",
+            "sz_applied",
+            "sz_changed",
+            "qt_exceeds",
+            "effective_sz",
+        ];
         csv_text(headings, self.schemes.iter().flat_map(of_scheme))
     }
 }
 
 impl SchemeReport {
     fn text(&self, style: &Style) -> String {
-        let times = if self.applications == 1 { "once" } else { &format!("{} times", self.applications) };
+        let times = if self.applications == 1 {
+            "once"
+        } else {
+            &format!("{} times", self.applications)
+        };
         let mut text = format!("scheme {}: {}, applied {times}\n", self.index, self.action);
         let share = |bytes: u64| match self.sz_tried {
             0 => String::new(),
@@ -189,11 +226,26 @@ impl SchemeReport {
         };
         let mut table = Table::new(1, &["", "regions", "bytes", ""]);
         let count = |n: u64| n.to_string();
-        table.row(["  tried".into(), count(self.nr_tried), Bytes(self.sz_tried).to_string(), String::new()]);
+        table.row([
+            "  tried".into(),
+            count(self.nr_tried),
+            Bytes(self.sz_tried).to_string(),
+            String::new(),
+        ]);
         let applied = Bytes(self.sz_applied).to_string();
-        table.row(["  applied".into(), count(self.nr_applied), applied, share(self.sz_applied)]);
+        table.row([
+            "  applied".into(),
+            count(self.nr_applied),
+            applied,
+            share(self.sz_applied),
+        ]);
         let changed = Bytes(self.sz_changed).to_string();
-        table.row(["  really changed".into(), String::new(), changed, share(self.sz_changed)]);
+        table.row([
+            "  really changed".into(),
+            String::new(),
+            changed,
+            share(self.sz_changed),
+        ]);
         text.push_str(&table.text());
         text.push_str(&self.quota());
         for Skipped { reason, bytes } in &self.skipped {
@@ -212,7 +264,10 @@ impl SchemeReport {
         match (self.effective_sz, self.qt_exceeds) {
             (0, 0) => "  quota: none, or never the limit\n".to_owned(),
             (0, times) => format!("  quota: used up in {times} windows\n"),
-            (size, times) => format!("  quota: {} for a window now; used up in {times} windows\n", Bytes(size)),
+            (size, times) => format!(
+                "  quota: {} for a window now; used up in {times} windows\n",
+                Bytes(size)
+            ),
         }
     }
 }

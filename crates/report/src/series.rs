@@ -14,7 +14,12 @@ pub(crate) struct Series<T> {
 
 impl<T> Default for Series<T> {
     fn default() -> Self {
-        Self { points: Vec::new(), last: None, seen: 0, every: 1 }
+        Self {
+            points: Vec::new(),
+            last: None,
+            seen: 0,
+            every: 1,
+        }
     }
 }
 
@@ -53,11 +58,13 @@ impl<T: Clone> Series<T> {
 
 /// The largest of `values` in each of `bins` stretches of time; a stretch without a value repeats the one before.
 pub(crate) fn binned(points: &[(u64, u64)], bins: usize) -> Vec<f64> {
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
-    let span = (last.0 - first.0).max(1);
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return Vec::new();
+    };
+    let span = last.0.saturating_sub(first.0).max(1);
     let mut values: Vec<Option<u64>> = vec![None; bins];
     for (time, value) in points {
-        let bin = (u128::from(time - first.0) * bins as u128 / u128::from(span)) as usize;
+        let bin = (u128::from(time.saturating_sub(first.0)) * bins as u128 / u128::from(span)) as usize;
         let slot = &mut values[bin.min(bins - 1)];
         *slot = Some(slot.unwrap_or(0).max(*value));
     }
@@ -88,7 +95,10 @@ mod tests {
 
     #[test]
     fn bins_take_the_largest_and_fill_holes() {
-        assert_eq!(binned(&[(0, 1), (1, 5), (9, 2), (10, 3)], 5), [5.0, 5.0, 5.0, 5.0, 3.0]);
+        assert_eq!(
+            binned(&[(0, 1), (1, 5), (9, 2), (10, 3)], 5),
+            [5.0, 5.0, 5.0, 5.0, 3.0]
+        );
         assert!(binned(&[], 5).is_empty());
     }
 }

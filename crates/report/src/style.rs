@@ -15,7 +15,12 @@ pub struct Style {
 
 impl Default for Style {
     fn default() -> Self {
-        Self { width: 80, height: 24, ascii: false, colour: false }
+        Self {
+            width: 80,
+            height: 24,
+            ascii: false,
+            colour: false,
+        }
     }
 }
 
@@ -105,7 +110,10 @@ impl Table {
     /// A table with these headings, the first `left` columns aligned to the left, the others to the right.
     #[must_use]
     pub fn new(left: usize, headings: &[&str]) -> Self {
-        Self { left, rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
+        Self {
+            left,
+            rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()],
+        }
     }
 
     /// Adds a row.
@@ -124,10 +132,13 @@ impl Table {
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut text = String::new();
         for row in &self.rows {
-            let cells = row.iter().enumerate().map(|(column, cell)| match column < self.left {
-                true => pad(cell, widths[column]),
-                false => format!("{}{cell}", " ".repeat(widths[column] - cell.chars().count())),
-            });
+            let cells = row
+                .iter()
+                .enumerate()
+                .map(|(column, cell)| match column < self.left {
+                    true => pad(cell, widths[column]),
+                    false => format!("{}{cell}", " ".repeat(widths[column] - cell.chars().count())),
+                });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
         }
@@ -148,7 +159,10 @@ pub fn percent(share: f64) -> String {
 }
 
 /// A table as CSV text, first row the headings.
-pub(crate) fn csv_text<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub(crate) fn csv_text<const N: usize>(
+    headings: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let written = std::iter::once(headings.map(str::to_owned)).chain(rows);
     // Writing rows of one length into memory cannot fail; were it to, what is whole is kept.
@@ -179,13 +193,19 @@ mod tests {
         let mut table = Table::new(1, &["name", "size"]);
         table.row(["a".to_owned(), "12 B".to_owned()]);
         assert_eq!(table.text(), "name  size\na     12 B\n");
-        assert_eq!(csv_text(["a", "b"], [["1,2".to_owned(), "x".to_owned()]]), "a,b\n\"1,2\",x\n");
+        assert_eq!(
+            csv_text(["a", "b"], [["1,2".to_owned(), "x".to_owned()]]),
+            "a,b\n\"1,2\",x\n"
+        );
     }
 
     #[test]
     fn cut_and_percent() {
         assert_eq!(Style::default().cut("abcdef", 4), "abc…");
-        assert_eq!([0.0, 0.0025, 0.125, 1.0].map(percent), ["0 %", "0.25 %", "12.5 %", "100 %"]);
+        assert_eq!(
+            [0.0, 0.0025, 0.125, 1.0].map(percent),
+            ["0 %", "0.25 %", "12.5 %", "100 %"]
+        );
         assert_eq!(Style::default().sparkline(&[0.0, 1.0, 2.0]), "▁▅█");
     }
 }

@@ -65,8 +65,13 @@ impl Accumulator for SummaryAccumulator {
                     self.last.pop_front();
                 }
                 self.last.push_back(HeatSizes::of(snapshot, &self.layout));
-                let living = snapshot.targets.iter().filter(|target| !target.regions.is_empty());
-                self.rss = living.map(|target| Some(self.layout.footprint(target.id)?.rss)).sum();
+                let living = snapshot
+                    .targets
+                    .iter()
+                    .filter(|target| !target.regions.is_empty());
+                self.rss = living
+                    .map(|target| Some(self.layout.footprint(target.id)?.rss))
+                    .sum();
             }
             Record::Cost(cost) => self.cost.add(cost, self.start_ns),
             _ => {}
@@ -95,14 +100,21 @@ fn mean(all: &VecDeque<HeatSizes>) -> HeatSizes {
         for sizes in all {
             sum.add(of(sizes).bytes, of(sizes).access_rate);
         }
-        Share { bytes: sum.bytes / n, ..sum }
+        Share {
+            bytes: sum.bytes / n,
+            ..sum
+        }
     };
     HeatSizes {
         hot: share(|sizes| sizes.hot),
         warm: share(|sizes| sizes.warm),
         cold: share(|sizes| sizes.cold),
         unknown: share(|sizes| sizes.unknown),
-        cold_resident: all.iter().map(|sizes| sizes.cold_resident).sum::<Option<u64>>().map(|sum| sum / n),
+        cold_resident: all
+            .iter()
+            .map(|sizes| sizes.cold_resident)
+            .sum::<Option<u64>>()
+            .map(|sum| sum / n),
         with_gaps: all.iter().any(|sizes| sizes.with_gaps),
     }
 }
@@ -140,12 +152,21 @@ impl Summary {
         if self.sizes_from_snapshots == 0 {
             return format!("{NO_SNAPSHOTS}\n{cost}");
         }
-        let resident = self.rss_bytes.map(|rss| format!(", {} resident", Bytes(rss))).unwrap_or_default();
-        let mut text = format!("Memory of {}{resident}\n", style.cut(&self.targets, style.width.max(60) - 30));
+        let resident = self
+            .rss_bytes
+            .map(|rss| format!(", {} resident", Bytes(rss)))
+            .unwrap_or_default();
+        let mut text = format!(
+            "Memory of {}{resident}\n",
+            style.cut(&self.targets, style.width.max(60) - 30)
+        );
         text.push_str(&self.sizes_text(style));
         text.push('\n');
         text.push_str(&self.heatmap.text(style));
-        text.push_str(&format!("\nWorking set (bytes accessed within an aggregation), {}\n", self.wss.basis.basis()));
+        text.push_str(&format!(
+            "\nWorking set (bytes accessed within an aggregation), {}\n",
+            self.wss.basis.basis()
+        ));
         text.push_str(&self.wss.rows(style));
         text.push('\n');
         text.push_str(&cost);
@@ -161,22 +182,27 @@ impl Summary {
         };
         let cold = sizes.cold_resident.unwrap_or(sizes.cold.bytes);
         let shown = sizes.hot.bytes + sizes.warm.bytes + cold + sizes.unknown.bytes;
-        let mut rows = vec![("hot", sizes.hot.bytes, rate(sizes.hot)), ("warm", sizes.warm.bytes, rate(sizes.warm))];
+        let mut rows = vec![
+            ("hot", sizes.hot.bytes, rate(sizes.hot)),
+            ("warm", sizes.warm.bytes, rate(sizes.warm)),
+        ];
         rows.push((cold_name, cold, "not accessed".to_owned()));
         if sizes.unknown.bytes > 0 {
             rows.push(("unknown", sizes.unknown.bytes, "shared or unreadable".to_owned()));
         }
         let bar = style.width.saturating_sub(54).clamp(6, 40);
-        let mut table = Table::new(1, &["", "size", "share", "", "accessed in"]);
+        let mut table = Table::new(1, &["", "size", "share", "accessed in", ""]);
         for (name, bytes, accessed) in rows {
             let share = bytes as f64 / shown.max(1) as f64;
             let cells = [format!("  {name}"), Bytes(bytes).to_string(), percent(share)];
-            table.row(cells.into_iter().chain([style.bar(share, bar), accessed]));
+            table.row(cells.into_iter().chain([accessed, style.bar(share, bar)]));
         }
         let mut text = table.text();
         if let Some(gone) = gone.filter(|gone| *gone > 0) {
             let gone = Bytes(gone);
-            text.push_str(&format!("  and {gone} mapped but not in memory (never touched, or swapped out)\n"));
+            text.push_str(&format!(
+                "  and {gone} mapped but not in memory (never touched, or swapped out)\n"
+            ));
         }
         let plural = if self.sizes_from_snapshots == 1 { "" } else { "s" };
         text.push_str(&style.plain(&format!(

@@ -38,8 +38,17 @@ impl WssAccumulator {
     /// An accumulator for these percentiles; those above 100 count as 100.
     #[must_use]
     pub fn new(percentiles: &[u8]) -> Self {
-        let percentiles = percentiles.iter().map(|&percentile| percentile.min(100)).collect();
-        Self { percentiles, layout: Layout::default(), doubt: Doubt::default(), sizes: Vec::new(), unknown: 0 }
+        let percentiles = percentiles
+            .iter()
+            .map(|&percentile| percentile.min(100))
+            .collect();
+        Self {
+            percentiles,
+            layout: Layout::default(),
+            doubt: Doubt::default(),
+            sizes: Vec::new(),
+            unknown: 0,
+        }
     }
 }
 
@@ -49,7 +58,8 @@ impl Accumulator for WssAccumulator {
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
         if let Some(snapshot) = self.doubt.add(record) {
-            self.sizes.push((snapshot.time_ns, working_set(snapshot, &self.layout)));
+            self.sizes
+                .push((snapshot.time_ns, working_set(snapshot, &self.layout)));
             self.unknown = self.unknown.max(unknown(snapshot, &self.layout));
         }
     }
@@ -57,13 +67,20 @@ impl Accumulator for WssAccumulator {
     fn finish(mut self) -> Wss {
         if self.unknown > 0 {
             let unknown = Bytes(self.unknown);
-            self.doubt.warn(&format!("up to {unknown} could not be judged and are not in the working set."));
+            self.doubt.warn(&format!(
+                "up to {unknown} could not be judged and are not in the working set."
+            ));
         }
         let mut sorted: Vec<u64> = self.sizes.iter().map(|(_, bytes)| *bytes).collect();
         sorted.sort_unstable();
         let percentile = |&percent: &u8| Some((percent, nearest_rank(&sorted, percent)?));
         let percentiles = self.percentiles.iter().filter_map(percentile).collect();
-        Wss { schema: SCHEMA, percentiles, sizes: self.sizes, basis: self.doubt }
+        Wss {
+            schema: SCHEMA,
+            percentiles,
+            sizes: self.sizes,
+            basis: self.doubt,
+        }
     }
 }
 
@@ -71,15 +88,24 @@ impl Accumulator for WssAccumulator {
 #[must_use]
 pub fn working_set(snapshot: &Snapshot, layout: &Layout) -> u64 {
     let of_target = |target: &thermo_record::model::Target| -> u64 {
-        let accessed = target.regions.iter().filter(|region| region.nr_accesses > 0 && !region.unknown);
+        let accessed = target
+            .regions
+            .iter()
+            .filter(|region| region.nr_accesses > 0 && !region.unknown);
         accessed.map(|region| layout.bytes(target.id, region)).sum()
     };
     snapshot.targets.iter().map(of_target).sum()
 }
 
 fn unknown(snapshot: &Snapshot, layout: &Layout) -> u64 {
-    let regions = snapshot.targets.iter().flat_map(|t| t.regions.iter().map(move |region| (t.id, region)));
-    regions.filter(|(_, region)| region.unknown).map(|(target, region)| layout.bytes(target, region)).sum()
+    let regions = snapshot
+        .targets
+        .iter()
+        .flat_map(|t| t.regions.iter().map(move |region| (t.id, region)));
+    regions
+        .filter(|(_, region)| region.unknown)
+        .map(|(target, region)| layout.bytes(target, region))
+        .sum()
 }
 
 fn nearest_rank(sorted: &[u64], percent: u8) -> Option<u64> {
@@ -108,7 +134,10 @@ impl Wss {
         if self.sizes.is_empty() {
             return format!("{NO_SNAPSHOTS}\n");
         }
-        let mut text = format!("Working set (bytes accessed within an aggregation), {}\n", self.basis.basis());
+        let mut text = format!(
+            "Working set (bytes accessed within an aggregation), {}\n",
+            self.basis.basis()
+        );
         text.push_str(&self.rows(style));
         let course = crate::series::binned(&self.sizes, style.width.saturating_sub(12).clamp(8, 120));
         text.push_str(&format!("over time   {}\n", style.sparkline(&course)));
@@ -130,7 +159,12 @@ impl Wss {
     /// `percentile,bytes`.
     #[must_use]
     pub fn csv(&self) -> String {
-        csv_text(["percentile", "bytes"], self.percentiles.iter().map(|(p, bytes)| [p.to_string(), bytes.to_string()]))
+        csv_text(
+            ["percentile", "bytes"],
+            self.percentiles
+                .iter()
+                .map(|(p, bytes)| [p.to_string(), bytes.to_string()]),
+        )
     }
 
     /// The working set over time with its percentiles as lines.
@@ -150,17 +184,28 @@ impl Wss {
     /// The same as a page, with the table below.
     #[must_use]
     pub fn html(&self) -> String {
-        let table = self.text(&Style { width: 100, ..Style::default() });
+        let table = self.text(&Style {
+            width: 100,
+            ..Style::default()
+        });
         crate::picture::page("Working set", &self.svg(), &table)
     }
 
     fn chart(&self) -> LineChart {
         let start = self.basis.start_ns;
-        let seconds = |(time, bytes): &(u64, u64)| (Nanos(time.saturating_sub(start)).as_secs_f64(), *bytes as f64);
+        let seconds =
+            |(time, bytes): &(u64, u64)| (Nanos(time.saturating_sub(start)).as_secs_f64(), *bytes as f64);
         LineChart {
-            title: format!("Working set: bytes accessed within an aggregation ({})", self.basis.basis()),
+            title: format!(
+                "Working set: bytes accessed within an aggregation ({})",
+                self.basis.basis()
+            ),
             lines: vec![("working set".to_owned(), self.sizes.iter().map(seconds).collect())],
-            marks: self.percentiles.iter().map(|(p, bytes)| (format!("{p} %"), *bytes as f64)).collect(),
+            marks: self
+                .percentiles
+                .iter()
+                .map(|(p, bytes)| (format!("{p} %"), *bytes as f64))
+                .collect(),
         }
     }
 }

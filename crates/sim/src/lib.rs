@@ -25,11 +25,17 @@ pub fn run(
     until: Nanos,
     mut touch: impl FnMut(&mut Machine, Nanos),
 ) -> Result<Nanos, OpsError> {
-    let mut now = from;
+    let (mut now, mut told) = (from, machine.spent_looking);
     while now < until {
         touch(machine, now);
-        match context.step(now, machine, sink)? {
-            Next::At(next) => now = next,
+        let next = context.step(now, machine, sink)?;
+        // Time passes while the machine is looked at, too.
+        let spent = machine.spent_looking;
+        now += spent.saturating_sub(told);
+        told = spent;
+        context.spent(now, spent);
+        match next {
+            Next::At(next) => now = now.max(next),
             Next::Finished => break,
         }
     }

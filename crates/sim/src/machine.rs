@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
+use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{
     Action, Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout,
 };
@@ -19,14 +20,34 @@ pub struct Machine {
     pub metrics: BTreeMap<SystemMetric, u64>,
     /// CPU time an action takes for each page: what time quotas see.
     pub cost_per_page: Nanos,
-    /// How many probes were asked for so far: what monitoring costs.
-    pub nr_probes: u64,
+    /// Whether all pages can be looked at.
+    pub sweeps: bool,
+    /// CPU time a probe costs.
+    pub cost_of_probing: Nanos,
+    /// CPU time looking at a page costs in a sweep.
+    pub cost_of_sweeping: Nanos,
+    /// CPU time all looks have cost so far: what a budget bounds.
+    pub spent_looking: Nanos,
 }
 
 #[derive(Debug, Default)]
 struct Process {
     /// Mapped memory, by the address of its beginning.
     mappings: BTreeMap<Addr, Vec<Page>>,
+}
+
+impl Process {
+    /// The mapped pages of `range`, ascending.
+    fn pages_in(&mut self, range: AddrRange) -> impl Iterator<Item = (Addr, &mut Page)> {
+        self.mappings.iter_mut().flat_map(move |(start, pages)| {
+            let nth = |addr: Addr| {
+                usize::try_from(addr.0.saturating_sub(start.0).div_ceil(PAGE_SIZE)).unwrap_or(usize::MAX)
+            };
+            let (first, end) = (nth(range.start).min(pages.len()), nth(range.end).min(pages.len()));
+            let addrs = (start.0 + first as u64 * PAGE_SIZE..).step_by(4096).map(Addr);
+            addrs.zip(&mut pages[first..end.max(first)])
+        })
+    }
 }
 
 impl Machine {
@@ -77,12 +98,8 @@ impl Machine {
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
-        for (start, pages) in &mut process.mappings {
-            for (addr, page) in (start.0..).step_by(4096).zip(pages) {
-                if range.contains(Addr(addr)) {
-                    change(page);
-                }
-            }
+        for (_, page) in process.pages_in(range) {
+            change(page);
         }
     }
 
@@ -196,7 +213,7 @@ impl Operations for Machine {
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
-        self.nr_probes += probes.len() as u64;
+        self.spent_looking += self.cost_of_probing * probes.len() as u64;
         for probe in probes {
             if let Some(page) = self.page(probe.target, probe.addr).filter(|page| !page.shared) {
                 page.accessed = false;
@@ -212,6 +229,30 @@ impl Operations for Machine {
                 _ => Seen::Idle,
             };
         }
+    }
+
+    fn can_sweep(&self) -> bool {
+        self.sweeps
+    }
+
+    fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
+        let Some(process) = self.processes.get_mut(&run.target) else {
+            return Swept { next: run.range.end };
+        };
+        let mut swept = 0;
+        for (addr, page) in process.pages_in(run.range) {
+            match page {
+                Page {
+                    place: Place::Absent | Place::Swapped,
+                    ..
+                } => continue,
+                Page { shared: true, .. } => piece.set_unknown(addr),
+                page => piece.set(addr, std::mem::take(&mut page.accessed)),
+            }
+            swept += 1;
+        }
+        self.spent_looking += self.cost_of_sweeping * swept;
+        Swept { next: run.range.end }
     }
 
     fn any_target_left(&mut self) -> bool {

@@ -30,6 +30,7 @@ pub mod smaps;
 pub mod stat;
 pub mod statm;
 pub mod status;
+pub mod subreaper;
 pub mod swap;
 pub mod thp;
 pub mod uname;

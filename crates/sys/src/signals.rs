@@ -55,17 +55,3 @@ pub fn asked() -> u32 {
 pub fn last() -> Option<i32> {
     Some(LAST.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-
-    #[test]
-    fn a_signal_is_counted() {
-        super::install().unwrap();
-        let before = super::asked();
-        // SAFETY: a signal to ourselves, whose handler was just installed.
-        assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
-        assert_eq!((super::asked(), super::last()), (before + 1, Some(libc::SIGTERM)));
-    }
-}

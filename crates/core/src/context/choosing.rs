@@ -109,6 +109,15 @@ impl Context {
         }
     }
 
+    /// Samples from now on if the round that is under way shows already that sweeps are too slow.
+    pub(super) fn give_up_slow_round(&mut self, began: Nanos, now: Nanos, sink: &mut dyn Sink) {
+        let Some(chooser) = &mut self.chooser else { return };
+        if chooser.looks == Looks::Auto && now.saturating_sub(began) > LONGEST_ROUND {
+            let (way, attrs) = chooser.give_up_sweeps(now);
+            self.adopt(now, way, attrs, sink);
+        }
+    }
+
     fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
         self.change_to(way, attrs);
         if let Some(plan) = self.plan() {
@@ -118,11 +127,15 @@ impl Context {
 }
 
 impl Chooser {
+    fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
+        self.gave_up_sweeps = Some(now);
+        (Way::Sample, sample_attrs(self.share(), &self.asked, GUESSED_LOOK))
+    }
+
     fn after_round(&mut self, now: Nanos, cost: Nanos, attrs: &Attrs) -> Option<(Way, Attrs)> {
         let needed = self.share().time_for(cost).max(SHORTEST_ROUND);
         if needed > LONGEST_ROUND && self.looks == Looks::Auto {
-            self.gave_up_sweeps = Some(now);
-            return Some((Way::Sample, sample_attrs(self.share(), &self.asked, GUESSED_LOOK)));
+            return Some(self.give_up_sweeps(now));
         }
         // Longer at once, shorter only when it would be by much: costs vary from round to round.
         let (longer, shorter) = (needed.0 > attrs.aggr.0, needed.0 * 2 < attrs.aggr.0);

@@ -46,6 +46,8 @@ impl Context {
             .as_mut()
             .is_some_and(|round| round.look_on(&mut self.targets, ops));
         if looked {
+            let began = self.sweeping.round.as_ref().map_or(now, |round| round.began);
+            self.give_up_slow_round(began, now, sink);
             return now;
         }
         self.sweeping.round = None;

@@ -2,7 +2,7 @@
 //!
 //! A round walks every target once, in pieces so that its cost can be spread over time. What it finds is kept
 //! as one byte a page ([`PageHeat`]); at its end the runs of pages that are alike become regions with exact
-//! borders, joined where they differ least until there are few enough ([`reduce`]).
+//! borders, joined where they differ least until there are few enough (`reduce`).
 
 mod heat;
 mod piece;

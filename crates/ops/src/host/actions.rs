@@ -103,14 +103,16 @@ fn collapse(facts: &HostFacts, known: &str) -> Answer {
     advice(facts, (6, 1), "process_madvise(MADV_COLLAPSE)", known)
 }
 
+// Unlike advice, reading needs no right of its own for processes of the same user.
 fn lru_prio(facts: &HostFacts) -> Answer {
-    match lacking(facts.capabilities, &[Capability::SysPtrace]) {
-        Some(lack) => Err(format!("{lack} to read other processes' memory: run as root")),
-        None => Ok((
-            "process_vm_readv",
-            "two reads of a page move it to the active list".to_owned(),
-        )),
-    }
+    let known = "two reads of a page move it to the active list";
+    let reach = match lacking(facts.capabilities, &[Capability::SysPtrace]) {
+        Some(lack) => format!(
+            "{known}; {lack}, so only processes of the same user, and those only as Yama's ptrace_scope allows"
+        ),
+        None => known.to_owned(),
+    };
+    Ok(("process_vm_readv", reach))
 }
 
 fn migrate(facts: &HostFacts) -> Answer {

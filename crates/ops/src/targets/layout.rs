@@ -1,7 +1,7 @@
 //! What is monitored of an address space.
 
-use thermo_core::AddrRange;
 use thermo_core::layout::three_regions;
+use thermo_core::{Addr, AddrRange};
 use thermo_sys::maps::Mapping;
 
 /// How the ranges to monitor follow from the mappings.
@@ -27,11 +27,23 @@ impl LayoutRule {
     }
 }
 
+// The list is read in pieces while the process goes on: a mapping that grew downwards meanwhile can reach into the one
+// before it. What was told already is cut off.
 fn ranges_of(mappings: &[Mapping], take: impl Fn(&Mapping) -> bool) -> Vec<AddrRange> {
+    let mut told = Addr(0);
+    let cut = |range: AddrRange| {
+        let rest = AddrRange {
+            start: range.start.max(told),
+            end: range.end,
+        };
+        told = told.max(range.end);
+        (!rest.is_empty()).then_some(rest)
+    };
     mappings
         .iter()
         .filter(|mapping| take(mapping))
         .map(|mapping| mapping.range)
+        .filter_map(cut)
         .collect()
 }
 
@@ -95,6 +107,20 @@ mod tests {
             .map(|range| (range.start.0 >> 12, range.end.0 >> 12))
             .collect();
         assert_eq!(pages, [(1, 4), (11, 13), (30, 40)]);
+    }
+
+    #[test]
+    fn a_list_that_changed_while_it_was_read_is_still_disjoint() {
+        let mappings = [
+            mapping(1, 4, ""),
+            mapping(2, 6, ""),
+            mapping(2, 3, ""),
+            mapping(6, 7, ""),
+        ];
+        assert_eq!(
+            LayoutRule::Mappings.ranges(&mappings),
+            [AddrRange::new(1 << 12, 7 << 12)]
+        );
     }
 
     #[test]

@@ -130,7 +130,11 @@ impl Roster {
     /// True while targets can appear without being forked by one that lives.
     #[must_use]
     pub fn can_grow(&self) -> bool {
-        self.spec.system || !self.unseen.is_empty() || self.group.as_ref().is_some_and(Group::exists)
+        let group_lives = self.group.as_ref().is_some_and(Group::exists);
+        self.spec.system
+            || !self.unseen.is_empty()
+            || group_lives
+            || (self.spec.orphans && self.orphan_waits())
     }
 
     /// Takes a target off the list: it was found to be gone.
@@ -138,6 +142,13 @@ impl Roster {
         if let Some(member) = self.members.remove(&id) {
             self.by_pid.remove(&member.pid);
         }
+    }
+
+    fn orphan_waits(&self) -> bool {
+        let children = children::of(&self.root, self.ourselves).unwrap_or_default();
+        children
+            .into_iter()
+            .any(|pid| !self.by_pid.contains_key(&pid) && living(&self.root, pid).is_some())
     }
 
     // A group that was removed has nobody in it.
@@ -190,6 +201,9 @@ impl Roster {
 
     fn follow_children(&mut self, changes: &mut Changes) {
         let mut parents: Vec<u32> = self.by_pid.keys().copied().collect();
+        if self.spec.orphans {
+            parents.push(self.ourselves);
+        }
         while let Some(parent) = parents.pop() {
             for child in children::of(&self.root, parent).unwrap_or_default() {
                 if let Some(id) = self.admit(child, Found::Named, changes) {

@@ -8,8 +8,11 @@ pub struct TargetSpec {
     /// These processes.
     pub pids: Vec<u32>,
     /// And their children, and theirs, those that appear later too. A child whose parent ended before it was seen
-    /// has passed to another parent and is not found.
+    /// has passed to another parent and is not found, unless `orphans` is set.
     pub children: bool,
+    /// And all children of this program, which took orphans in ([`thermo_sys::subreaper`]) and has no others: a
+    /// command that sends itself to the background stays a target.
+    pub orphans: bool,
     /// Every process of this control group and of those below it: a path below its mount, or its folder.
     pub cgroup: Option<String>,
     /// Every process of the machine but ourselves, pid 1, kernel threads and session programs.

@@ -104,7 +104,7 @@ fn timed(snapshot: &Snapshot, target: &Target, out: &mut impl Write) -> io::Resu
     let total: u64 = judged()
         .map(|region| region.end.saturating_sub(region.start))
         .sum();
-    let sample_us = aggr_ns / u64::from(max_nr_accesses.max(1)) / 1000;
+    let sample_us = (aggr_ns / u64::from(max_nr_accesses.max(1)) / 1000).max(1);
     write!(
         out,
         "{{\"start_time\": \"{start_ns}\", \"end_time\": \"{time_ns}\", \"regions\": ["

@@ -26,6 +26,7 @@ const SCHEMA: &str = "message regions {
     required int64 age_ns (INTEGER(64,false));
     required boolean unknown;
 }";
+/// Parquet reads fastest in large groups, but a whole group waits in memory.
 const GROUP_ROWS: usize = 1 << 16;
 
 /// Writes the regions of all snapshots to `out` with the columns of [`csv`](super::csv()).

@@ -51,7 +51,10 @@ pub(crate) struct Piece {
 
 impl Grid {
     pub(crate) const fn new() -> Self {
-        Self { shift: PAGE_SHIFT, cells: BTreeMap::new() }
+        Self {
+            shift: PAGE_SHIFT,
+            cells: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -70,7 +73,9 @@ impl Grid {
         for piece in pieces.iter().filter(|piece| piece.start < piece.end) {
             for index in piece.start >> self.shift..=(piece.end - 1) >> self.shift {
                 let low = piece.start.max(index << self.shift);
-                let high = piece.end.min((index << self.shift).saturating_add(self.cell_bytes()));
+                let high = piece
+                    .end
+                    .min((index << self.shift).saturating_add(self.cell_bytes()));
                 let row = self.cells.entry(index).or_insert_with(|| CellRow {
                     low,
                     high,
@@ -147,7 +152,8 @@ impl CellRow {
     fn sum(&mut self, column: usize) -> &mut Sum {
         if column < self.first {
             let missing = self.first - column;
-            self.sums.splice(0..0, std::iter::repeat_n(Sum::default(), missing));
+            self.sums
+                .splice(0..0, std::iter::repeat_n(Sum::default(), missing));
             self.first = column;
         }
         let offset = column - self.first;
@@ -165,7 +171,10 @@ impl CellRow {
     }
 
     fn value(&self, column: usize) -> i16 {
-        column.checked_sub(self.first).and_then(|offset| self.sums.get(offset)).map_or(ABSENT, |sum| sum.value())
+        column
+            .checked_sub(self.first)
+            .and_then(|offset| self.sums.get(offset))
+            .map_or(ABSENT, |sum| sum.value())
     }
 }
 
@@ -202,13 +211,21 @@ mod tests {
     use super::*;
 
     fn piece(start: u64, end: u64, rate: f64) -> Piece {
-        Piece { start, end, rate, unknown: false }
+        Piece {
+            start,
+            end,
+            rate,
+            unknown: false,
+        }
     }
 
     #[test]
     fn gaps_make_areas_and_columns_without_snapshots_are_absent() {
         let mut grid = Grid::new();
-        grid.add(&[piece(0, 8192, 1.0), piece(1 << 30, (1 << 30) + 4096, 0.0)], &[(0, 1.0)]);
+        grid.add(
+            &[piece(0, 8192, 1.0), piece(1 << 30, (1 << 30) + 4096, 0.0)],
+            &[(0, 1.0)],
+        );
         grid.add(&[piece(0, 4096, 0.5)], &[(2, 1.0)]);
         let areas = grid.areas(3);
         assert_eq!(areas[0], (0, 8192, vec![vec![1000, -1, 500], vec![1000, -1, -1]]));
@@ -218,7 +235,10 @@ mod tests {
     #[test]
     fn a_terabyte_is_coarsened_before_it_is_walked() {
         let mut grid = Grid::new();
-        grid.add(&[piece(4096, 1 << 40, 0.25), piece(1 << 46, 1 << 47, 0.0)], &[(0, 0.1)]);
+        grid.add(
+            &[piece(4096, 1 << 40, 0.25), piece(1 << 46, 1 << 47, 0.0)],
+            &[(0, 0.1)],
+        );
         assert!(grid.len() <= MOST_CELLS);
         assert_eq!(grid.areas(1)[0].2[0], [250]);
     }
@@ -228,7 +248,13 @@ mod tests {
         let mut grid = Grid::new();
         grid.add(&[piece(0, 4096, 1.0), piece(4096, 8192, 0.0)], &[(1, 1.0)]);
         grid.add(&[piece(0, 8192, 1.0)], &[(2, 1.0)]);
-        grid.add(&[Piece { unknown: true, ..piece(0, 8192, 0.0) }], &[(6, 1.0)]);
+        grid.add(
+            &[Piece {
+                unknown: true,
+                ..piece(0, 8192, 0.0)
+            }],
+            &[(6, 1.0)],
+        );
         grid.coarsen();
         assert_eq!(grid.areas(7)[0].2, [[-1, 500, 1000, -1, -1, -1, -2]]);
         grid.halve_columns();

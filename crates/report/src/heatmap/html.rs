@@ -7,8 +7,10 @@ impl Heatmap {
     /// The page. It loads nothing from anywhere.
     #[must_use]
     pub fn html(&self) -> String {
-        // "</" would end the script the data stands in; within JSON strings "<\/" means the same.
-        let data = serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned()).replace("</", "<\\/");
+        // A "<" could end the script the data stands in; within JSON strings the escape means the same.
+        let data = serde_json::to_string(self)
+            .unwrap_or_else(|_| "null".to_owned())
+            .replace('<', "\\u003c");
         let ramp: Vec<String> = palette::RAMP.iter().map(|colour| format!("{colour:?}")).collect();
         let colours = format!(
             "{{\"ramp\":[{}],\"unknown\":{:?},\"absent\":{:?}}}",

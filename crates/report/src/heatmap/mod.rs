@@ -1,7 +1,7 @@
 //! Heatmaps: time × address, the access rate as shade or colour.
 //!
-//! [`HeatmapAccumulator`] sums rates up on a [`grid`] that stays small whatever the recording's size. [`Heatmap`] is the
-//! result, and JSON; [`view`] fits it to as many rows and columns as a picture has; [`text`], [`picture`] and [`html`]
+//! [`HeatmapAccumulator`] sums rates up on a `grid` that stays small whatever the recording's size. [`Heatmap`] is the
+//! result, and JSON; `view` fits it to as many rows and columns as a picture has; `text`, `picture` and `html`
 //! draw. Addresses without memory are folded away; time runs to the right, addresses upward.
 
 mod grid;
@@ -58,7 +58,11 @@ impl Accumulator for HeatmapAccumulator {
         }
         if let Some(snapshot) = self.doubt.add(record) {
             let columns = self.columns_of(snapshot);
-            for target in snapshot.targets.iter().filter(|target| !target.regions.is_empty()) {
+            for target in snapshot
+                .targets
+                .iter()
+                .filter(|target| !target.regions.is_empty())
+            {
                 self.add_target(target, snapshot.max_nr_accesses, &columns);
             }
             self.keep_small();
@@ -69,7 +73,12 @@ impl Accumulator for HeatmapAccumulator {
         let empty = BTreeMap::new();
         let target = |(id, target): (&u32, &TargetGrid)| {
             let names = self.names.get(id).unwrap_or(&empty);
-            let area = |(start, end, rates)| Area { start, end, names: names_of(names, start, end), rates };
+            let area = |(start, end, rates)| Area {
+                start,
+                end,
+                names: names_of(names, start, end),
+                rates,
+            };
             TargetMap {
                 id: *id,
                 pid: target.pid,
@@ -124,14 +133,32 @@ impl HeatmapAccumulator {
         for region in &target.regions {
             let (rate, unknown) = (rate(region, max_nr_accesses), region.unknown);
             let of_region = self.layout.pieces(target.id, region);
-            pieces.extend(of_region.map(|(start, end)| Piece { start, end, rate, unknown }));
+            pieces.extend(of_region.map(|(start, end)| Piece {
+                start,
+                end,
+                rate,
+                unknown,
+            }));
         }
-        let fresh = || TargetGrid { pid: target.pid, grid: Grid::new() };
-        self.targets.entry(target.id).or_insert_with(fresh).grid.add(&pieces, columns);
+        let fresh = || TargetGrid {
+            pid: target.pid,
+            grid: Grid::new(),
+        };
+        self.targets
+            .entry(target.id)
+            .or_insert_with(fresh)
+            .grid
+            .add(&pieces, columns);
     }
 
     fn keep_small(&mut self) {
-        while self.targets.values().map(|target| target.grid.len()).sum::<usize>() > MOST_CELLS_OF_ALL {
+        while self
+            .targets
+            .values()
+            .map(|target| target.grid.len())
+            .sum::<usize>()
+            > MOST_CELLS_OF_ALL
+        {
             if let Some(largest) = self.targets.values_mut().max_by_key(|target| target.grid.len()) {
                 largest.grid.coarsen();
             }
@@ -157,13 +184,20 @@ impl HeatmapAccumulator {
 /// The names within `start..end`, neighbours of one name together.
 fn names_of(names: &BTreeMap<u64, (u64, String)>, start: u64, end: u64) -> Vec<Named> {
     let mut found: Vec<Named> = Vec::new();
-    let first = names.range(..=start).next_back().map_or(start, |(&below, _)| below);
+    let first = names
+        .range(..=start)
+        .next_back()
+        .map_or(start, |(&below, _)| below);
     for (&from, (to, name)) in names.range(first..end) {
         let (from, to) = (from.max(start), (*to).min(end));
         match found.last_mut() {
             _ if from >= to => {}
             Some(last) if last.name == *name && last.end >= from => last.end = last.end.max(to),
-            _ => found.push(Named { start: from, end: to, name: name.clone() }),
+            _ => found.push(Named {
+                start: from,
+                end: to,
+                name: name.clone(),
+            }),
         }
     }
     found
@@ -233,6 +267,17 @@ impl Heatmap {
         self.columns as f64 * self.column_ns as f64 / 1e9
     }
 
+    /// The `most` largest targets in their order, and how many others there are.
+    fn largest(&self, most: usize) -> (Vec<&TargetMap>, usize) {
+        let bytes = |target: &TargetMap| target.cells() as u64 * target.cell_bytes;
+        let mut targets: Vec<&TargetMap> = self.targets.iter().collect();
+        targets.sort_by_key(|target| std::cmp::Reverse(bytes(target)));
+        targets.truncate(most);
+        targets.sort_by_key(|target| target.id);
+        let others = self.targets.len() - targets.len() + self.targets_left_out;
+        (targets, others)
+    }
+
     /// `start_ns,pid,start,end,access_rate_permille`: a row for each cell and column that held memory; the rate is
     /// empty where it is unknown.
     #[must_use]
@@ -245,7 +290,11 @@ impl Heatmap {
                     let (start, end) = area.cell(index, target.cell_bytes);
                     for (column, &rate) in row.iter().enumerate().filter(|(_, rate)| **rate != ABSENT) {
                         let time = self.start_ns + column as u64 * self.column_ns;
-                        let rate = if rate == UNKNOWN { String::new() } else { rate.to_string() };
+                        let rate = if rate == UNKNOWN {
+                            String::new()
+                        } else {
+                            rate.to_string()
+                        };
                         text.push_str(&format!("{time},{pid},{start},{end},{rate}\n"));
                     }
                 }
@@ -255,11 +304,20 @@ impl Heatmap {
     }
 }
 
+impl TargetMap {
+    fn cells(&self) -> usize {
+        self.areas.iter().map(|area| area.rates.len()).sum()
+    }
+}
+
 impl Area {
     /// The addresses of a cell.
     fn cell(&self, index: usize, cell_bytes: u64) -> (u64, u64) {
         let base = self.start / cell_bytes * cell_bytes;
         let start = base.saturating_add(index as u64 * cell_bytes);
-        (start.max(self.start), start.saturating_add(cell_bytes).min(self.end))
+        (
+            start.max(self.start),
+            start.saturating_add(cell_bytes).min(self.end),
+        )
     }
 }

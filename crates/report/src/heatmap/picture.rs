@@ -2,7 +2,7 @@
 
 use thermo_core::Bytes;
 
-use super::view::{Band, Row, TargetView, fit};
+use super::view::{Band, Row, TargetView, fit, labelled};
 use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::layout::short_name;
 use crate::picture::{Anchor, CHAR_WIDTH, Item, PictureError, Rgb, Scene, palette};
@@ -20,6 +20,8 @@ const LEAST_ROWS: usize = 15;
 const FOLD: f64 = 5.0;
 /// Between two address labels.
 const LABEL_GAP: f64 = 60.0;
+/// Targets in one picture.
+const MOST_TARGETS: usize = 16;
 /// Letters of a mapping's name.
 const NAME_LETTERS: usize = 24;
 
@@ -40,7 +42,10 @@ impl Heatmap {
 
     fn scene(&self) -> Scene {
         let mut scene = Scene::new(WIDTH as usize, 0);
-        scene.title(format!("Access rate by time and address ({})", self.basis.basis()));
+        scene.title(format!(
+            "Access rate by time and address ({})",
+            self.basis.basis()
+        ));
         let mut y = TOP;
         if self.targets.is_empty() {
             scene.text(LEFT, y + 10.0, Anchor::Left, crate::NO_SNAPSHOTS);
@@ -48,12 +53,19 @@ impl Heatmap {
             return scene;
         }
         let columns = self.columns.min((WIDTH - LEFT - RIGHT) as usize);
-        let views = fit(self, columns, ROWS.max(40 * self.targets.len()), LEAST_ROWS);
+        let (targets, others) = self.largest(MOST_TARGETS);
+        let views = fit(&targets, columns, ROWS.max(40 * targets.len()), LEAST_ROWS);
         for view in &views {
+            scene.text(LEFT - 8.0, y + 4.0, Anchor::Right, "address");
             scene.text(LEFT, y + 4.0, Anchor::Left, heading(view));
+            scene.text(WIDTH - RIGHT + 9.0, y + 4.0, Anchor::Left, "mapping");
             y = bands(&mut scene, &view.bands, columns, y + 16.0) + 12.0;
         }
         scene.time_axis(LEFT, y - 6.0, WIDTH - LEFT - RIGHT, self.seconds());
+        if others > 0 {
+            let text = format!("{others} more targets are not shown");
+            scene.text(LEFT, y + 30.0, Anchor::Left, text);
+        }
         legend(&mut scene, y + 56.0);
         scene.height = (y + 112.0) as usize;
         scene
@@ -61,9 +73,11 @@ impl Heatmap {
 }
 
 fn heading(view: &TargetView<'_>) -> String {
-    let cells: usize = view.target.areas.iter().map(|area| area.rates.len()).sum();
-    let bytes = Bytes(cells as u64 * view.target.cell_bytes);
-    format!("{}, {bytes}; addresses without memory are left out", target_name(view.target.pid))
+    let bytes = Bytes(view.target.cells() as u64 * view.target.cell_bytes);
+    format!(
+        "{}, {bytes}; addresses without memory are left out",
+        target_name(view.target.pid)
+    )
 }
 
 /// Draws bands from `y` down, highest address first; gives the y below the last.
@@ -71,13 +85,29 @@ fn bands(scene: &mut Scene, bands: &[Band<'_>], columns: usize, mut y: f64) -> f
     let width = WIDTH - LEFT - RIGHT;
     for (index, band) in bands.iter().enumerate().rev() {
         let height = band.rows.len() as f64;
-        let pixels = band.rows.iter().rev().flat_map(|row| row.rates.iter().map(|rate| colour(*rate))).collect();
-        scene.items.push(Item::Raster { x: LEFT, y, width, height, columns, pixels });
+        let pixels = band
+            .rows
+            .iter()
+            .rev()
+            .flat_map(|row| row.rates.iter().map(|rate| colour(*rate)))
+            .collect();
+        scene.items.push(Item::Raster {
+            x: LEFT,
+            y,
+            width,
+            height,
+            columns,
+            pixels,
+        });
         addresses(scene, band, y);
         names(scene, band, y);
         y += height;
         if index > 0 {
-            scene.line((LEFT - 30.0, y + FOLD / 2.0), (LEFT + width, y + FOLD / 2.0), palette::GUIDE);
+            scene.line(
+                (LEFT - 30.0, y + FOLD / 2.0),
+                (LEFT + width, y + FOLD / 2.0),
+                palette::GUIDE,
+            );
             y += FOLD;
         }
     }
@@ -92,7 +122,12 @@ fn addresses(scene: &mut Scene, band: &Band<'_>, y: f64) {
         let row = (label as f64 * LABEL_GAP) as usize;
         let at = y + height - row as f64;
         scene.line((LEFT - 5.0, at), (LEFT, at), palette::INK);
-        scene.text(LEFT - 8.0, at - 5.0, Anchor::Right, format!("{:#x}", band.rows[row].start));
+        scene.text(
+            LEFT - 8.0,
+            at - 5.0,
+            Anchor::Right,
+            format!("{:#x}", band.rows[row].start),
+        );
     }
 }
 
@@ -106,10 +141,20 @@ fn names(scene: &mut Scene, band: &Band<'_>, y: f64) {
         let (top, bottom) = (y + first as f64, y + (first + run.len()) as f64);
         first += run.len();
         let middle = f64::midpoint(top, bottom);
-        let Some(name) = run[0].name.filter(|_| middle - 6.0 >= free_from) else { continue };
-        let style = crate::Style { ascii: true, ..crate::Style::default() };
+        let Some(name) = run[0].name.filter(|_| middle - 6.0 >= free_from) else {
+            continue;
+        };
+        let style = crate::Style {
+            ascii: true,
+            ..crate::Style::default()
+        };
         scene.line((x + 3.0, top + 1.0), (x + 3.0, bottom - 1.0), palette::INK);
-        scene.text(x + 9.0, middle, Anchor::Left, style.cut(short_name(name), NAME_LETTERS));
+        scene.text(
+            x + 9.0,
+            middle,
+            Anchor::Left,
+            style.cut(&labelled(short_name(name), run[0].more_names), NAME_LETTERS),
+        );
         free_from = middle + 7.0;
     }
 }
@@ -121,16 +166,28 @@ fn legend(scene: &mut Scene, y: f64) {
     scene.text(LEFT, y + 7.0, Anchor::Left, label);
     // Along the legend the root of the rate grows evenly, as the colours do.
     let rate = |step: usize| (step as f64 / (STEPS - 1) as f64).powi(2);
-    let pixels = (0..STEPS).map(|step| palette::of_rate((rate(step) * 1000.0).round() as i16)).collect();
+    let pixels = (0..STEPS)
+        .map(|step| palette::of_rate((rate(step) * 1000.0).round() as i16))
+        .collect();
     let (width, height) = (STEPS as f64, 14.0);
-    scene.items.push(Item::Raster { x, y, width, height, columns: STEPS, pixels });
+    scene.items.push(Item::Raster {
+        x,
+        y,
+        width,
+        height,
+        columns: STEPS,
+        pixels,
+    });
     for percent in [0.0, 1.0, 5.0, 20.0, 50.0, 100.0_f64] {
         let at = x + (percent / 100.0).sqrt() * width;
         scene.line((at, y + height), (at, y + height + 5.0), palette::INK);
         scene.text(at, y + height + 13.0, Anchor::Middle, format!("{percent}"));
     }
     scene.text(x + width + 24.0, y + 7.0, Anchor::Left, "% of looks");
-    for (at, fill, name) in [(480.0, palette::UNKNOWN, "unknown"), (600.0, palette::ABSENT, "no memory there then")] {
+    for (at, fill, name) in [
+        (480.0, palette::UNKNOWN, "unknown"),
+        (600.0, palette::ABSENT, "no memory there then"),
+    ] {
         scene.rect(x + at, y, 14.0, 14.0, fill);
         scene.text(x + at + 20.0, y + 7.0, Anchor::Left, name);
     }

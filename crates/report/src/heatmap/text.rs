@@ -2,13 +2,13 @@
 
 use thermo_core::{Bytes, Nanos};
 
-use super::view::{Band, Row, TargetView, fit};
+use super::view::{Band, Row, TargetView, fit, labelled};
 use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::NO_SNAPSHOTS;
 use crate::layout::short_name;
 use crate::picture::axis;
 use crate::regions::target_name;
-use crate::style::{Style, pad};
+use crate::style::Style;
 
 /// Width of the addresses to the left, with the line after them.
 const LEFT: usize = 16;
@@ -16,8 +16,13 @@ const LEFT: usize = 16;
 const RIGHT: usize = 18;
 
 /// From which rate (in thousandths) on a level is used; a character; an ASCII character; an ANSI colour.
-const LEVELS: [(i16, char, char, u8); 5] =
-    [(0, '·', '.', 24), (1, '░', ':', 37), (50, '▒', '+', 79), (200, '▓', '*', 220), (500, '█', '#', 202)];
+const LEVELS: [(i16, char, char, u8); 5] = [
+    (0, '·', '.', 24),
+    (1, '░', ':', 37),
+    (50, '▒', '+', 79),
+    (200, '▓', '*', 220),
+    (500, '█', '#', 202),
+];
 
 impl Heatmap {
     /// The heatmap with axes and legend.
@@ -27,27 +32,43 @@ impl Heatmap {
             return format!("{NO_SNAPSHOTS}\n");
         }
         let columns = style.width.saturating_sub(LEFT + RIGHT).clamp(16, 240);
-        let views = fit(self, columns, style.height.max(4), 1);
+        let (targets, others) = self.largest((style.height / 3).max(1));
+        let views = fit(&targets, columns, style.height.max(4), 1);
         let mut text = self.title(style, &views, columns);
         for view in &views {
             if views.len() > 1 {
-                text.push_str(&format!("{}, {}\n", target_name(view.target.pid), Bytes(bytes(view))));
+                text.push_str(&format!(
+                    "{}, {}\n",
+                    target_name(view.target.pid),
+                    Bytes(bytes(view))
+                ));
             }
             text.push_str(&bands_text(&view.bands, style));
         }
         text.push_str(&self.time_axis(style, columns));
         text.push_str(&legend(style));
-        if self.targets_left_out > 0 {
-            text.push_str(&format!("{} more targets are not shown.\n", self.targets_left_out));
+        if others > 0 {
+            text.push_str(&format!(
+                "{others} more targets, all smaller or later, are not shown.
+"
+            ));
         }
         text
     }
 
     fn title(&self, style: &Style, views: &[TargetView<'_>], columns: usize) -> String {
         let column = Nanos((self.seconds() / columns as f64 * 1e9) as u64);
-        let rows: usize = views.iter().flat_map(|view| &view.bands).map(|band| band.rows.len()).sum();
+        let rows: usize = views
+            .iter()
+            .flat_map(|view| &view.bands)
+            .map(|band| band.rows.len())
+            .sum();
         let row = Bytes(views.iter().map(bytes).sum::<u64>() / rows.max(1) as u64);
-        style.plain(&format!("Heatmap: a character is {column} × about {row}; {}\n", self.basis.basis()))
+        let title = format!(
+            "Heatmap, {}; a character is {column} × about {row}\n",
+            self.basis.basis()
+        );
+        style.plain(&title)
     }
 
     fn time_axis(&self, style: &Style, columns: usize) -> String {
@@ -68,8 +89,7 @@ impl Heatmap {
 }
 
 fn bytes(view: &TargetView<'_>) -> u64 {
-    let cells: usize = view.target.areas.iter().map(|area| area.rates.len()).sum();
-    cells as u64 * view.target.cell_bytes
+    view.target.cells() as u64 * view.target.cell_bytes
 }
 
 /// The rows, highest address first, and between bands a line that says how much is left out.
@@ -84,9 +104,12 @@ fn bands_text(bands: &[Band<'_>], style: &Style) -> String {
         }
         let mut name_above = None;
         for row in band.rows.iter().rev() {
-            let name = row.name.filter(|name| name_above != Some(*name)).map_or("", short_name);
+            let name = row.name.filter(|name| name_above != Some(*name));
+            let name = name
+                .map(|name| labelled(short_name(name), row.more_names))
+                .unwrap_or_default();
             name_above = row.name;
-            text.push_str(&row_text(row, name, style));
+            text.push_str(&row_text(row, &name, style));
         }
         above = Some(band);
     }
@@ -97,12 +120,20 @@ fn row_text(row: &Row<'_>, name: &str, style: &Style) -> String {
     let shades: String = row.rates.iter().map(|&rate| shade(rate, style)).collect();
     let border = style.plain("│");
     let name = style.plain(&style.cut(name, RIGHT - 2));
-    let line = format!("{:>#width$x} {border}{shades}{border}{name}", row.start, width = LEFT - 2);
+    let line = format!(
+        "{:>#width$x} {border}{shades}{border}{name}",
+        row.start,
+        width = LEFT - 2
+    );
     format!("{}\n", line.trim_end())
 }
 
 fn shade(rate: i16, style: &Style) -> String {
-    let level = LEVELS.iter().rev().find(|level| rate >= level.0).unwrap_or(&LEVELS[0]);
+    let level = LEVELS
+        .iter()
+        .rev()
+        .find(|level| rate >= level.0)
+        .unwrap_or(&LEVELS[0]);
     let shown = match rate {
         ABSENT => return " ".to_owned(),
         UNKNOWN => return "?".to_owned(),
@@ -116,8 +147,9 @@ fn shade(rate: i16, style: &Style) -> String {
 }
 
 fn legend(style: &Style) -> String {
-    let names = ["none", "under 5 %", "5 %", "20 %", "from 50 % of looks"];
-    let level = |((rate, ..), name): (&(i16, char, char, u8), &str)| format!("{} {name}", shade(*rate, style));
+    let names = ["none", "<5 %", "5-20 %", "20-50 %", "50-100 % of looks"];
+    let level =
+        |((rate, ..), name): (&(i16, char, char, u8), &str)| format!("{} {name}", shade(*rate, style));
     let levels: Vec<String> = LEVELS.iter().zip(names).map(level).collect();
-    pad("accessed in", LEFT) + &levels.join("  ") + "  ? unknown\n"
+    format!("accessed in: {}  ? unknown\n", levels.join("  "))
 }

@@ -3,7 +3,9 @@
 //! Areas become bands. Those too small for a row of their own are put together with their neighbours, so that a process
 //! of a thousand small mappings is still a picture.
 
-use super::{ABSENT, Area, Heatmap, TargetMap, UNKNOWN};
+use std::collections::BTreeMap;
+
+use super::{ABSENT, Area, TargetMap, UNKNOWN};
 
 /// A target, its bands ascending by address.
 pub(crate) struct TargetView<'a> {
@@ -24,6 +26,8 @@ pub(crate) struct Row<'a> {
     pub(crate) end: u64,
     /// The name that most of its bytes have.
     pub(crate) name: Option<&'a str>,
+    /// How many other names it has.
+    pub(crate) more_names: usize,
     pub(crate) rates: Vec<i16>,
 }
 
@@ -34,33 +38,47 @@ struct Cell<'a> {
     index: usize,
 }
 
-/// `map` in `columns` columns and about `rows` rows, no band with fewer than `least`.
-pub(crate) fn fit(map: &Heatmap, columns: usize, rows: usize, least: usize) -> Vec<TargetView<'_>> {
-    let bytes: f64 = map.targets.iter().map(|target| cells(target) as f64 * target.cell_bytes as f64).sum();
+/// `targets` in `columns` columns and about `rows` rows, no band with fewer than `least`.
+pub(crate) fn fit<'a>(
+    targets: &[&'a TargetMap],
+    columns: usize,
+    rows: usize,
+    least: usize,
+) -> Vec<TargetView<'a>> {
+    let bytes: f64 = targets
+        .iter()
+        .map(|target| target.cells() as f64 * target.cell_bytes as f64)
+        .sum();
     let mut bytes_per_row = bytes / rows.max(1) as f64;
     // Small bands take more than their share, so the scale is lowered until all fit, or until it helps no more.
     for _ in 0..24 {
-        let taken: usize = map.targets.iter().map(|t| rows_of(&bands(t, bytes_per_row), t, bytes_per_row, least)).sum();
+        let taken: usize = targets
+            .iter()
+            .map(|t| rows_of(&bands(t, bytes_per_row), t, bytes_per_row, least))
+            .sum();
         if taken <= rows {
             break;
         }
         bytes_per_row *= 1.15;
     }
-    let target = |target| {
+    let target = |target: &&'a TargetMap| {
         let bands = bands(target, bytes_per_row);
         let band = |cells: &Vec<Cell<'_>>| cells.len() as f64 * target.cell_bytes as f64 / bytes_per_row;
-        let drawn = bands.iter().map(|cells| draw(cells, target, band(cells).round() as usize, least, columns));
-        TargetView { target, bands: drawn.collect() }
+        let drawn = bands
+            .iter()
+            .map(|cells| draw(cells, target, band(cells).round() as usize, least, columns));
+        TargetView {
+            target,
+            bands: drawn.collect(),
+        }
     };
-    map.targets.iter().map(target).collect()
-}
-
-fn cells(target: &TargetMap) -> usize {
-    target.areas.iter().map(|area| area.rates.len()).sum()
+    targets.iter().map(target).collect()
 }
 
 fn rows_of(bands: &[Vec<Cell<'_>>], target: &TargetMap, bytes_per_row: f64, least: usize) -> usize {
-    let rows = |cells: &Vec<Cell<'_>>| (cells.len() as f64 * target.cell_bytes as f64 / bytes_per_row).round() as usize;
+    let rows = |cells: &Vec<Cell<'_>>| {
+        (cells.len() as f64 * target.cell_bytes as f64 / bytes_per_row).round() as usize
+    };
     bands.iter().map(|cells| rows(cells).max(least).max(1)).sum()
 }
 
@@ -76,7 +94,9 @@ fn bands(target: &TargetMap, bytes_per_row: f64) -> Vec<Vec<Cell<'_>>> {
             Some(band) if small && bytes < bytes_per_row / 2.0 => band.extend(cells),
             _ => bands.push(cells.collect()),
         }
-        small = bands.last().is_some_and(|band| (band.len() as f64 * cell_bytes) < bytes_per_row / 2.0);
+        small = bands
+            .last()
+            .is_some_and(|band| (band.len() as f64 * cell_bytes) < bytes_per_row / 2.0);
     }
     bands
 }
@@ -91,7 +111,14 @@ fn draw<'a>(cells: &[Cell<'a>], target: &TargetMap, rows: usize, least: usize, c
         let last = cells[cells.len() - 1];
         let (_, end) = last.area.cell(last.index, target.cell_bytes);
         let rates = (0..columns).map(|column| mean(cells, column, columns)).collect();
-        Row { start, end, name: name(cells, start, end), rates }
+        let (name, more_names) = name(cells, start, end);
+        Row {
+            start,
+            end,
+            name,
+            more_names,
+            rates,
+        }
     };
     let rows: Vec<Row<'a>> = (0..rows).map(row).collect();
     let (start, end) = (rows[0].start, rows[rows.len() - 1].end);
@@ -124,8 +151,9 @@ fn mean(cells: &[Cell<'_>], column: usize, columns: usize) -> i16 {
     }
 }
 
-fn name<'a>(cells: &[Cell<'a>], start: u64, end: u64) -> Option<&'a str> {
-    let mut best: Option<(u64, &str)> = None;
+/// The name that most bytes of `start..end` have, and how many others there are.
+fn name<'a>(cells: &[Cell<'a>], start: u64, end: u64) -> (Option<&'a str>, usize) {
+    let mut bytes_of: BTreeMap<&str, u64> = BTreeMap::new();
     let mut seen: Option<*const Area> = None;
     for cell in cells {
         if seen == Some(std::ptr::from_ref(cell.area)) {
@@ -134,10 +162,23 @@ fn name<'a>(cells: &[Cell<'a>], start: u64, end: u64) -> Option<&'a str> {
         seen = Some(std::ptr::from_ref(cell.area));
         for named in &cell.area.names {
             let overlap = named.end.min(end).saturating_sub(named.start.max(start));
-            if overlap > best.map_or(0, |(bytes, _)| bytes) {
-                best = Some((overlap, &named.name));
+            if overlap > 0 {
+                *bytes_of.entry(&named.name).or_default() += overlap;
             }
         }
     }
-    best.map(|(_, name)| name)
+    let best = bytes_of
+        .iter()
+        .max_by_key(|(_, bytes)| **bytes)
+        .map(|(name, _)| *name);
+    (best, bytes_of.len().saturating_sub(1))
+}
+
+/// `libc.so.6`, or `libc.so.6 +2` when there is more.
+pub(crate) fn labelled(name: &str, more: usize) -> String {
+    if more == 0 {
+        name.to_owned()
+    } else {
+        format!("{name} +{more}")
+    }
 }

@@ -5,11 +5,14 @@ use thermo_core::{Bytes, Nanos};
 /// Round values from 0 to below or at `end` seconds, about `count` of them.
 pub(crate) fn ticks(end: f64, count: usize) -> Vec<f64> {
     const STEPS: [f64; 30] = [
-        1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0,
-        120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 43_200.0, 86_400.0,
+        1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
+        60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 43_200.0, 86_400.0,
     ];
     let least = end / count.max(1) as f64;
-    let step = STEPS.into_iter().find(|step| *step >= least).unwrap_or(86_400.0 * (least / 86_400.0).ceil());
+    let step = STEPS
+        .into_iter()
+        .find(|step| *step >= least)
+        .unwrap_or(86_400.0 * (least / 86_400.0).ceil());
     steps(step, end)
 }
 
@@ -22,7 +25,10 @@ pub(crate) fn byte_ticks(end: f64, count: usize) -> Vec<f64> {
 
 fn steps(step: f64, end: f64) -> Vec<f64> {
     // Ticks are multiples, not sums, so that errors do not add up; one too many never hurts, thousands would.
-    (0..1000).map(|n| f64::from(n) * step).take_while(|tick| *tick <= end * 1.000_001).collect()
+    (0..1000)
+        .map(|n| f64::from(n) * step)
+        .take_while(|tick| *tick <= end * 1.000_001)
+        .collect()
 }
 
 /// `0 s`, `500 ms`, `10 s`, `1 m 30 s`.
@@ -33,7 +39,10 @@ pub(crate) fn seconds(seconds: f64) -> String {
 
 /// `0 B`, `64 MiB`.
 pub(crate) fn bytes(bytes: f64) -> String {
-    Bytes(bytes.round() as u64).to_string().replace(".00 ", " ").replace(".0 ", " ")
+    Bytes(bytes.round() as u64)
+        .to_string()
+        .replace(".00 ", " ")
+        .replace(".0 ", " ")
 }
 
 #[cfg(test)]
@@ -43,10 +52,16 @@ mod tests {
     #[test]
     fn ticks_are_round_and_few() {
         assert_eq!(ticks(30.0, 4), [0.0, 10.0, 20.0, 30.0]);
-        assert_eq!(ticks(0.35, 5), [0.0, 0.1, 0.2, 0.3_f64].map(|t| (t * 10.0).round() * 0.1));
+        assert_eq!(
+            ticks(0.35, 5),
+            [0.0, 0.1, 0.2, 0.3_f64].map(|t| (t * 10.0).round() * 0.1)
+        );
         assert!(ticks(1e9, 5).len() <= 6);
         assert_eq!(byte_ticks(100.0, 4), [0.0, 32.0, 64.0, 96.0]);
-        assert_eq!([seconds(0.0), seconds(10.0), seconds(0.5), seconds(90.0)], ["0 s", "10 s", "500 ms", "90 s"]);
+        assert_eq!(
+            [seconds(0.0), seconds(10.0), seconds(0.5), seconds(90.0)],
+            ["0 s", "10 s", "500 ms", "90 s"]
+        );
         assert_eq!(bytes(67_108_864.0), "64 MiB");
     }
 }

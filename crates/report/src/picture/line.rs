@@ -28,19 +28,32 @@ impl LineChart {
         scene.title(&self.title);
         let points = || self.lines.iter().flat_map(|(_, points)| points);
         let seconds = points().map(|point| point.0).fold(0.0, f64::max);
-        let most = points().map(|point| point.1).chain(self.marks.iter().map(|mark| mark.1)).fold(0.0, f64::max);
+        let most = points()
+            .map(|point| point.1)
+            .chain(self.marks.iter().map(|mark| mark.1))
+            .fold(0.0, f64::max);
         if points().next().is_none() {
             scene.text(LEFT, TOP + 20.0, Anchor::Left, crate::NO_SNAPSHOTS);
             return scene;
         }
-        let plot = Plot { seconds, most: (most * 1.08).max(1.0) };
+        let plot = Plot {
+            seconds,
+            most: (most * 1.08).max(1.0),
+        };
         plot.sizes(&mut scene);
         scene.time_axis(LEFT, plot.bottom(), plot.width(), seconds);
-        for (_, points) in &self.lines {
-            let points = thinned(points).into_iter().map(|(s, b)| (plot.x(s), plot.y(b))).collect();
-            scene.items.push(Item::Lines { points, colour: LINE, width: 2 });
-        }
         self.draw_marks(&plot, &mut scene);
+        for (_, points) in &self.lines {
+            let points = thinned(points)
+                .into_iter()
+                .map(|(s, b)| (plot.x(s), plot.y(b)))
+                .collect();
+            scene.items.push(Item::Lines {
+                points,
+                colour: LINE,
+                width: 2,
+            });
+        }
         scene
     }
 
@@ -52,8 +65,15 @@ impl LineChart {
             scene.line((LEFT, y), (right, y), MARK);
             match labels.last_mut() {
                 Some((above, label)) if y - *above < LABEL_HEIGHT => {
-                    let size = label.split_once(": ").map(|(_, size)| size.to_owned()).unwrap_or_default();
-                    let names = label.split(": ").next().unwrap_or_default().trim_end_matches(" %");
+                    let size = label
+                        .split_once(": ")
+                        .map(|(_, size)| size.to_owned())
+                        .unwrap_or_default();
+                    let names = label
+                        .split(": ")
+                        .next()
+                        .unwrap_or_default()
+                        .trim_end_matches(" %");
                     *label = format!("{names}, {name}: {size}");
                 }
                 _ => labels.push((y, format!("{name}: {}", axis::bytes(*bytes)))),
@@ -63,7 +83,7 @@ impl LineChart {
             scene.text(right + 8.0, y, Anchor::Left, label);
         }
         if !self.marks.is_empty() {
-            scene.text(right + 8.0, plot.bottom() + 16.0, Anchor::Left, "percentiles");
+            scene.text(right + 8.0, TOP - 8.0, Anchor::Left, "percentiles");
         }
     }
 }
@@ -109,7 +129,13 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     }
     let extremes = |stretch: &[(f64, f64)]| {
         let by = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
-        let mut ends: Vec<(f64, f64)> = stretch.iter().min_by(by).into_iter().chain(stretch.iter().max_by(by)).copied().collect();
+        let mut ends: Vec<(f64, f64)> = stretch
+            .iter()
+            .min_by(by)
+            .into_iter()
+            .chain(stretch.iter().max_by(by))
+            .copied()
+            .collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         ends
     };

@@ -38,12 +38,36 @@ pub(crate) enum Anchor {
 /// One thing of a scene; later ones lie on top.
 #[derive(Debug, Clone)]
 pub(crate) enum Item {
-    Rect { x: f64, y: f64, width: f64, height: f64, fill: Rgb },
-    Lines { points: Vec<(f64, f64)>, colour: Rgb, width: u32 },
+    Rect {
+        x: f64,
+        y: f64,
+        width: f64,
+        height: f64,
+        fill: Rgb,
+    },
+    Lines {
+        points: Vec<(f64, f64)>,
+        colour: Rgb,
+        width: u32,
+    },
     /// `y` is the middle of the letters.
-    Text { x: f64, y: f64, anchor: Anchor, size: Size, colour: Rgb, text: String },
+    Text {
+        x: f64,
+        y: f64,
+        anchor: Anchor,
+        size: Size,
+        colour: Rgb,
+        text: String,
+    },
     /// Pixels, row by row from the top, stretched without smoothing.
-    Raster { x: f64, y: f64, width: f64, height: f64, columns: usize, pixels: Vec<Rgb> },
+    Raster {
+        x: f64,
+        y: f64,
+        width: f64,
+        height: f64,
+        columns: usize,
+        pixels: Vec<Rgb>,
+    },
 }
 
 /// A picture.
@@ -56,25 +80,53 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) const fn new(width: usize, height: usize) -> Self {
-        Self { width, height, items: Vec::new() }
+        Self {
+            width,
+            height,
+            items: Vec::new(),
+        }
     }
 
     pub(crate) fn text(&mut self, x: f64, y: f64, anchor: Anchor, text: impl Into<String>) {
         let (size, colour) = (Size::Normal, palette::INK);
-        self.items.push(Item::Text { x, y, anchor, size, colour, text: text.into() });
+        self.items.push(Item::Text {
+            x,
+            y,
+            anchor,
+            size,
+            colour,
+            text: text.into(),
+        });
     }
 
     pub(crate) fn title(&mut self, text: impl Into<String>) {
         let (x, y, anchor, size) = (16.0, 20.0, Anchor::Left, Size::Title);
-        self.items.push(Item::Text { x, y, anchor, size, colour: palette::INK, text: text.into() });
+        self.items.push(Item::Text {
+            x,
+            y,
+            anchor,
+            size,
+            colour: palette::INK,
+            text: text.into(),
+        });
     }
 
     pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: Rgb) {
-        self.items.push(Item::Lines { points: vec![from, to], colour, width: 1 });
+        self.items.push(Item::Lines {
+            points: vec![from, to],
+            colour,
+            width: 1,
+        });
     }
 
     pub(crate) fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: Rgb) {
-        self.items.push(Item::Rect { x, y, width, height, fill });
+        self.items.push(Item::Rect {
+            x,
+            y,
+            width,
+            height,
+            fill,
+        });
     }
 
     /// The time axis below `y`, from `x` over `width` pixels for `seconds`.
@@ -85,13 +137,21 @@ impl Scene {
             self.line((at, y), (at, y + 6.0), palette::INK);
             self.text(at, y + 16.0, Anchor::Middle, axis::seconds(tick));
         }
-        self.text(x + width / 2.0, y + 36.0, Anchor::Middle, "time since the beginning");
+        self.text(
+            x + width / 2.0,
+            y + 36.0,
+            Anchor::Middle,
+            "time since the beginning",
+        );
     }
 }
 
 /// `text` safe within XML and HTML.
 pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// A self-contained page of a picture and a text.

@@ -19,8 +19,14 @@ pub(crate) const LINE: Rgb = [31, 111, 160];
 pub(crate) const MARK: Rgb = [214, 90, 40];
 
 /// Colours by the square root of the access rate, evenly spaced from 0 to 1.
-pub(crate) const RAMP: [Rgb; 6] =
-    [[11, 29, 58], [24, 78, 119], [42, 157, 143], [233, 196, 80], [244, 140, 60], [214, 40, 40]];
+pub(crate) const RAMP: [Rgb; 6] = [
+    [11, 29, 58],
+    [24, 78, 119],
+    [42, 157, 143],
+    [233, 196, 80],
+    [244, 140, 60],
+    [214, 40, 40],
+];
 
 /// The colour of an access rate in thousandths. The root spreads the low rates, where most differences are.
 pub(crate) fn of_rate(permille: i16) -> Rgb {

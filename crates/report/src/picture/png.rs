@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use embedded_graphics::mono_font::iso_8859_1::{FONT_8X13, FONT_9X15_BOLD};
 use embedded_graphics::mono_font::{MonoFont, MonoTextStyle};
 use embedded_graphics::pixelcolor::Rgb888;
-use embedded_graphics::prelude::{DrawTarget, Drawable, OriginDimensions, Pixel, Point, Primitive, RgbColor, Size as Dim};
+use embedded_graphics::prelude::{
+    DrawTarget, Drawable, OriginDimensions, Pixel, Point, Primitive, RgbColor, Size as Dim,
+};
 use embedded_graphics::primitives::{Polyline, PrimitiveStyle};
 use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
 
@@ -23,7 +25,11 @@ impl Scene {
     /// The scene as a PNG file.
     pub(crate) fn png(&self) -> Result<Vec<u8>, PictureError> {
         let pixels = vec![PAPER; self.width * self.height];
-        let mut canvas = Canvas { width: self.width, height: self.height, pixels };
+        let mut canvas = Canvas {
+            width: self.width,
+            height: self.height,
+            pixels,
+        };
         for item in &self.items {
             canvas.draw(item);
         }
@@ -45,20 +51,47 @@ pub(super) fn encode(columns: usize, pixels: &[Rgb]) -> Result<Vec<u8>, PictureE
 impl Canvas {
     fn draw(&mut self, item: &Item) {
         match item {
-            Item::Rect { x, y, width, height, fill } => self.fill(*x, *y, *width, *height, |_, _| *fill),
-            Item::Raster { x, y, width, height, columns, pixels } => {
+            Item::Rect {
+                x,
+                y,
+                width,
+                height,
+                fill,
+            } => self.fill(*x, *y, *width, *height, |_, _| *fill),
+            Item::Raster {
+                x,
+                y,
+                width,
+                height,
+                columns,
+                pixels,
+            } => {
                 let rows = pixels.len() / columns.max(&1);
-                let at = |share: f64, count: usize| ((share * count as f64) as usize).min(count.saturating_sub(1));
+                let at =
+                    |share: f64, count: usize| ((share * count as f64) as usize).min(count.saturating_sub(1));
                 if rows > 0 {
-                    self.fill(*x, *y, *width, *height, |h, v| pixels[at(v, rows) * columns + at(h, *columns)]);
+                    self.fill(*x, *y, *width, *height, |h, v| {
+                        pixels[at(v, rows) * columns + at(h, *columns)]
+                    });
                 }
             }
-            Item::Lines { points, colour, width } => {
+            Item::Lines {
+                points,
+                colour,
+                width,
+            } => {
                 let points: Vec<Point> = points.iter().map(|&(x, y)| point(x, y)).collect();
                 let style = PrimitiveStyle::with_stroke(rgb888(*colour), *width);
                 let Ok(()) = Polyline::new(&points).into_styled(style).draw(self);
             }
-            Item::Text { x, y, anchor, size, colour, text } => self.text((*x, *y), *anchor, *size, *colour, text),
+            Item::Text {
+                x,
+                y,
+                anchor,
+                size,
+                colour,
+                text,
+            } => self.text((*x, *y), *anchor, *size, *colour, text),
         }
     }
 
@@ -83,7 +116,10 @@ impl Canvas {
             Anchor::Middle => Alignment::Center,
             Anchor::Right => Alignment::Right,
         };
-        let style = TextStyleBuilder::new().alignment(alignment).baseline(Baseline::Middle).build();
+        let style = TextStyleBuilder::new()
+            .alignment(alignment)
+            .baseline(Baseline::Middle)
+            .build();
         let letters = MonoTextStyle::new(font, rgb888(colour));
         let Ok(_) = Text::with_text_style(text, point(x, y), letters, style).draw(self);
     }
@@ -109,7 +145,9 @@ impl DrawTarget for Canvas {
 
     fn draw_iter<I: IntoIterator<Item = Pixel<Rgb888>>>(&mut self, pixels: I) -> Result<(), Infallible> {
         for Pixel(at, colour) in pixels {
-            let (Ok(x), Ok(y)) = (usize::try_from(at.x), usize::try_from(at.y)) else { continue };
+            let (Ok(x), Ok(y)) = (usize::try_from(at.x), usize::try_from(at.y)) else {
+                continue;
+            };
             if x < self.width && y < self.height {
                 self.pixels[y * self.width + x] = [colour.r(), colour.g(), colour.b()];
             }

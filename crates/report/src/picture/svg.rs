@@ -21,16 +21,37 @@ impl Scene {
 
 fn item(item: &Item) -> String {
     match item {
-        Item::Rect { x, y, width, height, fill } => {
+        Item::Rect {
+            x,
+            y,
+            width,
+            height,
+            fill,
+        } => {
             let fill = hex(*fill);
-            format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"/>\n")
+            format!(
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"/>\n"
+            )
         }
-        Item::Lines { points, colour, width } => {
+        Item::Lines {
+            points,
+            colour,
+            width,
+        } => {
             let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             let (points, colour) = (points.join(" "), hex(*colour));
-            format!("<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>\n")
+            format!(
+                "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>\n"
+            )
         }
-        Item::Text { x, y, anchor, size, colour, text } => {
+        Item::Text {
+            x,
+            y,
+            anchor,
+            size,
+            colour,
+            text,
+        } => {
             let anchor = match anchor {
                 Anchor::Left => "start",
                 Anchor::Middle => "middle",
@@ -47,7 +68,14 @@ fn item(item: &Item) -> String {
                  font-weight=\"{weight}\" fill=\"{colour}\" xml:space=\"preserve\">{text}</text>\n"
             )
         }
-        Item::Raster { x, y, width, height, columns, pixels } => {
+        Item::Raster {
+            x,
+            y,
+            width,
+            height,
+            columns,
+            pixels,
+        } => {
             // Encoding pixels into memory fails only for a raster without pixels, which is nothing to draw.
             let png = super::png::encode(*columns, pixels).unwrap_or_default();
             let data = base64::engine::general_purpose::STANDARD.encode(png);

@@ -1,8 +1,8 @@
 //! A made-up recording, the same on every machine: a server of two processes whose hot set moves.
 
 use thermo_record::model::{
-    Cost, Footprint, Mapping, Mappings, Metadata, Note, Record, Region, SCHEMA, SchemeApplied, Settings, Snapshot,
-    Target,
+    Cost, Footprint, Mapping, Mappings, Metadata, Note, Record, Region, SCHEMA, SchemeApplied, Settings,
+    Snapshot, Target,
 };
 
 const MIB: u64 = 1 << 20;
@@ -44,9 +44,20 @@ pub fn records(snapshots: u64) -> Vec<Record> {
     for n in 0..snapshots {
         let time_ns = (1_000 + (n + 1) * 100) * MS;
         if n % 10 == 0 {
-            records.push(footprint(1, time_ns, 1_240 * MIB, (980 - 4 * n.min(100)) * MIB, 4 * n.min(100) * MIB));
+            records.push(footprint(
+                1,
+                time_ns,
+                1_240 * MIB,
+                (980 - 4 * n.min(100)) * MIB,
+                4 * n.min(100) * MIB,
+            ));
             records.push(footprint(2, time_ns, 300 * MIB, 120 * MIB, 0));
-            let cost = Cost { time_ns, cpu_ns: n * MS, looking_cpu_ns: n * MS * 7 / 10, rss: 7 * MIB + n * 1024 };
+            let cost = Cost {
+                time_ns,
+                cpu_ns: n * MS,
+                looking_cpu_ns: n * MS * 7 / 10,
+                rss: 7 * MIB + n * 1024,
+            };
             records.push(Record::Cost(cost));
         }
         records.push(Record::Snapshot(snapshot(n, time_ns, snapshots)));
@@ -56,13 +67,21 @@ pub fn records(snapshots: u64) -> Vec<Record> {
     }
     if snapshots > 50 {
         let text = "one sample in 300 came late by more than its interval.".to_owned();
-        records.push(Record::Note(Note { time_ns: 4_000 * MS, kind: "warning".to_owned(), text }));
+        records.push(Record::Note(Note {
+            time_ns: 4_000 * MS,
+            kind: "warning".to_owned(),
+            text,
+        }));
     }
     records
 }
 
 fn mappings(target: u32, server: bool) -> Record {
-    let mapping = |start, bytes, name: &str| Mapping { start, end: start + bytes, name: name.to_owned() };
+    let mapping = |start, bytes, name: &str| Mapping {
+        start,
+        end: start + bytes,
+        name: name.to_owned(),
+    };
     let mappings = match server {
         true => vec![
             mapping(0x5581_6a00_0000, 2 * MIB, "/usr/bin/redis-server"),
@@ -73,27 +92,57 @@ fn mappings(target: u32, server: bool) -> Record {
         ],
         false => vec![mapping(CHILD, 300 * MIB, "/var/lib/redis/dump.rdb")],
     };
-    Record::Mappings(Mappings { time_ns: 1_000 * MS, target, mappings })
+    Record::Mappings(Mappings {
+        time_ns: 1_000 * MS,
+        target,
+        mappings,
+    })
 }
 
 fn footprint(target: u32, time_ns: u64, vsz: u64, rss: u64, swap: u64) -> Record {
-    Record::Footprint(Footprint { time_ns, target, vsz, rss, swap })
+    Record::Footprint(Footprint {
+        time_ns,
+        target,
+        vsz,
+        rss,
+        swap,
+    })
 }
 
 fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
-    let mut targets = vec![Target { id: 1, pid: Some(4242), regions: server(n, all) }];
+    let mut targets = vec![Target {
+        id: 1,
+        pid: Some(4242),
+        regions: server(n, all),
+    }];
     // The child lives in the middle third.
     if (all / 3..all * 2 / 3).contains(&n) {
-        targets.push(Target { id: 2, pid: Some(4243), regions: child(n - all / 3) });
+        targets.push(Target {
+            id: 2,
+            pid: Some(4243),
+            regions: child(n - all / 3),
+        });
     }
-    Snapshot { start_ns: time_ns - 100 * MS, time_ns, aggr_ns: 100 * MS, max_nr_accesses: 20, targets }
+    Snapshot {
+        start_ns: time_ns - 100 * MS,
+        time_ns,
+        aggr_ns: 100 * MS,
+        max_nr_accesses: 20,
+        targets,
+    }
 }
 
 /// A hot set of 96 MiB that climbs through the arena, a warm index, a shared library, a large cold rest.
 fn server(n: u64, all: u64) -> Vec<Region> {
     let hot = ARENA + (100 + n * 800 / all.max(1)) * MIB;
     let age = n as u32;
-    let region = |start, end, nr_accesses, age| Region { start, end, nr_accesses, age, unknown: false };
+    let region = |start, end, nr_accesses, age| Region {
+        start,
+        end,
+        nr_accesses,
+        age,
+        unknown: false,
+    };
     vec![
         region(0x5581_6a00_0000, 0x5581_6a20_0000, 6, age),
         region(0x5581_6a20_0000, HEAP + 4 * MIB, 0, age),
@@ -103,16 +152,32 @@ fn server(n: u64, all: u64) -> Vec<Region> {
         region(hot, hot + 64 * MIB, 19, 3),
         region(hot + 64 * MIB, hot + 96 * MIB, 7, 2),
         region(hot + 96 * MIB, ARENA + 1_200 * MIB, 0, age),
-        Region { unknown: true, ..region(LIBC, LIBC + 2 * MIB, 0, age) },
+        Region {
+            unknown: true,
+            ..region(LIBC, LIBC + 2 * MIB, 0, age)
+        },
         region(STACK, STACK + 132 * 1024, 12, age),
     ]
 }
 
 fn child(n: u64) -> Vec<Region> {
     let at = CHILD + (n * 5).min(280) * MIB;
-    let region = |start, end, nr_accesses| Region { start, end, nr_accesses, age: 1, unknown: false };
-    let regions = [region(CHILD, at, 0), region(at, at + 20 * MIB, 11), region(at + 20 * MIB, CHILD + 300 * MIB, 0)];
-    regions.into_iter().filter(|region| region.start < region.end).collect()
+    let region = |start, end, nr_accesses| Region {
+        start,
+        end,
+        nr_accesses,
+        age: 1,
+        unknown: false,
+    };
+    let regions = [
+        region(CHILD, at, 0),
+        region(at, at + 20 * MIB, 11),
+        region(at + 20 * MIB, CHILD + 300 * MIB, 0),
+    ];
+    regions
+        .into_iter()
+        .filter(|region| region.start < region.end)
+        .collect()
 }
 
 fn scheme(n: u64, time_ns: u64) -> Record {
@@ -128,6 +193,9 @@ fn scheme(n: u64, time_ns: u64) -> Record {
         sz_changed: n * 3 * MIB,
         qt_exceeds: n / 10,
         effective_sz: 20 * MIB,
-        skipped: vec![("accessed since it was looked at".to_owned(), MIB), ("quota used up".to_owned(), 3 * MIB)],
+        skipped: vec![
+            ("accessed since it was looked at".to_owned(), MIB),
+            ("quota used up".to_owned(), 3 * MIB),
+        ],
     })
 }

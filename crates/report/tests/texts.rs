@@ -1,0 +1,116 @@
+//! The texts, as they look: golden files under `tests/snapshots`.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::convert::Infallible;
+
+use thermo_report::footprint::FootprintAccumulator;
+use thermo_report::heatmap::HeatmapAccumulator;
+use thermo_report::idle::IdleAccumulator;
+use thermo_report::info::InfoAccumulator;
+use thermo_report::regions::{Format, RegionsWriter, Which};
+use thermo_report::schemes::SchemesAccumulator;
+use thermo_report::summary::SummaryAccumulator;
+use thermo_report::wss::WssAccumulator;
+use thermo_report::{Accumulator, NO_SNAPSHOTS, Style, sum_up};
+
+mod recording;
+
+const ASCII: Style = Style {
+    width: 60,
+    height: 12,
+    ascii: true,
+    colour: false,
+};
+
+fn report<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Report {
+    let records = recording::records(snapshots).into_iter().map(Ok::<_, Infallible>);
+    let Ok(report) = sum_up(accumulator, records);
+    report
+}
+
+fn regions(which: Which, format: Format, snapshots: u64) -> String {
+    let mut writer = RegionsWriter::new(Vec::new(), which, format);
+    for record in recording::records(snapshots) {
+        writer.add(&record).unwrap();
+    }
+    String::from_utf8(writer.finish().unwrap()).unwrap()
+}
+
+#[test]
+fn the_summary() {
+    let summary = report(SummaryAccumulator::new(&recording::metadata()), 300);
+    insta::assert_snapshot!("summary", summary.text(&Style::default()));
+    insta::assert_snapshot!("summary_ascii", summary.text(&ASCII));
+}
+
+#[test]
+fn idle_schemes_footprint_info() {
+    let style = Style::default();
+    insta::assert_snapshot!("idle", report(IdleAccumulator::default(), 300).text(&style));
+    insta::assert_snapshot!("schemes", report(SchemesAccumulator::default(), 300).text(&style));
+    insta::assert_snapshot!(
+        "footprint",
+        report(FootprintAccumulator::default(), 300).text(&style)
+    );
+    insta::assert_snapshot!(
+        "info",
+        report(InfoAccumulator::new(&recording::metadata()), 300).text(&style)
+    );
+}
+
+#[test]
+fn regions_and_wss() {
+    let style = Style::default();
+    insta::assert_snapshot!("regions_last", regions(Which::Last, Format::Text(style), 300));
+    insta::assert_snapshot!("regions_csv", regions(Which::Last, Format::Csv, 3));
+    insta::assert_snapshot!("wss", report(WssAccumulator::default(), 300).text(&style));
+}
+
+#[test]
+fn every_line_fits() {
+    for width in [60, 80, 120, 200] {
+        for ascii in [false, true] {
+            let style = Style {
+                width,
+                ascii,
+                ..Style::default()
+            };
+            let texts = [
+                report(SummaryAccumulator::new(&recording::metadata()), 300).text(&style),
+                report(IdleAccumulator::default(), 300).text(&style),
+                report(SchemesAccumulator::default(), 300).text(&style),
+                regions(Which::Last, Format::Text(style), 300),
+            ];
+            for line in texts
+                .iter()
+                .flat_map(|text| text.lines())
+                .filter(|line| !line.starts_with("warning"))
+            {
+                // The legend, the sentences and the cost line do not get shorter than 80 columns.
+                assert!(line.chars().count() <= width.max(80), "{width}: {line}");
+                assert!(!ascii || line.is_ascii(), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_snapshots_there_is_one_sentence() {
+    let style = Style::default();
+    let sentence = format!("{NO_SNAPSHOTS}\n");
+    assert_eq!(report(WssAccumulator::default(), 0).text(&style), sentence);
+    assert_eq!(report(HeatmapAccumulator::default(), 0).text(&style), sentence);
+    assert_eq!(report(IdleAccumulator::default(), 0).text(&style), sentence);
+    assert_eq!(regions(Which::All, Format::Text(style), 0), sentence);
+    assert!(
+        report(SummaryAccumulator::new(&recording::metadata()), 0)
+            .text(&style)
+            .starts_with(&sentence)
+    );
+    assert!(
+        report(HeatmapAccumulator::default(), 0)
+            .svg()
+            .contains(NO_SNAPSHOTS)
+    );
+    assert!(report(WssAccumulator::default(), 0).png().is_ok());
+}
