@@ -9,8 +9,10 @@ pub mod pte;
 pub mod smaps;
 pub mod targets;
 pub mod tracker;
+pub mod vaddr;
 
 pub use actor::{Actor, PageoutLimits};
 pub use process::{Process, Processes};
 pub use pte::PteTracker;
 pub use tracker::Tracker;
+pub use vaddr::Vaddr;
