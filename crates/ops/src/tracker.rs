@@ -29,6 +29,11 @@ pub trait Tracker {
     /// since.
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]);
 
+    /// Whether it can look at every page in one go ([`PteTracker::sweep`]).
+    fn can_sweep(&self) -> bool {
+        false
+    }
+
     /// Itself, if it is the one that reads page tables: the actor asks that one which pages were touched.
     fn as_pte(&mut self) -> Option<&mut PteTracker> {
         None

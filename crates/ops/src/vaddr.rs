@@ -3,10 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use thermo_core::ops::Run;
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
-use thermo_core::{Action, Operations, OpsError, TargetLayout};
+use thermo_core::sweep::{Piece, Swept};
+use thermo_core::{Operations, OpsError, TargetLayout};
 
+use crate::actor::Actor;
 use crate::metric;
 use crate::targets::Members;
 use crate::tracker::Tracker;
@@ -16,16 +19,18 @@ pub struct Vaddr {
     root: PathBuf,
     members: Members,
     tracker: Box<dyn Tracker + Send>,
+    actor: Actor,
 }
 
 impl Vaddr {
-    /// Looks at `members` by `tracker`.
+    /// Looks at `members` by `tracker` and acts on them by `actor`.
     #[must_use]
-    pub fn new(root: &Path, members: Members, tracker: Box<dyn Tracker + Send>) -> Self {
+    pub fn new(root: &Path, members: Members, tracker: Box<dyn Tracker + Send>, actor: Actor) -> Self {
         Self {
             root: root.to_owned(),
             members,
             tracker,
+            actor,
         }
     }
 
@@ -58,21 +63,25 @@ impl Operations for Vaddr {
         self.members.looked_at();
     }
 
+    fn can_sweep(&self) -> bool {
+        self.tracker.can_sweep()
+    }
+
+    fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
+        let process = self.members.processes().get(&run.target);
+        match (process, self.tracker.as_pte()) {
+            (Some(process), Some(tables)) => tables.sweep(process, run.range, piece),
+            _ => Swept { next: run.range.end },
+        }
+    }
+
     fn any_target_left(&mut self) -> bool {
         self.members.any_left()
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
-        match request.action {
-            Action::Stat => Ok(Outcome {
-                runs: vec![Default::default(); request.runs.len()],
-                ..Outcome::default()
-            }),
-            action => Err(OpsError::Unsupported {
-                what: format!("action {action}"),
-                why: "no actor is at hand".to_owned(),
-            }),
-        }
+        let tables = self.tracker.as_pte();
+        self.actor.apply(self.members.processes(), request, tables)
     }
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {

@@ -4,7 +4,6 @@
 //! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
 //! somebody pressed Ctrl-C.
 
-mod dry_run;
 mod ending;
 mod host;
 mod plan;

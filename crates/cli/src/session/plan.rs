@@ -5,13 +5,12 @@ use std::process::Child;
 
 use anyhow::Context as _;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
-use thermo_ops::Vaddr;
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
+use thermo_ops::{Actor, PageoutLimits, Vaddr};
 use thermo_record::model::{Metadata, SCHEMA, Settings};
 use thermo_record::{Recorder, Writer};
 use thermo_sys::{clock, uname};
 
-use super::dry_run::DryRun;
 use super::host::Chosen;
 use super::{End, Host, Outcome, SessionSink};
 use crate::args::{Limits, Monitoring, Targets};
@@ -104,12 +103,9 @@ impl Plan {
         chosen: Chosen,
         sink: SessionSink,
     ) -> anyhow::Result<Outcome> {
-        let ops = Vaddr::new(Path::new("/"), members, chosen.tracker);
-        if self.limits.dry_run {
-            super::run(context, DryRun(ops), sink, self.duration)
-        } else {
-            super::run(context, ops, sink, self.duration)
-        }
+        let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
+        let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
+        super::run(context, ops, sink, self.duration)
     }
 
     fn recorder(&self, chosen: &Chosen) -> anyhow::Result<Option<Recorder>> {

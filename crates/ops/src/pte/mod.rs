@@ -18,6 +18,7 @@
 mod batch;
 mod cleared;
 mod leaf;
+mod sweep;
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use thermo_sys::pagemap::Pagemap;
 
 pub(crate) use self::batch::{call_len, whole_ranges};
 use self::cleared::Cleared;
+use self::sweep::SweptChunks;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
 
@@ -53,6 +55,8 @@ pub struct PteTracker {
     /// One for each probe last prepared.
     marks: Vec<Mark>,
     cleared: Cleared,
+    /// Where every mark was taken off by a sweep, while sweeps go on.
+    swept: SweptChunks,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
     /// The flags of the frame behind each probe being prepared, where they tell something.
@@ -74,6 +78,7 @@ impl PteTracker {
             root,
             marks: Vec::new(),
             cleared: Cleared::default(),
+            swept: SweptChunks::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
             flags: Vec::new(),
@@ -110,6 +115,7 @@ impl PteTracker {
                 _ => None,
             });
         let mut touched: Vec<AddrRange> = touched.collect();
+        self.touched_since_swept(process, range, &mut touched)?;
         touched.sort_unstable();
         touched.dedup();
         Ok(touched)
@@ -267,6 +273,8 @@ impl Tracker for PteTracker {
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         self.marks.clear();
+        // Samples are looked at again: from now on most pages keep marks that are old.
+        self.swept.clear();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {
                 Some(process) => self.prepare_one(process, group),
@@ -284,6 +292,10 @@ impl Tracker for PteTracker {
             }
             first += group.len();
         }
+    }
+
+    fn can_sweep(&self) -> bool {
+        true
     }
 
     fn as_pte(&mut self) -> Option<&mut PteTracker> {
