@@ -10,9 +10,15 @@ import string
 import sys
 
 
-def vocabulary(rng, words=4000):
+def vocabulary(rng, words=1000):
     letters = string.ascii_lowercase
-    return ["".join(rng.choices(letters, k=rng.randint(3, 10))) for _ in range(words)]
+    return ["".join(rng.choices(letters, k=rng.randint(5, 12))) for _ in range(words)]
+
+
+HEAD = (
+    b'{"id": %d, "kind": "record", "status": "active", "created": "2020-03-30T10:00:00Z", '
+    b'"owner": "example", "tags": ["first", "second"], "text": "'
+)
 
 
 class Values:
@@ -22,12 +28,12 @@ class Values:
         self.rng = random.Random(seed)
         words = vocabulary(self.rng)
         # Common words are common, as in any language.
-        weights = [1 / (rank + 2) for rank in range(len(words))]
-        text = " ".join(self.rng.choices(words, weights, k=text_bytes // 7))
+        weights = [1 / (rank + 1) for rank in range(len(words))]
+        text = " ".join(self.rng.choices(words, weights, k=text_bytes // 8))
         self.text, self.size = text.encode(), size
 
     def value(self, number):
-        head = b'{"id": %d, "kind": "record", "text": "' % number
+        head = HEAD % number
         length = self.size - len(head) - 2
         start = self.rng.randrange(len(self.text) - length)
         return head + self.text[start : start + length] + b'"}'
@@ -37,10 +43,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--bytes", type=int, default=512, help="the size of a record")
+    parser.add_argument("--text-mib", type=int, default=8, help="how much text records are cut from: repeats are rarer in more")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--key", action="store_true", help="begin each line with its number and a tab")
     options = parser.parse_args()
-    values = Values(options.bytes, options.seed)
+    values = Values(options.bytes, options.seed, options.text_mib << 20)
     for number in range(options.records):
         key = b"%d\t" % number if options.key else b""
         sys.stdout.buffer.write(key + values.value(number) + b"\n")

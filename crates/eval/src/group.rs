@@ -220,6 +220,8 @@ impl Drop for Group {
 }
 
 fn make(folder: PathBuf) -> Result<PathBuf, Error> {
+    // One of this name is of a killed process that had our id: it goes if nothing runs in it.
+    drop(fs::remove_dir(&folder));
     match fs::create_dir(&folder) {
         Ok(()) => Ok(folder),
         Err(error) => Err(Error::Group(format!(

@@ -66,7 +66,7 @@ impl Results {
     /// Dots in percent of orig's mean, so that workloads of all sizes share an axis; in the metric's own unit
     /// where that cannot be.
     fn picture(&self, metric: &Metric) -> String {
-        let rows = self.rows();
+        let rows = self.rows_of(metric);
         let base = |workload: &str| {
             let mean = self.cell(metric, workload, self.orig())?.summary.mean;
             (metric.compares && mean > 0.0).then_some(mean / 100.0)

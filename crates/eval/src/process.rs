@@ -156,6 +156,9 @@ pub fn bad_end(status: ExitStatus) -> Option<String> {
 #[must_use]
 pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return "it printed nothing".to_owned();
+    }
     lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
@@ -223,6 +226,6 @@ mod tests {
     #[test]
     fn the_tail_is_one_line() {
         assert_eq!(tail("a\nb\n\nc\nd\n"), "b | c | d");
-        assert_eq!(tail(""), "");
+        assert_eq!(tail(""), "it printed nothing");
     }
 }

@@ -12,10 +12,11 @@ use rustix::process::Signal;
 
 use crate::error::RunFailure;
 use crate::experiment::{Configuration, Experiment, Ready, Workload};
-use crate::group::{CpuUse, Group, Hierarchies, MemoryUse};
-use crate::metric::{self, Measurements};
+use crate::group::{Group, Hierarchies};
+use crate::metric;
 use crate::placeholder::Values;
 use crate::process::{Program, Start, bad_end, tail};
+use crate::sample::{Counters, Outcome, Samples};
 use crate::swap::Swap;
 
 /// How long a program has to end after it was asked to.
@@ -36,13 +37,6 @@ pub(crate) struct Bench<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// The seed loads may draw from: the same for every configuration of a round.
     pub(crate) seed: u64,
-}
-
-/// What a run gave.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) measured: Measurements,
-    pub(crate) samples: Vec<(u64, u64, u64)>,
 }
 
 /// A run under way. Fields are dropped in order: what is attached lets go first, the groups go last.
@@ -109,6 +103,10 @@ impl<'a> Running<'a> {
             .with("cgroup", self.group.path().display())
             .with("seed", self.bench.seed)
             .with("port", free_port()?);
+        if let Some(Ready::File(path)) = &self.workload.ready {
+            // An earlier run's file would say that this one is ready.
+            drop(fs::remove_file(self.bench.dir.join(values.fill(path))));
+        }
         let env = configuration
             .env
             .iter()
@@ -244,7 +242,12 @@ impl<'a> Running<'a> {
             };
             let name = if has_load { "load" } else { "command" };
             return match bad_end(status) {
-                None => Ok(samples),
+                None => {
+                    if !has_load {
+                        samples.ended_at(begin.elapsed());
+                    }
+                    Ok(samples)
+                }
                 Some(how) => Err(RunFailure::wrong(format!("the {name} {how}: {}", tail(&printed)))),
             };
         }
@@ -347,99 +350,6 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Counters when measuring began.
-struct Counters {
-    cpu: Option<CpuUse>,
-    major_faults: u64,
-    stalled: Option<u64>,
-}
-
-impl Counters {
-    fn of(group: &Group) -> Self {
-        Self {
-            cpu: group.cpu(),
-            major_faults: group.memory().major_faults,
-            stalled: group.stalled_micros(),
-        }
-    }
-
-    /// Adds how far `group` has come since.
-    #[expect(clippy::cast_precision_loss, reason = "counts of one run fit")]
-    fn differences(&self, group: &Group, measured: &mut Measurements) {
-        let now = Self::of(group);
-        let faults = now.major_faults.saturating_sub(self.major_faults);
-        measured.insert(metric::MAJOR_FAULTS.into(), faults as f64);
-        if let (Some(before), Some(now)) = (self.cpu, now.cpu) {
-            measured.insert(metric::CPU_USER.into(), (now.user - before.user).max(0.0));
-            measured.insert(metric::CPU_SYSTEM.into(), (now.system - before.system).max(0.0));
-        }
-        if let (Some(before), Some(now)) = (self.stalled, now.stalled) {
-            measured.insert(metric::PSI_SOME.into(), now.saturating_sub(before) as f64 / 1e6);
-        }
-    }
-}
-
-/// Memory over time.
-#[derive(Default)]
-struct Samples {
-    /// Milliseconds, resident bytes, bytes zram holds for them.
-    memory: Vec<(u64, u64, u64)>,
-    swapped: Vec<u64>,
-    our_rss: Option<u64>,
-}
-
-impl Samples {
-    fn take(&mut self, at: Duration, now: MemoryUse, swap: Option<&Swap>, thermo: Option<&Program>) {
-        let held = swap.map_or(0, |swap| swap.held_for(now.swapped));
-        self.memory.push((
-            u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
-            now.resident,
-            held,
-        ));
-        self.swapped.push(now.swapped);
-        self.our_rss = self.our_rss.max(thermo.and_then(|thermo| peak_rss(thermo.id())));
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "memory sizes fit")]
-    fn outcome(self) -> Outcome {
-        let mean = |values: &mut dyn Iterator<Item = u64>| {
-            let (sum, n) = values.fold((0u128, 0u32), |(sum, n), value| (sum + u128::from(value), n + 1));
-            sum as f64 / f64::from(n.max(1))
-        };
-        let last_quarter = self.memory.len() * 3 / 4;
-        let mut measured = Measurements::new();
-        let mut put = |key: &str, value: f64| measured.insert(key.to_owned(), value);
-        put(
-            metric::MEMORY_AVG,
-            mean(&mut self.memory.iter().map(|sample| sample.1)),
-        );
-        put(
-            metric::MEMORY_PEAK,
-            self.memory.iter().map(|sample| sample.1).max().unwrap_or(0) as f64,
-        );
-        put(
-            metric::NET_AVG,
-            mean(&mut self.memory.iter().map(|sample| sample.1 + sample.2)),
-        );
-        put(
-            metric::NET_END,
-            mean(
-                &mut self.memory[last_quarter..]
-                    .iter()
-                    .map(|sample| sample.1 + sample.2),
-            ),
-        );
-        put(metric::SWAP_AVG, mean(&mut self.swapped.iter().copied()));
-        if let Some(rss) = self.our_rss {
-            put(metric::OUR_RSS, rss as f64);
-        }
-        Outcome {
-            measured,
-            samples: self.memory,
-        }
-    }
-}
-
 /// How a program ended and what it printed, if it ends within `span`.
 fn ended(program: &mut Program, span: Duration) -> Option<(std::process::ExitStatus, String)> {
     match program.wait(span) {
@@ -468,18 +378,6 @@ fn answers(port: &str) -> bool {
         Duration::from_secs(1),
     )
     .is_ok()
-}
-
-/// The peak resident bytes of a process.
-fn peak_rss(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib << 10)
 }
 
 fn shown(words: &[String]) -> String {

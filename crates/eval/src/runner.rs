@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use thermo_core::Bytes;
+
 use crate::error::{Error, RunFailure};
 use crate::experiment::{Experiment, Need, Workload};
 use crate::group::Hierarchies;
+use crate::ledger::Ledger;
 use crate::order::{Planned, order};
 use crate::process::{bad_end, tail};
-use crate::results::{Ledger, Results, Run};
+use crate::results::{Results, Run};
 use crate::run::{Bench, once};
 use crate::swap::Swap;
 use crate::warm::warm;
@@ -23,7 +26,7 @@ pub struct Options {
     pub results_dir: PathBuf,
     /// Other than the experiment's own number of repeats.
     pub repeats: Option<usize>,
-    /// Only workloads whose name is here; all when empty.
+    /// Only workloads whose name, or the part of it before a `/`, is here; all when empty.
     pub only_workloads: Vec<String>,
     /// Only configurations whose name is here, and the one others are compared to; all when empty.
     pub only_configurations: Vec<String>,
@@ -102,6 +105,8 @@ pub fn run(
     }
     let hierarchies = Hierarchies::of_this_host()?;
     let swap = experiment.zram.map(Swap::make).transpose()?;
+    // Programs start in folders of their own: a path that is relative to ours would not be found.
+    let thermo = std::path::absolute(&options.thermo).unwrap_or_else(|_| options.thermo.clone());
     let folders = Folders::make(&options.results_dir)?;
     let mut set_up = vec![false; experiment.workloads.len()];
     for (at, run) in missing.iter().enumerate() {
@@ -115,7 +120,14 @@ pub fn run(
             progress(&Progress::SettingUp {
                 workload: workload.name.clone(),
             });
-            prepare(experiment, workload, &dir)?;
+            if let Err(error) = prepare(experiment, workload, &dir) {
+                // Ctrl-C on a terminal reaches the set-up too, and ends it: that is no mistake of the set-up's.
+                if options.stop.load(Ordering::Relaxed) {
+                    progress(&Progress::Stopped);
+                    break;
+                }
+                return Err(error);
+            }
         }
         progress(&Progress::Begin {
             nr: at + 1,
@@ -127,7 +139,7 @@ pub fn run(
             experiment,
             hierarchies: &hierarchies,
             swap: swap.as_ref(),
-            thermo: &options.thermo,
+            thermo: &thermo,
             dir: &dir,
             logs: &folders.log(&workload.name, configuration, run.repeat)?,
             stop: &options.stop,
@@ -154,13 +166,11 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
         &experiment.workloads[run.workload],
         &experiment.configurations[run.configuration],
     );
-    if let Some(size) = experiment.warm {
-        let _ = warm(size);
-    }
+    let warmed = experiment.warm.map_or(Bytes::ZERO, warm);
     let (outcome, failure) = match once(bench, workload, configuration) {
         Ok(outcome) => (outcome, None),
         Err(RunFailure::Stopped) => return None,
-        Err(RunFailure::Wrong(sentence)) => (crate::run::Outcome::default(), Some(sentence)),
+        Err(RunFailure::Wrong(sentence)) => (crate::sample::Outcome::default(), Some(sentence)),
     };
     Some(Run {
         workload: workload.name.clone(),
@@ -169,6 +179,7 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
         started_s: started
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
+        warmed_bytes: warmed.0,
         failure,
         measured: outcome.measured,
         samples: outcome.samples,
@@ -191,7 +202,8 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
         (&options.only_workloads, &workloads),
         (&options.only_configurations, &configurations),
     ] {
-        if let Some(name) = asked.iter().find(|name| !known.contains(&name.as_str())) {
+        let knows = |name: &&String| known.iter().any(|known| is_meant(name, known));
+        if let Some(name) = asked.iter().find(|name| !knows(name)) {
             return Err(Error::Unknown {
                 name: name.clone(),
                 known: known.join(", "),
@@ -199,13 +211,20 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
         }
     }
     let mut runs = order(experiment, options.repeats.unwrap_or(experiment.repeats));
-    let asked = |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| asked == name);
+    let asked =
+        |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| is_meant(asked, name));
     runs.retain(|run| {
         asked(&options.only_workloads, workloads[run.workload])
             && (run.configuration == 0
                 || asked(&options.only_configurations, configurations[run.configuration]))
     });
     Ok(runs)
+}
+
+/// `redis` means `redis/recent` and `redis/moving` too.
+fn is_meant(asked: &str, name: &str) -> bool {
+    name.strip_prefix(asked)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Error> {
@@ -303,5 +322,16 @@ fn folder(path: PathBuf) -> Result<PathBuf, Error> {
             path,
             source,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_of_workloads_goes_by_its_first_name() {
+        assert!(is_meant("redis", "redis/recent") && is_meant("redis/recent", "redis/recent"));
+        assert!(!is_meant("red", "redis/recent") && !is_meant("redis/moving", "redis/recent"));
     }
 }

@@ -1,6 +1,8 @@
 //! Results as text: for each metric a table of workloads × configurations with overheads in parentheses and a
 //! total, then the spread, then what can be proved.
 
+use thermo_core::Bytes;
+
 use crate::metric::Metric;
 use crate::results::{Cell, Results};
 use crate::stats::Summary;
@@ -36,17 +38,23 @@ impl Results {
     #[must_use]
     pub fn introduction(&self) -> String {
         let (head, host) = (&self.head, &self.head.host);
-        let good = self.runs.iter().filter(|run| run.failure.is_none()).count();
-        format!(
-            "{}: {good} runs, {} workloads, {} configurations; Linux {}, {} CPUs, {}, THP {}",
+        let good = self.runs.iter().filter(|run| run.failure.is_none());
+        let warmed = good.clone().map(|run| run.warmed_bytes).min().unwrap_or(0);
+        let mut text = format!(
+            "{}: {} runs, {} workloads, {} configurations; Linux {}, {} CPUs, {}, THP {}",
             head.experiment,
+            good.count(),
             head.workloads.len(),
             head.configurations.len(),
             host.kernel,
             host.cpus,
-            thermo_core::Bytes(host.memory_bytes),
+            Bytes(host.memory_bytes),
             host.thp
-        )
+        );
+        if warmed > 0 {
+            text.push_str(&format!("; {} warmed before each run", Bytes(warmed)));
+        }
+        text
     }
 
     /// Workloads that have at least one good run, in order.
@@ -62,6 +70,13 @@ impl Results {
             .map(String::as_str)
             .filter(has)
             .collect()
+    }
+
+    /// Workloads that have a measurement of `metric`, in order.
+    pub(crate) fn rows_of(&self, metric: &Metric) -> Vec<&str> {
+        let columns = self.columns();
+        let has = |row: &&str| columns.iter().any(|with| self.cell(metric, row, with).is_some());
+        self.rows().into_iter().filter(has).collect()
     }
 
     /// Configurations that have at least one good run, in order.
@@ -100,14 +115,15 @@ impl Results {
     fn means(&self, metric: &Metric) -> String {
         let columns = self.columns();
         let head = |name: &&str| {
-            if *name == self.orig() {
+            let bare = *name == self.orig() || !metric.compares;
+            if bare {
                 (*name).to_owned()
             } else {
                 format!("{name} (overhead)")
             }
         };
         let mut lines = vec![row(&metric.title, columns.iter().map(head))];
-        for workload in self.rows() {
+        for workload in self.rows_of(metric) {
             let cells = columns.iter().map(|with| {
                 self.cell(metric, workload, with)
                     .map_or("-".to_owned(), |cell| shown(metric, &cell))
@@ -133,7 +149,7 @@ impl Results {
             &format!("{}_{name}", metric.title),
             columns.iter().map(|name| (*name).to_owned()),
         )];
-        for workload in self.rows() {
+        for workload in self.rows_of(metric) {
             let cells = columns.iter().map(|with| {
                 let cell = self.cell(metric, workload, with);
                 cell.map_or("-".to_owned(), |cell| metric.shown(pick(&cell.summary)))
@@ -175,7 +191,7 @@ impl Results {
         }
         let chance = (provable.len() + open.len()).div_ceil(20);
         text.push_str(&format!(
-            " Provable: {} of {} differences (about {chance} would seem so by chance alone).\n",
+            " Provable: {} of {} differences (chance alone would show about {chance}).\n",
             provable.len(),
             provable.len() + open.len()
         ));

@@ -105,7 +105,11 @@ fn the_ready_experiments_are_right() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/experiments");
     let mut found = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
-        let experiment = Experiment::read(&entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let experiment = Experiment::read(&path).unwrap();
         for workload in &experiment.workloads {
             let words = workload
                 .command

@@ -46,9 +46,12 @@ touch \"$3/attached.$2\"
 wait
 ";
 
-fn can_measure() -> bool {
+fn can_measure(test: &str) -> bool {
     let made = Hierarchies::of_this_host().and_then(|hierarchies| {
-        Group::create(&hierarchies, &format!("thermo-eval-test-{}", std::process::id()))
+        Group::create(
+            &hierarchies,
+            &format!("thermo-eval-{}-can-{test}", std::process::id()),
+        )
     });
     if let Err(error) = &made {
         eprintln!("SKIP: {error}");
@@ -72,7 +75,7 @@ fn options(folder: &Path) -> Options {
 
 #[test]
 fn a_tiny_experiment_is_interrupted_resumed_and_shown() {
-    if !can_measure() {
+    if !can_measure("tiny") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -129,7 +132,7 @@ fn a_tiny_experiment_is_interrupted_resumed_and_shown() {
 
 #[test]
 fn a_signal_a_wrong_result_and_an_early_leave_are_failures() {
-    if !can_measure() {
+    if !can_measure("failures") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -131,7 +131,13 @@ impl Sink for Recorder {
                 start,
                 end,
                 attrs,
+<<<<<<< HEAD
+                targets,
+                ..
+            } => {
+=======
                 targets, .. } => {
+>>>>>>> cli
                 self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
                 self.tick(end);
             }

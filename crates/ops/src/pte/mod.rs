@@ -12,7 +12,8 @@
 //! **Others who take marks off** (in-kernel DAMON, MGLRU's ageing, kswapd) note in the folio what they found:
 //! *young* if the mark was set. That flag is not shown to user space; what is, is *idle* (KPF_IDLE), which DAMON
 //! and the idle-page bitmap set when they take a mark off. So a page that became idle in this sense between our
-//! two looks is unknown: somebody else has its mark. KPF_REFERENCED is no help, it tells of system calls.
+//! two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot be told.)
+//! KPF_REFERENCED is no help: it tells of system calls.
 
 mod batch;
 mod cleared;
@@ -24,10 +25,9 @@ use std::path::PathBuf;
 use thermo_bpf::{BpfError, Entry, Leaf, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::{Addr, AddrRange, TargetId};
-use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::Pagemap;
 
-#[allow(unused_imports, reason = "x")]
 pub(crate) use self::batch::{call_len, whole_ranges};
 use self::cleared::Cleared;
 use crate::process::{Process, Processes};
@@ -55,6 +55,8 @@ pub struct PteTracker {
     cleared: Cleared,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
+    /// The flags of the frame behind each probe being prepared, where they tell something.
+    flags: Vec<Flags>,
 }
 
 impl PteTracker {
@@ -74,6 +76,7 @@ impl PteTracker {
             cleared: Cleared::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
+            flags: Vec::new(),
         })
     }
 
@@ -145,7 +148,8 @@ impl PteTracker {
         {
             return;
         }
-        let (ranges, owners) = self.take_off_what_is_set(first);
+        self.read_flags();
+        let (ranges, owners) = self.pieces_that_are_marked();
         let mut refused = vec![false; ranges.len()];
         let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
         if alive
@@ -158,24 +162,49 @@ impl PteTracker {
         }
     }
 
-    /// Decides, from the entries just read, for which pieces of memory a call is needed. Returns them, and for
-    /// each probe which of them is its.
-    fn take_off_what_is_set(&self, first: usize) -> (Vec<AddrRange>, Vec<Option<usize>>) {
-        debug_assert_eq!(self.marks.len() - first, self.entries.len());
+    /// Looks up the frames of the entries just read: those that will be cleared, for the folio they belong to,
+    /// and where frames can be marked idle all of them.
+    fn read_flags(&mut self) {
+        let Self {
+            flags,
+            frames,
+            entries,
+            has_idle_flag,
+            ..
+        } = self;
+        let of = |entry: &Entry| match (entry, &*frames) {
+            (Entry::Leaf(leaf), Some(frames)) if leaf.accessed || *has_idle_flag => {
+                frames.flags(leaf.pfn).unwrap_or_default()
+            }
+            _ => Flags::default(),
+        };
+        flags.clear();
+        flags.extend(entries.iter().map(of));
+    }
+
+    /// Decides, from what was just read, for which pieces of memory a call is needed. Returns them, and for each
+    /// probe which of them is its.
+    fn pieces_that_are_marked(&self) -> (Vec<AddrRange>, Vec<Option<usize>>) {
         let mut ranges: Vec<AddrRange> = Vec::new();
-        let owner = |(addr, entry): (&Addr, &Entry)| {
+        let owner = |((addr, entry), flags): ((&Addr, &Entry), &Flags)| {
             let Entry::Leaf(leaf) = entry else { return None };
             if !leaf.accessed {
                 return None;
             }
-            let piece = leaf::piece(*addr, *leaf, self.frames.as_ref())?;
+            let piece = leaf::piece(*addr, *leaf, *flags, self.frames.as_ref())?;
             // Probes come in order: those that share a piece are neighbours.
             if ranges.last() != Some(&piece) {
                 ranges.push(piece);
             }
             Some(ranges.len() - 1)
         };
-        let owners = self.addrs.iter().zip(&self.entries).map(owner).collect();
+        let owners = self
+            .addrs
+            .iter()
+            .zip(&self.entries)
+            .zip(&self.flags)
+            .map(owner)
+            .collect();
         (ranges, owners)
     }
 
@@ -194,7 +223,7 @@ impl PteTracker {
                     self.cleared
                         .insert(process.id, Addr(addr.0 & !(leaf.len().0 - 1)));
                     Mark::Off {
-                        idle: self.is_marked_idle(*leaf),
+                        idle: self.flags[n].is_idle(),
                     }
                 }
                 Entry::Table | Entry::Unreadable => Mark::Unknown,
@@ -255,6 +284,10 @@ impl Tracker for PteTracker {
             }
             first += group.len();
         }
+    }
+
+    fn as_pte(&mut self) -> Option<&mut PteTracker> {
+        Some(self)
     }
 }
 
