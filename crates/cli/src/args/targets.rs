@@ -71,6 +71,7 @@ impl Targets {
             } else {
                 LayoutRule::ThreeRegions
             },
+            ..TargetSpec::default()
         }
     }
 
