@@ -4,6 +4,7 @@ pub mod actor;
 pub mod host;
 pub mod kdamond;
 pub mod metric;
+pub mod preset;
 pub mod process;
 pub mod pte;
 pub mod smaps;

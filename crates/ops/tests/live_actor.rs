@@ -3,18 +3,14 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use common::{Target, repeat_until_good};
+use common::{Target, repeat_until_good, swap, swapped};
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Seen, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind};
 use thermo_core::{AddrRange, Bytes, Permille, TargetId};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Tracker as _};
-use thermo_sys::meminfo;
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::zram::ZramSwap;
 
 #[test]
 fn child() {
@@ -60,15 +56,6 @@ fn skipped(applied: &Applied, why: Skip) -> Bytes {
         .map_or(Bytes::ZERO, |(_, bytes)| *bytes)
 }
 
-fn swapped(pid: u32, range: AddrRange) -> Bytes {
-    let mut pages = Vec::new();
-    Pagemap::open(Path::new("/"), pid)
-        .unwrap()
-        .read(range, &mut pages)
-        .unwrap();
-    Bytes(pages.iter().filter(|page| page.is_swapped()).count() as u64 * 4096)
-}
-
 /// True where we may advise other processes.
 fn may_advise(target: &Target) -> bool {
     let cold = apply(&mut actor(), &target.processes(), Action::Cold, target.range);
@@ -77,26 +64,6 @@ fn may_advise(target: &Target) -> bool {
         eprintln!("SKIP: other processes' memory cannot be advised here: {cold:?}");
     }
     may
-}
-
-/// Swap for a test: what there is, or zram of our own, which is taken away again when dropped.
-enum Swap {
-    Theirs,
-    Ours(#[expect(dead_code, reason = "kept for its end")] ZramSwap),
-}
-
-fn swap() -> Option<Swap> {
-    let root = Path::new("/");
-    if meminfo::read(root).unwrap().swap_free >= Bytes::mib(256) {
-        return Some(Swap::Theirs);
-    }
-    match ZramSwap::create(root, Bytes::mib(256), None) {
-        Ok(zram) => Some(Swap::Ours(zram)),
-        Err(why) => {
-            eprintln!("SKIP: no swap is free and none can be made: {why}");
-            None
-        }
-    }
 }
 
 #[test]
