@@ -31,12 +31,13 @@ pub(crate) fn regions_of(
     interval: Nanos,
 ) -> Vec<Region> {
     let most = most.max(1);
+    let held = most.saturating_mul(HELD);
     let mut drafts: Vec<Draft> = Vec::new();
     let mut tolerance = 0;
     for run in runs {
         push(&mut drafts, Draft::new(&run, now), tolerance, interval);
-        if drafts.len() > most * HELD {
-            tolerance = join_until(&mut drafts, most * HELD / 2, tolerance, interval);
+        if drafts.len() > held {
+            tolerance = join_until(&mut drafts, held / 2, tolerance, interval);
         }
     }
     join_until(&mut drafts, most, tolerance, interval);
@@ -46,7 +47,7 @@ pub(crate) fn regions_of(
 /// Joins with ever larger tolerance until at most `most` are left; returns the tolerance that took.
 fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval: Nanos) -> u64 {
     while drafts.len() > most {
-        tolerance = (tolerance * 2).max(1024);
+        tolerance = tolerance.saturating_mul(2).max(1024);
         let held = std::mem::take(drafts);
         for draft in held {
             push(drafts, draft, tolerance, interval);
@@ -240,5 +241,15 @@ mod tests {
         assert!(regions.len() <= 100);
         let covered: u64 = regions.iter().map(|r| r.len().0).sum();
         assert_eq!(covered, 100_000 * 4096);
+    }
+
+    #[test]
+    fn numbers_of_any_size_end() {
+        let far = [0, 1 << 63].map(|page_border| Run {
+            range: AddrRange::new(page_border, page_border + 4096),
+            state: State::Touched(1),
+        });
+        assert_eq!(regions_of(far.into_iter(), usize::MAX, SEC, SEC).len(), 2);
+        assert_eq!(regions_of(far.into_iter(), 1, SEC, SEC).len(), 1);
     }
 }
