@@ -449,7 +449,10 @@ mod tests {
     fn what_is_unmapped_is_forgotten_to_the_page() {
         let mut heat = PageHeat::default();
         round(&mut heat, 1, &[]);
-        heat.keep_only(&[AddrRange::new(2 * PAGE, 3 * PAGE), AddrRange::new(6 * PAGE, 9 * PAGE)]);
+        heat.keep_only(&[
+            AddrRange::new(2 * PAGE, 3 * PAGE),
+            AddrRange::new(6 * PAGE, 9 * PAGE),
+        ]);
         let idle = State::Idle(Nanos::secs(1));
         assert_eq!(states(&heat), [(2, 3, idle), (6, 8, idle)]);
     }
