@@ -20,6 +20,7 @@ use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
 use crate::scheme::{self, ApplyInput, Scheme, SchemeError, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TargetRegions};
+use crate::tuning::{IntervalsGoal, IntervalsGoalError, Tuner};
 use crate::units::{Bytes, Nanos};
 
 use choosing::Chooser;
@@ -40,6 +41,8 @@ pub struct Context {
     sweeping: Sweeping,
     /// Picks the way and the intervals; none when they were given by hand.
     chooser: Option<Chooser>,
+    /// Tunes the intervals of samples, where a goal was set.
+    tuner: Option<Tuner>,
     /// When the aggregation that is running began; none when it begins with the next step.
     aggr_start: Option<Nanos>,
     /// Since when every scheme is switched off by its watermarks, so that nobody needs a look.
@@ -84,6 +87,7 @@ impl Context {
             sampling: Sampling::default(),
             sweeping: Sweeping::default(),
             chooser: None,
+            tuner: None,
             aggr_start: None,
             paused_since: None,
             started: false,
@@ -108,16 +112,38 @@ impl Context {
     }
 
     /// Changes the attributes while monitoring: regions keep their history, counts and ages are converted, and
-    /// a new aggregation begins. From now on it samples with these; a budget chooses no longer.
+    /// a new aggregation begins. From now on it samples with these; a budget chooses no longer, and a goal of
+    /// intervals tunes on from them.
     ///
     /// # Errors
     /// When `attrs` contradict themselves; nothing changes then.
     pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
         attrs.check()?;
         self.chooser = None;
+        self.tuner = self.tuner.as_ref().map(|tuner| Tuner::new(tuner.goal(), &attrs));
         if attrs != self.attrs || self.way != Way::Sample {
             self.change_to(Way::Sample, attrs);
         }
+        Ok(())
+    }
+
+    /// Tunes the intervals towards `goal` while monitoring. A budget chooses intervals itself: where one is set,
+    /// the goal has no say.
+    ///
+    /// # Errors
+    /// When the goal cannot be meant with the attributes it begins with.
+    pub fn with_intervals_goal(mut self, goal: IntervalsGoal) -> Result<Self, IntervalsGoalError> {
+        self.set_intervals_goal(Some(goal))?;
+        Ok(self)
+    }
+
+    /// Tunes the intervals towards `goal` from now on, or leaves them as they are.
+    ///
+    /// # Errors
+    /// When the goal cannot be meant with the attributes in force; nothing changes then.
+    pub fn set_intervals_goal(&mut self, goal: Option<IntervalsGoal>) -> Result<(), IntervalsGoalError> {
+        goal.map_or(Ok(()), |goal| goal.check(&self.attrs))?;
+        self.tuner = goal.map(|goal| Tuner::new(goal, &self.attrs));
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use thermo_core::ops::{Outcome, Probe, Request, Run};
 use thermo_core::scheme::{SystemMetric, WatermarkMetric, Watermarks};
 use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{
-    Action, AddrRange, Attrs, Context, Event, Nanos, Next, Operations, OpsError, PAGE_SIZE, Permille, Region,
-    Scheme, TargetLayout,
+    Action, AddrRange, Attrs, Context, Event, IntervalsGoal, Nanos, Next, Operations, OpsError, PAGE_SIZE,
+    Permille, Region, Scheme, TargetLayout,
 };
 use thermo_sim::{Machine, run};
 
@@ -354,4 +354,62 @@ fn what_a_sweep_skips_is_not_there_any_more() {
         context.step(now, &mut ops, &mut |_: &Event<'_>| {}).unwrap();
     }
     assert_eq!(regions(&context), [], "at {now}");
+}
+
+#[test]
+fn intervals_are_tuned_and_counts_and_ages_keep_their_meaning() {
+    let mut machine = machine(&[pages(0, 1000)]);
+    let mut context = Context::new(Attrs::default(), 1)
+        .unwrap()
+        .with_intervals_goal(IntervalsGoal::default())
+        .unwrap();
+    let mut tuned = Vec::new();
+    let mut ends = Vec::new();
+    let mut sink = |event: &Event<'_>| match event {
+        Event::Tuned { attrs, .. } => tuned.push(attrs.sample.0 / 1_000_000),
+        Event::Aggregated {
+            start, end, attrs, ..
+        } => ends.push((*start, end.saturating_sub(*start), attrs.aggr)),
+        _ => {}
+    };
+    let touch = |machine: &mut Machine, now| {
+        if now > Nanos::secs(3) {
+            touch_first(machine, ALL);
+        }
+    };
+    run(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        Nanos(0),
+        Nanos::secs(3),
+        |_, _| {},
+    )
+    .unwrap();
+    // Idle: 3 x 100 ms, 3 x 200 ms, 3 x 400 ms; the next tuning comes after 3 x 800 ms more.
+    let idle = regions(&context)
+        .iter()
+        .map(|r| context.attrs().aggr * u64::from(r.age))
+        .max()
+        .unwrap();
+    assert!(idle >= Nanos::millis(1600) && idle <= Nanos::secs(3), "{idle}");
+    run(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        Nanos::secs(3),
+        Nanos::secs(60),
+        touch,
+    )
+    .unwrap();
+    assert_eq!(tuned[..3], [10, 20, 40]);
+    assert_eq!(tuned.last(), Some(&5), "busy: as short as allowed: {tuned:?}");
+    assert!(
+        ends.iter()
+            .all(|(_, took, aggr)| took >= aggr && took.0 < aggr.0 + 50_000_000),
+        "{ends:?}"
+    );
+    let attrs = *context.attrs();
+    assert_eq!(attrs.max_nr_accesses(), 20);
+    assert!(regions(&context).iter().all(|r| r.last_nr_accesses == 20));
 }

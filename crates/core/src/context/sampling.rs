@@ -1,6 +1,8 @@
 //! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
 
 use super::Context;
+use crate::attrs::Attrs;
+use crate::budget::Way;
 use crate::monitoring::{MergeLimits, Target, merge_and_age};
 use crate::ops::{Operations, Probe, Seen};
 use crate::sink::{Event, Sink};
@@ -60,9 +62,21 @@ impl Context {
         }
         self.apply_schemes(now, ops, sink);
         if aggregated {
+            let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
             self.choose_after_aggregation(now, ops, sink);
+            if let Some(attrs) = tuned {
+                self.change_to(Way::Sample, attrs);
+                self.aggr_start = Some(now);
+                sink.on(&Event::Tuned { now, attrs: &attrs });
+            }
         }
+    }
+
+    /// The attributes to go on with by the goal of intervals, if they should change.
+    fn tuned_attrs(&mut self) -> Option<Attrs> {
+        let tuner = self.tuner.as_mut().filter(|_| self.chooser.is_none())?;
+        tuner.after_aggregation(self.targets.iter().flat_map(|t| &t.regions), &self.attrs)
     }
 
     /// When the sampling interval that begins now should end: in step with the one before, but never so soon
