@@ -44,16 +44,32 @@ pub(crate) fn regions_of(
     drafts.iter().map(|draft| draft.region(interval)).collect()
 }
 
-/// Joins with ever larger tolerance until at most `most` are left; returns the tolerance that took.
+/// Joins with ever larger tolerance until only `most` are left; returns the tolerance that took.
 fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval: Nanos) -> u64 {
     while drafts.len() > most {
-        tolerance = tolerance.saturating_mul(2).max(1024);
-        let held = std::mem::take(drafts);
-        for draft in held {
-            push(drafts, draft, tolerance, interval);
+        let before = drafts.len();
+        join_pairs(drafts, before - most, tolerance, interval);
+        // More pairs of the same tolerance, while that gets somewhere.
+        if (before - drafts.len()) * 8 < before {
+            tolerance = tolerance.saturating_mul(2).max(1024);
         }
     }
     tolerance
+}
+
+/// Joins neighbours within `tolerance`, `excess` times at most and none twice: what was joined a moment ago is
+/// between its parts and near to everything, so that all would become one.
+fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interval: Nanos) {
+    let mut last_is_joined = false;
+    drafts.dedup_by(|draft, last| {
+        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft, interval) <= tolerance;
+        if join {
+            last.join(draft);
+            excess -= 1;
+        }
+        last_is_joined = join;
+        join
+    });
 }
 
 /// Appends `draft`, or joins it to the last one where that puts at most `tolerance` bytes' worth into the wrong
@@ -251,5 +267,21 @@ mod tests {
         });
         assert_eq!(regions_of(far.into_iter(), usize::MAX, SEC, SEC).len(), 2);
         assert_eq!(regions_of(far.into_iter(), 1, SEC, SEC).len(), 1);
+    }
+
+    #[test]
+    fn a_few_too_many_do_not_blur_the_rest() {
+        let runs = (0..1024).map(|nth| {
+            let state = if nth % 2 == 0 {
+                State::Touched(7)
+            } else {
+                State::Idle(Nanos(0))
+            };
+            run(nth * 100, nth * 100 + 100, state)
+        });
+        let regions = regions_of(runs, 1000, Nanos::secs(50), SEC);
+        assert_eq!(regions.len(), 1000);
+        let exact = regions.iter().filter(|r| r.len().0 == 100 * 4096).count();
+        assert_eq!(exact, 976, "24 pairs were joined");
     }
 }
