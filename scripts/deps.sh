@@ -12,7 +12,7 @@ packages_of() {
         # The program `make run` looks at, and the load on it. kmod loads the zram module.
         demo) echo redis-server redis-tools kmod util-linux ;;
         # The programs of the experiments.
-        eval) echo redis-server redis-tools sqlite3 nodejs xz-utils kmod util-linux ;;
+        eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux ;;
         *) echo "deps: $1 is not a group: use build, test, demo or eval" >&2; exit 2 ;;
     esac
 }
