@@ -28,10 +28,11 @@ fn main() {
         "{:<44} {:>11} {:>23} {:>9}",
         "", "median", "middle eight tenths", "ratio"
     );
+    // First, so that nothing freed before is used again unseen.
+    memory();
     regions();
     schemes();
     sweeps();
-    memory();
 }
 
 /// A machine with one target: every second region hot, every page there.

@@ -21,6 +21,8 @@ struct Draft {
     touched: u128,
     /// Sum over its judged bytes of how long they have been idle.
     idle: u128,
+    /// How hot it is; see [`Draft::rate`].
+    score: u64,
 }
 
 /// The regions of a target: at most `most`, from its `runs` (ascending), as of `now`; a round takes `interval`.
@@ -35,7 +37,7 @@ pub(crate) fn regions_of(
     let mut drafts: Vec<Draft> = Vec::new();
     let mut tolerance = 0;
     for run in runs {
-        push(&mut drafts, Draft::new(&run, now), tolerance, interval);
+        push(&mut drafts, Draft::new(&run, now, interval), tolerance, interval);
         if drafts.len() > held {
             tolerance = join_until(&mut drafts, held / 2, tolerance, interval);
         }
@@ -62,9 +64,9 @@ fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval
 fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interval: Nanos) {
     let mut last_is_joined = false;
     drafts.dedup_by(|draft, last| {
-        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft, interval) <= tolerance;
+        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft) <= tolerance;
         if join {
-            last.join(draft);
+            last.join(draft, interval);
             excess -= 1;
         }
         last_is_joined = join;
@@ -76,13 +78,13 @@ fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interv
 /// place.
 fn push(drafts: &mut Vec<Draft>, draft: Draft, tolerance: u64, interval: Nanos) {
     match drafts.last_mut() {
-        Some(last) if last.cost_of_joining(&draft, interval) <= tolerance => last.join(&draft),
+        Some(last) if last.cost_of_joining(&draft) <= tolerance => last.join(&draft, interval),
         _ => drafts.push(draft),
     }
 }
 
 impl Draft {
-    fn new(run: &Run, now: Nanos) -> Self {
+    fn new(run: &Run, now: Nanos, interval: Nanos) -> Self {
         let len = run.range.len().0;
         let mut draft = Self {
             range: run.range,
@@ -90,12 +92,14 @@ impl Draft {
             unknown: 0,
             touched: 0,
             idle: 0,
+            score: 0,
         };
         match run.state {
             State::Touched(rounds) => draft.touched = u128::from(rounds) * u128::from(len),
             State::Idle(since) => draft.idle = u128::from(now.saturating_sub(since).0) * u128::from(len),
             State::Unknown => draft.unknown = len,
         }
+        draft.score = draft.rate(interval);
         draft
     }
 
@@ -105,7 +109,7 @@ impl Draft {
 
     /// One number for how hot it is: above [`WINDOW`] by the rounds it was touched in, below it the colder the
     /// longer it has been idle, each doubling of the time one step. In hundredths.
-    fn score(&self, interval: Nanos) -> u64 {
+    fn rate(&self, interval: Nanos) -> u64 {
         let judged = u128::from(self.judged().max(1));
         let window = u64::from(WINDOW) * 100;
         if self.touched > 0 {
@@ -117,10 +121,10 @@ impl Draft {
 
     /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
     /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self, interval: Nanos) -> u64 {
+    fn cost_of_joining(&self, next: &Self) -> u64 {
         let hole = (next.range.start - self.range.end).0;
         let unlike = match (self.unknown * 2 > self.present, next.unknown * 2 > next.present) {
-            (false, false) => self.score(interval).abs_diff(next.score(interval)),
+            (false, false) => self.score.abs_diff(next.score),
             (true, true) => 0,
             // As far apart as can be: nobody should take the unknown for anything else.
             _ => u64::from(WINDOW) * 200,
@@ -132,12 +136,13 @@ impl Draft {
             .saturating_add(hole.saturating_mul(4))
     }
 
-    fn join(&mut self, next: &Self) {
+    fn join(&mut self, next: &Self, interval: Nanos) {
         self.range.end = next.range.end;
         self.present += next.present;
         self.unknown += next.unknown;
         self.touched += next.touched;
         self.idle += next.idle;
+        self.score = self.rate(interval);
     }
 
     fn region(&self, interval: Nanos) -> Region {
