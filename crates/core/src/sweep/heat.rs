@@ -89,8 +89,10 @@ impl PageHeat {
     }
 
     fn take_in_chunk(&mut self, piece: &Piece, part: AddrRange, now: Nanos) {
+        // Words of the piece do not begin where chunks do: the last page can lie in one more of them.
         let nothing_there = (part.start.0..part.end.0)
             .step_by(64 * 4096)
+            .chain([part.end.0 - PAGE_SIZE])
             .all(|a| piece.word_is_absent(Addr(a)));
         let number = part.start.0 / CHUNK;
         if nothing_there && !self.chunks.contains_key(&number) {
@@ -142,12 +144,40 @@ impl PageHeat {
         }
     }
 
-    /// Forgets what lies outside of `ranges` (ascending, disjoint).
+    /// Forgets what lies outside of `ranges` (ascending, disjoint, page-aligned).
     pub(crate) fn keep_only(&mut self, ranges: &[AddrRange]) {
-        self.chunks.retain(|number, _| {
-            let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);
-            ranges.iter().any(|range| range.overlaps(&chunk))
+        let mut start = Addr(0);
+        for range in ranges {
+            self.forget(AddrRange {
+                start,
+                end: range.start,
+            });
+            start = range.end;
+        }
+        self.forget(AddrRange {
+            start,
+            end: Addr(u64::MAX).align_down(),
         });
+    }
+
+    /// Forgets the pages of `range` (page-aligned): nothing is there.
+    pub(crate) fn forget(&mut self, range: AddrRange) {
+        if range.is_empty() {
+            return;
+        }
+        let (first, last) = (range.start.0 / CHUNK, (range.end.0 - 1) / CHUNK);
+        let mut gone = Vec::new();
+        for (number, chunk) in self.chunks.range_mut(first..=last) {
+            let page = |addr: Addr| {
+                let inside = addr.0.saturating_sub(number * CHUNK) / PAGE_SIZE;
+                usize::try_from(inside).unwrap_or(CHUNK_PAGES).min(CHUNK_PAGES)
+            };
+            chunk[page(range.start)..page(range.end)].fill(ABSENT);
+            if chunk.iter().all(|byte| *byte == ABSENT) {
+                gone.push(*number);
+            }
+        }
+        gone.iter().for_each(|number| drop(self.chunks.remove(number)));
     }
 
     /// The runs of pages that are there, ascending.
@@ -218,7 +248,10 @@ impl PageHeat {
     /// window.
     fn idle_codes(&mut self, now: Nanos) -> (u8, u8) {
         let window_start = self.window_start(now);
-        // Making room for the second may move the first; both are there the second time they are asked for.
+        // Room for both first, and both in before either is told: a moment that comes in moves later ones.
+        if self.slots.len() + 2 > SLOTS {
+            self.give_up_slots();
+        }
         self.slot_of(window_start);
         self.slot_of(now);
         (
@@ -388,5 +421,39 @@ mod tests {
         assert_eq!(states(&heat)[2].2, State::Idle(Nanos::secs(1)));
         heat.keep_only(&[AddrRange::new(CHUNK, 2 * CHUNK)]);
         assert!(states(&heat).is_empty());
+    }
+
+    #[test]
+    fn the_last_page_of_a_chunk_is_seen_wherever_the_piece_begins() {
+        let mut heat = PageHeat::default();
+        let mut piece = Piece::default();
+        piece.reset(AddrRange::new(CHUNK - PAGE, 2 * CHUNK));
+        piece.set(Addr(2 * CHUNK - PAGE), true);
+        heat.take_in(&piece, Nanos::secs(1));
+        assert_eq!(heat.sums().touched_last, Bytes(PAGE));
+    }
+
+    #[test]
+    fn codes_stay_right_when_making_room_for_them() {
+        let mut heat = PageHeat {
+            rounds: vec![Nanos::secs(50)],
+            slots: (100..).map(Nanos::secs).take(SLOTS - 1).collect(),
+            ..PageHeat::default()
+        };
+        let (fresh, went_idle) = heat.idle_codes(Nanos::secs(1000));
+        assert_eq!(heat.state(fresh), Some(State::Idle(Nanos::secs(1000))));
+        assert_eq!(heat.state(went_idle), Some(State::Idle(Nanos::secs(50))));
+    }
+
+    #[test]
+    fn what_is_unmapped_is_forgotten_to_the_page() {
+        let mut heat = PageHeat::default();
+        round(&mut heat, 1, &[]);
+        heat.keep_only(&[
+            AddrRange::new(2 * PAGE, 3 * PAGE),
+            AddrRange::new(6 * PAGE, 9 * PAGE),
+        ]);
+        let idle = State::Idle(Nanos::secs(1));
+        assert_eq!(states(&heat), [(2, 3, idle), (6, 8, idle)]);
     }
 }
