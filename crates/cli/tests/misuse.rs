@@ -190,3 +190,51 @@ fn every_verb_has_two_examples() {
         assert_eq!(examples.matches("\n  thermo ").count(), 2, "{verb:?}: {help}");
     }
 }
+
+#[test]
+fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let pid = std::process::id().to_string();
+    refused(here, &["lru-sort"], "no target is named");
+    for (flags, says) in [
+        (
+            &["--hot-thres-access-freq", "1001"][..],
+            "hot_thres_access_freq is 1001",
+        ),
+        (&["--wmarks-mid", "201"][..], "out of order"),
+        (&["--wmarks-interval", "0"][..], "wmarks_interval is 0"),
+        (
+            &[
+                "--monitor-region-start",
+                "0x2000",
+                "--monitor-region-end",
+                "0x1000",
+            ][..],
+            "end must lie behind",
+        ),
+        (
+            &["--quota-reset-interval-ms", "0"][..],
+            "quota_reset_interval_ms is 0",
+        ),
+        (
+            &["--sample-interval", "1s"][..],
+            "longer than the aggregation interval",
+        ),
+        (&["--params", "missing.toml"][..], "missing.toml"),
+    ] {
+        refused(here, &[&["lru-sort", "--pid", &pid], flags].concat(), says);
+    }
+    for (text, says) in [
+        (
+            "quota_ms = 10\nhot_thres = 5\n",
+            "p.toml:2:13: hot_thres: \"hot_thres\" is not a parameter",
+        ),
+        ("cold_min_age = \"soon\"\n", "p.toml:1:16: cold_min_age: "),
+        ("wmarks_low = 160\n", "out of order"),
+        ("quota_ms 10\n", "p.toml:1:"),
+    ] {
+        fs::write(here.join("p.toml"), text).unwrap();
+        refused(here, &["lru-sort", "--pid", &pid, "--params", "p.toml"], says);
+    }
+}

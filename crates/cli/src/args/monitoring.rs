@@ -7,11 +7,21 @@ use thermo_core::{Attrs, AttrsError, Nanos, Permille};
 #[command(next_help_heading = "Monitoring")]
 pub struct Monitoring {
     /// Time between two looks at a region
-    #[arg(long, value_name = "TIME", default_value = "5ms")]
+    #[arg(
+        long,
+        visible_alias = "sample-interval",
+        value_name = "TIME",
+        default_value = "5ms"
+    )]
     sample: Nanos,
 
     /// Time over which looks are counted
-    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    #[arg(
+        long,
+        visible_alias = "aggr-interval",
+        value_name = "TIME",
+        default_value = "100ms"
+    )]
     aggr: Nanos,
 
     /// Time between two updates of the targets and their mappings
@@ -19,11 +29,21 @@ pub struct Monitoring {
     update: Nanos,
 
     /// Fewest regions over all targets
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(
+        long,
+        visible_alias = "min-nr-regions",
+        value_name = "N",
+        default_value_t = 10
+    )]
     min_regions: usize,
 
     /// Most regions over all targets
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(
+        long,
+        visible_alias = "max-nr-regions",
+        value_name = "N",
+        default_value_t = 1000
+    )]
     max_regions: usize,
 
     /// How accesses are seen: auto, or a tracker that `thermo doctor` lists

@@ -2,18 +2,20 @@
 //!
 //! The kdamond looks and tells its sink; this thread reads what else there is to know once a second, shows how
 //! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
-//! somebody pressed Ctrl-C.
+//! somebody pressed Ctrl-C. Where settings can change meanwhile, a hangup makes it read them anew.
 
 mod ending;
 mod host;
 mod plan;
 mod progress;
+mod reload;
 mod sink;
 mod survey;
 
 pub use ending::Ending;
 pub use host::Host;
-pub use plan::{Done, Plan};
+pub use plan::{Done, Plan, Tuning};
+pub use reload::{Read, Reloader, Settings};
 pub use sink::SessionSink;
 
 use std::thread;
@@ -23,7 +25,7 @@ use anyhow::Context as _;
 use thermo_core::{Context, Nanos, Operations};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_report::HeatSizes;
-use thermo_sys::clock;
+use thermo_sys::{clock, signals};
 
 use crate::interrupt;
 use progress::{Progress, State};
@@ -64,12 +66,13 @@ pub fn run<O: Operations + Send + 'static>(
     ops: O,
     sink: SessionSink,
     duration: Option<Nanos>,
+    reloader: Option<Reloader>,
 ) -> anyhow::Result<Outcome> {
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let mut watch = Watch::new(kdamond, cpu_begin, update);
+    let mut watch = Watch::new(kdamond, cpu_begin, update, reloader);
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
 }
@@ -82,10 +85,16 @@ struct Watch<O> {
     begin: Instant,
     cpu_begin: Nanos,
     update: Duration,
+    reloader: Option<Reloader>,
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
-    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration) -> Self {
+    fn new(
+        kdamond: Kdamond<O, SessionSink>,
+        cpu_begin: Nanos,
+        update: Duration,
+        reloader: Option<Reloader>,
+    ) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
@@ -94,6 +103,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
             begin: Instant::now(),
             cpu_begin,
             update,
+            reloader,
         }
     }
 
@@ -110,6 +120,9 @@ impl<O: Operations + Send + 'static> Watch<O> {
             if duration.is_some_and(|duration| elapsed >= duration) {
                 return End::TimePassed;
             }
+            if signals::take_hangup() {
+                self.reload();
+            }
             if elapsed >= next_update {
                 next_update = elapsed + self.update;
                 self.read_mappings();
@@ -122,6 +135,25 @@ impl<O: Operations + Send + 'static> Watch<O> {
             }
             thread::sleep(POLL);
         }
+    }
+
+    fn reload(&mut self) {
+        let Some(reloader) = &mut self.reloader else {
+            return;
+        };
+        let committed = reloader.reload().and_then(|commit| match commit {
+            // A kdamond that has ended needs no settings.
+            Some(commit) => {
+                let done = self.kdamond.call(move |parts| commit(&mut parts.context));
+                done.unwrap_or(Ok(())).map(|()| "hold from now on")
+            }
+            None => Ok("are as they were"),
+        });
+        let told = match committed {
+            Ok(so) => format!("the parameters were read anew and {so}"),
+            Err(error) => format!("the parameters stay as they were: {error:#}"),
+        };
+        self.progress.say(&told);
     }
 
     fn read_mappings(&mut self) {

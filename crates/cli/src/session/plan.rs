@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::Context as _;
+use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
-use thermo_record::model::{Metadata, SCHEMA, Settings};
+use thermo_record::model::{self, Metadata, SCHEMA};
 use thermo_record::{Recorder, Writer};
-use thermo_sys::{clock, uname};
+use thermo_sys::{clock, signals, uname};
 
 use super::host::Chosen;
-use super::{End, Host, Outcome, SessionSink};
+use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::{interrupt, launch};
 
@@ -34,6 +35,15 @@ pub struct Plan {
     pub output: Option<PathBuf>,
 }
 
+/// What may change while a session runs.
+#[derive(Default)]
+pub struct Tuning {
+    /// What the intervals are tuned towards, if they are.
+    pub intervals_goal: Option<IntervalsGoal>,
+    /// Where settings come from when a hangup asks for new ones; without it a hangup ends the session.
+    pub read: Option<Read>,
+}
+
 /// What a session that has ended leaves.
 pub struct Done {
     /// How it went.
@@ -48,9 +58,18 @@ impl Plan {
     /// # Errors
     /// Something named is not there or not possible here: then nothing was started and no file was touched.
     /// Later, only what the system as a whole refuses.
-    pub fn carry_out(mut self) -> anyhow::Result<Done> {
+    pub fn carry_out(self) -> anyhow::Result<Done> {
+        self.carry_out_tuned(Tuning::default())
+    }
+
+    /// The same, changing as `tuning` says.
+    ///
+    /// # Errors
+    /// Those of [`Plan::carry_out`].
+    pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
+        context.set_intervals_goal(tuning.intervals_goal)?;
         context.set_schemes(self.schemes.clone())?;
         let host = Host::probe();
         self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
@@ -62,21 +81,31 @@ impl Plan {
             command => launch::check(command).map(|()| None)?,
         };
         interrupt::listen().context("cannot listen to Ctrl-C")?;
+        if tuning.read.is_some() {
+            signals::reload_on_hangup().context("cannot listen to SIGHUP")?;
+        }
+        let reloader = self.reloader(tuning);
         let sink = SessionSink::new(self.recorder(&chosen)?, &self.schemes);
         match running {
             Some(members) => {
-                let outcome = self.watch(context, members, chosen, sink)?;
+                let outcome = self.watch(context, members, chosen, sink, reloader)?;
                 Ok(Done { outcome, child: None })
             }
-            None => self.watch_command(context, chosen, sink),
+            None => self.watch_command(context, chosen, sink, reloader),
         }
     }
 
-    fn watch_command(&self, context: Context, chosen: Chosen, sink: SessionSink) -> anyhow::Result<Done> {
+    fn watch_command(
+        &self,
+        context: Context,
+        chosen: Chosen,
+        sink: SessionSink,
+        reloader: Option<Reloader>,
+    ) -> anyhow::Result<Done> {
         let mut child = launch::launch(&self.targets.command)?;
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = watched.and_then(|members| match members {
-            Some(members) => self.watch(context, members, chosen, sink),
+            Some(members) => self.watch(context, members, chosen, sink, reloader),
             None => Ok(Outcome {
                 end: End::TargetsGone,
                 sink,
@@ -102,10 +131,20 @@ impl Plan {
         members: Members,
         chosen: Chosen,
         sink: SessionSink,
+        reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
         let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
         let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
-        super::run(context, ops, sink, self.duration)
+        super::run(context, ops, sink, self.duration, reloader)
+    }
+
+    fn reloader(&self, tuning: Tuning) -> Option<Reloader> {
+        let now = Settings {
+            attrs: self.attrs,
+            intervals_goal: tuning.intervals_goal,
+            schemes: self.schemes.clone(),
+        };
+        tuning.read.map(|read| Reloader::new(read, now))
     }
 
     fn recorder(&self, chosen: &Chosen) -> anyhow::Result<Option<Recorder>> {
@@ -132,7 +171,7 @@ impl Plan {
             wall_clock_offset_ns: clock::wall_clock_offset_ns(),
             start_ns: clock::monotonic().0,
             targets: self.targets.describe(),
-            settings: Settings {
+            settings: model::Settings {
                 sample_ns: self.attrs.sample.0,
                 aggr_ns: self.attrs.aggr.0,
                 update_ns: self.attrs.update.0,

@@ -9,8 +9,10 @@ use thermo_core::scheme::{
     AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, OpsFilter, OpsFilterKind, Quota,
     Rate, SystemMetric, Weights,
 };
+use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Addr, AddrRange, Attrs, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
 
+use super::parameter::{ParameterError, boolean, number, share, time};
 use super::{PresetError, Wmarks, at_most_all};
 
 /// The parameters. The defaults are the module's.
@@ -41,8 +43,7 @@ pub struct LruSort {
     /// Share of the LRU pages to have on active lists, in ten-thousandths: both halves are tuned towards it; 0:
     /// they are not tuned.
     pub active_mem_bp: u32,
-    /// Let a CPU budget choose how to look, instead of `sample_interval` and `aggr_interval`. (The module tunes
-    /// towards a share of accesses seen.)
+    /// Tune `sample_interval` and `aggr_interval` so that looks find enough accesses ([`IntervalsGoal`]).
     pub autotune_monitoring_intervals: bool,
     /// Look at each page's accessed mark again before it is moved: up only with, down only without.
     pub filter_young_pages: bool,
@@ -78,7 +79,66 @@ impl Default for LruSort {
     }
 }
 
+const COUNT: &str = "a whole number, like 10";
+const ADDRESS: &str = "an address, like 0x7f0000000000 or 4096";
+
 impl LruSort {
+    /// The names of all parameters.
+    pub const PARAMETERS: [&'static str; 17] = [
+        "hot_thres_access_freq",
+        "cold_min_age",
+        "quota_ms",
+        "quota_reset_interval_ms",
+        "wmarks_interval",
+        "wmarks_high",
+        "wmarks_mid",
+        "wmarks_low",
+        "sample_interval",
+        "aggr_interval",
+        "min_nr_regions",
+        "max_nr_regions",
+        "monitor_region_start",
+        "monitor_region_end",
+        "active_mem_bp",
+        "autotune_monitoring_intervals",
+        "filter_young_pages",
+    ];
+
+    /// Sets the parameter `name` as writing `value` to the module's file of that name does: bare numbers are
+    /// microseconds for intervals and ages, thousandths for shares. Values with a unit (`120s`, `50%`) do too.
+    ///
+    /// # Errors
+    /// There is no such parameter, or the value is none for it. Whether it fits the others is told by
+    /// [`LruSort::check`].
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParameterError> {
+        match name {
+            "hot_thres_access_freq" => self.hot_thres_access_freq = share(value)?,
+            "cold_min_age" => self.cold_min_age = time(value)?,
+            "quota_ms" => self.quota_ms = number(value, COUNT)?,
+            "quota_reset_interval_ms" => self.quota_reset_interval_ms = number(value, COUNT)?,
+            "wmarks_interval" => self.wmarks.interval = time(value)?,
+            "wmarks_high" => self.wmarks.high = share(value)?,
+            "wmarks_mid" => self.wmarks.mid = share(value)?,
+            "wmarks_low" => self.wmarks.low = share(value)?,
+            "sample_interval" => self.sample_interval = time(value)?,
+            "aggr_interval" => self.aggr_interval = time(value)?,
+            "min_nr_regions" => self.min_nr_regions = number(value, COUNT)?,
+            "max_nr_regions" => self.max_nr_regions = number(value, COUNT)?,
+            "monitor_region_start" => self.monitor_region_start = number(value, ADDRESS)?,
+            "monitor_region_end" => self.monitor_region_end = number(value, ADDRESS)?,
+            "active_mem_bp" => self.active_mem_bp = number(value, COUNT)?,
+            "autotune_monitoring_intervals" => self.autotune_monitoring_intervals = boolean(value)?,
+            "filter_young_pages" => self.filter_young_pages = boolean(value)?,
+            _ => {
+                return Err(ParameterError::Unknown {
+                    name: name.to_owned(),
+                    known: Self::PARAMETERS.join(", "),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Whether they can be meant. Attributes are checked where they are used.
     ///
     /// # Errors
@@ -112,6 +172,12 @@ impl LruSort {
             max_nr_regions: self.max_nr_regions,
             ..Attrs::default()
         }
+    }
+
+    /// What the intervals are tuned towards, if they are: the module's 4 %, every 3 aggregations, 5 ms to 10 s.
+    #[must_use]
+    pub fn intervals_goal(&self) -> Option<IntervalsGoal> {
+        self.autotune_monitoring_intervals.then(IntervalsGoal::default)
     }
 
     /// The schemes they mean: the hot one, then the cold one.
@@ -273,5 +339,45 @@ mod tests {
         assert!(with(|p| p.wmarks.interval = Nanos::ZERO).contains("wmarks_interval is 0"));
         assert!(with(|p| p.quota_reset_interval_ms = 0).contains("quota_reset_interval_ms is 0"));
         assert!(with(|p| p.monitor_region_start = 4096).contains("the end must lie behind the start"));
+    }
+
+    #[test]
+    fn every_parameter_is_set_by_its_name() {
+        let mut preset = LruSort::default();
+        for (name, value) in LruSort::PARAMETERS.into_iter().zip(1..) {
+            let value: u32 = value;
+            let value = if name.contains("young") || name.contains("autotune") {
+                1
+            } else {
+                value
+            };
+            preset.set(name, &value.to_string()).unwrap();
+        }
+        assert_eq!(
+            preset.cold_min_age,
+            Nanos::micros(2),
+            "a bare number is in the module's unit"
+        );
+        assert_eq!(preset.wmarks.low, Permille(8));
+        assert!(preset.autotune_monitoring_intervals && preset.filter_young_pages);
+        preset.set("cold_min_age", "90s").unwrap();
+        preset.set("hot_thres_access_freq", "20%").unwrap();
+        preset.set("monitor_region_end", "0x1000").unwrap();
+        assert_eq!(
+            (preset.cold_min_age, preset.hot_thres_access_freq),
+            (Nanos::secs(90), Permille(200))
+        );
+        assert_eq!(preset.monitor_region_end, 4096);
+    }
+
+    #[test]
+    fn a_wrong_name_or_value_changes_nothing() {
+        let mut preset = LruSort::default();
+        let mut refused = |name, value| preset.set(name, value).unwrap_err().to_string();
+        assert!(refused("hot_thres", "1").contains("is not a parameter: use one of hot_thres_access_freq, "));
+        assert!(refused("quota_ms", "-1").contains("give a whole number"));
+        assert!(refused("filter_young_pages", "maybe").contains("give Y or N"));
+        assert!(refused("cold_min_age", "2 parsecs").contains("parsecs"));
+        assert_eq!(preset, LruSort::default());
     }
 }

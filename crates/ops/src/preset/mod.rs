@@ -3,10 +3,12 @@
 
 mod error;
 mod lru_sort;
+mod parameter;
 mod reclaim;
 
 pub use error::PresetError;
 pub use lru_sort::LruSort;
+pub use parameter::ParameterError;
 pub use reclaim::Reclaim;
 
 use thermo_core::scheme::{WatermarkMetric, Watermarks};

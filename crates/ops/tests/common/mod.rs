@@ -80,7 +80,12 @@ pub struct Target {
 
 impl Target {
     pub fn start(bytes: u64) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_as(&std::env::current_exe().unwrap(), bytes)
+    }
+
+    /// The same, by a copy of this program.
+    pub fn start_as(program: &Path, bytes: u64) -> Self {
+        let mut child = Command::new(program)
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(AS_CHILD, bytes.to_string())
             .stdin(Stdio::piped())
