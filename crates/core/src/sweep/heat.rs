@@ -134,12 +134,9 @@ impl PageHeat {
     /// Makes the pages of `range` that are idle count as idle only since `now`: something was done to them.
     pub(crate) fn restart_age(&mut self, range: AddrRange, now: Nanos) {
         let code = FIRST_SLOT + self.slot_of(now);
-        for addr in (range.start.align_down().0..range.end.0).step_by(4096) {
-            if let Some(chunk) = self.chunks.get_mut(&(addr / CHUNK)) {
-                let byte = &mut chunk[usize::try_from(addr % CHUNK / PAGE_SIZE).unwrap_or(0)];
-                if (FIRST_SLOT..UNKNOWN).contains(byte) {
-                    *byte = code;
-                }
+        for byte in self.bytes_of(range).flatten() {
+            if (FIRST_SLOT..UNKNOWN).contains(byte) {
+                *byte = code;
             }
         }
     }
@@ -160,24 +157,22 @@ impl PageHeat {
         });
     }
 
-    /// Forgets the pages of `range` (page-aligned): nothing is there.
+    /// Forgets the pages of `range` (page-aligned): nothing is there. Chunks left empty go when the round ends.
     pub(crate) fn forget(&mut self, range: AddrRange) {
-        if range.is_empty() {
-            return;
-        }
-        let (first, last) = (range.start.0 / CHUNK, (range.end.0 - 1) / CHUNK);
-        let mut gone = Vec::new();
-        for (number, chunk) in self.chunks.range_mut(first..=last) {
-            let page = |addr: Addr| {
-                let inside = addr.0.saturating_sub(number * CHUNK) / PAGE_SIZE;
-                usize::try_from(inside).unwrap_or(CHUNK_PAGES).min(CHUNK_PAGES)
+        self.bytes_of(range).for_each(|bytes| bytes.fill(ABSENT));
+    }
+
+    /// The bytes of the pages of `range`, a slice for each chunk there is.
+    fn bytes_of(&mut self, range: AddrRange) -> impl Iterator<Item = &mut [u8]> {
+        let chunks = range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK).max(range.start.0 / CHUNK);
+        self.chunks.range_mut(chunks).map(move |(number, chunk)| {
+            let place = |addr: Addr| {
+                let page = addr.0.saturating_sub(number * CHUNK) / PAGE_SIZE;
+                usize::try_from(page).unwrap_or(CHUNK_PAGES).min(CHUNK_PAGES)
             };
-            chunk[page(range.start)..page(range.end)].fill(ABSENT);
-            if chunk.iter().all(|byte| *byte == ABSENT) {
-                gone.push(*number);
-            }
-        }
-        gone.iter().for_each(|number| drop(self.chunks.remove(number)));
+            let first = place(range.start);
+            &mut chunk[first..place(range.end).max(first)]
+        })
     }
 
     /// The runs of pages that are there, ascending.
