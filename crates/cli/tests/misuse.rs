@@ -238,3 +238,28 @@ fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
         refused(here, &["lru-sort", "--pid", &pid, "--params", "p.toml"], says);
     }
 }
+
+#[test]
+fn hints_that_cannot_be_meant_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let pid = std::process::id().to_string();
+    refused(here, &["hint", "cold"], "no target is named");
+    refused(
+        here,
+        &["hint", "cold", "--name", "no-such-program"],
+        "no process is named no-such-program",
+    );
+    refused(here, &["hint", "cold", "--pid", "4194304"], "no process 4194304");
+    refused(here, &["hint", "cold", "--pid", "1"], "process 1");
+    refused(here, &["hint", "migrate_hot", "--pid", &pid], "migrate_hot");
+    for wrong in [
+        &["hint", "melt", "--pid", &pid][..],
+        &["hint", "cold", "--pid", &pid, "--range", "2000-1000"][..],
+        &["hint", "cold", "--pid", &pid, "--anon", "--file"][..],
+    ] {
+        let output = run(here, wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -10,19 +10,18 @@ use std::time::Duration;
 use thermo_core::{Attrs, Bytes, Context, Event, Nanos, Scheme};
 use thermo_ops::kdamond::{Kdamond, Parts};
 use thermo_ops::preset::Reclaim;
-use thermo_ops::targets::{Members, TargetSpec};
+use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr, tracker};
 
 /// What was never seen accessed for `min_age` is paged out, at most `quota_sz` a second, however much is free.
 fn pageout(min_age: Nanos, quota_sz: Bytes) -> Scheme {
-    let mut scheme = Reclaim {
-        min_age,
-        quota_sz,
-        ..Reclaim::default()
+    let mut preset = Reclaim::default();
+    (preset.min_age, preset.quota_sz) = (min_age, quota_sz);
+    let watermarks = Default::default();
+    Scheme {
+        watermarks,
+        ..preset.scheme()
     }
-    .scheme();
-    scheme.watermarks = Default::default();
-    scheme
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -34,8 +33,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let min_age: Nanos = min_age.parse()?;
 
     let mut context = Context::new(Attrs::default(), 1)?;
-    context.set_schemes(vec![pageout(min_age, Bytes::mib(64))])?;
-    let members = Members::new(root, TargetSpec::of_pids(&[pid.parse()?]))?;
+    context.set_schemes(vec![pageout(min_age, Bytes::mib(256))])?;
+    // Mappings by themselves: a quota is not to be spent on what lies between them.
+    let mut spec = TargetSpec::of_pids(&[pid.parse()?]);
+    spec.layout = LayoutRule::Mappings;
+    let members = Members::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), false);
     let ops = Vaddr::new(root, members, tracker::best(root, 1), actor);
     let sink = |event: &Event<'_>| match event {
@@ -47,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Start; after half the time, commit a smaller quota, which keeps regions and statistics; then stop.
     let kdamond = Kdamond::start(0, Parts { context, ops, sink })?;
     sleep(half);
-    let gentler = vec![pageout(min_age, Bytes::mib(16))];
+    let gentler = vec![pageout(min_age, Bytes::mib(64))];
     let commit = move |parts: &mut Parts<_, _>| parts.context.set_schemes(gentler);
     kdamond.call(commit).transpose()?;
     sleep(half);

@@ -3,6 +3,7 @@
 mod doctor;
 mod eval;
 mod export;
+mod hint;
 mod lru_sort;
 mod reclaim;
 mod record;
@@ -36,6 +37,7 @@ enum Verb {
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
+    Hint(hint::Hint),
     Workload(workload::Workload),
     Eval(eval::Eval),
 }
@@ -55,6 +57,7 @@ impl Cli {
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
+            Verb::Hint(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
         }

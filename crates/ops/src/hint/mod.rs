@@ -119,10 +119,13 @@ impl Hinter {
                 hinted.leave(why, rest.len());
                 break;
             }
-            let step = self.step(processes, hint, rest, account.bytes_left());
+            let (step, holds) = self.step(processes, hint, rest, account.bytes_left());
             match self.apply(processes, hint, step) {
                 Ok(applied) => {
-                    account.spend(applied.applied + dry(&applied));
+                    // Of large ranges the actor estimates; what they hold was counted.
+                    if applied.applied + dry(&applied) > Bytes::ZERO {
+                        account.spend(holds);
+                    }
                     hinted.add(&applied);
                 }
                 Err(why) => {
@@ -135,22 +138,25 @@ impl Hinter {
         hinted
     }
 
-    /// The next piece of `rest`: as much as may be done with `bytes_left`.
+    /// The next piece of `rest`: as much as may be done with `bytes_left`; and what it holds, where that counts.
     fn step(
         &self,
         processes: &Processes,
         hint: &Hint,
         rest: AddrRange,
         bytes_left: Option<Bytes>,
-    ) -> AddrRange {
+    ) -> (AddrRange, Bytes) {
         let end = rest.end.min(rest.start + STEP);
         let step = AddrRange { end, ..rest };
+        let Some(left) = bytes_left else {
+            return (step, Bytes::ZERO);
+        };
         let pagemap = processes
             .get(&hint.target)
             .and_then(|process| Pagemap::open(&self.root, process.pid).ok());
-        match (bytes_left, pagemap) {
-            (Some(left), Some(pagemap)) => reach::reach(&pagemap, step, left, hint.action, self.only),
-            _ => step,
+        match pagemap {
+            Some(pagemap) => reach::reach(&pagemap, step, left, hint.action, self.only),
+            None => (step, Bytes::ZERO),
         }
     }
 
