@@ -96,7 +96,7 @@ struct What {
     #[arg(long, value_name = "A-B", value_parser = range)]
     range: Option<AddrRange>,
 
-    /// Only mappings with this in their name, like libc.so or [heap]; may be given more than once
+    /// Only mappings with this in their name, like libc.so or heap; may be given more than once
     #[arg(long, value_name = "TEXT")]
     mapping: Vec<String>,
 
