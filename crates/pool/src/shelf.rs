@@ -172,22 +172,24 @@ mod loom_tests {
 
     #[test]
     fn loom_nothing_stays_free_while_somebody_waits() {
-        use crate::sync::fence;
+        use crate::budget::Budget;
         loom::model(|| {
             let (shelf, class) = (Arc::new(Shelf::new()), Class::holding(1).unwrap());
-            let waiting = Arc::new(AtomicUsize::new(0));
+            let budget = Arc::new(Budget::new(1 << 20));
+            let account = budget.with(|ledger| ledger.open(0)).unwrap();
             let block = Block::carve(class.len(), 1).unwrap().pop().unwrap();
             let releaser = {
-                let (shelf, waiting) = (Arc::clone(&shelf), Arc::clone(&waiting));
+                let (shelf, budget) = (Arc::clone(&shelf), Arc::clone(&budget));
                 loom::thread::spawn(move || {
                     shelf.push(class, block).unwrap();
-                    fence(Ordering::SeqCst);
-                    let waited_for = waiting.load(Ordering::Relaxed) > 0;
-                    if waited_for { stolen(&shelf) } else { 0 }
+                    if budget.is_waited_for_after_putting() {
+                        stolen(&shelf)
+                    } else {
+                        0
+                    }
                 })
             };
-            waiting.fetch_add(1, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            budget.queue(account, 4096);
             let taken = stolen(&shelf);
             assert_eq!(
                 taken + releaser.join().unwrap(),
