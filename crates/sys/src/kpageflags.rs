@@ -30,6 +30,8 @@ flags! {
     is_active = 6;
     /// It is anonymous memory.
     is_anon = 12;
+    /// It goes to swap when it is reclaimed: anonymous memory, and files that live in memory only.
+    is_swap_backed = 14;
     /// It is a part of a larger folio, its first page.
     is_compound_head = 15;
     /// It is a part of a larger folio, not its first page.

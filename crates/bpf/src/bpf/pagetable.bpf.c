@@ -44,6 +44,12 @@ struct call {
 	__u64 pgd;
 	__u32 status;
 	__u32 nr_tables;
+	/* Between steps of the copying: the slot of the level-1 table that covers the cursor, once it is copied.
+	 * In a map, not on the stack: verifiers up to 6.6 look at a loop's body once, with what the stack holds
+	 * before the first step, and would take the later steps' code for dead. */
+	__u32 middle;
+	__u32 has_middle;
+	__u64 middle_base;
 };
 
 struct probe {
@@ -178,13 +184,6 @@ static long read_word(__u32 index, void *none)
 	return 0;
 }
 
-/* The copying of tables: `middle` is the copy of the level-1 table that covers the cursor, once it is made. */
-struct copying {
-	__u32 middle;
-	__u32 has_middle;
-	__u64 middle_base;
-};
-
 /* Copies the table at `frame` into the next slot. False: it could not be read, and no slot is used. */
 static __always_inline int copy_table(struct call *call, __u64 frame, __u64 base, __u64 level)
 {
@@ -207,27 +206,28 @@ static __always_inline int is_table(const struct call *call, __u64 entry)
 	return (entry & 1) && (entry & call->leaf_mask) != call->leaf_value;
 }
 
-static long copy_step(__u32 index, struct copying *state)
+static long copy_step(__u32 index, void *none)
 {
 	struct call *call = the_call();
 	struct table *middle;
 	__u64 entry = 0, cursor;
+	__u32 middle_slot;
 
 	if (!call)
 		return 1;
 	cursor = call->cursor;
 	if (cursor >= call->end || call->nr_tables >= MAX_TABLES)
 		return 1;
-	if (!state->has_middle || state->middle_base != cursor >> 30) {
+	if (!call->has_middle || call->middle_base != cursor >> 30) {
 		__u32 level = walk(call, cursor, 2, &entry);
 		__u32 slot = call->nr_tables;
 		__u64 span;
 
 		if (level == 2 && is_table(call, entry) &&
 		    copy_table(call, entry & call->frame_mask, cursor >> 30 << 30, 1)) {
-			state->middle = slot;
-			state->middle_base = cursor >> 30;
-			state->has_middle = 1;
+			call->middle = slot;
+			call->middle_base = cursor >> 30;
+			call->has_middle = 1;
 			return 0;
 		}
 		/* Nothing here (or a leaf of 1 GiB, which only hugetlb and devices have): on behind it. */
@@ -237,7 +237,8 @@ static long copy_step(__u32 index, struct copying *state)
 		call->cursor = (cursor | (span - 1)) + 1;
 		return 0;
 	}
-	middle = bpf_map_lookup_elem(&tables, &state->middle);
+	middle_slot = call->middle;
+	middle = bpf_map_lookup_elem(&tables, &middle_slot);
 	if (!middle)
 		return 1;
 	entry = middle->entries[(cursor >> 21) & (ENTRIES - 1)];
@@ -249,7 +250,6 @@ static long copy_step(__u32 index, struct copying *state)
 
 static __always_inline int serve(struct task_struct *task, struct call *call)
 {
-	struct copying state = {};
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 
 	if (!mm) {
@@ -262,12 +262,13 @@ static __always_inline int serve(struct task_struct *task, struct call *call)
 		return 0;
 	}
 	call->status = OK;
+	call->has_middle = 0;
 	if (call->what == PROBES)
 		bpf_loop(call->nr_probes, look_at, 0, 0);
 	else if (call->what == WORDS)
 		bpf_loop(call->nr_probes, read_word, 0, 0);
 	else
-		bpf_loop(MAX_STEPS, copy_step, &state, 0);
+		bpf_loop(MAX_STEPS, copy_step, 0, 0);
 	return 0;
 }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use thermo_core::{Addr, AddrRange, TargetId};
 
-/// How many pages a generation holds: a second's worth at 1000 regions and 5 ms would be six times as many, but
-/// a scheme asks about what was looked at in the last aggregation.
-const GENERATION: usize = 32_768;
+/// How many pages a generation holds: some sampling intervals of 1000 regions. All of a region's are looked at
+/// before it is paged out, so more would cost more than they tell.
+const GENERATION: usize = 8192;
 
 /// The set.
 #[derive(Debug, Default)]

@@ -2,15 +2,15 @@
 
 use thermo_bpf::Leaf;
 use thermo_core::{Addr, AddrRange};
-use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::kpageflags::{Flags, PageFrames};
 
 /// The memory that shares its accessed mark, or its folio, with `addr`: advising less of it would make the kernel
-/// split it. `None` for what cannot be advised at all (pages of 1 GiB).
-pub(crate) fn piece(addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) -> Option<AddrRange> {
+/// split it. `flags` are those of its frame. `None` for what cannot be advised at all (pages of 1 GiB).
+pub(crate) fn piece(addr: Addr, leaf: Leaf, flags: Flags, frames: Option<&PageFrames>) -> Option<AddrRange> {
     match leaf.level {
         0 => {
             let page = addr.align_down().0;
-            let (before, after) = frames.map_or((0, 0), |frames| folio_around(leaf.pfn, frames));
+            let (before, after) = frames.map_or((0, 0), |frames| folio_around(leaf.pfn, flags, frames));
             Some(AddrRange::new(
                 page.saturating_sub(before << 12),
                 page + ((after + 1) << 12),
@@ -25,24 +25,24 @@ pub(crate) fn piece(addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) -> Opti
 }
 
 /// How many pages of the same folio lie before and behind frame `pfn`. A large folio that is mapped page by page
-/// lies in virtual memory as in physical.
-fn folio_around(pfn: u64, frames: &PageFrames) -> (u64, u64) {
-    // The largest folio of the page cache and of anonymous memory that is mapped by pages.
-    const MOST: u64 = 512;
-    let flags = |pfn| frames.flags(pfn).unwrap_or_default();
-    let own = flags(pfn);
+/// lies in virtual memory as in physical. Folios are a power of two long and begin at a multiple of their length,
+/// so a few looks are enough.
+fn folio_around(pfn: u64, own: Flags, frames: &PageFrames) -> (u64, u64) {
+    // The largest folio that is met mapped by pages: 2 MiB.
+    const MAX_ORDER: u32 = 9;
     if !own.is_compound_head() && !own.is_compound_tail() {
         return (0, 0);
     }
-    let mut before = 0;
-    while before < MOST && before < pfn && !flags(pfn - before).is_compound_head() {
-        before += 1;
-    }
-    let mut after = 0;
-    while after < MOST && flags(pfn + after + 1).is_compound_tail() {
-        after += 1;
-    }
-    (before, after)
+    let flags = |pfn| frames.flags(pfn).unwrap_or_default();
+    let starts = (0..=MAX_ORDER).map(|order| pfn >> order << order);
+    let Some(head) = starts.into_iter().find(|start| flags(*start).is_compound_head()) else {
+        return (0, 0);
+    };
+    let ends = (1..=MAX_ORDER)
+        .map(|order| head + (1 << order))
+        .filter(|end| *end > pfn);
+    let end = ends.into_iter().find(|end| !flags(*end).is_compound_tail());
+    (pfn - head, end.map_or(0, |end| end - 1 - pfn))
 }
 
 #[cfg(test)]
@@ -60,10 +60,13 @@ mod tests {
 
     #[test]
     fn a_huge_page_is_one_piece() {
-        let huge = piece(Addr(0x7f00_0023_4567), leaf(1, 0x40000), None);
+        let huge = piece(Addr(0x7f00_0023_4567), leaf(1, 0x40000), Flags::default(), None);
         assert_eq!(huge, Some(AddrRange::new(0x7f00_0020_0000, 0x7f00_0040_0000)));
-        assert_eq!(piece(Addr(0x7f00_0023_4567), leaf(2, 0x40000), None), None);
-        let page = piece(Addr(0x1234), leaf(0, 7), None);
+        assert_eq!(
+            piece(Addr(0x7f00_0023_4567), leaf(2, 0x40000), Flags::default(), None),
+            None
+        );
+        let page = piece(Addr(0x1234), leaf(0, 7), Flags::default(), None);
         assert_eq!(page, Some(AddrRange::new(0x1000, 0x2000)));
     }
 
@@ -72,8 +75,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         let (head, tail) = (1_u64 << 15, 1_u64 << 16);
-        // A lone page, a folio of four, another of two.
-        let words: Vec<u8> = [0, head, tail, tail, tail, head, tail, 0]
+        // Two lone pages, a folio of two, one of four, a lone page.
+        let words: Vec<u8> = [0, 0, head, tail, head, tail, tail, tail, 0]
             .into_iter()
             .flat_map(u64::to_ne_bytes)
             .collect();
@@ -82,17 +85,21 @@ mod tests {
         }
         let frames = PageFrames::open(root.path()).unwrap();
         for (pfn, pages) in [
-            (0, 0..1),
-            (1, 1..5),
-            (3, 1..5),
-            (4, 1..5),
-            (5, 5..7),
-            (6, 5..7),
-            (7, 7..8),
+            (1, 1..2),
+            (2, 2..4),
+            (3, 2..4),
+            (4, 4..8),
+            (5, 4..8),
+            (7, 4..8),
+            (8, 8..9),
         ] {
             let at = 0x10000 + pfn * 4096;
             let range = AddrRange::new(0x10000 + pages.start * 4096, 0x10000 + pages.end * 4096);
-            assert_eq!(piece(Addr(at), leaf(0, pfn), Some(&frames)), Some(range), "{pfn}");
+            assert_eq!(
+                piece(Addr(at), leaf(0, pfn), frames.flags(pfn).unwrap(), Some(&frames)),
+                Some(range),
+                "{pfn}"
+            );
         }
     }
 }

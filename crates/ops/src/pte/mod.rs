@@ -12,11 +12,13 @@
 //! **Others who take marks off** (in-kernel DAMON, MGLRU's ageing, kswapd) note in the folio what they found:
 //! *young* if the mark was set. That flag is not shown to user space; what is, is *idle* (KPF_IDLE), which DAMON
 //! and the idle-page bitmap set when they take a mark off. So a page that became idle in this sense between our
-//! two looks is unknown: somebody else has its mark. KPF_REFERENCED is no help, it tells of system calls.
+//! two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot be told.)
+//! KPF_REFERENCED is no help: it tells of system calls.
 
 mod batch;
 mod cleared;
 mod leaf;
+mod sweep;
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -24,12 +26,12 @@ use std::path::PathBuf;
 use thermo_bpf::{BpfError, Entry, Leaf, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::{Addr, AddrRange, TargetId};
-use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::Pagemap;
 
-#[allow(unused_imports, reason = "x")]
 pub(crate) use self::batch::{call_len, whole_ranges};
 use self::cleared::Cleared;
+use self::sweep::SweptChunks;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
 
@@ -53,8 +55,12 @@ pub struct PteTracker {
     /// One for each probe last prepared.
     marks: Vec<Mark>,
     cleared: Cleared,
+    /// Where every mark was taken off by a sweep, while sweeps go on.
+    swept: SweptChunks,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
+    /// The flags of the frame behind each probe being prepared, where they tell something.
+    flags: Vec<Flags>,
 }
 
 impl PteTracker {
@@ -72,8 +78,10 @@ impl PteTracker {
             root,
             marks: Vec::new(),
             cleared: Cleared::default(),
+            swept: SweptChunks::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
+            flags: Vec::new(),
         })
     }
 
@@ -107,6 +115,7 @@ impl PteTracker {
                 _ => None,
             });
         let mut touched: Vec<AddrRange> = touched.collect();
+        self.touched_since_swept(process, range, &mut touched)?;
         touched.sort_unstable();
         touched.dedup();
         Ok(touched)
@@ -145,7 +154,8 @@ impl PteTracker {
         {
             return;
         }
-        let (ranges, owners) = self.take_off_what_is_set(first);
+        self.read_flags();
+        let (ranges, owners) = self.pieces_that_are_marked();
         let mut refused = vec![false; ranges.len()];
         let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
         if alive
@@ -158,24 +168,49 @@ impl PteTracker {
         }
     }
 
-    /// Decides, from the entries just read, for which pieces of memory a call is needed. Returns them, and for
-    /// each probe which of them is its.
-    fn take_off_what_is_set(&self, first: usize) -> (Vec<AddrRange>, Vec<Option<usize>>) {
-        debug_assert_eq!(self.marks.len() - first, self.entries.len());
+    /// Looks up the frames of the entries just read: those that will be cleared, for the folio they belong to,
+    /// and where frames can be marked idle all of them.
+    fn read_flags(&mut self) {
+        let Self {
+            flags,
+            frames,
+            entries,
+            has_idle_flag,
+            ..
+        } = self;
+        let of = |entry: &Entry| match (entry, &*frames) {
+            (Entry::Leaf(leaf), Some(frames)) if leaf.accessed || *has_idle_flag => {
+                frames.flags(leaf.pfn).unwrap_or_default()
+            }
+            _ => Flags::default(),
+        };
+        flags.clear();
+        flags.extend(entries.iter().map(of));
+    }
+
+    /// Decides, from what was just read, for which pieces of memory a call is needed. Returns them, and for each
+    /// probe which of them is its.
+    fn pieces_that_are_marked(&self) -> (Vec<AddrRange>, Vec<Option<usize>>) {
         let mut ranges: Vec<AddrRange> = Vec::new();
-        let owner = |(addr, entry): (&Addr, &Entry)| {
+        let owner = |((addr, entry), flags): ((&Addr, &Entry), &Flags)| {
             let Entry::Leaf(leaf) = entry else { return None };
             if !leaf.accessed {
                 return None;
             }
-            let piece = leaf::piece(*addr, *leaf, self.frames.as_ref())?;
+            let piece = leaf::piece(*addr, *leaf, *flags, self.frames.as_ref())?;
             // Probes come in order: those that share a piece are neighbours.
             if ranges.last() != Some(&piece) {
                 ranges.push(piece);
             }
             Some(ranges.len() - 1)
         };
-        let owners = self.addrs.iter().zip(&self.entries).map(owner).collect();
+        let owners = self
+            .addrs
+            .iter()
+            .zip(&self.entries)
+            .zip(&self.flags)
+            .map(owner)
+            .collect();
         (ranges, owners)
     }
 
@@ -194,7 +229,7 @@ impl PteTracker {
                     self.cleared
                         .insert(process.id, Addr(addr.0 & !(leaf.len().0 - 1)));
                     Mark::Off {
-                        idle: self.is_marked_idle(*leaf),
+                        idle: self.flags[n].is_idle(),
                     }
                 }
                 Entry::Table | Entry::Unreadable => Mark::Unknown,
@@ -238,6 +273,8 @@ impl Tracker for PteTracker {
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         self.marks.clear();
+        // Samples are looked at again: from now on most pages keep marks that are old.
+        self.swept.clear();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {
                 Some(process) => self.prepare_one(process, group),
@@ -255,6 +292,14 @@ impl Tracker for PteTracker {
             }
             first += group.len();
         }
+    }
+
+    fn can_sweep(&self) -> bool {
+        true
+    }
+
+    fn as_pte(&mut self) -> Option<&mut PteTracker> {
+        Some(self)
     }
 }
 

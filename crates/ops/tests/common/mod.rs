@@ -19,7 +19,9 @@ const HUGE: u64 = 2 << 20;
 /// What every test file that uses a child must have as a test of the name `child`: the child's own life. Does
 /// nothing in the parent.
 pub fn live_as_child() {
-    let Some(bytes) = std::env::var(AS_CHILD).ok().and_then(|bytes| bytes.parse().ok()) else { return };
+    let Some(bytes) = std::env::var(AS_CHILD).ok().and_then(|bytes| bytes.parse().ok()) else {
+        return;
+    };
     // Page by page unless told otherwise: what the machine's THP mode is must not matter.
     rustix::thread::disable_transparent_huge_pages(true).unwrap();
     // More than malloc keeps, so fresh from the kernel, and room to begin on a huge page's border.
@@ -40,7 +42,11 @@ pub fn live_as_child() {
             // Reads every page from and to these offsets.
             ["touch", from, to] => {
                 let (from, to): (usize, usize) = (from.parse().unwrap(), to.parse().unwrap());
-                let sum: u64 = memory[from..to].iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
+                let sum: u64 = memory[from..to]
+                    .iter()
+                    .step_by(4096)
+                    .map(|byte| u64::from(*byte))
+                    .sum();
                 black_box(sum);
             }
             ["collapse"] => {
@@ -79,7 +85,12 @@ impl Target {
             .unwrap();
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut target = Self { child, stdin, stdout, range: AddrRange::default() };
+        let mut target = Self {
+            child,
+            stdin,
+            stdout,
+            range: AddrRange::default(),
+        };
         let start: u64 = target.wait_for("ready ").parse().unwrap();
         target.range = AddrRange::new(start, start + bytes);
         target
@@ -113,7 +124,9 @@ impl Target {
 
     /// Every page's address.
     pub fn pages(&self) -> impl Iterator<Item = Addr> + use<> {
-        (self.range.start.0..self.range.end.0).step_by(PAGE_SIZE as usize).map(Addr)
+        (self.range.start.0..self.range.end.0)
+            .step_by(PAGE_SIZE as usize)
+            .map(Addr)
     }
 
     fn tell(&mut self, what: &str) {
@@ -125,7 +138,11 @@ impl Target {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the child ended before it said {word:?}");
+            assert_ne!(
+                self.stdout.read_line(&mut line).unwrap(),
+                0,
+                "the child ended before it said {word:?}"
+            );
             if let Some(rest) = line.trim_end().strip_prefix(word) {
                 return rest.to_owned();
             }

@@ -1,0 +1,41 @@
+# Two commands: `make run` shows where the hot and cold memory of a real program is, `make test` proves the build.
+
+CARGO := scripts/cargo.sh
+RUN_SECONDS ?= 30
+
+.PHONY: help run test deps build lint bench clean
+
+help:
+	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
+	@echo "make test    format, lints, documentation and every test"
+	@echo "make build   target/release/thermo"
+	@echo "make deps    install the Debian packages that are missing"
+	@echo "make lint    format and lints only"
+	@echo "make bench   measurements, printed and kept below docs/results"
+
+run:
+	@scripts/run.sh $(RUN_SECONDS)
+
+test: deps-test
+	@scripts/test.sh
+
+.PHONY: deps-test
+deps-test:
+	@scripts/deps.sh build test
+
+deps:
+	@scripts/deps.sh build test demo
+
+build:
+	@scripts/deps.sh build
+	@$(CARGO) build --release --locked
+
+lint:
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
+
+bench: build
+	@for script in benches/*.sh; do echo "== $$script"; $$script || exit 1; done
+
+clean:
+	@$(CARGO) clean

@@ -1,0 +1,75 @@
+//! What is to be done to the memory that is watched.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use thermo_core::Scheme;
+
+use crate::scheme_file;
+use crate::session::Host;
+
+/// Schemes, and how far they may go.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Schemes")]
+pub struct Acting {
+    /// Apply the schemes of this file
+    #[arg(long, value_name = "FILE")]
+    pub schemes: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// How far schemes may go.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[command(next_help_heading = "Schemes")]
+pub struct Limits {
+    /// Decide and report everything, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Go on without schemes whose action this machine cannot do
+    #[arg(long)]
+    pub best_effort: bool,
+}
+
+impl Acting {
+    /// The schemes of the file, if one was named.
+    ///
+    /// # Errors
+    /// It cannot be read or holds a mistake.
+    pub fn read(&self) -> anyhow::Result<Vec<Scheme>> {
+        self.schemes
+            .as_deref()
+            .map_or_else(|| Ok(Vec::new()), scheme_file::read)
+    }
+}
+
+impl Limits {
+    /// Those of `schemes` that this host can carry out.
+    ///
+    /// # Errors
+    /// It cannot carry out one of them, and that was not consented to; or none is left.
+    pub fn possible(self, host: &Host, schemes: Vec<Scheme>) -> anyhow::Result<Vec<Scheme>> {
+        if !self.best_effort {
+            host.check_actions(schemes.iter().map(|scheme| scheme.action))?;
+            return Ok(schemes);
+        }
+        let asked = schemes.len();
+        let possible: Vec<Scheme> = schemes
+            .into_iter()
+            .filter(|scheme| {
+                let obstacle = host.obstacle(scheme.action);
+                if let Some(report) = obstacle {
+                    eprintln!("thermo: goes on without {}: {}", report.action, report.reason);
+                }
+                obstacle.is_none()
+            })
+            .collect();
+        ensure!(
+            asked == 0 || !possible.is_empty(),
+            "this machine can do none of the {asked} schemes"
+        );
+        Ok(possible)
+    }
+}

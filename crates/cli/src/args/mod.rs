@@ -1,0 +1,11 @@
+//! Groups of flags that several verbs share, declared once.
+
+mod acting;
+mod monitoring;
+mod output;
+mod targets;
+
+pub use acting::{Acting, Limits};
+pub use monitoring::Monitoring;
+pub use output::Output;
+pub use targets::Targets;

@@ -1,0 +1,59 @@
+//! The verbs, one file each.
+
+mod doctor;
+mod eval;
+mod export;
+mod reclaim;
+mod record;
+mod report;
+mod run;
+mod schemes;
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+
+/// See which memory of a running program is hot and which is cold, and act on it.
+///
+/// Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 a negative answer,
+/// 2 error or misuse, 130 interrupted; a command that was started gives its own.
+#[derive(Debug, Parser)]
+#[command(name = "thermo", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Doctor(doctor::Doctor),
+    Run(run::Run),
+    Record(record::Record),
+    Report(report::Report),
+    Export(export::Export),
+    Schemes(schemes::Schemes),
+    Reclaim(reclaim::Reclaim),
+    Workload(workload::Workload),
+    Eval(eval::Eval),
+}
+
+impl Cli {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match self.verb {
+            Verb::Doctor(verb) => verb.run(),
+            Verb::Run(verb) => verb.run(),
+            Verb::Record(verb) => verb.run(),
+            Verb::Report(verb) => verb.run(),
+            Verb::Export(verb) => verb.run(),
+            Verb::Schemes(verb) => verb.run(),
+            Verb::Reclaim(verb) => verb.run(),
+            Verb::Workload(verb) => verb.run(),
+            Verb::Eval(verb) => verb.run(),
+        }
+    }
+}

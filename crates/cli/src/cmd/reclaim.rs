@@ -1,0 +1,237 @@
+//! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
+
+use serde_json::json;
+use thermo_core::scheme::{
+    AccessPattern, Age, Bounds, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate, SchemeStats,
+    SystemMetric, WatermarkMetric, Watermarks, Weights,
+};
+use thermo_core::{Action, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
+
+use crate::args::{Limits, Monitoring, Targets};
+use crate::exit::Exit;
+use crate::output;
+use crate::session::{Ending, Plan};
+
+/// Page out memory that has not been touched for long, within a quota, while memory is short.
+///
+/// Parameters have the names, units and defaults of the kernel module DAMON_RECLAIM.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  thermo reclaim --pid 4242 --min-age 30s --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0
+  thermo reclaim --system --duration 10m --dry-run")]
+pub struct Reclaim {
+    #[command(flatten)]
+    targets: Targets,
+
+    /// All processes of the machine but ourselves, pid 1, kernel threads and session programs
+    #[arg(long, help_heading = "Targets")]
+    system: bool,
+
+    /// A program to leave alone, by its name; may be given more than once
+    #[arg(long, value_name = "NAME", help_heading = "Targets")]
+    exclude: Vec<String>,
+
+    #[command(flatten)]
+    module: Module,
+
+    #[command(flatten)]
+    monitoring: Monitoring,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    /// Stop after this time; a command that was started goes on
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Nanos>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The parameters of the module.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Parameters of DAMON_RECLAIM")]
+struct Module {
+    /// Page out what was not touched for this long
+    #[arg(long, value_name = "TIME", default_value = "120s")]
+    min_age: Nanos,
+
+    /// CPU time to spend in a window, in milliseconds; 0: no limit
+    #[arg(long, value_name = "MS", default_value_t = 10)]
+    quota_ms: u64,
+
+    /// Bytes to page out in a window; 0: no limit
+    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    quota_sz: Bytes,
+
+    /// Length of the window, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    quota_reset_interval_ms: u64,
+
+    /// Memory pressure to bring about, in microseconds of stall a window; 0: not by pressure
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    quota_mem_pressure_us: u64,
+
+    /// How often free memory is compared with the marks, while resting
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    wmarks_interval: Nanos,
+
+    /// Rest above this much free memory, in thousandths
+    #[arg(long, value_name = "PERMILLE", default_value_t = 500)]
+    wmarks_high: u32,
+
+    /// Begin at or below this much free memory, in thousandths
+    #[arg(long, value_name = "PERMILLE", default_value_t = 400)]
+    wmarks_mid: u32,
+
+    /// Rest below this much free memory, in thousandths: the kernel's own reclaim is at work
+    #[arg(long, value_name = "PERMILLE", default_value_t = 200)]
+    wmarks_low: u32,
+
+    /// Leave anonymous memory alone
+    #[arg(long)]
+    skip_anon: bool,
+}
+
+impl Reclaim {
+    /// Reclaims until the time has passed or the targets are gone, then prints the module's statistics.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        let mut targets = self.targets;
+        (targets.system, targets.exclude) = (self.system, self.exclude);
+        let plan = Plan {
+            attrs: self.monitoring.attrs()?,
+            schemes: vec![self.module.scheme()],
+            limits: self.limits,
+            targets,
+            monitoring: self.monitoring,
+            duration: self.duration,
+            output: None,
+        };
+        let done = plan.carry_out()?;
+        if let Some((_, stats)) = done.outcome.sink.schemes.first() {
+            tell(stats, self.json)?;
+        }
+        let ending = Ending::of(done);
+        ending.tell();
+        ending.wait()
+    }
+}
+
+impl Module {
+    fn scheme(&self) -> Scheme {
+        let none = Rate::Samples(0);
+        let pressure = Goal::Metric {
+            metric: SystemMetric::SomeMemPsiUs,
+            target: self.quota_mem_pressure_us,
+        };
+        let skip_anon = OpsFilter {
+            kind: OpsFilterKind::Anon,
+            matching: true,
+            allow: false,
+        };
+        Scheme {
+            pattern: AccessPattern {
+                sz: Bounds {
+                    min: Bytes(PAGE_SIZE),
+                    max: Bytes::MAX,
+                },
+                nr_accesses: Bounds { min: none, max: none },
+                age: Bounds {
+                    min: Age::Time(self.min_age),
+                    max: Age::Time(Nanos::MAX),
+                },
+            },
+            quota: Quota {
+                time: Nanos::millis(self.quota_ms),
+                sz: self.quota_sz,
+                reset_interval: Nanos::millis(self.quota_reset_interval_ms),
+                weights: Weights {
+                    sz: 0,
+                    nr_accesses: 0,
+                    age: 1,
+                },
+                goals: if self.quota_mem_pressure_us > 0 {
+                    vec![pressure]
+                } else {
+                    Vec::new()
+                },
+                ..Quota::default()
+            },
+            watermarks: Watermarks {
+                metric: WatermarkMetric::FreeMemRate,
+                interval: self.wmarks_interval,
+                high: Permille(self.wmarks_high),
+                mid: Permille(self.wmarks_mid),
+                low: Permille(self.wmarks_low),
+            },
+            filters: Filters {
+                ops: if self.skip_anon {
+                    vec![skip_anon]
+                } else {
+                    Vec::new()
+                },
+                ..Filters::default()
+            },
+            ..Scheme::new(Action::Pageout)
+        }
+    }
+}
+
+/// Prints the statistics by the module's names.
+fn tell(stats: &SchemeStats, as_json: bool) -> std::io::Result<()> {
+    if as_json {
+        return output::json(&json!({
+            "schema": 1,
+            "nr_reclaim_tried_regions": stats.nr_tried,
+            "bytes_reclaim_tried_regions": stats.sz_tried.0,
+            "nr_reclaimed_regions": stats.nr_applied,
+            "bytes_reclaimed_regions": stats.sz_applied.0,
+            "nr_quota_exceeds": stats.qt_exceeds,
+            "bytes_changed": stats.sz_changed.0,
+        }));
+    }
+    let SchemeStats {
+        nr_tried,
+        sz_tried,
+        nr_applied,
+        sz_applied,
+        qt_exceeds,
+        sz_changed,
+        ..
+    } = stats;
+    output::text(&format!(
+        "tried      {sz_tried} in {nr_tried} regions\n\
+         reclaimed  {sz_applied} in {nr_applied} regions, of which {sz_changed} are seen to be out\n\
+         the quota was used up {qt_exceeds} times"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use clap::Parser as _;
+    use thermo_core::Attrs;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        module: Module,
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_module() {
+        let scheme = Alone::try_parse_from(["reclaim"]).unwrap().module.scheme();
+        assert_eq!(scheme.pattern.age.min.aggrs(&Attrs::default()), 1200);
+        assert_eq!(
+            (scheme.quota.time, scheme.quota.sz),
+            (Nanos::millis(10), Bytes(134_217_728))
+        );
+        assert_eq!(
+            (scheme.watermarks.high, scheme.watermarks.low),
+            (Permille(500), Permille(200))
+        );
+        assert!(scheme.quota.goals.is_empty() && scheme.filters.ops.is_empty());
+    }
+}

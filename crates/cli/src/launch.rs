@@ -1,0 +1,103 @@
+//! Starting the command a user gave after `--`.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command};
+
+/// Why a command could not be started.
+#[derive(Debug)]
+pub struct LaunchError {
+    name: String,
+    cause: io::Error,
+}
+
+impl LaunchError {
+    fn new(program: &OsStr, cause: io::Error) -> Self {
+        Self {
+            name: program.to_string_lossy().into_owned(),
+            cause,
+        }
+    }
+
+    /// The status shells give: 127 for a command that is not there, 126 for one that cannot be run.
+    pub fn code(&self) -> u8 {
+        if self.cause.kind() == io::ErrorKind::NotFound {
+            127
+        } else {
+            126
+        }
+    }
+}
+
+impl std::fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.cause.kind() == io::ErrorKind::NotFound {
+            write!(f, "command not found: {}", self.name)
+        } else {
+            write!(f, "cannot start {}: {}", self.name, self.cause)
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+/// Whether the program of `command` is there, before anything is made ready for it.
+///
+/// # Errors
+/// It is not; nor is it when `command` is empty.
+pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
+    let program = command.first().map_or(OsStr::new(""), OsString::as_os_str);
+    let there = if program.as_encoded_bytes().contains(&b'/') {
+        Path::new(program).exists()
+    } else {
+        !program.is_empty()
+            && env::var_os("PATH")
+                .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).exists()))
+    };
+    if there {
+        Ok(())
+    } else {
+        Err(LaunchError::new(program, io::ErrorKind::NotFound.into()))
+    }
+}
+
+/// Starts `command`, with our own standard streams.
+///
+/// # Errors
+/// The command does not exist or cannot be run.
+pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
+    check(command)?;
+    let (program, arguments) = (&command[0], &command[1..]);
+    Command::new(program)
+        .args(arguments)
+        .spawn()
+        .map_err(|cause| LaunchError::new(program, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn a_missing_command_is_named_and_ends_with_127() {
+        for name in ["no-such-command-here", "/no/such/path", ""] {
+            let error = launch(&[name.into()]).unwrap_err();
+            assert_eq!(error.code(), 127);
+            assert_eq!(error.to_string(), format!("command not found: {name}"));
+        }
+        assert_eq!(check(&[]).unwrap_err().code(), 127);
+    }
+
+    #[test]
+    fn what_cannot_be_run_ends_with_126() {
+        assert_eq!(launch(&["/".into()]).unwrap_err().code(), 126);
+    }
+
+    #[test]
+    fn a_command_is_found_by_its_name() {
+        check(&["sh".into()]).unwrap();
+    }
+}

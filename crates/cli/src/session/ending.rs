@@ -1,0 +1,98 @@
+//! The end of a session: the recording is closed, the user is told, the command is waited for.
+
+use std::io::{self, IsTerminal};
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use thermo_record::Recorder;
+use thermo_sys::signals;
+
+use super::{Done, End};
+use crate::exit::Exit;
+use crate::interrupt;
+
+/// How soon the end of the command is noticed.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A recording that is whole, and what is left to wait for.
+pub struct Ending {
+    end: End,
+    recorder: Option<Recorder>,
+    child: Option<Child>,
+}
+
+impl Ending {
+    /// Takes over what a session leaves.
+    pub fn of(done: Done) -> Self {
+        Self {
+            end: done.outcome.end,
+            recorder: done.outcome.sink.recorder,
+            child: done.child,
+        }
+    }
+
+    /// Closes the recording.
+    ///
+    /// # Errors
+    /// It could not be written to its end; what is whole is kept.
+    pub fn close(&mut self) -> anyhow::Result<()> {
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Tells why the session ended, where that is not plain.
+    pub fn tell(&self) {
+        match (self.end, &self.child) {
+            (End::TargetsGone, None) => eprintln!("thermo: every target has ended"),
+            (End::TimePassed, Some(child)) => {
+                eprintln!(
+                    "thermo: the time has passed; the command (pid {}) goes on",
+                    child.id()
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits for the command, and ends as it does.
+    pub fn wait(self) -> anyhow::Result<Exit> {
+        match self.child {
+            Some(child) => Ok(Exit::As(wait_for(child)?)),
+            None if self.end == End::Interrupted => Ok(Exit::Interrupted),
+            None => Ok(Exit::Done),
+        }
+    }
+}
+
+fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
+    let mut passed_on = false;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+            return Ok(status);
+        }
+        if interrupt::asked() && !passed_on {
+            passed_on = true;
+            pass_on(&child);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Passes on the signal that asked us to end. Ctrl-C on a terminal has reached the command already.
+fn pass_on(child: &Child) {
+    let signal = match signals::last() {
+        Some(number) if number == Signal::INT.as_raw() && io::stdin().is_terminal() => return,
+        Some(number) if number == Signal::INT.as_raw() => Signal::INT,
+        Some(number) if number == Signal::HUP.as_raw() => Signal::HUP,
+        _ => Signal::TERM,
+    };
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It is not waited for yet, so the number is still its own; it may have ended.
+        let _ = kill_process(pid, signal);
+    }
+}

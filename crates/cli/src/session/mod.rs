@@ -1,0 +1,198 @@
+//! A session: monitoring put together, watched over, and brought to an orderly end.
+//!
+//! The kdamond looks and tells its sink; this thread reads what else there is to know once a second, shows how
+//! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
+//! somebody pressed Ctrl-C.
+
+mod ending;
+mod host;
+mod plan;
+mod progress;
+mod sink;
+mod survey;
+
+pub use ending::Ending;
+pub use host::Host;
+pub use plan::{Done, Plan};
+pub use sink::SessionSink;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use thermo_core::{Context, Nanos, Operations};
+use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
+use thermo_report::HeatSizes;
+use thermo_sys::clock;
+
+use crate::interrupt;
+use progress::{Progress, State};
+use survey::Survey;
+
+/// How often the session looks whether it is over.
+const POLL: Duration = Duration::from_millis(50);
+/// How often sizes and cost are read, and the progress line is shown.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its time has passed.
+    TimePassed,
+    /// Every target is gone.
+    TargetsGone,
+    /// The first Ctrl-C.
+    Interrupted,
+    /// The recording cannot be continued.
+    RecordingFailed,
+}
+
+/// What a session came to.
+pub struct Outcome {
+    /// Why it ended.
+    pub end: End,
+    /// Who listened, with totals and the recording that is to be finished.
+    pub sink: SessionSink,
+}
+
+/// Monitors with `context` on `ops` until `duration` has passed or something else ends it.
+///
+/// # Errors
+/// The thread cannot be started, or the operations as a whole failed.
+pub fn run<O: Operations + Send + 'static>(
+    context: Context,
+    ops: O,
+    sink: SessionSink,
+    duration: Option<Nanos>,
+) -> anyhow::Result<Outcome> {
+    let update = Duration::from_nanos(context.attrs().update.0);
+    let cpu_begin = clock::process_cpu();
+    let kdamond =
+        Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
+    let mut watch = Watch::new(kdamond, cpu_begin, update);
+    let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
+    watch.finish(end)
+}
+
+/// What the session's own thread does while the kdamond looks.
+struct Watch<O> {
+    kdamond: Kdamond<O, SessionSink>,
+    survey: Survey,
+    progress: Progress,
+    begin: Instant,
+    cpu_begin: Nanos,
+    update: Duration,
+}
+
+impl<O: Operations + Send + 'static> Watch<O> {
+    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration) -> Self {
+        let (survey, progress) = (Survey::default(), Progress::new());
+        Self {
+            kdamond,
+            survey,
+            progress,
+            begin: Instant::now(),
+            cpu_begin,
+            update,
+        }
+    }
+
+    fn until_end(&mut self, duration: Option<Duration>) -> End {
+        let (mut next_tick, mut next_update) = (Duration::ZERO, Duration::ZERO);
+        loop {
+            let elapsed = self.begin.elapsed();
+            if self.kdamond.is_finished() {
+                return End::TargetsGone;
+            }
+            if interrupt::asked() {
+                return End::Interrupted;
+            }
+            if duration.is_some_and(|duration| elapsed >= duration) {
+                return End::TimePassed;
+            }
+            if elapsed >= next_update {
+                next_update = elapsed + self.update;
+                self.read_mappings();
+            }
+            if elapsed >= next_tick {
+                next_tick = elapsed + TICK;
+                if self.tick() {
+                    return End::RecordingFailed;
+                }
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn read_mappings(&mut self) {
+        let mappings = self.survey.mappings(&self.targets());
+        if !mappings.is_empty() {
+            self.kdamond
+                .call(move |parts| mappings.iter().for_each(|record| parts.sink.add(record)));
+        }
+    }
+
+    /// Reads sizes and cost, and shows how far it is. True when the recording failed.
+    fn tick(&mut self) -> bool {
+        let mut records = survey::footprints(&self.targets());
+        records.push(survey::cost(self.cpu_begin, self.kdamond.spent().looking));
+        let told = self.kdamond.call(move |parts| {
+            records.iter().for_each(|record| parts.sink.add(record));
+            let news = std::mem::take(&mut parts.sink.news);
+            let (nr_regions, sizes) = (parts.context.nr_regions(), parts.sink.sizes(&parts.context));
+            (parts.sink.recording_failed(), news, nr_regions, sizes)
+        });
+        let Some((failed, news, nr_regions, sizes)) = told else {
+            return false;
+        };
+        news.iter().for_each(|text| self.progress.say(text));
+        self.show(nr_regions, sizes);
+        failed
+    }
+
+    fn show(&mut self, nr_regions: usize, sizes: HeatSizes) {
+        let elapsed = self.begin.elapsed();
+        let cpu = clock::process_cpu().saturating_sub(self.cpu_begin).0 as f64;
+        let cpu_percent = 100.0 * cpu / (elapsed.as_nanos().max(1) as f64);
+        let elapsed = Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        self.progress.show(&State {
+            elapsed,
+            nr_regions,
+            sizes,
+            cpu_percent,
+        });
+    }
+
+    /// The targets there are now: their numbers and pids.
+    fn targets(&self) -> Vec<(u32, u32)> {
+        let targets = self.kdamond.call(|parts| {
+            parts
+                .context
+                .targets()
+                .filter_map(|target| Some((target.id.0, target.pid?)))
+                .collect()
+        });
+        targets.unwrap_or_default()
+    }
+
+    fn finish(mut self, end: End) -> anyhow::Result<Outcome> {
+        let looking = self.kdamond.spent().looking;
+        let Ended { parts, why } = self.kdamond.stop();
+        let mut sink = parts.sink;
+        sink.add(&survey::cost(self.cpu_begin, looking));
+        self.progress.clear();
+        sink.news.drain(..).for_each(|text| self.progress.say(&text));
+        match why {
+            Why::Failed(error) => Err(error.into()),
+            _ if sink.recording_failed() => Ok(Outcome {
+                end: End::RecordingFailed,
+                sink,
+            }),
+            Why::TargetsGone => Ok(Outcome {
+                end: End::TargetsGone,
+                sink,
+            }),
+            Why::Stopped => Ok(Outcome { end, sink }),
+        }
+    }
+}

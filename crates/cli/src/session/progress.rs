@@ -1,0 +1,104 @@
+//! The line that tells how far a session is, on a terminal only.
+
+use std::io::{self, IsTerminal, Write};
+
+use thermo_core::{Bytes, Nanos};
+use thermo_report::HeatSizes;
+
+/// A line on standard error that is written over by the next.
+#[derive(Debug)]
+pub struct Progress {
+    shown: bool,
+    on_terminal: bool,
+}
+
+/// What the line tells.
+#[derive(Debug, Clone, Copy)]
+pub struct State {
+    /// Time since the session began.
+    pub elapsed: Nanos,
+    /// Regions over all targets.
+    pub nr_regions: usize,
+    /// Memory by its heat.
+    pub sizes: HeatSizes,
+    /// Our own CPU time, in percent of one CPU.
+    pub cpu_percent: f64,
+}
+
+impl Progress {
+    /// Shows nothing when standard error is not a terminal.
+    pub fn new() -> Self {
+        Self {
+            shown: false,
+            on_terminal: io::stderr().is_terminal(),
+        }
+    }
+
+    /// Shows where the session is.
+    pub fn show(&mut self, state: &State) {
+        if self.on_terminal {
+            // A terminal that went away takes its progress line with it.
+            drop(write!(io::stderr(), "\r\x1b[K{}", line(state)));
+            self.shown = true;
+        }
+    }
+
+    /// Takes the line away, so that something else can be said.
+    pub fn clear(&mut self) {
+        if self.shown {
+            drop(write!(io::stderr(), "\r\x1b[K"));
+            self.shown = false;
+        }
+    }
+
+    /// Says `text` on a line of its own.
+    pub fn say(&mut self, text: &str) {
+        self.clear();
+        eprintln!("thermo: {text}");
+    }
+}
+
+fn line(state: &State) -> String {
+    let State {
+        elapsed,
+        nr_regions,
+        sizes,
+        cpu_percent,
+    } = state;
+    let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
+    format!(
+        "{:>4} s  {nr_regions} regions  hot {}  warm {}  cold {}  our CPU {cpu_percent:.1} %",
+        elapsed.0 / 1_000_000_000,
+        bytes(sizes.hot),
+        bytes(sizes.warm),
+        bytes(sizes.cold),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_fits_a_terminal_of_80_columns() {
+        let share = thermo_report::heat::Share {
+            bytes: 123_456_789_012,
+            access_rate: 0.5,
+        };
+        let sizes = HeatSizes {
+            hot: share,
+            warm: share,
+            cold: share,
+            ..HeatSizes::default()
+        };
+        let state = State {
+            elapsed: Nanos::secs(3599),
+            nr_regions: 1000,
+            sizes,
+            cpu_percent: 10.0,
+        };
+        let line = line(&state);
+        assert!(line.chars().count() <= 80, "{line}");
+        assert!(line.contains("3599 s  1000 regions"), "{line}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What a session reads of its targets and of itself besides accesses: mappings, sizes, cost.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thermo_core::Nanos;
+use thermo_record::model::{Cost, Footprint, Mapping, Mappings, Record};
+use thermo_sys::{clock, maps, statm, status};
+
+/// Reads what changed since it was last asked.
+#[derive(Debug, Default)]
+pub struct Survey {
+    known: BTreeMap<u32, Vec<Mapping>>,
+}
+
+impl Survey {
+    /// The mappings of those of `targets` (number of the target, pid) whose mappings changed. A process that is
+    /// gone has none.
+    pub fn mappings(&mut self, targets: &[(u32, u32)]) -> Vec<Record> {
+        self.known
+            .retain(|target, _| targets.iter().any(|(lives, _)| lives == target));
+        targets
+            .iter()
+            .filter_map(|(target, pid)| self.changed(*target, *pid))
+            .collect()
+    }
+
+    fn changed(&mut self, target: u32, pid: u32) -> Option<Record> {
+        let mappings: Vec<Mapping> = maps::read(Path::new("/"), pid)
+            .ok()?
+            .into_iter()
+            .map(mapping)
+            .collect();
+        let known = self.known.entry(target).or_default();
+        if *known == mappings {
+            return None;
+        }
+        known.clone_from(&mappings);
+        Some(Record::Mappings(Mappings {
+            time_ns: clock::monotonic().0,
+            target,
+            mappings,
+        }))
+    }
+}
+
+/// How much memory each of `targets` (number of the target, pid) has.
+pub fn footprints(targets: &[(u32, u32)]) -> Vec<Record> {
+    targets
+        .iter()
+        .filter_map(|(target, pid)| footprint(*target, *pid))
+        .map(Record::Footprint)
+        .collect()
+}
+
+/// What monitoring has cost since `cpu_begin`, of which `looking` was spent on looking.
+pub fn cost(cpu_begin: Nanos, looking: Nanos) -> Record {
+    let rss = statm::read(Path::new("/"), std::process::id()).map_or(0, |statm| statm.resident.0);
+    Record::Cost(Cost {
+        time_ns: clock::monotonic().0,
+        cpu_ns: clock::process_cpu().saturating_sub(cpu_begin).0,
+        looking_cpu_ns: looking.0,
+        rss,
+    })
+}
+
+fn footprint(target: u32, pid: u32) -> Option<Footprint> {
+    let root = Path::new("/");
+    let statm = statm::read(root, pid).ok()?;
+    let status = status::read(root, pid).ok()?;
+    Some(Footprint {
+        time_ns: clock::monotonic().0,
+        target,
+        vsz: statm.size.0,
+        rss: statm.resident.0,
+        swap: status.vm_swap.0,
+    })
+}
+
+fn mapping(mapping: maps::Mapping) -> Mapping {
+    Mapping {
+        start: mapping.range.start.0,
+        end: mapping.range.end.0,
+        name: mapping.name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_told_when_they_change_and_not_again() {
+        let ourselves = [(7, std::process::id())];
+        let mut survey = Survey::default();
+        assert_eq!(survey.mappings(&ourselves).len(), 1);
+        // What is told next depends on what our threads map; a target that left must be told anew.
+        assert!(survey.mappings(&[]).is_empty());
+        assert_eq!(survey.mappings(&ourselves).len(), 1);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_left_out() {
+        assert!(footprints(&[(0, u32::MAX)]).is_empty());
+        assert_eq!(footprints(&[(0, std::process::id())]).len(), 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! Running the real binary, for every test of the command.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// How long a condition may take on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The command under test, in `folder`.
+pub fn thermo(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo"));
+    command.current_dir(folder).args(arguments);
+    command
+}
+
+/// What it printed, and how it ended.
+pub fn run(folder: &Path, arguments: &[&str]) -> Output {
+    thermo(folder, arguments).output().unwrap()
+}
+
+/// Its standard output as JSON.
+pub fn json(folder: &Path, arguments: &[&str]) -> serde_json::Value {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Its standard error as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A configuration of two small regions, one of them hot, that takes `ms` milliseconds.
+pub fn workload(folder: &Path, ms: u32) -> io::Result<PathBuf> {
+    let path = folder.join("hot-cold.cfg");
+    let text = format!(
+        "hot, 16777216\ncold, 33554432\n\nall\n300\nhot, 0, 4096, 1\ncold, 0, 4096, 1\n\nhot\n{ms}\nhot, 0, 4096, 1\n"
+    );
+    std::fs::write(&path, text).map(|()| path)
+}
+
+/// Asks `condition` again and again until it holds; false when patience ends.
+pub fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while !condition() {
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}

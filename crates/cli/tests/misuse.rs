@@ -1,0 +1,192 @@
+//! What a user can get wrong: each is one sentence, exit 2, and nothing is lost.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, reason = "each test program uses its part of the common module")]
+
+mod common;
+
+use std::fs;
+
+use common::{json, run, stderr};
+
+/// Runs it, and checks for exit 2, one sentence that says `says`, and nothing on standard output.
+fn refused(folder: &std::path::Path, arguments: &[&str], says: &str) {
+    let output = run(folder, arguments);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+    assert!(told.contains(says), "{arguments:?} said {told:?}, not {says:?}");
+    assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed something");
+    assert!(!told.contains("panicked"), "{told}");
+}
+
+#[test]
+fn contradictory_settings_are_refused_and_no_file_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    fs::write(here.join("thermo.arrow"), "precious").unwrap();
+    let pid = std::process::id().to_string();
+    let with = |more: &[&'static str]| -> Vec<String> {
+        ["record", "--pid", &pid]
+            .into_iter()
+            .chain(more.iter().copied())
+            .map(str::to_owned)
+            .collect()
+    };
+    for (more, says) in [
+        (["--sample", "1s"], "longer than the aggregation interval"),
+        (["--min-regions", "2"], "--min-regions must be 3 or more"),
+        (["--max-regions", "5"], "above the most (5)"),
+        (["--tracker", "magic"], "magic is not a tracker"),
+    ] {
+        let arguments = with(&more);
+        refused(
+            here,
+            &arguments.iter().map(String::as_str).collect::<Vec<_>>(),
+            says,
+        );
+    }
+    assert_eq!(fs::read_to_string(here.join("thermo.arrow")).unwrap(), "precious");
+    assert!(!here.join("thermo.arrow.old").exists());
+}
+
+#[test]
+fn targets_that_are_none_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), &["record"], "no target is named");
+    refused(folder.path(), &["reclaim"], "no target is named");
+    refused(folder.path(), &["run"], "no command is given");
+    refused(
+        folder.path(),
+        &["record", "--pid", "4194304"],
+        "no process 4194304",
+    );
+    refused(folder.path(), &["record", "--pid", "1"], "process 1");
+    refused(folder.path(), &["record", "--pid", "77", "--", "true"], "both");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "a file was left behind"
+    );
+}
+
+#[test]
+fn a_command_that_is_not_there_ends_with_127_and_touches_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("thermo.arrow"), "precious").unwrap();
+    for verb in ["run", "record"] {
+        let output = run(folder.path(), &[verb, "--", "no-such-command-here"]);
+        assert_eq!(output.status.code(), Some(127));
+        assert!(stderr(&output).contains("command not found: no-such-command-here"));
+    }
+    assert_eq!(
+        fs::read_to_string(folder.path().join("thermo.arrow")).unwrap(),
+        "precious"
+    );
+}
+
+#[test]
+fn recordings_that_are_none_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("empty"), "").unwrap();
+    fs::write(folder.path().join("text"), "hello, this is no recording at all\n").unwrap();
+    for kind in [
+        "regions",
+        "heatmap",
+        "wss",
+        "idle",
+        "schemes",
+        "footprint",
+        "info",
+    ] {
+        refused(folder.path(), &["report", kind, "missing"], "missing");
+        refused(folder.path(), &["report", kind, "empty"], "is empty");
+        refused(folder.path(), &["report", kind, "text"], "is not a recording");
+    }
+    refused(
+        folder.path(),
+        &["export", "text", "-f", "csv", "-o", "out"],
+        "is not a recording",
+    );
+    assert!(!folder.path().join("out").exists() && !folder.path().join("out.part").exists());
+}
+
+#[test]
+fn mistakes_in_a_workload_have_a_place() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("bad.cfg"),
+        "a, 4096\n\nphase\nsoon\na, 0, 64, 1\n",
+    )
+    .unwrap();
+    refused(folder.path(), &["workload", "bad.cfg"], "bad.cfg:4:1: ");
+    refused(folder.path(), &["workload", "missing.cfg"], "missing.cfg");
+}
+
+#[test]
+fn mistakes_in_a_scheme_have_a_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| fs::write(folder.path().join("s.damos"), text).unwrap();
+    for (text, says) in [
+        (
+            "4K max 0 0 5s max pageout\n4K max 0 0 5s max vanish\n",
+            "s.damos:2:19: ",
+        ),
+        ("4K max 0 0 5 max pageout\n", "s.damos:1:12: "),
+        ("4K max 0 0 5 weeks pageout\n", "s.damos:1:"),
+        ("", "s.damos:1:1: "),
+    ] {
+        write(text);
+        refused(folder.path(), &["schemes", "check", "s.damos"], says);
+        refused(
+            folder.path(),
+            &["record", "--schemes", "s.damos", "--", "true"],
+            says,
+        );
+    }
+}
+
+#[test]
+fn a_scheme_is_explained_by_its_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("s.damos"), "100M null 0 5% 2m null pageout\n").unwrap();
+    let told = json(folder.path(), &["schemes", "check", "s.damos", "--json"]);
+    assert_eq!(told["schema"], 1);
+    let scheme = &told["schemes"][0];
+    assert_eq!(scheme["action"], "pageout");
+    assert_eq!(scheme["access_pattern"]["sz_bytes"]["min"], 100 << 20);
+    assert_eq!(scheme["access_pattern"]["nr_accesses_permil"]["max"], 50);
+    assert_eq!(scheme["access_pattern"]["age_us"]["min"], 120_000_000);
+    assert!(scheme["text"].as_str().unwrap().contains("100 MiB"), "{scheme}");
+}
+
+#[test]
+fn every_verb_has_two_examples() {
+    let folder = tempfile::tempdir().unwrap();
+    let verbs: &[&[&str]] = &[
+        &["doctor"],
+        &["run"],
+        &["record"],
+        &["report"],
+        &["report", "regions"],
+        &["report", "heatmap"],
+        &["report", "wss"],
+        &["report", "idle"],
+        &["report", "schemes"],
+        &["report", "footprint"],
+        &["report", "info"],
+        &["export"],
+        &["schemes", "check"],
+        &["schemes", "apply"],
+        &["reclaim"],
+        &["workload"],
+        &["eval", "reclaim"],
+    ];
+    for verb in verbs {
+        let mut arguments = verb.to_vec();
+        arguments.push("--help");
+        let output = run(folder.path(), &arguments);
+        let help = String::from_utf8(output.stdout).unwrap();
+        let examples = help.split("Examples:").nth(1).unwrap_or("");
+        assert_eq!(examples.matches("\n  thermo ").count(), 2, "{verb:?}: {help}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Every page of a range at once: its tables copied out, the marks that are set taken off in as few calls as
+//! their runs allow, and the tables read again to see which marks stayed.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd as _;
+
+use thermo_bpf::{Entry, Leaf, PageTables, WalkError};
+use thermo_core::sweep::{Piece, Swept};
+use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
+use thermo_sys::pagemap::Pagemap;
+
+use super::{PteTracker, batch, leaf};
+use crate::process::Process;
+
+/// Which chunks of which targets were swept, by address / [`CHUNK`].
+pub(super) type SweptChunks = BTreeSet<(TargetId, u64)>;
+
+/// The unit in which is kept what was swept.
+const CHUNK: u64 = 64 << 20;
+
+/// A run of neighbouring pages whose marks are set, with what maps its first and its last page.
+#[derive(Debug, Clone, Copy)]
+struct Marked {
+    range: AddrRange,
+    first: Leaf,
+    last: Leaf,
+}
+
+impl PteTracker {
+    /// Reads the marks of all pages of `range` into `piece` and takes them off.
+    ///
+    /// Only pages whose mark is set are advised: the others' place on the kernel's lists stays as it is. A mark
+    /// that is still set afterwards is of a page that is touched all the time, or of one that the kernel passes
+    /// over (mapped more than once, on no list, locked): those are unknown.
+    pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
+        let swept = Swept { next: range.end };
+        let mut marked = Vec::new();
+        let read = each_leaf(&mut self.tables, process.pid, range, &mut |at, leaf| {
+            book(piece, at, leaf.accessed);
+            if leaf.accessed {
+                extend(&mut marked, at, leaf);
+            }
+        });
+        if read.is_err() {
+            return swept;
+        }
+        let ranges: Vec<AddrRange> = marked.iter().map(|run| self.whole_folios(run)).collect();
+        let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| {
+            each_page(ranges[n], |addr| piece.set_unknown(addr));
+        });
+        // A number that was given to another process in the meantime: what was read is not the target's.
+        if !alive || !process.is_alive() {
+            piece.reset(range);
+            return swept;
+        }
+        self.read_back_all(process, range, piece);
+        self.swept
+            .extend(chunks_of(range).map(|chunk| (process.id, chunk)));
+        swept
+    }
+
+    /// Appends the leaves of `range` that were touched since a sweep took their marks off.
+    pub(super) fn touched_since_swept(
+        &mut self,
+        process: &Process,
+        range: AddrRange,
+        touched: &mut Vec<AddrRange>,
+    ) -> Result<(), WalkError> {
+        for chunk in chunks_of(range).filter(|chunk| self.swept.contains(&(process.id, *chunk))) {
+            let part = AddrRange::new(chunk * CHUNK, (chunk + 1) * CHUNK).intersection(&range);
+            each_leaf(
+                &mut self.tables,
+                process.pid,
+                part.unwrap_or_default(),
+                &mut |at, leaf| {
+                    if leaf.accessed {
+                        touched.push(at);
+                    }
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The run, stretched to the folios its ends lie in, which advising a part of would split.
+    fn whole_folios(&self, run: &Marked) -> AddrRange {
+        let whole = |at: Addr, leaf: Leaf| {
+            let flags = self
+                .frames
+                .as_ref()
+                .and_then(|frames| frames.flags(leaf.pfn).ok());
+            leaf::piece(at, leaf, flags.unwrap_or_default(), self.frames.as_ref())
+        };
+        let first = whole(run.range.start, run.first).unwrap_or(run.range);
+        let last = whole(Addr(run.range.end.0 - 1), run.last).unwrap_or(run.range);
+        AddrRange {
+            start: first.start.min(run.range.start),
+            end: last.end.max(run.range.end),
+        }
+    }
+
+    fn read_back_all(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) {
+        let mut still_marked = Vec::new();
+        let read = each_leaf(&mut self.tables, process.pid, range, &mut |at, leaf| {
+            if leaf.accessed {
+                still_marked.push((at, leaf));
+            }
+        });
+        if read.is_err() {
+            return piece.reset(range);
+        }
+        let pagemap = Pagemap::open(&self.root, process.pid).ok();
+        for (at, leaf) in still_marked {
+            if self.is_left_alone(pagemap.as_ref(), at.start, leaf) {
+                each_page(at, |addr| piece.set_unknown(addr));
+            }
+        }
+    }
+}
+
+fn chunks_of(range: AddrRange) -> impl Iterator<Item = u64> {
+    range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK)
+}
+
+/// Calls `each` with every leaf that maps a part of `range`, and with that part; huge pages of a GiB before the
+/// small pages of it.
+fn each_leaf(
+    tables: &mut PageTables,
+    pid: u32,
+    range: AddrRange,
+    each: &mut impl FnMut(AddrRange, Leaf),
+) -> Result<(), WalkError> {
+    let layout = *tables.layout();
+    tables.tables(pid, range, &mut |table| {
+        let span = PAGE_SIZE << (9 * u64::from(table.level));
+        let first = range.start.0.saturating_sub(table.base.0) / span;
+        let entries = table
+            .entries
+            .iter()
+            .enumerate()
+            .skip(usize::try_from(first).unwrap_or(512));
+        for (nth, raw) in entries {
+            let start = table.base.0 + nth as u64 * span;
+            if start >= range.end.0 {
+                break;
+            }
+            if let Entry::Leaf(leaf) = layout.decode(*raw, table.level) {
+                let all = AddrRange::new(start, start + span);
+                if let Some(part) = all.intersection(&range) {
+                    each(part, leaf);
+                }
+            }
+        }
+    })
+}
+
+fn book(piece: &mut Piece, at: AddrRange, accessed: bool) {
+    each_page(at, |addr| piece.set(addr, accessed));
+}
+
+fn each_page(at: AddrRange, each: impl FnMut(Addr)) {
+    (at.start.0..at.end.0).step_by(4096).map(Addr).for_each(each);
+}
+
+/// Appends a marked leaf to the last run, or begins a new one. Tables of one level come in order, but those of
+/// huge pages come before those of small ones, so a run never goes on behind what came later.
+fn extend(marked: &mut Vec<Marked>, at: AddrRange, leaf: Leaf) {
+    match marked.last_mut() {
+        Some(run) if run.range.end == at.start && run.last.level == leaf.level => {
+            run.range.end = at.end;
+            run.last = leaf;
+        }
+        _ => marked.push(Marked {
+            range: at,
+            first: leaf,
+            last: leaf,
+        }),
+    }
+}

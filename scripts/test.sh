@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Everything `make test` proves: format, lints, documentation, and every test, each test program by itself.
+#
+# A test that cannot run on this machine prints a line `SKIP: why`; those are counted and listed at the end.
+# Live tests and those of the command stand on real processes of a shared machine, so a failing program of
+# theirs is run again, at most twice; when it then passes it is counted, and named, as FLAKY.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo=scripts/cargo.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+started=$SECONDS
+durations=()
+
+phase() { # NAME COMMAND...
+    local name=$1 begin=$SECONDS
+    shift
+    echo "== $name"
+    if ! "$@"; then
+        echo "$name failed after $((SECONDS - begin)) s: $*" >&2
+        exit 1
+    fi
+    durations+=("$name $((SECONDS - begin)) s")
+}
+
+build_tests() {
+    "$cargo" test --workspace --locked --no-run --message-format=json-render-diagnostics >"$work/artifacts"
+}
+
+# One line a test program: its package folder, its name, the program.
+list_programs() {
+    grep '"reason":"compiler-artifact"' "$work/artifacts" | grep '"test":true' | grep '"executable":"' |
+        sed -E 's|.*"manifest_path":"([^"]*)/Cargo.toml".*"target":\{[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*|\1 \2 \3|' |
+        sort
+}
+
+run_program() { # FOLDER NAME PROGRAM LOG
+    local threads=()
+    case "$2" in live_*) threads=(--test-threads=1) ;; esac
+    (cd "$1" && CARGO_MANIFEST_DIR=$1 timeout --kill-after=20 900 "$3" --show-output "${threads[@]}") >"$4" 2>&1 </dev/null
+}
+
+may_be_run_again() { # FOLDER NAME
+    case "$1/$2" in */live_* | */crates/cli/*) true ;; *) false ;; esac
+}
+
+flaky=()
+failed=()
+run_tests() {
+    local folder name program log label attempt
+    while read -r folder name program; do
+        label="${folder##*/}/$name"
+        log="$work/$(echo "$label" | tr / _).log"
+        if run_program "$folder" "$name" "$program" "$log"; then
+            echo "$label: $(result_of "$log")"
+            continue
+        fi
+        attempt=1
+        while may_be_run_again "$folder" "$name" && [ "$attempt" -le 2 ]; do
+            grep -E '^test .*FAILED|panicked at' "$log" | sed 's/^/    /' || true
+            echo "$label: failed, once more by itself ($attempt of 2)"
+            mv "$log" "$log.failed.$attempt"
+            if run_program "$folder" "$name" "$program" "$log"; then
+                flaky+=("$label")
+                echo "$label: $(result_of "$log")"
+                continue 2
+            fi
+            attempt=$((attempt + 1))
+        done
+        failed+=("$label")
+        cat "$log"
+        echo "$label: FAILED"
+    done <"$work/programs"
+}
+
+result_of() { # LOG
+    sed -n 's/^test result: [a-zA-Z]*\. \([0-9]* passed\); \([0-9]* failed\).*/\1, \2/p' "$1" | tail -n 1
+}
+
+run_doc_tests() {
+    local log="$work/doc_tests.log"
+    "$cargo" test --workspace --locked --doc -- --show-output >"$log" 2>&1 || { cat "$log"; failed+=(doc-tests); }
+}
+
+sum_of() { # passed|failed
+    { cat "$work"/*.log | sed -n "s/^test result:.*[^0-9]\([0-9][0-9]*\) $1;.*/\1/p" | awk '{ n += $1 } END { print n + 0 }'; }
+}
+
+list_skips() {
+    awk '/^---- .* stdout ----$/ { name = $2 } /^SKIP: / { print name ": " substr($0, 7) }' "$work"/*.log
+}
+
+phase format "$cargo" fmt --all --check
+phase lints "$cargo" clippy --workspace --locked --all-targets --quiet -- -D warnings
+RUSTDOCFLAGS="-D warnings" phase documentation "$cargo" doc --workspace --locked --no-deps --quiet
+phase build build_tests
+list_programs >"$work/programs"
+phase tests run_tests
+phase doc-tests run_doc_tests
+
+list_skips >"$work/skips"
+skipped=$(wc -l <"$work/skips")
+passed=$(($(sum_of passed) - skipped))
+failures=$(sum_of failed)
+# A program that died without a result line failed all the same.
+[ "$failures" -ge "${#failed[@]}" ] || failures=${#failed[@]}
+
+echo
+if [ "$skipped" -gt 0 ]; then
+    echo "skipped on this machine:"
+    sed 's/^/  /' "$work/skips"
+fi
+for name in ${flaky[@]+"${flaky[@]}"}; do echo "FLAKY: $name (failed, then passed by itself)"; done
+for name in ${failed[@]+"${failed[@]}"}; do echo "FAILED: $name"; done
+(IFS=,; echo "time: ${durations[*]}, in all $((SECONDS - started)) s" | sed 's/,\([^ ]\)/, \1/g')
+echo "$passed passed, $failures failed, $skipped skipped${flaky[0]:+, ${#flaky[@]} flaky}"
+[ "${#failed[@]}" -eq 0 ]
