@@ -51,6 +51,10 @@ impl Drop for Home {
             let mut haul = Haul::of(usize::MAX);
             shelf.steal(&mut haul);
             self.pool.keep(haul.blocks);
+            // Whoever began to wait meanwhile could not look here any more.
+            if self.pool.budget().is_waited_for_after_putting() {
+                self.pool.shrink(0);
+            }
         }
     }
 }
