@@ -51,8 +51,10 @@ impl Directory for Exports {
 }
 
 impl Exports {
+    // The empty name is the default export: the first, unless one is named so.
     fn get(&self, name: &str) -> Option<&(Arc<Export>, Pool)> {
-        self.0.iter().find(|(export, _)| export.name() == name)
+        let named = self.0.iter().find(|(export, _)| export.name() == name);
+        named.or_else(|| self.0.first().filter(|_| name.is_empty()))
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Opens it. The empty name is what clients get that ask for none.
+    /// Opens it. Clients that ask for no name get the export with the empty one, else the first.
     ///
     /// # Errors
     /// When it cannot be opened, or is no storage.

@@ -146,6 +146,14 @@ fn what_is_written_is_read_and_lies_in_the_file() {
 }
 
 #[test]
+fn who_asks_for_no_name_gets_the_first() {
+    let house = house(Limits::default());
+    let mut client = house.client("");
+    client.send(WRITE, 0, 0, 1, b"w");
+    assert_eq!(client.answer(0), Ok(vec![]), "the second is read-only");
+}
+
+#[test]
 fn many_requests_at_once_are_answered_in_order() {
     let house = house(Limits::default());
     let mut client = house.client("disk");
