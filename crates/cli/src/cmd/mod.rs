@@ -5,6 +5,7 @@ mod eval;
 mod export;
 mod hint;
 mod lru_sort;
+mod nbd;
 mod reclaim;
 mod record;
 mod report;
@@ -38,6 +39,7 @@ enum Verb {
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
     Hint(hint::Hint),
+    Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
 }
@@ -58,6 +60,7 @@ impl Cli {
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
+            Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
         }
