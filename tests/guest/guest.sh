@@ -3,14 +3,15 @@
 # machine's, with swap, control groups and in-kernel DAMON of the guest's own. Software emulation: no /dev/kvm.
 # Usage: tests/guest/guest.sh [6.1|6.12|all] [TEST...]
 #
-# TEST                functions of inside/*.sh; without any all are run
+# TEST                functions of inside/*.sh; without any all that judge are run (contest_with_in_kernel_damon
+#                     takes minutes and only tells)
 # THERMO=PROGRAM      the binary to test (else a release build is made)
-# GUEST_TIMEOUT=S     after so many seconds a guest is ended (600)
+# GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
 # GUEST_OUT=FOLDER    where what the guests leave behind is kept: the console, and doctor's JSON (a temporary one)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-limit=${GUEST_TIMEOUT:-600}
+limit=${GUEST_TIMEOUT:-900}
 case "${1:-all}" in
     all) versions="6.1 6.12" ;;
     6.1 | 6.12) versions=$1 ;;
@@ -20,6 +21,7 @@ chosen="${*:2}"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 out=${GUEST_OUT:-$work/out}
 mkdir -p "$out"
 
@@ -37,7 +39,7 @@ find_thermo() {
 # Without cmpxchg16b: QEMU 7.2 now and then leaves nonsense in the flags after it, and the kernel dies of them.
 # The console goes to a file, what the guest leaves behind comes out of the second serial port as a tar.
 boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
-    timeout --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 \
+    timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off tests=${chosen// /,}" \
         -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=left,path=$4" -serial chardev:left \

@@ -13,4 +13,7 @@ FNR == 1 { FS = ","; next }
         if (to > from) both += to - from
     }
 }
-END { printf "%d %d\n", said ? 100 * both / said : 0, truly ? 100 * both / truly : 0 }
+END {
+    wrong = said - both + truly - both
+    printf "%d %d %d\n", said ? 100 * both / said : 0, truly ? 100 * both / truly : 0, truly ? 100 * wrong / truly : 0
+}

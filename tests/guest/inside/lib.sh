@@ -22,12 +22,16 @@ run_test() { # NAME
 
 # Emulation is slow and the host is shared: the deadline is far, and no test counts on it.
 wait_until() { # WHAT COMMAND...
-    local what=$1 tries=0
+    local what=$1
     shift
+    comes_true "$@" || fail "$what: not within two minutes: $(last_words)"
+}
+comes_true() { # COMMAND...
+    local tries=0
     until "$@"; do
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || fail "$what: not within a minute"
-        sleep 0.1
+        [ "$tries" -lt 240 ] || return 1
+        sleep 0.5
     done
 }
 
@@ -62,11 +66,17 @@ stop_all() {
     rm -f /tmp/started
 }
 
-# Sets precision and recall, in percent of bytes, of a recording's last snapshot against the truth.
+# Judges a recording's last snapshot.
 judge() { # RECORDING
     thermo_says report regions --last --csv "$1" >/tmp/regions.csv || fail "report ended with $?: $(last_words)"
+    compare_with_truth
+}
+
+# Sets, in percent, precision and recall of the hot bytes in /tmp/regions.csv, and error: bytes wrongly said to be hot
+# and wrongly not, of those that are.
+compare_with_truth() {
     last_truth | sed 's/.*"ranges":\[\[//; s/\]\]}//; s/\],\[/\n/g' | tr ',' ' ' >/tmp/truth
-    read -r precision recall <<-RESULT
+    read -r precision recall error <<-RESULT
 		$(awk -f /accuracy.awk /tmp/truth /tmp/regions.csv)
 	RESULT
 }

@@ -1,6 +1,7 @@
 # What must hold on every kernel. Run by init, alone on its machine.
 . /lib.sh
 . /second_consumer.sh
+. /contest.sh
 . /without_privilege.sh
 
 intervals="--sample 50ms --aggr 500ms"
@@ -102,15 +103,16 @@ swapped_at_least() { # KIB
 # Runs a command in the background until 60 of the 120 cold MiB are swapped, ends it as Ctrl-C does, and looks
 # whether the hot ones stayed.
 pages_out_the_cold_part() { # COMMAND...
-    local reclaimer hot
-    "$@" >/tmp/reclaimer.stdout 2>/tmp/stderr &
+    local reclaimer hot swapped=0 status=0
+    "$@" >/tmp/reclaimer.json 2>/tmp/stderr &
     reclaimer=$!
     to_be_stopped "$reclaimer"
-    wait_until "60 MiB are swapped out" swapped_at_least 61440
+    comes_true swapped_at_least 61440 && swapped=$(status_kib VmSwap)
     hot=$(hot_resident)
     kill -INT "$reclaimer"
-    wait "$reclaimer"
-    note "VmSwap $(status_kib VmSwap) KiB, $hot of 8192 hot KiB resident, ended with $?"
+    wait "$reclaimer" || status=$?
+    note "VmSwap $(status_kib VmSwap) KiB, $hot of 8192 hot KiB resident, ended with $status"
+    [ "$swapped" -gt 0 ] || fail "60 MiB are not swapped out within two minutes: $(cat /tmp/reclaimer.json) $(last_words)"
     [ "$hot" -ge 6553 ] || fail "only $hot of 8192 hot KiB are resident"
 }
 
@@ -119,7 +121,7 @@ pageout_swaps_the_cold_part() {
     start_workload hot-cold.cfg
     echo '4K max 0 0 2s max pageout' >/tmp/pageout.damos
     # shellcheck disable=SC2086
-    pages_out_the_cold_part thermo schemes apply $intervals --pid "$pid" /tmp/pageout.damos
+    pages_out_the_cold_part thermo schemes apply $intervals --pid "$pid" --json /tmp/pageout.damos
 }
 
 reclaim_swaps_the_cold_part() {
