@@ -97,12 +97,8 @@ sees_the_hot_part() { # OPTIONS OF record...
 
 status_kib() { awk -v field="$1:" '$1 == field { print $2 }' "/proc/$pid/status"; }
 
-# KiB of the hot part that are resident.
-hot_resident() {
-    local start
-    start=$(printf '%x' "$(last_truth | sed 's/.*\[\[\([0-9]*\),.*/\1/')")
-    awk -v start="$start" '/^[0-9a-f]+-/ { inside = index($0, start "-") == 1 } inside && $1 == "Rss:" { print $2 }' "/proc/$pid/smaps"
-}
+# Pages that the program had to get back from swap or file so far.
+major_faults() { awk '{ print $12 }' "/proc/$pid/stat"; }
 
 # The number of a field in JSON; of the last one where there are several.
 number_of() { # FIELD < JSON
