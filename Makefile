@@ -3,7 +3,7 @@
 CARGO := scripts/cargo.sh
 RUN_SECONDS ?= 30
 
-.PHONY: help run test deps build lint bench clean
+.PHONY: help run test deps build lint guest bench clean
 
 help:
 	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
@@ -11,6 +11,7 @@ help:
 	@echo "make build   target/release/thermo"
 	@echo "make deps    install the Debian packages that are missing"
 	@echo "make lint    format and lints only"
+	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
 	@echo "make bench   measurements, printed and kept below docs/results"
 
 run:
@@ -33,6 +34,10 @@ build:
 lint:
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
+
+# Not a part of `make test`: fetches kernels once, and emulates for minutes.
+guest:
+	@tests/guest/guest.sh all
 
 bench: build
 	@for script in benches/*.sh; do echo "== $$script"; $$script || exit 1; done
