@@ -20,6 +20,7 @@ use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
 use crate::scheme::{self, ApplyInput, Scheme, SchemeError, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TargetRegions};
+use crate::sweep::PageHeat;
 use crate::units::{Bytes, Nanos};
 
 use choosing::Chooser;
@@ -123,6 +124,10 @@ impl Context {
 
     fn change_to(&mut self, way: Way, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
+        if way != self.way {
+            // Samples take marks off that no page's heat is told of.
+            self.targets.iter_mut().for_each(|target| target.heat = PageHeat::default());
+        }
         self.attrs = attrs;
         self.way = way;
         self.sampling.begin_anew();
@@ -182,20 +187,27 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<Next, OpsError> {
+        let update = !self.started || now >= self.schedule.next_update;
         if !self.started {
             self.start(now, ops, sink)?;
-        } else if now >= self.schedule.next_update {
+        } else if update {
             self.update_targets(now, ops, sink)?;
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);
         }
+        if update && self.ends_step_after_update() {
+            return Ok(Next::At(now));
+        }
         if let Some(rest_until) = self.chooser.as_ref().and_then(|chooser| chooser.resting_at(now)) {
-            return Ok(Next::At(rest_until));
+            return Ok(Next::At(rest_until.min(self.schedule.next_update)));
         }
         let next = match self.way {
             Way::Sample => self.step_sampling(now, ops, sink),
-            Way::Sweep => self.step_sweeping(now, ops, sink),
+            // Nobody needs a look before the watermarks say so.
+            Way::Sweep if self.paused => now,
+            // Rounds are seldom: that a target is gone should be noticed sooner.
+            Way::Sweep => self.step_sweeping(now, ops, sink).min(self.schedule.next_update),
         };
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
             self.paused = true;

@@ -34,6 +34,8 @@ pub struct PageHeat {
     chunks: BTreeMap<u64, Box<[u8; CHUNK_PAGES]>>,
     /// When the rounds of the window ended, newest last; at most [`WINDOW`].
     rounds: Vec<Nanos>,
+    /// Whether the very first round has left the window.
+    window_is_full: bool,
     /// Moments that pages have been idle since, ascending.
     slots: Vec<Nanos>,
 }
@@ -48,7 +50,8 @@ pub(crate) struct Run {
 /// What is known of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Touched in this many rounds of the window, at least one.
+    /// Touched in this many rounds of the window, at least one. While there were fewer rounds than the window
+    /// holds, it is what it would be if they went on alike.
     Touched(u32),
     /// Not touched since.
     Idle(Nanos),
@@ -97,6 +100,8 @@ impl PageHeat {
             return;
         }
         let (fresh, went_idle) = self.idle_codes(now);
+        // The first marks that are found tell of an access at any time since the page came.
+        let first_look = self.rounds.is_empty();
         let chunk = self
             .chunks
             .entry(number)
@@ -106,6 +111,7 @@ impl PageHeat {
             *byte = match (piece.get(Addr(addr)), *byte) {
                 (PageSeen::Absent, _) => ABSENT,
                 (PageSeen::Unknown, _) => UNKNOWN,
+                (PageSeen::Accessed, _) if first_look => UNKNOWN,
                 (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
                 (PageSeen::Accessed, _) => 1,
                 (PageSeen::Idle, ABSENT | UNKNOWN) => fresh,
@@ -123,6 +129,7 @@ impl PageHeat {
         self.rounds.push(now);
         if self.rounds.len() > WINDOW as usize {
             self.rounds.remove(0);
+            self.window_is_full = true;
         }
         // Chunks that hold nothing any more (unmapped, swapped out) need no memory.
         self.chunks
@@ -174,7 +181,7 @@ impl PageHeat {
         match byte {
             ABSENT => None,
             UNKNOWN => Some(State::Unknown),
-            history @ 1..=HISTORY => Some(State::Touched(history.count_ones())),
+            history @ 1..=HISTORY => Some(State::Touched(history.count_ones() * WINDOW / self.judged_rounds())),
             idle => self
                 .slots
                 .get(usize::from(idle - FIRST_SLOT))
@@ -225,6 +232,12 @@ impl PageHeat {
             FIRST_SLOT + self.slot_of(now),
             FIRST_SLOT + self.slot_of(window_start),
         )
+    }
+
+    /// How many rounds of the window could tell anything: all but the very first.
+    fn judged_rounds(&self) -> u32 {
+        let rounds = u32::try_from(self.rounds.len()).unwrap_or(WINDOW);
+        rounds.saturating_sub(u32::from(!self.window_is_full)).max(1)
     }
 
     /// The end of the oldest round of the window: since when a page has been idle that was touched in it last.
@@ -337,7 +350,8 @@ mod tests {
             states(&heat),
             [
                 (0, 2, State::Idle(Nanos::secs(1))),
-                (2, 4, State::Touched(3)),
+                // In both of the rounds that could tell.
+                (2, 4, State::Touched(7)),
                 (4, 8, State::Idle(Nanos::secs(1)))
             ]
         );
@@ -351,8 +365,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_round_tells_nothing_of_what_is_marked() {
+        let mut heat = PageHeat::default();
+        round(&mut heat, 1, &[0, 1]);
+        assert_eq!(states(&heat)[0], (0, 2, State::Unknown));
+        round(&mut heat, 2, &[1]);
+        assert_eq!(
+            states(&heat)[..2],
+            [(0, 1, State::Idle(Nanos::secs(2))), (1, 2, State::Touched(7))]
+        );
+    }
+
+    #[test]
     fn sums_are_of_pages() {
         let mut heat = PageHeat::default();
+        round(&mut heat, 0, &[]);
         round(&mut heat, 1, &[0, 1]);
         round(&mut heat, 2, &[1]);
         let sums = heat.sums();
