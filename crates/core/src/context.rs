@@ -126,7 +126,9 @@ impl Context {
         rescale(&mut self.targets, &self.attrs, &attrs);
         if way != self.way {
             // Samples take marks off that no page's heat is told of.
-            self.targets.iter_mut().for_each(|target| target.heat = PageHeat::default());
+            self.targets
+                .iter_mut()
+                .for_each(|target| target.heat = PageHeat::default());
         }
         self.attrs = attrs;
         self.way = way;

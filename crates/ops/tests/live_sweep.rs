@@ -97,7 +97,9 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
         if idle == pages(part) && others == pages(all) - pages(part) {
             return Ok(());
         }
-        Err(format!("{idle} of 700 pages are idle, {others} others still marked"))
+        Err(format!(
+            "{idle} of 700 pages are idle, {others} others still marked"
+        ))
     });
 }
 
@@ -172,10 +174,7 @@ fn a_process_that_is_gone_has_no_pages() {
     sweep(&mut tracker, &processes, target.range);
     target.kill();
     let piece = sweep(&mut tracker, &processes, target.range);
-    assert_eq!(
-        count(&piece, target.range, PageSeen::Absent),
-        pages(target.range)
-    );
+    assert_eq!(count(&piece, target.range, PageSeen::Absent), pages(target.range));
 }
 
 /// A context on `target` that sweeps.
@@ -209,7 +208,9 @@ fn a_context_tells_the_exact_border_and_ends_with_its_target() {
                 Event::Aggregated { targets, .. } => {
                     rounds += 1;
                     let regions = targets.first().map_or(&[][..], |target| target.regions);
-                    let within = regions.iter().filter(|region| region.range.overlaps(&target.range));
+                    let within = regions
+                        .iter()
+                        .filter(|region| region.range.overlaps(&target.range));
                     let touched: Vec<_> = within.filter(|region| region.nr_accesses >= 60).collect();
                     borders = matches!(touched[..], [one] if one.range == hot);
                     seen = format!("{touched:?} should be {hot:?}, without {cold:?}");

@@ -249,6 +249,10 @@ impl Info {
 
 fn intervals(settings: &Settings, at_first: bool) -> String {
     let [sample, aggr, update] = [settings.sample_ns, settings.aggr_ns, settings.update_ns].map(Nanos);
-    let when = if at_first { "; at first, chosen to fit the budget" } else { "" };
+    let when = if at_first {
+        "; at first, chosen to fit the budget"
+    } else {
+        ""
+    };
     format!("sample {sample}, aggregation {aggr}, update {update}{when}")
 }

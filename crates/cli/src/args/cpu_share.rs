@@ -12,7 +12,8 @@ const PERCENT: f64 = 10_000.0;
 /// # Errors
 /// A sentence.
 pub fn parse(text: &str) -> Result<CpuShare, String> {
-    let cpus = thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
+    let cpus =
+        thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
     read(text, cpus)
 }
 
@@ -20,7 +21,8 @@ fn read(text: &str, cpus: u32) -> Result<CpuShare, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let percent = number.parse::<f64>().ok().filter(|_| plain);
-    let percent = percent.ok_or_else(|| format!("{text:?} is not a share of a CPU: write it like 1% or 0.5%"))?;
+    let percent =
+        percent.ok_or_else(|| format!("{text:?} is not a share of a CPU: write it like 1% or 0.5%"))?;
     let most = u64::from(cpus) * 100;
     if percent > most as f64 {
         return Err(format!(
@@ -30,7 +32,9 @@ fn read(text: &str, cpus: u32) -> Result<CpuShare, String> {
     // At most 100 % of as many CPUs as fit.
     let millionths = (percent * PERCENT).round() as u32;
     if millionths == 0 {
-        return Err(format!("{percent} % leaves no time to look: give 0.01% or more, like 1%"));
+        return Err(format!(
+            "{percent} % leaves no time to look: give 0.01% or more, like 1%"
+        ));
     }
     Ok(CpuShare(millionths))
 }

@@ -91,7 +91,12 @@ struct Watch<O> {
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
-    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration, share: Option<CpuShare>) -> Self {
+    fn new(
+        kdamond: Kdamond<O, SessionSink>,
+        cpu_begin: Nanos,
+        update: Duration,
+        share: Option<CpuShare>,
+    ) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
@@ -143,7 +148,9 @@ impl<O: Operations + Send + 'static> Watch<O> {
         }
         let cost = clock::thread_cpu().saturating_sub(begin);
         self.kdamond.add_looking(cost);
-        let rest = self.share.map_or(Nanos::ZERO, |share| share.time_for(cost) * SURVEY_PART);
+        let rest = self
+            .share
+            .map_or(Nanos::ZERO, |share| share.time_for(cost) * SURVEY_PART);
         self.update.max(Duration::from_nanos(rest.0))
     }
 

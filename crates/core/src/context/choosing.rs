@@ -230,7 +230,10 @@ impl Chooser {
             return Some((Way::Sample, next));
         }
         let needed = self.share().time_for(cost);
-        next = sampled_each(adjusted(needed, attrs.sample, FASTEST_SAMPLE, SLOWEST_SAMPLE)?, next);
+        next = sampled_each(
+            adjusted(needed, attrs.sample, FASTEST_SAMPLE, SLOWEST_SAMPLE)?,
+            next,
+        );
         Some((Way::Sample, next))
     }
 }
@@ -320,7 +323,14 @@ mod tests {
 
     #[test]
     fn an_interval_that_fits_stays() {
-        let new = |needed, now| adjusted(Nanos::millis(needed), Nanos::millis(now), Nanos::secs(1), Nanos::MAX);
+        let new = |needed, now| {
+            adjusted(
+                Nanos::millis(needed),
+                Nanos::millis(now),
+                Nanos::secs(1),
+                Nanos::MAX,
+            )
+        };
         assert_eq!(new(10, 1000), None);
         assert_eq!(new(2100, 2000), None);
         assert_eq!(new(1800, 2000), None);

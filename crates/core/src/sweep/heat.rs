@@ -181,7 +181,9 @@ impl PageHeat {
         match byte {
             ABSENT => None,
             UNKNOWN => Some(State::Unknown),
-            history @ 1..=HISTORY => Some(State::Touched(history.count_ones() * WINDOW / self.judged_rounds())),
+            history @ 1..=HISTORY => Some(State::Touched(
+                history.count_ones() * WINDOW / self.judged_rounds(),
+            )),
             idle => self
                 .slots
                 .get(usize::from(idle - FIRST_SLOT))

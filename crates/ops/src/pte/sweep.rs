@@ -116,13 +116,16 @@ impl PteTracker {
             return;
         };
         let mut still_marked: Vec<AddrRange> = Vec::new();
-        let read = each_leaf(&mut self.tables, process.pid, between, &mut |at, leaf| {
-            match still_marked.last_mut() {
+        let read = each_leaf(
+            &mut self.tables,
+            process.pid,
+            between,
+            &mut |at, leaf| match still_marked.last_mut() {
                 _ if !leaf.accessed => {}
                 Some(run) if run.end == at.start => run.end = at.end,
                 _ => still_marked.push(at),
-            }
-        });
+            },
+        );
         if read.is_err() {
             return piece.reset(range);
         }
