@@ -111,6 +111,10 @@ impl Context {
     pub(super) fn choose_first(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
         chooser.budget = Budget::new(chooser.budget.share(), now);
+        if chooser.looks == Looks::Sweep && !ops.can_sweep() {
+            let text = "every page cannot be looked at here: looking at a page of each region instead";
+            sink.on(&Event::Warning { now, text });
+        }
         let (way, attrs) = chooser.first(ops.can_sweep());
         self.adopt(now, way, attrs, sink);
     }
@@ -160,6 +164,7 @@ impl Context {
 
     fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
         self.change_to(way, attrs);
+        self.aggr_start = Some(now);
         if let Some(plan) = self.plan() {
             sink.on(&Event::Planned { now, plan: &plan });
         }
@@ -170,9 +175,8 @@ impl Chooser {
     fn first(&self, can_sweep: bool) -> (Way, Attrs) {
         match self.looks {
             Looks::Asked => (Way::Sample, self.asked),
-            Looks::Auto if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
-            Looks::Sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
-            Looks::Auto | Looks::Sample => self.first_samples(),
+            Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
+            Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(),
         }
     }
 
@@ -185,6 +189,8 @@ impl Chooser {
         self.retry_at = Some(now.saturating_add(self.retry_after));
         self.retry_after = self.retry_after * 2;
         self.cost = None;
+        // What the round that is given up cost says nothing about samples.
+        self.total_at_start = self.total;
         self.first_samples()
     }
 
@@ -244,7 +250,7 @@ fn adjusted(needed: Nanos, now: Nanos, shortest: Nanos, longest: Nanos) -> Optio
     let wanted = if needed <= shortest {
         shortest
     } else {
-        Nanos(needed.0 / 20 * 21).min(longest)
+        Nanos((needed.0 / 20).saturating_mul(21)).min(longest)
     };
     let fits = needed.max(shortest).min(longest).0 <= now.0 / 10 * 11 && wanted.0 >= now.0 / 100 * 85;
     (!fits).then_some(wanted)
