@@ -1,6 +1,6 @@
 //! How to look.
 
-use anyhow::ensure;
+use anyhow::{Error, ensure};
 use thermo_core::budget::{CpuShare, Looks};
 use thermo_core::{Attrs, AttrsError, Nanos};
 
@@ -15,8 +15,8 @@ const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
 pub struct Monitoring {
     /// CPU time to spend on looking, of one CPU; intervals, regions and the way to look follow from it. 1% when
     /// no interval is given
-    #[arg(long, value_name = "PERCENT", value_parser = cpu_share::parse)]
-    cpu: Option<CpuShare>,
+    #[arg(long, value_name = "PERCENT")]
+    cpu: Option<String>,
 
     /// The way to look that the budget may choose: every page in rounds (sweep), one page a region (sample)
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Look::Auto)]
@@ -86,7 +86,7 @@ impl Monitoring {
     /// The budget and what it may choose; none where the intervals are given by hand and no budget is.
     ///
     /// # Errors
-    /// Intervals and a way to look that has none.
+    /// A budget that is none, or intervals and a way to look that has none.
     pub fn budget(&self) -> anyhow::Result<Option<(CpuShare, Looks)>> {
         let by_hand = self.sample.is_some() || self.aggr.is_some();
         ensure!(
@@ -100,7 +100,8 @@ impl Monitoring {
             Look::Sweep => Looks::Sweep,
         };
         let default = (!by_hand).then_some(DEFAULT_SHARE);
-        Ok(self.cpu.or(default).map(|share| (share, looks)))
+        let given = self.cpu.as_deref().map(cpu_share::parse).transpose();
+        Ok(given.map_err(Error::msg)?.or(default).map(|share| (share, looks)))
     }
 }
 
