@@ -37,6 +37,9 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
         (["--min-regions", "2"], "--min-regions must be 3 or more"),
         (["--max-regions", "5"], "above the most (5)"),
         (["--tracker", "magic"], "magic is not a tracker"),
+        (["--cpu", "0"], "leaves no time to look"),
+        (["--cpu", "9999999%"], "is more than there is"),
+        (["--cpu", "much"], "is not a share of a CPU"),
     ] {
         let arguments = with(&more);
         refused(

@@ -227,6 +227,7 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<Next, OpsError> {
+        let update = !self.started || now >= self.schedule.next_update;
         if !self.started {
             self.start(now, ops, sink)?;
         }
@@ -244,6 +245,9 @@ impl Context {
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);
+        }
+        if update && self.ends_step_after_update() {
+            return Ok(Next::At(now));
         }
         if let Some(rest_until) = rest_until {
             return Ok(Next::At(rest_until.min(self.schedule.next_update)));

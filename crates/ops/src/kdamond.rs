@@ -130,6 +130,11 @@ where
         }
     }
 
+    /// Books CPU time that others spent on looking for it, so that a budget bounds that, too.
+    pub fn add_looking(&self, spent: Nanos) {
+        self.meter.looking_ns.fetch_add(spent.0, Ordering::Relaxed);
+    }
+
     /// Ends it after the step it is in (as dropping it does, without waiting) and returns what it owned.
     ///
     /// # Panics

@@ -22,6 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use thermo_core::budget::CpuShare;
 use thermo_core::{Context, Nanos, Operations};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_report::HeatSizes;
@@ -33,8 +34,10 @@ use survey::Survey;
 
 /// How often the session looks whether it is over.
 const POLL: Duration = Duration::from_millis(50);
-/// How often sizes and cost are read, and the progress line is shown.
+/// How often the cost is read, and the progress line is shown.
 const TICK: Duration = Duration::from_secs(1);
+/// What the session reads of its targets may take this part of the budget: one in so many.
+const SURVEY_PART: u64 = 8;
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +60,8 @@ pub struct Outcome {
     pub sink: SessionSink,
 }
 
-/// Monitors with `context` on `ops` until `duration` has passed or something else ends it.
+/// Monitors with `context` on `ops` until `duration` has passed or something else ends it. What the session itself
+/// reads of the targets is part of looking, and stays within its part of `share`.
 ///
 /// # Errors
 /// The thread cannot be started, or the operations as a whole failed.
@@ -67,12 +71,13 @@ pub fn run<O: Operations + Send + 'static>(
     sink: SessionSink,
     duration: Option<Nanos>,
     reloader: Option<Reloader>,
+    share: Option<CpuShare>,
 ) -> anyhow::Result<Outcome> {
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let mut watch = Watch::new(kdamond, cpu_begin, update, reloader);
+    let mut watch = Watch::new(kdamond, cpu_begin, update, reloader, share);
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
 }
@@ -86,6 +91,7 @@ struct Watch<O> {
     cpu_begin: Nanos,
     update: Duration,
     reloader: Option<Reloader>,
+    share: Option<CpuShare>,
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
@@ -94,6 +100,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
         cpu_begin: Nanos,
         update: Duration,
         reloader: Option<Reloader>,
+        share: Option<CpuShare>,
     ) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
@@ -104,6 +111,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
             cpu_begin,
             update,
             reloader,
+            share,
         }
     }
 
@@ -124,8 +132,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
                 self.reload();
             }
             if elapsed >= next_update {
-                next_update = elapsed + self.update;
-                self.read_mappings();
+                next_update = elapsed + self.survey();
             }
             if elapsed >= next_tick {
                 next_tick = elapsed + TICK;
@@ -156,29 +163,43 @@ impl<O: Operations + Send + 'static> Watch<O> {
         self.progress.say(&told);
     }
 
-    fn read_mappings(&mut self) {
-        let mappings = self.survey.mappings(&self.targets());
-        if !mappings.is_empty() {
+    /// Reads the mappings and sizes of the targets, and returns when to do so again: with a budget, so late that it
+    /// takes no more than a part of it.
+    fn survey(&mut self) -> Duration {
+        let begin = clock::thread_cpu();
+        let targets = self.targets();
+        let mut records = self.survey.mappings(&targets);
+        records.extend(survey::footprints(&targets));
+        if !records.is_empty() {
             self.kdamond
-                .call(move |parts| mappings.iter().for_each(|record| parts.sink.add(record)));
+                .call(move |parts| records.iter().for_each(|record| parts.sink.add(record)));
         }
+        let cost = clock::thread_cpu().saturating_sub(begin);
+        self.kdamond.add_looking(cost);
+        let rest = self
+            .share
+            .map_or(Nanos::ZERO, |share| share.time_for(cost) * SURVEY_PART);
+        self.update.max(Duration::from_nanos(rest.0))
     }
 
-    /// Reads sizes and cost, and shows how far it is. True when the recording failed.
+    /// Reads the cost, and shows how far it is. True when the recording failed.
     fn tick(&mut self) -> bool {
-        let mut records = survey::footprints(&self.targets());
-        records.push(survey::cost(self.cpu_begin, self.kdamond.spent().looking));
+        let cost = survey::cost(self.cpu_begin, self.kdamond.spent().looking);
+        let is_shown = self.progress.is_shown();
         let told = self.kdamond.call(move |parts| {
-            records.iter().for_each(|record| parts.sink.add(record));
+            parts.sink.add(&cost);
+            parts.sink.tick();
             let news = std::mem::take(&mut parts.sink.news);
-            let (nr_regions, sizes) = (parts.context.nr_regions(), parts.sink.sizes(&parts.context));
-            (parts.sink.recording_failed(), news, nr_regions, sizes)
+            let state = is_shown.then(|| (parts.context.nr_regions(), parts.sink.sizes(&parts.context)));
+            (parts.sink.recording_failed(), news, state)
         });
-        let Some((failed, news, nr_regions, sizes)) = told else {
+        let Some((failed, news, state)) = told else {
             return false;
         };
         news.iter().for_each(|text| self.progress.say(text));
-        self.show(nr_regions, sizes);
+        if let Some((nr_regions, sizes)) = state {
+            self.show(nr_regions, sizes);
+        }
         failed
     }
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use thermo_core::budget::{Looks, Plan as FirstPlan};
 use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
@@ -68,14 +69,25 @@ impl Plan {
     /// Those of [`Plan::carry_out`].
     pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
+        let budget = self.monitoring.budget()?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
         context.set_intervals_goal(tuning.intervals_goal)?;
+        if let Some((share, looks)) = budget {
+            context = context.with_budget(share, looks);
+        }
         context.set_schemes(self.schemes.clone())?;
         let host = Host::probe();
         self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
         context.set_schemes(self.schemes.clone())?;
         warn_of_no_swap(&host, &self.schemes);
         let chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed)?;
+        let can_sweep = chosen.tracker.can_sweep();
+        ensure!(
+            can_sweep || !matches!(budget, Some((_, Looks::Sweep))),
+            "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
+            chosen.name
+        );
+        let first = context.first_plan(can_sweep);
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
@@ -85,7 +97,8 @@ impl Plan {
             signals::reload_on_hangup().context("cannot listen to SIGHUP")?;
         }
         let reloader = self.reloader(tuning);
-        let sink = SessionSink::new(self.recorder(&chosen)?, &self.schemes);
+        let recorder = self.recorder(&chosen, first)?;
+        let sink = SessionSink::new(recorder, &self.schemes, self.monitoring.verbose);
         match running {
             Some(members) => {
                 let outcome = self.watch(context, members, chosen, sink, reloader)?;
@@ -135,7 +148,8 @@ impl Plan {
     ) -> anyhow::Result<Outcome> {
         let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
         let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
-        super::run(context, ops, sink, self.duration, reloader)
+        let share = context.plan().map(|plan| plan.share);
+        super::run(context, ops, sink, self.duration, reloader, share)
     }
 
     fn reloader(&self, tuning: Tuning) -> Option<Reloader> {
@@ -147,9 +161,9 @@ impl Plan {
         tuning.read.map(|read| Reloader::new(read, now))
     }
 
-    fn recorder(&self, chosen: &Chosen) -> anyhow::Result<Option<Recorder>> {
+    fn recorder(&self, chosen: &Chosen, first: Option<FirstPlan>) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.output else { return Ok(None) };
-        let metadata = self.metadata(chosen);
+        let metadata = self.metadata(chosen, first);
         let actions = self
             .schemes
             .iter()
@@ -158,7 +172,8 @@ impl Plan {
         Ok(Some(Recorder::new(Writer::create(path, &metadata)?, actions)))
     }
 
-    fn metadata(&self, chosen: &Chosen) -> Metadata {
+    fn metadata(&self, chosen: &Chosen, first: Option<FirstPlan>) -> Metadata {
+        let attrs = first.map_or(self.attrs, |plan| plan.attrs);
         let uname = uname::read(Path::new("/"));
         Metadata {
             schema: SCHEMA,
@@ -172,12 +187,12 @@ impl Plan {
             start_ns: clock::monotonic().0,
             targets: self.targets.describe(),
             settings: model::Settings {
-                sample_ns: self.attrs.sample.0,
-                aggr_ns: self.attrs.aggr.0,
-                update_ns: self.attrs.update.0,
-                min_nr_regions: self.attrs.min_nr_regions as u64,
-                max_nr_regions: self.attrs.max_nr_regions as u64,
-                cpu_budget_percent: self.monitoring.cpu.map(|share| f64::from(share.0) / 10.0),
+                sample_ns: attrs.sample.0,
+                aggr_ns: attrs.aggr.0,
+                update_ns: attrs.update.0,
+                min_nr_regions: attrs.min_nr_regions as u64,
+                max_nr_regions: attrs.max_nr_regions as u64,
+                cpu_budget_percent: first.map(|plan| plan.share.percent()),
             },
             schemes: self.schemes.iter().map(thermo_scheme::sentence).collect(),
         }

@@ -34,6 +34,8 @@ pub struct PageHeat {
     chunks: BTreeMap<u64, Box<[u8; CHUNK_PAGES]>>,
     /// When the rounds of the window ended, newest last; at most [`WINDOW`].
     rounds: Vec<Nanos>,
+    /// Whether the very first round has left the window.
+    window_is_full: bool,
     /// Moments that pages have been idle since, ascending.
     slots: Vec<Nanos>,
 }
@@ -48,7 +50,8 @@ pub(crate) struct Run {
 /// What is known of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Touched in this many rounds of the window, at least one.
+    /// Touched in this many rounds of the window, at least one. While there were fewer rounds than the window
+    /// holds, it is what it would be if they went on alike.
     Touched(u32),
     /// Not touched since.
     Idle(Nanos),
@@ -99,6 +102,8 @@ impl PageHeat {
             return;
         }
         let (fresh, went_idle) = self.idle_codes(now);
+        // The first marks that are found tell of an access at any time since the page came.
+        let first_look = self.rounds.is_empty();
         let chunk = self
             .chunks
             .entry(number)
@@ -108,6 +113,7 @@ impl PageHeat {
             *byte = match (piece.get(Addr(addr)), *byte) {
                 (PageSeen::Absent, _) => ABSENT,
                 (PageSeen::Unknown, _) => UNKNOWN,
+                (PageSeen::Accessed, _) if first_look => UNKNOWN,
                 (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
                 (PageSeen::Accessed, _) => 1,
                 (PageSeen::Idle, ABSENT | UNKNOWN) => fresh,
@@ -125,6 +131,7 @@ impl PageHeat {
         self.rounds.push(now);
         if self.rounds.len() > WINDOW as usize {
             self.rounds.remove(0);
+            self.window_is_full = true;
         }
         // Chunks that hold nothing any more (unmapped, swapped out) need no memory.
         self.chunks
@@ -199,7 +206,9 @@ impl PageHeat {
         match byte {
             ABSENT => None,
             UNKNOWN => Some(State::Unknown),
-            history @ 1..=HISTORY => Some(State::Touched(history.count_ones())),
+            history @ 1..=HISTORY => Some(State::Touched(
+                history.count_ones() * WINDOW / self.judged_rounds(),
+            )),
             idle => self
                 .slots
                 .get(usize::from(idle - FIRST_SLOT))
@@ -253,6 +262,12 @@ impl PageHeat {
             FIRST_SLOT + self.slot_of(now),
             FIRST_SLOT + self.slot_of(window_start),
         )
+    }
+
+    /// How many rounds of the window could tell anything: all but the very first.
+    fn judged_rounds(&self) -> u32 {
+        let rounds = u32::try_from(self.rounds.len()).unwrap_or(WINDOW);
+        rounds.saturating_sub(u32::from(!self.window_is_full)).max(1)
     }
 
     /// The end of the oldest round of the window: since when a page has been idle that was touched in it last.

@@ -31,7 +31,8 @@ fn rounds_are_counted_and_then_pages_are_idle_since() {
         states(&heat),
         [
             (0, 2, State::Idle(Nanos::secs(1))),
-            (2, 4, State::Touched(3)),
+            // In both of the rounds that could tell.
+            (2, 4, State::Touched(7)),
             (4, 8, State::Idle(Nanos::secs(1)))
         ]
     );
@@ -47,6 +48,7 @@ fn rounds_are_counted_and_then_pages_are_idle_since() {
 #[test]
 fn sums_are_of_pages() {
     let mut heat = PageHeat::default();
+    round(&mut heat, 0, &[]);
     round(&mut heat, 1, &[0, 1]);
     round(&mut heat, 2, &[1]);
     let sums = heat.sums();
@@ -87,6 +89,7 @@ fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
 #[test]
 fn the_last_page_of_a_chunk_is_seen_wherever_the_piece_begins() {
     let mut heat = PageHeat::default();
+    heat.end_round(Nanos::ZERO);
     let mut piece = Piece::default();
     piece.reset(AddrRange::new(CHUNK - PAGE, 2 * CHUNK));
     piece.set(Addr(2 * CHUNK - PAGE), true);
@@ -116,4 +119,16 @@ fn what_is_unmapped_is_forgotten_to_the_page() {
     ]);
     let idle = State::Idle(Nanos::secs(1));
     assert_eq!(states(&heat), [(2, 3, idle), (6, 8, idle)]);
+}
+
+#[test]
+fn the_first_round_tells_nothing_of_what_is_marked() {
+    let mut heat = PageHeat::default();
+    round(&mut heat, 1, &[0, 1]);
+    assert_eq!(states(&heat)[0], (0, 2, State::Unknown));
+    round(&mut heat, 2, &[1]);
+    assert_eq!(
+        states(&heat)[..2],
+        [(0, 1, State::Idle(Nanos::secs(2))), (1, 2, State::Touched(7))]
+    );
 }
