@@ -1,0 +1,157 @@
+//! What looking costs: a probe (its mark taken off, and looked for later), a whole table, a sweep.
+//!
+//! `cargo bench -p thermocline-ops --bench probe_cost`
+//!
+//! Raw is what cannot be avoided: for a probe its share of `process_madvise(MADV_COLD)` calls of 1024 pages each,
+//! and of one run of the BPF program that reads its entry; for tables the runs that copy them, with nothing made
+//! of what they copy.
+#![allow(
+    clippy::unwrap_used,
+    reason = "what cannot be measured has nothing to report"
+)]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod measure;
+
+use std::hint::black_box;
+use std::os::fd::AsFd as _;
+
+use common::Target;
+use measure::{Pair, Way, print_head, quantile, time};
+use thermo_bpf::{Entry, PageTables};
+use thermo_core::ops::{Probe, Seen};
+use thermo_core::sweep::Piece;
+use thermo_core::{Addr, AddrRange, Bytes, TargetId};
+use thermo_ops::{Processes, PteTracker, Tracker as _};
+use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
+
+const NR_PROBES: usize = 1000;
+const ROUNDS: usize = 41;
+const SWEEPS: usize = 11;
+const MEMORY: Bytes = Bytes::gib(1);
+
+fn main() {
+    common::live_as_child();
+    let mut tracker = match PteTracker::new() {
+        Ok(tracker) => tracker,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let mut target = Target::start(MEMORY.0);
+    print_head("one probe (of 1000 at once)");
+    probes_cost(&mut tracker, &mut target, "clear + check, pages touched between", true);
+    probes_cost(&mut tracker, &mut target, "clear + check, pages idle", false);
+    small_and_huge(&mut tracker, &mut target, "4 KiB pages");
+    target.collapse();
+    small_and_huge(&mut tracker, &mut target, "2 MiB pages");
+}
+
+fn small_and_huge(tracker: &mut PteTracker, target: &mut Target, pages: &str) {
+    print_head(&format!("a GiB of {pages}"));
+    whole_tables(tracker, target);
+    println!("{:<44} {:>12} {:>12} {:>23}", "", "median", "", "quartiles");
+    sweeps(tracker, target, "sweep, all touched since the last", true);
+    sweeps(tracker, target, "sweep, nothing touched", false);
+}
+
+/// Pages far enough apart that no two share anything.
+fn probes_of(target: &Target) -> Vec<Probe> {
+    let stride = (MEMORY.0 / 4096) as usize / NR_PROBES;
+    let probe = |addr| Probe {
+        target: TargetId(0),
+        addr,
+        seen: Seen::Unknown,
+    };
+    target
+        .pages()
+        .step_by(stride)
+        .take(NR_PROBES)
+        .map(probe)
+        .collect()
+}
+
+fn probes_cost(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bool) {
+    let processes = target.processes();
+    let mut probes = probes_of(target);
+    let addrs: Vec<Addr> = probes.iter().map(|probe| probe.addr).collect();
+    let page = |addr: &Addr| AddrRange::new(addr.0, addr.0 + 4096);
+    let pages: Vec<AddrRange> = addrs.iter().map(page).collect();
+    let all = target.range;
+    let pair = Pair::measure(ROUNDS, |way| {
+        if touched {
+            target.touch(all);
+        }
+        match way {
+            Way::Ours => time(|| {
+                tracker.prepare(&processes, &probes);
+                tracker.check(&processes, &mut probes);
+            }),
+            Way::Raw => time(|| look_raw(tracker.tables(), &processes, &pages, &addrs)),
+        }
+    });
+    pair.print(name, NR_PROBES as f64 * 1000.0, "µs", false);
+}
+
+/// Takes the marks off, whatever they are, and reads each entry once.
+fn look_raw(tables: &mut PageTables, processes: &Processes, pages: &[AddrRange], addrs: &[Addr]) {
+    let process = &processes[&TargetId(0)];
+    for call in pages.chunks(MAX_RANGES) {
+        process_madvise(process.pidfd.as_fd(), call, Advice::Cold).unwrap();
+    }
+    let mut entries = Vec::with_capacity(addrs.len());
+    tables.entries(process.pid, addrs, &mut entries).unwrap();
+    black_box(entries);
+}
+
+fn whole_tables(tracker: &mut PteTracker, target: &Target) {
+    let (pid, range) = (target.pid(), target.range);
+    let layout = *tracker.tables().layout();
+    let mut marked = 0_u64;
+    let pair = Pair::measure(ROUNDS, |way| {
+        let tables = tracker.tables();
+        match way {
+            Way::Ours => time(|| {
+                let mut count = |table: thermo_bpf::Table<'_>| {
+                    let entries = table.entries.iter();
+                    let is_marked = |raw: &&u64| {
+                        matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed)
+                    };
+                    marked += entries.filter(is_marked).count() as u64;
+                };
+                tables.tables(pid, range, &mut count).unwrap();
+            }),
+            Way::Raw => time(|| {
+                tables
+                    .tables(pid, range, &mut |table| {
+                        black_box(table.base);
+                    })
+                    .unwrap();
+            }),
+        }
+    });
+    black_box(marked);
+    pair.print("reading all its tables", 1e6, "ms", false);
+}
+
+fn sweeps(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bool) {
+    let processes = target.processes();
+    let process = &processes[&TargetId(0)];
+    let all = target.range;
+    let mut piece = Piece::default();
+    let once = |_| {
+        if touched {
+            target.touch(all);
+        }
+        piece.reset(all);
+        time(|| {
+            black_box(tracker.sweep(process, all, &mut piece));
+        })
+    };
+    let took: Vec<f64> = (0..SWEEPS).map(once).map(|ns| ns / 1e6).collect();
+    println!(
+        "{name:<44} {:>12} {:>12} {:>23}",
+        format!("{:.3} ms", quantile(&took, 0.5)),
+        "",
+        format!("{:.3}..{:.3}", quantile(&took, 0.25), quantile(&took, 0.75))
+    );
+}
