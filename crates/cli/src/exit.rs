@@ -44,13 +44,24 @@ pub fn code_of(result: anyhow::Result<Exit>) -> ExitCode {
         Ok(exit) => exit.code().into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("thermo: {error:#}");
+            eprintln!("thermo: {}", sentence(&error));
             error
                 .downcast_ref::<LaunchError>()
                 .map_or(2, LaunchError::code)
                 .into()
         }
     }
+}
+
+/// The error and its causes, each once: many errors tell their cause in their own sentence already.
+fn sentence(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .fold(String::new(), |told, cause| match cause.to_string() {
+            cause if told.contains(&cause) => told,
+            cause if told.is_empty() => cause,
+            cause => format!("{told}: {cause}"),
+        })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -63,6 +74,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let told =
+            anyhow::Error::new(io::Error::other("disk full")).context("cannot write x: disk full; make room");
+        assert_eq!(sentence(&told), "cannot write x: disk full; make room");
+        let untold = anyhow::Error::new(io::Error::other("disk full")).context("cannot write x");
+        assert_eq!(sentence(&untold), "cannot write x: disk full");
+    }
 
     #[test]
     fn a_killed_command_counts_as_128_and_its_signal() {
