@@ -34,6 +34,7 @@ fn aggregated(recorder: &mut Recorder) {
         end,
         attrs: &Attrs::default(),
         targets: &targets,
+        sums: &[],
     });
 }
 

@@ -83,7 +83,15 @@ impl Context {
         let sweep = match chooser.looks {
             Looks::Auto => ops.can_sweep(),
             Looks::Sample => false,
-            Looks::Sweep => true,
+            Looks::Sweep => {
+                let can = ops.can_sweep();
+                if !can {
+                    let text =
+                        "every page cannot be looked at here: looking at a page of each region instead";
+                    sink.on(&Event::Warning { now, text });
+                }
+                can
+            }
         };
         if sweep {
             let attrs = sweep_attrs(&chooser.asked, SHORTEST_ROUND);
@@ -120,6 +128,7 @@ impl Context {
 
     fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
         self.change_to(way, attrs);
+        self.aggr_start = Some(now);
         if let Some(plan) = self.plan() {
             sink.on(&Event::Planned { now, plan: &plan });
         }
@@ -129,6 +138,8 @@ impl Context {
 impl Chooser {
     fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
         self.gave_up_sweeps = Some(now);
+        // What the round that is given up cost says nothing about samples.
+        self.total_at_start = self.total;
         (Way::Sample, sample_attrs(self.share(), &self.asked, GUESSED_LOOK))
     }
 
@@ -138,8 +149,13 @@ impl Chooser {
             return Some(self.give_up_sweeps(now));
         }
         // Longer at once, shorter only when it would be by much: costs vary from round to round.
-        let (longer, shorter) = (needed.0 > attrs.aggr.0, needed.0 * 2 < attrs.aggr.0);
-        (longer || shorter).then(|| (Way::Sweep, sweep_attrs(&self.asked, Nanos(needed.0 / 5 * 6))))
+        let (longer, shorter) = (needed.0 > attrs.aggr.0, needed.0.saturating_mul(2) < attrs.aggr.0);
+        (longer || shorter).then(|| {
+            (
+                Way::Sweep,
+                sweep_attrs(&self.asked, Nanos((needed.0 / 5).saturating_mul(6))),
+            )
+        })
     }
 
     fn after_samples(
