@@ -5,10 +5,7 @@
 //! Raw is what cannot be avoided: for a probe its share of `process_madvise(MADV_COLD)` calls of 1024 pages each,
 //! and of one run of the BPF program that reads its entry; for tables the runs that copy them, with nothing made
 //! of what they copy.
-#![allow(
-    clippy::unwrap_used,
-    reason = "what cannot be measured has nothing to report"
-)]
+#![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -39,7 +36,12 @@ fn main() {
     };
     let mut target = Target::start(MEMORY.0);
     print_head("one probe (of 1000 at once)");
-    probes_cost(&mut tracker, &mut target, "clear + check, pages touched between", true);
+    probes_cost(
+        &mut tracker,
+        &mut target,
+        "clear + check, pages touched between",
+        true,
+    );
     probes_cost(&mut tracker, &mut target, "clear + check, pages idle", false);
     small_and_huge(&mut tracker, &mut target, "4 KiB pages");
     target.collapse();
@@ -113,9 +115,7 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
             Way::Ours => time(|| {
                 let mut count = |table: thermo_bpf::Table<'_>| {
                     let entries = table.entries.iter();
-                    let is_marked = |raw: &&u64| {
-                        matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed)
-                    };
+                    let is_marked = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed);
                     marked += entries.filter(is_marked).count() as u64;
                 };
                 tables.tables(pid, range, &mut count).unwrap();

@@ -5,10 +5,7 @@
 //!
 //! Ours is the step of a context in which its scheme is applied: aggregation, choice, action, and the look at what
 //! came of it. Raw is `process_madvise` of the ranges that scheme tried, in one call for each 1024 of them.
-#![allow(
-    clippy::unwrap_used,
-    reason = "what cannot be measured has nothing to report"
-)]
+#![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -83,7 +80,12 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, regions: usiz
     let name = format!("{action}, {} ranges of {}", tried.len(), tried[0].len());
     pair.print(&name, 1e6, "ms", true);
     if action == Action::Pageout {
-        println!("{:<44} {:>12} {:>12}", "  of which is swapped out after the last", gone.0.to_string(), gone.1.to_string());
+        println!(
+            "{:<44} {:>12} {:>12}",
+            "  of which is swapped out after the last",
+            gone.0.to_string(),
+            gone.1.to_string()
+        );
     }
 }
 

@@ -79,5 +79,8 @@ pub fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().saturating_sub(1) as f64;
-    sorted.get((last * at).round() as usize).copied().unwrap_or(f64::NAN)
+    sorted
+        .get((last * at).round() as usize)
+        .copied()
+        .unwrap_or(f64::NAN)
 }
