@@ -4,14 +4,11 @@
 need_thermo
 
 measure() {
-    "$thermo" workload --quiet --duration 1000s workloads/stairs.cfg &
-    local target=$! watcher
-    started+=("$target")
-    "$thermo" record --pid "$target" --min-regions 1000 --max-regions 1000 -o "$work/footprint.arrow" 2>/dev/null &
-    watcher=$!
-    started+=("$watcher")
-    sleep 20
-    python3 benches/footprint.py "$watcher" "$thermo"
+    begin "$thermo" workload --quiet --duration 1000s workloads/stairs.cfg
+    begin "$thermo" record --pid "$last" --min-regions 1000 --max-regions 1000 -o "$work/footprint.arrow"
+    sleep ${SETTLE:-20}
+    python3 benches/footprint.py "$last" "$thermo"
+    end_all
 }
 
 keep footprint "Memory of the watcher" measure

@@ -4,13 +4,25 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 thermo=${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}
 work=$(mktemp -d)
-started=()
 
-# Ends what the script started, by its number, and takes its folder away.
-clean_up() {
+# Starts a command in the background; its number is in $last. Numbers are kept in a file, because results are made in
+# subshells.
+begin() { # COMMAND...
+    "$@" >/dev/null 2>"$work/errors" &
+    last=$!
+    echo "$last" >>"$work/started"
+}
+
+# Ends what the script began, by its number.
+end_all() {
     local pid
-    for pid in ${started[@]+"${started[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
+    [ -e "$work/started" ] || return 0
+    while read -r pid; do kill -KILL "$pid" 2>/dev/null || true; done <"$work/started"
+    rm -f "$work/started"
+}
+
+clean_up() {
+    end_all
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -46,14 +58,12 @@ start_redis() { # KEYS
     local folder=$work/redis
     mkdir -p "$folder"
     socket=$folder/redis.sock
-    redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --daemonize no --dir "$folder" \
-        >"$folder/redis.log" 2>&1 &
-    redis_pid=$!
-    started+=("$redis_pid")
+    begin redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --daemonize no --dir "$folder"
+    redis_pid=$last
     local tries
     for tries in $(seq 600); do
         redis-cli -s "$socket" ping >/dev/null 2>&1 && break
-        [ "$tries" -lt 600 ] || { cat "$folder/redis.log" >&2; exit 1; }
+        [ "$tries" -lt 600 ] || { cat "$work/errors" >&2; exit 1; }
         sleep 0.1
     done
     redis-cli -s "$socket" eval "

@@ -1,8 +1,11 @@
 //! Measuring two ways to do the same thing side by side: rounds in turns, so that whatever else the machine does
 //! falls on both, and the ratio of each round by itself.
+//!
+//! Times are CPU times of the measuring thread: all the work is done in it, in system calls or outside, and what
+//! others take of the machine meanwhile is not counted.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
-use std::time::Instant;
+use thermo_sys::clock;
 
 /// Prints what the columns of [`Pair::print`] are.
 pub fn print_head(what: &str) {
@@ -12,11 +15,11 @@ pub fn print_head(what: &str) {
     );
 }
 
-/// How long `work` took, in nanoseconds.
+/// How much CPU time `work` took, in nanoseconds.
 pub fn time(work: impl FnOnce()) -> f64 {
-    let began = Instant::now();
+    let began = clock::thread_cpu();
     work();
-    began.elapsed().as_nanos() as f64
+    clock::thread_cpu().saturating_sub(began).0 as f64
 }
 
 /// The times of one thing done in two ways, a pair a round.
