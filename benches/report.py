@@ -1,4 +1,4 @@
-"""CPU time and peak memory of reports. Usage: report.py THERMO DAMO RECORDING.arrow RECORDING.json"""
+"""CPU time and peak memory of reports. Usage: report.py THERMO DAMO RECORDING.arrow RECORDING.damo"""
 import os
 import statistics
 import subprocess
@@ -48,16 +48,16 @@ def show(name, one):
 
 
 def main():
-    thermo, damo, arrow, json = sys.argv[1:]
+    thermo, damo, arrow, compressed = sys.argv[1:]
     ours = {
         "heatmap": [thermo, "report", "heatmap", arrow],
         "wss": [thermo, "report", "wss", arrow],
         "regions": [thermo, "report", "regions", arrow],
     }
     theirs = {
-        "heatmap": [damo, "report", "heatmap", "--input", json, "--output", "stdout"],
-        "wss": [damo, "report", "wss", "--input", json],
-        "regions": [damo, "report", "access", "--input", json, "--raw_form"],
+        "heatmap": [damo, "report", "heatmap", "--input", compressed, "--output", "stdout"],
+        "wss": [damo, "report", "wss", "--input", compressed],
+        "regions": [damo, "report", "access", "--input", compressed, "--raw_form"],
     }
     print(f"  {'':<34} {'time':>11} {'CPU':>11} {'peak':>13}   (thermo: medians of 5 runs; damo: one)")
     for kind in ours:

@@ -38,13 +38,14 @@ fn main() {
     };
     let mut target = Target::start(MEMORY.0);
     print_head("one probe (of 1000 at once)");
-    probes_cost(
-        &mut tracker,
-        &mut target,
-        "clear + check, pages touched between",
-        true,
-    );
-    probes_cost(&mut tracker, &mut target, "clear + check, pages idle", false);
+    for (name, touched, verified) in [
+        ("pages touched, raw unverified", true, false),
+        ("pages touched, raw verified", true, true),
+        ("pages idle, raw unverified", false, false),
+        ("pages idle, raw verified", false, true),
+    ] {
+        probes_cost(&mut tracker, &mut target, name, touched, verified);
+    }
     small_and_huge(&mut tracker, &mut target, "4 KiB pages");
     target.collapse();
     small_and_huge(&mut tracker, &mut target, "2 MiB pages");
