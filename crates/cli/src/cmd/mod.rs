@@ -3,6 +3,7 @@
 mod doctor;
 mod eval;
 mod export;
+mod nbd;
 mod reclaim;
 mod record;
 mod report;
@@ -34,6 +35,7 @@ enum Verb {
     Export(export::Export),
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
+    Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
 }
@@ -52,6 +54,7 @@ impl Cli {
             Verb::Export(verb) => verb.run(),
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),
+            Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
         }
