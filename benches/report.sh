@@ -12,7 +12,7 @@ get_damo() {
 }
 
 measure() {
-    "$thermo" export "$work/minute.arrow" --format damo-json -o "$work/minute.json"
+    "$thermo" export "$work/minute.arrow" --format damo-json-plain -o "$work/minute.json"
     # What `file` does not recognise, damo does not read, and it recognises long JSON only when compressed.
     python3 -c 'import sys, zlib; sys.stdout.buffer.write(zlib.compress(sys.stdin.buffer.read(), 1))' \
         <"$work/minute.json" >"$work/minute.damo"
