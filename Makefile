@@ -1,7 +1,7 @@
 # Two commands: `make run` shows where the hot and cold memory of a real program is, `make test` proves the build.
 
 CARGO := scripts/cargo.sh
-RUN_SECONDS ?= 30
+RUN_SECONDS ?= 25
 
 .PHONY: help run test deps build lint bench clean
 

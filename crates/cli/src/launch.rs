@@ -6,6 +6,9 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command};
 
+use rustix::process::{Pid, WaitOptions, waitpid};
+use thermo_sys::children;
+
 /// Why a command could not be started.
 #[derive(Debug)]
 pub struct LaunchError {
@@ -74,6 +77,18 @@ pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
         .args(arguments)
         .spawn()
         .map_err(|cause| LaunchError::new(program, cause))
+}
+
+/// Takes in what descendants that we are now the parent of leave when they end; all but `command`, which is waited
+/// for by itself. The kernel keeps each on its list of processes until then.
+pub fn reap_orphans(command: u32) {
+    // A list that cannot be read is read again at the next call.
+    let all = children::of(Path::new("/"), std::process::id()).unwrap_or_default();
+    let orphans = all.into_iter().filter(|&pid| pid != command);
+    for pid in orphans.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        // It lives, or it has been taken in already: nothing to do in either case.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_report::HeatSizes;
 use thermo_sys::clock;
 
-use crate::interrupt;
+use crate::{interrupt, launch};
 use progress::{Progress, State};
 use survey::Survey;
 
@@ -55,7 +55,8 @@ pub struct Outcome {
     pub sink: SessionSink,
 }
 
-/// Monitors with `context` on `ops` until `duration` has passed or something else ends it.
+/// Monitors with `context` on `ops` until `duration` has passed or something else ends it. `command`: the process
+/// that was started for this.
 ///
 /// # Errors
 /// The thread cannot be started, or the operations as a whole failed.
@@ -64,12 +65,13 @@ pub fn run<O: Operations + Send + 'static>(
     ops: O,
     sink: SessionSink,
     duration: Option<Nanos>,
+    command: Option<u32>,
 ) -> anyhow::Result<Outcome> {
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let mut watch = Watch::new(kdamond, cpu_begin, update);
+    let mut watch = Watch::new(kdamond, command, cpu_begin, update);
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
 }
@@ -77,6 +79,7 @@ pub fn run<O: Operations + Send + 'static>(
 /// What the session's own thread does while the kdamond looks.
 struct Watch<O> {
     kdamond: Kdamond<O, SessionSink>,
+    command: Option<u32>,
     survey: Survey,
     progress: Progress,
     begin: Instant,
@@ -85,10 +88,16 @@ struct Watch<O> {
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
-    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration) -> Self {
+    fn new(
+        kdamond: Kdamond<O, SessionSink>,
+        command: Option<u32>,
+        cpu_begin: Nanos,
+        update: Duration,
+    ) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
+            command,
             survey,
             progress,
             begin: Instant::now(),
@@ -134,6 +143,9 @@ impl<O: Operations + Send + 'static> Watch<O> {
 
     /// Reads sizes and cost, and shows how far it is. True when the recording failed.
     fn tick(&mut self) -> bool {
+        if let Some(command) = self.command {
+            launch::reap_orphans(command);
+        }
         let mut records = survey::footprints(&self.targets());
         records.push(survey::cost(self.cpu_begin, self.kdamond.spent().looking));
         let told = self.kdamond.call(move |parts| {

@@ -9,7 +9,7 @@ use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
 use thermo_record::model::{Metadata, SCHEMA, Settings};
 use thermo_record::{Recorder, Writer};
-use thermo_sys::{clock, uname};
+use thermo_sys::{clock, subreaper, uname};
 
 use super::host::Chosen;
 use super::{End, Host, Outcome, SessionSink};
@@ -65,7 +65,7 @@ impl Plan {
         let sink = SessionSink::new(self.recorder(&chosen)?, &self.schemes);
         match running {
             Some(members) => {
-                let outcome = self.watch(context, members, chosen, sink)?;
+                let outcome = self.watch(context, members, chosen, sink, None)?;
                 Ok(Done { outcome, child: None })
             }
             None => self.watch_command(context, chosen, sink),
@@ -73,10 +73,13 @@ impl Plan {
     }
 
     fn watch_command(&self, context: Context, chosen: Chosen, sink: SessionSink) -> anyhow::Result<Done> {
+        if self.targets.keeps_orphans() {
+            subreaper::take_in_orphans().context("cannot take in what the command leaves in the background")?;
+        }
         let mut child = launch::launch(&self.targets.command)?;
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = watched.and_then(|members| match members {
-            Some(members) => self.watch(context, members, chosen, sink),
+            Some(members) => self.watch(context, members, chosen, sink, Some(child.id())),
             None => Ok(Outcome {
                 end: End::TargetsGone,
                 sink,
@@ -102,10 +105,11 @@ impl Plan {
         members: Members,
         chosen: Chosen,
         sink: SessionSink,
+        command: Option<u32>,
     ) -> anyhow::Result<Outcome> {
         let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
         let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
-        super::run(context, ops, sink, self.duration)
+        super::run(context, ops, sink, self.duration, command)
     }
 
     fn recorder(&self, chosen: &Chosen) -> anyhow::Result<Option<Recorder>> {
