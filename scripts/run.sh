@@ -7,6 +7,8 @@
 # THERMO=PROGRAM takes that build of thermo instead of making one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/zram.sh
+. scripts/zram.sh
 
 seconds=${1:-25}
 recording=thermo.arrow
@@ -50,7 +52,7 @@ cleanup() {
     set +e
     [ -z "${load_pid:-}" ] || { kill "$load_pid" && wait "$load_pid"; } 2>/dev/null
     [ -z "${redis_pid:-}" ] || { kill -KILL "$redis_pid" && wait "$redis_pid"; } 2>/dev/null
-    [ -z "${zram:-}" ] || remove_zram
+    remove_zram
     [ -z "${folder:-}" ] || rm -rf "$folder"
 }
 
@@ -70,45 +72,25 @@ start_redis() {
     exit 1
 }
 
-load() { # WHAT [OPTIONS]
-    python3 workloads/load/steady.py "$1" --socket "$socket" --keys "$keys" "${@:2}"
-}
-
 # The reads go on until they are asked what they measured.
 start_reads() {
-    load read --hot "$hot_keys" --rate "$reads_per_second" >"$folder/latency" &
+    python3 workloads/load/steady.py read --socket "$socket" --keys "$keys" \
+        --hot "$hot_keys" --rate "$reads_per_second" >"$folder/latency" &
     load_pid=$!
+    until grep -q reading "$folder/latency"; do
+        kill -0 "$load_pid" 2>/dev/null || { echo "the reads of redis failed" >&2; exit 1; }
+        sleep 0.1
+    done
 }
 
 # Ends the reads: "p50 p99 p99.9", in milliseconds.
 latency_of_reads() {
     kill "$load_pid" && wait "$load_pid" || { echo "the reads of redis failed" >&2; exit 1; }
     load_pid=
-    latency=$(cat "$folder/latency")
+    latency=$(tail -n 1 "$folder/latency")
 }
 
 kib_of() { awk -v name="$1:" '$1 == name { print $2 }' "/proc/$redis_pid/status"; }
-
-# A compressed swap device of our own: what is paged out stays in memory, smaller.
-make_zram() {
-    [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
-    [ -e /sys/class/zram-control/hot_add ] || return 1
-    local number
-    number=$(cat /sys/class/zram-control/hot_add) || return 1
-    zram=/dev/zram$number
-    echo 2G >"/sys/block/${zram##*/}/disksize"
-    mkswap "$zram" >/dev/null
-    swapon --priority 32000 "$zram"
-}
-
-remove_zram() {
-    swapoff "$zram" 2>/dev/null
-    echo "${zram##/dev/zram}" >/sys/class/zram-control/hot_remove
-    zram=
-}
-
-# KiB of memory that what was paged out still takes.
-zram_kib() { awk '{ print int($3 / 1024) }' "/sys/block/${zram##*/}/mm_stat"; }
 
 watch_redis() {
     say "watching it for $seconds s, while $reads_per_second reads a second go on"
@@ -125,8 +107,9 @@ watch_redis() {
 reclaim_redis() {
     say "giving back what was not read for $min_age, to compressed swap (zram): $reclaim_seconds s"
     start_reads
-    "$thermo" reclaim --pid "$redis_pid" "${looks[@]}" --min-age "$min_age" --duration "${reclaim_seconds}s" \
-        --quota-ms 0 --quota-sz 0 --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0
+    local TIMEFORMAT='%U %S'
+    { time "$thermo" reclaim --pid "$redis_pid" "${looks[@]}" --min-age "$min_age" --duration "${reclaim_seconds}s" \
+        --quota-ms 0 --quota-sz 0 --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0 2>&3; } 3>&2 2>"$folder/cpu"
     latency_of_reads
     latency_meanwhile=$latency
     start_reads
@@ -151,8 +134,10 @@ print_table() {
     row 'both together' "$(mib "$rss_before")" '' "$(mib "$net")"
     row 'a read takes (median)' "$(percentile 1 "$latency_before")" "$(percentile 1 "$latency_meanwhile")" "$(percentile 1 "$latency_after")"
     row '99 of 100 reads take at most' "$(percentile 2 "$latency_before")" "$(percentile 2 "$latency_meanwhile")" "$(percentile 2 "$latency_after")"
-    printf '\nnet saving  %s, %d %% of what redis took\nour CPU     %s of one CPU while watching\n' \
-        "$(mib $((rss_before - net)))" "$((100 * (rss_before - net) / rss_before))" "$cost"
+    printf '\nnet saving  %s, %d %% of what redis took\n' \
+        "$(mib $((rss_before - net)))" "$((100 * (rss_before - net) / rss_before))"
+    printf 'our CPU     %s of one CPU while watching; %s s to give back %s, compression included\n' \
+        "$cost" "$(awk '{ print $1 + $2 }' "$folder/cpu")" "$(mib $((rss_before - rss_after)))"
 }
 
 run_redis() {
@@ -160,9 +145,9 @@ run_redis() {
     trap 'exit 130' INT TERM HUP
     say "redis-server with $keys keys of 900 bytes (about 1 GB); the first $hot_keys of them are read"
     start_redis
-    load fill
+    python3 workloads/load/steady.py fill --socket "$socket" --keys "$keys"
     watch_redis
-    if make_zram; then
+    if make_zram 2G; then
         reclaim_redis
         print_table
     else

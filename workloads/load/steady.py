@@ -1,7 +1,7 @@
 """A service's load on a redis server: text-like values, and a steady, skewed stream of reads of a small part of them.
 
 `fill` loads the keys. `read` reads the first `--hot` keys, the first of them most, and one read in 10,000 anywhere,
-until it is told to end (SIGTERM, or `--seconds` have passed). Beside that stream one small client reads one key
+until it is told to end (SIGTERM, or `--seconds` have passed), and says when it begins. Beside that stream one small client reads one key
 at a time, chosen in the same way, and measures how long that takes; the percentiles are printed at the end.
 """
 
@@ -16,7 +16,7 @@ import text
 
 BATCHES_PER_SECOND = 200
 ANYWHERE = 0.0001  # reads that go anywhere
-DRAWN = 1000  # batches drawn beforehand, so that drawing costs nothing while it reads
+DRAWN = 200  # batches drawn beforehand, so that drawing costs nothing while it reads
 
 
 class Redis:
@@ -67,6 +67,7 @@ def read(redis, options):
     ending = []
     signal.signal(signal.SIGTERM, lambda *_: ending.append(True))
 
+    print("reading", flush=True)
     took = []
     begin = due = time.monotonic()
     while not ending and time.monotonic() - begin < options.seconds:

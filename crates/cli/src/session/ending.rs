@@ -56,9 +56,6 @@ impl Ending {
                     child.id()
                 );
             }
-            (End::TimePassed, Some(_)) => {
-                eprintln!("thermo: the time has passed; what the command left in the background goes on");
-            }
             _ => {}
         }
     }

@@ -74,7 +74,8 @@ impl Plan {
 
     fn watch_command(&self, context: Context, chosen: Chosen, sink: SessionSink) -> anyhow::Result<Done> {
         if self.targets.keeps_orphans() {
-            subreaper::take_in_orphans().context("cannot take in what the command leaves in the background")?;
+            subreaper::take_in_orphans()
+                .context("cannot take in what the command leaves in the background")?;
         }
         let mut child = launch::launch(&self.targets.command)?;
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
