@@ -10,7 +10,7 @@ make_zram() { # SIZE
     zram=/dev/zram$number
     echo "$1" >"/sys/block/zram$number/disksize"
     mkswap "$zram" >/dev/null
-    swapon --priority 32000 "$zram"
+    swapon --priority 32767 "$zram"
 }
 
 remove_zram() {

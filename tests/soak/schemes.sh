@@ -136,14 +136,19 @@ CONFIG
     sleep 90
     local early used idle
     early=$(swap_mib "$target")
-    sleep 75
-    local parts
-    parts=$(python3 tests/soak/swapped.py "$target" "$folder/truth" 10)
-    idle=$(echo "$parts" | sed -n 1p)
+    # Age is counted in aggregations, which take longer than they should on a busy machine.
+    local parts waited=90
+    while [ "$waited" -lt 300 ]; do
+        sleep 10
+        waited=$((waited + 10))
+        parts=$(python3 tests/soak/swapped.py "$target" "$folder/truth" 10)
+        idle=$(echo "$parts" | sed -n 1p)
+        [ "$(holds "${idle% *} < 0.95 * ${idle#* }")" = 1 ] || break
+    done
     used=$(echo "$parts" | sed -n 2p)
     verdict "$(holds "$early < 1")" "nothing goes before its age" "$early MiB in swap after 90 s"
     verdict "$(holds "${idle% *} >= 0.95 * ${idle#* }")" "'100M max min 5 2m max pageout' pages out what is idle" \
-        "${idle% *} of ${idle#* } MiB in swap after 165 s (VmSwap $(swap_mib "$target") MiB, VmRSS $(rss_mib "$target") MiB)"
+        "${idle% *} of ${idle#* } MiB in swap after $waited s (VmSwap $(swap_mib "$target") MiB, VmRSS $(rss_mib "$target") MiB)"
     verdict "$(holds "${used% *} <= 0.02 * ${used#* }")" "and not what is in use" "${used% *} of ${used#* } MiB in swap"
     end "$acting" "$target"
 }

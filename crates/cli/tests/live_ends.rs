@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{Guard, can_watch, has_snapshots, run, stderr, thermo, wait_until, workload};
+use common::{Guard, can_watch, has_snapshots, run, snapshots, stderr, thermo, wait_until, workload};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn send(child: &Child, signal: Signal) {
@@ -80,7 +80,7 @@ fn ctrl_c_reaches_the_command_and_a_second_one_does_not_wait_for_it() {
     // Deaf to the first signal, and known by a file once it is.
     let deaf = "trap '' INT; echo $$ > deaf; while :; do sleep 0.1; done";
     let mut command = thermo(here, &["record", "-o", "r.arrow", "--", "sh", "-c", deaf]);
-    let record = Guard(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut record = Guard(command.stderr(Stdio::piped()).spawn().unwrap());
     let pid_of_deaf = || {
         fs::read_to_string(here.join("deaf"))
             .ok()?
@@ -99,8 +99,11 @@ fn ctrl_c_reaches_the_command_and_a_second_one_does_not_wait_for_it() {
     let closed = || stderr(&run(here, &["report", "info", "r.arrow"])).is_empty();
     let in_order = wait_until(closed);
     send(&record.0, Signal::INT);
-    let (code, text) = said(record);
+    let ended = wait_until(|| record.0.try_wait().unwrap().is_some());
+    // It holds the other end of what is read next.
     let killed = kill_process(deaf, Signal::KILL);
+    let (code, text) = said(record);
+    assert!(ended, "it waited on: {text}");
     assert!(in_order, "the recording was not closed: {text}");
     assert_eq!(code, Some(130), "{text}");
     assert!(killed.is_ok(), "the command was gone before it was killed");
@@ -167,12 +170,16 @@ fn a_command_in_the_background_is_watched_to_its_end() {
     if !can_watch(here) {
         return;
     }
-    // The first process ends at once; what it leaves runs until the file is gone.
+    // The first process ends once it was seen; what it leaves runs until the file is gone.
     fs::write(here.join("on"), "").unwrap();
-    let daemon = "(while [ -e on ]; do sleep 0.1; done; exit 3) & exit 5";
+    let daemon =
+        "(while [ -e on ]; do sleep 0.1; done; exit 3) & while [ ! -e go ]; do sleep 0.1; done; exit 5";
     let mut command = thermo(here, &["record", "-o", "r.arrow", "--", "sh", "-c", daemon]);
     let record = Guard(command.stderr(Stdio::piped()).spawn().unwrap());
-    let watched = wait_until(|| has_snapshots(here, "r.arrow"));
+    let first = wait_until(|| has_snapshots(here, "r.arrow"));
+    let before = snapshots(here, "r.arrow");
+    fs::write(here.join("go"), "").unwrap();
+    let watched = first && wait_until(|| snapshots(here, "r.arrow") >= before + 50);
     fs::remove_file(here.join("on")).unwrap();
     let (code, text) = said(record);
     assert!(

@@ -74,7 +74,12 @@ impl Drop for Guard {
 
 /// Whether the recording being made in `file` of `here` holds some snapshots already.
 pub fn has_snapshots(here: &Path, file: &str) -> bool {
+    snapshots(here, file) >= 5
+}
+
+/// How many snapshots the recording being made in `file` of `here` holds by now.
+pub fn snapshots(here: &Path, file: &str) -> u64 {
     let output = run(here, &["report", "info", file, "--json"]);
     let info = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
-    info["snapshots"].as_u64().unwrap_or(0) >= 5
+    info["snapshots"].as_u64().unwrap_or(0)
 }
