@@ -3,7 +3,7 @@
 CARGO := scripts/cargo.sh
 RUN_SECONDS ?= 25
 
-.PHONY: help run test soak deps build lint bench clean
+.PHONY: help run test soak deps build lint guest bench clean
 
 help:
 	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
@@ -12,6 +12,7 @@ help:
 	@echo "make build   target/release/thermo"
 	@echo "make deps    install the Debian packages that are missing"
 	@echo "make lint    format and lints only"
+	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
 	@echo "make bench   measurements, printed and kept below docs/results"
 
 run:
@@ -38,6 +39,10 @@ lint:
 soak: build
 	@scripts/deps.sh demo
 	@for script in tests/soak/*.sh; do echo "== $$script"; $$script || exit 1; done
+
+# Not a part of `make test`: fetches kernels once, and emulates for minutes.
+guest:
+	@tests/guest/guest.sh all
 
 bench: build
 	@for script in benches/*.sh; do echo "== $$script"; $$script || exit 1; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the named groups need and this machine lacks, and says which.
-# Usage: scripts/deps.sh [build] [test] [demo] [eval]
+# Usage: scripts/deps.sh [build] [test] [demo] [eval] [guest]
 set -euo pipefail
 
 packages_of() {
@@ -13,7 +13,9 @@ packages_of() {
         demo) echo redis-server redis-tools python3 kmod util-linux ;;
         # The programs of the experiments.
         eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux ;;
-        *) echo "deps: $1 is not a group: use build, test, demo or eval" >&2; exit 2 ;;
+        # The guests: an emulated machine, what is put into it, and what unpacks the kernels.
+        guest) echo qemu-system-x86 busybox-static cpio gzip xz-utils kmod binutils ;;
+        *) echo "deps: $1 is not a group: use build, test, demo, eval or guest" >&2; exit 2 ;;
     esac
 }
 

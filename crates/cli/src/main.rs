@@ -10,6 +10,7 @@ mod exit;
 mod interrupt;
 mod launch;
 mod output;
+mod parameter_file;
 mod scheme_file;
 mod session;
 mod terminal;

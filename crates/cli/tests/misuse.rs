@@ -37,6 +37,9 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
         (["--min-regions", "2"], "--min-regions must be 3 or more"),
         (["--max-regions", "5"], "above the most (5)"),
         (["--tracker", "magic"], "magic is not a tracker"),
+        (["--cpu", "0"], "leaves no time to look"),
+        (["--cpu", "9999999%"], "is more than there is"),
+        (["--cpu", "much"], "is not a share of a CPU"),
     ] {
         let arguments = with(&more);
         refused(
@@ -189,5 +192,78 @@ fn every_verb_has_two_examples() {
         let help = String::from_utf8(output.stdout).unwrap();
         let examples = help.split("Examples:").nth(1).unwrap_or("");
         assert_eq!(examples.matches("\n  thermo ").count(), 2, "{verb:?}: {help}");
+    }
+}
+
+#[test]
+fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let pid = std::process::id().to_string();
+    refused(here, &["lru-sort"], "no target is named");
+    for (flags, says) in [
+        (
+            &["--hot-thres-access-freq", "1001"][..],
+            "hot_thres_access_freq is 1001",
+        ),
+        (&["--wmarks-mid", "201"][..], "out of order"),
+        (&["--wmarks-interval", "0"][..], "wmarks_interval is 0"),
+        (
+            &[
+                "--monitor-region-start",
+                "0x2000",
+                "--monitor-region-end",
+                "0x1000",
+            ][..],
+            "end must lie behind",
+        ),
+        (
+            &["--quota-reset-interval-ms", "0"][..],
+            "quota_reset_interval_ms is 0",
+        ),
+        (
+            &["--sample-interval", "1s"][..],
+            "longer than the aggregation interval",
+        ),
+        (&["--params", "missing.toml"][..], "missing.toml"),
+    ] {
+        refused(here, &[&["lru-sort", "--pid", &pid], flags].concat(), says);
+    }
+    for (text, says) in [
+        (
+            "quota_ms = 10\nhot_thres = 5\n",
+            "p.toml:2:13: hot_thres: \"hot_thres\" is not a parameter",
+        ),
+        ("cold_min_age = \"soon\"\n", "p.toml:1:16: cold_min_age: "),
+        ("wmarks_low = 160\n", "out of order"),
+        ("quota_ms 10\n", "p.toml:1:"),
+    ] {
+        fs::write(here.join("p.toml"), text).unwrap();
+        refused(here, &["lru-sort", "--pid", &pid, "--params", "p.toml"], says);
+    }
+}
+
+#[test]
+fn hints_that_cannot_be_meant_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let pid = std::process::id().to_string();
+    refused(here, &["hint", "cold"], "no target is named");
+    refused(
+        here,
+        &["hint", "cold", "--name", "no-such-program"],
+        "no process is named no-such-program",
+    );
+    refused(here, &["hint", "cold", "--pid", "4194304"], "no process 4194304");
+    refused(here, &["hint", "cold", "--pid", "1"], "process 1");
+    refused(here, &["hint", "migrate_hot", "--pid", &pid], "migrate_hot");
+    for wrong in [
+        &["hint", "melt", "--pid", &pid][..],
+        &["hint", "cold", "--pid", &pid, "--range", "2000-1000"][..],
+        &["hint", "cold", "--pid", &pid, "--anon", "--file"][..],
+    ] {
+        let output = run(here, wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty());
     }
 }

@@ -50,6 +50,8 @@ pub enum Looks {
     Sample,
     /// Sweeps, however seldom.
     Sweep,
+    /// Samples at the intervals that were asked for; it rests where they cost more than the budget.
+    Asked,
 }
 
 /// How a context looks, chosen to stay within a budget.

@@ -20,6 +20,7 @@ use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
 use crate::scheme::{self, ApplyInput, Scheme, SchemeError, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TargetRegions};
+use crate::tuning::{IntervalsGoal, IntervalsGoalError, Tuner};
 use crate::units::{Bytes, Nanos};
 
 use choosing::Chooser;
@@ -40,10 +41,12 @@ pub struct Context {
     sweeping: Sweeping,
     /// Picks the way and the intervals; none when they were given by hand.
     chooser: Option<Chooser>,
-    /// When the aggregation that is running began.
-    aggr_start: Nanos,
-    /// True while every scheme is switched off by its watermarks: nobody needs a look.
-    paused: bool,
+    /// Tunes the intervals of samples, where a goal was set.
+    tuner: Option<Tuner>,
+    /// When the aggregation that is running began; none when it begins with the next step.
+    aggr_start: Option<Nanos>,
+    /// Since when every scheme is switched off by its watermarks, so that nobody needs a look.
+    paused_since: Option<Nanos>,
     started: bool,
 }
 
@@ -84,8 +87,9 @@ impl Context {
             sampling: Sampling::default(),
             sweeping: Sweeping::default(),
             chooser: None,
-            aggr_start: Nanos::ZERO,
-            paused: false,
+            tuner: None,
+            aggr_start: None,
+            paused_since: None,
             started: false,
         })
     }
@@ -108,26 +112,57 @@ impl Context {
     }
 
     /// Changes the attributes while monitoring: regions keep their history, counts and ages are converted, and
-    /// a new aggregation begins. From now on it samples with these; a budget chooses no longer.
+    /// a new aggregation begins. From now on it samples with these; a budget chooses no longer, and a goal of
+    /// intervals tunes on from them.
     ///
     /// # Errors
     /// When `attrs` contradict themselves; nothing changes then.
     pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
         attrs.check()?;
         self.chooser = None;
+        self.tuner = self.tuner.as_ref().map(|tuner| Tuner::new(tuner.goal(), &attrs));
         if attrs != self.attrs || self.way != Way::Sample {
             self.change_to(Way::Sample, attrs);
         }
         Ok(())
     }
 
+    /// Tunes the intervals towards `goal` while monitoring. A budget chooses intervals itself: where one is set,
+    /// the goal has no say.
+    ///
+    /// # Errors
+    /// When the goal cannot be meant with the attributes it begins with.
+    pub fn with_intervals_goal(mut self, goal: IntervalsGoal) -> Result<Self, IntervalsGoalError> {
+        self.set_intervals_goal(Some(goal))?;
+        Ok(self)
+    }
+
+    /// Tunes the intervals towards `goal` from now on, or leaves them as they are.
+    ///
+    /// # Errors
+    /// When the goal cannot be meant with the attributes in force; nothing changes then.
+    pub fn set_intervals_goal(&mut self, goal: Option<IntervalsGoal>) -> Result<(), IntervalsGoalError> {
+        goal.map_or(Ok(()), |goal| goal.check(&self.attrs))?;
+        self.tuner = goal.map(|goal| Tuner::new(goal, &self.attrs));
+        Ok(())
+    }
+
     fn change_to(&mut self, way: Way, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
         self.attrs = attrs;
-        self.way = way;
         self.sampling.begin_anew();
-        self.sweeping.begin_anew();
+        if way != self.way {
+            self.way = way;
+            self.sweeping = Sweeping::default();
+            if way == Way::Sample {
+                self.forget_pages();
+            }
+        }
         self.schedule.next_aggr = self.schedule.passed + attrs.samples_in(attrs.aggr);
+        for state in &mut self.schemes {
+            state.put_off(&attrs, self.schedule.passed);
+        }
+        self.aggr_start = None;
     }
 
     /// Replaces the schemes; those at the same place keep their statistics and the state of their quotas.
@@ -140,7 +175,13 @@ impl Context {
         for (nth, scheme) in schemes.into_iter().enumerate() {
             match self.schemes.get_mut(nth) {
                 Some(state) => state.commit(scheme, &self.attrs, self.schedule.passed),
-                None => self.schemes.push(SchemeState::new(scheme)),
+                None => {
+                    let mut state = SchemeState::new(scheme);
+                    if self.started {
+                        state.fall_in(&self.attrs, self.schedule.passed, self.schedule.next_aggr);
+                    }
+                    self.schemes.push(state);
+                }
             }
         }
         Ok(())
@@ -172,7 +213,11 @@ impl Context {
         self.targets.iter().map(|t| t.regions.len()).sum()
     }
 
-    /// Does what is due and says when to call again.
+    /// Does what is due and says when to call again. A call before that moment (because schemes or attributes
+    /// were changed, say) is welcome: looks that are under way go on.
+    ///
+    /// As in the kernel, looks are finished first, targets are brought up to date when none is under way, and
+    /// watermarks are asked before the next look.
     ///
     /// # Errors
     /// When the operations as a whole failed; a target that vanished is an event, not an error.
@@ -182,32 +227,58 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<Next, OpsError> {
+        let update = !self.started || now >= self.schedule.next_update;
         if !self.started {
             self.start(now, ops, sink)?;
-        } else if now >= self.schedule.next_update {
+        }
+        self.aggr_start.get_or_insert(now);
+        let rest_until = self.chooser.as_ref().and_then(|chooser| chooser.resting_at(now));
+        if let Some(due) = self.sampling.under_way() {
+            let until = due.max(rest_until.unwrap_or(due));
+            if now < until {
+                return Ok(Next::At(until));
+            }
+            self.finish_sample(now, ops, sink);
+        }
+        if now >= self.schedule.next_update {
             self.update_targets(now, ops, sink)?;
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);
         }
-        if let Some(rest_until) = self.chooser.as_ref().and_then(|chooser| chooser.resting_at(now)) {
-            return Ok(Next::At(rest_until));
+        if update && self.ends_step_after_update() {
+            return Ok(Next::At(now));
         }
-        let next = match self.way {
-            Way::Sample => self.step_sampling(now, ops, sink),
-            Way::Sweep => self.step_sweeping(now, ops, sink),
-        };
+        if let Some(rest_until) = rest_until {
+            return Ok(Next::At(rest_until.min(self.schedule.next_update)));
+        }
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
-            self.paused = true;
+            self.pause(now);
             return Ok(Next::At(check_at));
         }
-        self.paused = false;
-        Ok(Next::At(next))
+        self.resume(now);
+        Ok(Next::At(match self.way {
+            Way::Sample => self.begin_sample(now, ops),
+            Way::Sweep => self.step_sweeping(now, ops, sink).min(self.schedule.next_update),
+        }))
+    }
+
+    fn pause(&mut self, now: Nanos) {
+        self.paused_since.get_or_insert(now);
+        self.sampling.lose_step();
+    }
+
+    /// Goes on after a pause, which counts neither as time of the aggregation nor of the round.
+    fn resume(&mut self, now: Nanos) {
+        if let Some(since) = self.paused_since.take() {
+            let paused = now.saturating_sub(since);
+            self.aggr_start = self.aggr_start.map(|start| start.saturating_add(paused));
+            self.sweeping.go_on(now);
+        }
     }
 
     fn start(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) -> Result<(), OpsError> {
         self.started = true;
-        self.aggr_start = now;
         self.update_targets(now, ops, sink)?;
         self.schedule.next_aggr = self.attrs.samples_in(self.attrs.aggr);
         self.choose_first(now, ops, sink);
@@ -222,7 +293,7 @@ impl Context {
         };
         let attrs = &self.attrs;
         sink.on(&Event::Aggregated {
-            start: self.aggr_start,
+            start: self.aggr_start.unwrap_or(now),
             end: now,
             attrs,
             targets: &targets,
@@ -259,7 +330,8 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<(), OpsError> {
-        self.schedule.next_update = now.saturating_add(self.attrs.update);
+        let interval = self.attrs.update.max(self.attrs.sample);
+        self.schedule.next_update = now.saturating_add(interval);
         let layouts = ops.update()?;
         self.targets.retain(|target| {
             let lives = layouts.iter().any(|layout| layout.id == target.id);
@@ -281,8 +353,6 @@ impl Context {
         for layout in layouts {
             self.take_over(layout, first_sz, now, sink);
         }
-        // Looks that are under way were at regions that may be gone.
-        self.sampling.forget_looks();
         Ok(())
     }
 

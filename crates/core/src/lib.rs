@@ -19,6 +19,7 @@ pub mod scheme;
 pub mod sink;
 pub mod sweep;
 pub mod text;
+pub mod tuning;
 pub mod units;
 
 pub use action::Action;
@@ -29,4 +30,5 @@ pub use ops::{Operations, OpsError, TargetId, TargetLayout};
 pub use region::Region;
 pub use scheme::Scheme;
 pub use sink::{Event, Sink};
+pub use tuning::{IntervalsGoal, IntervalsGoalError};
 pub use units::{BasisPoints, Bytes, Nanos, Permille, UnitError};

@@ -74,18 +74,24 @@ impl Region {
     }
 
     /// Cuts the region at `at`, which lies inside and on a page border; `self` keeps the left part, the right
-    /// part is returned. Both keep what was counted.
+    /// part is returned. Both keep what was counted; the bytes that are there are divided by size.
     #[must_use]
     pub fn split_off(&mut self, at: Addr) -> Self {
         debug_assert!(self.range.start < at && at < self.range.end && at.0.is_multiple_of(PAGE_SIZE));
+        let left_resident = self.resident.map(|resident| {
+            let part = u128::from(resident.0) * u128::from((at - self.range.start).0);
+            Bytes(u64::try_from(part / u128::from(self.len().0)).unwrap_or(0) / PAGE_SIZE * PAGE_SIZE)
+        });
         let right = Self {
             range: AddrRange {
                 start: at,
                 end: self.range.end,
             },
+            resident: self.resident.zip(left_resident).map(|(all, left)| all - left),
             ..self.clone()
         };
         self.range.end = at;
+        self.resident = left_resident;
         right
     }
 
@@ -107,5 +113,29 @@ impl Region {
             .zip(right.resident)
             .map(|(left, right)| left + right);
         self.range.end = right.range.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cutting_divides_what_is_there() {
+        const PAGE: u64 = PAGE_SIZE;
+        for (pages, resident, cut, parts) in [
+            (10, 10, 3, (3, 7)),
+            (10, 5, 3, (1, 4)),
+            (3, 1, 1, (0, 1)),
+            (4, 0, 2, (0, 0)),
+        ] {
+            let mut left = Region {
+                resident: Some(Bytes(resident * PAGE)),
+                ..Region::new(AddrRange::new(0, pages * PAGE))
+            };
+            let right = left.split_off(Addr(cut * PAGE));
+            let there = |region: &Region| region.resident.map(|bytes| bytes.0 / PAGE);
+            assert_eq!((there(&left), there(&right)), (Some(parts.0), Some(parts.1)));
+        }
     }
 }

@@ -75,6 +75,13 @@ pub enum Event<'a> {
         /// What was chosen.
         plan: &'a Plan,
     },
+    /// Intervals were tuned towards a goal. (The kernel's `damon_monitor_intervals_tune` trace event.)
+    Tuned {
+        /// When.
+        now: Nanos,
+        /// What it is monitored with from now on.
+        attrs: &'a Attrs,
+    },
     /// A target appeared.
     TargetAppeared {
         /// When.

@@ -130,6 +130,11 @@ where
         }
     }
 
+    /// Books CPU time that others spent on looking for it, so that a budget bounds that, too.
+    pub fn add_looking(&self, spent: Nanos) {
+        self.meter.looking_ns.fetch_add(spent.0, Ordering::Relaxed);
+    }
+
     /// Ends it after the step it is in (as dropping it does, without waiting) and returns what it owned.
     ///
     /// # Panics
@@ -173,17 +178,16 @@ fn run<O: Operations, S: Sink>(
     Ended { parts, why }
 }
 
-/// Runs what is asked for until `due`, or until a command told to stop. False when nobody holds the handle any
-/// more.
+/// Waits until `due`, or until something is asked for and done: that may have changed what is due. False when
+/// nobody holds the handle any more.
 fn serve_until<O, S>(due: Nanos, inbox: &Receiver<Command<O, S>>, parts: &mut Parts<O, S>) -> bool {
-    loop {
-        let wait = Duration::from_nanos(due.saturating_sub(clock::monotonic()).0);
-        match inbox.recv_timeout(wait) {
-            Ok(Command::Run(run)) => run(parts),
-            Ok(Command::Stop) | Err(RecvTimeoutError::Timeout) => return true,
-            Err(RecvTimeoutError::Disconnected) => return false,
-        }
+    let wait = Duration::from_nanos(due.saturating_sub(clock::monotonic()).0);
+    match inbox.recv_timeout(wait) {
+        Ok(Command::Run(run)) => run(parts),
+        Ok(Command::Stop) | Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => return false,
     }
+    true
 }
 
 /// One step of the context, its CPU time booked to looking except for what sinks and actions took.

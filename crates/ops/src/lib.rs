@@ -1,9 +1,11 @@
 //! How processes are watched and acted on: trackers (which pages were touched?) and actors (do this to that).
 
 pub mod actor;
+pub mod hint;
 pub mod host;
 pub mod kdamond;
 pub mod metric;
+pub mod preset;
 pub mod process;
 pub mod pte;
 pub mod smaps;

@@ -6,11 +6,14 @@
 //!
 //! [`Seen::Unknown`]: thermo_core::ops::Seen::Unknown
 
+use std::path::Path;
+
 use thermo_core::Nanos;
 use thermo_core::ops::Probe;
 
 use crate::process::Processes;
 use crate::pte::PteTracker;
+use crate::smaps::Smaps;
 
 /// A way to see which pages were touched.
 pub trait Tracker {
@@ -37,5 +40,15 @@ pub trait Tracker {
     /// Itself, if it is the one that reads page tables: the actor asks that one which pages were touched.
     fn as_pte(&mut self) -> Option<&mut PteTracker> {
         None
+    }
+}
+
+/// The best tracker there is here, for the machine at `root` (`/`): the one that reads page tables where it may, the
+/// one that needs no privilege otherwise. That one takes its random choices from `seed`.
+#[must_use]
+pub fn best(root: &Path, seed: u64) -> Box<dyn Tracker + Send> {
+    match PteTracker::new() {
+        Ok(tracker) => Box::new(tracker),
+        Err(_) => Box::new(Smaps::new(root, seed)),
     }
 }

@@ -39,6 +39,12 @@ impl Vaddr {
     pub const fn members(&self) -> &Members {
         &self.members
     }
+
+    /// The targets, when there is nothing more to watch.
+    #[must_use]
+    pub fn into_members(self) -> Members {
+        self.members
+    }
 }
 
 impl Operations for Vaddr {

@@ -3,18 +3,15 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use common::{Target, repeat_until_good};
+use common::{Target, repeat_until_good, swap, swapped};
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Seen, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind};
+use thermo_core::sweep::Piece;
 use thermo_core::{AddrRange, Bytes, Permille, TargetId};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Tracker as _};
-use thermo_sys::meminfo;
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::zram::ZramSwap;
 
 #[test]
 fn child() {
@@ -60,15 +57,6 @@ fn skipped(applied: &Applied, why: Skip) -> Bytes {
         .map_or(Bytes::ZERO, |(_, bytes)| *bytes)
 }
 
-fn swapped(pid: u32, range: AddrRange) -> Bytes {
-    let mut pages = Vec::new();
-    Pagemap::open(Path::new("/"), pid)
-        .unwrap()
-        .read(range, &mut pages)
-        .unwrap();
-    Bytes(pages.iter().filter(|page| page.is_swapped()).count() as u64 * 4096)
-}
-
 /// True where we may advise other processes.
 fn may_advise(target: &Target) -> bool {
     let cold = apply(&mut actor(), &target.processes(), Action::Cold, target.range);
@@ -77,26 +65,6 @@ fn may_advise(target: &Target) -> bool {
         eprintln!("SKIP: other processes' memory cannot be advised here: {cold:?}");
     }
     may
-}
-
-/// Swap for a test: what there is, or zram of our own, which is taken away again when dropped.
-enum Swap {
-    Theirs,
-    Ours(#[expect(dead_code, reason = "kept for its end")] ZramSwap),
-}
-
-fn swap() -> Option<Swap> {
-    let root = Path::new("/");
-    if meminfo::read(root).unwrap().swap_free >= Bytes::mib(256) {
-        return Some(Swap::Theirs);
-    }
-    match ZramSwap::create(root, Bytes::mib(256), None) {
-        Ok(zram) => Some(Swap::Ours(zram)),
-        Err(why) => {
-            eprintln!("SKIP: no swap is free and none can be made: {why}");
-            None
-        }
-    }
 }
 
 #[test]
@@ -146,6 +114,45 @@ fn cold_memory_is_paged_out_and_what_was_touched_since_a_look_stays() {
         Err(format!("{applied:?}, {out} of 8 MiB are swapped out"))
     });
     // It ends before its swap is taken away.
+    drop(target);
+}
+
+#[test]
+fn what_was_touched_since_a_sweep_stays() {
+    let Some(mut tracker) = tracker() else { return };
+    let Some(_swap) = swap() else { return };
+    let mut target = Target::start(32 << 20);
+    if !may_advise(&target) {
+        return;
+    }
+    let processes = target.processes();
+    let start = target.range.start;
+    let part = |from, to| AddrRange {
+        start: start + Bytes::mib(from),
+        end: start + Bytes::mib(to),
+    };
+    let (all, busy, pid) = (part(0, 16), part(4, 8), target.pid());
+    repeat_until_good(|| {
+        target.touch(all);
+        let mut piece = Piece::default();
+        piece.reset(all);
+        tracker.sweep(&processes[&TargetId(0)], all, &mut piece);
+        target.touch(busy);
+        let request = Request {
+            action: Action::Pageout,
+            runs: &[run(all)],
+            filters: &[],
+        };
+        let outcome = actor().apply(&processes, &request, Some(&mut tracker)).unwrap();
+        let (applied, left) = (&outcome.runs[0], swapped(pid, busy));
+        let out = swapped(pid, part(0, 4)) + swapped(pid, part(8, 16));
+        if left == Bytes::ZERO && out >= Bytes::mib(11) {
+            return Ok(());
+        }
+        Err(format!(
+            "{applied:?}: {out} of 12 MiB are out, and {left} of what was touched"
+        ))
+    });
     drop(target);
 }
 

@@ -164,6 +164,7 @@ impl Sink for Recorder {
                     format!("target {id}{} is gone", process(pid), id = id.0),
                 );
             }
+            Event::Planned { now, plan } => self.note(now, "plan", plan.to_string()),
             Event::Warning { now, text } => self.note(now, "warning", text),
             _ => {}
         }

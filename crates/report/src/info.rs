@@ -189,6 +189,10 @@ impl Accumulator for InfoAccumulator {
 }
 
 impl Info {
+    fn has_plans(&self) -> bool {
+        self.notes.iter().any(|note| note.kind == "plan")
+    }
+
     fn note(&mut self, note: &Note) {
         if self.notes.len() < MOST_NOTES {
             let Note { time_ns, kind, text } = note.clone();
@@ -206,7 +210,7 @@ impl Info {
         row("host", format!("Linux {} {}", self.host.kernel, self.host.arch));
         row("targets", self.targets.clone());
         row("tracker", format!("{}: {}", self.tracker, self.tracker_reason));
-        row("intervals", intervals(&self.settings));
+        row("intervals", intervals(&self.settings, self.has_plans()));
         let Settings {
             min_nr_regions,
             max_nr_regions,
@@ -243,7 +247,12 @@ impl Info {
     }
 }
 
-fn intervals(settings: &Settings) -> String {
+fn intervals(settings: &Settings, at_first: bool) -> String {
     let [sample, aggr, update] = [settings.sample_ns, settings.aggr_ns, settings.update_ns].map(Nanos);
-    format!("sample {sample}, aggregation {aggr}, update {update}")
+    let when = if at_first {
+        "; at first, chosen to fit the budget"
+    } else {
+        ""
+    };
+    format!("sample {sample}, aggregation {aggr}, update {update}{when}")
 }

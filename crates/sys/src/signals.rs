@@ -5,11 +5,16 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
+static HANGUPS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn note(signal: libc::c_int) {
     // Only atomics: a handler may interrupt anything.
     LAST.store(signal, Ordering::Relaxed);
     ASKED.fetch_add(1, Ordering::Relaxed);
+}
+
+extern "C" fn note_hangup(_: libc::c_int) {
+    HANGUPS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// From now on INT, TERM and HUP are counted instead of ending the process. System calls of the thread that takes one are
@@ -19,17 +24,36 @@ extern "C" fn note(signal: libc::c_int) {
 /// None known.
 pub fn install() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        let handler: extern "C" fn(libc::c_int) = note;
-        // SAFETY: all zeroes is a valid sigaction (no flags, an empty mask).
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = handler as libc::sighandler_t;
         if signal == libc::SIGHUP && is_ignored(signal)? {
             continue; // Started by nohup: we are to outlive the terminal.
         }
-        // SAFETY: the action is filled, lives over the call, and its handler touches nothing but atomics.
-        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        handle(signal, note)?;
+    }
+    Ok(())
+}
+
+/// From now on HUP asks for something to be read anew ([`take_hangup`]) and no longer for an end.
+///
+/// # Errors
+/// None known.
+pub fn reload_on_hangup() -> io::Result<()> {
+    handle(libc::SIGHUP, note_hangup)
+}
+
+/// Whether a HUP came since this was last asked.
+#[must_use]
+pub fn take_hangup() -> bool {
+    HANGUPS.swap(0, Ordering::Relaxed) > 0
+}
+
+/// `handler` must touch nothing but atomics.
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid sigaction (no flags, an empty mask).
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: the action is filled, lives over the call, and its handler touches nothing but atomics.
+    if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

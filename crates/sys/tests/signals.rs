@@ -12,4 +12,10 @@ fn a_signal_is_counted() {
         assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
         assert_eq!((signals::asked(), signals::last()), (count, Some(libc::SIGTERM)));
     }
+    signals::reload_on_hangup().unwrap();
+    assert!(!signals::take_hangup());
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::raise(libc::SIGHUP) }, 0);
+    assert!(signals::take_hangup() && !signals::take_hangup());
+    assert_eq!(signals::asked(), 2, "it asked for no end");
 }

@@ -1,6 +1,7 @@
 //! Groups of flags that several verbs share, declared once.
 
 mod acting;
+mod cpu_share;
 mod monitoring;
 mod output;
 mod targets;

@@ -1,42 +1,79 @@
 //! How to look.
 
-use thermo_core::{Attrs, AttrsError, Nanos, Permille};
+use anyhow::{Error, ensure};
+use thermo_core::budget::{CpuShare, Looks};
+use thermo_core::{Attrs, AttrsError, Nanos};
+
+use super::cpu_share;
+
+/// The budget for looking where neither intervals nor a budget are given: one percent.
+const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
 
 /// How often to look, with how many regions, and by which tracker.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Monitoring")]
 pub struct Monitoring {
-    /// Time between two looks at a region
-    #[arg(long, value_name = "TIME", default_value = "5ms")]
-    sample: Nanos,
+    /// CPU time to spend on looking, of one CPU; intervals, regions and the way to look follow from it. 1% when
+    /// no interval is given
+    #[arg(long, value_name = "PERCENT")]
+    cpu: Option<String>,
 
-    /// Time over which looks are counted
-    #[arg(long, value_name = "TIME", default_value = "100ms")]
-    aggr: Nanos,
+    /// The way to look that the budget may choose: every page in rounds (sweep), one page a region (sample)
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Look::Auto)]
+    look: Look,
+
+    /// Time between two looks at a region [5ms when only --aggr is given]
+    #[arg(long, visible_alias = "sample-interval", value_name = "TIME")]
+    sample: Option<Nanos>,
+
+    /// Time over which looks are counted [100ms when only --sample is given]
+    #[arg(long, visible_alias = "aggr-interval", value_name = "TIME")]
+    aggr: Option<Nanos>,
 
     /// Time between two updates of the targets and their mappings
     #[arg(long, value_name = "TIME", default_value = "1s")]
     update: Nanos,
 
     /// Fewest regions over all targets
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(
+        long,
+        visible_alias = "min-nr-regions",
+        value_name = "N",
+        default_value_t = 10
+    )]
     min_regions: usize,
 
     /// Most regions over all targets
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(
+        long,
+        visible_alias = "max-nr-regions",
+        value_name = "N",
+        default_value_t = 1000
+    )]
     max_regions: usize,
 
     /// How accesses are seen: auto, or a tracker that `thermo doctor` lists
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub tracker: String,
 
-    /// CPU time to spend on looking, of one CPU; kept with the recording, not enforced yet
-    #[arg(long, value_name = "PERCENT")]
-    pub cpu: Option<Permille>,
-
     /// Seed of all random choices; the same seed looks at the same places
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+
+    /// Tell how memory is looked at, whenever that changes
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// Ways to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Look {
+    /// Sweeps where they fit the budget, samples where not
+    Auto,
+    /// One page of each region
+    Sample,
+    /// Every page, however seldom
+    Sweep,
 }
 
 impl Monitoring {
@@ -45,13 +82,76 @@ impl Monitoring {
     /// # Errors
     /// They contradict each other.
     pub fn attrs(&self) -> Result<Attrs, AttrsError> {
+        let default = Attrs::default();
         let attrs = Attrs {
-            sample: self.sample,
-            aggr: self.aggr,
+            sample: self.sample.unwrap_or(default.sample),
+            aggr: self.aggr.unwrap_or(default.aggr),
             update: self.update,
             min_nr_regions: self.min_regions,
             max_nr_regions: self.max_regions,
         };
         attrs.check().map(|()| attrs)
+    }
+
+    /// The budget and what it may choose; none where the intervals are given by hand and no budget is.
+    ///
+    /// # Errors
+    /// A budget that is none, or intervals and a way to look that has none.
+    pub fn budget(&self) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+        let by_hand = self.sample.is_some() || self.aggr.is_some();
+        ensure!(
+            !(by_hand && self.look == Look::Sweep),
+            "--look sweep goes in rounds as the budget allows, without --sample and --aggr: leave those out, or say --look sample"
+        );
+        let looks = match self.look {
+            _ if by_hand => Looks::Asked,
+            Look::Auto => Looks::Auto,
+            Look::Sample => Looks::Sample,
+            Look::Sweep => Looks::Sweep,
+        };
+        let default = (!by_hand).then_some(DEFAULT_SHARE);
+        let given = self.cpu.as_deref().map(cpu_share::parse).transpose();
+        Ok(given.map_err(Error::msg)?.or(default).map(|share| (share, looks)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        monitoring: Monitoring,
+    }
+
+    fn budget(arguments: &[&str]) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+        let words = ["thermo"].iter().chain(arguments);
+        Alone::try_parse_from(words).unwrap().monitoring.budget()
+    }
+
+    #[test]
+    fn a_budget_rules_unless_intervals_are_given() {
+        let half = CpuShare(5_000);
+        for (arguments, expected) in [
+            (&[][..], Some((DEFAULT_SHARE, Looks::Auto))),
+            (&["--cpu", "0.5%"], Some((half, Looks::Auto))),
+            (&["--look", "sample"], Some((DEFAULT_SHARE, Looks::Sample))),
+            (&["--look", "sweep"], Some((DEFAULT_SHARE, Looks::Sweep))),
+            (&["--max-regions", "50"], Some((DEFAULT_SHARE, Looks::Auto))),
+            (&["--sample", "1ms"], None),
+            (&["--aggr", "1s"], None),
+            (&["--aggr", "1s", "--cpu", "0.5"], Some((half, Looks::Asked))),
+        ] {
+            assert_eq!(budget(arguments).unwrap(), expected, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn rounds_have_no_sampling_interval() {
+        let error = budget(&["--look", "sweep", "--sample", "1ms"]).unwrap_err();
+        assert!(error.to_string().contains("--look sample"), "{error}");
     }
 }

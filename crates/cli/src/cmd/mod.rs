@@ -3,6 +3,9 @@
 mod doctor;
 mod eval;
 mod export;
+mod hint;
+mod lru_sort;
+mod nbd;
 mod reclaim;
 mod record;
 mod report;
@@ -34,6 +37,9 @@ enum Verb {
     Export(export::Export),
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
+    LruSort(lru_sort::LruSort),
+    Hint(hint::Hint),
+    Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
 }
@@ -52,6 +58,9 @@ impl Cli {
             Verb::Export(verb) => verb.run(),
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),
+            Verb::LruSort(verb) => verb.run(),
+            Verb::Hint(verb) => verb.run(),
+            Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
         }

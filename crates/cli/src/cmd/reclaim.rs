@@ -1,11 +1,9 @@
 //! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
 
 use serde_json::json;
-use thermo_core::scheme::{
-    AccessPattern, Age, Bounds, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate, SchemeStats,
-    SystemMetric, WatermarkMetric, Watermarks, Weights,
-};
-use thermo_core::{Action, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
+use thermo_core::scheme::SchemeStats;
+use thermo_core::{Bytes, Nanos, Permille};
+use thermo_ops::preset::{self, Wmarks};
 
 use crate::args::{Limits, Monitoring, Targets};
 use crate::exit::Exit;
@@ -101,7 +99,7 @@ impl Reclaim {
         (targets.system, targets.exclude) = (self.system, self.exclude);
         let plan = Plan {
             attrs: self.monitoring.attrs()?,
-            schemes: vec![self.module.scheme()],
+            schemes: vec![self.module.preset().scheme()],
             limits: self.limits,
             targets,
             monitoring: self.monitoring,
@@ -119,61 +117,20 @@ impl Reclaim {
 }
 
 impl Module {
-    fn scheme(&self) -> Scheme {
-        let none = Rate::Samples(0);
-        let pressure = Goal::Metric {
-            metric: SystemMetric::SomeMemPsiUs,
-            target: self.quota_mem_pressure_us,
-        };
-        let skip_anon = OpsFilter {
-            kind: OpsFilterKind::Anon,
-            matching: true,
-            allow: false,
-        };
-        Scheme {
-            pattern: AccessPattern {
-                sz: Bounds {
-                    min: Bytes(PAGE_SIZE),
-                    max: Bytes::MAX,
-                },
-                nr_accesses: Bounds { min: none, max: none },
-                age: Bounds {
-                    min: Age::Time(self.min_age),
-                    max: Age::Time(Nanos::MAX),
-                },
-            },
-            quota: Quota {
-                time: Nanos::millis(self.quota_ms),
-                sz: self.quota_sz,
-                reset_interval: Nanos::millis(self.quota_reset_interval_ms),
-                weights: Weights {
-                    sz: 0,
-                    nr_accesses: 0,
-                    age: 1,
-                },
-                goals: if self.quota_mem_pressure_us > 0 {
-                    vec![pressure]
-                } else {
-                    Vec::new()
-                },
-                ..Quota::default()
-            },
-            watermarks: Watermarks {
-                metric: WatermarkMetric::FreeMemRate,
+    fn preset(&self) -> preset::Reclaim {
+        preset::Reclaim {
+            min_age: self.min_age,
+            quota_ms: self.quota_ms,
+            quota_sz: self.quota_sz,
+            quota_reset_interval_ms: self.quota_reset_interval_ms,
+            quota_mem_pressure_us: self.quota_mem_pressure_us,
+            wmarks: Wmarks {
                 interval: self.wmarks_interval,
                 high: Permille(self.wmarks_high),
                 mid: Permille(self.wmarks_mid),
                 low: Permille(self.wmarks_low),
             },
-            filters: Filters {
-                ops: if self.skip_anon {
-                    vec![skip_anon]
-                } else {
-                    Vec::new()
-                },
-                ..Filters::default()
-            },
-            ..Scheme::new(Action::Pageout)
+            skip_anon: self.skip_anon,
         }
     }
 }
@@ -212,7 +169,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use clap::Parser as _;
-    use thermo_core::Attrs;
 
     #[derive(clap::Parser)]
     struct Alone {
@@ -222,16 +178,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_module() {
-        let scheme = Alone::try_parse_from(["reclaim"]).unwrap().module.scheme();
-        assert_eq!(scheme.pattern.age.min.aggrs(&Attrs::default()), 1200);
-        assert_eq!(
-            (scheme.quota.time, scheme.quota.sz),
-            (Nanos::millis(10), Bytes(134_217_728))
-        );
-        assert_eq!(
-            (scheme.watermarks.high, scheme.watermarks.low),
-            (Permille(500), Permille(200))
-        );
-        assert!(scheme.quota.goals.is_empty() && scheme.filters.ops.is_empty());
+        let module = Alone::try_parse_from(["reclaim"]).unwrap().module;
+        assert_eq!(module.preset(), preset::Reclaim::default());
     }
 }

@@ -22,7 +22,7 @@ pub struct Schemes {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Check(Check),
-    Apply(Apply),
+    Apply(Box<Apply>),
 }
 
 impl Schemes {

@@ -2,28 +2,31 @@
 //!
 //! The kdamond looks and tells its sink; this thread reads what else there is to know once a second, shows how
 //! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
-//! somebody pressed Ctrl-C.
+//! somebody pressed Ctrl-C. Where settings can change meanwhile, a hangup makes it read them anew.
 
 mod ending;
 mod host;
 mod plan;
 mod progress;
+mod reload;
 mod sink;
 mod survey;
 
 pub use ending::Ending;
 pub use host::Host;
-pub use plan::{Done, Plan};
+pub use plan::{Done, Plan, Tuning};
+pub use reload::{Read, Reloader, Settings};
 pub use sink::SessionSink;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use thermo_core::budget::CpuShare;
 use thermo_core::{Context, Nanos, Operations};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_report::HeatSizes;
-use thermo_sys::clock;
+use thermo_sys::{clock, signals};
 
 use crate::{interrupt, launch};
 use progress::{Progress, State};
@@ -31,8 +34,10 @@ use survey::Survey;
 
 /// How often the session looks whether it is over.
 const POLL: Duration = Duration::from_millis(50);
-/// How often sizes and cost are read, and the progress line is shown.
+/// How often the cost is read, and the progress line is shown.
 const TICK: Duration = Duration::from_secs(1);
+/// What the session reads of its targets may take this part of the budget: one in so many.
+const SURVEY_PART: u64 = 8;
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +60,8 @@ pub struct Outcome {
     pub sink: SessionSink,
 }
 
-/// Monitors with `context` on `ops` until `duration` has passed or something else ends it. `command`: the process
-/// that was started for this.
+/// Monitors with `context` on `ops` until `duration` has passed or something else ends it. What the session itself
+/// reads of the targets is part of looking, and stays within its part of `share`.
 ///
 /// # Errors
 /// The thread cannot be started, or the operations as a whole failed.
@@ -65,13 +70,14 @@ pub fn run<O: Operations + Send + 'static>(
     ops: O,
     sink: SessionSink,
     duration: Option<Nanos>,
-    command: Option<u32>,
+    reloader: Option<Reloader>,
+    share: Option<CpuShare>,
 ) -> anyhow::Result<Outcome> {
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let mut watch = Watch::new(kdamond, command, cpu_begin, update);
+    let mut watch = Watch::new(kdamond, cpu_begin, update, reloader, share);
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
 }
@@ -79,30 +85,33 @@ pub fn run<O: Operations + Send + 'static>(
 /// What the session's own thread does while the kdamond looks.
 struct Watch<O> {
     kdamond: Kdamond<O, SessionSink>,
-    command: Option<u32>,
     survey: Survey,
     progress: Progress,
     begin: Instant,
     cpu_begin: Nanos,
     update: Duration,
+    reloader: Option<Reloader>,
+    share: Option<CpuShare>,
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
     fn new(
         kdamond: Kdamond<O, SessionSink>,
-        command: Option<u32>,
         cpu_begin: Nanos,
         update: Duration,
+        reloader: Option<Reloader>,
+        share: Option<CpuShare>,
     ) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
-            command,
             survey,
             progress,
             begin: Instant::now(),
             cpu_begin,
             update,
+            reloader,
+            share,
         }
     }
 
@@ -119,9 +128,11 @@ impl<O: Operations + Send + 'static> Watch<O> {
             if duration.is_some_and(|duration| elapsed >= duration) {
                 return End::TimePassed;
             }
+            if signals::take_hangup() {
+                self.reload();
+            }
             if elapsed >= next_update {
-                next_update = elapsed + self.update;
-                self.read_mappings();
+                next_update = elapsed + self.survey();
             }
             if elapsed >= next_tick {
                 next_tick = elapsed + TICK;
@@ -133,32 +144,63 @@ impl<O: Operations + Send + 'static> Watch<O> {
         }
     }
 
-    fn read_mappings(&mut self) {
-        let mappings = self.survey.mappings(&self.targets());
-        if !mappings.is_empty() {
-            self.kdamond
-                .call(move |parts| mappings.iter().for_each(|record| parts.sink.add(record)));
-        }
+    fn reload(&mut self) {
+        let Some(reloader) = &mut self.reloader else {
+            return;
+        };
+        let committed = reloader.reload().and_then(|commit| match commit {
+            // A kdamond that has ended needs no settings.
+            Some(commit) => {
+                let done = self.kdamond.call(move |parts| commit(&mut parts.context));
+                done.unwrap_or(Ok(())).map(|()| "hold from now on")
+            }
+            None => Ok("are as they were"),
+        });
+        let told = match committed {
+            Ok(so) => format!("the parameters were read anew and {so}"),
+            Err(error) => format!("the parameters stay as they were: {error:#}"),
+        };
+        self.progress.say(&told);
     }
 
-    /// Reads sizes and cost, and shows how far it is. True when the recording failed.
-    fn tick(&mut self) -> bool {
-        if let Some(command) = self.command {
-            launch::reap_orphans(command);
+    /// Reads the mappings and sizes of the targets, and returns when to do so again: with a budget, so late that it
+    /// takes no more than a part of it.
+    fn survey(&mut self) -> Duration {
+        let begin = clock::thread_cpu();
+        let targets = self.targets();
+        let mut records = self.survey.mappings(&targets);
+        records.extend(survey::footprints(&targets));
+        if !records.is_empty() {
+            self.kdamond
+                .call(move |parts| records.iter().for_each(|record| parts.sink.add(record)));
         }
-        let mut records = survey::footprints(&self.targets());
-        records.push(survey::cost(self.cpu_begin, self.kdamond.spent().looking));
+        let cost = clock::thread_cpu().saturating_sub(begin);
+        self.kdamond.add_looking(cost);
+        let rest = self
+            .share
+            .map_or(Nanos::ZERO, |share| share.time_for(cost) * SURVEY_PART);
+        self.update.max(Duration::from_nanos(rest.0))
+    }
+
+    /// Reads the cost, and shows how far it is. True when the recording failed.
+    fn tick(&mut self) -> bool {
+        launch::reap_orphans();
+        let cost = survey::cost(self.cpu_begin, self.kdamond.spent().looking);
+        let is_shown = self.progress.is_shown();
         let told = self.kdamond.call(move |parts| {
-            records.iter().for_each(|record| parts.sink.add(record));
+            parts.sink.add(&cost);
+            parts.sink.tick();
             let news = std::mem::take(&mut parts.sink.news);
-            let (nr_regions, sizes) = (parts.context.nr_regions(), parts.sink.sizes(&parts.context));
-            (parts.sink.recording_failed(), news, nr_regions, sizes)
+            let state = is_shown.then(|| (parts.context.nr_regions(), parts.sink.sizes(&parts.context)));
+            (parts.sink.recording_failed(), news, state)
         });
-        let Some((failed, news, nr_regions, sizes)) = told else {
+        let Some((failed, news, state)) = told else {
             return false;
         };
         news.iter().for_each(|text| self.progress.say(text));
-        self.show(nr_regions, sizes);
+        if let Some((nr_regions, sizes)) = state {
+            self.show(nr_regions, sizes);
+        }
         failed
     }
 

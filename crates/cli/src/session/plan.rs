@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use thermo_core::budget::{Looks, Plan as FirstPlan};
+use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
-use thermo_record::model::{Metadata, SCHEMA, Settings};
+use thermo_record::model::{self, Metadata, SCHEMA};
 use thermo_record::{Recorder, Writer};
-use thermo_sys::{clock, subreaper, uname};
+use thermo_sys::{clock, signals, subreaper, uname};
 
 use super::host::Chosen;
-use super::{End, Host, Outcome, SessionSink};
+use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::{interrupt, launch};
 
@@ -34,6 +36,15 @@ pub struct Plan {
     pub output: Option<PathBuf>,
 }
 
+/// What may change while a session runs.
+#[derive(Default)]
+pub struct Tuning {
+    /// What the intervals are tuned towards, if they are.
+    pub intervals_goal: Option<IntervalsGoal>,
+    /// Where settings come from when a hangup asks for new ones; without it a hangup ends the session.
+    pub read: Option<Read>,
+}
+
 /// What a session that has ended leaves.
 pub struct Done {
     /// How it went.
@@ -48,31 +59,62 @@ impl Plan {
     /// # Errors
     /// Something named is not there or not possible here: then nothing was started and no file was touched.
     /// Later, only what the system as a whole refuses.
-    pub fn carry_out(mut self) -> anyhow::Result<Done> {
+    pub fn carry_out(self) -> anyhow::Result<Done> {
+        self.carry_out_tuned(Tuning::default())
+    }
+
+    /// The same, changing as `tuning` says.
+    ///
+    /// # Errors
+    /// Those of [`Plan::carry_out`].
+    pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
+        let budget = self.monitoring.budget()?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
+        context.set_intervals_goal(tuning.intervals_goal)?;
+        if let Some((share, looks)) = budget {
+            context = context.with_budget(share, looks);
+        }
         context.set_schemes(self.schemes.clone())?;
         let host = Host::probe();
         self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
         context.set_schemes(self.schemes.clone())?;
         warn_of_no_swap(&host, &self.schemes);
         let chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed)?;
+        let can_sweep = chosen.tracker.can_sweep();
+        ensure!(
+            can_sweep || !matches!(budget, Some((_, Looks::Sweep))),
+            "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
+            chosen.name
+        );
+        let first = context.first_plan(can_sweep);
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
         };
         interrupt::listen().context("cannot listen to Ctrl-C")?;
-        let sink = SessionSink::new(self.recorder(&chosen)?, &self.schemes);
+        if tuning.read.is_some() {
+            signals::reload_on_hangup().context("cannot listen to SIGHUP")?;
+        }
+        let reloader = self.reloader(tuning);
+        let recorder = self.recorder(&chosen, first)?;
+        let sink = SessionSink::new(recorder, &self.schemes, self.monitoring.verbose);
         match running {
             Some(members) => {
-                let outcome = self.watch(context, members, chosen, sink, None)?;
+                let outcome = self.watch(context, members, chosen, sink, reloader)?;
                 Ok(Done { outcome, child: None })
             }
-            None => self.watch_command(context, chosen, sink),
+            None => self.watch_command(context, chosen, sink, reloader),
         }
     }
 
-    fn watch_command(&self, context: Context, chosen: Chosen, sink: SessionSink) -> anyhow::Result<Done> {
+    fn watch_command(
+        &self,
+        context: Context,
+        chosen: Chosen,
+        sink: SessionSink,
+        reloader: Option<Reloader>,
+    ) -> anyhow::Result<Done> {
         if self.targets.keeps_orphans() {
             subreaper::take_in_orphans()
                 .context("cannot take in what the command leaves in the background")?;
@@ -80,7 +122,7 @@ impl Plan {
         let mut child = launch::launch(&self.targets.command)?;
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = watched.and_then(|members| match members {
-            Some(members) => self.watch(context, members, chosen, sink, Some(child.id())),
+            Some(members) => self.watch(context, members, chosen, sink, reloader),
             None => Ok(Outcome {
                 end: End::TargetsGone,
                 sink,
@@ -106,16 +148,26 @@ impl Plan {
         members: Members,
         chosen: Chosen,
         sink: SessionSink,
-        command: Option<u32>,
+        reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
         let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
         let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
-        super::run(context, ops, sink, self.duration, command)
+        let share = context.plan().map(|plan| plan.share);
+        super::run(context, ops, sink, self.duration, reloader, share)
     }
 
-    fn recorder(&self, chosen: &Chosen) -> anyhow::Result<Option<Recorder>> {
+    fn reloader(&self, tuning: Tuning) -> Option<Reloader> {
+        let now = Settings {
+            attrs: self.attrs,
+            intervals_goal: tuning.intervals_goal,
+            schemes: self.schemes.clone(),
+        };
+        tuning.read.map(|read| Reloader::new(read, now))
+    }
+
+    fn recorder(&self, chosen: &Chosen, first: Option<FirstPlan>) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.output else { return Ok(None) };
-        let metadata = self.metadata(chosen);
+        let metadata = self.metadata(chosen, first);
         let actions = self
             .schemes
             .iter()
@@ -124,7 +176,8 @@ impl Plan {
         Ok(Some(Recorder::new(Writer::create(path, &metadata)?, actions)))
     }
 
-    fn metadata(&self, chosen: &Chosen) -> Metadata {
+    fn metadata(&self, chosen: &Chosen, first: Option<FirstPlan>) -> Metadata {
+        let attrs = first.map_or(self.attrs, |plan| plan.attrs);
         let uname = uname::read(Path::new("/"));
         Metadata {
             schema: SCHEMA,
@@ -137,13 +190,13 @@ impl Plan {
             wall_clock_offset_ns: clock::wall_clock_offset_ns(),
             start_ns: clock::monotonic().0,
             targets: self.targets.describe(),
-            settings: Settings {
-                sample_ns: self.attrs.sample.0,
-                aggr_ns: self.attrs.aggr.0,
-                update_ns: self.attrs.update.0,
-                min_nr_regions: self.attrs.min_nr_regions as u64,
-                max_nr_regions: self.attrs.max_nr_regions as u64,
-                cpu_budget_percent: self.monitoring.cpu.map(|share| f64::from(share.0) / 10.0),
+            settings: model::Settings {
+                sample_ns: attrs.sample.0,
+                aggr_ns: attrs.aggr.0,
+                update_ns: attrs.update.0,
+                min_nr_regions: attrs.min_nr_regions as u64,
+                max_nr_regions: attrs.max_nr_regions as u64,
+                cpu_budget_percent: first.map(|plan| plan.share.percent()),
             },
             schemes: self.schemes.iter().map(thermo_scheme::sentence).collect(),
         }

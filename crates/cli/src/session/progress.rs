@@ -34,6 +34,11 @@ impl Progress {
         }
     }
 
+    /// Whether anybody sees the line.
+    pub const fn is_shown(&self) -> bool {
+        self.on_terminal
+    }
+
     /// Shows where the session is.
     pub fn show(&mut self, state: &State) {
         if self.on_terminal {

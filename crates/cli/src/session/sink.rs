@@ -5,6 +5,7 @@ use thermo_core::{Action, Context, Event, Scheme, Sink};
 use thermo_record::Recorder;
 use thermo_record::model::{Record, Region, Snapshot, Target};
 use thermo_report::{HeatSizes, Layout};
+use thermo_sys::clock;
 
 /// The sink of a session.
 pub struct SessionSink {
@@ -16,11 +17,13 @@ pub struct SessionSink {
     pub schemes: Vec<(Action, SchemeStats)>,
     /// Sentences to pass on to the user, in the order they came.
     pub news: Vec<String>,
+    /// Whether changed plans are news.
+    verbose: bool,
 }
 
 impl SessionSink {
     /// A sink for a context that carries out `schemes`.
-    pub fn new(recorder: Option<Recorder>, schemes: &[Scheme]) -> Self {
+    pub fn new(recorder: Option<Recorder>, schemes: &[Scheme], verbose: bool) -> Self {
         Self {
             recorder,
             layout: Layout::default(),
@@ -29,6 +32,7 @@ impl SessionSink {
                 .map(|scheme| (scheme.action, SchemeStats::default()))
                 .collect(),
             news: Vec::new(),
+            verbose,
         }
     }
 
@@ -37,6 +41,13 @@ impl SessionSink {
         self.layout.add(record);
         if let Some(recorder) = &mut self.recorder {
             recorder.record(record);
+        }
+    }
+
+    /// Writes what is due, for events may be seldom.
+    pub fn tick(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.tick(clock::monotonic());
         }
     }
 
@@ -64,6 +75,7 @@ impl Sink for SessionSink {
                     *total = **stats;
                 }
             }
+            Event::Planned { plan, .. } if self.verbose => self.news.push(plan.to_string()),
             Event::Warning { text, .. } => self.news.push((*text).to_owned()),
             _ => {}
         }

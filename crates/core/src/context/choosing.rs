@@ -3,7 +3,7 @@
 
 use super::Context;
 use crate::attrs::Attrs;
-use crate::budget::{Budget, CpuShare, Looks, Way};
+use crate::budget::{Budget, CpuShare, Looks, Plan, Way};
 use crate::ops::Operations;
 use crate::sink::{Event, Sink};
 use crate::sweep::MAX_NR_ACCESSES;
@@ -13,17 +13,22 @@ use crate::units::Nanos;
 const SHORTEST_ROUND: Nanos = Nanos::secs(1);
 /// A picture older than this is not worth its exactness: sampling sees more.
 const LONGEST_ROUND: Nanos = Nanos::secs(20);
-/// How long samples are taken before it is tried again whether sweeps fit by now.
+/// The first round takes off all the marks of the past, which costs many times what the later ones do.
+const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
+/// How long samples are taken before it is tried again whether sweeps fit by now; each time twice as long.
 const RETRY: Nanos = Nanos::secs(300);
-/// Looks in one aggregation when sampling, DAMON's default.
+/// Looks in one aggregation when sampling, DAMON's default; fewer where they come too seldom.
 const SAMPLES: u64 = 20;
+const FEWEST_SAMPLES: u64 = 4;
 const FASTEST_SAMPLE: Nanos = Nanos::millis(5);
-const SLOWEST_SAMPLE: Nanos = Nanos::secs(1);
+const SLOWEST_SAMPLE: Nanos = Nanos::secs(5);
 /// The sampling interval one would like; regions are given up for it, down to [`FEWEST_REGIONS`].
 const GOOD_SAMPLE: Nanos = Nanos::millis(100);
 const FEWEST_REGIONS: usize = 100;
 /// What a look costs before any was measured.
 const GUESSED_LOOK: Nanos = Nanos::micros(4);
+/// Bringing targets up to date may take this part of the budget: one in so many.
+const UPDATE_PART: u64 = 8;
 
 /// Chooses, and keeps the account.
 #[derive(Debug)]
@@ -36,8 +41,17 @@ pub(super) struct Chooser {
     total: Nanos,
     /// The same when the aggregation that is running began.
     total_at_start: Nanos,
-    /// When sweeping was given up.
-    gave_up_sweeps: Option<Nanos>,
+    /// What a round or a sampling interval has cost of late; none before one was measured.
+    cost: Option<Nanos>,
+    /// Whether a round was finished since sweeping began.
+    swept_once: bool,
+    /// Regions when the aggregation that is running began.
+    nr_regions: usize,
+    /// From when on sweeping is tried again, after it was given up.
+    retry_at: Option<Nanos>,
+    retry_after: Nanos,
+    /// Whether the step that was made last brought the targets up to date and did nothing else.
+    updated: bool,
 }
 
 impl Chooser {
@@ -57,41 +71,64 @@ impl Context {
     pub fn with_budget(mut self, share: CpuShare, looks: Looks) -> Self {
         let budget = Budget::new(share, Nanos::ZERO);
         let asked = self.attrs;
-        let (total, total_at_start) = (Nanos::ZERO, Nanos::ZERO);
         self.chooser = Some(Chooser {
             looks,
             budget,
             asked,
-            total,
-            total_at_start,
-            gave_up_sweeps: None,
+            total: Nanos::ZERO,
+            total_at_start: Nanos::ZERO,
+            cost: None,
+            swept_once: false,
+            nr_regions: 0,
+            retry_at: None,
+            retry_after: RETRY,
+            updated: false,
         });
         self
     }
 
     /// Tells what looking has cost so far, all in all. After every step, where a budget is to be kept.
     pub fn spent(&mut self, now: Nanos, total: Nanos) {
-        if let Some(chooser) = &mut self.chooser {
-            chooser.budget.spend(now, total.saturating_sub(chooser.total));
-            chooser.total = total;
+        let Some(chooser) = &mut self.chooser else { return };
+        let cost = total.saturating_sub(chooser.total);
+        chooser.budget.spend(now, cost);
+        chooser.total = total;
+        if std::mem::take(&mut chooser.updated) {
+            let rest = chooser.share().time_for(cost) * UPDATE_PART;
+            self.schedule.next_update = now.saturating_add(self.attrs.update.max(rest));
         }
+    }
+
+    /// With a budget, a step that brought the targets up to date does nothing else, so that it is known what
+    /// that costs. True when the step is over.
+    pub(super) fn ends_step_after_update(&mut self) -> bool {
+        self.chooser.as_mut().is_some_and(|chooser| {
+            chooser.updated = true;
+            true
+        })
     }
 
     pub(super) fn choose_first(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
         chooser.budget = Budget::new(chooser.budget.share(), now);
-        let sweep = match chooser.looks {
-            Looks::Auto => ops.can_sweep(),
-            Looks::Sample => false,
-            Looks::Sweep => true,
-        };
-        if sweep {
-            let attrs = sweep_attrs(&chooser.asked, SHORTEST_ROUND);
-            self.adopt(now, Way::Sweep, attrs, sink);
-        } else {
-            let attrs = sample_attrs(chooser.share(), &chooser.asked, GUESSED_LOOK);
-            self.adopt(now, Way::Sample, attrs, sink);
+        if chooser.looks == Looks::Sweep && !ops.can_sweep() {
+            let text = "every page cannot be looked at here: looking at a page of each region instead";
+            sink.on(&Event::Warning { now, text });
         }
+        let (way, attrs) = chooser.first(ops.can_sweep());
+        self.adopt(now, way, attrs, sink);
+    }
+
+    /// What it will begin with where a budget chooses, on operations that can sweep or not.
+    #[must_use]
+    pub fn first_plan(&self, can_sweep: bool) -> Option<Plan> {
+        let chooser = self.chooser.as_ref()?;
+        let (way, attrs) = chooser.first(can_sweep);
+        Some(Plan {
+            share: chooser.share(),
+            way,
+            attrs,
+        })
     }
 
     /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
@@ -101,9 +138,11 @@ impl Context {
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
         let next = match self.way {
+            _ if chooser.looks == Looks::Asked => None,
             Way::Sweep => chooser.after_round(now, cost, &self.attrs),
-            Way::Sample => chooser.after_samples(now, cost, &self.attrs, nr_regions, ops.can_sweep()),
+            Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
         };
+        chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
             self.adopt(now, way, attrs, sink);
         }
@@ -112,7 +151,12 @@ impl Context {
     /// Samples from now on if the round that is under way shows already that sweeps are too slow.
     pub(super) fn give_up_slow_round(&mut self, began: Nanos, now: Nanos, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
-        if chooser.looks == Looks::Auto && now.saturating_sub(began) > LONGEST_ROUND {
+        let longest = if chooser.swept_once {
+            LONGEST_ROUND * 2
+        } else {
+            LONGEST_FIRST_ROUND
+        };
+        if chooser.looks == Looks::Auto && now.saturating_sub(began) > longest {
             let (way, attrs) = chooser.give_up_sweeps(now);
             self.adopt(now, way, attrs, sink);
         }
@@ -120,6 +164,7 @@ impl Context {
 
     fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
         self.change_to(way, attrs);
+        self.aggr_start = Some(now);
         if let Some(plan) = self.plan() {
             sink.on(&Event::Planned { now, plan: &plan });
         }
@@ -127,19 +172,45 @@ impl Context {
 }
 
 impl Chooser {
+    fn first(&self, can_sweep: bool) -> (Way, Attrs) {
+        match self.looks {
+            Looks::Asked => (Way::Sample, self.asked),
+            Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
+            Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(),
+        }
+    }
+
+    fn first_samples(&self) -> (Way, Attrs) {
+        let attrs = sample_attrs(self.share(), &self.asked, GUESSED_LOOK, usize::MAX);
+        (Way::Sample, attrs)
+    }
+
     fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
-        self.gave_up_sweeps = Some(now);
-        (Way::Sample, sample_attrs(self.share(), &self.asked, GUESSED_LOOK))
+        self.retry_at = Some(now.saturating_add(self.retry_after));
+        self.retry_after = self.retry_after * 2;
+        self.cost = None;
+        // What the round that is given up cost says nothing about samples.
+        self.total_at_start = self.total;
+        self.first_samples()
+    }
+
+    /// Takes in what was measured: single rounds vary, and a plan should not follow each.
+    fn smoothed(&mut self, cost: Nanos) -> Nanos {
+        let cost = self.cost.map_or(cost, |old| Nanos((old.0 * 3 + cost.0) / 4));
+        self.cost = Some(cost);
+        cost
     }
 
     fn after_round(&mut self, now: Nanos, cost: Nanos, attrs: &Attrs) -> Option<(Way, Attrs)> {
-        let needed = self.share().time_for(cost).max(SHORTEST_ROUND);
+        if !std::mem::replace(&mut self.swept_once, true) {
+            return None;
+        }
+        let needed = self.share().time_for(self.smoothed(cost));
         if needed > LONGEST_ROUND && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
-        // Longer at once, shorter only when it would be by much: costs vary from round to round.
-        let (longer, shorter) = (needed.0 > attrs.aggr.0, needed.0 * 2 < attrs.aggr.0);
-        (longer || shorter).then(|| (Way::Sweep, sweep_attrs(&self.asked, Nanos(needed.0 / 5 * 6))))
+        let interval = adjusted(needed, attrs.aggr, SHORTEST_ROUND, Nanos::MAX)?;
+        Some((Way::Sweep, sweep_attrs(&self.asked, interval)))
     }
 
     fn after_samples(
@@ -147,23 +218,42 @@ impl Chooser {
         now: Nanos,
         cost: Nanos,
         attrs: &Attrs,
-        nr_regions: usize,
         can_sweep: bool,
     ) -> Option<(Way, Attrs)> {
-        let retry = self
-            .gave_up_sweeps
-            .is_some_and(|then| now >= then.saturating_add(RETRY));
+        let retry = self.retry_at.is_some_and(|then| now >= then);
         if retry && can_sweep && self.looks == Looks::Auto {
-            self.gave_up_sweeps = None;
+            (self.retry_at, self.cost, self.swept_once) = (None, None, false);
             return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
         }
-        let looks = u64::from(attrs.max_nr_accesses()) * nr_regions.max(1) as u64;
-        let next = sample_attrs(self.share(), &self.asked, Nanos((cost.0 / looks).max(1)));
-        let differs = |a: u64, b: u64| a.abs_diff(b) * 3 > b;
-        let regions = |attrs: &Attrs| attrs.max_nr_regions as u64;
-        let changed = differs(next.sample.0, attrs.sample.0) || differs(regions(&next), regions(attrs));
-        changed.then_some((Way::Sample, next))
+        let cost = self.smoothed(Nanos(cost.0 / u64::from(attrs.max_nr_accesses())));
+        if self.nr_regions == 0 {
+            return None;
+        }
+        let look = Nanos((cost.0 / self.nr_regions as u64).max(1));
+        let mut next = sample_attrs(self.share(), &self.asked, look, self.nr_regions);
+        let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
+        if most.abs_diff(was) * 3 > was {
+            return Some((Way::Sample, next));
+        }
+        let needed = self.share().time_for(cost);
+        next = sampled_each(
+            adjusted(needed, attrs.sample, FASTEST_SAMPLE, SLOWEST_SAMPLE)?,
+            next,
+        );
+        Some((Way::Sample, next))
     }
+}
+
+/// The interval to take up where `needed` is what the budget asks for and `now` is in force; none while that fits
+/// well enough. A budget that is overdrawn a little pays back by itself, so there is no hurry.
+fn adjusted(needed: Nanos, now: Nanos, shortest: Nanos, longest: Nanos) -> Option<Nanos> {
+    let wanted = if needed <= shortest {
+        shortest
+    } else {
+        Nanos((needed.0 / 20).saturating_mul(21)).min(longest)
+    };
+    let fits = needed.max(shortest).min(longest).0 <= now.0 / 10 * 11 && wanted.0 >= now.0 / 100 * 85;
+    (!fits).then_some(wanted)
 }
 
 /// Attributes of sweeps each `interval`: one round counts like a whole aggregation of samples.
@@ -175,19 +265,28 @@ fn sweep_attrs(asked: &Attrs, interval: Nanos) -> Attrs {
     }
 }
 
-/// Attributes of sampling that stay within `share` when one look at one region costs `look`.
-fn sample_attrs(share: CpuShare, asked: &Attrs, look: Nanos) -> Attrs {
+/// Attributes of sampling that stay within `share` when one look at one region costs `look` and there are
+/// `nr_regions` of them, or as many as it takes.
+fn sample_attrs(share: CpuShare, asked: &Attrs, look: Nanos, nr_regions: usize) -> Attrs {
     let affordable = usize::try_from(share.of(GOOD_SAMPLE).0 / look.0.max(1)).unwrap_or(usize::MAX);
     let least = FEWEST_REGIONS.max(asked.min_nr_regions).min(asked.max_nr_regions);
     let max_nr_regions = affordable.clamp(least, asked.max_nr_regions);
     let sample = share
-        .time_for(look * max_nr_regions as u64)
+        .time_for(look * max_nr_regions.min(nr_regions) as u64)
         .clamp(FASTEST_SAMPLE, SLOWEST_SAMPLE);
-    Attrs {
-        sample,
-        aggr: sample * SAMPLES,
+    let attrs = Attrs {
         max_nr_regions,
         ..*asked
+    };
+    sampled_each(sample, attrs)
+}
+
+fn sampled_each(sample: Nanos, attrs: Attrs) -> Attrs {
+    let looks = (LONGEST_ROUND.0 / sample.0.max(1)).clamp(FEWEST_SAMPLES, SAMPLES);
+    Attrs {
+        sample,
+        aggr: sample * looks,
+        ..attrs
     }
 }
 
@@ -200,7 +299,7 @@ mod tests {
     #[test]
     fn samples_are_planned_to_fit() {
         for look_us in [1, 3, 10, 100] {
-            let attrs = sample_attrs(ONE_PERCENT, &Attrs::default(), Nanos::micros(look_us));
+            let attrs = sample_attrs(ONE_PERCENT, &Attrs::default(), Nanos::micros(look_us), usize::MAX);
             assert_eq!(attrs.check(), Ok(()));
             let cost_per_second = look_us * attrs.max_nr_regions as u64 * 1_000_000_000 / attrs.sample.0;
             assert!(
@@ -217,7 +316,7 @@ mod tests {
             ..Attrs::default()
         };
         assert_eq!(
-            sample_attrs(ONE_PERCENT, &asked, Nanos::micros(3)).max_nr_regions,
+            sample_attrs(ONE_PERCENT, &asked, Nanos::micros(3), usize::MAX).max_nr_regions,
             20
         );
     }
@@ -226,5 +325,23 @@ mod tests {
     fn a_sweep_counts_like_an_aggregation() {
         let attrs = sweep_attrs(&Attrs::default(), Nanos::secs(7));
         assert_eq!(attrs.max_nr_accesses(), MAX_NR_ACCESSES);
+    }
+
+    #[test]
+    fn an_interval_that_fits_stays() {
+        let new = |needed, now| {
+            adjusted(
+                Nanos::millis(needed),
+                Nanos::millis(now),
+                Nanos::secs(1),
+                Nanos::MAX,
+            )
+        };
+        assert_eq!(new(10, 1000), None);
+        assert_eq!(new(2100, 2000), None);
+        assert_eq!(new(1800, 2000), None);
+        assert_eq!(new(3000, 2000), Some(Nanos::millis(3150)));
+        assert_eq!(new(1500, 2000), Some(Nanos::millis(1575)));
+        assert_eq!(new(10, 2000), Some(Nanos::secs(1)));
     }
 }

@@ -1,6 +1,8 @@
 //! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
 
 use super::Context;
+use crate::attrs::Attrs;
+use crate::budget::Way;
 use crate::monitoring::{MergeLimits, Target, merge_and_age};
 use crate::ops::{Operations, Probe, Seen};
 use crate::sink::{Event, Sink};
@@ -14,40 +16,40 @@ pub(super) struct Sampling {
     probes: Vec<Probe>,
     /// Looks counted in the aggregation that is running.
     looks: u32,
-    /// The moment the running sampling interval should end; none when none is running.
+    /// The moment the sampling interval that is running, or was last, should end.
     due: Option<Nanos>,
+    /// Whether one is running.
+    running: bool,
 }
 
 impl Sampling {
-    /// Drops the looks that are under way; the interval they belong to counts nothing.
-    pub(super) fn forget_looks(&mut self) {
-        self.probes.clear();
+    /// When the looks that are under way are due, if there are any.
+    pub(super) fn under_way(&self) -> Option<Nanos> {
+        self.due.filter(|_| self.running)
     }
 
-    /// Begins a new aggregation.
+    /// Lets the next sampling interval begin whenever it does, not in step with the one before.
+    pub(super) const fn lose_step(&mut self) {
+        self.due = None;
+    }
+
+    /// Begins a new aggregation; the interval that is running counts nothing.
     pub(super) fn begin_anew(&mut self) {
-        self.probes.clear();
-        self.looks = 0;
+        *self = Self::default();
     }
 }
 
 impl Context {
-    /// Ends the sampling interval that was running, does what is due at its end, and begins the next. Returns
-    /// when that should end.
-    pub(super) fn step_sampling(
-        &mut self,
-        now: Nanos,
-        ops: &mut dyn Operations,
-        sink: &mut dyn Sink,
-    ) -> Nanos {
-        if self.sampling.due.is_some() && !self.paused {
-            self.finish_sample(now, ops, sink);
-        }
+    /// Begins a sampling interval. Returns when it should end.
+    pub(super) fn begin_sample(&mut self, now: Nanos, ops: &mut dyn Operations) -> Nanos {
         self.prepare_access_checks(ops);
+        self.sampling.running = true;
         self.next_due(now)
     }
 
-    fn finish_sample(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
+    /// Ends the sampling interval that is running and does what is due at its end.
+    pub(super) fn finish_sample(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
+        self.sampling.running = false;
         self.schedule.passed += 1;
         self.check_accesses(ops);
         sink.on(&Event::Sampled { now });
@@ -60,9 +62,21 @@ impl Context {
         }
         self.apply_schemes(now, ops, sink);
         if aggregated {
+            let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
             self.choose_after_aggregation(now, ops, sink);
+            if let Some(attrs) = tuned {
+                self.change_to(Way::Sample, attrs);
+                self.aggr_start = Some(now);
+                sink.on(&Event::Tuned { now, attrs: &attrs });
+            }
         }
+    }
+
+    /// The attributes to go on with by the goal of intervals, if they should change.
+    fn tuned_attrs(&mut self) -> Option<Attrs> {
+        let tuner = self.tuner.as_mut().filter(|_| self.chooser.is_none())?;
+        tuner.after_aggregation(self.targets.iter().flat_map(|t| &t.regions), &self.attrs)
     }
 
     /// When the sampling interval that begins now should end: in step with the one before, but never so soon
@@ -125,7 +139,7 @@ impl Context {
         self.splitter
             .split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
         self.sampling.looks = 0;
-        self.aggr_start = now;
+        self.aggr_start = Some(now);
         self.schedule.next_aggr = self.schedule.passed + self.attrs.samples_in(self.attrs.aggr);
     }
 

@@ -5,7 +5,7 @@ use crate::action::Action;
 use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
-use crate::sweep::{MAX_NR_ACCESSES, Round, regions_of};
+use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Round, regions_of};
 use crate::units::Nanos;
 
 /// What sweeping remembers between steps.
@@ -13,14 +13,16 @@ use crate::units::Nanos;
 pub(super) struct Sweeping {
     /// The round that is under way.
     round: Option<Round>,
-    /// When the next one should begin.
-    next_round: Nanos,
+    /// When the last one began.
+    began: Option<Nanos>,
 }
 
 impl Sweeping {
-    /// Drops the round that is under way; the next begins at once.
-    pub(super) fn begin_anew(&mut self) {
-        *self = Self::default();
+    /// Goes on after a pause.
+    pub(super) fn go_on(&mut self, now: Nanos) {
+        if let Some(round) = &mut self.round {
+            round.go_on(now);
+        }
     }
 }
 
@@ -34,11 +36,11 @@ impl Context {
         sink: &mut dyn Sink,
     ) -> Nanos {
         if self.sweeping.round.is_none() {
-            if now < self.sweeping.next_round {
-                return self.sweeping.next_round;
+            if let Some(next_round) = self.next_round().filter(|next| now < *next) {
+                return next_round;
             }
             self.sweeping.round = Some(Round::begin(now));
-            self.sweeping.next_round = now.saturating_add(self.attrs.aggr);
+            self.sweeping.began = Some(now);
         }
         let looked = self
             .sweeping
@@ -52,7 +54,26 @@ impl Context {
         }
         self.sweeping.round = None;
         self.finish_round(now, ops, sink);
-        self.sweeping.next_round
+        self.next_round().unwrap_or(now)
+    }
+
+    /// When the next round should begin; none: at once.
+    fn next_round(&self) -> Option<Nanos> {
+        let began = self.sweeping.began?;
+        Some(began.saturating_add(self.attrs.aggr))
+    }
+
+    /// What sweeps know page by page is of no use to samples: it would be out of date when sweeps begin again.
+    /// Holes they left out are laid out at the next step.
+    pub(super) fn forget_pages(&mut self) {
+        for target in &mut self.targets {
+            target.heat = PageHeat::default();
+            target
+                .regions
+                .iter_mut()
+                .for_each(|region| region.resident = None);
+        }
+        self.schedule.next_update = Nanos::ZERO;
     }
 
     fn finish_round(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
@@ -83,7 +104,7 @@ impl Context {
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
         }
-        self.aggr_start = now;
+        self.aggr_start = Some(now);
         self.choose_after_aggregation(now, ops, sink);
     }
 
@@ -121,8 +142,9 @@ fn inherit_ages(regions: &mut [Region], before: &[Region]) {
                 .range
                 .intersection(&region.range)
                 .map_or(0, |both| both.len().0);
-            let alike =
-                old.nr_accesses > 0 && old.nr_accesses.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
+            // The count of the round before, in today's units even when the intervals changed since.
+            let count = old.last_nr_accesses;
+            let alike = count > 0 && count.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
             aged += u128::from(both) * if alike { u128::from(old.age) + 1 } else { 0 };
         }
         region.age = u32::try_from(aged / u128::from(region.len().0)).unwrap_or(u32::MAX);
@@ -138,6 +160,7 @@ mod tests {
     fn busy_memory_grows_older_while_it_stays_as_busy() {
         let region = |start: u64, end: u64, nr_accesses, age| Region {
             nr_accesses,
+            last_nr_accesses: nr_accesses,
             age,
             ..Region::new(AddrRange::new(start * 4096, end * 4096))
         };

@@ -4,7 +4,7 @@ use super::goal::{Goal, SystemMetric};
 use crate::ops::OpsError;
 
 /// A goal that is reached, in the unit of scores.
-pub(super) const REACHED: u64 = 10_000;
+pub(crate) const REACHED: u64 = 10_000;
 
 /// How far the goals of a scheme are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Score {
 ///
 /// The kernel's `damon_feed_loop_next_input()`: in proportion to the distance, at most doubled, and back to
 /// `least` at once when the goal is passed by as much again.
-pub(super) fn feed(last: u64, score: u64, least: u64) -> u64 {
+pub(crate) fn feed(last: u64, score: u64, least: u64) -> u64 {
     if score >= 2 * REACHED {
         return least;
     }

@@ -57,6 +57,7 @@ pub use activity::check_watermarks;
 pub use apply::{ApplyInput, TargetMut, apply_due};
 pub use check::check;
 pub use contradiction::{Contradiction, SchemeError};
+pub(crate) use feed::{REACHED, feed};
 pub use filter::{CoreFilter, CoreFilterKind, Filters, OpsFilter, OpsFilterKind};
 pub use goal::{Goal, GoalTuner, SystemMetric};
 pub use pattern::{AccessPattern, Age, Bounds, Rate};

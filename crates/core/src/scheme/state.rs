@@ -93,6 +93,20 @@ impl SchemeState {
         }
     }
 
+    /// Counts its apply interval anew from `passed`, with the attributes that hold from now on
+    /// (`damon_set_attrs()` does so, too): an aggregation begins there.
+    pub(crate) fn put_off(&mut self, attrs: &Attrs, passed: u64) {
+        self.next_apply = Some(passed.saturating_add(self.interval(attrs)));
+    }
+
+    /// Makes it due in step with the aggregation that is running, which ends at `next_aggr`: then, or whole
+    /// intervals before.
+    pub(crate) fn fall_in(&mut self, attrs: &Attrs, passed: u64, next_aggr: u64) {
+        let next_aggr = next_aggr.max(passed + 1);
+        let interval = self.interval(attrs);
+        self.next_apply = Some(next_aggr - (next_aggr - passed - 1) / interval * interval);
+    }
+
     /// The present value of all `user_input` goals, in effect from the next quota window on.
     pub fn set_user_input(&mut self, current: u64) {
         for goal in &mut self.scheme.quota.goals {

@@ -34,6 +34,8 @@ pub struct PageHeat {
     chunks: BTreeMap<u64, Box<[u8; CHUNK_PAGES]>>,
     /// When the rounds of the window ended, newest last; at most [`WINDOW`].
     rounds: Vec<Nanos>,
+    /// Whether the very first round has left the window.
+    window_is_full: bool,
     /// Moments that pages have been idle since, ascending.
     slots: Vec<Nanos>,
 }
@@ -48,7 +50,8 @@ pub(crate) struct Run {
 /// What is known of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Touched in this many rounds of the window, at least one.
+    /// Touched in this many rounds of the window, at least one. While there were fewer rounds than the window
+    /// holds, it is what it would be if they went on alike.
     Touched(u32),
     /// Not touched since.
     Idle(Nanos),
@@ -89,14 +92,18 @@ impl PageHeat {
     }
 
     fn take_in_chunk(&mut self, piece: &Piece, part: AddrRange, now: Nanos) {
+        // Words of the piece do not begin where chunks do: the last page can lie in one more of them.
         let nothing_there = (part.start.0..part.end.0)
             .step_by(64 * 4096)
+            .chain([part.end.0 - PAGE_SIZE])
             .all(|a| piece.word_is_absent(Addr(a)));
         let number = part.start.0 / CHUNK;
         if nothing_there && !self.chunks.contains_key(&number) {
             return;
         }
         let (fresh, went_idle) = self.idle_codes(now);
+        // The first marks that are found tell of an access at any time since the page came.
+        let first_look = self.rounds.is_empty();
         let chunk = self
             .chunks
             .entry(number)
@@ -106,6 +113,7 @@ impl PageHeat {
             *byte = match (piece.get(Addr(addr)), *byte) {
                 (PageSeen::Absent, _) => ABSENT,
                 (PageSeen::Unknown, _) => UNKNOWN,
+                (PageSeen::Accessed, _) if first_look => UNKNOWN,
                 (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
                 (PageSeen::Accessed, _) => 1,
                 (PageSeen::Idle, ABSENT | UNKNOWN) => fresh,
@@ -123,6 +131,7 @@ impl PageHeat {
         self.rounds.push(now);
         if self.rounds.len() > WINDOW as usize {
             self.rounds.remove(0);
+            self.window_is_full = true;
         }
         // Chunks that hold nothing any more (unmapped, swapped out) need no memory.
         self.chunks
@@ -132,22 +141,45 @@ impl PageHeat {
     /// Makes the pages of `range` that are idle count as idle only since `now`: something was done to them.
     pub(crate) fn restart_age(&mut self, range: AddrRange, now: Nanos) {
         let code = FIRST_SLOT + self.slot_of(now);
-        for addr in (range.start.align_down().0..range.end.0).step_by(4096) {
-            if let Some(chunk) = self.chunks.get_mut(&(addr / CHUNK)) {
-                let byte = &mut chunk[usize::try_from(addr % CHUNK / PAGE_SIZE).unwrap_or(0)];
-                if (FIRST_SLOT..UNKNOWN).contains(byte) {
-                    *byte = code;
-                }
+        for byte in self.bytes_of(range).flatten() {
+            if (FIRST_SLOT..UNKNOWN).contains(byte) {
+                *byte = code;
             }
         }
     }
 
-    /// Forgets what lies outside of `ranges` (ascending, disjoint).
+    /// Forgets what lies outside of `ranges` (ascending, disjoint, page-aligned).
     pub(crate) fn keep_only(&mut self, ranges: &[AddrRange]) {
-        self.chunks.retain(|number, _| {
-            let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);
-            ranges.iter().any(|range| range.overlaps(&chunk))
+        let mut start = Addr(0);
+        for range in ranges {
+            self.forget(AddrRange {
+                start,
+                end: range.start,
+            });
+            start = range.end;
+        }
+        self.forget(AddrRange {
+            start,
+            end: Addr(u64::MAX).align_down(),
         });
+    }
+
+    /// Forgets the pages of `range` (page-aligned): nothing is there. Chunks left empty go when the round ends.
+    pub(crate) fn forget(&mut self, range: AddrRange) {
+        self.bytes_of(range).for_each(|bytes| bytes.fill(ABSENT));
+    }
+
+    /// The bytes of the pages of `range`, a slice for each chunk there is.
+    fn bytes_of(&mut self, range: AddrRange) -> impl Iterator<Item = &mut [u8]> {
+        let chunks = range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK).max(range.start.0 / CHUNK);
+        self.chunks.range_mut(chunks).map(move |(number, chunk)| {
+            let place = |addr: Addr| {
+                let page = addr.0.saturating_sub(number * CHUNK) / PAGE_SIZE;
+                usize::try_from(page).unwrap_or(CHUNK_PAGES).min(CHUNK_PAGES)
+            };
+            let first = place(range.start);
+            &mut chunk[first..place(range.end).max(first)]
+        })
     }
 
     /// The runs of pages that are there, ascending.
@@ -174,7 +206,9 @@ impl PageHeat {
         match byte {
             ABSENT => None,
             UNKNOWN => Some(State::Unknown),
-            history @ 1..=HISTORY => Some(State::Touched(history.count_ones())),
+            history @ 1..=HISTORY => Some(State::Touched(
+                history.count_ones() * WINDOW / self.judged_rounds(),
+            )),
             idle => self
                 .slots
                 .get(usize::from(idle - FIRST_SLOT))
@@ -218,13 +252,22 @@ impl PageHeat {
     /// window.
     fn idle_codes(&mut self, now: Nanos) -> (u8, u8) {
         let window_start = self.window_start(now);
-        // Making room for the second may move the first; both are there the second time they are asked for.
+        // Room for both first, and both in before either is told: a moment that comes in moves later ones.
+        if self.slots.len() + 2 > SLOTS {
+            self.give_up_slots();
+        }
         self.slot_of(window_start);
         self.slot_of(now);
         (
             FIRST_SLOT + self.slot_of(now),
             FIRST_SLOT + self.slot_of(window_start),
         )
+    }
+
+    /// How many rounds of the window could tell anything: all but the very first.
+    fn judged_rounds(&self) -> u32 {
+        let rounds = u32::try_from(self.rounds.len()).unwrap_or(WINDOW);
+        rounds.saturating_sub(u32::from(!self.window_is_full)).max(1)
     }
 
     /// The end of the oldest round of the window: since when a page has been idle that was touched in it last.
@@ -305,88 +348,4 @@ impl PageHeat {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PAGE: u64 = PAGE_SIZE;
-
-    /// One round at second `at` over eight pages of which `touched` were touched.
-    fn round(heat: &mut PageHeat, at: u64, touched: &[u64]) {
-        let mut piece = Piece::default();
-        piece.reset(AddrRange::new(0, 8 * PAGE));
-        for page in 0..8 {
-            piece.set(Addr(page * PAGE), touched.contains(&page));
-        }
-        heat.take_in(&piece, Nanos::secs(at));
-        heat.end_round(Nanos::secs(at));
-    }
-
-    fn states(heat: &PageHeat) -> Vec<(u64, u64, State)> {
-        heat.runs()
-            .map(|run| (run.range.start.0 / PAGE, run.range.end.0 / PAGE, run.state))
-            .collect()
-    }
-
-    #[test]
-    fn rounds_are_counted_and_then_pages_are_idle_since() {
-        let mut heat = PageHeat::default();
-        for at in 1..=3 {
-            round(&mut heat, at, &[2, 3]);
-        }
-        assert_eq!(
-            states(&heat),
-            [
-                (0, 2, State::Idle(Nanos::secs(1))),
-                (2, 4, State::Touched(3)),
-                (4, 8, State::Idle(Nanos::secs(1)))
-            ]
-        );
-        for at in 4..=9 {
-            round(&mut heat, at, &[]);
-        }
-        // Touched last in the round that ended at 3 s; that one is still in the window of seven.
-        assert_eq!(states(&heat)[1].2, State::Touched(1));
-        round(&mut heat, 10, &[]);
-        assert_eq!(states(&heat)[1], (2, 4, State::Idle(Nanos::secs(3))));
-    }
-
-    #[test]
-    fn sums_are_of_pages() {
-        let mut heat = PageHeat::default();
-        round(&mut heat, 1, &[0, 1]);
-        round(&mut heat, 2, &[1]);
-        let sums = heat.sums();
-        assert_eq!(
-            (sums.touched_last.0, sums.touched.0, sums.idle.0),
-            (PAGE, 2 * PAGE, 6 * PAGE)
-        );
-    }
-
-    #[test]
-    fn slots_never_run_out_and_nothing_looks_older_than_it_is() {
-        let mut heat = PageHeat::default();
-        round(&mut heat, 1, &[]);
-        for at in 2..2000 {
-            // Page 1 is touched now and then, page 0 never.
-            round(&mut heat, at, if at % 100 == 0 { &[1] } else { &[] });
-            assert!(heat.slots.len() <= SLOTS);
-            assert!(heat.slots.is_sorted());
-        }
-        let State::Idle(since) = states(&heat)[0].2 else {
-            panic!("page 0 was never touched")
-        };
-        assert!(since >= Nanos::secs(1) && since < Nanos::secs(1000), "{since}");
-        assert_eq!(states(&heat)[1], (1, 2, State::Idle(Nanos::secs(1900))));
-    }
-
-    #[test]
-    fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
-        let mut heat = PageHeat::default();
-        round(&mut heat, 1, &[0]);
-        heat.restart_age(AddrRange::new(0, 4 * PAGE), Nanos::secs(9));
-        assert_eq!(states(&heat)[1].2, State::Idle(Nanos::secs(9)));
-        assert_eq!(states(&heat)[2].2, State::Idle(Nanos::secs(1)));
-        heat.keep_only(&[AddrRange::new(CHUNK, 2 * CHUNK)]);
-        assert!(states(&heat).is_empty());
-    }
-}
+mod tests;

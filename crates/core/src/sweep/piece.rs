@@ -21,10 +21,14 @@ pub struct Swept {
 
 /// What is known of a page after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PageSeen {
+pub enum PageSeen {
+    /// It is not there.
     Absent,
+    /// It was not touched.
     Idle,
+    /// It was touched.
     Accessed,
+    /// It cannot be told.
     Unknown,
 }
 
@@ -66,7 +70,8 @@ impl Piece {
     }
 
     /// What is booked of the page at `addr`.
-    pub(crate) fn get(&self, addr: Addr) -> PageSeen {
+    #[must_use]
+    pub fn get(&self, addr: Addr) -> PageSeen {
         match self.place(addr) {
             Some((word, bit)) if self.unknown[word] & bit != 0 => PageSeen::Unknown,
             Some((word, bit)) if self.accessed[word] & bit != 0 => PageSeen::Accessed,

@@ -21,6 +21,8 @@ struct Draft {
     touched: u128,
     /// Sum over its judged bytes of how long they have been idle.
     idle: u128,
+    /// How hot it is; see [`Draft::rate`].
+    score: u64,
 }
 
 /// The regions of a target: at most `most`, from its `runs` (ascending), as of `now`; a round takes `interval`.
@@ -31,41 +33,58 @@ pub(crate) fn regions_of(
     interval: Nanos,
 ) -> Vec<Region> {
     let most = most.max(1);
+    let held = most.saturating_mul(HELD);
     let mut drafts: Vec<Draft> = Vec::new();
     let mut tolerance = 0;
     for run in runs {
-        push(&mut drafts, Draft::new(&run, now), tolerance, interval);
-        if drafts.len() > most * HELD {
-            tolerance = join_until(&mut drafts, most * HELD / 2, tolerance, interval);
+        push(&mut drafts, Draft::new(&run, now, interval), tolerance, interval);
+        if drafts.len() > held {
+            tolerance = join_until(&mut drafts, held / 2, tolerance, interval);
         }
     }
     join_until(&mut drafts, most, tolerance, interval);
     drafts.iter().map(|draft| draft.region(interval)).collect()
 }
 
-/// Joins with ever larger tolerance until at most `most` are left; returns the tolerance that took.
+/// Joins with ever larger tolerance until only `most` are left; returns the tolerance that took.
 fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval: Nanos) -> u64 {
     while drafts.len() > most {
-        tolerance = (tolerance * 2).max(1024);
-        let held = std::mem::take(drafts);
-        for draft in held {
-            push(drafts, draft, tolerance, interval);
+        let before = drafts.len();
+        join_pairs(drafts, before - most, tolerance, interval);
+        // More pairs of the same tolerance, while that gets somewhere.
+        if (before - drafts.len()) * 8 < before {
+            tolerance = tolerance.saturating_mul(2).max(1024);
         }
     }
     tolerance
+}
+
+/// Joins neighbours within `tolerance`, `excess` times at most and none twice: what was joined a moment ago is
+/// between its parts and near to everything, so that all would become one.
+fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interval: Nanos) {
+    let mut last_is_joined = false;
+    drafts.dedup_by(|draft, last| {
+        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft) <= tolerance;
+        if join {
+            last.join(draft, interval);
+            excess -= 1;
+        }
+        last_is_joined = join;
+        join
+    });
 }
 
 /// Appends `draft`, or joins it to the last one where that puts at most `tolerance` bytes' worth into the wrong
 /// place.
 fn push(drafts: &mut Vec<Draft>, draft: Draft, tolerance: u64, interval: Nanos) {
     match drafts.last_mut() {
-        Some(last) if last.cost_of_joining(&draft, interval) <= tolerance => last.join(&draft),
+        Some(last) if last.cost_of_joining(&draft) <= tolerance => last.join(&draft, interval),
         _ => drafts.push(draft),
     }
 }
 
 impl Draft {
-    fn new(run: &Run, now: Nanos) -> Self {
+    fn new(run: &Run, now: Nanos, interval: Nanos) -> Self {
         let len = run.range.len().0;
         let mut draft = Self {
             range: run.range,
@@ -73,12 +92,14 @@ impl Draft {
             unknown: 0,
             touched: 0,
             idle: 0,
+            score: 0,
         };
         match run.state {
             State::Touched(rounds) => draft.touched = u128::from(rounds) * u128::from(len),
             State::Idle(since) => draft.idle = u128::from(now.saturating_sub(since).0) * u128::from(len),
             State::Unknown => draft.unknown = len,
         }
+        draft.score = draft.rate(interval);
         draft
     }
 
@@ -88,7 +109,7 @@ impl Draft {
 
     /// One number for how hot it is: above [`WINDOW`] by the rounds it was touched in, below it the colder the
     /// longer it has been idle, each doubling of the time one step. In hundredths.
-    fn score(&self, interval: Nanos) -> u64 {
+    fn rate(&self, interval: Nanos) -> u64 {
         let judged = u128::from(self.judged().max(1));
         let window = u64::from(WINDOW) * 100;
         if self.touched > 0 {
@@ -100,10 +121,10 @@ impl Draft {
 
     /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
     /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self, interval: Nanos) -> u64 {
+    fn cost_of_joining(&self, next: &Self) -> u64 {
         let hole = (next.range.start - self.range.end).0;
         let unlike = match (self.unknown * 2 > self.present, next.unknown * 2 > next.present) {
-            (false, false) => self.score(interval).abs_diff(next.score(interval)),
+            (false, false) => self.score.abs_diff(next.score),
             (true, true) => 0,
             // As far apart as can be: nobody should take the unknown for anything else.
             _ => u64::from(WINDOW) * 200,
@@ -115,12 +136,13 @@ impl Draft {
             .saturating_add(hole.saturating_mul(4))
     }
 
-    fn join(&mut self, next: &Self) {
+    fn join(&mut self, next: &Self, interval: Nanos) {
         self.range.end = next.range.end;
         self.present += next.present;
         self.unknown += next.unknown;
         self.touched += next.touched;
         self.idle += next.idle;
+        self.score = self.rate(interval);
     }
 
     fn region(&self, interval: Nanos) -> Region {
@@ -240,5 +262,31 @@ mod tests {
         assert!(regions.len() <= 100);
         let covered: u64 = regions.iter().map(|r| r.len().0).sum();
         assert_eq!(covered, 100_000 * 4096);
+    }
+
+    #[test]
+    fn numbers_of_any_size_end() {
+        let far = [0, 1 << 63].map(|page_border| Run {
+            range: AddrRange::new(page_border, page_border + 4096),
+            state: State::Touched(1),
+        });
+        assert_eq!(regions_of(far.into_iter(), usize::MAX, SEC, SEC).len(), 2);
+        assert_eq!(regions_of(far.into_iter(), 1, SEC, SEC).len(), 1);
+    }
+
+    #[test]
+    fn a_few_too_many_do_not_blur_the_rest() {
+        let runs = (0..1024).map(|nth| {
+            let state = if nth % 2 == 0 {
+                State::Touched(7)
+            } else {
+                State::Idle(Nanos(0))
+            };
+            run(nth * 100, nth * 100 + 100, state)
+        });
+        let regions = regions_of(runs, 1000, Nanos::secs(50), SEC);
+        assert_eq!(regions.len(), 1000);
+        let exact = regions.iter().filter(|r| r.len().0 == 100 * 4096).count();
+        assert_eq!(exact, 976, "24 pairs were joined");
     }
 }

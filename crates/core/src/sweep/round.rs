@@ -32,6 +32,11 @@ impl Round {
         }
     }
 
+    /// Goes on after a pause. What is seen for the first time counts from now.
+    pub(crate) const fn go_on(&mut self, now: Nanos) {
+        self.began = now;
+    }
+
     /// Looks at a piece's worth of memory; false when nothing was left to look at.
     pub(crate) fn look_on(&mut self, targets: &mut [Target], ops: &mut dyn Operations) -> bool {
         let mut looked_at = 0;
@@ -42,6 +47,10 @@ impl Round {
             self.piece.reset(run.range);
             let next = ops.sweep(&run, &mut self.piece).next.max(run.range.end);
             target.heat.take_in(&self.piece, self.began);
+            target.heat.forget(AddrRange {
+                start: run.range.end,
+                end: next,
+            });
             self.from = next;
             looked_at += run.range.len().0;
             if looked_at >= PIECE {

@@ -27,7 +27,7 @@ use thermo_bpf::{BpfError, Entry, Leaf, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
-use thermo_sys::pagemap::Pagemap;
+use thermo_sys::pagemap::{Page, Pagemap};
 
 pub(crate) use self::batch::{call_len, whole_ranges};
 use self::cleared::Cleared;
@@ -59,6 +59,8 @@ pub struct PteTracker {
     swept: SweptChunks,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
+    /// The pages of a run whose marks stayed.
+    pages: Vec<Page>,
     /// The flags of the frame behind each probe being prepared, where they tell something.
     flags: Vec<Flags>,
 }
@@ -81,6 +83,7 @@ impl PteTracker {
             swept: SweptChunks::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
+            pages: Vec::new(),
             flags: Vec::new(),
         })
     }

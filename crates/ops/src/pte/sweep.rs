@@ -18,6 +18,10 @@ pub(super) type SweptChunks = BTreeSet<(TargetId, u64)>;
 /// The unit in which is kept what was swept.
 const CHUNK: u64 = 64 << 20;
 
+/// How many frames' flags are read in one look: pages that wait to be put on a list are a few for each CPU; more are
+/// pages that are touched all the time.
+const FLAGS_READ: usize = 256;
+
 /// A run of neighbouring pages whose marks are set, with what maps its first and its last page.
 #[derive(Debug, Clone, Copy)]
 struct Marked {
@@ -53,7 +57,7 @@ impl PteTracker {
             piece.reset(range);
             return swept;
         }
-        self.read_back_all(process, range, piece);
+        self.read_back_all(process, &ranges, piece);
         self.swept
             .extend(chunks_of(range).map(|chunk| (process.id, chunk)));
         swept
@@ -99,22 +103,59 @@ impl PteTracker {
         }
     }
 
-    fn read_back_all(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) {
-        let mut still_marked = Vec::new();
-        let read = each_leaf(&mut self.tables, process.pid, range, &mut |at, leaf| {
-            if leaf.accessed {
-                still_marked.push((at, leaf));
-            }
-        });
+    /// Reads again what lies between the first and the last of `advised`, and books as unknown what is still marked
+    /// and was left alone by the kernel.
+    fn read_back_all(&mut self, process: &Process, advised: &[AddrRange], piece: &mut Piece) {
+        let range = piece.range();
+        let start = advised.iter().map(|part| part.start).min();
+        let end = advised.iter().map(|part| part.end).max();
+        let (Some(start), Some(end)) = (start, end) else {
+            return;
+        };
+        let Some(between) = range.intersection(&AddrRange { start, end }) else {
+            return;
+        };
+        let mut still_marked: Vec<AddrRange> = Vec::new();
+        let read = each_leaf(
+            &mut self.tables,
+            process.pid,
+            between,
+            &mut |at, leaf| match still_marked.last_mut() {
+                _ if !leaf.accessed => {}
+                Some(run) if run.end == at.start => run.end = at.end,
+                _ => still_marked.push(at),
+            },
+        );
         if read.is_err() {
             return piece.reset(range);
         }
         let pagemap = Pagemap::open(&self.root, process.pid).ok();
-        for (at, leaf) in still_marked {
-            if self.is_left_alone(pagemap.as_ref(), at.start, leaf) {
-                each_page(at, |addr| piece.set_unknown(addr));
+        let mut flags_to_read = FLAGS_READ;
+        for run in still_marked {
+            self.pages.clear();
+            if let Some(pagemap) = &pagemap {
+                // Pages that cannot be read are not known to be the process's own.
+                drop(pagemap.read(run, &mut self.pages));
+            }
+            for (nth, addr) in (run.start.0..run.end.0).step_by(4096).enumerate() {
+                let page = self.pages.get(nth).copied().unwrap_or_default();
+                if !page.is_exclusive() || self.is_on_no_list(page.pfn(), &mut flags_to_read) {
+                    piece.set_unknown(Addr(addr));
+                }
             }
         }
+    }
+
+    /// Whether a frame is on no list of the kernel's, which `MADV_COLD` passes over. Taken to be on one where too
+    /// many are asked for.
+    fn is_on_no_list(&self, pfn: Option<u64>, to_read: &mut usize) -> bool {
+        let (Some(pfn), Some(frames)) = (pfn.filter(|_| *to_read > 0), &self.frames) else {
+            return false;
+        };
+        *to_read -= 1;
+        frames
+            .flags(pfn)
+            .is_ok_and(|flags| !flags.is_lru() || flags.is_zero_page())
     }
 }
 

@@ -5,13 +5,17 @@
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
+use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE, TargetId};
 use thermo_ops::{Process, Processes};
+use thermo_sys::meminfo;
+use thermo_sys::pagemap::Pagemap;
 use thermo_sys::pidfd::PidFd;
 use thermo_sys::process_madvise::{Advice, process_madvise};
+use thermo_sys::zram::ZramSwap;
 
 const AS_CHILD: &str = "THERMO_TEST_CHILD_BYTES";
 const HUGE: u64 = 2 << 20;
@@ -76,7 +80,12 @@ pub struct Target {
 
 impl Target {
     pub fn start(bytes: u64) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_as(&std::env::current_exe().unwrap(), bytes)
+    }
+
+    /// The same, by a copy of this program.
+    pub fn start_as(program: &Path, bytes: u64) -> Self {
+        let mut child = Command::new(program)
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(AS_CHILD, bytes.to_string())
             .stdin(Stdio::piped())
@@ -167,6 +176,36 @@ pub fn repeat_until_good(mut attempt: impl FnMut() -> Result<(), String>) {
             Ok(()) => return,
             Err(complaint) if Instant::now() > deadline => panic!("{complaint}"),
             Err(_) => {}
+        }
+    }
+}
+
+/// How much of `range` is swapped out.
+pub fn swapped(pid: u32, range: AddrRange) -> Bytes {
+    let mut pages = Vec::new();
+    Pagemap::open(Path::new("/"), pid)
+        .unwrap()
+        .read(range, &mut pages)
+        .unwrap();
+    Bytes(pages.iter().filter(|page| page.is_swapped()).count() as u64 * 4096)
+}
+
+/// Swap for a test: what there is, or zram of our own, which is taken away again when dropped.
+pub enum Swap {
+    Theirs,
+    Ours(#[expect(dead_code, reason = "kept for its end")] ZramSwap),
+}
+
+pub fn swap() -> Option<Swap> {
+    let root = Path::new("/");
+    if meminfo::read(root).unwrap().swap_free >= Bytes::mib(256) {
+        return Some(Swap::Theirs);
+    }
+    match ZramSwap::create(root, Bytes::mib(256), None) {
+        Ok(zram) => Some(Swap::Ours(zram)),
+        Err(why) => {
+            eprintln!("SKIP: no swap is free and none can be made: {why}");
+            None
         }
     }
 }

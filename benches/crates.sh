@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The benches of the crates: cost of probes and sweeps, throughput of schemes, cost of the engine. As root.
+. "$(dirname "$0")/lib.bash"
+
+measure() {
+    local bench
+    for bench in crates/*/benches/*.rs; do
+        local crate=${bench#crates/} name=${bench##*/}
+        crate=${crate%%/*} name=${name%.rs}
+        echo "== $crate: $name"
+        scripts/cargo.sh bench --quiet --locked -p "thermocline-$crate" --bench "$name"
+    done
+}
+
+keep crates "The crates' benches" measure

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The memory of `thermo record` while it records 1000 regions, and how long `thermo --version` takes. As root.
+. "$(dirname "$0")/lib.bash"
+need_thermo
+
+measure() {
+    begin "$thermo" workload --quiet --duration 1000s workloads/stairs.cfg
+    begin "$thermo" record --pid "$last" --min-regions 1000 --max-regions 1000 -o "$work/footprint.arrow"
+    sleep ${SETTLE:-20}
+    python3 benches/footprint.py "$last" "$thermo"
+    end_all
+}
+
+keep footprint "Memory of the watcher" measure

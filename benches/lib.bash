@@ -1,0 +1,73 @@
+# Sourced by the scripts next to it: where things are, and where results go.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+thermo=${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}
+work=$(mktemp -d)
+
+# Starts a command in the background; its number is in $last. Numbers are kept in a file, because results are made in
+# subshells.
+begin() { # COMMAND...
+    "$@" >/dev/null 2>"$work/errors" &
+    last=$!
+    echo "$last" >>"$work/started"
+}
+
+# Ends what the script began, by its number.
+end_all() {
+    local pid
+    [ -e "$work/started" ] || return 0
+    while read -r pid; do kill -KILL "$pid" 2>/dev/null || true; done <"$work/started"
+    rm -f "$work/started"
+}
+
+clean_up() {
+    end_all
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+need_thermo() {
+    [ -x "$thermo" ] && return
+    echo "$thermo is not there: run  make build" >&2
+    exit 2
+}
+
+# Runs a command, prints what it prints, and keeps that below docs/results with all that is needed to do it again.
+keep() { # NAME TITLE COMMAND...
+    local name=$1 title=$2 file begin=$SECONDS
+    shift 2
+    file=docs/results/$(date +%F)-$name.md
+    mkdir -p docs/results
+    "$@" 2>&1 | tee "$work/printed"
+    {
+        echo "# $title"
+        echo
+        echo "$(date -u '+%F %H:%M') UTC, kernel $(uname -r), $(nproc) CPUs ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)), load $(cut -d' ' -f1-3 /proc/loadavg) at the end, $((SECONDS - begin)) s. Command: \`benches/$(basename "$0")\`."
+        echo
+        echo '```'
+        cat "$work/printed"
+        echo '```'
+    } >"$file"
+    echo "kept in $file" >&2
+}
+
+# Starts a redis-server with so many keys of 900 bytes; sets redis_pid and socket.
+start_redis() { # KEYS
+    local folder=$work/redis
+    mkdir -p "$folder"
+    socket=$folder/redis.sock
+    begin redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --daemonize no --dir "$folder"
+    redis_pid=$last
+    local tries
+    for tries in $(seq 600); do
+        redis-cli -s "$socket" ping >/dev/null 2>&1 && break
+        [ "$tries" -lt 600 ] || { cat "$work/errors" >&2; exit 1; }
+        sleep 0.1
+    done
+    redis-cli -s "$socket" eval "
+        local value = string.rep('v', 900)
+        for i = 0, $1 - 1 do redis.call('set', string.format('key:%012d', i), value .. i) end
+        return $1" 0 >/dev/null
+}

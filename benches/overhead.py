@@ -1,0 +1,106 @@
+"""The speed of a program while it is watched and while it is not, in turns.
+
+Usage: overhead.py stairs THERMO FOLDER | overhead.py redis THERMO FOLDER SOCKET PID
+"""
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROUNDS = 3
+SECONDS = 3.0
+# Least and most regions. The same twice: that many all the time.
+REGIONS = [(10, 10), (100, 100), (1000, 1000), (10, 1000)]
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+class Stairs:
+    """thermo workload, which says how many accesses it made in each tenth of a second."""
+
+    def __init__(self, thermo):
+        self.lines = []
+        command = [thermo, "workload", "--log-interval", "100ms", "--duration", "1000s", "workloads/stairs.cfg"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            found = re.match(r'phase "(\w+)": .*, (\d+) a ms', line)
+            # The first phase touches everything at once, which is slower by itself.
+            if found and found[1] != "all":
+                self.lines.append((time.monotonic(), int(found[2])))
+
+    def speed(self):
+        begin = time.monotonic()
+        time.sleep(SECONDS)
+        made = [speed for when, speed in self.lines if when > begin + 0.1]
+        return statistics.mean(made) if made else None
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Redis:
+    """redis-server under redis-benchmark, which says how many requests a second were answered."""
+
+    def __init__(self, socket, pid):
+        self.socket, self.pid = socket, pid
+        self.requests = 20000
+        self.requests = max(int(self.speed() * SECONDS), 1000)
+
+    def speed(self):
+        command = ["redis-benchmark", "-s", self.socket, "-r", "15000", "-n", str(self.requests), "-c", "4", "--csv"]
+        told = subprocess.run(command + ["get", "key:__rand_int__"], capture_output=True, text=True, check=True).stdout
+        return float(list(csv.reader(told.splitlines()))[-1][1])
+
+    def end(self):
+        pass
+
+
+def watched(thermo, folder, program, least, most):
+    """Watches while the speed is taken. Returns the speed and our CPU time in percent of one CPU."""
+    recording = os.path.join(folder, "overhead.arrow")
+    command = [thermo, "record", "--pid", str(program.pid), "-o", recording, "--sample", "5ms", "--aggr", "100ms"]
+    watcher = subprocess.Popen(command + ["--min-regions", str(least), "--max-regions", str(most)], **QUIET)
+    time.sleep(0.3)
+    speed = program.speed()
+    watcher.terminate()
+    watcher.wait()
+    told = subprocess.run([thermo, "report", "info", recording, "--json"], capture_output=True, check=True).stdout
+    return speed, json.loads(told)["own_cpu_percent"]
+
+
+def main():
+    kind, thermo, folder = sys.argv[1:4]
+    program = Stairs(thermo) if kind == "stairs" else Redis(sys.argv[4], int(sys.argv[5]))
+    unit = "accesses/ms" if kind == "stairs" else "requests/s"
+    print(f"\n{kind}: {ROUNDS} rounds of {SECONDS:.0f} s watched and {SECONDS:.0f} s not; medians")
+    print(f"  {'regions':>12} {'our CPU':>9} {'watched ' + unit:>22} {'alone':>10} {'slow-down':>10} {'least..most':>18}")
+    try:
+        for least, most in REGIONS:
+            alone, under, cpu, slower = [], [], [], []
+            while len(slower) < ROUNDS:
+                before = program.speed()
+                speed, percent = watched(thermo, folder, program, least, most)
+                if before is None or speed is None:
+                    continue
+                alone.append(before)
+                under.append(speed)
+                cpu.append(percent)
+                slower.append(100 * (before / speed - 1))
+            name = str(most) if least == most else f"{least} to {most}"
+            spread = f"{min(slower):.1f}..{max(slower):.1f} %"
+            print(f"  {name:>12} {statistics.median(cpu):7.2f} % {statistics.median(under):22.0f} "
+                  f"{statistics.median(alone):10.0f} {statistics.median(slower):8.1f} % {spread:>18}", flush=True)
+    finally:
+        program.end()
+
+
+main()

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# What watching costs: our CPU time, and how much slower the watched program gets, at 5 ms / 100 ms. The program is
+# watched and left alone in turns, so that both halves see the same machine. As root; needs redis-server.
+. "$(dirname "$0")/lib.bash"
+need_thermo
+
+measure() {
+    python3 benches/overhead.py stairs "$thermo" "$work"
+    if command -v redis-server >/dev/null && command -v redis-benchmark >/dev/null; then
+        python3 benches/overhead.py redis "$thermo" "$work" "$socket" "$redis_pid"
+    else
+        echo "SKIP: redis-server and redis-benchmark are not installed (scripts/deps.sh demo)"
+    fi
+}
+
+if command -v redis-server >/dev/null; then start_redis 300000; fi
+keep overhead "What watching costs" measure

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# A minute of 1000 regions: its size, and what it takes to report on it, beside damo 3.4.3 (from PyPI) on the same
+# data. The recording is made up by an example of the crate record.
+. "$(dirname "$0")/lib.bash"
+need_thermo
+damo_version=3.4.3
+venv=${DAMO_VENV:-${CARGO_TARGET_DIR:-target}/damo-$damo_version}
+
+get_damo() {
+    [ -x "$venv/bin/damo" ] && return
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet "damo==$damo_version"
+}
+
+measure() {
+    "$thermo" export "$work/minute.arrow" --format damo-json-plain -o "$work/minute.json"
+    # What `file` does not recognise, damo does not read, and it recognises long JSON only when compressed.
+    python3 -c 'import sys, zlib; sys.stdout.buffer.write(zlib.compress(sys.stdin.buffer.read(), 1))' \
+        <"$work/minute.json" >"$work/minute.damo"
+    echo "one minute, 1000 regions, 600 snapshots: $(stat -c %s "$work/minute.arrow") bytes recorded, $(stat -c %s "$work/minute.damo") as damo's compressed JSON"
+    python3 benches/report.py "$thermo" "$venv/bin/damo" "$work/minute.arrow" "$work/minute.damo"
+}
+
+get_damo >&2 || echo "damo cannot be installed here; thermo is measured alone" >&2
+if [ -n "${MINUTE:-}" ]; then
+    "$MINUTE" "$work/minute.arrow"
+else
+    scripts/cargo.sh run --quiet --release --locked -p thermocline-record --example minute -- "$work/minute.arrow"
+fi
+keep report "Reports on a minute of 1000 regions, beside damo" measure

@@ -1,0 +1,139 @@
+//! `thermo hint` on a real process.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, reason = "each test program uses its part of the common module")]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+use common::{PATIENCE, json, run, stderr, thermo, workload};
+use serde_json::Value;
+
+/// A child that does not outlive its test.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A workload that goes on for minutes.
+fn target(folder: &Path) -> (Guard, String) {
+    let cfg = workload(folder, 300_000).unwrap();
+    let mut command = thermo(folder, &["workload", "-q", cfg.to_str().unwrap()]);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = Guard(command.spawn().unwrap());
+    let pid = child.0.id().to_string();
+    (child, pid)
+}
+
+fn has_contract(told: &Value, dry_run: bool, action: &str) {
+    assert_eq!(
+        (&told["schema"], &told["dry_run"]),
+        (&1.into(), &dry_run.into()),
+        "{told}"
+    );
+    assert_eq!(told["action"], action);
+    assert!(told["bytes_advised"].is_u64(), "{told}");
+    assert!(told["bytes_changed"].is_u64() || told["bytes_changed"].is_null());
+    for skipped in told["skipped"].as_array().unwrap() {
+        assert!(
+            skipped["reason"].is_string() && skipped["bytes"].is_u64(),
+            "{skipped}"
+        );
+    }
+    for range in told["ranges"].as_array().unwrap() {
+        assert!(range["pid"].is_u64() && range["advised"].is_u64(), "{range}");
+        assert!(range["start"].as_u64() < range["end"].as_u64());
+        assert_eq!(range["action"], action);
+        assert!(range["error"].is_null() || range["error"].is_string());
+    }
+}
+
+#[test]
+fn a_hint_keeps_its_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let (_target, pid) = target(here);
+    let dry = json(here, &["hint", "cold", "--pid", &pid, "--dry-run", "--json"]);
+    has_contract(&dry, true, "cold");
+    assert_eq!(dry["bytes_advised"], 0);
+    let begin = Instant::now();
+    // It may only just have begun.
+    loop {
+        let told = json(here, &["hint", "cold", "--pid", &pid, "--anon", "--json"]);
+        has_contract(&told, false, "cold");
+        let refused = told["ranges"].as_array().unwrap();
+        if refused
+            .iter()
+            .any(|range| range["error"].as_str().is_some_and(|why| why.contains("refused")))
+        {
+            eprintln!("SKIP: other processes' memory cannot be advised here: {told}");
+            return;
+        }
+        if told["bytes_advised"].as_u64() >= Some(1 << 20) {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{told}");
+    }
+    let some = json(
+        here,
+        &["hint", "cold", "--pid", &pid, "--max-bytes", "64K", "--json"],
+    );
+    assert!(some["bytes_advised"].as_u64() <= Some(64 << 10), "{some}");
+    let none = json(
+        here,
+        &[
+            "hint",
+            "cold",
+            "--pid",
+            &pid,
+            "--mapping",
+            "no-such-name",
+            "--json",
+        ],
+    );
+    assert_eq!(none["ranges"], Value::Array(Vec::new()));
+    let text = run(here, &["hint", "stat", "--pid", &pid, "--range", "1000-2000"]);
+    assert!(text.status.success(), "{}", stderr(&text));
+}
+
+#[test]
+fn only_what_is_idle_is_meant_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    if !run(here, &["doctor", "--json"]).status.success() {
+        eprintln!("SKIP: no tracker can be used on this machine");
+        return;
+    }
+    let (_target, pid) = target(here);
+    let begin = Instant::now();
+    loop {
+        let told = json(
+            here,
+            &[
+                "hint",
+                "cold",
+                "--pid",
+                &pid,
+                "--idle-for",
+                "1s",
+                "--dry-run",
+                "--json",
+            ],
+        );
+        has_contract(&told, true, "cold");
+        // Its cold half of memory is not touched for minutes.
+        if !told["ranges"].as_array().unwrap().is_empty() {
+            return;
+        }
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "nothing was idle for a second: {told}"
+        );
+    }
+}

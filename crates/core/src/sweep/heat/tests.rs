@@ -1,0 +1,134 @@
+//! Bytes of pages over rounds, worked out by hand.
+
+use super::*;
+
+const PAGE: u64 = PAGE_SIZE;
+
+/// One round at second `at` over eight pages of which `touched` were touched.
+fn round(heat: &mut PageHeat, at: u64, touched: &[u64]) {
+    let mut piece = Piece::default();
+    piece.reset(AddrRange::new(0, 8 * PAGE));
+    for page in 0..8 {
+        piece.set(Addr(page * PAGE), touched.contains(&page));
+    }
+    heat.take_in(&piece, Nanos::secs(at));
+    heat.end_round(Nanos::secs(at));
+}
+
+fn states(heat: &PageHeat) -> Vec<(u64, u64, State)> {
+    heat.runs()
+        .map(|run| (run.range.start.0 / PAGE, run.range.end.0 / PAGE, run.state))
+        .collect()
+}
+
+#[test]
+fn rounds_are_counted_and_then_pages_are_idle_since() {
+    let mut heat = PageHeat::default();
+    for at in 1..=3 {
+        round(&mut heat, at, &[2, 3]);
+    }
+    assert_eq!(
+        states(&heat),
+        [
+            (0, 2, State::Idle(Nanos::secs(1))),
+            // In both of the rounds that could tell.
+            (2, 4, State::Touched(7)),
+            (4, 8, State::Idle(Nanos::secs(1)))
+        ]
+    );
+    for at in 4..=9 {
+        round(&mut heat, at, &[]);
+    }
+    // Touched last in the round that ended at 3 s; that one is still in the window of seven.
+    assert_eq!(states(&heat)[1].2, State::Touched(1));
+    round(&mut heat, 10, &[]);
+    assert_eq!(states(&heat)[1], (2, 4, State::Idle(Nanos::secs(3))));
+}
+
+#[test]
+fn sums_are_of_pages() {
+    let mut heat = PageHeat::default();
+    round(&mut heat, 0, &[]);
+    round(&mut heat, 1, &[0, 1]);
+    round(&mut heat, 2, &[1]);
+    let sums = heat.sums();
+    assert_eq!(
+        (sums.touched_last.0, sums.touched.0, sums.idle.0),
+        (PAGE, 2 * PAGE, 6 * PAGE)
+    );
+}
+
+#[test]
+fn slots_never_run_out_and_nothing_looks_older_than_it_is() {
+    let mut heat = PageHeat::default();
+    round(&mut heat, 1, &[]);
+    for at in 2..2000 {
+        // Page 1 is touched now and then, page 0 never.
+        round(&mut heat, at, if at % 100 == 0 { &[1] } else { &[] });
+        assert!(heat.slots.len() <= SLOTS);
+        assert!(heat.slots.is_sorted());
+    }
+    let State::Idle(since) = states(&heat)[0].2 else {
+        panic!("page 0 was never touched")
+    };
+    assert!(since >= Nanos::secs(1) && since < Nanos::secs(1000), "{since}");
+    assert_eq!(states(&heat)[1], (1, 2, State::Idle(Nanos::secs(1900))));
+}
+
+#[test]
+fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
+    let mut heat = PageHeat::default();
+    round(&mut heat, 1, &[0]);
+    heat.restart_age(AddrRange::new(0, 4 * PAGE), Nanos::secs(9));
+    assert_eq!(states(&heat)[1].2, State::Idle(Nanos::secs(9)));
+    assert_eq!(states(&heat)[2].2, State::Idle(Nanos::secs(1)));
+    heat.keep_only(&[AddrRange::new(CHUNK, 2 * CHUNK)]);
+    assert!(states(&heat).is_empty());
+}
+
+#[test]
+fn the_last_page_of_a_chunk_is_seen_wherever_the_piece_begins() {
+    let mut heat = PageHeat::default();
+    heat.end_round(Nanos::ZERO);
+    let mut piece = Piece::default();
+    piece.reset(AddrRange::new(CHUNK - PAGE, 2 * CHUNK));
+    piece.set(Addr(2 * CHUNK - PAGE), true);
+    heat.take_in(&piece, Nanos::secs(1));
+    assert_eq!(heat.sums().touched_last, Bytes(PAGE));
+}
+
+#[test]
+fn codes_stay_right_when_making_room_for_them() {
+    let mut heat = PageHeat {
+        rounds: vec![Nanos::secs(50)],
+        slots: (100..).map(Nanos::secs).take(SLOTS - 1).collect(),
+        ..PageHeat::default()
+    };
+    let (fresh, went_idle) = heat.idle_codes(Nanos::secs(1000));
+    assert_eq!(heat.state(fresh), Some(State::Idle(Nanos::secs(1000))));
+    assert_eq!(heat.state(went_idle), Some(State::Idle(Nanos::secs(50))));
+}
+
+#[test]
+fn what_is_unmapped_is_forgotten_to_the_page() {
+    let mut heat = PageHeat::default();
+    round(&mut heat, 1, &[]);
+    heat.keep_only(&[
+        AddrRange::new(2 * PAGE, 3 * PAGE),
+        AddrRange::new(6 * PAGE, 9 * PAGE),
+    ]);
+    let idle = State::Idle(Nanos::secs(1));
+    assert_eq!(states(&heat), [(2, 3, idle), (6, 8, idle)]);
+}
+
+#[test]
+fn the_first_round_tells_nothing_of_what_is_marked() {
+    let mut heat = PageHeat::default();
+    round(&mut heat, 1, &[0, 1]);
+    assert_eq!(states(&heat)[0], (0, 2, State::Unknown));
+    round(&mut heat, 2, &[1]);
+    assert_eq!(
+        states(&heat)[..2],
+        [(0, 1, State::Idle(Nanos::secs(2))), (1, 2, State::Touched(7))]
+    );
+}

@@ -1,0 +1,299 @@
+//! Whole sessions over a socket, with a client written here.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use thermo_core::Bytes;
+use thermo_nbd::{CHUNK, Export, Limits, Listen, Server, ServerError};
+use thermo_pool::{Pools, Settings};
+
+const SIZE: usize = 1 << 20;
+
+struct House {
+    dir: tempfile::TempDir,
+    pools: Pools,
+    server: Server,
+}
+
+fn house(limits: Limits) -> House {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("disk");
+    std::fs::write(&file, (0..SIZE).map(|at| at as u8).collect::<Vec<_>>()).unwrap();
+    let exports = vec![
+        Export::open("disk", &file, false).unwrap(),
+        Export::open("fixed", &file, true).unwrap(),
+    ];
+    let pools = Pools::new(Bytes::mib(4), Settings::default());
+    let listen = [Listen::Unix(dir.path().join("socket"))];
+    let server = Server::start(exports, &listen, &pools, limits).unwrap();
+    House { dir, pools, server }
+}
+
+impl House {
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+
+    fn client(&self, export: &str) -> Client {
+        Client::go(&self.socket(), export)
+    }
+}
+
+struct Client(UnixStream);
+
+impl Client {
+    fn connect(socket: &Path) -> Self {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        // A server that never answers fails the test instead of hanging it.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+        stream.write_all(&3_u32.to_be_bytes()).unwrap();
+        Self(stream)
+    }
+
+    fn go(socket: &Path, export: &str) -> Self {
+        let mut client = Self::connect(socket);
+        client.0.write_all(b"IHAVEOPT\0\0\0\x01").unwrap();
+        client
+            .0
+            .write_all(&u32::try_from(export.len()).unwrap().to_be_bytes())
+            .unwrap();
+        client.0.write_all(export.as_bytes()).unwrap();
+        let mut facts = [0; 10];
+        client.0.read_exact(&mut facts).unwrap();
+        assert_eq!(facts[..8], (SIZE as u64).to_be_bytes());
+        client
+    }
+
+    fn send(&mut self, command: u16, flags: u16, offset: u64, length: usize, data: &[u8]) {
+        let length = u32::try_from(length).unwrap();
+        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        bytes.extend(flags.to_be_bytes());
+        bytes.extend(command.to_be_bytes());
+        bytes.extend(offset.to_be_bytes().iter().rev());
+        bytes.extend(offset.to_be_bytes());
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(data);
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    fn answer(&mut self, length: usize) -> Result<Vec<u8>, u32> {
+        let mut head = [0; 16];
+        self.0.read_exact(&mut head).unwrap();
+        assert_eq!(head[..4], 0x6744_6698_u32.to_be_bytes());
+        match u32::from_be_bytes(head[4..8].try_into().unwrap()) {
+            0 => {
+                let mut data = vec![0; length];
+                self.0.read_exact(&mut data).unwrap();
+                Ok(data)
+            }
+            error => Err(error),
+        }
+    }
+
+    fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, u32> {
+        self.send(READ, 0, offset, length, &[]);
+        self.answer(length)
+    }
+
+    fn sees_the_end(&mut self) -> bool {
+        match self.0.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
+const FUA: u16 = 1;
+const NO_HOLE: u16 = 2;
+
+#[test]
+fn what_is_written_is_read_and_lies_in_the_file() {
+    let house = house(Limits::default());
+    let mut client = house.client("disk");
+    let data = vec![0xaa; CHUNK + 5];
+    client.send(WRITE, FUA, 3, data.len(), &data);
+    assert_eq!(client.answer(0), Ok(vec![]));
+    client.send(FLUSH, 0, 0, 0, &[]);
+    assert_eq!(client.answer(0), Ok(vec![]));
+    let read = client.read(2, data.len() + 2).unwrap();
+    assert_eq!(
+        (read[0], &read[1..=data.len()], read[data.len() + 1]),
+        (2, &data[..], (CHUNK + 8) as u8)
+    );
+    assert_eq!(
+        std::fs::read(house.dir.path().join("disk")).unwrap()[3..][..data.len()],
+        data
+    );
+    for (command, flags) in [(WRITE_ZEROES, 0), (WRITE_ZEROES, NO_HOLE), (TRIM, 0)] {
+        client.send(command, flags, 4096, 8192, &[]);
+        assert_eq!(client.answer(0), Ok(vec![]));
+    }
+    assert_eq!(client.read(4096, 8192).unwrap(), vec![0; 8192]);
+    client.send(DISCONNECT, 0, 0, 0, &[]);
+    assert!(client.sees_the_end());
+}
+
+#[test]
+fn who_asks_for_no_name_gets_the_first() {
+    let house = house(Limits::default());
+    let mut client = house.client("");
+    client.send(WRITE, 0, 0, 1, b"w");
+    assert_eq!(client.answer(0), Ok(vec![]), "the second is read-only");
+}
+
+#[test]
+fn many_requests_at_once_are_answered_in_order() {
+    let house = house(Limits::default());
+    let mut client = house.client("disk");
+    for at in 0..100 {
+        client.send(READ, 0, at, 4096, &[]);
+    }
+    for at in 0..100 {
+        assert_eq!(client.answer(4096).unwrap()[0], at);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_the_connection_goes_on() {
+    let house = house(Limits::default());
+    let mut client = house.client("fixed");
+    client.send(WRITE, 0, 0, CHUNK * 2, &vec![1; CHUNK * 2]);
+    assert_eq!(client.answer(0), Err(1));
+    assert_eq!(client.read(SIZE as u64 - 1, 2), Err(22));
+    assert_eq!(client.read(u64::MAX, 2), Err(22));
+    client.send(99, 0, 0, 0, &[]);
+    assert_eq!(client.answer(0), Err(22));
+    assert_eq!(client.read(7, 1), Ok(vec![7]));
+    let mut client = house.client("disk");
+    client.send(WRITE, 0, SIZE as u64, 4, b"over");
+    assert_eq!(client.answer(0), Err(28));
+    assert_eq!(client.read(0, 0), Ok(vec![]));
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_of_the_request() {
+    let house = house(Limits::default());
+    let mut client = house.client("disk");
+    std::fs::File::options()
+        .write(true)
+        .open(house.dir.path().join("disk"))
+        .unwrap()
+        .set_len(10)
+        .unwrap();
+    assert_eq!(client.read(4096, 4096), Err(5));
+    assert_eq!(client.read(9, 1), Ok(vec![9]));
+}
+
+#[test]
+fn no_bytes_of_a_client_end_the_server() {
+    let house = house(Limits::default());
+    let mut client = house.client("disk");
+    client.0.write_all(&[0xff; 28]).unwrap();
+    assert!(client.sees_the_end());
+    let mut client = Client::connect(&house.socket());
+    client.0.write_all(b"no option at all").unwrap();
+    assert!(client.sees_the_end());
+    // Half a write, and away.
+    let mut client = house.client("disk");
+    client.send(WRITE, 0, 0, 1 << 20, &[0; 1000]);
+    drop(client);
+    assert_eq!(house.client("disk").read(5, 1), Ok(vec![5]));
+}
+
+#[test]
+fn a_client_too_many_sees_the_end() {
+    let house = house(Limits {
+        connections: 1,
+        ..Limits::default()
+    });
+    let mut first = house.client("disk");
+    assert_eq!(first.read(1, 1), Ok(vec![1]));
+    let second = UnixStream::connect(house.socket()).unwrap();
+    second.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert!(Client(second).sees_the_end());
+    assert_eq!(house.server.status().refused, 1);
+}
+
+#[test]
+fn an_idle_client_holds_no_memory_under_pressure() {
+    let house = house(Limits::default());
+    let mut client = house.client("disk");
+    client.read(0, SIZE).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // The answer comes a moment before its last buffer is back.
+    while house.pools.usage().used > Bytes::ZERO {
+        assert!(Instant::now() < deadline, "{:?}", house.pools.usage());
+        house.pools.report_pressure();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(
+        house.pools.usage().peak <= Bytes(2 * CHUNK as u64),
+        "pieces, not the whole: {:?}",
+        house.pools.usage()
+    );
+}
+
+#[test]
+fn the_end_hangs_up_and_removes_the_socket() {
+    let house = house(Limits::default());
+    let (mut client, socket) = (house.client("disk"), house.socket());
+    drop(house.server);
+    assert!(client.sees_the_end());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_another_file_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let pools = Pools::new(Bytes::mib(1), Settings::default());
+    drop(
+        Server::start(
+            Vec::new(),
+            &[Listen::Unix(path.clone())],
+            &pools,
+            Limits::default(),
+        )
+        .unwrap(),
+    );
+    std::fs::write(&path, "a file").unwrap();
+    let error = Server::start(
+        Vec::new(),
+        &[Listen::Unix(path.clone())],
+        &pools,
+        Limits::default(),
+    )
+    .unwrap_err();
+    assert!(matches!(error, ServerError::Listen { .. }));
+    assert!(path.exists());
+}
+
+#[test]
+fn exports_that_do_not_fit_the_budget_are_refused_with_the_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("disk");
+    std::fs::write(&file, "x").unwrap();
+    let export = |name| Export::open(name, &file, true).unwrap();
+    let pools = Pools::new(Bytes(CHUNK as u64), Settings::default());
+    let error = Server::start(vec![export("a"), export("b")], &[], &pools, Limits::default()).unwrap_err();
+    assert!(error.to_string().contains("256 KiB"), "{error}");
+    assert!(
+        Export::open("dir", dir.path(), true)
+            .unwrap_err()
+            .to_string()
+            .contains("neither a file")
+    );
+}

@@ -1,0 +1,114 @@
+//! Proactive reclaim: the parameters of the kernel's `DAMON_RECLAIM` (mm/damon/reclaim.c).
+
+use thermo_core::scheme::{
+    AccessPattern, Age, Bounds, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate, SystemMetric, Weights,
+};
+use thermo_core::{Action, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
+
+use super::Wmarks;
+
+/// The parameters. The defaults are the module's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reclaim {
+    /// Page out what was not touched for this long.
+    pub min_age: Nanos,
+    /// CPU time to spend in a window, in milliseconds; 0: no limit.
+    pub quota_ms: u64,
+    /// Bytes to page out in a window; 0: no limit.
+    pub quota_sz: Bytes,
+    /// Length of the window, in milliseconds.
+    pub quota_reset_interval_ms: u64,
+    /// Memory pressure to bring about, in microseconds of stall a window; 0: not by pressure.
+    pub quota_mem_pressure_us: u64,
+    /// While which state of free memory.
+    pub wmarks: Wmarks,
+    /// Leave anonymous memory alone.
+    pub skip_anon: bool,
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self {
+            min_age: Nanos::secs(120),
+            quota_ms: 10,
+            quota_sz: Bytes::mib(128),
+            quota_reset_interval_ms: 1000,
+            quota_mem_pressure_us: 0,
+            wmarks: Wmarks {
+                interval: Nanos::secs(5),
+                high: Permille(500),
+                mid: Permille(400),
+                low: Permille(200),
+            },
+            skip_anon: false,
+        }
+    }
+}
+
+impl Reclaim {
+    /// The scheme they mean.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        let none = Rate::Samples(0);
+        let skip_anon = OpsFilter {
+            kind: OpsFilterKind::Anon,
+            matching: true,
+            allow: false,
+        };
+        let pressure = Goal::Metric {
+            metric: SystemMetric::SomeMemPsiUs,
+            target: self.quota_mem_pressure_us,
+        };
+        Scheme {
+            pattern: AccessPattern {
+                sz: Bounds {
+                    min: Bytes(PAGE_SIZE),
+                    max: Bytes::MAX,
+                },
+                nr_accesses: Bounds { min: none, max: none },
+                age: Bounds {
+                    min: Age::Time(self.min_age),
+                    max: Age::Time(Nanos::MAX),
+                },
+            },
+            quota: Quota {
+                time: Nanos::millis(self.quota_ms),
+                sz: self.quota_sz,
+                reset_interval: Nanos::millis(self.quota_reset_interval_ms),
+                weights: Weights {
+                    age: 1,
+                    ..Weights::default()
+                },
+                goals: Vec::from_iter((self.quota_mem_pressure_us > 0).then_some(pressure)),
+                ..Quota::default()
+            },
+            watermarks: self.wmarks.watermarks(),
+            filters: Filters {
+                ops: Vec::from_iter(self.skip_anon.then_some(skip_anon)),
+                ..Filters::default()
+            },
+            ..Scheme::new(Action::Pageout)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermo_core::Attrs;
+
+    #[test]
+    fn the_defaults_are_those_of_the_module() {
+        let scheme = Reclaim::default().scheme();
+        assert_eq!(scheme.pattern.age.min.aggrs(&Attrs::default()), 1200);
+        assert_eq!(
+            (scheme.quota.time, scheme.quota.sz),
+            (Nanos::millis(10), Bytes(134_217_728))
+        );
+        assert_eq!(
+            (scheme.watermarks.high, scheme.watermarks.low),
+            (Permille(500), Permille(200))
+        );
+        assert!(scheme.quota.goals.is_empty() && scheme.filters.ops.is_empty());
+    }
+}

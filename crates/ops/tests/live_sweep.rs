@@ -1,0 +1,240 @@
+//! Looking at every page of real processes.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Target, repeat_until_good};
+use thermo_core::budget::{CpuShare, Looks, Way};
+use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::{AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, TargetId};
+use thermo_ops::targets::{Members, TargetSpec};
+use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
+use thermo_sys::{clock, maps, smaps};
+
+#[test]
+fn child() {
+    common::live_as_child();
+}
+
+fn tracker() -> Option<PteTracker> {
+    PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok()
+}
+
+/// Sweeps `range` of target 0.
+fn sweep(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
+    let mut piece = Piece::default();
+    piece.reset(range);
+    let swept = tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
+    assert_eq!(swept.next, range.end);
+    piece
+}
+
+fn count(piece: &Piece, range: AddrRange, seen: PageSeen) -> usize {
+    (range.start.0..range.end.0)
+        .step_by(4096)
+        .filter(|addr| piece.get(thermo_core::Addr(*addr)) == seen)
+        .count()
+}
+
+fn pages(range: AddrRange) -> usize {
+    usize::try_from(range.len().0 / 4096).unwrap()
+}
+
+/// The first quarter, and the rest.
+fn quarter(range: AddrRange) -> (AddrRange, AddrRange) {
+    let border = range.start + Bytes(range.len().0 / 4);
+    let (start, end) = (range.start, range.end);
+    (AddrRange { start, end: border }, AddrRange { start: border, end })
+}
+
+#[test]
+fn exactly_the_touched_pages_are_accessed() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(64 << 20);
+    let processes = target.processes();
+    let all = target.range;
+    let (hot, cold) = quarter(all);
+    repeat_until_good(|| {
+        sweep(&mut tracker, &processes, all);
+        target.touch(hot);
+        let piece = sweep(&mut tracker, &processes, all);
+        let touched = count(&piece, hot, PageSeen::Accessed);
+        let wrongly = count(&piece, cold, PageSeen::Accessed);
+        let idle = count(&piece, cold, PageSeen::Idle) + count(&piece, cold, PageSeen::Absent);
+        if touched == pages(hot) && wrongly == 0 && idle == pages(cold) {
+            return Ok(());
+        }
+        Err(format!(
+            "of {} touched pages {touched} are accessed; of {} others {wrongly} are, and {idle} idle",
+            pages(hot),
+            pages(cold)
+        ))
+    });
+}
+
+#[test]
+fn a_range_inside_of_tables_is_looked_at_and_no_more() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(8 << 20);
+    let processes = target.processes();
+    let start = target.range.start + Bytes(300 * 4096);
+    let part = AddrRange {
+        start,
+        end: start + Bytes(700 * 4096),
+    };
+    let all = target.range;
+    repeat_until_good(|| {
+        target.touch(all);
+        sweep(&mut tracker, &processes, part);
+        let again = sweep(&mut tracker, &processes, part);
+        let rest = sweep(&mut tracker, &processes, all);
+        let (idle, others) = (
+            count(&again, part, PageSeen::Idle),
+            count(&rest, all, PageSeen::Accessed),
+        );
+        if idle == pages(part) && others == pages(all) - pages(part) {
+            return Ok(());
+        }
+        Err(format!(
+            "{idle} of 700 pages are idle, {others} others still marked"
+        ))
+    });
+}
+
+#[test]
+fn huge_pages_stay_whole() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(8 << 20);
+    target.collapse();
+    let huge = |pid| smaps::rollup(Path::new("/"), pid).unwrap().anon_huge_pages;
+    let before = huge(target.pid());
+    if before < Bytes::mib(8) {
+        eprintln!("SKIP: no huge pages are to be had here ({before} of 8 MiB)");
+        return;
+    }
+    let processes = target.processes();
+    let all = target.range;
+    // Not on the borders of huge pages.
+    let inside = AddrRange {
+        start: all.start + Bytes(100 * 4096),
+        end: all.start + Bytes::mib(5),
+    };
+    repeat_until_good(|| {
+        sweep(&mut tracker, &processes, inside);
+        sweep(&mut tracker, &processes, all);
+        let quiet = sweep(&mut tracker, &processes, all);
+        target.touch(inside);
+        let busy = sweep(&mut tracker, &processes, all);
+        let idle = count(&quiet, all, PageSeen::Idle);
+        let touched = count(&busy, inside, PageSeen::Accessed);
+        if idle == pages(all) && touched == pages(inside) {
+            return Ok(());
+        }
+        Err(format!(
+            "{idle} pages were idle when nothing was touched, {touched} accessed when {} were",
+            pages(inside)
+        ))
+    });
+    let after = huge(target.pid());
+    assert!(after >= before, "{after} of {before} are left");
+}
+
+#[test]
+fn pages_that_others_map_too_are_unknown() {
+    let Some(mut tracker) = tracker() else { return };
+    let target = Target::start(1 << 20);
+    let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
+    let Some(libc) = mappings
+        .iter()
+        .find(|one| one.perms.exec && one.name.contains("/libc.so"))
+    else {
+        eprintln!("SKIP: the test binary has no libc that it shares with others");
+        return;
+    };
+    let processes = target.processes();
+    repeat_until_good(|| {
+        sweep(&mut tracker, &processes, libc.range);
+        let piece = sweep(&mut tracker, &processes, libc.range);
+        let accessed = count(&piece, libc.range, PageSeen::Accessed);
+        let unknown = count(&piece, libc.range, PageSeen::Unknown);
+        if accessed == 0 && unknown > 0 {
+            return Ok(());
+        }
+        Err(format!("{accessed} pages are called accessed, {unknown} unknown"))
+    });
+}
+
+#[test]
+fn a_process_that_is_gone_has_no_pages() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(4 << 20);
+    let processes = target.processes();
+    sweep(&mut tracker, &processes, target.range);
+    target.kill();
+    let piece = sweep(&mut tracker, &processes, target.range);
+    assert_eq!(count(&piece, target.range, PageSeen::Absent), pages(target.range));
+}
+
+/// A context on `target` that sweeps.
+fn sweeping(target: &Target, tracker: PteTracker) -> (Context, Vaddr) {
+    let spec = TargetSpec {
+        pids: vec![target.pid()],
+        ..TargetSpec::default()
+    };
+    let members = Members::new(Path::new("/"), spec).unwrap();
+    let actor = Actor::new(PageoutLimits::default(), false);
+    let ops = Vaddr::new(Path::new("/"), members, Box::new(tracker), actor);
+    let context = Context::new(Attrs::default(), 1)
+        .unwrap()
+        .with_budget(CpuShare(1_000_000), Looks::Sweep);
+    (context, ops)
+}
+
+#[test]
+fn a_context_tells_the_exact_border_and_ends_with_its_target() {
+    let Some(tracker) = tracker() else { return };
+    let mut target = Target::start(64 << 20);
+    let (mut context, mut ops) = sweeping(&target, tracker);
+    let (hot, cold) = quarter(target.range);
+    // The clock is ours: no round is waited for.
+    let mut now = clock::monotonic();
+    repeat_until_good(|| {
+        let (mut seen, mut rounds) = (String::new(), 0);
+        let mut borders = false;
+        while rounds < 4 {
+            let mut sink = |event: &Event<'_>| match event {
+                Event::Aggregated { targets, .. } => {
+                    rounds += 1;
+                    let regions = targets.first().map_or(&[][..], |target| target.regions);
+                    let within = regions
+                        .iter()
+                        .filter(|region| region.range.overlaps(&target.range));
+                    let touched: Vec<_> = within.filter(|region| region.nr_accesses >= 60).collect();
+                    borders = matches!(touched[..], [one] if one.range == hot);
+                    seen = format!("{touched:?} should be {hot:?}, without {cold:?}");
+                }
+                Event::Planned { plan, .. } => assert_eq!(plan.way, Way::Sweep),
+                _ => {}
+            };
+            let Next::At(next) = context.step(now, &mut ops, &mut sink).unwrap() else {
+                panic!("the target lives")
+            };
+            // Between two looks all that is hot is touched.
+            if next > now {
+                target.touch(hot);
+            }
+            now = now.max(next);
+        }
+        if borders { Ok(()) } else { Err(seen) }
+    });
+    target.kill();
+    for _ in 0..1000 {
+        match context.step(now, &mut ops, &mut |_: &Event<'_>| {}).unwrap() {
+            Next::Finished => return,
+            Next::At(next) => now = now.max(next).saturating_add(Nanos::millis(1)),
+        }
+    }
+    panic!("the target is gone, and that was not noticed");
+}

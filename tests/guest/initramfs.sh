@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Builds what the guest boots into, all of it in memory: busybox, the thermo binary with its libraries, the
+# modules of one kernel, and the tests. Usage: tests/guest/initramfs.sh THERMO KERNEL_FOLDER OUTPUT
+set -euo pipefail
+
+thermo=$(realpath "${1:?"which thermo?"}")
+kernel=$(realpath "${2:?"which folder of a kernel?"}")
+output=$(realpath -m "${3:?"where to?"}")
+cd "$(dirname "$0")/../.."
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+
+copy_with_libraries() { # PROGRAM
+    local library
+    cp "$1" "$root/bin/thermo"
+    strip "$root/bin/thermo" 2>/dev/null || true
+    # "name => /path (address)", and the loader as "/path (address)".
+    ldd "$1" | awk '/=> \// { print $3 } $1 ~ /^\// { print $1 }' | while read -r library; do
+        mkdir -p "$root$(dirname "$library")"
+        cp -L "$library" "$root$library"
+    done
+}
+
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,modules,cgroup,out}
+cp "$(command -v busybox)" "$root/bin/busybox"
+copy_with_libraries "$thermo"
+cp "$kernel"/modules/*.ko "$root/modules/"
+cp -r workloads schemes "$root/"
+cp tests/guest/inside/* "$root/"
+chmod +x "$root/init"
+# mktemp's folder is its owner's alone, and it becomes the guest's root.
+chmod 755 "$root"
+chmod 1777 "$root/tmp"
+(cd "$root" && find . | cpio --quiet --create --format=newc --owner=0:0) | gzip -1 >"$output"

@@ -1,0 +1,106 @@
+# What the guest's tests are written with. A test is a function; its name is the test's.
+
+# What ends the test in hand, with a sentence.
+fail() {
+    echo "not ok $name: $*"
+    exit 1
+}
+skip() {
+    echo "SKIP $name: $*"
+    exit 1
+}
+note() { echo "# $name: $*"; }
+
+run_test() { # NAME
+    name=$1
+    (
+        "$name"
+        echo "ok $name"
+    )
+    stop_all
+}
+
+# Emulation is slow and the host is shared: the deadline is far, and no test counts on it.
+wait_until() { # WHAT COMMAND...
+    local what=$1
+    shift
+    comes_true "$@" || fail "$what: not within two minutes: $(last_words)"
+}
+comes_true() { # COMMAND...
+    local tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 240 ] || return 1
+        sleep 0.5
+    done
+}
+
+# thermo with its words kept for last_words, and ended when it hangs.
+thermo_says() { timeout 100 thermo "$@" 2>/tmp/stderr; }
+last_words() { grep -v '^ *$' /tmp/stderr | tail -n 2 | tr '\r\n' '  '; }
+
+# Starts a program with 8 MiB that are hot and, by hot-cold.cfg, 120 MiB that were touched once; sets pid.
+start_workload() { # CONFIGURATION [OPTIONS...]
+    local configuration=$1
+    shift
+    rm -f /tmp/ready /tmp/truth.jsonl
+    thermo workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
+    pid=$!
+    to_be_stopped "$pid"
+    wait_until "everything is touched once" phase_is_hot_only
+}
+
+# One pair of addresses: only the hot part was touched in the last span.
+phase_is_hot_only() {
+    [ -s /tmp/truth.jsonl ] && last_truth | grep -qE '"ranges":\[\[[0-9]+,[0-9]+\]\]}'
+}
+
+# The last line may still be half written.
+last_truth() { grep '}$' /tmp/truth.jsonl | tail -n 1; }
+
+# What a test starts is gone when it ends, however it ends.
+to_be_stopped() { echo "$1" >>/tmp/started; }
+stop_all() {
+    local started
+    for started in $(cat /tmp/started 2>/dev/null); do kill -KILL "$started" 2>/dev/null; done
+    rm -f /tmp/started
+}
+
+# Judges a recording's last snapshot.
+judge() { # RECORDING
+    thermo_says report regions --last --csv "$1" >/tmp/regions.csv || fail "report ended with $?: $(last_words)"
+    compare_with_truth
+}
+
+# Sets, in percent, precision and recall of the hot bytes in /tmp/regions.csv, and error: bytes wrongly said to be hot
+# and wrongly not, of those that are.
+compare_with_truth() {
+    last_truth | sed 's/.*"ranges":\[\[//; s/\]\]}//; s/\],\[/\n/g' | tr ',' ' ' >/tmp/truth
+    read -r precision recall error <<-RESULT
+		$(awk -f /accuracy.awk /tmp/truth /tmp/regions.csv)
+	RESULT
+}
+
+# Records, for longer each time, until the picture is right: how long that takes depends on the host's load.
+# One look at one page takes milliseconds here, so intervals are long.
+sees_the_hot_part() { # OPTIONS OF record...
+    local seconds
+    for seconds in 5 10 20 40; do
+        rm -f /tmp/seen.arrow
+        thermo_says record -o /tmp/seen.arrow --duration "${seconds}s" "$@" || fail "record ended with $?: $(last_words)"
+        judge /tmp/seen.arrow
+        note "after $seconds s: precision $precision %, recall $recall %"
+        [ "$precision" -lt 80 ] || [ "$recall" -lt 80 ] || return 0
+    done
+    fail "after 40 s: precision $precision %, recall $recall %; 80 % of both are wanted"
+}
+
+status_kib() { awk -v field="$1:" '$1 == field { print $2 }' "/proc/$pid/status"; }
+
+# Pages that the program had to get back from swap or file so far.
+major_faults() { awk '{ print $12 }' "/proc/$pid/stat"; }
+
+# The number of a field in JSON; of the last one where there are several.
+number_of() { # FIELD < JSON
+    grep -o "\"$1\":[0-9]*" | tail -n 1 | cut -d: -f2
+}

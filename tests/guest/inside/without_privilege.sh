@@ -1,0 +1,30 @@
+# What is left where BPF may not be used: for another user than root, and on a locked-down kernel.
+
+record_without_privilege() {
+    mkdir -p /etc /tmp/nobody
+    chown 65534 /tmp/nobody
+    echo 'nobody:x:65534:65534::/tmp/nobody:/bin/sh' >/etc/passwd
+    cat >/tmp/nobody/record <<-'COMMANDS'
+		thermo doctor --json >/tmp/nobody/doctor.json || exit
+		thermo record -o /tmp/nobody/own.arrow --duration 3s -- thermo workload /hot.cfg --duration 5s
+	COMMANDS
+    timeout 100 su -s /bin/sh nobody -c 'sh /tmp/nobody/record' >/tmp/stdout 2>/tmp/stderr || fail "it ended with $?: $(last_words)"
+    cp /tmp/nobody/doctor.json /out/doctor-nobody.json
+    grep -q '"default_tracker":"smaps"' /out/doctor-nobody.json || fail "not smaps by default: $(cat /out/doctor-nobody.json)"
+    thermo_says report info --json /tmp/nobody/own.arrow | grep -q '"tracker":"smaps"' || fail "not recorded by smaps: $(last_words)"
+}
+
+lockdown_is_told() {
+    local lockdown=/sys/kernel/security/lockdown status=0
+    [ -w $lockdown ] || skip "this kernel has no lockdown"
+    echo confidentiality >$lockdown || skip "this kernel cannot be locked down"
+    thermo_says doctor --json >/out/doctor-lockdown.json || fail "doctor ended with $?: $(last_words)"
+    grep -q '"default_tracker":"smaps"' /out/doctor-lockdown.json || fail "not smaps by default: $(thermo_says doctor | grep '  pte ')"
+    thermo_says doctor | grep '^  pte ' | sed "s/^ */# $name: /"
+    start_workload hot.cfg
+    thermo_says record -o /tmp/locked.arrow --tracker pte --pid "$pid" --duration 1s || status=$?
+    [ "$status" -eq 2 ] || fail "record --tracker pte ended with $status, not 2: $(last_words)"
+    note "$(last_words)"
+    # shellcheck disable=SC2086
+    sees_the_hot_part $intervals --pid "$pid"
+}
