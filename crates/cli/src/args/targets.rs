@@ -77,7 +77,6 @@ impl Targets {
             } else {
                 LayoutRule::ThreeRegions
             },
-            ..TargetSpec::default()
         }
     }
 
