@@ -169,8 +169,19 @@ fn thousands_of_mappings_are_watched() {
     }
     // What is locked cannot be told hot from cold, so there is nothing to be found; but it is looked at.
     let pid = target.0.id().to_string();
+    // Intervals by hand: a budget of a hundredth of a CPU may take longer than this for its first round.
+    let watching = [
+        "record",
+        "--pid",
+        &pid,
+        "-o",
+        "r.arrow",
+        "--duration",
+        "2s",
+        "--sample",
+        "5ms",
+    ];
     for flags in [&[][..], &["--vma"]] {
-        let watching = ["record", "--pid", &pid, "-o", "r.arrow", "--duration", "2s"];
         let output = run(here, &[&watching, flags].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let info = json(here, &["report", "info", "r.arrow", "--json"]);
