@@ -212,7 +212,9 @@ fn a_storm_of_children_is_outlived() {
         return;
     }
     let storm = "i=0; while [ $i -lt 200 ]; do sleep 0.5 & i=$((i + 1)); done; wait; sleep 1; exit 3";
-    let output = run(here, &["record", "-o", "r.arrow", "--", "sh", "-c", storm]);
+    // Intervals by hand, as above: the storm is over in two seconds.
+    let watching = ["record", "-o", "r.arrow", "--sample", "5ms"];
+    let output = run(here, &[&watching[..], &["--", "sh", "-c", storm]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let info = json(here, &["report", "info", "r.arrow", "--json"]);
     assert!(info["snapshots"].as_u64().unwrap() > 0, "{info}");
