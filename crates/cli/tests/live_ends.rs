@@ -174,7 +174,12 @@ fn a_command_in_the_background_is_watched_to_its_end() {
     fs::write(here.join("on"), "").unwrap();
     let daemon =
         "(while [ -e on ]; do sleep 0.1; done; exit 3) & while [ ! -e go ]; do sleep 0.1; done; exit 5";
-    let mut command = thermo(here, &["record", "-o", "r.arrow", "--", "sh", "-c", daemon]);
+    let mut command = thermo(
+        here,
+        &[
+            "record", "-o", "r.arrow", "--sample", "5ms", "--", "sh", "-c", daemon,
+        ],
+    );
     let record = Guard(command.stderr(Stdio::piped()).spawn().unwrap());
     let first = wait_until(|| has_snapshots(here, "r.arrow"));
     let before = snapshots(here, "r.arrow");
