@@ -100,4 +100,5 @@ def main():
     line("2nd and later", [row for nth in rows if nth >= 2 for row in rows[nth]])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ need_thermo
 
 measure() {
     begin "$thermo" workload --quiet --duration 1000s workloads/stairs.cfg
-    begin "$thermo" record --pid "$last" --min-regions 1000 --max-regions 1000 -o "$work/footprint.arrow"
+    begin "$thermo" record --pid "$last" --sample 5ms --min-regions 1000 --max-regions 1000 -o "$work/footprint.arrow"
     sleep ${SETTLE:-20}
     python3 benches/footprint.py "$last" "$thermo"
     end_all

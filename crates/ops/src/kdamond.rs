@@ -204,7 +204,7 @@ fn measured_step<O: Operations, S: Sink>(parts: &mut Parts<O, S>, meter: &Meter)
     let looking = after.saturating_sub(before).saturating_sub(elsewhere);
     let total = meter.looking_ns.fetch_add(looking.0, Ordering::Relaxed) + looking.0;
     parts.context.spent(clock::monotonic(), Nanos(total));
-    next
+    next.map(|next| parts.context.rest(next))
 }
 
 /// CPU time that actions took so far.

@@ -34,7 +34,7 @@ pub fn run(
         now += spent.saturating_sub(told);
         told = spent;
         context.spent(now, spent);
-        match next {
+        match context.rest(next) {
             Next::At(next) => now = now.max(next),
             Next::Finished => break,
         }

@@ -1,7 +1,7 @@
 //! A budget chooses: which way to look, how often, with how many regions; anew whenever what it costs shows
 //! that another choice fits better.
 
-use super::Context;
+use super::{Context, Next};
 use crate::attrs::Attrs;
 use crate::budget::{Budget, CpuShare, Looks, Plan, Way};
 use crate::ops::Operations;
@@ -96,6 +96,17 @@ impl Context {
         if std::mem::take(&mut chooser.updated) {
             let rest = chooser.share().time_for(cost) * UPDATE_PART;
             self.schedule.next_update = now.saturating_add(self.attrs.update.max(rest));
+        }
+    }
+
+    /// When to really call again, now that it is known what the step that said `next` has cost: calling in debt
+    /// would only add to it.
+    #[must_use]
+    pub fn rest(&self, next: Next) -> Next {
+        let Some(chooser) = &self.chooser else { return next };
+        match next {
+            Next::At(due) => Next::At(due.max(chooser.budget.free_at().min(self.schedule.next_update))),
+            Next::Finished => Next::Finished,
         }
     }
 
