@@ -37,7 +37,8 @@ pub(super) fn survey(pagemap: &Pagemap, ranges: &[AddrRange], most: Bytes) -> Su
     }
     let scaled = |pages: u64| {
         let bytes = u128::from(pages * PAGE_SIZE) * u128::from(total.0) / u128::from(looked.0.max(1));
-        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(total.0))
+        // Pages are there whole or not at all, also in an estimate.
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(total.0) / PAGE_SIZE * PAGE_SIZE)
     };
     Survey {
         present: scaled(present),
@@ -58,6 +59,18 @@ mod tests {
         std::fs::create_dir_all(root.join("proc/1")).unwrap();
         std::fs::write(root.join("proc/1/pagemap"), bytes).unwrap();
         Pagemap::open(root, 1).unwrap()
+    }
+
+    #[test]
+    fn an_estimate_is_of_whole_pages() {
+        let root = tempfile::tempdir().unwrap();
+        let map = pagemap(root.path(), |n| if n % 3 == 0 { PRESENT } else { 0 }, 4096);
+        for pages in [17, 100, 1000, 4095] {
+            let found = survey(&map, &[AddrRange::new(0, pages * PAGE_SIZE)], Bytes::kib(128));
+            assert!(found.present > Bytes::ZERO, "{pages} pages");
+            assert_eq!(found.present.0 % PAGE_SIZE, 0, "{pages} pages");
+            assert_eq!(found.shared, found.present, "{pages} pages");
+        }
     }
 
     #[test]
