@@ -18,6 +18,7 @@
 mod batch;
 mod cleared;
 mod leaf;
+mod present;
 mod sweep;
 
 use std::os::fd::AsFd as _;
@@ -29,7 +30,7 @@ use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::{Page, Pagemap};
 
-pub(crate) use self::batch::{call_len, whole_ranges};
+pub(crate) use self::batch::{call_len, clear, whole_ranges};
 use self::cleared::Cleared;
 use self::sweep::SweptChunks;
 use crate::process::{Process, Processes};
