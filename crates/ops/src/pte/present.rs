@@ -12,7 +12,7 @@ use crate::process::Process;
 const GAP: Bytes = Bytes::mib(4);
 
 impl PteTracker {
-    /// How much of each of `ranges`, which are ascending and disjoint, is in memory.
+    /// How much of each of `ranges`, which are of whole pages, ascending and disjoint, is in memory.
     ///
     /// # Errors
     /// When the process is gone.
@@ -63,13 +63,18 @@ fn count(layout: &Layout, table: &Table<'_>, ranges: &[AddrRange], found: &mut [
         };
         let from = (part.start.0 - base) / span;
         let to = (part.end.0 - base).div_ceil(span);
-        for (nth, raw) in (from..to).zip(&table.entries[from as usize..to as usize]) {
-            if matches!(layout.decode(*raw, table.level), Entry::Leaf(_)) {
-                let leaf = AddrRange::new(base + nth * span, base + (nth + 1) * span);
-                *found += leaf
-                    .intersection(&part)
-                    .map_or(Bytes::ZERO, |mapped| mapped.len());
-            }
+        let entries = &table.entries[from as usize..to as usize];
+        let is_there = |raw: &u64| matches!(layout.decode(*raw, table.level), Entry::Leaf(_));
+        if table.level == 0 {
+            // Ranges are of whole pages, so nothing is mapped in part.
+            *found += Bytes(entries.iter().filter(|raw| is_there(raw)).count() as u64 * span);
+            continue;
+        }
+        for (nth, _) in (from..to).zip(entries).filter(|(_, raw)| is_there(raw)) {
+            let leaf = AddrRange::new(base + nth * span, base + (nth + 1) * span);
+            *found += leaf
+                .intersection(&part)
+                .map_or(Bytes::ZERO, |mapped| mapped.len());
         }
     }
 }
