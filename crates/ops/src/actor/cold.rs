@@ -5,8 +5,9 @@
 //!
 //! What was there is counted in copies of the page tables, where the tracker reads them. Which of it is mapped by
 //! others too, and without page tables also what was there, is told by the pagemap, which costs as much as the
-//! action: above 2 MiB in all of a process it is estimated, for each run from its own pages, in pieces of 16 to 64 KiB
-//! evenly spread over it. They are 2 MiB together, or one a run where that is more; without page tables eight a run.
+//! action: above 2 MiB in all of a process it is estimated, for each run from its own pages (for small runs side by
+//! side, from those of 4 MiB of them), in pieces of 16 to 64 KiB evenly spread. They are 2 MiB together, or one a run
+//! where that is more; without page tables eight a run, and each run by itself.
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,8 @@ use crate::pte::{PteTracker, call_len, clear};
 
 /// How much of what a request is about in a process is looked at in the pagemap.
 const LOOK_AT: Bytes = Bytes::mib(2);
+/// Neighbouring runs of so much together are asked as one who maps them.
+const STRETCH: Bytes = Bytes::mib(4);
 /// How much at least of a run when nothing else tells what is there.
 const LOOK_AT_UNTOLD: Bytes = Bytes::kib(128);
 
@@ -39,18 +42,20 @@ impl Actor {
         }
         let all = plans.iter().map(|plan| spans::sum(&plan.kept)).sum();
         let present = pte.and_then(|pte| present(task.process, &plans, pte));
-        let at_least = if present.is_some() {
-            Bytes::ZERO
-        } else {
-            LOOK_AT_UNTOLD
-        };
+        let mut looked = Vec::with_capacity(plans.len());
+        for stretch in stretches(&plans, present.is_some() && all > LOOK_AT) {
+            let kept: Vec<AddrRange> = stretch.iter().flat_map(|plan| plan.kept.clone()).collect();
+            let share = share_of_looks(spans::sum(&kept), all);
+            let least = present.as_ref().map_or(LOOK_AT_UNTOLD, |_| Bytes::ZERO);
+            let found = survey(task.pagemap, &kept, share.max(least));
+            looked.extend(stretch.iter().map(|_| found));
+        }
         let book = |(nth, plan): (usize, Plan)| {
             let Plan { mut applied, kept } = plan;
             let advised = spans::sum(&kept);
-            let looked = survey(task.pagemap, &kept, share_of_looks(advised, all).max(at_least));
             let there = match &present {
-                Some(present) => known_to_be_there(looked, present[nth]),
-                None => looked,
+                Some(present) => known_to_be_there(looked[nth], present[nth]),
+                None => looked[nth],
             };
             applied.skip(Skip::NotPresent, advised.saturating_sub(there.present));
             applied.skip(Skip::Shared, there.shared);
@@ -84,6 +89,21 @@ impl Actor {
         }
         whole
     }
+}
+
+/// The plans that are looked at as one: neighbours of up to [`STRETCH`] together, where `joined`.
+fn stretches(plans: &[Plan], joined: bool) -> impl Iterator<Item = &[Plan]> {
+    let mut so_far = Bytes::ZERO;
+    plans.chunk_by(move |a, b| {
+        so_far += spans::sum(&a.kept);
+        let ends = a.kept.last().map(|range| range.end);
+        let begins = b.kept.first().map(|range| range.start);
+        let together = joined && ends == begins && so_far + spans::sum(&b.kept) <= STRETCH;
+        if !together {
+            so_far = Bytes::ZERO;
+        }
+        together
+    })
 }
 
 /// How much of a run, of `advised` bytes, is looked at when it is one of some that are `all` together.
@@ -136,6 +156,26 @@ mod tests {
         ] {
             assert_eq!(share_of_looks(advised, all), looks, "{advised} of {all}");
         }
+    }
+
+    #[test]
+    fn neighbours_are_looked_at_together_up_to_a_size() {
+        let plan = |from: u64, to: u64| Plan {
+            applied: Applied::default(),
+            kept: vec![AddrRange::new(from << 20, to << 20)],
+        };
+        let plans = [
+            plan(0, 2),
+            plan(2, 4),
+            plan(4, 5),
+            plan(6, 7),
+            plan(7, 90),
+            plan(90, 91),
+        ];
+        let lens = |joined| -> Vec<usize> { stretches(&plans, joined).map(<[Plan]>::len).collect() };
+        assert_eq!(lens(true), [2, 1, 1, 1, 1]);
+        assert_eq!(lens(false), [1; 6]);
+        assert_eq!(stretches(&[], true).count(), 0);
     }
 
     #[test]
