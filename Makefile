@@ -1,13 +1,14 @@
 # Two commands: `make run` shows where the hot and cold memory of a real program is, `make test` proves the build.
 
 CARGO := scripts/cargo.sh
-RUN_SECONDS ?= 30
+RUN_SECONDS ?= 25
 
-.PHONY: help run test deps build lint guest bench clean
+.PHONY: help run test soak deps build lint guest bench clean
 
 help:
 	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
 	@echo "make test    format, lints, documentation and every test"
+	@echo "make soak    minutes of schemes at work, checked by what the kernel says (root)"
 	@echo "make build   target/release/thermo"
 	@echo "make deps    install the Debian packages that are missing"
 	@echo "make lint    format and lints only"
@@ -34,6 +35,10 @@ build:
 lint:
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
+
+soak: build
+	@scripts/deps.sh demo
+	@for script in tests/soak/*.sh; do echo "== $$script"; $$script || exit 1; done
 
 # Not a part of `make test`: fetches kernels once, and emulates for minutes.
 guest:

@@ -9,8 +9,8 @@ packages_of() {
         build) echo clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev ;;
         # ps and friends are not on every minimal image.
         test) echo procps util-linux ;;
-        # The program `make run` looks at, and the load on it. kmod loads the zram module.
-        demo) echo redis-server redis-tools kmod util-linux ;;
+        # The program `make run` looks at, and what loads it. kmod loads the zram module.
+        demo) echo redis-server redis-tools python3 kmod util-linux ;;
         # The programs of the experiments.
         eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux ;;
         # The guests: an emulated machine, what is put into it, and what unpacks the kernels.

@@ -2,46 +2,57 @@
 # The product's story in a minute: where the hot and cold memory of a real program is, and, as root, what
 # giving the cold part back saves and costs. Usage: scripts/run.sh [SECONDS]
 #
-# As root the program is a redis-server with about 1 GB of keys, of which 5 in 100 are read. Without root it is
-# the bundled workload, seen by the coarser tracker that needs no privilege.
+# As root the program is a redis-server with about 1 GB of keys, of which the first 5 in 100 are read, the first
+# of those most. Without root it is the bundled workload, seen by the coarser tracker that needs no privilege.
+# THERMO=PROGRAM takes that build of thermo instead of making one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/zram.sh
+. scripts/zram.sh
 
-seconds=${1:-30}
+seconds=${1:-25}
 recording=thermo.arrow
 picture=heatmap.html
 keys=1000000
 hot_keys=50000
+reads_per_second=80000
+# A key is read every second or so: looks 50 ms apart see what looks 5 ms apart would miss, for less.
+looks=(--sample 50ms --aggr 1s)
+min_age=5s
+reclaim_seconds=15
+settle_seconds=10
 
 say() { printf '\n== %s\n' "$*"; }
 
 build() {
+    thermo=${THERMO:-}
+    [ -z "$thermo" ] || return 0
     scripts/deps.sh build
+    say "building thermo (the first time takes some minutes)"
     scripts/cargo.sh build --release --locked --quiet -p thermocline-cli
     thermo=${CARGO_TARGET_DIR:-target}/release/thermo
 }
 
-pictures() {
-    "$thermo" report heatmap "$recording"
-    "$thermo" report wss "$recording"
-    "$thermo" report heatmap "$recording" --html "$picture"
-    say "the same as a page, with addresses and mapping names under the pointer: $PWD/$picture"
+make_page() {
+    "$thermo" report heatmap "$recording" --html "$picture" 2>/dev/null
+    say "the heatmap as a page to move around in: $PWD/$picture"
+    echo "More of the recording: $thermo report wss|idle|regions|info $recording"
 }
 
 # Without privilege: our own workload, our own user, per-mapping truth only.
 run_workload() {
-    say "workloads/stairs.cfg for $seconds s, seen by the tracker that needs no privilege (smaps: coarse)"
+    say "workloads/stairs.cfg for $seconds s, seen by the tracker that needs no privilege (smaps: whole mappings)"
     "$thermo" run --tracker smaps --duration "${seconds}s" -o "$recording" -- \
-        "$thermo" workload workloads/stairs.cfg --duration "${seconds}s"
-    pictures
-    echo "As root this looks into a redis-server page by page and gives its cold memory back: sudo make run"
+        "$thermo" workload --quiet workloads/stairs.cfg --duration "${seconds}s"
+    make_page
+    say "as root this sees single pages, of a redis-server, and gives its cold memory back: sudo make run"
 }
 
 cleanup() {
     set +e
-    [ -z "${load_pid:-}" ] || kill "$load_pid" 2>/dev/null
+    [ -z "${load_pid:-}" ] || { kill "$load_pid" && wait "$load_pid"; } 2>/dev/null
     [ -z "${redis_pid:-}" ] || { kill -KILL "$redis_pid" && wait "$redis_pid"; } 2>/dev/null
-    [ -z "${zram:-}" ] || remove_zram
+    remove_zram
     [ -z "${folder:-}" ] || rm -rf "$folder"
 }
 
@@ -61,83 +72,87 @@ start_redis() {
     exit 1
 }
 
-fill_redis() {
-    redis-cli -s "$socket" eval "
-        local value = string.rep('v', 900)
-        for i = 0, $keys - 1 do redis.call('set', string.format('key:%012d', i), value .. i) end
-        return $keys" 0 >/dev/null
-}
-
-# Reads of the first keys only, 5,000 a second at most, until it is stopped.
-start_load() {
-    while true; do
-        redis-benchmark -s "$socket" -r "$hot_keys" -n 20000 -c 4 -q get key:__rand_int__ >/dev/null 2>&1 || break
-        sleep 0.2
-    done &
+# The reads go on until they are asked what they measured.
+start_reads() {
+    python3 workloads/load/steady.py read --socket "$socket" --keys "$keys" \
+        --hot "$hot_keys" --rate "$reads_per_second" >"$folder/latency" &
     load_pid=$!
+    until grep -q reading "$folder/latency"; do
+        kill -0 "$load_pid" 2>/dev/null || { echo "the reads of redis failed" >&2; exit 1; }
+        sleep 0.1
+    done
 }
 
-# One line of percentiles of reads of the hot keys, in milliseconds.
-latency() {
-    redis-benchmark -s "$socket" -r "$hot_keys" -n 100000 -c 4 --csv get key:__rand_int__ 2>/dev/null | tail -n 1 |
-        awk -F'","' '{ gsub(/"/, ""); n = split($0, f, ","); printf "p50 %s ms, p95 %s ms, p99 %s ms, max %s ms", f[n-3], f[n-2], f[n-1], f[n] }'
+# Ends the reads: "p50 p99 p99.9", in milliseconds.
+latency_of_reads() {
+    kill "$load_pid" && wait "$load_pid" || { echo "the reads of redis failed" >&2; exit 1; }
+    load_pid=
+    latency=$(tail -n 1 "$folder/latency")
 }
 
 kib_of() { awk -v name="$1:" '$1 == name { print $2 }' "/proc/$redis_pid/status"; }
-mib() { echo "$(($1 / 1024)) MiB"; }
 
-# A compressed swap device of our own: what is paged out stays in memory, smaller.
-make_zram() {
-    [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
-    [ -e /sys/class/zram-control/hot_add ] || return 1
-    zram=/dev/zram$(cat /sys/class/zram-control/hot_add)
-    echo 2G >"/sys/block/${zram##*/}/disksize"
-    mkswap "$zram" >/dev/null && swapon --priority 32000 "$zram"
-}
-
-remove_zram() {
-    swapoff "$zram" 2>/dev/null
-    echo "${zram##/dev/zram}" >/sys/class/zram-control/hot_remove
-}
-
-# KiB of memory that what was paged out still takes.
-zram_kib() { awk '{ print int($3 / 1024) }' "/sys/block/${zram##*/}/mm_stat"; }
-
-reclaim_story() {
-    if ! make_zram; then
-        zram=
-        echo "This kernel has no zram, so there is no swap of our own to page out to; the story ends here."
-        return
-    fi
-    local rss_before rss_after latency_before latency_after stored
+watch_redis() {
+    say "watching it for $seconds s, while $reads_per_second reads a second go on"
+    start_reads
+    "$thermo" record --pid "$redis_pid" "${looks[@]}" --duration "${seconds}s" -o "$recording" 2>"$folder/told" ||
+        { cat "$folder/told" >&2; exit 1; }
+    latency_of_reads
+    latency_before=$latency
     rss_before=$(kib_of VmRSS)
-    latency_before=$(latency)
-    say "giving back what was not read for 5 s, for $seconds s (thermo reclaim)"
-    "$thermo" reclaim --pid "$redis_pid" --min-age 5s --quota-ms 0 --quota-sz 0 --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0 \
-        --duration "${seconds}s"
-    rss_after=$(kib_of VmRSS)
-    stored=$(zram_kib)
-    latency_after=$(latency)
+    "$thermo" report summary "$recording"
+    make_page
+}
 
+reclaim_redis() {
+    say "giving back what was not read for $min_age, to compressed swap (zram): $reclaim_seconds s"
+    start_reads
+    local TIMEFORMAT='%U %S'
+    { time "$thermo" reclaim --pid "$redis_pid" "${looks[@]}" --min-age "$min_age" --duration "${reclaim_seconds}s" \
+        --quota-ms 0 --quota-sz 0 --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0 2>&3; } 3>&2 2>"$folder/cpu"
+    latency_of_reads
+    latency_meanwhile=$latency
+    start_reads
+    sleep "$settle_seconds"
+    latency_of_reads
+    latency_after=$latency
+    rss_after=$(kib_of VmRSS)
+    zram_after=$(zram_kib)
+}
+
+row() { printf '%-34s %10s %10s %12s\n' "$@"; }
+mib() { echo "$(($1 / 1024)) MiB"; }
+percentile() { echo "$(echo "$2" | cut -d' ' -f"$1") ms"; }
+
+print_table() {
+    local net=$((rss_after + zram_after)) cost
+    cost=$("$thermo" report info "$recording" | sed -n 's/^own cost *\([0-9.]* %\).*/\1/p')
     say "what came of it"
-    echo "memory of redis   before $(mib "$rss_before"), after $(mib "$rss_after") and $(mib "$stored") compressed"
-    echo "net saving        $(mib $((rss_before - rss_after - stored))), $((100 * (rss_before - rss_after - stored) / rss_before)) %"
-    echo "latency before    $latency_before"
-    echo "latency after     $latency_after"
+    row '' before meanwhile after
+    row 'memory of redis (RSS)' "$(mib "$rss_before")" '' "$(mib "$rss_after")"
+    row 'what left it, compressed (zram)' '0 MiB' '' "$(mib "$zram_after")"
+    row 'both together' "$(mib "$rss_before")" '' "$(mib "$net")"
+    row 'a read takes (median)' "$(percentile 1 "$latency_before")" "$(percentile 1 "$latency_meanwhile")" "$(percentile 1 "$latency_after")"
+    row '99 of 100 reads take at most' "$(percentile 2 "$latency_before")" "$(percentile 2 "$latency_meanwhile")" "$(percentile 2 "$latency_after")"
+    printf '\nnet saving  %s, %d %% of what redis took\n' \
+        "$(mib $((rss_before - net)))" "$((100 * (rss_before - net) / rss_before))"
+    printf 'our CPU     %s of one CPU while watching; %s s to give back %s, compression included\n' \
+        "$cost" "$(awk '{ print $1 + $2 }' "$folder/cpu")" "$(mib $((rss_before - rss_after)))"
 }
 
 run_redis() {
     trap cleanup EXIT
-    trap 'exit 130' INT TERM
-    say "redis-server with $keys keys of 900 bytes; the first $hot_keys of them are read"
+    trap 'exit 130' INT TERM HUP
+    say "redis-server with $keys keys of 900 bytes (about 1 GB); the first $hot_keys of them are read"
     start_redis
-    fill_redis
-    start_load
-    say "looking at it for $seconds s"
-    "$thermo" record --pid "$redis_pid" --duration "${seconds}s" -o "$recording"
-    pictures
-    "$thermo" report info "$recording"
-    reclaim_story
+    python3 workloads/load/steady.py fill --socket "$socket" --keys "$keys"
+    watch_redis
+    if make_zram 2G; then
+        reclaim_redis
+        print_table
+    else
+        echo "This kernel has no zram, so there is no swap of our own to page out to; the story ends here."
+    fi
 }
 
 build

@@ -30,7 +30,7 @@ build_tests() {
 
 # One line a test program: its package folder, its name, the program.
 list_programs() {
-    grep '"reason":"compiler-artifact"' "$work/artifacts" | grep '"test":true' | grep '"executable":"' |
+    grep '"reason":"compiler-artifact"' "$work/artifacts" | grep '"profile":{[^}]*"test":true' | grep '"executable":"' |
         sed -E 's|.*"manifest_path":"([^"]*)/Cargo.toml".*"target":\{[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*|\1 \2 \3|' |
         sort
 }

@@ -5,6 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, WaitOptions, waitpid};
+use thermo_sys::children;
+
+/// The process of the command that was started; 0 before.
+static COMMAND: AtomicU32 = AtomicU32::new(0);
 
 /// Why a command could not be started.
 #[derive(Debug)]
@@ -70,10 +77,28 @@ pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
 pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
     check(command)?;
     let (program, arguments) = (&command[0], &command[1..]);
-    Command::new(program)
+    let child = Command::new(program)
         .args(arguments)
         .spawn()
-        .map_err(|cause| LaunchError::new(program, cause))
+        .map_err(|cause| LaunchError::new(program, cause))?;
+    COMMAND.store(child.id(), Ordering::Relaxed);
+    Ok(child)
+}
+
+/// Takes in what descendants that we became the parent of leave when they end; all but the command, which is waited
+/// for by itself. The kernel keeps each on its list of processes until then.
+pub fn reap_orphans() {
+    let command = COMMAND.load(Ordering::Relaxed);
+    if command == 0 {
+        return;
+    }
+    // A list that cannot be read is read again at the next call.
+    let all = children::of(Path::new("/"), std::process::id()).unwrap_or_default();
+    let orphans = all.into_iter().filter(|&pid| pid != command);
+    for pid in orphans.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        // It lives, or it has been taken in already: nothing to do in either case.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
 }
 
 #[cfg(test)]

@@ -6,29 +6,9 @@ mod common;
 
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
-use common::{json, run, stderr, thermo, wait_until, workload};
-
-/// Whether some tracker can be used; says why not otherwise.
-fn can_watch(folder: &Path) -> bool {
-    let doctor = run(folder, &["doctor", "--json"]);
-    if !doctor.status.success() {
-        eprintln!("SKIP: no tracker can be used on this machine");
-    }
-    doctor.status.success()
-}
-
-/// A child that does not outlive its test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use common::{Guard, can_watch, has_snapshots, json, run, stderr, thermo, wait_until, workload};
 
 #[test]
 fn doctor_keeps_its_contract() {
@@ -72,7 +52,9 @@ fn a_recording_tells_what_was_watched() {
         "-q",
         cfg.to_str().unwrap(),
     ];
-    let output = run(here, &[&["record", "-o", "r.arrow", "--"], &command[..]].concat());
+    // Intervals by hand: a budget may take its time for the first round.
+    let watching = ["record", "-o", "r.arrow", "--sample", "5ms", "--"];
+    let output = run(here, &[&watching, &command[..]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
 
     let info = json(here, &["report", "info", "r.arrow", "--json"]);
@@ -137,7 +119,7 @@ fn killed_at_any_moment_it_leaves_what_is_whole_and_the_target_runs_on() {
     let mut target = quiet(&["workload", "-q", cfg.to_str().unwrap()]);
     let pid = target.0.id().to_string();
     let mut recorder = quiet(&["record", "--pid", &pid, "-o", "r.arrow"]);
-    let has_snapshots = || has_snapshots(here);
+    let has_snapshots = || has_snapshots(here, "r.arrow");
     assert!(wait_until(has_snapshots), "nothing was recorded");
     recorder.0.kill().unwrap();
     recorder.0.wait().unwrap();
@@ -164,7 +146,10 @@ fn a_target_that_ends_is_no_error() {
     let pid = target.0.id().to_string();
     let mut record = thermo(here, &["record", "--pid", &pid, "-o", "r.arrow"]);
     let mut record = Guard(record.stderr(Stdio::piped()).spawn().unwrap());
-    assert!(wait_until(|| has_snapshots(here)), "nothing was recorded");
+    assert!(
+        wait_until(|| has_snapshots(here, "r.arrow")),
+        "nothing was recorded"
+    );
     target.0.kill().unwrap();
     target.0.wait().unwrap();
     let status = record.0.wait().unwrap();
@@ -172,11 +157,4 @@ fn a_target_that_ends_is_no_error() {
     record.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(status.code(), Some(0), "{told}");
     assert!(told.contains("every target has ended"), "{told}");
-}
-
-/// Whether the recording being made in `here` holds some snapshots already.
-fn has_snapshots(here: &Path) -> bool {
-    let output = run(here, &["report", "info", "r.arrow", "--json"]);
-    let info = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
-    info["snapshots"].as_u64().unwrap_or(0) >= 5
 }

@@ -169,8 +169,19 @@ fn thousands_of_mappings_are_watched() {
     }
     // What is locked cannot be told hot from cold, so there is nothing to be found; but it is looked at.
     let pid = target.0.id().to_string();
+    // Intervals by hand: a budget of a hundredth of a CPU may take longer than this for its first round.
+    let watching = [
+        "record",
+        "--pid",
+        &pid,
+        "-o",
+        "r.arrow",
+        "--duration",
+        "2s",
+        "--sample",
+        "5ms",
+    ];
     for flags in [&[][..], &["--vma"]] {
-        let watching = ["record", "--pid", &pid, "-o", "r.arrow", "--duration", "2s"];
         let output = run(here, &[&watching, flags].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let info = json(here, &["report", "info", "r.arrow", "--json"]);
@@ -201,7 +212,9 @@ fn a_storm_of_children_is_outlived() {
         return;
     }
     let storm = "i=0; while [ $i -lt 200 ]; do sleep 0.5 & i=$((i + 1)); done; wait; sleep 1; exit 3";
-    let output = run(here, &["record", "-o", "r.arrow", "--", "sh", "-c", storm]);
+    // Intervals by hand, as above: the storm is over in two seconds.
+    let watching = ["record", "-o", "r.arrow", "--sample", "5ms"];
+    let output = run(here, &[&watching[..], &["--", "sh", "-c", storm]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let info = json(here, &["report", "info", "r.arrow", "--json"]);
     assert!(info["snapshots"].as_u64().unwrap() > 0, "{info}");

@@ -170,6 +170,7 @@ fn every_verb_has_two_examples() {
         &["run"],
         &["record"],
         &["report"],
+        &["report", "summary"],
         &["report", "regions"],
         &["report", "heatmap"],
         &["report", "wss"],

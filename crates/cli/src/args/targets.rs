@@ -58,11 +58,17 @@ impl Targets {
         Ok(())
     }
 
+    /// Whether what a command leaves in the background when it ends stays a target.
+    pub fn keeps_orphans(&self) -> bool {
+        !self.command.is_empty() && !self.no_children
+    }
+
     /// What to watch, with the command that was started as process `started`.
     pub fn spec(&self, started: Option<u32>) -> TargetSpec {
         TargetSpec {
             pids: self.pid.iter().copied().chain(started).collect(),
             children: !self.no_children && (self.children || started.is_some()),
+            orphans: self.keeps_orphans(),
             cgroup: self.cgroup.clone(),
             system: self.system,
             exclude: self.exclude.clone(),
@@ -71,7 +77,6 @@ impl Targets {
             } else {
                 LayoutRule::ThreeRegions
             },
-            ..TargetSpec::default()
         }
     }
 

@@ -12,8 +12,10 @@ use crate::exit::Exit;
 /// What a recording is turned into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// The JSON that `damo report` reads
+    /// What `damo record` writes and `damo report` reads: JSON, compressed
     DamoJson,
+    /// The same, not compressed; damo itself reads it only where `file` calls it "JSON data"
+    DamoJsonPlain,
     /// Comma-separated values, a row a region
     Csv,
     /// Apache Parquet, a row a region
@@ -66,7 +68,8 @@ impl Export {
     fn write_to(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
         let mut out = BufWriter::new(out);
         match self.format {
-            Format::DamoJson => export::damo_json(&self.recording, &mut out, false)?,
+            Format::DamoJson => export::damo_json(&self.recording, &mut out, true)?,
+            Format::DamoJsonPlain => export::damo_json(&self.recording, &mut out, false)?,
             Format::Csv => export::csv(&mut open(&self.recording)?, &mut out)?,
             Format::Parquet => export::parquet(&mut open(&self.recording)?, &mut out)?,
         }

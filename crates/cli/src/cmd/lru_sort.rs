@@ -151,7 +151,7 @@ impl LruSort {
             found.map(|(_, stats)| *stats).unwrap_or_default()
         };
         tell(&of(Action::LruPrio), &of(Action::LruDeprio), self.json)?;
-        let ending = Ending::of(done);
+        let mut ending = Ending::of(done);
         ending.tell();
         ending.wait()
     }

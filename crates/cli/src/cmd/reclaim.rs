@@ -110,7 +110,7 @@ impl Reclaim {
         if let Some((_, stats)) = done.outcome.sink.schemes.first() {
             tell(stats, self.json)?;
         }
-        let ending = Ending::of(done);
+        let mut ending = Ending::of(done);
         ending.tell();
         ending.wait()
     }

@@ -12,6 +12,7 @@ use thermo_report::idle::{Idle, IdleAccumulator};
 use thermo_report::info::InfoAccumulator;
 use thermo_report::regions::{Format, RegionsWriter, Which};
 use thermo_report::schemes::{Schemes, SchemesAccumulator};
+use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::{Wss, WssAccumulator};
 use thermo_report::{Accumulator, PictureError, Style};
 
@@ -30,6 +31,17 @@ pub struct Report {
 
 #[derive(Debug, clap::Subcommand)]
 enum Kind {
+    /// Hot, warm and cold memory, heatmap, working set and cost in short
+    #[command(after_help = "Examples:
+  thermo report summary thermo.arrow
+  thermo report summary thermo.arrow --json")]
+    Summary {
+        #[command(flatten)]
+        source: Source,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Every region of every snapshot
     #[command(after_help = "Examples:
   thermo report regions thermo.arrow --last
@@ -149,6 +161,14 @@ impl Report {
     /// Prints the report, or draws it.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.kind {
+            Kind::Summary { source, json } => {
+                let summary = source.sum_up(|recording| SummaryAccumulator::new(&recording.metadata))?;
+                if json {
+                    output::json(&serde_json::to_value(&summary)?)?;
+                } else {
+                    output::text(&summary.text(&terminal::style()))?;
+                }
+            }
             Kind::Regions { source, face, last } => {
                 regions(&source, face, if last { Which::Last } else { Which::All })?;
             }

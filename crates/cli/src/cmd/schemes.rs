@@ -116,7 +116,7 @@ impl Apply {
         } else {
             output::text(&totals_text(totals))?;
         }
-        let ending = Ending::of(done);
+        let mut ending = Ending::of(done);
         ending.tell();
         ending.wait()
     }

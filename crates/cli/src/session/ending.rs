@@ -46,10 +46,11 @@ impl Ending {
     }
 
     /// Tells why the session ended, where that is not plain.
-    pub fn tell(&self) {
+    pub fn tell(&mut self) {
+        let runs = self.child.as_mut().is_some_and(is_running);
         match (self.end, &self.child) {
             (End::TargetsGone, None) => eprintln!("thermo: every target has ended"),
-            (End::TimePassed, Some(child)) => {
+            (End::TimePassed, Some(child)) if runs => {
                 eprintln!(
                     "thermo: the time has passed; the command (pid {}) goes on",
                     child.id()
@@ -67,6 +68,11 @@ impl Ending {
             None => Ok(Exit::Done),
         }
     }
+}
+
+fn is_running(child: &mut Child) -> bool {
+    // What cannot be asked is found out when it is waited for.
+    matches!(child.try_wait(), Ok(None))
 }
 
 fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {

@@ -28,7 +28,7 @@ use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_report::HeatSizes;
 use thermo_sys::{clock, signals};
 
-use crate::interrupt;
+use crate::{interrupt, launch};
 use progress::{Progress, State};
 use survey::Survey;
 
@@ -184,6 +184,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
 
     /// Reads the cost, and shows how far it is. True when the recording failed.
     fn tick(&mut self) -> bool {
+        launch::reap_orphans();
         let cost = survey::cost(self.cpu_begin, self.kdamond.spent().looking);
         let is_shown = self.progress.is_shown();
         let told = self.kdamond.call(move |parts| {

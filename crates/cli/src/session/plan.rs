@@ -11,7 +11,7 @@ use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
 use thermo_record::model::{self, Metadata, SCHEMA};
 use thermo_record::{Recorder, Writer};
-use thermo_sys::{clock, signals, uname};
+use thermo_sys::{clock, signals, subreaper, uname};
 
 use super::host::Chosen;
 use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings};
@@ -115,6 +115,10 @@ impl Plan {
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Done> {
+        if self.targets.keeps_orphans() {
+            subreaper::take_in_orphans()
+                .context("cannot take in what the command leaves in the background")?;
+        }
         let mut child = launch::launch(&self.targets.command)?;
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = watched.and_then(|members| match members {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long a condition may take on the slowest machine.
@@ -51,4 +51,35 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
     true
+}
+
+/// Whether some tracker can be used; says why not otherwise.
+pub fn can_watch(folder: &Path) -> bool {
+    let doctor = run(folder, &["doctor", "--json"]);
+    if !doctor.status.success() {
+        eprintln!("SKIP: no tracker can be used on this machine");
+    }
+    doctor.status.success()
+}
+
+/// A child that does not outlive its test.
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the recording being made in `file` of `here` holds some snapshots already.
+pub fn has_snapshots(here: &Path, file: &str) -> bool {
+    snapshots(here, file) >= 5
+}
+
+/// How many snapshots the recording being made in `file` of `here` holds by now.
+pub fn snapshots(here: &Path, file: &str) -> u64 {
+    let output = run(here, &["report", "info", file, "--json"]);
+    let info = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
+    info["snapshots"].as_u64().unwrap_or(0)
 }

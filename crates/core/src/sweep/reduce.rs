@@ -64,7 +64,7 @@ fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval
 fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interval: Nanos) {
     let mut last_is_joined = false;
     drafts.dedup_by(|draft, last| {
-        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft) <= tolerance;
+        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft, interval) <= tolerance;
         if join {
             last.join(draft, interval);
             excess -= 1;
@@ -78,7 +78,7 @@ fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interv
 /// place.
 fn push(drafts: &mut Vec<Draft>, draft: Draft, tolerance: u64, interval: Nanos) {
     match drafts.last_mut() {
-        Some(last) if last.cost_of_joining(&draft) <= tolerance => last.join(&draft, interval),
+        Some(last) if last.cost_of_joining(&draft, interval) <= tolerance => last.join(&draft, interval),
         _ => drafts.push(draft),
     }
 }
@@ -115,15 +115,30 @@ impl Draft {
         if self.touched > 0 {
             return window + u64::try_from(self.touched * 100 / judged).unwrap_or(0);
         }
-        let rounds = u64::try_from(self.idle / judged).unwrap_or(u64::MAX) / interval.0.max(1);
-        window - (u64::from(rounds.max(1).ilog2()) * 100 / 2).min(window)
+        let rounds = self.idle_time().0 / interval.0.max(1);
+        window - (log2_hundredths(rounds.max(1)) / 2).min(window)
+    }
+
+    /// How long its judged pages have been idle, in the mean.
+    fn idle_time(&self) -> Nanos {
+        let mean = self.idle / u128::from(self.judged().max(1));
+        Nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// True when both were never touched in the window and have been idle for about as long: within an eighth,
+    /// or within what two rounds can tell apart.
+    fn is_as_idle(&self, next: &Self, interval: Nanos) -> bool {
+        let (a, b) = (self.idle_time().0, next.idle_time().0);
+        let close = a.abs_diff(b) <= (a.max(b) / 8).max(interval.0.saturating_mul(2));
+        self.touched == 0 && next.touched == 0 && close
     }
 
     /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
     /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self) -> u64 {
+    fn cost_of_joining(&self, next: &Self, interval: Nanos) -> u64 {
         let hole = (next.range.start - self.range.end).0;
         let unlike = match (self.unknown * 2 > self.present, next.unknown * 2 > next.present) {
+            (false, false) if self.is_as_idle(next, interval) => 0,
             (false, false) => self.score.abs_diff(next.score),
             (true, true) => 0,
             // As far apart as can be: nobody should take the unknown for anything else.
@@ -167,6 +182,13 @@ impl Draft {
     }
 }
 
+/// The logarithm to base two of `n`, at least 1, in hundredths; between powers of two along a line.
+fn log2_hundredths(n: u64) -> u64 {
+    let whole = u64::from(n.ilog2());
+    let beyond = u128::from(n) * 100 / (1 << whole) - 100;
+    whole * 100 + u64::try_from(beyond).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,6 +223,20 @@ mod tests {
             [(0, 10, 0, 60), (10, 12, 70, 0), (12, 14, 20, 0), (500, 510, 0, 0)]
         );
         assert!(regions[3].unknown && !regions[0].unknown);
+    }
+
+    #[test]
+    fn idle_for_about_as_long_is_one_region_and_twice_as_long_another() {
+        // Touched by one slow pass: each tenth a second later than the one before.
+        let pass = (0..10).map(|nth| run(nth * 10, nth * 10 + 10, State::Idle(Nanos::secs(nth))));
+        let later = [run(100, 200, State::Idle(Nanos::secs(60)))];
+        let regions = regions_of(pass.chain(later), 1000, Nanos::secs(120), SEC);
+        assert_eq!(shape(&regions), [(0, 100, 0, 115), (100, 200, 0, 60)]);
+    }
+
+    #[test]
+    fn logarithms_are_in_hundredths() {
+        assert_eq!([1, 2, 3, 4, 1024].map(log2_hundredths), [0, 100, 150, 200, 1000]);
     }
 
     #[test]
