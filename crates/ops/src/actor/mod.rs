@@ -154,6 +154,10 @@ impl Actor {
             return self.cold(task, plans, pte);
         }
         let mut one = |run: &Run| {
+            // What takes long outlives processes.
+            if !task.process.is_alive() {
+                return left_alone(Skip::TargetGone, run.range);
+            }
             let plan = self.plan(task, run, pte.as_deref_mut());
             self.act(task, run, plan, pte.as_deref_mut())
         };
@@ -163,14 +167,8 @@ impl Actor {
     /// Decides what of a run is to be acted on.
     fn plan(&self, task: &Task<'_>, run: &Run, mut pte: Option<&mut PteTracker>) -> Plan {
         let mut applied = Applied::default();
-        let ends = if self.cancel.load(Ordering::Relaxed) {
-            Some(Skip::Cancelled)
-        } else {
-            // Long requests outlive processes.
-            (!task.process.is_alive()).then_some(Skip::TargetGone)
-        };
-        if let Some(why) = ends {
-            return Plan::nothing(left_alone(why, run.range));
+        if self.cancel.load(Ordering::Relaxed) {
+            return Plan::nothing(left_alone(Skip::Cancelled, run.range));
         }
         let kept = self.kept(task, run, pte.as_deref_mut(), &mut applied);
         applied.passed_filters = spans::sum(&kept);
