@@ -235,6 +235,47 @@ fn holes_and_the_dead_are_counted_and_the_rest_goes_on() {
 }
 
 #[test]
+fn many_runs_at_once_are_told_apart() {
+    let mut tracker = PteTracker::new().ok();
+    let mut target = Target::start(16 << 20);
+    if !may_advise(&target) {
+        return;
+    }
+    let processes = target.processes();
+    let piece = Bytes::kib(256);
+    let hole = AddrRange::new(0x1000, 0x9000);
+    let (start, all) = (target.range.start, target.range);
+    // In the middle of the request is one the kernel refuses; the rest must not suffer.
+    let pieces = (0..40).map(|n| run(AddrRange::new(start.0 + n * piece.0, start.0 + (n + 1) * piece.0)));
+    let mut runs: Vec<Run> = pieces.collect();
+    runs.insert(20, run(hole));
+    let request = Request {
+        action: Action::Cold,
+        runs: &runs,
+        filters: &[],
+    };
+    for with_tables in [true, false] {
+        repeat_until_good(|| {
+            // What others reclaimed is there again.
+            target.touch(all);
+            let tables = tracker.as_mut().filter(|_| with_tables);
+            let outcome = actor().apply(&processes, &request, tables).unwrap();
+            for (run, applied) in runs.iter().zip(&outcome.runs) {
+                let good = if run.range == hole {
+                    applied.skipped == [(Skip::NotPresent, hole.len())]
+                } else {
+                    applied.applied == piece && applied.skipped.is_empty()
+                };
+                if !good {
+                    return Err(format!("{run:?}: {applied:?}"));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn a_range_with_a_hole_in_it_is_advised_around_it() {
     let target = Target::start(4 << 20);
     if !may_advise(&target) {

@@ -13,59 +13,54 @@ use thermo_sys::process_madvise::Advice;
 
 use super::advise::Advisor;
 use super::survey::survey;
-use super::{Actor, collapse, spans, touch};
-use crate::process::{Process, Processes};
+use super::{Actor, Plan, Task, collapse, spans, touch};
+use crate::process::Process;
 use crate::pte::PteTracker;
 
-/// Pages are counted one by one in ranges up to this size, where the action is dear.
+/// Pages are counted one by one in ranges up to this size.
 const COUNT_PAGEOUT: Bytes = Bytes::mib(256);
-/// The same where the action is cheap, and counting would cost as much as it.
-const COUNT_COLD: Bytes = Bytes::mib(2);
-
-/// What an action is done to.
-pub(super) struct Deed<'a> {
-    pub processes: &'a Processes,
-    /// The run as it was asked for.
-    pub run: &'a Run,
-    /// What of it is to be acted on.
-    pub kept: &'a [AddrRange],
-    /// The pages of its process.
-    pub pagemap: &'a Pagemap,
-}
 
 impl Actor {
+    /// Does the action of `task` to what `plan` keeps of `run`.
     pub(super) fn act(
         &mut self,
-        action: Action,
-        process: &Process,
-        deed: &Deed<'_>,
+        task: &Task<'_>,
+        run: &Run,
+        plan: Plan,
         pte: Option<&mut PteTracker>,
-        applied: &mut Applied,
-    ) {
-        match action {
-            Action::Pageout => self.pageout(process, deed, applied),
+    ) -> Applied {
+        let Plan { mut applied, kept } = plan;
+        let process = task.process;
+        match task.action {
+            _ if kept.is_empty() => {}
+            Action::Pageout => self.pageout(task, run, &kept, &mut applied),
             Action::Willneed => {
-                self.advise(process, Advice::WillNeed, deed.kept, applied);
+                self.advise(process, Advice::WillNeed, &kept, &mut applied);
             }
-            Action::Cold | Action::LruDeprio => self.cold(process, deed, applied),
             Action::LruPrio => {
                 let cancel = Arc::clone(&self.cancel);
                 let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-                touch::touch_twice(process, deed.pagemap, deed.kept, &mut stop, applied);
+                touch::touch_twice(process, task.pagemap, &kept, &mut stop, &mut applied);
             }
             Action::Hugepage | Action::Collapse => {
-                let units = collapse::units(action, process, deed.kept, deed.pagemap, pte, applied);
-                units.make(applied, |ranges, applied| {
+                let units = collapse::units(task.action, process, &kept, task.pagemap, pte, &mut applied);
+                units.make(&mut applied, |ranges, applied| {
                     self.advise(process, Advice::Collapse, ranges, applied);
                 });
             }
-            // These end before anything is done.
-            Action::Stat | Action::Nohugepage | Action::MigrateHot | Action::MigrateCold => {}
+            // These end before anything is done, or are done to many runs at once.
+            Action::Stat
+            | Action::Nohugepage
+            | Action::MigrateHot
+            | Action::MigrateCold
+            | Action::Cold
+            | Action::LruDeprio => {}
         }
+        applied
     }
 
     /// Gives advice that only the cancel flag stops. Returns what was advised.
-    fn advise(
+    pub(super) fn advise(
         &self,
         process: &Process,
         advice: Advice,
@@ -82,24 +77,17 @@ impl Actor {
         .advise(ranges, applied)
     }
 
-    fn cold(&self, process: &Process, deed: &Deed<'_>, applied: &mut Applied) {
-        let done = self.advise(process, Advice::Cold, deed.kept, applied);
-        let there = survey(deed.pagemap, &done, COUNT_COLD);
-        applied.skip(Skip::NotPresent, spans::sum(&done).saturating_sub(there.present));
-        applied.skip(Skip::Shared, there.shared);
-        applied.applied = there.present.saturating_sub(there.shared);
-    }
-
-    fn pageout(&mut self, process: &Process, deed: &Deed<'_>, applied: &mut Applied) {
+    fn pageout(&mut self, task: &Task<'_>, run: &Run, kept: &[AddrRange], applied: &mut Applied) {
+        let (process, pagemap) = (task.process, task.pagemap);
         let to_swap = self.guard.swap_allows(&self.root);
         let files;
         let kept = if to_swap {
-            deed.kept
+            kept
         } else {
-            files = file_pages(deed.pagemap, self.frames.as_ref(), deed.kept, applied);
+            files = file_pages(pagemap, self.frames.as_ref(), kept, applied);
             &files
         };
-        let before = survey(deed.pagemap, kept, COUNT_PAGEOUT);
+        let before = survey(pagemap, kept, COUNT_PAGEOUT);
         let done = {
             let (guard, root, cancel) = (&mut self.guard, &self.root, &self.cancel);
             let mut asked = Bytes::ZERO;
@@ -107,7 +95,7 @@ impl Actor {
                 guard.asked(so_far.saturating_sub(asked));
                 asked = so_far;
                 let cancelled = cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-                cancelled.or_else(|| guard.objection(root, deed.processes, to_swap, clock::monotonic()))
+                cancelled.or_else(|| guard.objection(root, task.processes, to_swap, clock::monotonic()))
             };
             Advisor {
                 root,
@@ -118,9 +106,9 @@ impl Actor {
             .advise(kept, applied)
         };
         // What was refused is as it was before, so the rest of what was there before was in what was advised.
-        let refused = survey(deed.pagemap, &spans::without(kept, &done), COUNT_PAGEOUT);
+        let refused = survey(pagemap, &spans::without(kept, &done), COUNT_PAGEOUT);
         let was_there = before.present.saturating_sub(refused.present);
-        let after = survey(deed.pagemap, &done, COUNT_PAGEOUT);
+        let after = survey(pagemap, &done, COUNT_PAGEOUT);
         applied.skip(Skip::NotPresent, spans::sum(&done).saturating_sub(was_there));
         applied.skip(Skip::Shared, after.shared);
         applied.applied = was_there.saturating_sub(after.shared);
@@ -131,13 +119,8 @@ impl Actor {
             Bytes::ZERO
         };
         applied.changed = Some(left);
-        self.guard.left(
-            deed.pagemap,
-            deed.run.target,
-            deed.run.range,
-            left,
-            clock::monotonic(),
-        );
+        self.guard
+            .left(pagemap, run.target, run.range, left, clock::monotonic());
     }
 }
 

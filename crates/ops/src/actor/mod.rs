@@ -16,14 +16,15 @@
 //!
 //! Where swap is short or absent, `pageout` takes pages of files only.
 //!
-//! Ranges above 256 MiB (2 MiB for `cold` and `lru_deprio`) are not counted page by page but estimated from
-//! chunks evenly spread over them.
+//! Ranges above 256 MiB are not counted page by page but estimated from chunks evenly spread over them. `cold` and
+//! `lru_deprio` cost so little that counting would cost as much: see the text of `cold.rs` in this folder.
 //!
 //! **The young check of pageout**: a page whose mark we took off and that has it again was touched since, and is
 //! left alone. A page we never looked at is judged by its region. A `young` filter of the scheme replaces it.
 
 mod act;
 mod advise;
+mod cold;
 mod collapse;
 mod filter;
 mod guard;
@@ -43,7 +44,6 @@ use thermo_sys::clock;
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 
-use self::act::Deed;
 use self::filter::{Eyes, PageFilters};
 use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
@@ -116,112 +116,124 @@ impl Actor {
         Self::supports(request.action)?;
         let filters = PageFilters::new(&self.root, request.filters, pte.is_some(), self.frames.is_some())?;
         self.guard.begin();
-        let runs = request.runs.iter().map(|run| match processes.get(&run.target) {
-            Some(process) => self.one(
-                processes,
-                process,
-                request.action,
-                run,
-                &filters,
-                pte.as_deref_mut(),
-            ),
-            None => left_alone(Skip::TargetGone, run.range),
-        });
-        let runs = runs.collect();
+        let mut runs = Vec::with_capacity(request.runs.len());
+        for group in request.runs.chunk_by(|a, b| a.target == b.target) {
+            let all = |why| group.iter().map(move |run| left_alone(why, run.range));
+            // `chunk_by` gives no empty groups.
+            let process = group.first().and_then(|run| processes.get(&run.target));
+            let opened = process.map(|process| (process, Pagemap::open(&self.root, process.pid)));
+            match opened {
+                _ if self.cancel.load(Ordering::Relaxed) => runs.extend(all(Skip::Cancelled)),
+                Some((process, Ok(pagemap))) if process.is_alive() => {
+                    let task = Task {
+                        processes,
+                        process,
+                        action: request.action,
+                        filters: &filters,
+                        pagemap: &pagemap,
+                    };
+                    runs.extend(self.group(&task, group, pte.as_deref_mut()));
+                }
+                Some((_, Err(error))) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    runs.extend(all(Skip::Refused));
+                }
+                _ => runs.extend(all(Skip::TargetGone)),
+            }
+        }
         Ok(Outcome {
             runs,
             spent: clock::thread_cpu().saturating_sub(began),
         })
     }
 
-    fn one(
-        &mut self,
-        processes: &Processes,
-        process: &Process,
-        action: Action,
-        run: &Run,
-        filters: &PageFilters,
-        mut pte: Option<&mut PteTracker>,
-    ) -> Applied {
-        if self.cancel.load(Ordering::Relaxed) {
-            return left_alone(Skip::Cancelled, run.range);
+    /// Does it to the runs of one process.
+    fn group(&mut self, task: &Task<'_>, group: &[Run], mut pte: Option<&mut PteTracker>) -> Vec<Applied> {
+        if matches!(task.action, Action::Cold | Action::LruDeprio) {
+            let plans = group.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
+            let plans = plans.collect();
+            return self.cold(task, plans, pte);
         }
-        let pagemap = match Pagemap::open(&self.root, process.pid) {
-            Ok(pagemap) if process.is_alive() => pagemap,
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                return left_alone(Skip::Refused, run.range);
+        let mut one = |run: &Run| {
+            // What takes long outlives processes.
+            if !task.process.is_alive() {
+                return left_alone(Skip::TargetGone, run.range);
             }
-            _ => return left_alone(Skip::TargetGone, run.range),
+            let plan = self.plan(task, run, pte.as_deref_mut());
+            self.act(task, run, plan, pte.as_deref_mut())
         };
+        group.iter().map(&mut one).collect()
+    }
+
+    /// Decides what of a run is to be acted on.
+    fn plan(&self, task: &Task<'_>, run: &Run, mut pte: Option<&mut PteTracker>) -> Plan {
         let mut applied = Applied::default();
-        let kept = self.kept(
-            process,
-            &pagemap,
-            (action, run),
-            filters,
-            pte.as_deref_mut(),
-            &mut applied,
-        );
-        applied.passed_filters = spans::sum(&kept);
-        if action == Action::Stat {
-            return applied;
+        if self.cancel.load(Ordering::Relaxed) {
+            return Plan::nothing(left_alone(Skip::Cancelled, run.range));
         }
-        let kept = match pte
-            .as_deref_mut()
-            .filter(|_| action == Action::Pageout && !filters.asks_for_young())
-        {
-            Some(pte) => leave_young(process, run.range, kept, pte, &mut applied),
+        let kept = self.kept(task, run, pte.as_deref_mut(), &mut applied);
+        applied.passed_filters = spans::sum(&kept);
+        if task.action == Action::Stat {
+            return Plan::nothing(applied);
+        }
+        let kept = match pte.filter(|_| task.action == Action::Pageout && !task.filters.asks_for_young()) {
+            Some(pte) => leave_young(task.process, run.range, kept, pte, &mut applied),
             None => kept,
         };
         if self.dry_run {
             applied.skip(Skip::DryRun, spans::sum(&kept));
-            return applied;
+            return Plan::nothing(applied);
         }
-        self.act(
-            action,
-            process,
-            &Deed {
-                processes,
-                run,
-                kept: &kept,
-                pagemap: &pagemap,
-            },
-            pte,
-            &mut applied,
-        );
-        applied
+        Plan { applied, kept }
     }
 
     /// What of the run is to be acted on: what the filters let through.
     fn kept(
         &self,
-        process: &Process,
-        pagemap: &Pagemap,
-        request: (Action, &Run),
-        filters: &PageFilters,
+        task: &Task<'_>,
+        run: &Run,
         pte: Option<&mut PteTracker>,
         applied: &mut Applied,
     ) -> Vec<AddrRange> {
-        let (action, run) = request;
         let whole_pages = AddrRange {
             start: run.range.start.align_up(),
             end: run.range.end.align_down(),
         };
-        if filters.is_empty() {
+        if task.filters.is_empty() {
             return if whole_pages.is_empty() {
                 Vec::new()
             } else {
                 vec![whole_pages]
             };
         }
-        let mut eyes = Eyes::new(pagemap, self.frames.as_ref(), pte);
-        filters.passed(
-            process,
-            whole_pages,
-            action == Action::Willneed,
-            &mut eyes,
+        let mut eyes = Eyes::new(task.pagemap, self.frames.as_ref(), pte);
+        let absent_too = task.action == Action::Willneed;
+        task.filters
+            .passed(task.process, whole_pages, absent_too, &mut eyes, applied)
+    }
+}
+
+/// What is asked for the memory of one process.
+struct Task<'a> {
+    processes: &'a Processes,
+    process: &'a Process,
+    action: Action,
+    filters: &'a PageFilters,
+    pagemap: &'a Pagemap,
+}
+
+/// What of a run is to be acted on, and what is known of the rest.
+struct Plan {
+    applied: Applied,
+    kept: Vec<AddrRange>,
+}
+
+impl Plan {
+    /// The run ends here.
+    const fn nothing(applied: Applied) -> Self {
+        Self {
             applied,
-        )
+            kept: Vec::new(),
+        }
     }
 }
 

@@ -5,8 +5,10 @@ use thermo_sys::pagemap::Pagemap;
 
 use super::spans;
 
-/// What is read at once, and taken or left out as a whole.
-const CHUNK: Bytes = Bytes::kib(64);
+/// What is read at once of memory that is looked at whole.
+const WHOLE: Bytes = Bytes::mib(16);
+/// What is taken or left out as a whole where memory is looked at in samples: less where few are taken.
+const CHUNK: std::ops::RangeInclusive<Bytes> = Bytes::kib(16)..=Bytes::kib(64);
 
 /// What was found; estimates where the memory was larger than what was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +26,15 @@ pub(super) fn survey(pagemap: &Pagemap, ranges: &[AddrRange], most: Bytes) -> Su
     let stride = total.0.div_ceil(most.0.max(1)).max(1) as usize;
     let (mut present, mut shared, mut looked) = (0_u64, 0_u64, Bytes::ZERO);
     let mut pages = Vec::new();
-    for chunk in spans::cut(ranges, CHUNK).into_iter().step_by(stride) {
+    let chunk = if stride == 1 {
+        WHOLE
+    } else {
+        most.clamp(*CHUNK.start(), *CHUNK.end())
+    };
+    let chunks = spans::cut(ranges, chunk);
+    // From the middle of what each stands for.
+    let first = stride.min(chunks.len()) / 2;
+    for chunk in chunks.into_iter().skip(first).step_by(stride) {
         looked += chunk.len();
         if pagemap.read(chunk, &mut pages).is_err() {
             continue;
@@ -37,7 +47,8 @@ pub(super) fn survey(pagemap: &Pagemap, ranges: &[AddrRange], most: Bytes) -> Su
     }
     let scaled = |pages: u64| {
         let bytes = u128::from(pages * PAGE_SIZE) * u128::from(total.0) / u128::from(looked.0.max(1));
-        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(total.0))
+        // Pages are there whole or not at all, also in an estimate.
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(total.0) / PAGE_SIZE * PAGE_SIZE)
     };
     Survey {
         present: scaled(present),
@@ -58,6 +69,18 @@ mod tests {
         std::fs::create_dir_all(root.join("proc/1")).unwrap();
         std::fs::write(root.join("proc/1/pagemap"), bytes).unwrap();
         Pagemap::open(root, 1).unwrap()
+    }
+
+    #[test]
+    fn an_estimate_is_of_whole_pages() {
+        let root = tempfile::tempdir().unwrap();
+        let map = pagemap(root.path(), |n| if n % 3 == 0 { PRESENT } else { 0 }, 4096);
+        for pages in [17, 100, 1000, 4095] {
+            let found = survey(&map, &[AddrRange::new(0, pages * PAGE_SIZE)], Bytes::kib(128));
+            assert!(found.present > Bytes::ZERO, "{pages} pages");
+            assert_eq!(found.present.0 % PAGE_SIZE, 0, "{pages} pages");
+            assert_eq!(found.shared, found.present, "{pages} pages");
+        }
     }
 
     #[test]

@@ -12,12 +12,15 @@
 //! **Others who take marks off** (in-kernel DAMON, MGLRU's ageing, kswapd) note in the folio what they found:
 //! *young* if the mark was set. That flag is not shown to user space; what is, is *idle* (KPF_IDLE), which DAMON
 //! and the idle-page bitmap set when they take a mark off. So a page that became idle in this sense between our
-//! two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot be told.)
+//! two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot be told.) Only a
+//! sample of the probes is asked until somebody else was met: see `rival.rs` in this folder.
 //! KPF_REFERENCED is no help: it tells of system calls.
 
 mod batch;
 mod cleared;
 mod leaf;
+mod present;
+mod rival;
 mod sweep;
 
 use std::os::fd::AsFd as _;
@@ -29,8 +32,9 @@ use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::{Page, Pagemap};
 
-pub(crate) use self::batch::{call_len, whole_ranges};
+pub(crate) use self::batch::{call_len, clear, whole_ranges};
 use self::cleared::Cleared;
+use self::rival::Rival;
 use self::sweep::SweptChunks;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
@@ -38,8 +42,8 @@ use crate::tracker::Tracker;
 /// What became of a probe when it was prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// It is off, and the folio was marked idle by somebody else or not.
-    Off { idle: bool },
+    /// It is off, and the folio was marked idle by somebody else or not, where that was asked.
+    Off { idle: Option<bool> },
     /// It could not be taken off, or not be read.
     Unknown,
 }
@@ -52,6 +56,7 @@ pub struct PteTracker {
     frames: Option<PageFrames>,
     /// Whether this kernel can mark folios idle.
     has_idle_flag: bool,
+    rival: Rival,
     /// One for each probe last prepared.
     marks: Vec<Mark>,
     cleared: Cleared,
@@ -62,7 +67,7 @@ pub struct PteTracker {
     /// The pages of a run whose marks stayed.
     pages: Vec<Page>,
     /// The flags of the frame behind each probe being prepared, where they tell something.
-    flags: Vec<Flags>,
+    flags: Vec<Option<Flags>>,
 }
 
 impl PteTracker {
@@ -78,6 +83,7 @@ impl PteTracker {
             frames: PageFrames::open(&root).ok(),
             has_idle_flag: idle_users.iter().any(|user| root.join(user).exists()),
             root,
+            rival: Rival::default(),
             marks: Vec::new(),
             cleared: Cleared::default(),
             swept: SweptChunks::default(),
@@ -172,35 +178,38 @@ impl PteTracker {
     }
 
     /// Looks up the frames of the entries just read: those that will be cleared, for the folio they belong to,
-    /// and where frames can be marked idle all of them.
+    /// and where frames can be marked idle a sample of the others.
     fn read_flags(&mut self) {
         let Self {
             flags,
             frames,
             entries,
             has_idle_flag,
+            rival,
             ..
         } = self;
-        let of = |entry: &Entry| match (entry, &*frames) {
-            (Entry::Leaf(leaf), Some(frames)) if leaf.accessed || *has_idle_flag => {
-                frames.flags(leaf.pfn).unwrap_or_default()
+        let is_asked = |nth| *has_idle_flag && rival.asks(nth, entries.len());
+        let of = |(nth, entry): (usize, &Entry)| match (entry, &*frames) {
+            // A huge page is one piece, whatever its folio.
+            (Entry::Leaf(leaf), Some(frames)) if (leaf.accessed && leaf.level == 0) || is_asked(nth) => {
+                frames.flags(leaf.pfn).ok()
             }
-            _ => Flags::default(),
+            _ => None,
         };
         flags.clear();
-        flags.extend(entries.iter().map(of));
+        flags.extend(entries.iter().enumerate().map(of));
     }
 
     /// Decides, from what was just read, for which pieces of memory a call is needed. Returns them, and for each
     /// probe which of them is its.
     fn pieces_that_are_marked(&self) -> (Vec<AddrRange>, Vec<Option<usize>>) {
         let mut ranges: Vec<AddrRange> = Vec::new();
-        let owner = |((addr, entry), flags): ((&Addr, &Entry), &Flags)| {
+        let owner = |((addr, entry), flags): ((&Addr, &Entry), &Option<Flags>)| {
             let Entry::Leaf(leaf) = entry else { return None };
             if !leaf.accessed {
                 return None;
             }
-            let piece = leaf::piece(*addr, *leaf, *flags, self.frames.as_ref())?;
+            let piece = leaf::piece(*addr, *leaf, flags.unwrap_or_default(), self.frames.as_ref())?;
             // Probes come in order: those that share a piece are neighbours.
             if ranges.last() != Some(&piece) {
                 ranges.push(piece);
@@ -218,21 +227,25 @@ impl PteTracker {
     }
 
     fn read_back(&mut self, process: &Process, first: usize, owners: &[Option<usize>], refused: &[bool]) {
-        let pagemap = Pagemap::open(&self.root, process.pid).ok();
+        let pagemap = std::cell::OnceCell::new();
+        let pagemap = || {
+            let opened = pagemap.get_or_init(|| Pagemap::open(&self.root, process.pid).ok());
+            opened.as_ref()
+        };
         for (n, (entry, owner)) in self.entries.iter().zip(owners).enumerate() {
             let addr = self.addrs[n];
             let was_refused = owner.is_some_and(|owner| refused[owner]);
             self.marks[first + n] = match entry {
-                Entry::Absent(_) => Mark::Off { idle: false },
+                Entry::Absent(_) => Mark::Off { idle: Some(false) },
                 Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,
-                Entry::Leaf(leaf) if leaf.accessed && self.is_left_alone(pagemap.as_ref(), addr, *leaf) => {
+                Entry::Leaf(leaf) if leaf.accessed && self.is_left_alone(pagemap(), addr, *leaf) => {
                     Mark::Unknown
                 }
                 Entry::Leaf(leaf) => {
                     self.cleared
                         .insert(process.id, Addr(addr.0 & !(leaf.len().0 - 1)));
                     Mark::Off {
-                        idle: self.flags[n].is_idle(),
+                        idle: self.flags[n].map(Flags::is_idle),
                     }
                 }
                 Entry::Table | Entry::Unreadable => Mark::Unknown,
@@ -256,16 +269,43 @@ impl PteTracker {
             return;
         }
         for (n, probe) in probes.iter_mut().enumerate() {
-            let Some(Mark::Off { idle }) = self.marks.get(first + n) else {
+            let Some(Mark::Off { .. }) = self.marks.get(first + n) else {
                 continue;
             };
             probe.seen = match self.entries[n] {
                 Entry::Leaf(leaf) if leaf.accessed => Seen::Accessed,
-                Entry::Leaf(leaf) if !idle && self.is_marked_idle(leaf) => Seen::Unknown,
                 Entry::Leaf(_) | Entry::Absent(_) => Seen::Idle,
                 Entry::Table | Entry::Unreadable => Seen::Unknown,
             };
         }
+        let asked_all = self.rival.asks_all();
+        if self.doubt(first, probes) {
+            self.rival.met();
+            if !asked_all {
+                self.doubt(first, probes);
+            }
+        }
+    }
+
+    /// Makes unknown what is idle, is asked, and has somebody else's flag. Returns whether there was any.
+    fn doubt(&self, first: usize, probes: &mut [Probe]) -> bool {
+        let all = probes.len();
+        let marks = self.marks.get(first..).unwrap_or_default();
+        let mut met = false;
+        for (n, (probe, mark)) in probes.iter_mut().zip(marks).enumerate() {
+            // Whose flag was not asked for before is doubted too, once there is reason to ask.
+            let was_idle = *mark == Mark::Off { idle: Some(true) };
+            if let Some(Entry::Leaf(leaf)) = self.entries.get(n)
+                && probe.seen == Seen::Idle
+                && !was_idle
+                && self.rival.asks(n, all)
+                && self.is_marked_idle(*leaf)
+            {
+                probe.seen = Seen::Unknown;
+                met = true;
+            }
+        }
+        met
     }
 }
 
@@ -276,6 +316,7 @@ impl Tracker for PteTracker {
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         self.marks.clear();
+        self.rival.begin();
         // Samples are looked at again: from now on most pages keep marks that are old.
         self.swept.clear();
         for group in probes.chunk_by(same_target) {
