@@ -18,8 +18,10 @@ hot_keys=50000
 reads_per_second=80000
 # A key is read every second or so: looks 50 ms apart see what looks 5 ms apart would miss, for less.
 looks=(--sample 50ms --aggr 1s)
+# To give memory back every page is looked at, each second or two: what is paged out is what was not read, exactly.
+exact=(--cpu 4%)
 min_age=5s
-reclaim_seconds=15
+reclaim_seconds=30
 settle_seconds=10
 
 say() { printf '\n== %s\n' "$*"; }
@@ -108,7 +110,7 @@ reclaim_redis() {
     say "giving back what was not read for $min_age, to compressed swap (zram): $reclaim_seconds s"
     start_reads
     local TIMEFORMAT='%U %S'
-    { time "$thermo" reclaim --pid "$redis_pid" "${looks[@]}" --min-age "$min_age" --duration "${reclaim_seconds}s" \
+    { time "$thermo" reclaim --pid "$redis_pid" "${exact[@]}" --min-age "$min_age" --duration "${reclaim_seconds}s" \
         --quota-ms 0 --quota-sz 0 --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0 2>&3; } 3>&2 2>"$folder/cpu"
     latency_of_reads
     latency_meanwhile=$latency

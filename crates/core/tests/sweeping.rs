@@ -168,6 +168,33 @@ fn pageout_leaves_the_hot_page_in_the_middle() {
 }
 
 #[test]
+fn schemes_see_runs_that_are_finer_than_the_regions_told_of() {
+    let mut machine = machine();
+    let id = machine.spawn(&[pages(0, 2000)]);
+    touch_all(&mut machine, id);
+    let attrs = Attrs {
+        max_nr_regions: 10,
+        ..Attrs::default()
+    };
+    let mut context = Context::new(attrs, 1)
+        .unwrap()
+        .with_budget(ONE_PERCENT, Looks::Auto);
+    let mut scheme = Scheme::new(Action::Pageout);
+    scheme.pattern.nr_accesses.max = Rate::Samples(0);
+    scheme.pattern.age.min = Age::Time(Nanos::secs(5));
+    context.set_schemes(vec![scheme]).unwrap();
+    // Every tenth page is busy: 200 of them, far more than regions.
+    let (regions, _) = watch(&mut context, &mut machine, 40, |machine, _| {
+        (0..2000)
+            .step_by(10)
+            .for_each(|nth| machine.touch(id, pages(nth, nth + 1)));
+    });
+    assert!(regions.len() <= 10, "{} regions", regions.len());
+    let present = machine.count(id, pages(0, 2000), |page| page.place == Place::Present);
+    assert_eq!(present, 200, "what is left in memory is what is busy");
+}
+
+#[test]
 fn targets_come_and_go_during_rounds() {
     let mut machine = machine();
     let mut ids: Vec<TargetId> = (0..50).map(|_| machine.spawn(&[pages(0, 400)])).collect();

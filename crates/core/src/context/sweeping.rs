@@ -2,11 +2,15 @@
 
 use super::Context;
 use crate::action::Action;
-use crate::ops::Operations;
+use crate::monitoring::Target;
+use crate::ops::{Operations, Run};
 use crate::region::Region;
 use crate::sink::{Event, Sink};
 use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Round, regions_of};
 use crate::units::Nanos;
+
+/// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
+const MOST_RUNS: usize = 32_768;
 
 /// What sweeping remembers between steps.
 #[derive(Debug, Default)]
@@ -82,17 +86,12 @@ impl Context {
         for target in &mut self.targets {
             target.heat.end_round(now);
         }
-        self.rebuild_regions(now);
+        let runs = (!self.schemes.is_empty()).then(|| self.regions_from_pages(MOST_RUNS, now));
+        let regions = self.regions_from_pages(self.attrs.max_nr_regions, now);
+        self.replace_regions(regions);
         self.tell_aggregated(now, sink);
-        let mut acted_on = Vec::new();
-        let mut listener = |event: &Event<'_>| {
-            if let Event::SchemeApplied { scheme, tried, .. } = event {
-                acted_on.extend(tried.iter().map(|tried| (*scheme, tried.run)));
-            }
-            sink.on(event);
-        };
-        self.apply_schemes(now, ops, &mut listener);
-        for (scheme, run) in acted_on {
+        let acted_on = runs.map(|runs| self.apply_schemes_to_runs(runs, now, ops, sink));
+        for (scheme, run) in acted_on.into_iter().flatten() {
             let changes = self
                 .schemes
                 .get(scheme)
@@ -108,17 +107,49 @@ impl Context {
         self.choose_after_aggregation(now, ops, sink);
     }
 
-    /// Regions from pages, every target with a share of them by the memory it has.
-    fn rebuild_regions(&mut self, now: Nanos) {
+    /// Regions from pages, at most about `most` over all targets, each with a share by the memory it has.
+    fn regions_from_pages(&self, most: usize, now: Nanos) -> Vec<Vec<Region>> {
         let resident: Vec<u64> = self.targets.iter().map(|t| t.heat.resident().0).collect();
         let total = u128::from(resident.iter().sum::<u64>().max(1));
-        for (target, resident) in self.targets.iter_mut().zip(resident) {
-            let share = u128::from(resident) * self.attrs.max_nr_regions as u128 / total;
+        let targets = self.targets.iter().zip(resident);
+        let regions_of_target = |(target, resident): (&Target, u64)| {
+            let share = u128::from(resident) * most as u128 / total;
             let most = usize::try_from(share).unwrap_or(usize::MAX).max(3);
             let mut regions = regions_of(target.heat.runs(), most, now, self.attrs.aggr);
             inherit_ages(&mut regions, &target.regions);
-            target.regions = regions;
-        }
+            regions
+        };
+        targets.map(regions_of_target).collect()
+    }
+
+    /// Puts `regions` in the place of those there are, target by target; returns what was there.
+    fn replace_regions(&mut self, regions: Vec<Vec<Region>>) -> Vec<Vec<Region>> {
+        let targets = self.targets.iter_mut().zip(regions);
+        targets
+            .map(|(target, regions)| std::mem::replace(&mut target.regions, regions))
+            .collect()
+    }
+
+    /// Applies the schemes to runs of pages as they are, not to the fewer regions that are told of: joined with
+    /// its few busy neighbours, idle memory would match no pattern that wants none. Returns what was acted on.
+    fn apply_schemes_to_runs(
+        &mut self,
+        runs: Vec<Vec<Region>>,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) -> Vec<(usize, Run)> {
+        let mut acted_on = Vec::new();
+        let mut listener = |event: &Event<'_>| {
+            if let Event::SchemeApplied { scheme, tried, .. } = event {
+                acted_on.extend(tried.iter().map(|tried| (*scheme, tried.run)));
+            }
+            sink.on(event);
+        };
+        let told = self.replace_regions(runs);
+        self.apply_schemes(now, ops, &mut listener);
+        self.replace_regions(told);
+        acted_on
     }
 }
 
