@@ -4,8 +4,9 @@
 //! the resident size is the largest seen.
 
 use serde::Serialize;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Cost, Metadata, Note, Record, Settings};
+use thermo_core::budget::Plan;
+use thermo_core::{Bytes, Nanos, PAGE_SIZE};
+use thermo_record::model::{Cost, Metadata, Note, Record, Region, Settings, Snapshot};
 
 use crate::style::{Style, Table};
 use crate::{Accumulator, Doubt, SCHEMA};
@@ -22,11 +23,67 @@ pub struct OwnCost {
     pub looking_cpu_percent: Option<f64>,
     /// Our largest resident size in bytes.
     pub own_rss_bytes: Option<u64>,
+    /// How much longer the targets take because they are looked at, in percent of one CPU: an estimate
+    /// of what setting the marks anew costs them, a microsecond each. CPU that we take from them is not in it.
+    pub slow_down_percent: Option<f64>,
+    #[serde(skip)]
+    looks: Looks,
+}
+
+/// What setting an accessed mark again costs a program: the page walk and the write to the page table, rather
+/// more than less.
+const MARK_COST_NS: u64 = 1000;
+
+/// Marks that were taken off and set again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Looks {
+    /// Whether every page is looked at, by the last plan.
+    sweeps: bool,
+    marks: u64,
+    watched_ns: u64,
+}
+
+impl Looks {
+    fn add(&mut self, snapshot: &Snapshot) {
+        let regions = snapshot.targets.iter().flat_map(|target| &target.regions);
+        let marks = |region: &Region| {
+            let nr_accesses = u64::from(region.nr_accesses);
+            // A sweep takes every mark of a page that is touched in a round, a sample one for each look.
+            if self.sweeps {
+                let touched = (region.end - region.start) / PAGE_SIZE;
+                touched * nr_accesses / u64::from(snapshot.max_nr_accesses.max(1))
+            } else {
+                nr_accesses
+            }
+        };
+        self.marks += regions.map(marks).sum::<u64>();
+        self.watched_ns += snapshot.time_ns.saturating_sub(snapshot.start_ns);
+    }
+
+    fn slow_down_percent(self) -> Option<f64> {
+        let spent = self.marks.saturating_mul(MARK_COST_NS);
+        (self.watched_ns > 0).then(|| spent as f64 / self.watched_ns as f64 * 100.0)
+    }
 }
 
 impl OwnCost {
-    /// Takes what was spent in total until `cost.time_ns` by a recording that began at `start_ns`.
-    pub fn add(&mut self, cost: &Cost, start_ns: u64) {
+    /// Takes what `record` of a recording that began at `start_ns` tells of cost.
+    pub fn add(&mut self, record: &Record, start_ns: u64) {
+        match record {
+            Record::Cost(cost) => self.add_cost(cost, start_ns),
+            Record::Note(note) if note.kind == "plan" => {
+                self.looks.sweeps = note.text.starts_with(Plan::SWEEP_WORDS);
+            }
+            Record::Snapshot(snapshot) => {
+                self.looks.add(snapshot);
+                self.slow_down_percent = self.looks.slow_down_percent();
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what was spent in total until `cost.time_ns`.
+    fn add_cost(&mut self, cost: &Cost, start_ns: u64) {
         let wall = cost.time_ns.saturating_sub(start_ns);
         if wall > 0 {
             let percent = |cpu_ns: u64| Some(cpu_ns as f64 / wall as f64 * 100.0);
@@ -47,6 +104,15 @@ impl OwnCost {
             .own_rss_bytes
             .map(|rss| format!(", {} resident at most", Bytes(rss)));
         cpu + &rss.unwrap_or_default()
+    }
+
+    /// `about 0.07 %`.
+    #[must_use]
+    pub fn slow_down_text(&self) -> String {
+        self.slow_down_percent.map_or_else(
+            || "not known".to_owned(),
+            |percent| format!("about {percent:.2} %"),
+        )
     }
 }
 
@@ -157,6 +223,7 @@ impl Accumulator for InfoAccumulator {
     fn add(&mut self, record: &Record) {
         let info = &mut self.info;
         info.basis.add(record);
+        info.cost.add(record, info.start_ns);
         let time_ns = match record {
             Record::Snapshot(snapshot) => {
                 info.snapshots += 1;
@@ -168,10 +235,7 @@ impl Accumulator for InfoAccumulator {
                 info.most_regions = info.most_regions.max(regions);
                 snapshot.time_ns
             }
-            Record::Cost(cost) => {
-                info.cost.add(cost, info.start_ns);
-                cost.time_ns
-            }
+            Record::Cost(cost) => cost.time_ns,
             Record::Note(note) => {
                 info.note(note);
                 note.time_ns
@@ -232,6 +296,10 @@ impl Info {
             format!("{}, {} snapshots", Nanos(self.duration_ns), self.snapshots),
         );
         row("own cost", self.cost.text());
+        row(
+            "slow-down",
+            format!("{} of the targets, estimated", self.cost.slow_down_text()),
+        );
         for scheme in &self.schemes {
             row("scheme", scheme.clone());
         }

@@ -59,6 +59,7 @@ impl Accumulator for SummaryAccumulator {
         self.layout.add(record);
         self.heatmap.add(record);
         self.wss.add(record);
+        self.cost.add(record, self.start_ns);
         match record {
             Record::Snapshot(snapshot) if crate::doubt::lives(snapshot) => {
                 if self.last.len() == WINDOW {
@@ -73,7 +74,6 @@ impl Accumulator for SummaryAccumulator {
                     .map(|target| Some(self.layout.footprint(target.id)?.rss))
                     .sum();
             }
-            Record::Cost(cost) => self.cost.add(cost, self.start_ns),
             _ => {}
         }
     }
@@ -148,7 +148,11 @@ impl Summary {
     /// Sizes, heatmap, working set and cost.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
-        let cost = format!("Watching cost {}.\n", self.cost.text());
+        let cost = format!(
+            "Watching cost {}.\nIt slows the targets down by {} (an estimate).\n",
+            self.cost.text(),
+            self.cost.slow_down_text()
+        );
         if self.sizes_from_snapshots == 0 {
             return format!("{NO_SNAPSHOTS}\n{cost}");
         }
