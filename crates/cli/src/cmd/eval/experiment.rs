@@ -1,4 +1,4 @@
-//! `thermo eval`: experiments.
+//! What the verbs of `thermo eval` that follow an experiment file have in common: their arguments, the run, the tables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,38 +15,11 @@ use crate::{interrupt, output};
 /// How soon an interruption is noticed.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Measure what something saves and costs, on real programs.
+/// Which experiment to run, how much of it, and in which form to print it.
 #[derive(Debug, clap::Args)]
-pub struct Eval {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Verb {
-    Reclaim(Reclaim),
-}
-
-impl Eval {
-    /// Does what was asked.
-    pub fn run(self) -> anyhow::Result<Exit> {
-        match self.verb {
-            Verb::Reclaim(verb) => verb.run(),
-        }
-    }
-}
-
-/// Compare configurations of proactive reclaim over workloads and repeats.
-///
-/// Every run is kept as soon as it ends; an experiment that was interrupted goes on where it was when it is
-/// started again. It makes its own zram swap and control groups, and removes them.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  thermo eval reclaim workloads/experiments/reclaim.toml
-  thermo eval reclaim my.toml --repeats 3 --workload redis --json")]
-struct Reclaim {
-    /// The experiment
-    file: PathBuf,
+pub struct Arguments {
+    /// The experiment; workloads/experiments/VERB.toml when not given
+    file: Option<PathBuf>,
 
     /// Repeats, other than the experiment's own number
     #[arg(long, value_name = "N")]
@@ -73,9 +46,11 @@ struct Reclaim {
     csv: bool,
 }
 
-impl Reclaim {
-    fn run(self) -> anyhow::Result<Exit> {
-        let experiment = Experiment::read(&self.file)?;
+impl Arguments {
+    /// Runs the experiment given, else the one of `verb` in the project's folder of experiments.
+    pub fn run(self, verb: &str) -> anyhow::Result<Exit> {
+        let ready = || PathBuf::from(format!("workloads/experiments/{verb}.toml"));
+        let experiment = Experiment::read(&self.file.clone().unwrap_or_else(ready))?;
         let options = self.options(&experiment)?;
         interrupt::listen()?;
         stop_at_signal(Arc::clone(&options.stop));
