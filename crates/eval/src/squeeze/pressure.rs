@@ -180,8 +180,8 @@ pub fn be_neighbour(size: usize, marker: &Path) -> std::io::Result<()> {
     loop {
         for page in memory.chunks_mut(4096) {
             // Not all alike, or zram would keep nothing but a pattern.
-            for (word, at) in page.chunks_mut(8).zip(0_u8..) {
-                word[0] = word[0].wrapping_add(at ^ round);
+            for (at, word) in page.chunks_mut(8).enumerate() {
+                word[0] = word[0].wrapping_add((at % 251) as u8 ^ round);
             }
         }
         if round == 0 {
