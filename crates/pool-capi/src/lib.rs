@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
 use thermo_core::{Bytes, Nanos};
-use thermo_pool::{Buffer, Bus, Keeper, Pool, Pools, Registration, Settings, source};
+use ::thermo_pool::{Buffer, Bus, Keeper, Pool, Pools, Registration, Settings, source};
 
 /// All pools of a process.
 #[derive(Debug)]
