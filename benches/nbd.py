@@ -87,18 +87,24 @@ class Server:
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=enter)
         deadline = time.monotonic() + 60
         while not os.path.exists(self.socket):
-            assert self.process.poll() is None and time.monotonic() < deadline, f"{name} does not start: {words}"
+            assert not self.process.poll() and time.monotonic() < deadline, f"{name} does not start: {words}"
             time.sleep(0.02)
         time.sleep(0.1)
+        self.pid = self.process.pid
+        if name == "nbd-server":  # It goes to the background: with -d it would serve one client at a time.
+            with open(f"{folder}/nbd-server.pid") as file:
+                self.pid = int(file.read())
 
     def stop(self):
-        for one in reversed(processes(self.process.pid)):
+        for one in reversed(processes(self.pid)):
             try:
                 os.kill(one, signal.SIGTERM)
             except OSError:
                 pass
         try:
             self.process.wait(10)
+            while self.pid != self.process.pid and os.path.exists(f"/proc/{self.pid}"):
+                time.sleep(0.02)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -126,9 +132,8 @@ def servers(many):
             found["nbdkit-memory"] = ["nbdkit", "-f", "-U", "{s}", "memory", "256M"]
     if shutil.which("qemu-nbd") and not many:
         found["qemu-nbd"] = ["qemu-nbd", "-t", "-k", "{s}", "-f", "raw", "-e", "100", "-x", "disk", "{d}/disk"]
-    # With many exports its clients now and then wait for a greeting that never comes.
-    if shutil.which("nbd-server") and not many:
-        found["nbd-server"] = ["nbd-server", "-d", "-C", nbd_server_config(many)]
+    if shutil.which("nbd-server"):
+        found["nbd-server"] = ["nbd-server", "-C", nbd_server_config(many), "-p", "{d}/nbd-server.pid"]
     return found
 
 
@@ -155,11 +160,11 @@ def first_line(client, patience=45):
 
 
 def measure(server, connections, depth, block, mode):
-    before = cpu(server.process.pid)
+    before = cpu(server.pid)
     words = [load, server.socket, ",".join(server.exports), str(connections), str(depth), str(block), mode, str(seconds), "hold", "0.3"]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     requests, took, errors = first_line(client)
-    used, memory = cpu(server.process.pid) - before, anon(server.process.pid)
+    used, memory = cpu(server.pid) - before, anon(server.pid)
     client.wait()
     requests = int(requests)
     return {"iops": requests / float(took), "us": used * 1e6 / max(requests, 1), "anon": memory, "errors": int(errors)}
@@ -229,15 +234,15 @@ def burst():
             words = [load, server.socket, "disk", "64", "16", str(MIB), "read", "3", "hold", "2"]
             client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             line = first_line(client)
-            at_end = anon(server.process.pid)
+            at_end = anon(server.pid)
             time.sleep(0.1)
-            later, squeezed = anon(server.process.pid), "-"
-            threads = sum(len(os.listdir(f"/proc/{one}/task")) for one in processes(server.process.pid) if os.path.exists(f"/proc/{one}/task"))
-            alive = server.process.poll() is None
+            later, squeezed = anon(server.pid), "-"
+            threads = sum(len(os.listdir(f"/proc/{one}/task")) for one in processes(server.pid) if os.path.exists(f"/proc/{one}/task"))
+            alive = os.path.exists(f"/proc/{server.pid}")
             if name == "thermo":
                 subprocess.run([thermo, "nbd", "squeeze", "--control", f"{folder}/control"], check=True, stdout=subprocess.DEVNULL)
                 time.sleep(0.015)
-                squeezed = f"{anon(server.process.pid):.1f}"
+                squeezed = f"{anon(server.pid):.1f}"
             client.wait()
             peak = int(open(f"{group}/memory.max_usage_in_bytes").read()) / MIB
             killed = next(line.split()[1] for line in open(f"{group}/memory.oom_control") if line.startswith("oom_kill "))

@@ -62,6 +62,64 @@ fn it_serves_until_it_is_asked_to_end_and_then_tells_what_it_did() {
 }
 
 #[test]
+fn a_running_server_is_asked_and_changed_over_its_control_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let arguments = [
+        "nbd",
+        "--unix",
+        "s",
+        "--control",
+        "c",
+        "--export",
+        "m=mem:,size=1M",
+        "--budget",
+        "2M",
+    ];
+    let mut server = thermo(here, &arguments).stderr(Stdio::null()).spawn().unwrap();
+    assert!(wait_until(|| here.join("c").exists()), "nobody answers");
+    let status = common::json(here, &["nbd", "status", "--control", "c", "--json"]);
+    assert_eq!(
+        (&status["budget_bytes"], &status["schema"]),
+        (&(2 << 20).into(), &1.into())
+    );
+    let set = run(
+        here,
+        &["nbd", "set", "--control", "c", "max_buffer_pages=7", "budget=3M"],
+    );
+    assert_eq!(set.status.code(), Some(0), "{}", stderr(&set));
+    for (settings, says) in [
+        (&["max_buffer_pages=8", "budget=1"][..], "too small"),
+        (&["max_buffer_pages=many"], "no number"),
+        (&["pages=1"], "cannot be set"),
+    ] {
+        let output = run(here, &[&["nbd", "set", "--control", "c"], settings].concat());
+        assert_eq!(output.status.code(), Some(2), "{settings:?}");
+        assert!(
+            stderr(&output).contains(says),
+            "{settings:?}: {}",
+            stderr(&output)
+        );
+    }
+    let status = common::json(here, &["nbd", "status", "--control", "c", "--json"]);
+    assert_eq!(
+        (&status["max_buffer_pages"], &status["budget_bytes"]),
+        (&7.into(), &(3 << 20).into())
+    );
+    let metrics = run(here, &["nbd", "status", "--control", "c", "--metrics"]);
+    assert!(String::from_utf8_lossy(&metrics.stdout).contains("thermo_nbd_budget_bytes 3145728"));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let gone = run(here, &["nbd", "status", "--control", "c"]);
+    assert_eq!(gone.status.code(), Some(2));
+    assert!(
+        stderr(&gone).contains("no server answers at c"),
+        "{}",
+        stderr(&gone)
+    );
+}
+
+#[test]
 fn what_cannot_be_served_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), "x").unwrap();
@@ -83,6 +141,28 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
                 "4K",
             ],
             "Raise the budget",
+        ),
+        (
+            &["nbd", "-s", "--export", "disk=disk.img"],
+            "standard input is no socket",
+        ),
+        (
+            &["nbd", "--unix", "s", "--export", "disk=disk.img,size=2"],
+            "holds 1 B, 2 B are to be served",
+        ),
+        (
+            &[
+                "nbd",
+                "--unix",
+                "s",
+                "--export",
+                "disk=disk.img",
+                "--tls-cert",
+                "disk.img",
+                "--tls-key",
+                "disk.img",
+            ],
+            "no certificate in PEM form",
         ),
         (
             &["nbd", "--unix", "no/such/folder/s", "--export", "disk=disk.img"],

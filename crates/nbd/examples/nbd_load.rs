@@ -107,8 +107,20 @@ impl Connection {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [socket, exports, connections, depth, block, mode, seconds, rest @ ..] = &words[..] else {
-        return Err("nbd_load SOCKET EXPORTS CONNECTIONS DEPTH BLOCK read|write SECONDS [hold SECONDS]".into());
+    let [
+        socket,
+        exports,
+        connections,
+        depth,
+        block,
+        mode,
+        seconds,
+        rest @ ..,
+    ] = &words[..]
+    else {
+        return Err(
+            "nbd_load SOCKET EXPORTS CONNECTIONS DEPTH BLOCK read|write SECONDS [hold SECONDS]".into(),
+        );
     };
     let plan = Plan {
         depth: depth.parse()?,
@@ -119,7 +131,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let exports: Vec<&str> = exports.split(',').collect();
     let connections: usize = connections.parse()?;
     let (done, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (ready, over) = (Arc::new(Barrier::new(connections + 1)), Arc::new(Barrier::new(connections + 1)));
+    let (ready, over) = (
+        Arc::new(Barrier::new(connections + 1)),
+        Arc::new(Barrier::new(connections + 1)),
+    );
     let mut threads = Vec::new();
     for number in 0..connections {
         let (socket, export) = (socket.clone(), exports[number % exports.len()].to_owned());

@@ -291,7 +291,11 @@ impl Export {
     /// Makes the bytes zero; without a hole if `no_hole`, and not by writing them if `fast`.
     pub(crate) fn zero(&self, offset: u64, length: u64, no_hole: bool, fast: bool) -> Result<(), Refusal> {
         let quick = if no_hole {
-            self.allocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, offset, length)
+            self.allocate(
+                FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+                offset,
+                length,
+            )
         } else {
             self.punch(offset, length)
         };

@@ -61,7 +61,8 @@ impl Encryption {
             source,
         })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
         let builder = match authorities {
             None => builder.with_no_client_auth(),
             Some(path) => {
@@ -71,7 +72,9 @@ impl Encryption {
                 };
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates_of(path)? {
-                    roots.add(certificate).map_err(|error| refused(error.to_string()))?;
+                    roots
+                        .add(certificate)
+                        .map_err(|error| refused(error.to_string()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| refused(error.to_string()))?)
@@ -90,7 +93,13 @@ impl Encryption {
 
 fn certificates_of(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = all.and_then(|all| if all.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(all) });
+    let found = all.and_then(|all| {
+        if all.is_empty() {
+            Err(pem::Error::NoItemsFound)
+        } else {
+            Ok(all)
+        }
+    });
     found.map_err(|source| TlsError::File {
         path: path.to_owned(),
         what: "certificate",

@@ -209,7 +209,11 @@ fn clients_that_do_not_take_their_answers_keep_no_other_from_its() {
             assert!(data.iter().enumerate().all(|(at, &byte)| byte == at as u8));
         }
     }
-    assert!(house.pools.usage().peak <= Bytes(3 * CHUNK as u64), "{:?}", house.pools.usage());
+    assert!(
+        house.pools.usage().peak <= Bytes(3 * CHUNK as u64),
+        "{:?}",
+        house.pools.usage()
+    );
 }
 
 #[test]
@@ -377,7 +381,14 @@ fn exports_that_do_not_fit_the_budget_are_refused_with_the_numbers() {
     std::fs::write(&file, "x").unwrap();
     let export = |name| Export::open(name, &file, true).unwrap();
     let pools = Pools::new(Bytes(CHUNK as u64), Settings::default());
-    let error = Server::start(vec![export("a"), export("b")], Vec::new(), &pools, Limits::default(), None).unwrap_err();
+    let error = Server::start(
+        vec![export("a"), export("b")],
+        Vec::new(),
+        &pools,
+        Limits::default(),
+        None,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("256 KiB"), "{error}");
     assert!(
         Export::open("dir", dir.path(), true)

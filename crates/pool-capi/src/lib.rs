@@ -7,8 +7,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
-use thermo_core::{Bytes, Nanos};
 use ::thermo_pool::{Buffer, Bus, Keeper, Pool, Pools, Registration, Settings, source};
+use thermo_core::{Bytes, Nanos};
 
 /// All pools of a process.
 #[derive(Debug)]
@@ -138,7 +138,9 @@ pub unsafe extern "C" fn thermo_pools_set_buffer_squeeze_duration_ms(pools: *mut
 pub unsafe extern "C" fn thermo_pools_report_pressure(pools: *mut thermo_pools) -> u64 {
     // SAFETY: as the header asks.
     let pools = unsafe { seen(pools) };
-    pools.map_or(0, |pools| pools.bus.report_pressure("the program says so").freed.0)
+    pools.map_or(0, |pools| {
+        pools.bus.report_pressure("the program says so").freed.0
+    })
 }
 
 /// # Safety
@@ -160,7 +162,11 @@ pub unsafe extern "C" fn thermo_pools_peak(pools: *const thermo_pools) -> u64 {
 /// # Safety
 /// See the header: `text` has room for `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thermo_pools_metrics(pools: *const thermo_pools, text: *mut c_char, size: usize) -> usize {
+pub unsafe extern "C" fn thermo_pools_metrics(
+    pools: *const thermo_pools,
+    text: *mut c_char,
+    size: usize,
+) -> usize {
     // SAFETY: as the header asks.
     let Some(pools) = (unsafe { seen(pools) }) else {
         return 0;
@@ -188,7 +194,9 @@ pub unsafe extern "C" fn thermo_pool_open(
 ) -> *mut thermo_pool {
     // SAFETY: as the header asks.
     let (pools, name) = unsafe { (seen(pools), name(name_of)) };
-    let opened = pools.zip(name).and_then(|(pools, name)| pools.pools.open(name, Bytes(largest)).ok());
+    let opened = pools
+        .zip(name)
+        .and_then(|(pools, name)| pools.pools.open(name, Bytes(largest)).ok());
     opened.map_or(std::ptr::null_mut(), |pool| boxed(thermo_pool(pool)))
 }
 
@@ -271,7 +279,12 @@ pub unsafe extern "C" fn thermo_pools_register(
     };
     let data = Data(data);
     // How much it could free C does not say.
-    let registration = pools.bus.register(name, priority, || Bytes::ZERO, move |_| Bytes(reclaim(data.get())));
+    let registration = pools.bus.register(
+        name,
+        priority,
+        || Bytes::ZERO,
+        move |_| Bytes(reclaim(data.get())),
+    );
     boxed(thermo_registration {
         _registration: registration,
     })

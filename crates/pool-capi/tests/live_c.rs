@@ -24,7 +24,10 @@ fn buffers_are_lent_within_the_budget_and_pressure_takes_the_free_ones() {
     // SAFETY: every object is used as the header says: made before, freed once, at the end.
     unsafe {
         let pool = thermo_pool_open(pools, c"disk".as_ptr(), 1 << 20);
-        assert!(thermo_pool_open(pools, c"disk".as_ptr(), 4096).is_null(), "the name is taken");
+        assert!(
+            thermo_pool_open(pools, c"disk".as_ptr(), 4096).is_null(),
+            "the name is taken"
+        );
         let registration = thermo_pools_register(
             pools,
             c"cache".as_ptr(),
@@ -34,8 +37,14 @@ fn buffers_are_lent_within_the_budget_and_pressure_takes_the_free_ones() {
         );
         let one = thermo_pool_acquire(pool, 1 << 20, 0);
         let other = thermo_pool_acquire(pool, 1 << 20, 0);
-        assert!(thermo_pool_acquire(pool, 4096, 0).is_null(), "the budget is used up");
-        assert!(thermo_pool_acquire(pool, (1 << 20) + 1, -1).is_null(), "larger than the largest");
+        assert!(
+            thermo_pool_acquire(pool, 4096, 0).is_null(),
+            "the budget is used up"
+        );
+        assert!(
+            thermo_pool_acquire(pool, (1 << 20) + 1, -1).is_null(),
+            "larger than the largest"
+        );
         thermo_buffer_data(one).cast::<u8>().write_bytes(7, 1 << 20);
         thermo_buffer_release(one);
         thermo_buffer_release(other);
@@ -65,7 +74,10 @@ fn library() -> Option<PathBuf> {
 
 #[test]
 fn a_server_in_c_serves_from_the_pools() {
-    let (Some(library), source) = (library(), Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/blockd.c")) else {
+    let (Some(library), source) = (
+        library(),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/blockd.c"),
+    ) else {
         eprintln!("SKIP: the static library was not built with the tests");
         return;
     };
@@ -83,7 +95,11 @@ fn a_server_in_c_serves_from_the_pools() {
         eprintln!("SKIP: no C compiler is here");
         return;
     };
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
 
     let (socket, disk) = (dir.path().join("s"), dir.path().join("disk"));
     std::fs::write(&disk, vec![5; 2 << 20]).unwrap();
@@ -115,6 +131,12 @@ fn a_server_in_c_serves_from_the_pools() {
     drop(server.stdin.take());
     let output = server.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && told.starts_with("used 0 peak "), "{told}");
-    assert!(told.contains("thermo_pool_free_pages{pool=\"client0\"} 0"), "{told}");
+    assert!(
+        output.status.success() && told.starts_with("used 0 peak "),
+        "{told}"
+    );
+    assert!(
+        told.contains("thermo_pool_free_pages{pool=\"client0\"} 0"),
+        "{told}"
+    );
 }

@@ -47,9 +47,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The group's limit: the neighbour fits, and half of the pools.
+    /// The group's limit: the neighbour fits, and a sixteenth of what the pools may keep.
     fn limit(&self) -> Bytes {
-        self.neighbour + MARGIN + Bytes(POOL * self.devices as u64 / 2)
+        self.neighbour + MARGIN + Bytes(POOL * self.devices as u64 / 16)
     }
 }
 
@@ -59,11 +59,19 @@ impl Shape {
 /// When swap, the group or the server cannot be set up, or the load breaks off.
 pub fn run(setting: &Setting, shape: &Shape) -> Result<Swapping, Error> {
     let swap = Swap::make(shape.neighbour + Bytes(POOL * shape.devices as u64))?;
-    let group = Group::create(&Hierarchies::of_this_host()?, &format!("thermo-squeeze-{}", std::process::id()))?;
+    let group = Group::create(
+        &Hierarchies::of_this_host()?,
+        &format!("thermo-squeeze-{}", std::process::id()),
+    )?;
     group.limit(shape.limit().0)?;
     let folder = Folder::make()?;
     let storage = folder.storage()?;
-    let server = Server::start(&setting.thermo, folder.path(), &arguments(shape, &storage), &group.doors())?;
+    let server = Server::start(
+        &setting.thermo,
+        folder.path(),
+        &arguments(shape, &storage),
+        &group.doors(),
+    )?;
     let neighbour = Neighbour::start(shape.neighbour, &group)?;
     let mut clients = (0..shape.devices)
         .map(|number| Client::connect(server.socket(), &format!("d{number}")))
@@ -137,7 +145,9 @@ impl Neighbour {
         let wrong = |error: std::io::Error| Error::Squeeze(format!("the neighbour does not start: {error}"));
         let ourselves = std::env::current_exe().map_err(wrong)?;
         let mut command = Command::new(ourselves);
-        command.args(["eval", NEIGHBOUR, &size.0.to_string()]).arg(&marker);
+        command
+            .args(["eval", NEIGHBOUR, &size.0.to_string()])
+            .arg(&marker);
         let child = command.stdin(Stdio::null()).spawn().map_err(wrong)?;
         let neighbour = Self { child, marker };
         for door in group.doors() {
@@ -151,7 +161,9 @@ impl Neighbour {
         let deadline = Instant::now() + Duration::from_secs(120);
         while !self.marker.exists() {
             if Instant::now() > deadline {
-                return Err(Error::Squeeze("the neighbour did not get its memory within 120 s".into()));
+                return Err(Error::Squeeze(
+                    "the neighbour did not get its memory within 120 s".into(),
+                ));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

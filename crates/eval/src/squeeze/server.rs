@@ -31,18 +31,28 @@ impl Server {
     ) -> Result<Self, Error> {
         let (socket, control) = (folder.join("socket"), folder.join("control"));
         let mut command = Command::new(thermo);
-        command.arg("nbd").arg("--unix").arg(&socket).arg("--control").arg(&control);
+        command
+            .arg("nbd")
+            .arg("--unix")
+            .arg(&socket)
+            .arg("--control")
+            .arg(&control);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        let log = std::fs::File::create(folder.join("log")).map_err(|error| wrong("make the server's log", &error))?;
-        let child = command.stderr(log).spawn().map_err(|error| wrong("start the server", &error))?;
+        let log = std::fs::File::create(folder.join("log"))
+            .map_err(|error| wrong("make the server's log", &error))?;
+        let child = command
+            .stderr(log)
+            .spawn()
+            .map_err(|error| wrong("start the server", &error))?;
         let mut server = Self {
             child,
             socket,
             control,
         };
         for door in doors {
-            std::fs::write(door, server.child.id().to_string())
-                .map_err(|error| Error::Group(format!("cannot move the server to {}: {error}", door.display())))?;
+            std::fs::write(door, server.child.id().to_string()).map_err(|error| {
+                Error::Group(format!("cannot move the server to {}: {error}", door.display()))
+            })?;
         }
         server.wait_until_it_listens(folder)?;
         Ok(server)
@@ -81,7 +91,8 @@ impl Server {
             Ok::<_, std::io::Error>(answer)
         };
         let answer = converse().map_err(|error| wrong("ask the server", &error))?;
-        serde_json::from_str(&answer).map_err(|error| Error::Squeeze(format!("the server's answer is no JSON: {error}")))
+        serde_json::from_str(&answer)
+            .map_err(|error| Error::Squeeze(format!("the server's answer is no JSON: {error}")))
     }
 }
 

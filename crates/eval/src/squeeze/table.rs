@@ -15,21 +15,30 @@ pub fn before_and_after(runs: &[Swapping], after_ms: u64) -> String {
                 .iter()
                 .filter(|run| run.devices as u64 == devices && run.duration_ms == duration)
                 .collect();
-            (mean(mine.iter().map(|run| run.pswpin)), mean(mine.iter().map(|run| run.pswpout)))
+            (
+                mean(mine.iter().map(|run| run.pswpin)),
+                mean(mine.iter().map(|run| run.pswpout)),
+            )
         };
         let (before, after) = (of(0), of(after_ms));
-        let times = |before: u64, after: u64| {
-            if after == 0 {
-                format!("{before} to 0")
-            } else {
-                format!("{}.{} times less", before / after, before * 10 / after % 10)
-            }
+        let times = |before: u64, after: u64| match (before * 10).checked_div(after) {
+            Some(tenths) => format!("{}.{} times less", tenths / 10, tenths % 10),
+            None => format!("{before} to 0"),
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{devices} devices\n            {:>9} {:>9}", "pswpin", "pswpout");
+        let _ = writeln!(
+            text,
+            "{devices} devices\n            {:>9} {:>9}",
+            "pswpin", "pswpout"
+        );
         let _ = writeln!(text, "    before  {:>9} {:>9}", before.0, before.1);
         let _ = writeln!(text, "    after   {:>9} {:>9}", after.0, after.1);
-        let _ = writeln!(text, "    pswpin {}, pswpout {}\n", times(before.0, after.0), times(before.1, after.1));
+        let _ = writeln!(
+            text,
+            "    pswpin {}, pswpout {}\n",
+            times(before.0, after.0),
+            times(before.1, after.1)
+        );
     }
     text
 }
@@ -37,7 +46,10 @@ pub fn before_and_after(runs: &[Swapping], after_ms: u64) -> String {
 /// A line for each duration; means.
 #[must_use]
 pub fn durations(runs: &[Swapping]) -> String {
-    let mut text = format!("    duration {:>9} {:>9} {:>9}\n", "pswpin", "pswpout", "requests");
+    let mut text = format!(
+        "    duration {:>9} {:>9} {:>9}\n",
+        "pswpin", "pswpout", "requests"
+    );
     for duration in sorted(runs.iter().map(|run| run.duration_ms)) {
         let mine: Vec<_> = runs.iter().filter(|run| run.duration_ms == duration).collect();
         let _ = writeln!(
@@ -54,7 +66,10 @@ pub fn durations(runs: &[Swapping]) -> String {
 /// Min, Max, Median, Avg and Stddev for each limit, and the verdict.
 #[must_use]
 pub fn throughput(runs: &[Throughput]) -> String {
-    let mut text = format!("    max_pgs   {:<9} {:<9} {:<9} {:<9} {}\n", "Min", "Max", "Median", "Avg", "Stddev");
+    let mut text = format!(
+        "    max_pgs   {:<9} {:<9} {:<9} {:<9} {}\n",
+        "Min", "Max", "Median", "Avg", "Stddev"
+    );
     let mut summaries = Vec::new();
     for pages in sorted(runs.iter().map(|run| run.max_buffer_pages)) {
         let mut values: Vec<f64> = runs
@@ -63,7 +78,9 @@ pub fn throughput(runs: &[Throughput]) -> String {
             .map(|run| run.mb_per_second)
             .collect();
         values.sort_by(f64::total_cmp);
-        let Some(summary) = Summary::of(&values) else { continue };
+        let Some(summary) = Summary::of(&values) else {
+            continue;
+        };
         let _ = writeln!(
             text,
             "    {pages:<9} {:<9.1} {:<9.1} {:<9.1} {:<9.1} {:.4}",
@@ -136,10 +153,19 @@ mod tests {
     #[test]
     fn the_table_of_the_patch() {
         let text = before_and_after(&[run(0, 76_672, 185_799), run(10, 867, 3_967)], 10);
-        assert!(text.contains("    before      76672    185799\n    after         867      3967\n"), "{text}");
-        assert!(text.contains("pswpin 88.4 times less, pswpout 46.8 times less"), "{text}");
+        assert!(
+            text.contains("    before      76672    185799\n    after         867      3967\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("pswpin 88.4 times less, pswpout 46.8 times less"),
+            "{text}"
+        );
         let text = durations(&[run(1, 707, 5095), run(100, 362, 3348), run(100, 364, 3350)]);
-        assert!(text.contains("    100            363      3349        10\n"), "{text}");
+        assert!(
+            text.contains("    100            363      3349        10\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -150,11 +176,29 @@ mod tests {
                 mb_per_second,
             })
         };
-        let runs = [of(0, [417.0, 420.0, 420.0, 417.0, 423.0]), of(1024, [414.0, 416.0, 425.0, 416.0, 418.0])].concat();
+        let runs = [
+            of(0, [417.0, 420.0, 420.0, 417.0, 423.0]),
+            of(1024, [414.0, 416.0, 425.0, 416.0, 418.0]),
+        ]
+        .concat();
         let text = throughput(&runs);
-        assert!(text.contains("No difference proven at 95.0% confidence"), "{text}");
-        assert!(text.contains("    0         417.0     423.0     420.0     419.4     2.5100"), "{text}");
-        let apart = [of(0, [400.0, 401.0, 402.0, 401.0, 400.0]), of(1024, [500.0, 501.0, 502.0, 501.0, 500.0])].concat();
-        assert!(throughput(&apart).contains("-100.0 MB/s, -20.0%"), "{}", throughput(&apart));
+        assert!(
+            text.contains("No difference proven at 95.0% confidence"),
+            "{text}"
+        );
+        assert!(
+            text.contains("    0         417.0     423.0     420.0     419.4     2.5100"),
+            "{text}"
+        );
+        let apart = [
+            of(0, [400.0, 401.0, 402.0, 401.0, 400.0]),
+            of(1024, [500.0, 501.0, 502.0, 501.0, 500.0]),
+        ]
+        .concat();
+        assert!(
+            throughput(&apart).contains("-100.0 MB/s, -20.0%"),
+            "{}",
+            throughput(&apart)
+        );
     }
 }

@@ -202,6 +202,9 @@ impl Client {
 
     /// True when nothing is left to be done for it.
     pub(crate) fn is_over(&self) -> bool {
-        self.ended.load(Ordering::SeqCst) && self.outbox.with(|backlog| !backlog.waits && !backlog.busy && !backlog.blocked)
+        self.ended.load(Ordering::SeqCst)
+            && self
+                .outbox
+                .with(|backlog| !backlog.waits && !backlog.busy && !backlog.blocked)
     }
 }

@@ -146,8 +146,14 @@ impl ReadJob {
 
     /// What is to be sent now.
     pub(crate) fn parts(&self) -> [IoSlice<'_>; 2] {
-        let piece = self.piece.as_ref().map_or(&[][..], |piece| &piece.buffer[piece.sent..]);
-        [IoSlice::new(&self.head.bytes()[self.head_sent..]), IoSlice::new(piece)]
+        let piece = self
+            .piece
+            .as_ref()
+            .map_or(&[][..], |piece| &piece.buffer[piece.sent..]);
+        [
+            IoSlice::new(&self.head.bytes()[self.head_sent..]),
+            IoSlice::new(piece),
+        ]
     }
 
     /// So much of it was taken. A piece that is gone gives its buffer back.
@@ -213,7 +219,10 @@ mod tests {
             turn += 1;
             if turn % 3 == 0 {
                 job.unload();
-                assert_eq!((job.held(), pool.stats().held_pages - pool.stats().free_pages), (0, 0));
+                assert_eq!(
+                    (job.held(), pool.stats().held_pages - pool.stats().free_pages),
+                    (0, 0)
+                );
             }
         }
         out
@@ -261,13 +270,21 @@ mod tests {
         let export = Export::memory("x", Bytes::mib(1), false).unwrap();
         let answer = sent(&export, &request(CHUNK * 2, false), Style::Structured, usize::MAX);
         assert_eq!(answer.len(), 64);
-        assert_eq!((answer[5], answer[7], answer[32 + 5], answer[32 + 7]), (0, 2, 1, 2));
+        assert_eq!(
+            (answer[5], answer[7], answer[32 + 5], answer[32 + 7]),
+            (0, 2, 1, 2)
+        );
     }
 
     #[test]
     fn a_failure_before_anything_was_sent_is_told() {
         let (dir, export, _) = export();
-        std::fs::File::options().write(true).open(dir.path().join("disk")).unwrap().set_len(10).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(dir.path().join("disk"))
+            .unwrap()
+            .set_len(10)
+            .unwrap();
         let answer = sent(&export, &request(CHUNK, false), Style::Structured, usize::MAX);
         assert_eq!(answer[6..8], [0x80, 1]);
     }

@@ -193,12 +193,7 @@ impl Handshake {
     }
 
     // What a client sent in the clear behind it could have come from somebody in between, so that ends it.
-    fn start_tls(
-        &mut self,
-        data: &[u8],
-        input: &[u8],
-        output: &mut Vec<u8>,
-    ) -> Result<Next, HandshakeError> {
+    fn start_tls(&mut self, data: &[u8], input: &[u8], output: &mut Vec<u8>) -> Result<Next, HandshakeError> {
         let refused = match self.tls {
             _ if !data.is_empty() => Some((option::ERR_INVALID, &b"STARTTLS takes no data"[..])),
             Tls::None => Some((option::ERR_POLICY, &b"encryption is not set up here"[..])),
@@ -236,13 +231,7 @@ impl Handshake {
         Ok(Next::Export(self.chosen(name)))
     }
 
-    fn option(
-        &mut self,
-        number: u32,
-        data: &[u8],
-        output: &mut Vec<u8>,
-        exports: &dyn Directory,
-    ) -> Next {
+    fn option(&mut self, number: u32, data: &[u8], output: &mut Vec<u8>, exports: &dyn Directory) -> Next {
         match number {
             option::LIST if data.is_empty() => list(output, exports),
             option::LIST => answer(output, number, option::ERR_INVALID, b"LIST takes no data"),
@@ -251,7 +240,12 @@ impl Handshake {
                 answer(output, number, option::ACK, &[]);
             }
             option::STRUCTURED_REPLY => {
-                answer(output, number, option::ERR_INVALID, b"STRUCTURED_REPLY takes no data");
+                answer(
+                    output,
+                    number,
+                    option::ERR_INVALID,
+                    b"STRUCTURED_REPLY takes no data",
+                );
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.contexts(number, data, output, exports);
@@ -325,7 +319,12 @@ impl Handshake {
             self.allocation = None;
         }
         if sets && !self.structured {
-            answer(output, number, option::ERR_INVALID, b"STRUCTURED_REPLY comes first");
+            answer(
+                output,
+                number,
+                option::ERR_INVALID,
+                b"STRUCTURED_REPLY comes first",
+            );
             return;
         }
         let Some((name, queries)) = name_and_queries(data) else {

@@ -147,7 +147,9 @@ mod tests {
     fn chunks_say_what_follows_and_whether_more_come() {
         let data = Head::data(Style::Structured, 7, 512, 100, false);
         let want = [
-            &[0x66, 0x8e, 0x33, 0xef, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 108][..],
+            &[
+                0x66, 0x8e, 0x33, 0xef, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 108,
+            ][..],
             &[0, 0, 0, 0, 0, 0, 2, 0],
         ];
         assert_eq!(data.bytes(), want.concat());
@@ -164,9 +166,6 @@ mod tests {
         let extent = |length, is_hole| Extent { length, is_hole };
         let bytes = block_status(7, &[extent(10, false), extent(20, true)]);
         assert_eq!(bytes[16..24], [0, 0, 0, 20, 0, 0, 0, 1]);
-        assert_eq!(
-            bytes[24..],
-            [0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 3]
-        );
+        assert_eq!(bytes[24..], [0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 3]);
     }
 }

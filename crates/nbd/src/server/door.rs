@@ -58,8 +58,12 @@ impl Listener {
 
     fn accept(&self) -> io::Result<Socket> {
         match self {
-            Self::Unix(listener) => listener.accept().map(|(stream, _): (UnixStream, _)| Socket::Unix(stream)),
-            Self::Tcp(listener) => listener.accept().map(|(stream, _): (TcpStream, _)| Socket::Tcp(stream)),
+            Self::Unix(listener) => listener
+                .accept()
+                .map(|(stream, _): (UnixStream, _)| Socket::Unix(stream)),
+            Self::Tcp(listener) => listener
+                .accept()
+                .map(|(stream, _): (TcpStream, _)| Socket::Tcp(stream)),
         }
     }
 }
@@ -131,7 +135,9 @@ pub(crate) fn begin(shared: &Shared, socket: Socket) -> io::Result<()> {
         sent: 0,
     });
     // A new socket has room for the greeting.
-    let sent = client.outbox.pump(&client.wire, None, &mut |len| shared.stash.try_acquire(len));
+    let sent = client
+        .outbox
+        .pump(&client.wire, None, &mut |len| shared.stash.try_acquire(len));
     if sent.is_err() {
         client.hang_up();
         shared.remove(&client);

@@ -148,7 +148,8 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let shared = Arc::new(share(exports, pools, limits, encryption)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
-        epoll::add(&shared.epoll, &stop, EventData::new_u64(STOP), EventFlags::IN).map_err(io::Error::from)?;
+        epoll::add(&shared.epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)
+            .map_err(io::Error::from)?;
         let mut server = Self {
             shared,
             door: None,
@@ -160,11 +161,17 @@ impl Server {
         let mut listeners = Vec::new();
         for one in listen {
             let at = format!("{one:?}");
-            listeners.push(server.listen(one).map_err(|source| ServerError::Listen { at, source })?);
+            listeners.push(
+                server
+                    .listen(one)
+                    .map_err(|source| ServerError::Listen { at, source })?,
+            );
         }
         for number in 0..limits.workers.max(1) {
             let mut worker = Worker::new(Arc::clone(&server.shared));
-            server.workers.push(spawn(&format!("nbd-{number}"), move || worker.run())?);
+            server
+                .workers
+                .push(spawn(&format!("nbd-{number}"), move || worker.run())?);
         }
         let shared = Arc::clone(&server.shared);
         server.door = Some(spawn("nbd-door", move || door::keep(&shared, &listeners))?);
@@ -231,7 +238,10 @@ impl Server {
     // No client of ours is left, or the time is over.
     fn wait_for_clients(&self, at_most: Duration) {
         let clients = locked(&self.shared.clients);
-        let left = self.shared.left.wait_timeout_while(clients, at_most, |clients| !clients.is_empty());
+        let left = self
+            .shared
+            .left
+            .wait_timeout_while(clients, at_most, |clients| !clients.is_empty());
         drop(left.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -277,7 +287,10 @@ fn share(
         let pool = open(export.name(), Bytes(CHUNK as u64))?;
         Ok((Arc::new(export), pool))
     };
-    let exports = exports.into_iter().map(with_pool).collect::<Result<_, ServerError>>()?;
+    let exports = exports
+        .into_iter()
+        .map(with_pool)
+        .collect::<Result<_, ServerError>>()?;
     Ok(Shared {
         exports: Exports(exports),
         limits,

@@ -28,7 +28,10 @@ impl Directory for Exports {
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.iter().map(|(export, _)| export.name().to_owned()).collect()
+        self.0
+            .iter()
+            .map(|(export, _)| export.name().to_owned())
+            .collect()
     }
 }
 

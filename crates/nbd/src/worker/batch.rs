@@ -31,7 +31,9 @@ impl Batch {
 
     /// True when there is room for so much.
     pub(super) fn has_room(&self, need: usize) -> bool {
-        self.buffer.as_ref().is_some_and(|buffer| buffer.len() - self.end >= need)
+        self.buffer
+            .as_ref()
+            .is_some_and(|buffer| buffer.len() - self.end >= need)
     }
 
     /// Gets an empty batch room: for one answer of `need` bytes or, where `more` follow, for several.
@@ -42,13 +44,8 @@ impl Batch {
         lend: &mut dyn FnMut(usize) -> Result<Buffer, AcquireError>,
     ) -> Result<(), AcquireError> {
         let several = if more { BATCH.max(need) } else { need };
-        self.buffer = Some(lend(several).or_else(|error| {
-            if several > need {
-                lend(need)
-            } else {
-                Err(error)
-            }
-        })?);
+        self.buffer =
+            Some(lend(several).or_else(|error| if several > need { lend(need) } else { Err(error) })?);
         self.end = 0;
         Ok(())
     }
@@ -67,7 +64,13 @@ impl Batch {
 
     /// Adds the answer to a small read.
     pub(super) fn read(&mut self, session: &Session, request: &Request) {
-        let head = Head::data(session.style, request.cookie, request.offset, request.length, true);
+        let head = Head::data(
+            session.style,
+            request.cookie,
+            request.offset,
+            request.length,
+            true,
+        );
         let start = self.end + head.bytes().len();
         let Some(buffer) = &mut self.buffer else { return };
         let place = &mut buffer[start..start + request.length as usize];

@@ -151,7 +151,10 @@ impl Worker {
             let mut words = Vec::new();
             let next = handshake.step(input, &mut words, &self.shared.exports);
             if !words.is_empty() {
-                client.outbox.push(Item::Words { bytes: words, sent: 0 });
+                client.outbox.push(Item::Words {
+                    bytes: words,
+                    sent: 0,
+                });
             }
             let sent = self.pump(client)?;
             match next? {
@@ -334,11 +337,17 @@ impl Worker {
                 }
             };
             payload.filled += count;
-            let is_full = payload.buffer.as_ref().is_none_or(|buffer| payload.filled >= buffer.len());
+            let is_full = payload
+                .buffer
+                .as_ref()
+                .is_none_or(|buffer| payload.filled >= buffer.len());
             if is_full && payload.done == 0 && payload.left() == 0 {
                 if let Some(buffer) = payload.buffer.take() {
                     self.count(&payload.request);
-                    return Ok(Some(Step::Task(Box::new(Task::Write(payload.request, buffer)), false)));
+                    return Ok(Some(Step::Task(
+                        Box::new(Task::Write(payload.request, buffer)),
+                        false,
+                    )));
                 }
             }
             if is_full {
@@ -347,7 +356,12 @@ impl Worker {
         }
         payload.spill(&session.export);
         self.count(&payload.request);
-        acknowledge(client, session, &payload.request, payload.refusal.map_or(Ok(()), Err));
+        acknowledge(
+            client,
+            session,
+            &payload.request,
+            payload.refusal.map_or(Ok(()), Err),
+        );
         self.pump(client)?;
         Ok(None)
     }

@@ -13,8 +13,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::event::epoll::{self, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventFlags};
 use thermo_pool::{AcquireError, Buffer, Cache};
 
 use crate::client::outbox::Sent;
@@ -38,7 +38,9 @@ struct Caches(BTreeMap<usize, Cache>);
 
 impl Caches {
     fn of(&mut self, session: &Session) -> &Cache {
-        self.0.entry(session.index).or_insert_with(|| session.pool.cache())
+        self.0
+            .entry(session.index)
+            .or_insert_with(|| session.pool.cache())
     }
 
     fn lend(&mut self, session: Option<&Session>, len: usize) -> Result<Buffer, AcquireError> {
@@ -150,7 +152,9 @@ impl Worker {
         };
         let step = self.read(client, &mut inbox)?;
         client.midway.store(inbox.is_midway(), Ordering::SeqCst);
-        client.more.store(matches!(step, Step::Task(_, true)), Ordering::SeqCst);
+        client
+            .more
+            .store(matches!(step, Step::Task(_, true)), Ordering::SeqCst);
         drop(inbox);
         match step {
             Step::Wait => Ok(Leave::Arm),
@@ -176,6 +180,8 @@ impl Worker {
         let session = client.session.get();
         let export = session.map(|session| &*session.export);
         let caches = &mut self.caches;
-        Ok(client.outbox.pump(&client.wire, export, &mut |len| caches.lend(session, len))?)
+        Ok(client
+            .outbox
+            .pump(&client.wire, export, &mut |len| caches.lend(session, len))?)
     }
 }

@@ -63,7 +63,12 @@ impl Worker {
     }
 }
 
-pub(super) fn acknowledge(client: &Client, session: &Session, request: &Request, outcome: Result<(), Refusal>) {
+pub(super) fn acknowledge(
+    client: &Client,
+    session: &Session,
+    request: &Request,
+    outcome: Result<(), Refusal>,
+) {
     let head = Head::outcome(session.style, request.cookie, outcome);
     let bytes = head.bytes().to_vec();
     client.outbox.push(Item::Words { bytes, sent: 0 });

@@ -113,7 +113,10 @@ impl Squeeze {
         let (mut text, mut told) = (String::new(), json!({ "schema": 1 }));
         if self.wants(Part::Pressure) {
             let runs = self.pressure(&setting, &mut kept, "pressure", &[0, DEFAULT_MS])?;
-            text += &format!("Memory pressure\n{}\n", table::before_and_after(&runs, DEFAULT_MS));
+            text += &format!(
+                "Memory pressure\n{}\n",
+                table::before_and_after(&runs, DEFAULT_MS)
+            );
             told["pressure"] = serde_json::to_value(runs)?;
         }
         if self.wants(Part::Durations) {
@@ -131,7 +134,11 @@ impl Squeeze {
         } else {
             output::text(text.trim_end())?;
         }
-        Ok(if interrupt::asked() { Exit::Interrupted } else { Exit::Done })
+        Ok(if interrupt::asked() {
+            Exit::Interrupted
+        } else {
+            Exit::Done
+        })
     }
 
     fn wants(&self, part: Part) -> bool {
@@ -146,7 +153,11 @@ impl Squeeze {
         durations: &[u64],
     ) -> anyhow::Result<Vec<Swapping>> {
         // How long a squeeze should be is asked of the first number of devices alone.
-        let devices = if part == "pressure" { &self.devices[..] } else { &self.devices[..1] };
+        let devices = if part == "pressure" {
+            &self.devices[..]
+        } else {
+            &self.devices[..1]
+        };
         let mut runs = Vec::new();
         for &devices in devices {
             for _ in 0..self.repeats.unwrap_or(1) {
@@ -170,8 +181,11 @@ impl Squeeze {
     }
 
     fn throughput(&self, setting: &Setting, kept: &mut Kept) -> anyhow::Result<Vec<Throughput>> {
-        let block = u32::try_from(self.block.0).ok().filter(|block| (512..=32 << 20).contains(block));
-        let block = block.with_context(|| format!("--block {} is no request: 512 B to 32 MiB", self.block))?;
+        let block = u32::try_from(self.block.0)
+            .ok()
+            .filter(|block| (512..=32 << 20).contains(block));
+        let block =
+            block.with_context(|| format!("--block {} is no request: 512 B to 32 MiB", self.block))?;
         let mut runs = Vec::new();
         for _ in 0..self.repeats.unwrap_or(5) {
             for max_buffer_pages in [0, DEFAULT_PAGES] {

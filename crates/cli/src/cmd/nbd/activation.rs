@@ -67,7 +67,17 @@ mod tests {
     #[test]
     fn what_is_no_number_or_not_there_is_said() {
         let ours = getpid().as_raw_nonzero().to_string();
-        assert!(given(&ours, "many").unwrap_err().to_string().contains("LISTEN_FDS=many"));
-        assert!(given(&ours, "1024").unwrap_err().to_string().contains("there is no descriptor"));
+        assert!(
+            given(&ours, "many")
+                .unwrap_err()
+                .to_string()
+                .contains("LISTEN_FDS=many")
+        );
+        assert!(
+            given(&ours, "1024")
+                .unwrap_err()
+                .to_string()
+                .contains("there is no descriptor")
+        );
     }
 }

@@ -50,7 +50,11 @@ pub enum Ask {
 impl Ask {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self {
-            Self::Status { control, json, metrics } => {
+            Self::Status {
+                control,
+                json,
+                metrics,
+            } => {
                 if metrics {
                     output::text(&asked(&control, "metrics")?)?;
                     return Ok(Exit::Done);

@@ -48,15 +48,17 @@ impl Control {
             .with_context(|| format!("cannot listen at {} for questions", path.display()))?;
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("nbd-control".to_owned()).spawn(move || {
-            while !theirs.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    // Who hangs up before the answer wanted none.
-                    Ok((stream, _)) => drop(converse(stream, &facts)),
-                    Err(_) => std::thread::sleep(LOOK),
+        let thread = std::thread::Builder::new()
+            .name("nbd-control".to_owned())
+            .spawn(move || {
+                while !theirs.load(Ordering::SeqCst) {
+                    match listener.accept() {
+                        // Who hangs up before the answer wanted none.
+                        Ok((stream, _)) => drop(converse(stream, &facts)),
+                        Err(_) => std::thread::sleep(LOOK),
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Self {
             path: path.to_owned(),
             stop,
@@ -113,14 +115,16 @@ fn set(assignments: &[&str], facts: &Facts) -> anyhow::Result<()> {
         let (name, value) = assignment
             .split_once('=')
             .with_context(|| format!("{assignment:?} is not NAME=VALUE"))?;
-        let number = || value.parse::<u64>().with_context(|| format!("{name}={value} is no number"));
+        let number = || {
+            value
+                .parse::<u64>()
+                .with_context(|| format!("{name}={value} is no number"))
+        };
         match name {
             "max_buffer_pages" => settings.max_buffer_pages = number()?,
             "buffer_squeeze_duration_ms" => settings.buffer_squeeze_duration_ms = number()?,
             "budget" => budget = Some(Bytes::from_str(value).with_context(|| assignment.to_string())?),
-            _ => bail!(
-                "{name} cannot be set; max_buffer_pages, buffer_squeeze_duration_ms and budget can"
-            ),
+            _ => bail!("{name} cannot be set; max_buffer_pages, buffer_squeeze_duration_ms and budget can"),
         }
     }
     if let Some(budget) = budget {

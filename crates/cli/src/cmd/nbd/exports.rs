@@ -51,7 +51,10 @@ impl Exports {
             let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
             wanted.extend(listed(&text).map_err(|fault| anyhow!(fault.in_file(&name)))?);
         }
-        ensure!(!wanted.is_empty(), "there is nothing to serve: give --export NAME=PATH, or --config FILE");
+        ensure!(
+            !wanted.is_empty(),
+            "there is nothing to serve: give --export NAME=PATH, or --config FILE"
+        );
         wanted.iter().map(Wanted::open).collect()
     }
 }
@@ -157,17 +160,31 @@ mod tests {
             let error = one(wrong).unwrap_err().to_string();
             assert!(error.contains(wrong), "{error}");
         }
-        assert!(one("m=mem:").unwrap().open().unwrap_err().to_string().contains("size="));
+        assert!(
+            one("m=mem:")
+                .unwrap()
+                .open()
+                .unwrap_err()
+                .to_string()
+                .contains("size=")
+        );
         let missing = one("a=/nowhere/file").unwrap().open().unwrap_err().to_string();
         assert!(missing.contains("/nowhere/file"), "{missing}");
     }
 
     #[test]
     fn a_file_lists_exports() {
-        let text = "[[export]]\nname = 'a'\npath = '/x'\nread_only = true\n[[export]]\nname = 'b'\nmemory = '1M'\n";
+        let text =
+            "[[export]]\nname = 'a'\npath = '/x'\nread_only = true\n[[export]]\nname = 'b'\nmemory = '1M'\n";
         let wanted = listed(text).unwrap();
-        assert_eq!((wanted[0].path.as_deref(), wanted[0].read_only), (Some(Path::new("/x")), true));
-        assert_eq!((wanted[1].path.as_ref(), wanted[1].size), (None, Some(Bytes::mib(1))));
+        assert_eq!(
+            (wanted[0].path.as_deref(), wanted[0].read_only),
+            (Some(Path::new("/x")), true)
+        );
+        assert_eq!(
+            (wanted[1].path.as_ref(), wanted[1].size),
+            (None, Some(Bytes::mib(1)))
+        );
     }
 
     #[test]

@@ -147,7 +147,12 @@ impl Tls {
             return Ok(None);
         };
         let required = self.tls_required || self.tls_ca.is_some();
-        Ok(Some(Encryption::new(certificates, key, self.tls_ca.as_deref(), required)?))
+        Ok(Some(Encryption::new(
+            certificates,
+            key,
+            self.tls_ca.as_deref(),
+            required,
+        )?))
     }
 }
 
@@ -200,7 +205,9 @@ impl Nbd {
 
 fn serve_stdin(server: &Server) -> anyhow::Result<()> {
     let Some(client) = activation::stdin()? else {
-        bail!("standard input is no socket, so there is no client on it. Start it from one (nbdinfo [ thermo nbd -s … ]), or give --unix PATH");
+        bail!(
+            "standard input is no socket, so there is no client on it. Start it from one (nbdinfo [ thermo nbd -s … ]), or give --unix PATH"
+        );
     };
     server.serve(client).context("the client on standard input")?;
     wait(|| server.status().connections == 0);

@@ -31,9 +31,12 @@ impl Facts {
         let sources: Vec<_> = self.keeper.sources().into_iter().map(|source| {
             json!({ "name": source.name, "reports": source.reports, "last": source.last, "failed": source.failed })
         }).collect();
-        let reclaimers: Vec<_> = self.bus.reclaimers().into_iter().map(|one| {
-            json!({ "name": one.name, "calls": one.calls, "freed_bytes": one.freed.0 })
-        }).collect();
+        let reclaimers: Vec<_> = self
+            .bus
+            .reclaimers()
+            .into_iter()
+            .map(|one| json!({ "name": one.name, "calls": one.calls, "freed_bytes": one.freed.0 }))
+            .collect();
         json!({
             "schema": 1,
             "connections": status.connections,
@@ -64,19 +67,57 @@ impl Facts {
         let mut text = String::new();
         let mut tell = |name: &str, kind: &str, help: &str, value: u64| {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "# HELP thermo_nbd_{name} {help}\n# TYPE thermo_nbd_{name} {kind}\nthermo_nbd_{name} {value}");
+            let _ = writeln!(
+                text,
+                "# HELP thermo_nbd_{name} {help}\n# TYPE thermo_nbd_{name} {kind}\nthermo_nbd_{name} {value}"
+            );
         };
-        tell("connections", "gauge", "Clients that are connected.", status.connections as u64);
+        tell(
+            "connections",
+            "gauge",
+            "Clients that are connected.",
+            status.connections as u64,
+        );
         tell("accepted_total", "counter", "Clients that came.", status.accepted);
-        tell("refused_total", "counter", "Clients hung up on because there were too many.", status.refused);
-        tell("broken_total", "counter", "Connections that broke.", status.broken);
+        tell(
+            "refused_total",
+            "counter",
+            "Clients hung up on because there were too many.",
+            status.refused,
+        );
+        tell(
+            "broken_total",
+            "counter",
+            "Connections that broke.",
+            status.broken,
+        );
         tell("requests_total", "counter", "Requests answered.", status.requests);
         tell("read_bytes_total", "counter", "Bytes read.", status.read.0);
-        tell("written_bytes_total", "counter", "Bytes written.", status.written.0);
-        tell("waiting_for_memory", "gauge", "Clients that wait for memory.", status.parked as u64);
-        tell("waits_for_memory_total", "counter", "Times that a client waited for memory.", status.parks);
+        tell(
+            "written_bytes_total",
+            "counter",
+            "Bytes written.",
+            status.written.0,
+        );
+        tell(
+            "waiting_for_memory",
+            "gauge",
+            "Clients that wait for memory.",
+            status.parked as u64,
+        );
+        tell(
+            "waits_for_memory_total",
+            "counter",
+            "Times that a client waited for memory.",
+            status.parks,
+        );
         tell("budget_bytes", "gauge", "The byte budget.", usage.limit.0);
-        tell("used_bytes", "gauge", "Bytes of it in use, lent or free.", usage.used.0);
+        tell(
+            "used_bytes",
+            "gauge",
+            "Bytes of it in use, lent or free.",
+            usage.used.0,
+        );
         tell("peak_bytes", "gauge", "The most that ever was.", usage.peak.0);
         text + &self.pools.prometheus()
     }

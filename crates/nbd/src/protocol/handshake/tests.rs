@@ -125,7 +125,10 @@ fn encryption_is_refused_offered_or_required() {
     assert!(matches!(next, Ok(Next::Export(_))));
     assert_eq!(kinds(&output)[0], ERR_POLICY);
     let (next, output) = talk_with(Tls::Required, 3, &[go("disk"), start.clone()]);
-    assert_eq!((next, kinds(&output)), (Ok(Next::StartTls), vec![ERR_TLS_REQD, ACK]));
+    assert_eq!(
+        (next, kinds(&output)),
+        (Ok(Next::StartTls), vec![ERR_TLS_REQD, ACK])
+    );
     let (next, _) = talk_with(Tls::Offered, 3, &[start, go("disk")]);
     assert_eq!(next, Err(HandshakeError::BehindStartTls));
     let (next, _) = talk_with(Tls::Required, 3, &[encoded(option::EXPORT_NAME, b"disk")]);
