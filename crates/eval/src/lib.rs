@@ -26,6 +26,7 @@ mod results;
 mod run;
 mod runner;
 mod sample;
+pub mod squeeze;
 pub mod stats;
 mod swap;
 mod table;

@@ -1,6 +1,7 @@
 //! `thermo eval`: experiments, one file per verb that needs more than an experiment file.
 
 mod experiment;
+mod squeeze;
 
 use crate::exit::Exit;
 
@@ -21,6 +22,19 @@ enum Verb {
   thermo eval reclaim
   thermo eval reclaim my.toml --repeats 3 --workload redis --json")]
     Reclaim(experiment::Arguments),
+
+    /// Show what giving free buffers back under pressure saves, and costs, with `thermo nbd` and many devices.
+    ///
+    /// Three experiments: pages swapped in and out without squeezing and with; the same for squeezes of 1, 10 and
+    /// 100 ms; throughput when no free page is ever kept. It makes its own zram swap and control group (root), and
+    /// removes them.
+    #[command(after_help = "Examples:
+  thermo eval squeeze --devices 64
+  thermo eval squeeze --part throughput --repeats 5 --json")]
+    Squeeze(squeeze::Squeeze),
+
+    #[command(name = "squeeze-neighbour", hide = true)]
+    Neighbour(squeeze::Neighbour),
 }
 
 impl Eval {
@@ -28,6 +42,8 @@ impl Eval {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
+            Verb::Squeeze(verb) => verb.run(),
+            Verb::Neighbour(verb) => verb.run(),
         }
     }
 }

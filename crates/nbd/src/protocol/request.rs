@@ -1,10 +1,12 @@
-//! Requests and simple replies, as bytes.
+//! Requests, as bytes, and why they are refused.
 
 /// Bytes of a request's head; a write's data follows.
 pub const HEAD: usize = 28;
 
+/// The largest read or write: what clients of other servers are used to.
+pub const LARGEST_PAYLOAD: u32 = 32 << 20;
+
 const REQUEST_MAGIC: u32 = 0x2560_9513;
-const REPLY_MAGIC: u32 = 0x6744_6698;
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +21,12 @@ pub enum Command {
     Flush,
     /// The bytes are not needed any more.
     Trim,
+    /// The bytes will be read soon.
+    Cache,
     /// The bytes read as zeros.
     WriteZeroes,
+    /// Tell which bytes are stored.
+    BlockStatus,
     /// Something that was not offered.
     Unknown(u16),
 }
@@ -34,6 +40,12 @@ pub struct Request {
     pub fua: bool,
     /// Zeros are to be written, no hole made.
     pub no_hole: bool,
+    /// The answer to a read is not to be taken apart.
+    pub whole: bool,
+    /// One extent is enough.
+    pub one: bool,
+    /// Zeros only if that is faster than writing them.
+    pub fast: bool,
     /// Other flags: none was offered.
     pub unknown_flags: bool,
     /// By it the client knows the answer.
@@ -46,6 +58,10 @@ pub struct Request {
 
 const FLAG_FUA: u16 = 1;
 const FLAG_NO_HOLE: u16 = 2;
+const FLAG_DF: u16 = 4;
+const FLAG_REQ_ONE: u16 = 8;
+const FLAG_FAST_ZERO: u16 = 16;
+const KNOWN_FLAGS: u16 = FLAG_FUA | FLAG_NO_HOLE | FLAG_DF | FLAG_REQ_ONE | FLAG_FAST_ZERO;
 
 /// Why a request was refused, in the protocol's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +77,8 @@ pub enum Refusal {
     Invalid = 22,
     /// The storage is full, or the write lies beyond the end.
     NoSpace = 28,
+    /// It would not be faster than writing zeros.
+    NotSupported = 95,
     /// The server is about to end.
     Shutdown = 108,
 }
@@ -86,46 +104,57 @@ impl Request {
                 2 => Command::Disconnect,
                 3 => Command::Flush,
                 4 => Command::Trim,
+                5 => Command::Cache,
                 6 => Command::WriteZeroes,
+                7 => Command::BlockStatus,
                 other => Command::Unknown(other),
             },
             fua: flags & FLAG_FUA != 0,
             no_hole: flags & FLAG_NO_HOLE != 0,
-            unknown_flags: flags & !(FLAG_FUA | FLAG_NO_HOLE) != 0,
+            whole: flags & FLAG_DF != 0,
+            one: flags & FLAG_REQ_ONE != 0,
+            fast: flags & FLAG_FAST_ZERO != 0,
+            unknown_flags: flags & !KNOWN_FLAGS != 0,
             cookie: u64::from_be_bytes(*cookie),
             offset: u64::from_be_bytes(*offset),
             length: u32::from_be_bytes(*length),
         })
     }
 
+    /// True when it changes what is stored.
+    #[must_use]
+    pub const fn changes(&self) -> bool {
+        matches!(
+            self.command,
+            Command::Write | Command::Trim | Command::WriteZeroes
+        )
+    }
+
+    /// True when a flag was set that this command does not have.
+    const fn has_foreign_flags(&self) -> bool {
+        let no_hole = self.no_hole && !matches!(self.command, Command::WriteZeroes);
+        let fast = self.fast && !matches!(self.command, Command::WriteZeroes);
+        let whole = self.whole && !matches!(self.command, Command::Read);
+        let one = self.one && !matches!(self.command, Command::BlockStatus);
+        self.unknown_flags || no_hole || fast || whole || one
+    }
+
     /// Why an export of `size` bytes does not do it, before anything is tried.
     #[must_use]
     pub fn refusal(&self, size: u64, read_only: bool) -> Option<Refusal> {
-        let changes = matches!(
-            self.command,
-            Command::Write | Command::Trim | Command::WriteZeroes
-        );
         let end = self.offset.checked_add(u64::from(self.length));
         let beyond = self.command != Command::Flush && end.is_none_or(|end| end > size);
         match self.command {
             Command::Unknown(_) => Some(Refusal::Invalid),
-            _ if self.unknown_flags => Some(Refusal::Invalid),
-            _ if changes && read_only => Some(Refusal::Permission),
+            Command::BlockStatus if self.length == 0 => Some(Refusal::Invalid),
+            Command::Read | Command::Write if self.length > LARGEST_PAYLOAD => Some(Refusal::Invalid),
+            _ if self.has_foreign_flags() => Some(Refusal::Invalid),
+            _ if self.changes() && read_only => Some(Refusal::Permission),
             Command::Write | Command::WriteZeroes if beyond => Some(Refusal::NoSpace),
             _ if beyond => Some(Refusal::Invalid),
             _ => None,
         }
     }
-}
-
-/// The head of a simple reply; after a read that was done, the bytes follow.
-#[must_use]
-pub fn reply(cookie: u64, refusal: Option<Refusal>) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&REPLY_MAGIC.to_be_bytes());
-    bytes[4..8].copy_from_slice(&refusal.map_or(0, |refusal| refusal as u32).to_be_bytes());
-    bytes[8..].copy_from_slice(&cookie.to_be_bytes());
-    bytes
 }
 
 #[cfg(test)]
@@ -168,16 +197,10 @@ mod tests {
         assert_eq!(refused(0, 1, 90, 11, false), Some(Refusal::NoSpace));
         assert_eq!(refused(0, 1, 0, 1, true), Some(Refusal::Permission));
         assert_eq!(refused(0, 3, u64::MAX, 1, true), None);
-        assert_eq!(refused(4, 0, 0, 1, true), Some(Refusal::Invalid));
+        assert_eq!(refused(4, 0, 0, 1, true), None);
         assert_eq!(refused(0, 77, 0, 1, false), Some(Refusal::Invalid));
-    }
-
-    #[test]
-    fn a_reply_names_its_request() {
-        let bytes = reply(7, Some(Refusal::NoSpace));
-        assert_eq!(
-            bytes,
-            [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 7]
-        );
+        assert_eq!(refused(0, 7, 0, 0, false), Some(Refusal::Invalid));
+        assert_eq!(refused(8, 7, 0, 1, false), None);
+        assert_eq!(refused(1 << 9, 0, 0, 1, false), Some(Refusal::Invalid));
     }
 }
