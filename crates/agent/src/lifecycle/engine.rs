@@ -251,13 +251,10 @@ impl Engine {
             return;
         };
         app.wanted = None;
-        let back = app.state < from;
-        let fits = |job: &Job| {
-            if back {
-                job.profile.is_none()
-            } else {
-                job.profile.is_some()
-            }
+        let (back, in_use) = (app.state < from, app.state.is_in_use());
+        let fits = |job: &Job| match job.profile {
+            Some(_) => !back,
+            None => in_use,
         };
         let what = if back { "the reclaim" } else { "the prefetch" };
         if let Some(job) = app.queued.take_if(|job| !fits(job)) {
@@ -351,11 +348,16 @@ impl Engine {
         };
         app.wanted = wanted;
         if let Kind::Reclaim(profile) = kind {
-            app.queued = Some(Job {
+            let job = Job {
                 nr,
                 profile: Some(profile),
                 since: now,
-            });
+            };
+            // One that still waits since it went to the background is overtaken.
+            if let Some(overtaken) = app.queued.replace(job) {
+                let closed = app.close(overtaken.nr, Cost::of_nothing(End::Cancelled));
+                self.told.extend(closed);
+            }
         }
     }
 
