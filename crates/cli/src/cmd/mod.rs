@@ -4,6 +4,7 @@ mod doctor;
 mod eval;
 mod export;
 mod hint;
+mod lifecycle;
 mod lru_sort;
 mod nbd;
 mod reclaim;
@@ -39,6 +40,7 @@ enum Verb {
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
     Hint(hint::Hint),
+    Lifecycle(lifecycle::Lifecycle),
     Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
@@ -60,6 +62,7 @@ impl Cli {
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
+            Verb::Lifecycle(verb) => verb.run(),
             Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
