@@ -25,6 +25,8 @@ pub mod proc;
 pub mod process_madvise;
 pub mod process_vm;
 pub mod psi;
+#[cfg(target_arch = "x86_64")]
+pub mod ptrace;
 pub mod signals;
 pub mod smaps;
 pub mod stat;
