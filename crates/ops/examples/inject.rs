@@ -5,7 +5,10 @@
 //! ```
 //! sets `MADV_NOHUGEPAGE` and `MADV_HUGEPAGE` in turn on the range (hexadecimal), COUNT times. With LAST, it kills itself right after request number
 //! LAST of the first call, which is how tests see what becomes of a target whose tracer dies at any point.
-#![allow(clippy::unwrap_used, reason = "a program for tests, whose panics are its reports")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a program for tests, whose panics are its reports"
+)]
 
 use std::path::Path;
 
@@ -30,7 +33,11 @@ fn main() {
     let mut injector = Injector::new(Path::new("/"));
     let (mut stops, mut failed, mut unfit) = (Vec::new(), 0, 0);
     for n in 0..count {
-        let flag = if n % 2 == 0 { HugeFlag::NoHugePage } else { HugeFlag::HugePage };
+        let flag = if n % 2 == 0 {
+            HugeFlag::NoHugePage
+        } else {
+            HugeFlag::HugePage
+        };
         match injector.madvise_watched(pid, Call { range, flag }, &mut watch) {
             Ok(done) => {
                 failed += u32::from(done.errno != 0);
@@ -49,7 +56,11 @@ fn main() {
         }
     }
     stops.sort_unstable();
-    let at = |part: usize| stops.get(stops.len().saturating_sub(1) * part / 100).map_or(0.0, |ns| *ns as f64 / 1000.0);
+    let at = |part: usize| {
+        stops
+            .get(stops.len().saturating_sub(1) * part / 100)
+            .map_or(0.0, |ns| *ns as f64 / 1000.0)
+    };
     println!(
         "calls={} failed={failed} unfit={unfit} median_us={:.1} p99_us={:.1} max_us={:.1}",
         stops.len(),

@@ -32,7 +32,11 @@ fn start(mode: &str) -> Option<Target> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("registers");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/targets/registers.c");
-    let compiled = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
+    let compiled = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status();
     if compiled.is_err() {
         eprintln!("SKIP: there is no C compiler (cc) to make the target");
         return None;
@@ -181,9 +185,16 @@ fn die_after_every_request(target: &Target) -> Vec<String> {
             break;
         }
         let said = String::from_utf8_lossy(&run.stderr);
-        let after = said.split("dies after ").nth(1).unwrap_or_default().trim().to_owned();
+        let after = said
+            .split("dies after ")
+            .nth(1)
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
         if after == "SetCall" {
-            wait_for("the call of a tracer that is dead", || target.has(HugeFlag::NoHugePage));
+            wait_for("the call of a tracer that is dead", || {
+                target.has(HugeFlag::NoHugePage)
+            });
         }
         died.push(after);
         let mut injector = Injector::new(Path::new("/"));
@@ -204,7 +215,15 @@ fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
 fn a_program_that_computes_goes_on_whenever_its_tracer_dies() {
     let Some(target) = start("spin") else { return };
     let died = die_after_every_request(&target);
-    for request in ["Seize", "Interrupt", "WriteFrame", "SetCall", "ToEnd", "SetBack", "Detach"] {
+    for request in [
+        "Seize",
+        "Interrupt",
+        "WriteFrame",
+        "SetCall",
+        "ToEnd",
+        "SetBack",
+        "Detach",
+    ] {
         assert!(died.iter().any(|after| after == request), "{request} in {died:?}");
     }
     target.intact();
@@ -224,7 +243,9 @@ fn a_program_that_waits_goes_on_whenever_its_tracer_dies() {
 fn filters_are_read_and_never_tried() {
     let Some(target) = start("denies") else { return };
     let mut injector = Injector::new(Path::new("/"));
-    let refused = injector.madvise(target.pid, target.call(HugeFlag::NoHugePage)).unwrap_err();
+    let refused = injector
+        .madvise(target.pid, target.call(HugeFlag::NoHugePage))
+        .unwrap_err();
     assert!(matches!(refused, InjectError::Refused { .. }), "{refused}");
     assert!(refused.to_string().contains("seccomp"), "{refused}");
     assert!(!target.has(HugeFlag::NoHugePage));
@@ -268,7 +289,10 @@ fn what_is_no_process_is_gone() {
         range: AddrRange::new(0x1000, 0x2000),
         flag: HugeFlag::NoHugePage,
     };
-    assert!(matches!(injector.madvise(4_194_304, call), Err(InjectError::Gone { .. })));
+    assert!(matches!(
+        injector.madvise(4_194_304, call),
+        Err(InjectError::Gone { .. })
+    ));
     // kthreadd has no memory. In a container there may be no process 2.
     let refused = injector.madvise(2, call);
     assert!(refused.is_err(), "{refused:?}");

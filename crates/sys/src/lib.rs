@@ -13,6 +13,7 @@ pub mod clock;
 pub mod damon;
 pub mod file;
 pub mod kpageflags;
+pub mod leftovers;
 pub mod lockdown;
 pub mod maps;
 pub mod memcg;

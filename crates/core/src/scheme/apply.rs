@@ -192,7 +192,9 @@ impl SchemeState {
     /// Where the next window goes on: behind what was tried last, if the quota ended this one.
     fn note_position(&mut self, chosen: &[Candidate], least: Bytes) {
         if let Some(last) = chosen.last() {
-            let full = self.window.is_full(&self.scheme.quota, least.max(self.scheme.action.unit()));
+            let full = self
+                .window
+                .is_full(&self.scheme.quota, least.max(self.scheme.action.unit()));
             self.window.position = full.then_some((last.run.target, last.run.range.end));
         }
     }
@@ -205,7 +207,9 @@ impl SchemeState {
         for (candidate, _) in chosen.iter().zip(results).filter(|(_, result)| result.is_some()) {
             let (regions, range) = (&mut *targets[candidate.target].regions, candidate.run.range);
             let first = regions.partition_point(|region| region.range.start < range.start);
-            let inside = regions[first..].iter_mut().take_while(|region| region.range.end <= range.end);
+            let inside = regions[first..]
+                .iter_mut()
+                .take_while(|region| region.range.end <= range.end);
             inside.for_each(|region| region.age = 0);
         }
     }

@@ -28,7 +28,12 @@ fn a_unit_across_neighbours_counts_once_and_one_that_reaches_out_not_at_all() {
         [(0, 0, 512), (0, 512, 1024), (0, 3072, 4096)]
     );
     // What was acted on begins anew, also where it lies in several regions.
-    let young: Vec<u64> = bench.ages().into_iter().filter(|(_, age)| *age == 0).map(|(at, _)| at).collect();
+    let young: Vec<u64> = bench
+        .ages()
+        .into_iter()
+        .filter(|(_, age)| *age == 0)
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(young, [0, 100, 512, 600, 700, 3072]);
 }
 
@@ -45,7 +50,11 @@ fn quotas_are_spent_in_whole_units_on_what_is_not_done() {
     let mut bench = Bench::new(scheme, &[&[region(0, 8 * UNIT, 9, 3)]]);
     bench.machine.done = vec![AddrRange::new(0, 3 * UNIT * PAGE_SIZE)];
     assert_eq!(bench.pieces_at(Nanos::ZERO), [(0, 3 * UNIT, 5 * UNIT)]);
-    assert_eq!(bench.pieces_at(Nanos::millis(500)), [], "less than a unit is left");
+    assert_eq!(
+        bench.pieces_at(Nanos::millis(500)),
+        [],
+        "less than a unit is left"
+    );
     assert_eq!(bench.states[0].stats().sz_tried, Bytes::mib(4));
 }
 
@@ -63,7 +72,10 @@ fn memory_of_which_nothing_is_known_keeps_its_huge_pages() {
         unknown: true,
         ..region(0, UNIT, 0, 9)
     };
-    let mut bench = Bench::new(Scheme::new(Action::Nohugepage), &[&[unknown, region(2 * UNIT, 3 * UNIT, 0, 9)]]);
+    let mut bench = Bench::new(
+        Scheme::new(Action::Nohugepage),
+        &[&[unknown, region(2 * UNIT, 3 * UNIT, 0, 9)]],
+    );
     assert_eq!(bench.pieces_at(Nanos::ZERO), [(0, 2 * UNIT, 3 * UNIT)]);
 }
 

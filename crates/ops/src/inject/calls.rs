@@ -15,7 +15,9 @@ const INTERRUPTED: i64 = -4;
 /// accept, sendto, recvfrom, sendmsg, recvmsg, accept4, recvmmsg, sendmmsg.
 ///
 /// Not close, which has closed when it says so, and not connect, which goes on connecting.
-const MADE_AGAIN: [u64; 17] = [65, 128, 208, 220, 232, 281, 333, 426, 441, 43, 44, 45, 46, 47, 288, 299, 307];
+const MADE_AGAIN: [u64; 17] = [
+    65, 128, 208, 220, 232, 281, 333, 426, 441, 43, 44, 45, 46, 47, 288, 299, 307,
+];
 
 /// pause and rt_sigsuspend wait for a signal alone: one that came while our call ran would be waited for in vain
 /// afterwards, were we to die in between.

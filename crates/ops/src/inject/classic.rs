@@ -101,7 +101,11 @@ impl Machine<'_> {
 
     /// The second operand: the number, or X.
     fn operand(&self, instruction: &Instruction) -> u32 {
-        if instruction.code & 0x08 == 0 { instruction.k } else { self.x }
+        if instruction.code & 0x08 == 0 {
+            instruction.k
+        } else {
+            self.x
+        }
     }
 
     fn jump(&self, instruction: &Instruction) -> Option<usize> {
@@ -114,7 +118,11 @@ impl Machine<'_> {
             0x40 => self.a & other != 0,
             _ => return None,
         };
-        Some(usize::from(if holds { instruction.jump_true } else { instruction.jump_false }))
+        Some(usize::from(if holds {
+            instruction.jump_true
+        } else {
+            instruction.jump_false
+        }))
     }
 
     fn step(&mut self, instruction: &Instruction) -> Option<()> {
@@ -216,7 +224,10 @@ mod tests {
             (32, 14),
         ] {
             assert!(allows(&[if_equal(offset, k, RET_ALLOW, KILL)], &call), "{offset}");
-            assert!(!allows(&[if_equal(offset, k, ERRNO, RET_ALLOW)], &call), "{offset}");
+            assert!(
+                !allows(&[if_equal(offset, k, ERRNO, RET_ALLOW)], &call),
+                "{offset}"
+            );
         }
     }
 
@@ -253,8 +264,9 @@ mod tests {
             of(RETURN, 0, 0, KILL),
             of(RETURN, 0, 0, RET_ALLOW),
         ];
-        assert!(allows(&[filter.clone()], &madvise(14)));
-        assert!(!allows(&[filter], &madvise(15)));
+        let filters = [filter];
+        assert!(allows(&filters, &madvise(14)));
+        assert!(!allows(&filters, &madvise(15)));
     }
 
     #[test]

@@ -39,7 +39,11 @@ pub(super) fn objection(tracee: &Tracee, call: Call, gadgets: &Gadgets) -> io::R
     let filters = match tracee.seccomp_filters() {
         Ok(filters) => filters,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
-        Err(error) => return Ok(Some(format!("it has seccomp filters that cannot be read ({error})"))),
+        Err(error) => {
+            return Ok(Some(format!(
+                "it has seccomp filters that cannot be read ({error})"
+            )));
+        }
     };
     let madvise = Syscall {
         nr: NR_MADVISE as u32,
@@ -74,7 +78,11 @@ mod tests {
     #[test]
     fn the_mode_is_read_from_the_threads_status() {
         let root = tempfile::tempdir().map(|dir| dir.keep()).unwrap_or_default();
-        for (text, expected) in [("Seccomp:\t0\n", Mode::Off), ("Seccomp:\t1\n", Mode::Strict), ("Name: x\nSeccomp:\t2\nSeccomp_filters:\t1\n", Mode::Filtered)] {
+        for (text, expected) in [
+            ("Seccomp:\t0\n", Mode::Off),
+            ("Seccomp:\t1\n", Mode::Strict),
+            ("Name: x\nSeccomp:\t2\nSeccomp_filters:\t1\n", Mode::Filtered),
+        ] {
             let folder = root.join("proc/7/task/8");
             assert!(fs::create_dir_all(&folder).is_ok());
             assert!(fs::write(folder.join("status"), text).is_ok());

@@ -69,7 +69,11 @@ pub(super) fn build(saved: &Saved<'_>, restorer: Addr) -> Option<Frame> {
     debug_assert!(at >= top, "the reach is a bound");
     let mut bytes = vec![0; (area_at - at) as usize];
     put(&mut bytes, 0, restorer.0);
-    put(&mut bytes, FLAGS, UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS);
+    put(
+        &mut bytes,
+        FLAGS,
+        UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
+    );
     put(&mut bytes, STACK_FLAGS, u64::from(NO_STACK_MODE));
     context(&mut bytes, saved.registers);
     put(&mut bytes, FPSTATE, area_at);
@@ -85,8 +89,8 @@ fn put(bytes: &mut [u8], at: usize, word: u64) {
 fn context(bytes: &mut [u8], r: &Registers) {
     let selectors = (r.cs & 0xffff) | (r.gs & 0xffff) << 16 | (r.fs & 0xffff) << 32 | (r.ss & 0xffff) << 48;
     let words = [
-        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp,
-        r.rip, r.eflags, selectors,
+        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax,
+        r.rcx, r.rsp, r.rip, r.eflags, selectors,
     ];
     for (n, word) in words.into_iter().enumerate() {
         put(bytes, CONTEXT + 8 * n, word);
@@ -101,12 +105,20 @@ fn get(area: &[u8], at: usize) -> Option<u64> {
 fn extended(xstate: &[u8]) -> Option<Vec<u8>> {
     // The kernel puts the machine's features where software may keep words of its own.
     let (features, in_use) = (get(xstate, SOFTWARE)?, get(xstate, HEADER)?);
-    let features = if in_use & AMX_TILES == 0 { features & !AMX_TILES } else { features };
+    let features = if in_use & AMX_TILES == 0 {
+        features & !AMX_TILES
+    } else {
+        features
+    };
     let size = size_of_features(features);
     let mut area = xstate.get(..size)?.to_vec();
     let keys = (features & PKRU != 0).then(|| size_of_features(PKRU) - 8);
     let has_keys = keys.and_then(|at| get(&area, at)).is_some_and(|keys| keys != 0);
-    put(&mut area, HEADER, in_use & features | if has_keys { PKRU } else { 0 });
+    put(
+        &mut area,
+        HEADER,
+        in_use & features | if has_keys { PKRU } else { 0 },
+    );
     let (size, whole) = (size as u32, size as u32 + 4);
     put(&mut area, SOFTWARE, u64::from(MAGIC1) | u64::from(whole) << 32);
     put(&mut area, SOFTWARE + 8, features);
@@ -171,8 +183,14 @@ mod tests {
         let word = |at| get(&bytes, at).unwrap();
         assert_eq!((word(0), word(FLAGS)), (0x7000, 7));
         assert_eq!((word(CONTEXT), word(CONTEXT + 13 * 8)), (8, 7));
-        assert_eq!((word(CONTEXT + 15 * 8), word(CONTEXT + 16 * 8)), (0x7fff_0000, 0x40_1000));
-        assert_eq!((word(CONTEXT + 17 * 8), word(CONTEXT + 18 * 8)), (0x246, 0x002b_0000_0000_0033));
+        assert_eq!(
+            (word(CONTEXT + 15 * 8), word(CONTEXT + 16 * 8)),
+            (0x7fff_0000, 0x40_1000)
+        );
+        assert_eq!(
+            (word(CONTEXT + 17 * 8), word(CONTEXT + 18 * 8)),
+            (0x246, 0x002b_0000_0000_0033)
+        );
         assert_eq!(word(SIGMASK), 0x4000);
     }
 

@@ -3,7 +3,7 @@
 
 use thermo_core::{Addr, AddrRange};
 use thermo_sys::maps::Mapping;
-use thermo_sys::ptrace;
+use thermo_sys::process_vm;
 
 /// `syscall; ret`
 const CALL: &[u8] = &[0x0f, 0x05, 0xc3];
@@ -23,7 +23,8 @@ pub(super) struct Gadgets {
 impl Gadgets {
     /// Looks for them in the code of process `pid`, in its C library first.
     pub(super) fn find(pid: u32, mappings: &[Mapping]) -> Option<Self> {
-        let code = |mapping: &&Mapping| mapping.perms.exec && mapping.perms.read && mapping.name != "[vsyscall]";
+        let code =
+            |mapping: &&Mapping| mapping.perms.exec && mapping.perms.read && mapping.name != "[vsyscall]";
         let mut code: Vec<&Mapping> = mappings.iter().filter(code).collect();
         // Program files are of any size, the C library is small.
         code.sort_by_key(|mapping| (!is_libc(&mapping.name), mapping.range.len()));
@@ -52,7 +53,7 @@ fn is_libc(path: &str) -> bool {
 fn stands(pid: u32, at: Addr, code: &[u8]) -> bool {
     let mut there = [0; 16];
     let there = &mut there[..code.len()];
-    ptrace::read(pid, at, there).is_ok_and(|read| read == code.len()) && there == code
+    process_vm::read(pid, at, there).is_ok_and(|read| read == code.len()) && there == code
 }
 
 /// The first place in `range` where one of `patterns` stands.
@@ -63,8 +64,12 @@ fn search(pid: u32, range: AddrRange, patterns: &[&[u8]]) -> Option<Addr> {
     let mut at = range.start.0;
     while at < range.end.0 {
         let wanted = piece.len().min((range.end.0 - at) as usize);
-        let read = ptrace::read(pid, Addr(at), &mut piece[..wanted]).ok()?;
-        let first = |pattern: &&[u8]| piece[..read].windows(pattern.len()).position(|bytes| bytes == *pattern);
+        let read = process_vm::read(pid, Addr(at), &mut piece[..wanted]).ok()?;
+        let first = |pattern: &&[u8]| {
+            piece[..read]
+                .windows(pattern.len())
+                .position(|bytes| bytes == *pattern)
+        };
         if let Some(found) = patterns.iter().filter_map(first).min() {
             return Some(Addr(at + found as u64));
         }
@@ -90,7 +95,10 @@ mod tests {
         let us = std::process::id();
         let found = Gadgets::find(us, &maps::read(Path::new("/"), us).unwrap());
         assert!(found.is_some_and(|gadgets| gadgets.hold(us)), "{found:x?}");
-        let elsewhere = Gadgets { call: Addr(0x1000), restorer: Addr(0x1000) };
+        let elsewhere = Gadgets {
+            call: Addr(0x1000),
+            restorer: Addr(0x1000),
+        };
         assert!(!elsewhere.hold(us));
     }
 

@@ -59,11 +59,16 @@ impl Injector {
     ) -> Result<Injected, InjectError> {
         self.check(pid)?;
         let mappings = maps::read(&self.root, pid).map_err(|_| InjectError::Gone { pid })?;
-        let known = self.gadgets.filter(|(of, gadgets)| *of == pid && gadgets.hold(pid));
+        let known = self
+            .gadgets
+            .filter(|(of, gadgets)| *of == pid && gadgets.hold(pid));
         let gadgets = match known {
             Some((_, gadgets)) => gadgets,
             None => Gadgets::find(pid, &mappings).ok_or_else(|| {
-                InjectError::refused(pid, "its code has no place to return from a signal by, as a C library has one")
+                InjectError::refused(
+                    pid,
+                    "its code has no place to return from a signal by, as a C library has one",
+                )
             })?,
         };
         self.gadgets = Some((pid, gadgets));
@@ -72,7 +77,10 @@ impl Injector {
         loop {
             let (candidates, all) = candidates(&self.root, pid);
             let mut why = format!("all of its {all} threads are in calls that cannot be made again");
-            for Candidate { tid, stack_pointer, .. } in candidates {
+            for Candidate {
+                tid, stack_pointer, ..
+            } in candidates
+            {
                 if stack_pointer.is_some_and(|at| !stacks.have_room(at, ROOM)) {
                     "its stacks have no room that is known to be theirs".clone_into(&mut why);
                     continue;
@@ -132,10 +140,17 @@ fn is_x86_64(head: &[u8; 20]) -> bool {
 
 /// Why a process with this `status` is refused.
 fn refusal(status: &str) -> Option<String> {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
     let tracer = field("TracerPid:").filter(|tracer| *tracer != "0");
     if let Some(tracer) = tracer {
-        return Some(format!("process {tracer} traces it already (a debugger or strace); end that first"));
+        return Some(format!(
+            "process {tracer} traces it already (a debugger or strace); end that first"
+        ));
     }
     let features = field("x86_Thread_features:").unwrap_or_default();
     features

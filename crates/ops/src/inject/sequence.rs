@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use thermo_core::Nanos;
+use thermo_sys::process_vm;
 use thermo_sys::ptrace::{self, Registers, Stop, Tracee};
 
 use super::calls::Doing;
@@ -91,7 +92,9 @@ struct Sequence<'a> {
 pub(super) fn run(plan: &Plan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Injected, Failed> {
     let mode = filtered::mode(plan.root, plan.pid, plan.tid);
     if mode == Mode::Strict {
-        return Err(Failed::Refused("it may make no call but read, write and exit (seccomp strict mode)".into()));
+        return Err(Failed::Refused(
+            "it may make no call but read, write and exit (seccomp strict mode)".into(),
+        ));
     }
     let tracee = Tracee::seize(plan.tid).map_err(|error| seize_failed(plan, error))?;
     watch(Request::Seize);
@@ -100,11 +103,16 @@ pub(super) fn run(plan: &Plan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Inj
     (sequence.watch)(Request::Interrupt);
     match sequence.stopped(TO_STOP)? {
         Some(Stop::Asked) => sequence.at_stop(mode),
-        Some(Stop::Group) => Err(Failed::NotNow("it is stopped by a signal; `kill -CONT` lets it run".into())),
+        Some(Stop::Group) => Err(Failed::NotNow(
+            "it is stopped by a signal; `kill -CONT` lets it run".into(),
+        )),
         // The signal goes to it when we let go.
         Some(Stop::Signal(signal)) => Err(Failed::NotNow(format!("it is taking signal {signal}"))),
         Some(Stop::Syscall) => Err(Failed::NotNow("it is in a system call".into())),
-        None => Err(Failed::NotNow(format!("thread {} did not stop within {TO_STOP:?}", plan.tid))),
+        None => Err(Failed::NotNow(format!(
+            "thread {} did not stop within {TO_STOP:?}",
+            plan.tid
+        ))),
     }
 }
 
@@ -145,7 +153,9 @@ impl Sequence<'_> {
             return Err(Failed::NotNow("it is in a call that cannot be made again".into()));
         }
         if self.tracee.dispatches_syscalls()? == Some(true) {
-            return Err(Failed::Refused("it handles its system calls itself (syscall user dispatch)".into()));
+            return Err(Failed::Refused(
+                "it handles its system calls itself (syscall user dispatch)".into(),
+            ));
         }
         if self.in_sequence(registers)? {
             return Err(Failed::NotNow("it is in a restartable sequence".into()));
@@ -167,7 +177,7 @@ impl Sequence<'_> {
         (self.watch)(Request::GetRseq);
         let word = |at| {
             let mut bytes = [0; 8];
-            let whole = ptrace::read(self.plan.pid, at, &mut bytes).is_ok_and(|read| read == bytes.len());
+            let whole = process_vm::read(self.plan.pid, at, &mut bytes).is_ok_and(|read| read == bytes.len());
             whole.then_some(u64::from_le_bytes(bytes))
         };
         let Some(sequence) = area.and_then(|area| word(area.pointer())).filter(|at| *at != 0) else {
@@ -186,8 +196,14 @@ impl Sequence<'_> {
         (self.watch)(Request::GetXstate);
         let sigmask = self.tracee.sigmask()?;
         (self.watch)(Request::GetSigmask);
-        if !self.plan.stacks.have_room(registers.rsp, frame::reach(xstate.len())) {
-            return Err(Failed::NotNow("its stack has no room that is known to be its own".into()));
+        if !self
+            .plan
+            .stacks
+            .have_room(registers.rsp, frame::reach(xstate.len()))
+        {
+            return Err(Failed::NotNow(
+                "its stack has no room that is known to be its own".into(),
+            ));
         }
         let saved = Saved {
             registers: &doing.by_itself(registers),

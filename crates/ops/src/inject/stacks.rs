@@ -19,14 +19,18 @@ impl Stacks {
     /// Those among `mappings`.
     pub(super) fn of(mappings: &[Mapping]) -> Self {
         let main = mappings.iter().filter(|mapping| mapping.name == "[stack]");
-        let guarded = mappings.windows(2).filter_map(|pair| is_guarded(&pair[0], &pair[1]).then_some(&pair[1]));
+        let guarded = mappings
+            .windows(2)
+            .filter_map(|pair| is_guarded(&pair[0], &pair[1]).then_some(&pair[1]));
         Self(main.chain(guarded).map(|mapping| mapping.range).collect())
     }
 
     /// Whether `room` bytes below `stack_pointer` are its stack's.
     pub(super) fn have_room(&self, stack_pointer: u64, room: u64) -> bool {
         let lowest = stack_pointer.checked_sub(room).map(Addr);
-        let fits = |stack: &AddrRange| stack.contains(Addr(stack_pointer)) && lowest.is_some_and(|at| stack.contains(at));
+        let fits = |stack: &AddrRange| {
+            stack.contains(Addr(stack_pointer)) && lowest.is_some_and(|at| stack.contains(at))
+        };
         self.0.iter().any(fits)
     }
 }
@@ -73,7 +77,10 @@ mod tests {
         ]);
         assert!(!stacks.have_room(0x18_0000, 0x1000), "a heap");
         assert!(stacks.have_room(0x37_0000, 0x1000), "a thread");
-        assert!(!stacks.have_room(0x30_1800, 0x1000), "a thread at the end of its stack");
+        assert!(
+            !stacks.have_room(0x30_1800, 0x1000),
+            "a thread at the end of its stack"
+        );
         assert!(!stacks.have_room(0x47_0000, 0x1000), "goroutines");
         assert!(!stacks.have_room(0x57_0000, 0x1000), "a hole is no guard");
         assert!(stacks.have_room(0x7f_8000, 0x1000), "the main thread");

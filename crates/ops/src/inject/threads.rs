@@ -35,7 +35,11 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
     let candidate = |tid: &u32| {
         let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/syscall"))).ok()?;
         let (fitness, stack_pointer) = fitness(text.trim())?;
-        Some(Candidate { fitness, tid: *tid, stack_pointer })
+        Some(Candidate {
+            fitness,
+            tid: *tid,
+            stack_pointer,
+        })
     };
     let mut found: Vec<Candidate> = tids.iter().filter_map(candidate).collect();
     found.sort_unstable();
@@ -92,14 +96,26 @@ mod tests {
         let tail = "0x0 0x0 0x7ffc0010 0x7f0012";
         for (line, expected) in [
             ("running".to_owned(), Some((Fitness::Running, None))),
-            ("-1 0x7ffc0010 0x7f0012".to_owned(), Some((Fitness::Running, Some(0x7ffc_0010)))),
-            (format!("0 0x3 0x1000 0x10 0x0 {tail}"), Some((Fitness::Parked, Some(0x7ffc_0010)))),
+            (
+                "-1 0x7ffc0010 0x7f0012".to_owned(),
+                Some((Fitness::Running, Some(0x7ffc_0010))),
+            ),
+            (
+                format!("0 0x3 0x1000 0x10 0x0 {tail}"),
+                Some((Fitness::Parked, Some(0x7ffc_0010))),
+            ),
             // A futex for ever, and one with a timeout.
-            (format!("202 0x7f00 0x189 0x2 0x0 {tail}"), Some((Fitness::Waiting, Some(0x7ffc_0010)))),
+            (
+                format!("202 0x7f00 0x189 0x2 0x0 {tail}"),
+                Some((Fitness::Waiting, Some(0x7ffc_0010))),
+            ),
             (format!("202 0x7f00 0x189 0x2 0x7ffd {tail}"), None),
             // Waking others is over in no time.
             (format!("202 0x7f00 0x81 0x1 0x0 {tail}"), None),
-            (format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"), Some((Fitness::Parked, Some(0x7ffc_0010)))),
+            (
+                format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"),
+                Some((Fitness::Parked, Some(0x7ffc_0010))),
+            ),
             (format!("232 0x4 0x7f00 0x40 0x64 {tail}"), None),
             (format!("230 0x1 0x0 0x7f00 0x0 {tail}"), None),
             ("".to_owned(), None),

@@ -17,7 +17,7 @@ mod stop;
 mod tracee;
 mod xstate;
 
-pub use memory::{read, write};
+pub use memory::write;
 pub use registers::Registers;
 pub use rseq::RseqArea;
 pub use seccomp::Instruction;
@@ -43,7 +43,11 @@ unsafe fn request(request: libc::c_uint, tid: u32, addr: usize, data: usize) -> 
             std::ptr::without_provenance_mut::<libc::c_void>(data),
         )
     };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(answer)
+    }
 }
 
 /// A request whose answer the kernel writes to `data`, as its address and size.

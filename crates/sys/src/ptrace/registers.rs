@@ -7,7 +7,10 @@ use super::{Tracee, into, request};
 /// All of the general registers, as `struct user_regs_struct` has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-#[allow(missing_docs, reason = "they are called by the names the processor's manual gives them")]
+#[allow(
+    missing_docs,
+    reason = "they are called by the names the processor's manual gives them"
+)]
 pub struct Registers {
     pub r15: u64,
     pub r14: u64,
@@ -55,7 +58,11 @@ impl Registers {
     #[must_use]
     pub const fn syscall(&self) -> Option<u64> {
         // The kernel looks at the lower half only.
-        if (self.orig_rax as u32).cast_signed() < 0 { None } else { Some(self.orig_rax) }
+        if (self.orig_rax as u32).cast_signed() < 0 {
+            None
+        } else {
+            Some(self.orig_rax)
+        }
     }
 }
 
@@ -100,14 +107,26 @@ mod tests {
     #[test]
     fn they_are_laid_out_as_the_kernel_has_them() {
         assert_eq!(size_of::<Registers>(), size_of::<libc::user_regs_struct>());
-        assert_eq!(std::mem::offset_of!(Registers, orig_rax), std::mem::offset_of!(libc::user_regs_struct, orig_rax));
-        assert_eq!(std::mem::offset_of!(Registers, rsp), std::mem::offset_of!(libc::user_regs_struct, rsp));
-        assert_eq!(std::mem::offset_of!(Registers, gs), std::mem::offset_of!(libc::user_regs_struct, gs));
+        assert_eq!(
+            std::mem::offset_of!(Registers, orig_rax),
+            std::mem::offset_of!(libc::user_regs_struct, orig_rax)
+        );
+        assert_eq!(
+            std::mem::offset_of!(Registers, rsp),
+            std::mem::offset_of!(libc::user_regs_struct, rsp)
+        );
+        assert_eq!(
+            std::mem::offset_of!(Registers, gs),
+            std::mem::offset_of!(libc::user_regs_struct, gs)
+        );
     }
 
     #[test]
     fn outside_of_a_system_call_there_is_no_number() {
-        let with = |orig_rax| Registers { orig_rax, ..Registers::default() };
+        let with = |orig_rax| Registers {
+            orig_rax,
+            ..Registers::default()
+        };
         assert_eq!(with(u64::MAX).syscall(), None);
         assert_eq!(with(0xffff_ffff).syscall(), None);
         assert_eq!(with(0).syscall(), Some(0));

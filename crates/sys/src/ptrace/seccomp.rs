@@ -34,7 +34,9 @@ impl Tracee {
                 Ok(filter) => filters.push(filter),
                 // There is no further one; EINVAL where there is none at all.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(filters),
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && filters.is_empty() => return Ok(filters),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && filters.is_empty() => {
+                    return Ok(filters);
+                }
                 // A request the kernel does not know.
                 Err(error) if error.raw_os_error() == Some(libc::EIO) => {
                     return Err(io::Error::from_raw_os_error(libc::ENOSYS));

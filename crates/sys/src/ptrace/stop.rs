@@ -30,7 +30,11 @@ impl Stop {
 
     /// What the status of waitpid(2) means for a seized thread; nothing when it ended.
     const fn of_status(status: i32) -> Option<Self> {
-        if status & 0xff == 0x7f { Some(Self::of(status >> 8)) } else { None }
+        if status & 0xff == 0x7f {
+            Some(Self::of(status >> 8))
+        } else {
+            None
+        }
     }
 
     /// What a code of a stop means: a signal, and above it an event or the mark of system calls.
@@ -70,7 +74,9 @@ pub(super) fn news(tid: u32) -> io::Result<Option<Stop>> {
                 _ => Err(error),
             }
         }
-        _ => Stop::of_status(status).map(Some).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH)),
+        _ => Stop::of_status(status)
+            .map(Some)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH)),
     }
 }
 
@@ -79,7 +85,9 @@ pub(super) fn present(tid: u32) -> io::Result<Option<Stop>> {
     // SAFETY: zeroes are a valid siginfo, which is made of numbers.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     match into(libc::PTRACE_GETSIGINFO, tid, 0, &mut info) {
-        Ok(_) if info.si_code > 0xff || info.si_code == libc::SIGTRAP | 0x80 => Ok(Some(Stop::of(info.si_code))),
+        Ok(_) if info.si_code > 0xff || info.si_code == libc::SIGTRAP | 0x80 => {
+            Ok(Some(Stop::of(info.si_code)))
+        }
         Ok(_) => Ok(Some(Stop::Signal(info.si_signo))),
         // A group stop has no siginfo.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Some(Stop::Group)),

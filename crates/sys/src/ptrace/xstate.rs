@@ -15,7 +15,10 @@ pub fn size_of_features(features: u64) -> usize {
     /// The legacy area and the header, which are always there.
     const LEAST: usize = 576;
     let end = |component: u32| {
-        #[allow(unused_unsafe, reason = "newer compilers hold this instruction for safe, the declared oldest does not")]
+        #[allow(
+            unused_unsafe,
+            reason = "newer compilers hold this instruction for safe, the declared oldest does not"
+        )]
         // SAFETY: the instruction is part of x86-64; of a processor without this leaf it answers zeroes.
         let leaf = unsafe { std::arch::x86_64::__cpuid_count(0xd, component) };
         leaf.ebx as usize + leaf.eax as usize
