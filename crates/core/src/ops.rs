@@ -156,6 +156,8 @@ pub struct Outcome {
     pub runs: Vec<Applied>,
     /// CPU time the calls took, for time quotas.
     pub spent: Nanos,
+    /// Sentences on what could not be done as asked; each is told once.
+    pub notes: Vec<String>,
 }
 
 /// Why operations could not do what they were asked.
@@ -206,6 +208,12 @@ pub trait Operations {
 
     /// False once every target is gone for good, so that no update could bring one back.
     fn any_target_left(&mut self) -> bool;
+
+    /// What of `run`, which consists of whole units of `action`, is not yet as the action would make it: ascending,
+    /// in whole units. A quota is spent on this alone. Asked for actions on huge pages only.
+    fn pending(&mut self, _action: Action, run: &Run) -> Vec<AddrRange> {
+        vec![run.range]
+    }
 
     /// Does `request.action` to the runs. A run that cannot be acted on is skipped with its reason; the rest
     /// goes on.

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod damon;
 pub mod file;
 pub mod kpageflags;
+pub mod leftovers;
 pub mod lockdown;
 pub mod maps;
 pub mod memcg;
@@ -25,6 +26,8 @@ pub mod proc;
 pub mod process_madvise;
 pub mod process_vm;
 pub mod psi;
+#[cfg(target_arch = "x86_64")]
+pub mod ptrace;
 pub mod signals;
 pub mod smaps;
 pub mod stat;

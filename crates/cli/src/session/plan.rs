@@ -150,7 +150,7 @@ impl Plan {
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
-        let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
+        let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run).with_huge(self.limits.huge());
         let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
         let share = context.plan().map(|plan| plan.share);
         super::run(context, ops, sink, self.duration, reloader, share)
