@@ -2,6 +2,7 @@
 
 `recent`: nearly all reads go to the newest tenth of the records, the newest of them most; few go anywhere.
 `moving`: the same tenth-wide hot spot, which steps on to the next tenth several times in a run.
+`ageing`: popularity fades with age, by half for each sixteenth of the records: hot, warm and cold without a border.
 `zipf`:   popularity has nothing to do with age, so hot records lie scattered among cold ones: the hard case for
           anything that works on pages.
 """
@@ -10,7 +11,8 @@ import random
 
 HOT_SHARE = 10  # one tenth is hot
 ANYWHERE = 0.002  # reads that go anywhere
-NAMES = ("recent", "moving", "zipf")
+FADING = 11.0  # ln(2) * 16: how fast popularity fades over all records
+NAMES = ("recent", "moving", "ageing", "zipf")
 
 
 class Pattern:
@@ -33,6 +35,9 @@ class Pattern:
             # Rank by a power law, rank to record by a fixed scatter (a multiplication that mixes them well).
             rank = int(self.records ** chance())
             return rank * 2654435761 % self.records
+        if self.name == "ageing":
+            back = int(self.rng.expovariate(FADING) * self.records)
+            return (self.records - 1 - back) % self.records
         if chance() < ANYWHERE:
             return int(chance() * self.records)
         back = int(self.width * chance() ** 2)

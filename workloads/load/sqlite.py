@@ -5,6 +5,8 @@ Each query reads a few hundred records by key, most of them in the hot tenth; th
 
 import argparse
 
+from pattern import FADING
+
 PICK = (
     "INSERT INTO found WITH RECURSIVE pick(n, key) AS (SELECT 1, {key} UNION ALL SELECT n + 1, {key} FROM pick"
     " WHERE n < {reads}) SELECT count(*) FROM pick JOIN records ON id = key WHERE length(body) > 9;"
@@ -12,7 +14,10 @@ PICK = (
 
 
 def key(options, begin):
-    """A random key: one of five hundred from anywhere, the others from the hot tenth."""
+    """A random key: the newer the likelier, or one of five hundred from anywhere and the others from the hot tenth."""
+    if options.pattern == "ageing":
+        age = f"-ln((abs(random() % 1000000) + 1) / 1000001.0) / {FADING} * {options.records}"
+        return f"({options.records - 1} - cast({age} AS INTEGER)) % {options.records}"
     anywhere = f"abs(random()) % {options.records}"
     return f"iif(random() % 500 = 0, {anywhere}, {begin} + abs(random()) % {options.records // 10})"
 
@@ -22,6 +27,7 @@ def main():
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--queries", type=int, required=True)
     parser.add_argument("--reads", type=int, default=500, help="records read by a query")
+    parser.add_argument("--pattern", choices=("hot", "ageing"), default="hot")
     parser.add_argument("--steps", type=int, default=1, help="places of the hot tenth, one after the other")
     options = parser.parse_args()
     print("CREATE TABLE records (id INTEGER PRIMARY KEY, body TEXT);")
