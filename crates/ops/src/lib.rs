@@ -5,6 +5,7 @@ pub mod hint;
 pub mod host;
 pub mod kdamond;
 pub mod metric;
+pub mod page_cache;
 pub mod preset;
 pub mod process;
 pub mod pte;
