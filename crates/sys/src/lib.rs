@@ -20,6 +20,7 @@ pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
 pub mod node;
+pub mod page_cache;
 pub mod pagemap;
 pub mod pidfd;
 pub mod proc;

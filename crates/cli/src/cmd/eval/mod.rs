@@ -35,6 +35,13 @@ enum Verb {
 
     #[command(name = "squeeze-neighbour", hide = true)]
     Neighbour(squeeze::Neighbour),
+    /// Compare sudden memory pressure with and without LRU lists that were sorted beforehand.
+    /// Each workload runs alone (`orig`), under pressure (`mprs`: its memory limited to 75 % of its peak for a second,
+    /// after every ten at 200 %), and under pressure while `thermo lru-sort` sorts (`plrus`). It makes its own zram swap
+    /// and control groups, and removes them.
+  thermo eval plrus --html plrus.html
+  thermo eval plrus --repeats 10 --workload redis --configuration mprs --configuration plrus --json")]
+    Plrus(experiment::Arguments),
 }
 
 impl Eval {
@@ -44,6 +51,7 @@ impl Eval {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
             Verb::Squeeze(verb) => verb.run(),
             Verb::Neighbour(verb) => verb.run(),
+            Verb::Plrus(arguments) => arguments.run("plrus"),
         }
     }
 }
