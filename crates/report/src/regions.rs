@@ -202,9 +202,10 @@ impl<W: Write> RegionsWriter<W> {
     fn target_text(&mut self, target: &Target, snapshot: &Snapshot, style: Style) -> io::Result<()> {
         writeln!(
             self.out,
-            "{}, {} regions",
+            "{}, {} regions, {} unknown",
             target_name(target.pid),
-            target.regions.len()
+            target.regions.len(),
+            Bytes(unknown(target))
         )?;
         let bar = style.width.saturating_sub(72).clamp(6, 40);
         let name_width = style.width.saturating_sub(52 + bar).max(8);
@@ -234,6 +235,14 @@ impl<W: Write> RegionsWriter<W> {
         }
         Ok(())
     }
+}
+
+/// Bytes of regions that could not be judged.
+fn unknown(target: &Target) -> u64 {
+    let unknown = target.regions.iter().filter(|region| region.unknown);
+    unknown
+        .map(|region| region.end.saturating_sub(region.start))
+        .sum()
 }
 
 /// `process 12` or `physical memory`.
