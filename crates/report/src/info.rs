@@ -123,7 +123,7 @@ impl OwnCost {
 pub struct InfoAccumulator {
     info: Info,
     layout: Layout,
-    /// The last snapshot in which a target lived.
+    /// The last snapshot in which a target lived and something of it was known.
     last: Snapshot,
 }
 
@@ -236,7 +236,9 @@ impl Accumulator for InfoAccumulator {
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
         let info = &mut self.info;
-        if let Some(snapshot) = info.basis.add(record) {
+        let snapshot = info.basis.add(record);
+        // Of a target that is about to end nothing can be told any more: the one before says more.
+        if let Some(snapshot) = snapshot.filter(|new| any_known(new) || !any_known(&self.last)) {
             self.last.clone_from(snapshot);
         }
         info.cost.add(record, info.start_ns);
@@ -269,6 +271,11 @@ impl Accumulator for InfoAccumulator {
         self.info.unknown_share = sizes.unknown_share();
         self.info
     }
+}
+
+fn any_known(snapshot: &Snapshot) -> bool {
+    let mut regions = snapshot.targets.iter().flat_map(|target| &target.regions);
+    regions.any(|region| !region.unknown)
 }
 
 impl Info {
