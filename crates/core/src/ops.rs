@@ -6,7 +6,7 @@ use std::fmt;
 use crate::action::Action;
 use crate::addr::{Addr, AddrRange};
 use crate::scheme::{OpsFilter, SystemMetric};
-use crate::sweep::{Piece, Swept};
+use crate::sweep::{Piece, Preparation, Swept};
 use crate::units::{Bytes, Nanos};
 
 /// Names a target for the life of a context; never used again for another.
@@ -198,6 +198,12 @@ pub trait Operations {
     /// True when [`Operations::sweep`] can be used.
     fn can_sweep(&self) -> bool {
         false
+    }
+
+    /// Does the next part of what has to be done before a round of sweeps; `first` says that a round begins. Called
+    /// until it is ready, with time between that the budget asks for.
+    fn prepare_round(&mut self, _first: bool) -> Preparation {
+        Preparation::Ready
     }
 
     /// Reads the accessed marks of all pages of `run` into `piece` (which covers `run.range`) and takes them

@@ -18,6 +18,7 @@ mod html;
 mod json;
 mod ledger;
 pub mod metric;
+pub mod monitor;
 pub mod order;
 pub mod placeholder;
 mod plot;

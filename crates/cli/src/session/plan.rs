@@ -69,9 +69,17 @@ impl Plan {
     /// Those of [`Plan::carry_out`].
     pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
-        let budget = self.monitoring.budget()?;
+        let intervals_goal = match tuning.intervals_goal {
+            Some(goal) => Some(goal),
+            None => self.monitoring.intervals_goal()?,
+        };
+        let tuning = Tuning {
+            intervals_goal,
+            ..tuning
+        };
+        let budget = self.monitoring.budget(intervals_goal.is_some())?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
-        context.set_intervals_goal(tuning.intervals_goal)?;
+        context.set_intervals_goal(intervals_goal)?;
         if let Some((share, looks)) = budget {
             context = context.with_budget(share, looks);
         }
@@ -80,13 +88,21 @@ impl Plan {
         self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
         context.set_schemes(self.schemes.clone())?;
         warn_of_no_swap(&host, &self.schemes);
-        let chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed)?;
+        let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed)?;
         let can_sweep = chosen.tracker.can_sweep();
         ensure!(
             can_sweep || !matches!(budget, Some((_, Looks::Sweep))),
             "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
             chosen.name
         );
+        if let Some(longest) = self.monitoring.longest_walk() {
+            let walks = chosen.tracker.as_pte().map(|pte| pte.walk_shared(longest));
+            ensure!(
+                walks.is_some(),
+                "tracker {} cannot look at shared memory: leave --shared out, or use --tracker pte",
+                chosen.name
+            );
+        }
         let first = context.first_plan(can_sweep);
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),

@@ -71,6 +71,11 @@ impl Arguments {
         })
     }
 
+    /// Whether JSON was asked for.
+    pub const fn wants_json(&self) -> bool {
+        self.json
+    }
+
     fn options(&self, experiment: &Experiment) -> anyhow::Result<Options> {
         let results_dir = self
             .results
