@@ -6,6 +6,7 @@ pub mod host;
 pub mod kdamond;
 pub mod metric;
 pub mod preset;
+pub mod offload;
 pub mod process;
 pub mod pte;
 pub mod smaps;

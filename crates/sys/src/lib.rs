@@ -25,6 +25,7 @@ pub mod proc;
 pub mod process_madvise;
 pub mod process_vm;
 pub mod psi;
+pub mod schedstat;
 pub mod signals;
 pub mod smaps;
 pub mod stat;

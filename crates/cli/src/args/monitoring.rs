@@ -93,6 +93,11 @@ impl Monitoring {
         attrs.check().map(|()| attrs)
     }
 
+    /// Whether a budget or a way to look is asked for, which a tracker with a pace of its own does not keep.
+    pub fn asks_for_budget(&self) -> bool {
+        self.cpu.is_some() || self.look == Look::Sweep
+    }
+
     /// The budget and what it may choose; none where the intervals are given by hand and no budget is.
     ///
     /// # Errors
