@@ -6,9 +6,11 @@
 //! to a [`Sink`].
 //!
 //! There are two ways to look: `sampling` (DAMON's: one page a region every sampling interval) and `sweeping`
-//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks.
+//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks. Operations
+//! that look by themselves are only followed (`following`).
 
 mod choosing;
+mod following;
 mod sampling;
 mod sweeping;
 
@@ -253,6 +255,9 @@ impl Context {
         }
         if let Some(rest_until) = rest_until {
             return Ok(Next::At(rest_until.min(self.schedule.next_update)));
+        }
+        if ops.as_offload().is_some() {
+            return self.follow(now, ops, sink);
         }
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
             self.pause(now);

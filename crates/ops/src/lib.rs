@@ -8,6 +8,7 @@ pub mod kdamond;
 pub mod metric;
 pub mod page_cache;
 pub mod preset;
+pub mod offload;
 pub mod process;
 pub mod pte;
 pub mod smaps;

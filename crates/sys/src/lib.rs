@@ -29,6 +29,7 @@ pub mod process_vm;
 pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
+pub mod schedstat;
 pub mod signals;
 pub mod smaps;
 pub mod stat;

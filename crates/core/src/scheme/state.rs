@@ -109,6 +109,13 @@ impl SchemeState {
         self.next_apply = Some(next_aggr - (next_aggr - passed - 1) / interval * interval);
     }
 
+    /// Takes over totals of a scheme that is carried out elsewhere. True when it was applied since the last time.
+    pub(crate) fn take_over(&mut self, stats: SchemeStats) -> bool {
+        let applied = stats.nr_tried != self.stats.nr_tried;
+        self.stats = stats;
+        applied
+    }
+
     /// The present value of all `user_input` goals, in effect from the next quota window on.
     pub fn set_user_input(&mut self, current: u64) {
         for goal in &mut self.scheme.quota.goals {
