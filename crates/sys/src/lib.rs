@@ -18,6 +18,7 @@ pub mod maps;
 pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
+pub mod namespace;
 pub mod node;
 pub mod pagemap;
 pub mod pidfd;

@@ -3,6 +3,7 @@
 mod doctor;
 mod eval;
 mod export;
+mod fs;
 mod hint;
 mod lru_sort;
 mod nbd;
@@ -39,6 +40,7 @@ enum Verb {
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
     Hint(hint::Hint),
+    Fs(fs::Fs),
     Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
@@ -60,6 +62,7 @@ impl Cli {
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
+            Verb::Fs(verb) => verb.run(),
             Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
