@@ -19,6 +19,7 @@ pub mod maps;
 pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
+pub mod namespace;
 pub mod node;
 pub mod page_cache;
 pub mod pagemap;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure};
-use thermo_core::{Action, Scheme};
+use thermo_core::{Action, Nanos, Scheme};
 use thermo_ops::host::{self, ActionReport, HostFacts, TrackerReport};
 use thermo_ops::offload::Claim;
 use thermo_ops::smaps::Smaps;

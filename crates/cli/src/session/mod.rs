@@ -12,7 +12,7 @@ mod reload;
 mod sink;
 mod survey;
 
-pub use ending::Ending;
+pub use ending::{Ending, wait_for};
 pub use host::Host;
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};
