@@ -72,7 +72,7 @@ impl Chosen {
 }
 
 /// What a tracker must be able to do for a session, beyond looking.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Wish<'a> {
     /// What is to be done.
     pub schemes: &'a [Scheme],
@@ -116,11 +116,7 @@ impl Host {
             ("kdamond", _) => Looker::Kernel(Claim::take(Path::new("/"))?),
             _ => bail!("tracker {name} is not built yet: use --tracker auto"),
         };
-        Ok(Chosen {
-            looker,
-            name,
-            reason,
-        })
+        Ok(Chosen { looker, name, reason })
     }
 
     /// The best of our own trackers, for who only looks.

@@ -13,7 +13,7 @@ mod sink;
 mod survey;
 
 pub use ending::{Ending, wait_for};
-pub use host::Host;
+pub use host::{Host, Wish};
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};
 pub use sink::SessionSink;
