@@ -69,14 +69,14 @@ pub enum Error {
     #[error("cannot measure in a memory cgroup: {0}")]
     Group(String),
     /// The swap of the experiment cannot be made.
-    #[error(
-        "cannot make zram swap of {size}: {reason}. Without a `zram` line the experiment runs without swap"
-    )]
+    #[error("cannot make zram swap of {size}: {reason}. {instead}")]
     Swap {
         /// Its size.
         size: thermo_core::Bytes,
         /// What is in the way.
         reason: String,
+        /// What to do about it, and which other swap there is.
+        instead: String,
     },
     /// The set-up of a workload failed.
     #[error("set-up of {workload} failed ({status}): {output}")]

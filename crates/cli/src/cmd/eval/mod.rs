@@ -2,6 +2,7 @@
 
 mod experiment;
 mod squeeze;
+mod monitor;
 
 use crate::exit::Exit;
 
@@ -35,6 +36,25 @@ enum Verb {
 
     #[command(name = "squeeze-neighbour", hide = true)]
     Neighbour(squeeze::Neighbour),
+
+    /// Compare sudden memory pressure with and without LRU lists that were sorted beforehand.
+    ///
+    /// Each workload runs alone (`orig`), under pressure (`mprs`: its memory limited to 75 % of its peak for a second,
+    /// after every ten at 200 %), and under pressure while `thermo lru-sort` sorts (`plrus`). It makes its own zram swap
+    /// and control groups, and removes them.
+    #[command(after_help = "Examples:
+  thermo eval plrus --html plrus.html
+  thermo eval plrus --repeats 10 --workload redis --configuration mprs --configuration plrus --json")]
+    Plrus(experiment::Arguments),
+
+    /// Compare trackers, patterns and settings of monitoring, or judge one recording, by what really was touched.
+    ///
+    /// Workloads that write down what they touch are watched in several ways; how much of what was told to be hot is,
+    /// and the other way round, how exact borders are, how soon changes are told, and what looking costs are compared.
+    #[command(after_help = "Examples:
+  thermo eval monitor --repeats 3 --workload stairs --html monitor.html
+  thermo eval monitor --judge recording.arrow --truth truth.jsonl --json")]
+    Monitor(monitor::Monitor),
 }
 
 impl Eval {
@@ -44,6 +64,8 @@ impl Eval {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
             Verb::Squeeze(verb) => verb.run(),
             Verb::Neighbour(verb) => verb.run(),
+            Verb::Plrus(arguments) => arguments.run("plrus"),
+            Verb::Monitor(monitor) => monitor.run(),
         }
     }
 }

@@ -1,4 +1,12 @@
-//! In-kernel DAMON's sysfs tree, read only: whoever runs a kdamond keeps it (Documentation/admin-guide/mm/damon/usage.rst).
+//! In-kernel DAMON's sysfs tree (Documentation/admin-guide/mm/damon/usage.rst).
+//!
+//! Here it is only read. [`Admin`] writes: who may, and when, is not decided in this crate.
+
+mod admin;
+mod setup;
+
+pub use admin::{Admin, Command, Control, SchemeStats, TriedRegion};
+pub use setup::{Filter, FilterKind, Goal, Quota, Scheme, Setup, Target, Watermarks};
 
 use std::path::Path;
 
@@ -40,6 +48,18 @@ pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
     }))
 }
 
+/// Whether this kernel's DAMON can watch address spaces of processes; `None` when that cannot be told without setting
+/// a context up, because the kernel does not describe its types.
+#[must_use]
+pub fn has_vaddr(root: &Path) -> Option<bool> {
+    // The functions of vaddr.c are in the description of types, as all of the kernel's are.
+    const ONE_OF_ITS_FUNCTIONS: &[u8] = b"damon_va_";
+    let types = std::fs::read(root.join("sys/kernel/btf/vmlinux")).ok()?;
+    let first = ONE_OF_ITS_FUNCTIONS[0];
+    let starts_here = |at: &[u8]| at[0] == first && at == ONE_OF_ITS_FUNCTIONS;
+    Some(types.windows(ONE_OF_ITS_FUNCTIONS.len()).any(starts_here))
+}
+
 fn kdamond(dir: &Path) -> Kdamond {
     let word = |name: &str| file::text(&dir.join(name)).unwrap_or_default();
     let operations = word("contexts/0/avail_operations");
@@ -72,6 +92,18 @@ mod tests {
             avail_operations: vec!["vaddr".into(), "paddr".into()],
         };
         assert_eq!(facts.kdamonds, [want]);
+    }
+
+    #[test]
+    fn what_it_can_watch_is_told_by_the_kernel_s_types() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(has_vaddr(root.path()), None);
+        let btf = root.path().join("sys/kernel/btf");
+        std::fs::create_dir_all(&btf).unwrap();
+        std::fs::write(btf.join("vmlinux"), b"\0damon_pa_check\0ddamon_va\0").unwrap();
+        assert_eq!(has_vaddr(root.path()), Some(false));
+        std::fs::write(btf.join("vmlinux"), b"\0damon_pa_check\0damon_va_check\0").unwrap();
+        assert_eq!(has_vaddr(root.path()), Some(true));
     }
 
     #[test]
