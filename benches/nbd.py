@@ -238,7 +238,7 @@ def burst():
             time.sleep(0.1)
             later, squeezed = anon(server.pid), "-"
             threads = sum(len(os.listdir(f"/proc/{one}/task")) for one in processes(server.pid) if os.path.exists(f"/proc/{one}/task"))
-            alive = os.path.exists(f"/proc/{server.pid}")
+            alive = os.path.exists(f"/proc/{server.pid}") and not server.process.poll()
             if name == "thermo":
                 subprocess.run([thermo, "nbd", "squeeze", "--control", f"{folder}/control"], check=True, stdout=subprocess.DEVNULL)
                 time.sleep(0.015)

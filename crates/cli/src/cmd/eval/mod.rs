@@ -1,8 +1,8 @@
 //! `thermo eval`: experiments, one file per verb that needs more than an experiment file.
 
 mod experiment;
-mod squeeze;
 mod monitor;
+mod squeeze;
 
 use crate::exit::Exit;
 

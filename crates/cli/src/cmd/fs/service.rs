@@ -19,8 +19,13 @@ const POLL: Duration = Duration::from_millis(100);
 /// Mounts at `dir` and serves until interrupted or unmounted.
 pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
     take_away_what_died(dir)?;
-    let kind = fs::metadata(dir).with_context(|| format!("{} is not there: make the folder first", dir.display()))?;
-    ensure!(kind.is_dir(), "{} is not a folder: name one to mount at", dir.display());
+    let kind = fs::metadata(dir)
+        .with_context(|| format!("{} is not there: make the folder first", dir.display()))?;
+    ensure!(
+        kind.is_dir(),
+        "{} is not a folder: name one to mount at",
+        dir.display()
+    );
     ensure!(
         !is_kernels_own(dir),
         "{} belongs to the kernel's own DAMON: mount elsewhere, or run the command with `thermo fs -- CMD`",
@@ -28,7 +33,10 @@ pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
     );
     interrupt::listen().context("cannot listen to Ctrl-C")?;
     let mounted = super::mount(dir, looks)?;
-    eprintln!("thermo: DAMON's control files are at {}; Ctrl-C ends it", dir.display());
+    eprintln!(
+        "thermo: DAMON's control files are at {}; Ctrl-C ends it",
+        dir.display()
+    );
     while mounted.is_served() {
         if interrupt::asked() {
             // Whoever still has a file open keeps it until this process ends; nobody finds it by name any more.
