@@ -187,10 +187,10 @@ impl Client {
     /// Gives back what it holds and can have again.
     pub(crate) fn unload(&self) {
         self.outbox.unload();
-        if let (Ok(mut inbox), Some(session)) = (self.inbox.try_lock(), self.session.get()) {
-            if let Phase::Payload(payload) = &mut inbox.phase {
-                payload.spill(&session.export);
-            }
+        if let (Ok(mut inbox), Some(session)) = (self.inbox.try_lock(), self.session.get())
+            && let Phase::Payload(payload) = &mut inbox.phase
+        {
+            payload.spill(&session.export);
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod batch;
 mod inbox;
+mod payload;
 mod task;
 
 use std::collections::BTreeMap;
