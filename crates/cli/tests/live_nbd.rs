@@ -93,7 +93,7 @@ fn a_running_server_is_asked_and_changed_over_its_control_socket() {
         (&["max_buffer_pages=many"], "no number"),
         (&["pages=1"], "cannot be set"),
     ] {
-        let output = run(here, &[&["nbd", "set", "--control", "c"], settings].concat());
+        let output = run(here, &[&["nbd", "set", "--control", "c"][..], settings].concat());
         assert_eq!(output.status.code(), Some(2), "{settings:?}");
         assert!(
             stderr(&output).contains(says),
