@@ -12,6 +12,7 @@ use thermo_core::text::Fault;
 use thermo_core::{Bytes, Nanos};
 use toml::Spanned;
 
+use crate::ethp::mode_of;
 use crate::{Error, placeholder};
 
 /// An experiment, read and checked.
@@ -56,6 +57,9 @@ pub struct Configuration {
     /// Environment of the workload's command.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// The machine's mode of transparent huge pages for its runs; as it is when not given.
+    #[serde(default)]
+    pub thp: Option<String>,
 }
 
 /// One program with its load.
@@ -277,6 +281,10 @@ impl Reader<'_> {
         for part in given.get_ref() {
             let configuration = part.get_ref();
             self.name(part, &configuration.name, &mut names)?;
+            if let Some(word) = configuration.thp.as_ref().filter(|word| mode_of(word).is_none()) {
+                let known = "always, madvise and never are";
+                return Err(self.fault(part, format!("{word:?} is no mode of huge pages: {known}")));
+            }
             let words = configuration.attach.iter().chain(configuration.env.values());
             words
                 .map(String::as_str)

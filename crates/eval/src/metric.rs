@@ -54,6 +54,16 @@ pub const PSI_SOME: &str = "psi_some_s";
 pub const OUR_CPU: &str = "thermo_cpu_percent";
 /// Peak memory of the attached `thermo`.
 pub const OUR_RSS: &str = "thermo_rss_bytes";
+/// Memory of the whole machine in use (MemTotal less MemFree), average.
+pub const MEMUSED_AVG: &str = "memused_avg_bytes";
+/// Anonymous huge pages of the whole machine, average.
+pub const HUGE_AVG: &str = "anon_huge_avg_bytes";
+/// Huge pages made of small ones.
+pub const COLLAPSES: &str = "collapses";
+/// Huge pages split.
+pub const SPLITS: &str = "splits";
+/// Page faults that were given a huge page.
+pub const HUGE_FAULTS: &str = "huge_faults";
 /// What latency keys begin with; the workload's own name for it follows.
 pub const LATENCY: &str = "latency.";
 
@@ -166,6 +176,32 @@ pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
             "peak resident memory of the attached thermo",
         )),
     ];
+    metrics.extend([
+        new(
+            MEMUSED_AVG,
+            "memused.avg",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "memory of the whole machine in use (MemTotal less MemFree), average",
+        ),
+        of_huge(
+            HUGE_AVG,
+            "anon_huge.avg",
+            MEMORY_UNIT,
+            MIB,
+            "anonymous huge pages of the machine, average",
+        ),
+        of_huge(COLLAPSES, "collapses", "", 1.0, "huge pages made of small ones"),
+        of_huge(SPLITS, "splits", "", 1.0, "huge pages split"),
+        of_huge(
+            HUGE_FAULTS,
+            "huge_faults",
+            "",
+            1.0,
+            "page faults that were given a huge page",
+        ),
+    ]);
     metrics.extend(latencies.into_iter().map(|name| {
         let about = format!("{name}, as the workload's load printed it");
         Metric {
@@ -181,6 +217,20 @@ pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
         }
     }));
     metrics
+}
+
+/// Of huge pages: `orig` may have none, so there is nothing to compare to.
+fn of_huge(key: &str, title: &str, unit: &'static str, scale: f64, about: &str) -> Metric {
+    Metric {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        unit,
+        scale,
+        decimals: 1,
+        about: about.to_owned(),
+        adds_up: true,
+        compares: false,
+    }
 }
 
 impl Metric {

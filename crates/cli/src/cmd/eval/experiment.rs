@@ -56,6 +56,9 @@ impl Arguments {
         stop_at_signal(Arc::clone(&options.stop));
         let results = run(&experiment, &options, &mut tell)?;
         self.print(&results)?;
+        if !self.json && !self.csv {
+            output::text(&thermo_eval::ethp_sentences(&results))?;
+        }
         Ok(match () {
             () if interrupt::asked() => Exit::Interrupted,
             () if !results.failures().is_empty() => Exit::Negative,

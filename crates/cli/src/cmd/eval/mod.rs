@@ -21,6 +21,16 @@ enum Verb {
   thermo eval reclaim
   thermo eval reclaim my.toml --repeats 3 --workload redis --json")]
     Reclaim(experiment::Arguments),
+
+    /// Compare huge pages everywhere with huge pages where memory is hot.
+    ///
+    /// The configurations set the machine's mode of transparent huge pages for their runs, and what it was before is put
+    /// back after each. The tables end with how much of the memory overhead of `thp` the others remove, and how much of
+    /// its speed-up they preserve.
+    #[command(after_help = "Examples:
+  thermo eval ethp
+  thermo eval ethp --repeats 2 --workload tree --configuration thp --configuration ethp")]
+    Ethp(experiment::Arguments),
 }
 
 impl Eval {
@@ -28,6 +38,7 @@ impl Eval {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
+            Verb::Ethp(arguments) => arguments.run("ethp"),
         }
     }
 }
