@@ -201,7 +201,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("preserving 47.83 % of its speed-up (30.76 %)"),
+            text.contains("preserving 47.84 % of its speed-up (30.76 %)"),
             "{text}"
         );
         assert!(

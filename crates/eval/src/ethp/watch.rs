@@ -34,14 +34,12 @@ impl Watch {
     pub(crate) fn begin(interval: Duration, logs: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&stop);
+        let begin = Instant::now();
+        let mut samples: Vec<Sample> = sample(begin).into_iter().collect();
         let sample = move || {
-            let (begin, mut samples) = (Instant::now(), Vec::new());
             while !until.load(Ordering::Relaxed) {
-                if let Ok(info) = meminfo::read(Path::new("/")) {
-                    let at = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    samples.push((at, info.total.saturating_sub(info.free).0, info.anon_huge_pages.0));
-                }
                 thread::park_timeout(interval);
+                samples.extend(sample(begin));
             }
             samples
         };
@@ -101,6 +99,12 @@ impl Drop for Watch {
     }
 }
 
+fn sample(begin: Instant) -> Option<Sample> {
+    let info = meminfo::read(Path::new("/")).ok()?;
+    let at = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Some((at, info.total.saturating_sub(info.free).0, info.anon_huge_pages.0))
+}
+
 fn counters() -> Vec<u64> {
     let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     COUNTERS.iter().map(|(name, _)| counter(&text, name)).collect()
@@ -123,14 +127,6 @@ mod tests {
     fn a_watch_that_ends_at_once_has_a_sample() {
         let logs = tempfile::tempdir().unwrap();
         let watch = Watch::begin(Duration::from_secs(1000), logs.path());
-        let deadline = Instant::now() + Duration::from_secs(60);
-        // The thread takes its first sample before it parks.
-        while watch.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(20));
-            if Instant::now() + Duration::from_secs(59) > deadline {
-                break;
-            }
-        }
         let mut measured = Measurements::new();
         watch.end(&mut measured);
         assert!(measured[metric::MEMUSED_AVG] > 0.0);
