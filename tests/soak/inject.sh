@@ -81,7 +81,7 @@ program() { # NAME SIGN COMMAND...
     pid=$!
     started+=("$pid")
     exec 3>"$folder/input"
-    until grep -q ready "$folder/$name.out"; do
+    until grep -q ready "$folder/$name.out" 2>/dev/null; do
         sleep 0.2
         kill -0 "$pid" || { verdict 0 "$name starts" "$(cat "$folder/$name.out")"; return; }
     done

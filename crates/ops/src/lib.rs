@@ -6,6 +6,8 @@ pub mod host;
 pub mod inject;
 pub mod kdamond;
 pub mod metric;
+pub mod offload;
+pub mod page_cache;
 pub mod preset;
 pub mod process;
 pub mod pte;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thermo_core::ops::Run;
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
-use thermo_core::sweep::{Piece, Swept};
+use thermo_core::sweep::{Piece, Preparation, Swept};
 use thermo_core::{Action, AddrRange, Operations, OpsError, TargetLayout};
 
 use crate::actor::Actor;
@@ -71,6 +71,13 @@ impl Operations for Vaddr {
 
     fn can_sweep(&self) -> bool {
         self.tracker.can_sweep()
+    }
+
+    fn prepare_round(&mut self, first: bool) -> Preparation {
+        match self.tracker.as_pte() {
+            Some(tables) => tables.prepare_round(self.members.processes(), first),
+            None => Preparation::Ready,
+        }
     }
 
     fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {

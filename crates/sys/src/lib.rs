@@ -19,7 +19,9 @@ pub mod maps;
 pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
+pub mod namespace;
 pub mod node;
+pub mod page_cache;
 pub mod pagemap;
 pub mod pidfd;
 pub mod proc;
@@ -28,6 +30,7 @@ pub mod process_vm;
 pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
+pub mod schedstat;
 pub mod signals;
 pub mod smaps;
 pub mod stat;

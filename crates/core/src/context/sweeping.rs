@@ -6,7 +6,7 @@ use crate::monitoring::Target;
 use crate::ops::{Operations, Run};
 use crate::region::Region;
 use crate::sink::{Event, Sink};
-use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Round, regions_of};
+use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
 use crate::units::Nanos;
 
 /// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
@@ -45,6 +45,12 @@ impl Context {
             }
             self.sweeping.round = Some(Round::begin(now));
             self.sweeping.began = Some(now);
+        }
+        if let Some(Preparation::Part(news)) = self.sweeping.round.as_mut().map(|round| round.prepare(ops)) {
+            if let Some(text) = &news {
+                sink.on(&Event::Warning { now, text });
+            }
+            return now;
         }
         let looked = self
             .sweeping
@@ -86,7 +92,9 @@ impl Context {
         for target in &mut self.targets {
             target.heat.end_round(now);
         }
-        let runs = (!self.schemes.is_empty()).then(|| self.regions_from_pages(MOST_RUNS, now));
+        let passed = self.schedule.passed;
+        let any_due = self.schemes.iter().any(|state| state.is_due(&self.attrs, passed));
+        let runs = any_due.then(|| self.regions_from_pages(MOST_RUNS, now));
         let regions = self.regions_from_pages(self.attrs.max_nr_regions, now);
         self.replace_regions(regions);
         self.tell_aggregated(now, sink);

@@ -97,5 +97,10 @@ mod tests {
     fn a_word_is_a_mode_or_not() {
         assert_eq!(parse("always"), Some(ThpMode::Always));
         assert_eq!(parse("sometimes"), None);
+        let text = "name = 'x'\nrepeats = 1\n[[configuration]]\nname = 'orig'\nthp = 'sometimes'\n\
+                    [[workload]]\nname = 'w'\ncommand = ['true']\n";
+        let fault = crate::Experiment::parse(text, Path::new("/")).unwrap_err();
+        let told = fault.to_string();
+        assert!(told.contains("sometimes") && told.contains("always, madvise and never"), "{told}");
     }
 }

@@ -161,6 +161,7 @@ mod tests {
                 hash: String::new(),
                 workloads: rows.iter().map(|(name, ..)| (*name).to_owned()).collect(),
                 configurations: names.map(str::to_owned).to_vec(),
+                against: Default::default(),
                 host: Host::default(),
             },
             runs: rows

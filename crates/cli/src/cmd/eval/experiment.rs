@@ -44,6 +44,10 @@ pub struct Arguments {
     /// Print comma-separated values
     #[arg(long)]
     csv: bool,
+
+    /// Write the tables and pictures of every run to a page, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -55,6 +59,10 @@ impl Arguments {
         interrupt::listen()?;
         stop_at_signal(Arc::clone(&options.stop));
         let results = run(&experiment, &options, &mut tell)?;
+        if let Some(path) = &self.html {
+            std::fs::write(path, results.html())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
         self.print(&results)?;
         if !self.json && !self.csv {
             output::text(&thermo_eval::ethp_sentences(&results))?;
@@ -64,6 +72,11 @@ impl Arguments {
             () if !results.failures().is_empty() => Exit::Negative,
             () => Exit::Done,
         })
+    }
+
+    /// Whether JSON was asked for.
+    pub const fn wants_json(&self) -> bool {
+        self.json
     }
 
     fn options(&self, experiment: &Experiment) -> anyhow::Result<Options> {
@@ -87,7 +100,7 @@ impl Arguments {
         } else if self.csv {
             output::text(&results.csv())?;
         } else {
-            output::text(&format!("{}\n{}", results.introduction(), results.table()))?;
+            output::text(&results.table())?;
         }
         Ok(())
     }
@@ -113,7 +126,8 @@ fn tell(progress: &Progress) {
     }
 }
 
-fn stop_at_signal(stop: Arc<AtomicBool>) {
+/// Sets `stop` once an orderly end was asked for.
+pub fn stop_at_signal(stop: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !interrupt::asked() {
             thread::sleep(POLL);

@@ -1,0 +1,259 @@
+//! Every region of every snapshot, written as it is read: a recording of any length needs no memory.
+//!
+//! With [`Which::Last`] only the last snapshot in which a target lived is kept and written at the end.
+
+mod text;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use thermo_core::{Bytes, Nanos};
+use thermo_record::model::{Record, Region, Snapshot, Target};
+
+use crate::doubt::lives;
+use crate::layout::short_name;
+use crate::style::Style;
+use crate::{Layout, NO_SNAPSHOTS, SCHEMA};
+use text::Lines;
+
+/// Which snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// All in which a target lived.
+    All,
+    /// The last of them.
+    Last,
+}
+
+/// How they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Tables.
+    Text(Style),
+    /// One JSON object.
+    Json,
+    /// One row a region.
+    Csv,
+}
+
+/// Writes regions as their records come.
+pub struct RegionsWriter<W: Write> {
+    out: W,
+    which: Which,
+    format: Format,
+    layout: Layout,
+    lines: Option<Lines>,
+    last: Option<Snapshot>,
+    start_ns: Option<u64>,
+    written: u64,
+}
+
+/// A snapshot as JSON.
+#[derive(Serialize)]
+struct SnapshotJson {
+    time_ns: u64,
+    targets: Vec<TargetJson>,
+}
+
+#[derive(Serialize)]
+struct TargetJson {
+    pid: Option<u32>,
+    regions: Vec<RegionJson>,
+}
+
+#[derive(Serialize)]
+struct RegionJson {
+    start: u64,
+    end: u64,
+    nr_accesses: u32,
+    max_nr_accesses: u32,
+    age_ns: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unknown: bool,
+}
+
+impl<W: Write> RegionsWriter<W> {
+    /// A writer to `out`; what stands before the first region is written with the first record.
+    pub fn new(out: W, which: Which, format: Format) -> Self {
+        Self {
+            out,
+            which,
+            format,
+            layout: Layout::default(),
+            lines: None,
+            last: None,
+            start_ns: None,
+            written: 0,
+        }
+    }
+
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// What writing answers.
+    pub fn add(&mut self, record: &Record) -> io::Result<()> {
+        self.layout.add(record);
+        match record {
+            Record::Snapshot(snapshot) if lives(snapshot) => {
+                self.start_ns.get_or_insert(snapshot.start_ns);
+                match self.which {
+                    Which::All => self.write(snapshot),
+                    Which::Last => {
+                        self.last = Some(snapshot.clone());
+                        Ok(())
+                    }
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what is left and gives `out` back.
+    ///
+    /// # Errors
+    /// What writing answers.
+    pub fn finish(mut self) -> io::Result<W> {
+        if let Some(last) = self.last.take() {
+            self.write(&last)?;
+        }
+        if self.written == 0 {
+            self.begin()?;
+        }
+        match self.format {
+            Format::Json => writeln!(self.out, "]}}")?,
+            Format::Text(_) if self.written == 0 => writeln!(self.out, "{NO_SNAPSHOTS}")?,
+            Format::Text(_) | Format::Csv => {}
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Json => write!(self.out, "{{\"schema\":{SCHEMA},\"snapshots\":["),
+            Format::Csv => writeln!(
+                self.out,
+                "time_ns,pid,start,end,nr_accesses,max_nr_accesses,age_ns,unknown,mapping"
+            ),
+            Format::Text(_) => Ok(()),
+        }
+    }
+
+    fn write(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        if self.written == 0 {
+            self.begin()?;
+        }
+        let first = self.written == 0;
+        self.written += 1;
+        match self.format {
+            Format::Json => {
+                if !first {
+                    self.out.write_all(b",")?;
+                }
+                serde_json::to_writer(&mut self.out, &snapshot_json(snapshot)).map_err(io::Error::from)
+            }
+            Format::Csv => self.csv(snapshot),
+            Format::Text(style) => self.text(snapshot, style),
+        }
+    }
+
+    fn csv(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        let mut rows = csv::Writer::from_writer(&mut self.out);
+        for target in &snapshot.targets {
+            for region in &target.regions {
+                rows.write_record([
+                    snapshot.time_ns.to_string(),
+                    target.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+                    region.start.to_string(),
+                    region.end.to_string(),
+                    region.nr_accesses.to_string(),
+                    snapshot.max_nr_accesses.to_string(),
+                    age_ns(region, snapshot).to_string(),
+                    region.unknown.to_string(),
+                    self.layout
+                        .name(target.id, region.start, region.end)
+                        .unwrap_or_default()
+                        .to_owned(),
+                ])?;
+            }
+        }
+        rows.flush()
+    }
+
+    fn text(&mut self, snapshot: &Snapshot, style: Style) -> io::Result<()> {
+        let since = snapshot
+            .time_ns
+            .saturating_sub(self.start_ns.unwrap_or(snapshot.start_ns));
+        if self.written > 1 {
+            writeln!(self.out)?;
+        }
+        writeln!(
+            self.out,
+            "snapshot at {} ({} looks per region)",
+            Nanos(since),
+            snapshot.max_nr_accesses
+        )?;
+        for target in snapshot
+            .targets
+            .iter()
+            .filter(|target| !target.regions.is_empty())
+        {
+            self.target_text(target, snapshot, style)?;
+        }
+        Ok(())
+    }
+
+    fn target_text(&mut self, target: &Target, snapshot: &Snapshot, style: Style) -> io::Result<()> {
+        writeln!(
+            self.out,
+            "{}, {} regions, {} unknown",
+            target_name(target.pid),
+            target.regions.len(),
+            Bytes(unknown(target))
+        )?;
+        let lines = self.lines.get_or_insert_with(|| Lines::new(style));
+        self.out.write_all(lines.headings().as_bytes())?;
+        for region in &target.regions {
+            let name = self.layout.name(target.id, region.start, region.end);
+            let line = lines.line(region, snapshot, name.map_or("", short_name));
+            self.out.write_all(line)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of regions that could not be judged.
+fn unknown(target: &Target) -> u64 {
+    let unknown = target.regions.iter().filter(|region| region.unknown);
+    unknown
+        .map(|region| region.end.saturating_sub(region.start))
+        .sum()
+}
+
+/// `process 12` or `physical memory`.
+pub(crate) fn target_name(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "physical memory".to_owned(), |pid| format!("process {pid}"))
+}
+
+fn age_ns(region: &Region, snapshot: &Snapshot) -> u64 {
+    u64::from(region.age).saturating_mul(snapshot.aggr_ns)
+}
+
+fn snapshot_json(snapshot: &Snapshot) -> SnapshotJson {
+    let region = |region: &Region| RegionJson {
+        start: region.start,
+        end: region.end,
+        nr_accesses: region.nr_accesses,
+        max_nr_accesses: snapshot.max_nr_accesses,
+        age_ns: age_ns(region, snapshot),
+        unknown: region.unknown,
+    };
+    let target = |target: &Target| TargetJson {
+        pid: target.pid,
+        regions: target.regions.iter().map(region).collect(),
+    };
+    SnapshotJson {
+        time_ns: snapshot.time_ns,
+        targets: snapshot.targets.iter().map(target).collect(),
+    }
+}
