@@ -31,7 +31,7 @@ enum Verb {
     /// its speed-up they preserve.
     #[command(after_help = "Examples:
   thermo eval ethp
-  thermo eval ethp --repeats 2 --workload tree --configuration thp --configuration ethp")]
+  thermo eval ethp --repeats 2 --workload python --configuration thp --configuration ethp")]
     Ethp(experiment::Arguments),
 
     /// Show what giving free buffers back under pressure saves, and costs, with `thermo nbd` and many devices.
