@@ -101,6 +101,9 @@ mod tests {
                     [[workload]]\nname = 'w'\ncommand = ['true']\n";
         let fault = crate::Experiment::parse(text, Path::new("/")).unwrap_err();
         let told = fault.to_string();
-        assert!(told.contains("sometimes") && told.contains("always, madvise and never"), "{told}");
+        assert!(
+            told.contains("sometimes") && told.contains("always, madvise and never"),
+            "{told}"
+        );
     }
 }
