@@ -195,7 +195,9 @@ impl Control {
                     tree.fill(dir, name, Value::Unsigned(number));
                 }
             }
-            if let ("update_schemes_effective_quotas" | "refresh", Ok(dir)) = (command, tree.lookup(scheme, "quotas")) {
+            if let ("update_schemes_effective_quotas" | "refresh", Ok(dir)) =
+                (command, tree.lookup(scheme, "quotas"))
+            {
                 tree.fill(dir, "effective_bytes", Value::Unsigned(stats.effective_sz.0));
             }
         }

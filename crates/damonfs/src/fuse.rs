@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    BackgroundSession, Config, Errno as Reply, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionACL, WriteFlags,
+    BackgroundSession, Config, Errno as Reply, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionACL, WriteFlags,
 };
 use rustix::io::Errno;
 
@@ -93,7 +93,11 @@ fn refusal(errno: Errno) -> Reply {
 }
 
 fn allow(request: &Request) -> Result<(), Errno> {
-    if request.uid() == 0 { Ok(()) } else { Err(Errno::ACCESS) }
+    if request.uid() == 0 {
+        Ok(())
+    } else {
+        Err(Errno::ACCESS)
+    }
 }
 
 fn attr(ino: Ino, node: &Node) -> FileAttr {
@@ -158,7 +162,10 @@ impl Face {
             (ino, FileType::Directory, ".".to_owned()),
             (parent, FileType::Directory, "..".to_owned()),
         ];
-        names.extend(tree.list(ino)?.map(|(name, ino)| (ino, kind(ino), name.to_owned())));
+        names.extend(
+            tree.list(ino)?
+                .map(|(name, ino)| (ino, kind(ino), name.to_owned())),
+        );
         Ok(names)
     }
 }

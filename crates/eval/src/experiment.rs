@@ -12,6 +12,7 @@ use regex::Regex;
 use serde::Deserialize;
 use thermo_core::text::Fault;
 use thermo_core::{Bytes, Nanos};
+use thermo_sys::thp::ThpMode;
 
 use self::reader::{FileText, Reader};
 use crate::Error;
@@ -54,6 +55,8 @@ pub struct Configuration {
     pub attach: Vec<String>,
     /// Environment of the workload's command.
     pub env: BTreeMap<String, String>,
+    /// The machine's mode of transparent huge pages for its runs; as it is when not given.
+    pub thp: Option<ThpMode>,
     /// Limits of the workload's group, one after the other and from the first again while it is measured; none
     /// when empty.
     pub pressure: Vec<Step>,

@@ -12,6 +12,7 @@
 
 mod csv;
 mod error;
+mod ethp;
 pub mod experiment;
 pub mod group;
 mod html;
@@ -36,6 +37,7 @@ mod table;
 mod warm;
 
 pub use error::{Error, RunFailure};
+pub use ethp::sentences as ethp_sentences;
 pub use experiment::Experiment;
 pub use results::{Cell, Head, Host, Results, Run};
 pub use runner::{Options, Progress, run};

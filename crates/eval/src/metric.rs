@@ -70,6 +70,16 @@ pub const EDGE_ERROR: &str = "edge_error_pages";
 pub const NOTICE: &str = "notice_s";
 /// Memory that could not be judged.
 pub const UNKNOWN: &str = "unknown_percent";
+/// Memory of the whole machine in use (MemTotal less MemFree), average.
+pub const MEMUSED_AVG: &str = "memused_avg_bytes";
+/// Anonymous huge pages of the whole machine, average.
+pub const HUGE_AVG: &str = "anon_huge_avg_bytes";
+/// Huge pages made of small ones.
+pub const COLLAPSES: &str = "collapses";
+/// Huge pages split.
+pub const SPLITS: &str = "splits";
+/// Page faults that were given a huge page.
+pub const HUGE_FAULTS: &str = "huge_faults";
 /// What latency keys begin with; the workload's own name for it follows.
 pub const LATENCY: &str = "latency.";
 
@@ -256,6 +266,32 @@ pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
         )),
     ];
     metrics.extend(judged().map(ours));
+    metrics.extend([
+        new(
+            MEMUSED_AVG,
+            "memused.avg",
+            MEMORY_UNIT,
+            MIB,
+            1,
+            "memory of the whole machine in use (MemTotal less MemFree), average",
+        ),
+        of_huge(
+            HUGE_AVG,
+            "anon_huge.avg",
+            MEMORY_UNIT,
+            MIB,
+            "anonymous huge pages of the machine, average",
+        ),
+        of_huge(COLLAPSES, "collapses", "", 1.0, "huge pages made of small ones"),
+        of_huge(SPLITS, "splits", "", 1.0, "huge pages split"),
+        of_huge(
+            HUGE_FAULTS,
+            "huge_faults",
+            "",
+            1.0,
+            "page faults that were given a huge page",
+        ),
+    ]);
     metrics.extend(latencies.into_iter().map(|name| {
         let about = format!("{name}, as the workload's load printed it");
         Metric {
@@ -271,6 +307,20 @@ pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
         }
     }));
     metrics
+}
+
+/// Of huge pages: `orig` may have none, so there is nothing to compare to.
+fn of_huge(key: &str, title: &str, unit: &'static str, scale: f64, about: &str) -> Metric {
+    Metric {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        unit,
+        scale,
+        decimals: 1,
+        about: about.to_owned(),
+        adds_up: true,
+        compares: false,
+    }
 }
 
 impl Metric {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::error::RunFailure;
+use crate::ethp::{Mode, Watch};
 use crate::experiment::{Configuration, Experiment, Ready, Workload};
 use crate::group::{Group, Hierarchies};
 use crate::metric;
@@ -67,6 +68,10 @@ pub(crate) fn once(
         return Err(RunFailure::wrong(why));
     }
     monitor::begin(bench.dir);
+    let _mode = configuration
+        .thp
+        .map(|mode| Mode::begin(Path::new("/"), mode))
+        .transpose()?;
     let mut running = Running::prepare(bench, workload)?;
     let values = running.start(configuration)?;
     running.wait_until_ready(&values)?;
@@ -209,6 +214,11 @@ impl<'a> Running<'a> {
 
     fn measure(&mut self, configuration: &Configuration, values: &Values) -> Result<Outcome, RunFailure> {
         let before = Counters::of(&self.group);
+        let interval = Duration::from_nanos(self.bench.experiment.sample.0);
+        let watch = configuration
+            .thp
+            .is_some()
+            .then(|| Watch::begin(interval, self.bench.logs));
         let begin = Instant::now();
         if !configuration.attach.is_empty() {
             let mut words = vec![self.bench.thermo.display().to_string()];
@@ -228,6 +238,9 @@ impl<'a> Running<'a> {
         let mut outcome = samples.outcome();
         outcome.measured.insert(metric::RUNTIME.into(), runtime);
         before.differences(&self.group, &mut outcome.measured);
+        if let Some(watch) = watch {
+            watch.end(&mut outcome.measured);
+        }
         if let Some(cpu) = self.attached.as_ref().and_then(|_| self.our_group.cpu()) {
             outcome
                 .measured

@@ -98,7 +98,11 @@ pub struct Sleeper(Child);
 
 impl Sleeper {
     pub fn new() -> Self {
-        let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let child = Command::new("sleep")
+            .arg("600")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         Self(child)
     }
 
@@ -123,7 +127,10 @@ impl Drop for Sleeper {
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "waited in vain until {what}"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -6,9 +6,11 @@ use regex::Regex;
 use serde::Deserialize;
 use thermo_core::text::Fault;
 use thermo_core::{Bytes, Nanos};
+use thermo_sys::thp::ThpMode;
 use toml::Spanned;
 
 use super::{Configuration, Need, Ready, Step, Workload};
+use crate::ethp::mode_of;
 use crate::placeholder;
 
 /// The shortest time a limit of a pressure may hold.
@@ -43,6 +45,7 @@ pub(super) struct ConfigurationText {
     #[serde(default)]
     pressure: Vec<StepText>,
     against: Option<Spanned<String>>,
+    thp: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -183,6 +186,17 @@ impl Reader<'_> {
             about: given.about,
             attach: given.attach,
             env: given.env,
+            thp: given.thp.map(|word| self.thp(&word)).transpose()?,
+        })
+    }
+
+    fn thp(&self, word: &Spanned<String>) -> Result<ThpMode, Fault> {
+        mode_of(word.get_ref()).ok_or_else(|| {
+            let known = "always, madvise and never are";
+            self.fault(
+                word,
+                format!("{:?} is no mode of huge pages: {known}", word.get_ref()),
+            )
         })
     }
 

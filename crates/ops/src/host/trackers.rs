@@ -100,13 +100,19 @@ pub(super) fn lacking(ours: Capabilities, needed: &[Capability]) -> Option<Strin
 }
 
 fn kdamond(facts: &HostFacts) -> TrackerReport {
-    report("kdamond", match &facts.damon {
-        None if facts.capabilities.has(Capability::SysAdmin) => {
-            Err("this kernel has no DAMON (CONFIG_DAMON_SYSFS): use pte or smaps".to_owned())
-        }
-        None => Err("this kernel has no DAMON (CONFIG_DAMON_SYSFS), or only root may use it: run as root".to_owned()),
-        Some(_) => in_kernel(facts),
-    })
+    report(
+        "kdamond",
+        match &facts.damon {
+            None if facts.capabilities.has(Capability::SysAdmin) => {
+                Err("this kernel has no DAMON (CONFIG_DAMON_SYSFS): use pte or smaps".to_owned())
+            }
+            None => Err(
+                "this kernel has no DAMON (CONFIG_DAMON_SYSFS), or only root may use it: run as root"
+                    .to_owned(),
+            ),
+            Some(_) => in_kernel(facts),
+        },
+    )
 }
 
 fn in_kernel(facts: &HostFacts) -> Result<String, String> {
@@ -120,14 +126,18 @@ fn in_kernel(facts: &HostFacts) -> Result<String, String> {
     if let Some(obstacle) = facts.damon_holder.obstacle() {
         return Err(format!("DAMON is busy: {obstacle}"));
     }
-    let mut works = "the kernel's own DAMON looks and acts, at fixed intervals: it keeps no CPU budget, and tells of \
+    let mut works =
+        "the kernel's own DAMON looks and acts, at fixed intervals: it keeps no CPU budget, and tells of \
                      regions but not of pages"
-        .to_owned();
+            .to_owned();
     if facts.damon_vaddr.is_none() {
         works.push_str(". Whether it watches address spaces shows when it begins");
     }
     if let Holder::Left { by, kdamond } = facts.damon_holder {
-        let runs = kdamond.map_or_else(|| "is set up still".to_owned(), |pid| format!("runs still as pid {pid}"));
+        let runs = kdamond.map_or_else(
+            || "is set up still".to_owned(),
+            |pid| format!("runs still as pid {pid}"),
+        );
         works.push_str(&format!(
             ". Left behind: kdamond.0 of thermo {by}, which was killed, {runs}; the next --tracker kdamond ends it, \
              as does writing off to its state and 0 to nr_kdamonds"
@@ -278,7 +288,10 @@ mod tests {
         for vaddr in [Some(true), Some(false), None] {
             let facts = with_damon(others.clone(), vaddr);
             let reason = why(&facts, "kdamond");
-            assert!(reason.contains("kdamond.0 (pid 77) runs and is not ours"), "{reason}");
+            assert!(
+                reason.contains("kdamond.0 (pid 77) runs and is not ours"),
+                "{reason}"
+            );
             assert!(!is_available(&facts, "kdamond"));
             assert!(why(&facts, "paddr").contains("DAMON could tell"));
         }
@@ -286,7 +299,9 @@ mod tests {
 
     fn is_available(facts: &HostFacts, name: &str) -> bool {
         let reports = trackers(facts, &Err("no".to_owned()));
-        reports.iter().any(|report| report.name == name && report.available)
+        reports
+            .iter()
+            .any(|report| report.name == name && report.available)
     }
 
     #[test]
@@ -299,7 +314,10 @@ mod tests {
             kdamond: Some(77),
         };
         let reason = why(&with_damon(left, Some(true)), "kdamond");
-        assert!(reason.contains("of thermo 5, which was killed, runs still as pid 77"), "{reason}");
+        assert!(
+            reason.contains("of thermo 5, which was killed, runs still as pid 77"),
+            "{reason}"
+        );
     }
 
     #[test]

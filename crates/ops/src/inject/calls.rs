@@ -23,6 +23,10 @@ const MADE_AGAIN: [u64; 17] = [
 /// afterwards, were we to die in between.
 const FOR_A_SIGNAL: [u64; 2] = [34, 130];
 
+/// futex: whoever waits looks at the word again after any return, so that it makes no difference whether a signal ends
+/// the wait or comes before it is taken up again.
+const FUTEX: u64 = 202;
+
 /// What a thread was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
@@ -62,6 +66,12 @@ impl Doing {
             },
             _ => *registers,
         }
+    }
+
+    /// Whether the kernel must be the one that makes the call again, so that a signal that came meanwhile ends it as it
+    /// would have.
+    pub(super) fn needs_kernel(self, registers: &Registers) -> bool {
+        self != Self::Program && registers.syscall() != Some(FUTEX)
     }
 
     /// The registers to go on with from a signal frame, where the kernel knows of no call: at its instruction again.
@@ -116,6 +126,8 @@ mod tests {
         let broken = at(232, -4);
         assert_eq!(Doing::Broken.exact(&broken), at(232, -514));
         assert_eq!(Doing::Restartable.exact(&at(0, -512)), at(0, -512));
+        assert!(Doing::Broken.needs_kernel(&broken) && !Doing::Restartable.needs_kernel(&at(202, -512)));
+        assert!(!Doing::Program.needs_kernel(&at(0, 5)));
         let again = Doing::Broken.by_itself(&broken);
         assert_eq!((again.rax, again.rip), (232, 0x1000));
         assert_eq!(Doing::Program.by_itself(&at(0, 5)), at(0, 5));

@@ -10,9 +10,11 @@
 //! rest. Only while we live is the end better than that: we set the very registers of the stop, so that the kernel
 //! itself restarts an interrupted call by all its rules.
 //!
-//! **No call fails that would not have**: threads in their program come first, then those in calls that can be
-//! restarted without a trace (`calls`); one that needs its restart block is left as it is. A call that answered
-//! `EINTR` because of our stop is turned into one that the kernel restarts, unless a handler runs.
+//! **No call fails that would not have**: threads that wait for good in a call that the kernel takes up again by itself
+//! come first, then those in their program, last those in calls that a stop ends with `EINTR` (`threads`). Such an
+//! `EINTR` is turned into a call that the kernel makes again unless a handler runs (`calls`); a call that needs its
+//! restart block is left as it is. Only if we are killed within the microseconds of a stop in a call of the last kind
+//! does its program see the `EINTR`.
 //!
 //! **Refused**, never tried: targets that somebody traces, with user shadow stacks, 32-bit code, system calls handled
 //! by themselves, restartable sequences under way, or a seccomp filter that does not allow both calls as evaluated by

@@ -26,8 +26,8 @@ use super::{Call, Injected};
 /// How long a thread may take to stop: long, because it must get a processor first, and one that was asked and let go
 /// before it stopped could still see its call fail.
 const TO_STOP: Duration = Duration::from_secs(1);
-/// How long the call may take.
-const TO_END: Duration = Duration::from_millis(500);
+/// How long the call may take. It takes microseconds, once the thread is given a processor.
+const TO_END: Duration = Duration::from_secs(5);
 
 /// A request that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,10 +251,16 @@ impl Sequence<'_> {
         let answer = self.tracee.registers()?.rax.cast_signed();
         (self.watch)(Request::GetAnswer);
         let tid = self.plan.tid;
-        if doing != Doing::Program {
+        let back = if doing.needs_kernel(registers) {
             self.stop_anew()?;
-        }
-        self.leave(registers, doing)?;
+            doing.exact(registers)
+        } else {
+            Registers {
+                orig_rax: u64::MAX,
+                ..doing.by_itself(registers)
+            }
+        };
+        self.leave_with(&back)?;
         Ok(Injected {
             tid,
             errno: i32::try_from(-answer).unwrap_or(0).max(0),
@@ -275,8 +281,12 @@ impl Sequence<'_> {
     }
 
     /// Sets it back to what it was, and lets go.
-    fn leave(mut self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
-        self.tracee.set_registers(&doing.exact(registers))?;
+    fn leave(self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
+        self.leave_with(&doing.exact(registers))
+    }
+
+    fn leave_with(mut self, registers: &Registers) -> Result<(), Failed> {
+        self.tracee.set_registers(registers)?;
         (self.watch)(Request::SetBack);
         let Self { tracee, watch, .. } = self;
         tracee.detach()?;

@@ -12,16 +12,16 @@ pub(super) struct Candidate {
     pub stack_pointer: Option<u64>,
 }
 
-/// The best first.
+/// The best first. Running its program, a thread has no call to break off; but work stands still, and it may enter one
+/// before it stops. What comes before and after that differs in what is left should we be killed at the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fitness {
-    /// Waits for good for another thread (an untimed futex). Nobody waits for it, it gets a processor at once, and the
-    /// kernel takes the wait up again by itself: the least that can be done to a busy program.
-    Waiting,
-    /// Runs its program: there is no call to break off, but work stands still.
-    Running,
-    /// Sleeps for good in another call that is taken up again without a trace.
+    /// Sleeps for good in a call that the kernel takes up again by itself, whatever becomes of us.
     Parked,
+    /// Runs its program.
+    Running,
+    /// Sleeps for good in a call that a stop ends with an error, which only we turn back: `EINTR` if we are killed then.
+    Breakable,
 }
 
 /// The threads of `pid` that fit, the best first, and how many there are in all.
@@ -62,29 +62,27 @@ fn fitness(line: &str) -> Option<(Fitness, Option<u64>)> {
         return Some((Fitness::Running, hex(1)));
     }
     let argument = |at: usize| hex(1 + at);
-    if is_futex_wait(nr, &argument)? {
-        return Some((Fitness::Waiting, hex(7)));
-    }
-    is_parked(nr, &argument)?.then_some((Fitness::Parked, hex(7)))
+    Some((asleep(nr, &argument)?, hex(7)))
 }
 
-/// futex: FUTEX_WAIT and FUTEX_WAIT_BITSET, without a timeout.
-fn is_futex_wait(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<bool> {
+/// How well a thread fits in a call that waits without an end.
+fn asleep(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<Fitness> {
     const FUTEX_PRIVATE_OR_CLOCK: u64 = 128 | 256;
-    Some(nr == 202 && matches!(argument(1)? & !FUTEX_PRIVATE_OR_CLOCK, 0 | 9) && argument(3)? == 0)
-}
-
-/// Whether a call waits without an end, and is taken up again as if nothing had been.
-fn is_parked(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<bool> {
-    Some(match nr {
-        // read, wait4, accept, accept4, recvfrom, recvmsg
-        0 | 61 | 43 | 288 | 45 | 47 => true,
-        // epoll_wait, epoll_pwait: for ever
-        232 | 281 => (argument(3)? as u32).cast_signed() < 0,
+    match nr {
+        // read, wait4, accept, accept4
+        0 | 61 | 43 | 288 => Some(Fitness::Parked),
+        // futex: FUTEX_WAIT and FUTEX_WAIT_BITSET, without a timeout
+        202 if matches!(argument(1)? & !FUTEX_PRIVATE_OR_CLOCK, 0 | 9) && argument(3)? == 0 => {
+            Some(Fitness::Parked)
+        }
         // ppoll without a timeout
-        271 => argument(2)? == 0,
-        _ => false,
-    })
+        271 if argument(2)? == 0 => Some(Fitness::Parked),
+        // recvfrom, recvmsg: with a timeout of the socket they break
+        45 | 47 => Some(Fitness::Breakable),
+        // epoll_wait, epoll_pwait: for ever
+        232 | 281 if (argument(3)? as u32).cast_signed() < 0 => Some(Fitness::Breakable),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -107,14 +105,14 @@ mod tests {
             // A futex for ever, and one with a timeout.
             (
                 format!("202 0x7f00 0x189 0x2 0x0 {tail}"),
-                Some((Fitness::Waiting, Some(0x7ffc_0010))),
+                Some((Fitness::Parked, Some(0x7ffc_0010))),
             ),
             (format!("202 0x7f00 0x189 0x2 0x7ffd {tail}"), None),
             // Waking others is over in no time.
             (format!("202 0x7f00 0x81 0x1 0x0 {tail}"), None),
             (
                 format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"),
-                Some((Fitness::Parked, Some(0x7ffc_0010))),
+                Some((Fitness::Breakable, Some(0x7ffc_0010))),
             ),
             (format!("232 0x4 0x7f00 0x40 0x64 {tail}"), None),
             (format!("230 0x1 0x0 0x7f00 0x0 {tail}"), None),

@@ -1,12 +1,13 @@
 /*
  * A program that knows what its registers hold, and what its calls may answer.
  *
- *   registers spin | read | calls | allows | denies | traced
+ *   registers spin | read | calls | events | allows | denies | traced
  *
  * spin: the main thread runs in circles with general registers, all vector registers and the red zone set to known
  *       values, and looks at them after each round.
  * read: the same, but each round is a read of standard input that waits for the next byte.
  * calls: threads wait again and again in each kind of call that a stop could break; none may fail.
+ * events: as calls, with the main thread in epoll_wait, so that no thread waits in a read.
  * allows, denies: as read, with a seccomp filter that lets madvise be, or has it fail.
  * traced: as read, traced by its own parent.
  *
@@ -235,7 +236,7 @@ static void *writes(void *unused)
 	return NULL;
 }
 
-static void start_calls(void)
+static void start_calls(int with_reads)
 {
 	void *(*all[])(void *) = {sleeps, polls, selects, waits_for_events, waits_with_a_mask, receives,
 				  waits_for_a_signal, waits_on_a_futex, reads, writes};
@@ -244,7 +245,7 @@ static void start_calls(void)
 
 	if (pipe(pipe_ends))
 		wrong("pipe");
-	for (n = 0; n < sizeof all / sizeof *all; n++)
+	for (n = 0; n < sizeof all / sizeof *all - (with_reads ? 0 : 2); n++)
 		if (pthread_create(&thread, NULL, all[n], NULL))
 			wrong("pthread_create");
 }
@@ -294,7 +295,9 @@ int main(int argc, char **argv)
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 	sigprocmask(SIG_BLOCK, NULL, &mask_before);
 	if (!strcmp(mode, "calls"))
-		start_calls();
+		start_calls(1);
+	else if (!strcmp(mode, "events"))
+		start_calls(0);
 	else if (!strcmp(mode, "allows"))
 		filter_madvise(SECCOMP_RET_ALLOW);
 	else if (!strcmp(mode, "denies"))
@@ -309,6 +312,13 @@ int main(int argc, char **argv)
 			checked_round(200000);
 			rounds++;
 		}
+	} else if (!strcmp(mode, "events")) {
+		struct epoll_event event = {.events = EPOLLIN};
+		int epoll = epoll_create1(0);
+
+		epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event);
+		if (epoll_wait(epoll, &event, 1, -1) != 1)
+			wrong("epoll_wait for ever");
 	} else {
 		for (;;) {
 			long answer = checked_round(0);
@@ -322,6 +332,6 @@ int main(int argc, char **argv)
 		}
 	}
 	check_surroundings();
-	printf("intact %ld\n", strcmp(mode, "calls") ? rounds : (long)calls);
+	printf("intact %ld\n", calls ? (long)calls : rounds);
 	return 0;
 }

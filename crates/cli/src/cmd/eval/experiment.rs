@@ -64,6 +64,9 @@ impl Arguments {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         self.print(&results)?;
+        if !self.json && !self.csv {
+            output::text(&thermo_eval::ethp_sentences(&results))?;
+        }
         Ok(match () {
             () if interrupt::asked() => Exit::Interrupted,
             () if !results.failures().is_empty() => Exit::Negative,

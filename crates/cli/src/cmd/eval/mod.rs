@@ -24,6 +24,16 @@ enum Verb {
   thermo eval reclaim my.toml --repeats 3 --workload redis --json")]
     Reclaim(experiment::Arguments),
 
+    /// Compare huge pages everywhere with huge pages where memory is hot.
+    ///
+    /// The configurations set the machine's mode of transparent huge pages for their runs, and what it was before is put
+    /// back after each. The tables end with how much of the memory overhead of `thp` the others remove, and how much of
+    /// its speed-up they preserve.
+    #[command(after_help = "Examples:
+  thermo eval ethp
+  thermo eval ethp --repeats 2 --workload python --configuration thp --configuration ethp")]
+    Ethp(experiment::Arguments),
+
     /// Show what giving free buffers back under pressure saves, and costs, with `thermo nbd` and many devices.
     ///
     /// Three experiments: pages swapped in and out without squeezing and with; the same for squeezes of 1, 10 and
@@ -62,6 +72,7 @@ impl Eval {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
+            Verb::Ethp(arguments) => arguments.run("ethp"),
             Verb::Squeeze(verb) => verb.run(),
             Verb::Neighbour(verb) => verb.run(),
             Verb::Plrus(arguments) => arguments.run("plrus"),

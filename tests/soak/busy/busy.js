@@ -1,0 +1,32 @@
+// Workers that hash and compress, and a loop of timers, until standard input ends; then says whether all went right.
+const { Worker, isMainThread, parentPort } = require('node:worker_threads');
+const crypto = require('node:crypto');
+const zlib = require('node:zlib');
+
+function once() {
+  const text = crypto.randomBytes(1 << 16);
+  return zlib.inflateSync(zlib.deflateSync(text)).equals(text);
+}
+
+if (!isMainThread) {
+  const work = () => {
+    if (!once()) throw new Error('a text is wrong');
+    parentPort.postMessage(1);
+    setImmediate(work);
+  };
+  work();
+} else {
+  let [rounds, ticks, wrong] = [0, 0, 0];
+  for (let n = 0; n < 3; n++) {
+    new Worker(__filename).on('message', () => rounds++).on('error', () => wrong++);
+  }
+  setInterval(() => {
+    ticks++;
+    zlib.deflate(Buffer.alloc(1000), (error) => { if (error) wrong++; });
+  }, 5);
+  process.stdin.on('data', () => {}).on('end', () => {
+    console.log(rounds > 0 && ticks > 0 && wrong === 0 ? 'TEST PASSED' : 'TEST FAILED');
+    process.exit(0);
+  });
+  console.log('ready');
+}

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Calls that busy programs are made to make, ten thousand each, and hundreds of tracers killed on the way: no program may
+# crash, none may see a call fail or a register change. Prints `ok` or `not ok` with the figures for each; ends with 1 when
+# one is not ok. Needs root, cc, and of java, node, redis-server and go what there is. About ten minutes.
+# Usage: tests/soak/inject.sh [PROGRAM...]; CALLS=NUMBER KILLS=NUMBER INJECT=PROGRAM to choose others.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+calls=${CALLS:-10000} kills=${KILLS:-200}
+folder=$(mktemp -d)
+failed=0 started=()
+cleanup() {
+    set +e
+    exec 3>&-
+    local pid
+    for pid in ${started[@]+"${started[@]}"}; do kill -KILL "$pid" && wait "$pid"; done 2>/dev/null
+    rm -rf "$folder"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+if [ -z "${INJECT:-}" ]; then
+    cargo build --quiet --release -p thermocline-ops --example inject
+    INJECT=${CARGO_TARGET_DIR:-target}/release/examples/inject
+fi
+
+verdict() { # TRUE-OR-FALSE WHAT FIGURES
+    if [ "$1" = 1 ]; then echo "ok - $2: $3"; else echo "not ok - $2: $3"; failed=1; fi
+}
+
+# Two MiB of the largest anonymous mapping that may be written, aligned.
+some_memory() { # PID
+    python3 - "$1" <<'PY'
+import re, sys
+best, size = None, 0
+for line in open(f"/proc/{sys.argv[1]}/maps"):
+    found = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 *(\[heap\]|\[anon.*\])?$", line)
+    if found:
+        start, end = (int(found[n], 16) for n in (1, 2))
+        start = -(-start >> 21) << 21 if start % (1 << 21) == 0 else (start >> 21) + 1 << 21
+        if end - start > size:
+            best, size = start, end - start
+if size < 2 << 20:
+    sys.exit("no memory of two MiB")
+print(hex(best), hex(best + (2 << 20)))
+PY
+}
+
+# Has a program that obeys standard input (descriptor 3) make calls, and then kills tracers at random moments.
+soak() { # NAME PID
+    local name=$1 pid=$2 range said nth
+    range=$(some_memory "$pid")
+    # shellcheck disable=SC2086 # two words
+    said=$("$INJECT" "$pid" $range "$calls" 2>&1 | tail -1) || true
+    local made median failures
+    made=$(sed -n 's/^calls=\([0-9]*\) .*/\1/p' <<<"$said")
+    failures=$(sed -n 's/.* failed=\([0-9]*\) .*/\1/p' <<<"$said")
+    median=$(sed -n 's/.*median_us=\([0-9]*\).*/\1/p' <<<"$said")
+    verdict "$([ "${made:-0}" -ge $((calls * 9 / 10)) ] && [ "${failures:-1}" = 0 ] && echo 1)" "$name makes the calls" "$said"
+    verdict "$([ "${median:-1000}" -lt 100 ] && echo 1)" "$name stands still for less than 100 us (median)" "${median:-?} us"
+    for nth in $(seq 1 24); do
+        # shellcheck disable=SC2086
+        "$INJECT" "$pid" $range 1 "$nth" >/dev/null 2>&1 || true
+    done 2>/dev/null
+    for nth in $(seq 1 "$kills"); do
+        # shellcheck disable=SC2086
+        "$INJECT" "$pid" $range 1000 >/dev/null 2>&1 &
+        sleep "0.0$((RANDOM % 90 + 10))"
+        kill -KILL $! && wait $! || true
+    done 2>/dev/null
+    verdict "$(kill -0 "$pid" 2>/dev/null && echo 1)" "$name goes on after $((kills + 24)) killed tracers" "pid $pid"
+}
+
+# Starts a program that says `ready`, soaks it, ends its input, and looks for what it says then.
+program() { # NAME SIGN COMMAND...
+    local name=$1 sign=$2 pid
+    shift 2
+    rm -f "$folder/input"
+    mkfifo "$folder/input"
+    "$@" <"$folder/input" >"$folder/$name.out" 2>&1 &
+    pid=$!
+    started+=("$pid")
+    exec 3>"$folder/input"
+    until grep -q ready "$folder/$name.out" 2>/dev/null; do
+        sleep 0.2
+        kill -0 "$pid" || { verdict 0 "$name starts" "$(cat "$folder/$name.out")"; return; }
+    done
+    soak "$name" "$pid"
+    exec 3>&-
+    wait "$pid" || true
+    verdict "$(grep -q "$sign" "$folder/$name.out" && echo 1)" "$name finds everything right" "$(tail -1 "$folder/$name.out")"
+}
+
+redis() {
+    local port=7931 pid load
+    redis-server --port "$port" --bind 127.0.0.1 --save '' --appendonly no --io-threads 3 >"$folder/redis.out" 2>&1 &
+    pid=$!
+    started+=("$pid")
+    until redis-cli -p "$port" ping >/dev/null 2>&1; do sleep 0.2; done
+    redis-benchmark -p "$port" -q -r 200000 -n 200000 -d 200 -t set >/dev/null 2>&1
+    redis-benchmark -p "$port" -q -r 200000 -n 100000000 -c 20 -P 4 -t get,set,lpush >"$folder/load.out" 2>&1 &
+    load=$!
+    started+=("$load")
+    soak redis "$pid"
+    verdict "$(kill -0 "$load" 2>/dev/null && echo 1)" "redis: its load met no error" "$(tr '\r' '\n' <"$folder/load.out" | tail -1)"
+    kill "$load"
+    wait "$load" || true
+    verdict "$([ "$(redis-cli -p "$port" ping)" = PONG ] && echo 1)" "redis answers" "$(grep -ci -e crash -e error "$folder/redis.out" || true) errors in its log"
+    redis-cli -p "$port" shutdown nosave || true
+    wait "$pid" || true
+}
+
+has() { command -v "$1" >/dev/null || { echo "SKIP: there is no $1 here"; return 1; }; }
+
+one() {
+    case $1 in
+        spin | calls)
+            cc -O1 -pthread -o "$folder/registers" crates/ops/tests/targets/registers.c
+            program "$1" intact "$folder/registers" "$1"
+            ;;
+        java) ! has java || program java 'TEST PASSED' java -Xmx512m tests/soak/busy/Busy.java ;;
+        node) ! has node || program node 'TEST PASSED' node tests/soak/busy/busy.js ;;
+        redis) ! has redis-server || redis ;;
+        go)
+            ! has go || {
+                go build -o "$folder/busy" tests/soak/busy/busy.go
+                program go 'TEST PASSED' "$folder/busy"
+            }
+            ;;
+        *) echo "there is no $1: spin, calls, java, node, redis and go are"; exit 2 ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- spin calls java node redis go
+for each in "$@"; do one "$each"; done
+exit "$failed"
