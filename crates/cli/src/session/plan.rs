@@ -95,6 +95,10 @@ impl Plan {
             "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
             chosen.name
         );
+        let sorts = self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio);
+        if let Some(pte) = chosen.tracker.as_pte().filter(|_| sorts) {
+            pte.keep_active();
+        }
         if let Some(longest) = self.monitoring.longest_walk() {
             let walks = chosen.tracker.as_pte().map(|pte| pte.walk_shared(longest));
             ensure!(

@@ -47,6 +47,7 @@ use thermo_sys::pagemap::Pagemap;
 use self::filter::{Eyes, PageFilters};
 use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
+pub(crate) use self::touch::touch_all;
 use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
 
