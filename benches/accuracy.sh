@@ -11,7 +11,7 @@ judge() { # NAME PATTERN FLAGS...
         "$thermo" workload --quiet --truth "$work/truth.jsonl" --truth-span 20ms "workloads/$pattern.cfg" 2>/dev/null
     "$thermo" eval monitor --judge "$work/$name.arrow" --truth "$work/truth.jsonl" >"$work/judged"
     # One head for all rows.
-    if [ -n "${told_head:-}" ]; then tail -n 1 "$work/judged"; else cat "$work/judged"; fi
+    if [ -n "${told_head:-}" ]; then tail -n 2 "$work/judged"; else cat "$work/judged"; fi
     told_head=yes
 }
 

@@ -7,7 +7,7 @@ mod text;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thermo_core::Nanos;
+use thermo_core::{Bytes, Nanos};
 use thermo_record::model::{Record, Region, Snapshot, Target};
 
 use crate::doubt::lives;
