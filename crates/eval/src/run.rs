@@ -16,6 +16,7 @@ use crate::group::{Group, Hierarchies};
 use crate::metric;
 use crate::monitor;
 use crate::placeholder::Values;
+use crate::pressure::Pressure;
 use crate::process::{Program, Start, bad_end, tail};
 use crate::sample::{Counters, Outcome, Samples};
 use crate::swap::Swap;
@@ -36,6 +37,8 @@ pub(crate) struct Bench<'a> {
     /// The folder outputs go to.
     pub(crate) logs: &'a Path,
     pub(crate) stop: &'a AtomicBool,
+    /// The most memory the workload took under the first configuration, if that is known.
+    pub(crate) peak: Option<u64>,
     /// The seed loads may draw from: the same for every configuration of a round.
     pub(crate) seed: u64,
 }
@@ -45,6 +48,7 @@ struct Running<'a> {
     bench: &'a Bench<'a>,
     workload: &'a Workload,
     deadline: Instant,
+    pressure: Option<Pressure>,
     attached: Option<Program>,
     load: Option<Program>,
     command: Option<Program>,
@@ -58,6 +62,10 @@ pub(crate) fn once(
     workload: &Workload,
     configuration: &Configuration,
 ) -> Result<Outcome, RunFailure> {
+    if !configuration.pressure.is_empty() && bench.peak.is_none() {
+        let why = "its peak without pressure is not known: no run under the first configuration went well";
+        return Err(RunFailure::wrong(why));
+    }
     monitor::begin(bench.dir);
     let mut running = Running::prepare(bench, workload)?;
     let values = running.start(configuration)?;
@@ -94,6 +102,7 @@ impl<'a> Running<'a> {
             bench,
             workload,
             deadline,
+            pressure: None,
             attached: None,
             load: None,
             command: None,
@@ -211,6 +220,9 @@ impl<'a> Running<'a> {
             let words = values.fill_all(&self.workload.load);
             self.load = Some(self.program("load", &words, &BTreeMap::new(), &[])?);
         }
+        if let (false, Some(peak)) = (configuration.pressure.is_empty(), self.bench.peak) {
+            self.pressure = Some(Pressure::start(&self.group, &configuration.pressure, peak));
+        }
         let samples = self.sample_until_end(begin)?;
         let runtime = begin.elapsed().as_secs_f64();
         let mut outcome = samples.outcome();
@@ -224,6 +236,7 @@ impl<'a> Running<'a> {
                 .measured
                 .insert(metric::OUR_CPU_SYSTEM.into(), cpu.system / runtime * 100.0);
         }
+        self.pressure = None;
         Ok(outcome)
     }
 

@@ -7,7 +7,7 @@ use thermo_core::ops::Run;
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::sweep::{Piece, Preparation, Swept};
-use thermo_core::{Operations, OpsError, TargetLayout};
+use thermo_core::{Action, AddrRange, Operations, OpsError, TargetLayout};
 
 use crate::actor::Actor;
 use crate::metric;
@@ -90,6 +90,13 @@ impl Operations for Vaddr {
 
     fn any_target_left(&mut self) -> bool {
         self.members.any_left()
+    }
+
+    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+        let Some(process) = self.members.processes().get(&run.target) else {
+            return Vec::new();
+        };
+        self.actor.pending(process, action, run, self.tracker.as_pte())
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {

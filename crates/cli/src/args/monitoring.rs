@@ -108,6 +108,11 @@ impl Monitoring {
         Ok(attrs)
     }
 
+    /// Whether a budget or a way to look is asked for, which a tracker with a pace of its own does not keep.
+    pub fn asks_for_budget(&self) -> bool {
+        self.cpu.is_some() || self.look == Look::Sweep
+    }
+
     /// What the intervals are tuned towards, if they are.
     ///
     /// # Errors

@@ -123,7 +123,8 @@ fn tell(progress: &Progress) {
     }
 }
 
-fn stop_at_signal(stop: Arc<AtomicBool>) {
+/// Sets `stop` once an orderly end was asked for.
+pub fn stop_at_signal(stop: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !interrupt::asked() {
             thread::sleep(POLL);
