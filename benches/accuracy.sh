@@ -1,23 +1,29 @@
 #!/usr/bin/env bash
 # How much of what was found hot is hot, and how much of what is hot was found: the ready patterns, recorded at
-# 5 ms / 100 ms, judged by the workload's own truth. As root.
+# 5 ms / 100 ms and at the default budget, judged by the workload's own truth. As root.
 . "$(dirname "$0")/lib.bash"
 need_thermo
 
-record() { # PATTERN MAX_REGIONS
-    "$thermo" record --sample 5ms --aggr 100ms --max-regions "$2" -o "$work/$1-$2.arrow" -- \
-        "$thermo" workload --quiet --truth "$work/$1-$2.jsonl" --truth-span 20ms "workloads/$1.cfg" 2>/dev/null
-    "$thermo" report regions "$work/$1-$2.arrow" --json >"$work/$1-$2.json"
+judge() { # NAME PATTERN FLAGS...
+    local name=$1 pattern=$2
+    shift 2
+    "$thermo" record "$@" -o "$work/$name.arrow" -- \
+        "$thermo" workload --quiet --truth "$work/truth.jsonl" --truth-span 20ms "workloads/$pattern.cfg" 2>/dev/null
+    "$thermo" eval monitor --judge "$work/$name.arrow" --truth "$work/truth.jsonl" >"$work/judged"
+    # One head for all rows.
+    if [ -n "${told_head:-}" ]; then tail -n 2 "$work/judged"; else cat "$work/judged"; fi
+    told_head=yes
 }
 
 measure() {
     local pattern regions
-    echo "hot: seen accessed in at least half of its looks; truth: touched in the same 100 ms; unknown memory is left out"
+    echo "hot: seen accessed in at least half of its looks; truth: touched in the same phase; unknown memory is left out."
+    echo "Judged is every aggregation that lies within a phase as a whole, but for the first of each."
     for pattern in stairs zigzag; do
         for regions in 1000 100; do
-            record "$pattern" "$regions"
-            python3 benches/accuracy.py "$pattern, at most $regions regions" "$work/$pattern-$regions.json" "$work/$pattern-$regions.jsonl"
+            judge "$pattern-$regions-regions" "$pattern" --sample 5ms --aggr 100ms --max-regions "$regions"
         done
+        judge "$pattern-1%-of-a-CPU" "$pattern"
     done
 }
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Is the CPU budget (1 % of one CPU by default) kept, and how exact is the picture it buys? Targets of 64 MiB, 1 GiB and
-# 8 GiB of which an eighth is touched all the time, and 200 processes of 4 MiB, each watched for a minute (SECONDS_EACH).
+# Is the CPU budget (1 % of one CPU by default) kept, and how exact is the picture it buys? Targets of 64 MiB to 8 GiB
+# (SIZES, in MiB) of which an eighth is touched all the time, and 200 processes of 4 MiB (PROCESSES; 0: none), each watched
+# for a minute (SECONDS_EACH) after it has come to rest.
 . "$(dirname "$0")/lib.bash"
 need_thermo
 each=${SECONDS_EACH:-60}
+sizes=${SIZES:-64 1024 4096 8192}
+processes=${PROCESSES:-200}
 
 # Watches processes that lie in one range of numbers and prints a row; the truth of the first is judged.
 watch() { # NAME PID...
@@ -12,8 +15,8 @@ watch() { # NAME PID...
     for pid in "$@"; do pids+=(--pid "$pid"); done
     "$thermo" record "${pids[@]}" --duration "${each}s" -o "$work/budget.arrow" 2>"$work/errors" || cat "$work/errors" >&2
     "$thermo" report info "$work/budget.arrow" --json >"$work/info.json"
-    "$thermo" report regions "$work/budget.arrow" --json --last >"$work/regions.json"
-    python3 benches/budget.py "$name" "$work/info.json" "$work/regions.json" "$work/truth"
+    "$thermo" eval monitor --judge "$work/budget.arrow" --truth "$work/truth" --json >"$work/judged.json" || return 0
+    python3 benches/budget.py "$name" "$work/info.json" "$work/judged.json"
 }
 
 # A process with so many MiB, touched once, of which an eighth is touched on and on; returns when it is.
@@ -28,18 +31,19 @@ begin_target() { # MIB TRUTH
 }
 
 measure() {
-    echo "target           looking CPU   all CPU   way                            hot found   of it right"
+    echo "target       looking CPU     all CPU   memory   way                                      judged  hot found    right edge, pages  unknown"
     local mib
-    for mib in 64 1024 8192; do
+    for mib in $sizes; do
         begin_target "$mib" "$work/truth"
         sleep $((3 + mib / 500))
         watch "$mib MiB" "$target"
         end_all
     done
     local pids=()
-    for _ in $(seq 199); do begin_target 4 "$work/truth.other"; pids+=("$target"); done
+    [ "$processes" -gt 0 ] || return 0
+    for _ in $(seq $((processes - 1))); do begin_target 4 "$work/truth.other"; pids+=("$target"); done
     begin_target 4 "$work/truth"
-    watch "200 x 4 MiB" "$target" "${pids[@]}"
+    watch "$processes x 4 MiB" "$target" "${pids[@]}"
     end_all
 }
 

@@ -17,7 +17,11 @@ begin() { # COMMAND...
 end_all() {
     local pid
     [ -e "$work/started" ] || return 0
-    while read -r pid; do kill -KILL "$pid" 2>/dev/null || true; done <"$work/started"
+    while read -r pid; do
+        kill -KILL "$pid" 2>/dev/null || true
+        # So that the shell does not tell of it.
+        wait "$pid" 2>/dev/null || true
+    done <"$work/started"
     rm -f "$work/started"
 }
 

@@ -33,6 +33,7 @@ fn main() {
     regions();
     schemes();
     sweeps();
+    growth();
 }
 
 /// A machine with one target: every second region hot, every page there.
@@ -236,6 +237,36 @@ fn sweeps() {
     fine.print("... 16384 runs, joined to 1000 regions", Some(base));
     let (_, finest) = rounds(&mut Machine::new(GIB, 1), 30);
     finest.print("... every second page hot", Some(base));
+}
+
+/// From 64 MiB to 1 TiB that is there as a whole, half of it hot in 64 runs: cost and exactness should not change.
+fn growth() {
+    const RUNS: u64 = 64;
+    let mut base = None;
+    for mib in [64, 1 << 10, 16 << 10, 128 << 10, 1 << 20] {
+        let len = mib << 20;
+        let mut machine = Machine::new(len, len / PAGE_SIZE / RUNS);
+        let before = resident();
+        let (context, mut times) = rounds(&mut machine, 4);
+        let grown = resident().saturating_sub(before);
+        let per_gib = |took: &mut Duration| *took = took.mul_f64(GIB as f64 / len as f64);
+        times.0.iter_mut().for_each(per_gib);
+        let name = format!("{} swept, each GiB of it", Bytes(len));
+        let median = times.print(&name, base);
+        base.get_or_insert(median);
+        let regions: Vec<_> = context.targets().flat_map(|target| target.regions).collect();
+        let exact = regions
+            .iter()
+            .filter(|region| {
+                region.len().0 == len / RUNS && machine.is_hot(region.range.start) == (region.nr_accesses > 0)
+            })
+            .count();
+        println!(
+            "... {exact} of {RUNS} runs exact in {} regions, {:.1} KiB a GiB",
+            regions.len(),
+            grown as f64 / 1024.0 / (len as f64 / GIB as f64)
+        );
+    }
 }
 
 fn memory() {

@@ -11,6 +11,9 @@ use thermo_core::sweep::{PageSeen, Piece};
 use thermo_core::{AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, TargetId};
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
+use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::pagemap::Pagemap;
+use thermo_sys::process_vm::{MAX_PAGES, touch};
 use thermo_sys::{clock, maps, smaps};
 
 #[test]
@@ -237,4 +240,61 @@ fn a_context_tells_the_exact_border_and_ends_with_its_target() {
         }
     }
     panic!("the target is gone, and that was not noticed");
+}
+
+/// How many pages of `target` are on an active list.
+fn active(target: &Target, frames: &PageFrames) -> usize {
+    let mut pages = Vec::new();
+    Pagemap::open(Path::new("/"), target.pid())
+        .unwrap()
+        .read(target.range, &mut pages)
+        .unwrap();
+    let flags = pages.iter().filter_map(|page| frames.flags(page.pfn()?).ok());
+    flags.filter(|flags| flags.is_active()).count()
+}
+
+#[test]
+fn active_pages_stay_active_where_that_is_asked_for() {
+    let Some(tracker) = tracker() else { return };
+    let frames = match PageFrames::open(Path::new("/")) {
+        Ok(frames) => frames,
+        Err(why) => return eprintln!("SKIP: the flags of frames cannot be read: {why}"),
+    };
+    let mut target = Target::start(16 << 20);
+    let processes = target.processes();
+    let all = target.range;
+    let addrs: Vec<thermo_core::Addr> = target.pages().collect();
+    let pid = target.pid();
+    let touch_twice = || {
+        for addrs in addrs.chunks(MAX_PAGES).chain(addrs.chunks(MAX_PAGES)) {
+            // What could not be touched shows in the count.
+            let _ = touch(pid, addrs);
+        }
+    };
+    touch_twice();
+    if active(&target, &frames) < pages(all) / 2 {
+        return eprintln!("SKIP: touching pages does not make them active here");
+    }
+    let mut tracker = tracker;
+    tracker.keep_active();
+    repeat_until_good(|| {
+        touch_twice();
+        target.touch(all);
+        let seen = sweep(&mut tracker, &processes, all);
+        let left = sweep(&mut tracker, &processes, all);
+        let accessed = [&seen, &left].map(|piece| count(piece, all, PageSeen::Accessed));
+        let active = active(&target, &frames);
+        // The last ones that the kernel moves down wait in a batch, and are moved after they were touched.
+        let good = active * 10 >= pages(all) * 9
+            && accessed[0] * 10 >= pages(all) * 9
+            && accessed[1] * 10 <= pages(all);
+        if good {
+            Ok(())
+        } else {
+            Err(format!(
+                "{active} of {} active, {accessed:?} accessed",
+                pages(all)
+            ))
+        }
+    });
 }

@@ -62,6 +62,15 @@ impl Chosen {
         Ok(())
     }
 
+    /// Leaves active pages active, for schemes that sort the kernel's lists.
+    pub fn keep_active(&mut self) {
+        if let Looker::Tracker(tracker) = &mut self.looker
+            && let Some(pte) = tracker.as_pte()
+        {
+            pte.keep_active();
+        }
+    }
+
     /// Whether every page can be looked at.
     pub fn can_sweep(&self) -> bool {
         match &self.looker {

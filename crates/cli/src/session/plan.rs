@@ -103,6 +103,9 @@ impl Plan {
             "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
             chosen.name
         );
+        if self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
+            chosen.keep_active();
+        }
         if let Some(longest) = self.monitoring.longest_walk() {
             chosen.walk_shared(longest)?;
         }

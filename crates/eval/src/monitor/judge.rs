@@ -15,7 +15,7 @@ use super::truth::{Phase, Truth};
 const NEW_PHASE: f64 = 0.5;
 
 /// How well a recording tells what is hot: means over the aggregations that were judged.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Judged {
     /// Aggregations that were judged.
     pub snapshots: usize,
@@ -37,6 +37,21 @@ pub struct Judged {
     pub unseen_changes: usize,
     /// Regions in a snapshot.
     pub regions: f64,
+    /// The first, second, third, fifth and tenth aggregation of every phase by themselves.
+    pub nth: Vec<Nth>,
+}
+
+/// The n-th aggregations of every phase together.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Nth {
+    /// Which one, from 1.
+    pub nth: usize,
+    /// How many there are.
+    pub count: usize,
+    /// Their mean precision, 0 to 1.
+    pub precision: f64,
+    /// Their mean recall, 0 to 1.
+    pub recall: f64,
 }
 
 /// What one snapshot tells.
@@ -60,19 +75,25 @@ struct Score {
 /// Judges `snapshots` (in order) by `truth`; nothing where no aggregation can be judged.
 #[must_use]
 pub fn judge(snapshots: &[&Snapshot], truth: &Truth) -> Option<Judged> {
-    let mut scores = Vec::new();
+    // By their place in the phase, from 0.
+    let mut placed: Vec<(usize, Score)> = Vec::new();
     let mut phases = 0;
     for phase in &truth.phases {
         let within = snapshots
             .iter()
             .filter(|snapshot| snapshot.start_ns >= phase.start_ns && snapshot.time_ns <= phase.end_ns);
         let judged = within
-            .skip(1)
-            .filter_map(|snapshot| score(snapshot, phase, truth.pid));
-        let before = scores.len();
-        scores.extend(judged);
-        phases += usize::from(scores.len() > before);
+            .enumerate()
+            .filter_map(|(nth, snapshot)| Some((nth, score(snapshot, phase, truth.pid)?)));
+        let before = placed.len();
+        placed.extend(judged);
+        phases += usize::from(placed[before..].iter().any(|(nth, _)| *nth > 0));
     }
+    let scores: Vec<Score> = placed
+        .iter()
+        .filter(|(nth, _)| *nth > 0)
+        .map(|(_, score)| *score)
+        .collect();
     let mean = |of: fn(&Score) -> f64| scores.iter().map(of).sum::<f64>() / scores.len() as f64;
     let (notice_s, unseen_changes) = notice(snapshots, truth);
     (!scores.is_empty()).then(|| Judged {
@@ -85,6 +106,25 @@ pub fn judge(snapshots: &[&Snapshot], truth: &Truth) -> Option<Judged> {
         notice_s,
         unseen_changes,
         regions: mean(|score| score.regions as f64),
+        nth: [1, 2, 3, 5, 10]
+            .into_iter()
+            .filter_map(|nth| nth_of(&placed, nth))
+            .collect(),
+    })
+}
+
+fn nth_of(placed: &[(usize, Score)], nth: usize) -> Option<Nth> {
+    let of = || {
+        let those = placed.iter().filter(move |(place, _)| place + 1 == nth);
+        those.map(|(_, score)| score)
+    };
+    let count = of().count();
+    let mean = |sum: f64| sum / count as f64;
+    (count > 0).then(|| Nth {
+        nth,
+        count,
+        precision: mean(of().map(|score| score.precision).sum()),
+        recall: mean(of().map(|score| score.recall).sum()),
     })
 }
 
@@ -228,6 +268,14 @@ mod tests {
             notice_s: Some(1.0),
             unseen_changes: 0,
             regions: 2.5,
+            nth: [1, 2, 3, 5, 10]
+                .map(|nth| Nth {
+                    nth,
+                    count: 2,
+                    precision: 1.0,
+                    recall: 1.0,
+                })
+                .into(),
         };
         assert_eq!(judged, expected);
     }
@@ -242,6 +290,8 @@ mod tests {
         assert_eq!(judged.notice_s, Some(4.0));
         // Nine of ten are judged in the first phase; in the second the first two of nine miss all of it.
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        let recall: Vec<(usize, f64)> = judged.nth.iter().map(|nth| (nth.nth, nth.recall)).collect();
+        assert_eq!(recall, [(1, 0.5), (2, 0.5), (3, 0.5), (5, 1.0), (10, 1.0)]);
         near(judged.recall, 16.0 / 18.0);
         near(
             judged.precision,

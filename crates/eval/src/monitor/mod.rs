@@ -17,7 +17,7 @@ use thermo_record::model::{Metadata, Record, Snapshot};
 use thermo_report::Accumulator as _;
 use thermo_report::info::{Info, InfoAccumulator};
 
-pub use judge::{Judged, judge};
+pub use judge::{Judged, Nth, judge};
 pub use truth::{Truth, TruthError};
 
 use crate::metric::{self, Measurements};
@@ -128,7 +128,8 @@ impl Verdict {
         .collect()
     }
 
-    /// Two lines: the head of a table, and a row of it that begins with `name`.
+    /// The head of a table, a row of it that begins with `name`, and a line of how precision and recall come about in
+    /// the first aggregations of phases.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
         let Judged {
@@ -146,9 +147,13 @@ impl Verdict {
         let looking = self
             .looking_cpu_percent
             .map_or("-".to_owned(), |cpu| format!("{cpu:.2} %"));
+        let nth = |nth: &Nth| format!("{}: {:.3} {:.3}", nth.nth, nth.precision, nth.recall);
+        let nth: Vec<String> = self.judged.nth.iter().map(nth).collect();
+        let nth = nth.join(", ");
         format!(
             "{:<28} {:>6} {:>10} {:>8} {:>10} {:>11} {:>9} {:>8} {:>8} {:>8}\n\
-             {name:<28} {snapshots:>6} {:>10} {:>8} {:>10} {edge_error_pages:>11.1} {notice:>9} {:>8} {regions:>8.0} {looking:>8}\n",
+             {name:<28} {snapshots:>6} {:>10} {:>8} {:>10} {edge_error_pages:>11.1} {notice:>9} {:>8} {regions:>8.0} {looking:>8}\n  \
+             precision and recall in the aggregation of the phase: {nth}\n",
             "",
             "judged",
             "precision",

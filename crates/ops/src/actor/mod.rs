@@ -54,6 +54,7 @@ use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge::Huge;
 pub use self::huge::HugeOptions;
+pub(crate) use self::touch::touch_all;
 use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
 

@@ -58,7 +58,7 @@ pub(super) fn touch_twice(
 }
 
 /// Touches all pages of a call, past those that may not be read (they have no read permission, or went away).
-fn touch_all(pid: u32, mut pages: &[Addr], refused: &mut impl FnMut(Addr)) {
+pub(crate) fn touch_all(pid: u32, mut pages: &[Addr], refused: &mut impl FnMut(Addr)) {
     while let Some(first) = pages.first() {
         match touch(pid, pages) {
             Ok(done) if done > 0 => pages = &pages[done.min(pages.len())..],

@@ -16,6 +16,7 @@
 //! sample of the probes is asked until somebody else was met: see `rival.rs` in this folder.
 //! KPF_REFERENCED is no help: it tells of system calls.
 
+mod active;
 mod batch;
 mod cleared;
 mod leaf;
@@ -34,6 +35,7 @@ use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::{Page, Pagemap};
 
+use self::active::Active;
 pub(crate) use self::batch::{call_len, clear, whole_ranges};
 use self::cleared::Cleared;
 use self::rival::Rival;
@@ -67,6 +69,8 @@ pub struct PteTracker {
     swept: SweptChunks,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
+    /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
+    active: Option<Active>,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
     /// The pages of a run whose marks stayed.
@@ -93,6 +97,7 @@ impl PteTracker {
             cleared: Cleared::default(),
             swept: SweptChunks::default(),
             shared: None,
+            active: None,
             addrs: Vec::new(),
             entries: Vec::new(),
             pages: Vec::new(),
@@ -109,6 +114,11 @@ impl PteTracker {
     /// each of at most `longest`; see `shared.rs` in this folder. Sweeps only.
     pub fn walk_shared(&mut self, longest: Nanos) {
         self.shared = Some(Shared::new(longest));
+    }
+
+    /// Has sweeps leave active pages active, for schemes that sort the kernel's lists; see `active.rs` in this folder.
+    pub fn keep_active(&mut self) {
+        self.active = Some(Active::default());
     }
 
     /// Does the next part of what comes before a round of sweeps, as [`Operations::prepare_round`].

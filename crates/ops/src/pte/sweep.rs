@@ -55,6 +55,9 @@ impl PteTracker {
             book(piece, at, leaf.accessed);
             if leaf.accessed {
                 extend(&mut marked, at, leaf);
+                if let Some(active) = &mut self.active {
+                    active.note(at.start, leaf, self.frames.as_ref());
+                }
             }
         });
         if read.is_err() {
@@ -70,6 +73,9 @@ impl PteTracker {
             return Swept { next };
         }
         self.read_back_all(process, &ranges, piece);
+        if let Some(active) = &mut self.active {
+            active.restore(process);
+        }
         if let Some(shared) = &mut self.shared {
             shared.found(process.id, piece);
         }
