@@ -17,6 +17,7 @@ pub mod group;
 mod html;
 mod json;
 mod ledger;
+pub mod lifecycle;
 pub mod metric;
 pub mod order;
 pub mod placeholder;
