@@ -194,5 +194,8 @@ fn every_range_of_a_vector_has_the_result_that_is_right_for_it() {
         }
     }
     // The kernel may have taken some away meanwhile.
-    assert!(done > valid * 9 / 10 && valid > 7000, "{done} of {valid}: {not_done:?}");
+    assert!(
+        done > valid * 9 / 10 && valid > 7000,
+        "{done} of {valid}: {not_done:?}"
+    );
 }
