@@ -194,7 +194,7 @@ impl Engine {
         let mut orders: Vec<Order> = cancels.map(|job| Order::Cancel { job }).collect();
         if self.reclaiming.is_none() {
             let waiting = |app: &&mut App| app.waits_for(|job| job.profile.is_some());
-            let next = self.apps.iter_mut().filter(|(_, app)| waiting(&app));
+            let next = self.apps.iter_mut().filter(|(_, app)| waiting(app));
             let next = next.min_by_key(|(_, app)| app.last_used);
             let next = next.and_then(|(name, app)| app.start(name));
             self.reclaiming = next.as_ref().map(Order::job);
@@ -202,7 +202,7 @@ impl Engine {
         }
         if self.prefetching.is_none() {
             let waiting = |app: &&mut App| app.waits_for(|job| job.profile.is_none());
-            let next = self.apps.iter_mut().filter(|(_, app)| waiting(&app));
+            let next = self.apps.iter_mut().filter(|(_, app)| waiting(app));
             let next = next.max_by_key(|(_, app)| app.since);
             let next = next.and_then(|(name, app)| app.start(name));
             self.prefetching = next.as_ref().map(Order::job);
