@@ -3,8 +3,11 @@
 pub mod actor;
 pub mod hint;
 pub mod host;
+pub mod inject;
 pub mod kdamond;
 pub mod metric;
+pub mod offload;
+pub mod page_cache;
 pub mod preset;
 pub mod process;
 pub mod pte;

@@ -3,6 +3,7 @@
 mod doctor;
 mod eval;
 mod export;
+mod fs;
 mod hint;
 mod lifecycle;
 mod lru_sort;
@@ -41,6 +42,7 @@ enum Verb {
     LruSort(lru_sort::LruSort),
     Hint(hint::Hint),
     Lifecycle(lifecycle::Lifecycle),
+    Fs(fs::Fs),
     Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
@@ -63,6 +65,7 @@ impl Cli {
             Verb::LruSort(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
             Verb::Lifecycle(verb) => verb.run(),
+            Verb::Fs(verb) => verb.run(),
             Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),

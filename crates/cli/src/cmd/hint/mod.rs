@@ -2,11 +2,12 @@
 
 mod idle;
 mod named;
+mod page_cache;
 mod tell;
 
 pub use idle::look as look_for_idle;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -33,7 +34,8 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo hint cold --name firefox --anon
-  thermo hint pageout --pid 4242 --idle-for 30s --max-bytes 512M --json")]
+  thermo hint pageout --pid 4242 --idle-for 30s --max-bytes 512M --json
+  thermo hint lru_prio --page-cache /var/lib/db/index.dat")]
 pub struct Hint {
     /// What to do
     #[arg(value_name = "ACTION")]
@@ -85,6 +87,15 @@ struct Who {
     /// All processes of a program, by its name as ps shows it; may be given more than once
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
+
+    /// No process, but what is in memory of this file, mapped or not (lru_prio, lru_deprio, stat); may be given more
+    /// than once
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["pid", "cgroup", "name", "anon", "file", "range", "mapping", "idle_for"]
+    )]
+    page_cache: Vec<PathBuf>,
 }
 
 /// Which of it.
@@ -137,6 +148,9 @@ impl Hint {
     /// Gives the hints and tells what came of each.
     pub fn run(self) -> anyhow::Result<Exit> {
         Actor::supports(self.action)?;
+        if !self.who.page_cache.is_empty() {
+            return self.files();
+        }
         let members = Members::new(Path::new("/"), self.who.spec()?)?;
         let host = Host::probe();
         if let Some(report) = host.obstacle(self.action) {
@@ -158,6 +172,22 @@ impl Hint {
         } else {
             Exit::Done
         })
+    }
+
+    fn files(&self) -> anyhow::Result<Exit> {
+        ensure!(
+            self.max_time.is_none() && self.max_cpu.is_none(),
+            "--max-time and --max-cpu are for hints to processes: limit page cache by --max-bytes"
+        );
+        interrupt::listen().context("cannot listen to Ctrl-C")?;
+        let files = page_cache::Files {
+            action: self.action,
+            paths: &self.who.page_cache,
+            max_bytes: self.max_bytes,
+            dry_run: self.dry_run,
+            json: self.json,
+        };
+        files.hint()
     }
 
     /// What is hinted at: the mappings that are meant, or what of them is idle.
