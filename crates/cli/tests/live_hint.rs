@@ -139,6 +139,55 @@ fn only_what_is_idle_is_meant_when_asked_for() {
 }
 
 #[test]
+fn a_unit_is_found_by_its_group_or_it_is_told_where_it_was_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), &["hint", "stat", "--unit", "thermo-no-such-unit"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = stderr(&output);
+    assert!(
+        told.contains("no unit thermo-no-such-unit.service") && told.contains("--cgroup"),
+        "{told}"
+    );
+    let both = run(folder.path(), &["hint", "stat", "--unit", "a", "--cgroup", "/b"]);
+    assert_eq!(both.status.code(), Some(2), "a group is named twice");
+}
+
+#[test]
+fn what_was_just_touched_can_be_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let (_target, pid) = target(here);
+    let begin = Instant::now();
+    loop {
+        let arguments = [
+            "hint",
+            "cold",
+            "--pid",
+            &pid,
+            "--anon",
+            "--skip-young",
+            "--dry-run",
+            "--json",
+        ];
+        let output = run(here, &arguments);
+        if !output.status.success() {
+            assert!(stderr(&output).contains("page tables"), "{}", stderr(&output));
+            eprintln!("SKIP: {}", stderr(&output).trim());
+            return;
+        }
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        has_contract(&told, true, "cold");
+        // A third of its memory is touched all the time.
+        let skipped = told["skipped"].as_array().unwrap();
+        let filtered = skipped.iter().find(|one| one["reason"] == "filtered");
+        if filtered.is_some_and(|one| one["bytes"].as_u64() >= Some(4 << 20)) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{told}");
+    }
+}
+
+#[test]
 fn page_cache_is_sorted_by_the_file_it_is_of() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

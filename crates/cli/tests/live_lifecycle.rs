@@ -327,6 +327,50 @@ fn its_owner_and_root_may_set_a_state_and_nobody_else() {
     assert_eq!(daemon.ask(&["set", "ours", "cached"])["state"], "cached");
 }
 
+#[test]
+fn without_the_right_it_is_said_what_right_is_missing() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP: acting as another user needs root");
+        return;
+    }
+    let ours = Guard(Command::new("sleep").arg("600").spawn().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(here, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(
+        here.join("apps.toml"),
+        app("a", ours.0.id(), "profile = \"some\""),
+    )
+    .unwrap();
+    let mut command = thermo(here, &["lifecycle", "run", "apps.toml", "--socket", "s"]);
+    let told = fs::File::create(here.join("told")).unwrap();
+    let Ok(process) = command.uid(65534).stdout(Stdio::null()).stderr(told).spawn() else {
+        eprintln!("SKIP: another user cannot run the command where it lies");
+        return;
+    };
+    let mut daemon = Daemon {
+        folder,
+        process: Guard(process),
+    };
+    let over = |daemon: &mut Daemon| daemon.process.0.try_wait().unwrap().is_some();
+    assert!(wait_until(
+        || over(&mut daemon) || daemon.told().contains("listening")
+    ));
+    if over(&mut daemon) {
+        eprintln!("SKIP: another user cannot begin here: {}", daemon.told().trim());
+        return;
+    }
+    daemon.ask(&["set", "a", "cached"]);
+    let ended = daemon.wait_for_end("a", "reclaim");
+    assert_eq!(ended["cost"]["end"], "failed", "{ended}");
+    let why = ended["cost"]["error"].as_str().unwrap();
+    assert!(
+        why.contains("root") && why.contains(&ours.0.id().to_string()),
+        "{why}"
+    );
+}
+
 fn open_folders(folder: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();

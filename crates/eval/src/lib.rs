@@ -18,6 +18,7 @@ pub mod group;
 mod html;
 mod json;
 mod ledger;
+pub mod lifecycle;
 pub mod metric;
 pub mod monitor;
 pub mod order;

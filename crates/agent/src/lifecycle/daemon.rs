@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde_json::{Value, json};
@@ -100,7 +100,6 @@ struct Task {
     /// `None`: bring in.
     profile: Option<Profile>,
     hold: Arc<Mutex<Hold>>,
-    pids: Vec<u32>,
     swap_low: Permille,
     duty: Permille,
     since: Nanos,
@@ -231,10 +230,7 @@ impl Daemon {
         for app in &self.config.apps {
             let hold = self.holds.entry(app.name.clone());
             let hold = hold.or_insert_with(|| Arc::new(Mutex::new(Hold::new(Path::new("/")))));
-            // One that is busy holds its processes already.
-            if let Ok(mut hold) = hold.try_lock() {
-                hold.update(&self.table.pids(&app.name));
-            }
+            hold_now(hold, &mut self.table, &app.name);
         }
         self.threads
             .watch(self.table.copy(), self.config.apps.clone(), self.config.poll);
@@ -357,7 +353,8 @@ impl Daemon {
     }
 
     fn give(&mut self, job: u64, app: &str, profile: Option<Profile>, since: Nanos) {
-        let Some(hold) = self.holds.get(app) else {
+        let hold = self.holds.get(app);
+        let Some(hold) = hold.filter(|hold| hold_now(hold, &mut self.table, app)) else {
             return self.engine.ended(job, Cost::of_nothing(End::Cancelled), since);
         };
         let described = self.config.apps.iter().find(|one| one.name == app);
@@ -368,7 +365,6 @@ impl Daemon {
             job,
             profile,
             hold: Arc::clone(hold),
-            pids: self.table.pids(app),
             swap_low,
             duty: self.config.duty,
             since,
@@ -398,4 +394,18 @@ impl Daemon {
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         Ok(())
     }
+}
+
+/// Takes hold of the processes an application has now; false while another job still holds them.
+fn hold_now(hold: &Mutex<Hold>, table: &mut Table, app: &str) -> bool {
+    let mut hold = match hold.try_lock() {
+        Ok(hold) => hold,
+        // One that panicked left nothing half done: what is held is looked at anew.
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return false,
+    };
+    let pids = table.pids(app);
+    hold.update(&pids);
+    hold.keep(&table.confirm(app, &pids));
+    true
 }

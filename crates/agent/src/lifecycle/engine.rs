@@ -7,22 +7,21 @@
 //! One reclaim runs at a time, and one prefetch beside it. Of those that wait, the application that was used least
 //! recently is reclaimed from first; who came back last is prefetched for first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use thermo_core::{Bytes, Nanos};
 
 use super::decision::{Decision, Kind};
 use super::rules::Rules;
-use super::state::{Source, State, Word, Words};
+use super::state::{Source, State, Word};
 use super::{Cost, End, Profile};
 
+mod app;
 mod guard;
 mod standing;
 
+use app::{App, Job};
 pub use standing::Standing;
-
-/// Decisions kept for each application.
-const KEPT: usize = 32;
 
 /// What decisions depend on besides words.
 pub trait Facts {
@@ -67,35 +66,6 @@ pub enum Order {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no application {0:?}: `thermo lifecycle status` lists them")]
 pub struct UnknownApp(pub String);
-
-/// What an application waits for, or what is done for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Job {
-    nr: u64,
-    /// `None`: a prefetch.
-    profile: Option<Profile>,
-    since: Nanos,
-}
-
-#[derive(Debug)]
-struct App {
-    rules: Rules,
-    words: Words,
-    state: State,
-    source: Source,
-    since: Nanos,
-    last_used: Nanos,
-    changes: u64,
-    /// To be thought about again then.
-    wanted: Option<(Profile, Nanos)>,
-    queued: Option<Job>,
-    running: Option<Job>,
-    last: Option<(Profile, Nanos)>,
-    anon_rss_after: Option<Bytes>,
-    working_set: Option<Bytes>,
-    freed: Bytes,
-    log: VecDeque<Decision>,
-}
 
 /// A decision that was made, before it is kept.
 struct Made {
@@ -194,7 +164,7 @@ impl Engine {
         let mut orders: Vec<Order> = cancels.map(|job| Order::Cancel { job }).collect();
         if self.reclaiming.is_none() {
             let waiting = |app: &&mut App| app.waits_for(|job| job.profile.is_some());
-            let next = self.apps.iter_mut().filter(|(_, app)| waiting(&app));
+            let next = self.apps.iter_mut().filter(|(_, app)| waiting(app));
             let next = next.min_by_key(|(_, app)| app.last_used);
             let next = next.and_then(|(name, app)| app.start(name));
             self.reclaiming = next.as_ref().map(Order::job);
@@ -202,7 +172,7 @@ impl Engine {
         }
         if self.prefetching.is_none() {
             let waiting = |app: &&mut App| app.waits_for(|job| job.profile.is_none());
-            let next = self.apps.iter_mut().filter(|(_, app)| waiting(&app));
+            let next = self.apps.iter_mut().filter(|(_, app)| waiting(app));
             let next = next.max_by_key(|(_, app)| app.since);
             let next = next.and_then(|(name, app)| app.start(name));
             self.prefetching = next.as_ref().map(Order::job);
@@ -392,83 +362,6 @@ impl Order {
         match self {
             Self::Reclaim { job, .. } | Self::Prefetch { job, .. } | Self::Cancel { job } => *job,
         }
-    }
-}
-
-impl App {
-    fn new(now: Nanos) -> Self {
-        Self {
-            rules: Rules::default(),
-            words: Words::default(),
-            state: State::Background,
-            source: Source::Begin,
-            since: now,
-            last_used: now,
-            changes: 0,
-            wanted: None,
-            queued: None,
-            running: None,
-            last: None,
-            anon_rss_after: None,
-            working_set: None,
-            freed: Bytes::ZERO,
-            log: VecDeque::new(),
-        }
-    }
-
-    fn enter(&mut self, to: State, source: Source, now: Nanos) {
-        if self.state.is_in_use() || to.is_in_use() {
-            self.last_used = now;
-        }
-        (self.state, self.source, self.since) = (to, source, now);
-        self.changes += 1;
-    }
-
-    fn waits_for(&self, kind: impl Fn(&Job) -> bool) -> bool {
-        self.running.is_none() && self.queued.as_ref().is_some_and(kind)
-    }
-
-    fn start(&mut self, name: &str) -> Option<Order> {
-        let Job {
-            nr: job,
-            profile,
-            since,
-        } = self.queued.take()?;
-        self.running = Some(Job {
-            nr: job,
-            profile,
-            since,
-        });
-        let app = name.to_owned();
-        Some(match profile {
-            Some(profile) => Order::Reclaim {
-                job,
-                app,
-                profile,
-                since,
-            },
-            None => Order::Prefetch { job, app, since },
-        })
-    }
-
-    fn keep(&mut self, decision: Decision) {
-        if self.log.len() >= KEPT {
-            // What is still going on is not forgotten before it ended.
-            let running = self.running.map(|job| job.nr);
-            let queued = self.queued.map(|job| job.nr);
-            let over = |one: &Decision| Some(one.nr) != running && Some(one.nr) != queued;
-            if let Some(oldest) = self.log.iter().position(over) {
-                self.log.remove(oldest);
-            }
-        }
-        self.log.push_back(decision);
-    }
-
-    /// Adds what a decision came to.
-    fn close(&mut self, nr: u64, cost: Cost) -> Option<Decision> {
-        let decision = self.log.iter_mut().find(|decision| decision.nr == nr)?;
-        decision.cost = Some(cost);
-        Some(decision.clone())
     }
 }
 

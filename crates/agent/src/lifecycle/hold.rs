@@ -40,7 +40,7 @@ impl Hold {
 
     /// Holds those of `pids` that run, and lets go of all others. A number that was given to another process since
     /// it was last held is taken for what it is: a new process, of which nothing is remembered.
-    pub(super) fn update(&mut self, pids: &[u32]) -> &Processes {
+    pub(super) fn update(&mut self, pids: &[u32]) {
         let starttimes = &self.starttimes;
         let root = &self.root;
         self.processes.retain(|id, process| {
@@ -52,11 +52,16 @@ impl Hold {
         for pid in pids.iter().filter(|pid| !held.contains(pid)) {
             self.take(*pid);
         }
+    }
+
+    /// Lets go of all that are not among `pids` or have ended: `pids` were found again after they were held.
+    pub(super) fn keep(&mut self, pids: &[u32]) {
+        self.processes
+            .retain(|_, process| pids.contains(&process.pid) && process.is_alive());
         let processes = &self.processes;
         self.starttimes.retain(|id, _| processes.contains_key(id));
         self.all_out.retain(|id| processes.contains_key(id));
         self.used.retain(|id, _| processes.contains_key(id));
-        processes
     }
 
     fn take(&mut self, pid: u32) {

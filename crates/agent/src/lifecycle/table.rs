@@ -126,16 +126,40 @@ impl Table {
         pids
     }
 
+    /// Those of `pids` that are the application's now. Of processes that are held meanwhile this is sure: a number
+    /// that is held by a living process cannot have passed to another.
+    pub(super) fn confirm(&self, app: &str, pids: &[u32]) -> Vec<u32> {
+        let Some((_, found)) = self.apps.get(app) else {
+            return Vec::new();
+        };
+        let members = |group: Result<Group, _>| -> Vec<u32> {
+            group
+                .ok()
+                .and_then(|group: Group| group.procs().ok())
+                .unwrap_or_default()
+        };
+        let of_group = match found {
+            Found::Group(path) => members(Group::find(&self.root, path)),
+            Found::Unit(unit) => members(Group::of_unit(&self.root, unit)),
+            _ => Vec::new(),
+        };
+        let is_still = |pid: &u32| match found {
+            Found::Nobody => false,
+            Found::Process(known, starttime) => {
+                pid == known && stat::read(&self.root, *pid).is_ok_and(|stat| stat.starttime == *starttime)
+            }
+            Found::Group(_) | Found::Unit(_) => of_group.contains(pid),
+            Found::Command(pattern) => command(&self.root, *pid).is_some_and(|line| pattern.is_match(&line)),
+        };
+        pids.iter().copied().filter(is_still).collect()
+    }
+
     /// Every process with its command line; those without one are the kernel's.
     fn commands(&mut self) -> &[(u32, String)] {
         let now = clock::monotonic();
         let fresh = |when: Nanos| now.saturating_sub(when) < SCAN_KEEPS;
         if !self.scan.as_ref().is_some_and(|(when, _)| fresh(*when)) {
-            let line = |pid: u32| {
-                let text = proc::text(&self.root, pid, "cmdline").ok()?;
-                let line = text.trim_end_matches('\0').replace('\0', " ");
-                (!line.is_empty()).then_some((pid, line))
-            };
+            let line = |pid: u32| Some((pid, command(&self.root, pid)?));
             let all = proc::all(&self.root).unwrap_or_default();
             self.scan = Some((now, all.into_iter().filter_map(line).collect()));
         }
@@ -164,6 +188,13 @@ impl Facts for Table {
             (info.swap_free, info.swap_total)
         })
     }
+}
+
+/// The words of a command line, joined by blanks; the kernel's own threads have none.
+fn command(root: &Path, pid: u32) -> Option<String> {
+    let text = proc::text(root, pid, "cmdline").ok()?;
+    let line = text.trim_end_matches('\0').replace('\0', " ");
+    (!line.is_empty()).then_some(line)
 }
 
 /// Paths and units can name one group in different words: what is there tells.
@@ -236,6 +267,10 @@ mod tests {
         process(root.path(), 70, 2000, "other\0", 5);
         process(root.path(), 71, 2000, "other\0", 5);
         table.configure(&Config::parse(text).unwrap().apps).unwrap();
+        assert_eq!(
+            (table.confirm("a", &[70]), table.confirm("b", &[71])),
+            (vec![], vec![])
+        );
         assert_eq!((table.pids("a"), table.pids("b")), (vec![], vec![]));
         assert_eq!((table.anon_rss("a"), table.owners("a").len()), (None, 0));
     }
@@ -257,6 +292,13 @@ mod tests {
         put(root, "cg/g/cgroup.procs", "80\n");
         put(root, "cg/s/u.service/cgroup.procs", "81\n80\n");
         assert_eq!((table.pids("g"), table.pids("u")), (vec![80], vec![80, 81]));
+        let both = |app| table.confirm(app, &[80, 81]);
+        assert_eq!(
+            (both("g"), both("u"), both("c"), both("x")),
+            (vec![80], vec![80, 81], vec![80], vec![])
+        );
+        process(root, 80, 2, "sh\0", 5);
+        assert!(table.confirm("c", &[80]).is_empty(), "it runs another program");
         assert_eq!(table.owners("u").into_iter().collect::<Vec<_>>(), [5, 6]);
         assert_eq!(table.anon_rss("u"), Some(Bytes::kib(8)));
     }

@@ -151,9 +151,9 @@ mod tests {
     fn every_page_of_the_kind_is_in_one_piece_of_the_size() {
         // Every third page is there, every sixth of a file.
         let page = |n: u64| {
-            if n % 6 == 0 {
+            if n.is_multiple_of(6) {
                 PRESENT | FILE
-            } else if n % 3 == 0 {
+            } else if n.is_multiple_of(3) {
                 PRESENT
             } else {
                 0

@@ -62,7 +62,7 @@ impl Holder {
             let path = root.join(format!("sys/module/{module}/parameters/enabled"));
             file::text(&path).is_ok_and(|text| text.starts_with('Y'))
         };
-        if let Some(module) = MODULES.into_iter().find(|module| enabled(&module)) {
+        if let Some(module) = MODULES.into_iter().find(|module| enabled(module)) {
             return Self::Module(module);
         }
         let note = Note::read(root);

@@ -116,7 +116,7 @@ fn mistakes_have_a_place_and_a_way_out() {
             (6, 8),
             "claims",
         ),
-        (format!("[[app]]\nname = \"\"\npid = 7\n"), (2, 8), "1 to 80"),
+        ("[[app]]\nname = \"\"\npid = 7\n".to_owned(), (2, 8), "1 to 80"),
     ] {
         let fault = Config::parse(&text).unwrap_err();
         assert_eq!((fault.line, fault.column), place, "{text}: {fault}");

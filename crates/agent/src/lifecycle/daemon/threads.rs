@@ -78,12 +78,11 @@ fn work(root: &Path, tasks: &Receiver<Task>, teller: &Teller) {
             root: root.to_owned(),
             duty: task.duty,
         };
-        // One that panicked left nothing half done: what is held is looked at anew.
+        // One that panicked left nothing half done.
         let mut hold = task
             .hold
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        hold.update(&task.pids);
         let cost = match task.profile {
             Some(profile) => hands.reclaim(&mut hold, profile, task.swap_low, task.since, &task.cancel),
             None => hands.prefetch(&hold, task.since, &task.cancel),

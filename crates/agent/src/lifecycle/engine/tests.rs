@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
+use super::app::KEPT;
 use super::*;
 
 /// A machine with this much anonymous memory in every application and this much swap.

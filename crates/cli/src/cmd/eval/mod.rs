@@ -1,6 +1,7 @@
 //! `thermo eval`: experiments, one file per verb that needs more than an experiment file.
 
 mod experiment;
+mod lifecycle;
 mod monitor;
 mod squeeze;
 
@@ -33,6 +34,15 @@ enum Verb {
   thermo eval ethp
   thermo eval ethp --repeats 2 --workload python --configuration thp --configuration ethp")]
     Ethp(experiment::Arguments),
+
+    /// Compare applications switched among in little memory, with and without hints about those put away.
+    ///
+    /// Prints the table of the patches of 2019 (counter, A, B, delta, ratio) with starts, kills, launch times and CPU
+    /// time. Every run is kept as soon as it ends. It makes its own zram swap and control groups, and removes them.
+    #[command(after_help = "Examples:
+  thermo eval lifecycle
+  thermo eval lifecycle --repeats 3 --switches 20 --results /tmp/trial --json")]
+    Lifecycle(lifecycle::Lifecycle),
 
     /// Show what giving free buffers back under pressure saves, and costs, with `thermo nbd` and many devices.
     ///
@@ -73,6 +83,7 @@ impl Eval {
         match self.verb {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
             Verb::Ethp(arguments) => arguments.run("ethp"),
+            Verb::Lifecycle(verb) => verb.run(),
             Verb::Squeeze(verb) => verb.run(),
             Verb::Neighbour(verb) => verb.run(),
             Verb::Plrus(arguments) => arguments.run("plrus"),

@@ -93,7 +93,7 @@ struct Who {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["pid", "cgroup", "name", "anon", "file", "range", "mapping", "idle_for"]
+        conflicts_with_all = ["pid", "cgroup", "unit", "name", "anon", "file", "range", "mapping", "idle_for", "skip_young"]
     )]
     page_cache: Vec<PathBuf>,
 }

@@ -1,0 +1,9 @@
+// A JavaScript program with many small objects; answers each line by going through a part of them.
+const items = [];
+for (let n = 0; n < 350000; n++) items.push({ name: `item ${n}`, tags: [`tag ${n % 97}`, `t${n}`] });
+console.log('ready');
+require('readline').createInterface({ input: process.stdin }).on('line', () => {
+  let sum = 0;
+  for (let n = 0; n < 60000; n++) sum += items[n].name.length + items[n].tags[1].length;
+  console.log('done', sum);
+});

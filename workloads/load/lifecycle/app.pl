@@ -1,0 +1,5 @@
+# A Perl program with a hash of texts; answers each line by going through a part of it.
+use strict; use warnings; $| = 1;
+my %items = map { $_ => "item $_ " x 12 } 1 .. 260_000;
+print "ready\n";
+while (<STDIN>) { my $sum = 0; $sum += length $items{$_} for 1 .. 50_000; print "done $sum\n"; }
