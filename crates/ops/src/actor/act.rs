@@ -40,7 +40,8 @@ impl Actor {
             Action::LruPrio => {
                 let cancel = Arc::clone(&self.cancel);
                 let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-                touch::touch_twice(process, task.pagemap, &kept, &mut stop, &mut applied);
+                let seen = (task.pagemap, self.frames.as_ref());
+                touch::touch_twice(process, seen, &kept, &mut stop, &mut applied);
             }
             Action::Hugepage | Action::Collapse => {
                 let units = collapse::units(task.action, process, &kept, task.pagemap, pte, &mut applied);
