@@ -3,8 +3,8 @@
 # machine's, with swap, control groups and in-kernel DAMON of the guest's own. Software emulation: no /dev/kvm.
 # Usage: tests/guest/guest.sh [6.1|6.12|all] [TEST...]
 #
-# TEST                functions of inside/*.sh; without any all that judge are run (contest_with_in_kernel_damon
-#                     takes minutes and only tells)
+# TEST                functions of inside/*.sh; without any all that judge are run (those of contest.sh take minutes
+#                     and only tell)
 # THERMO=PROGRAM      the binary to test (else a release build is made)
 # GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
 # GUEST_OUT=FOLDER    where what the guests leave behind is kept: the console, and doctor's JSON (a temporary one)

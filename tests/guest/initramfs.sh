@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Builds what the guest boots into, all of it in memory: busybox, the thermo binary with its libraries, the
 # modules of one kernel, and the tests. Usage: tests/guest/initramfs.sh THERMO KERNEL_FOLDER OUTPUT
+#
+# GUEST_PROGRAMS="NAME..."  programs of this machine to take along; one that is not here is left out
 set -euo pipefail
 
 thermo=$(realpath "${1:?"which thermo?"}")
@@ -11,10 +13,10 @@ cd "$(dirname "$0")/../.."
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-copy_with_libraries() { # PROGRAM
+copy_with_libraries() { # PROGRAM NAME
     local library
-    cp "$1" "$root/bin/thermo"
-    strip "$root/bin/thermo" 2>/dev/null || true
+    cp -L "$1" "$root/bin/$2"
+    strip "$root/bin/$2" 2>/dev/null || true
     # "name => /path (address)", and the loader as "/path (address)".
     ldd "$1" | awk '/=> \// { print $3 } $1 ~ /^\// { print $1 }' | while read -r library; do
         mkdir -p "$root$(dirname "$library")"
@@ -24,7 +26,10 @@ copy_with_libraries() { # PROGRAM
 
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,modules,cgroup,out}
 cp "$(command -v busybox)" "$root/bin/busybox"
-copy_with_libraries "$thermo"
+copy_with_libraries "$thermo" thermo
+for program in ${GUEST_PROGRAMS:-}; do
+    path=$(command -v "$program") && copy_with_libraries "$path" "$program"
+done
 cp "$kernel"/modules/*.ko "$root/modules/"
 cp -r workloads schemes "$root/"
 cp tests/guest/inside/* "$root/"

@@ -6,9 +6,11 @@
 //! to a [`Sink`].
 //!
 //! There are two ways to look: `sampling` (DAMON's: one page a region every sampling interval) and `sweeping`
-//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks.
+//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks. Operations
+//! that look by themselves are only followed (`following`).
 
 mod choosing;
+mod following;
 mod sampling;
 mod sweeping;
 
@@ -149,6 +151,11 @@ impl Context {
         Ok(())
     }
 
+    /// Brings the targets up to date with the next step instead of after the interval: they are others now.
+    pub const fn update_targets_next(&mut self) {
+        self.schedule.next_update = Nanos::ZERO;
+    }
+
     fn change_to(&mut self, way: Way, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
         self.attrs = attrs;
@@ -253,6 +260,9 @@ impl Context {
         }
         if let Some(rest_until) = rest_until {
             return Ok(Next::At(rest_until.min(self.schedule.next_update)));
+        }
+        if ops.as_offload().is_some() {
+            return self.follow(now, ops, sink);
         }
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
             self.pause(now);

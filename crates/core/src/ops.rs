@@ -5,8 +5,10 @@ use std::fmt;
 
 use crate::action::Action;
 use crate::addr::{Addr, AddrRange};
-use crate::scheme::{OpsFilter, SystemMetric};
-use crate::sweep::{Piece, Swept};
+use crate::attrs::Attrs;
+use crate::region::Region;
+use crate::scheme::{OpsFilter, Scheme, SchemeStats, SystemMetric};
+use crate::sweep::{Piece, Preparation, Swept};
 use crate::units::{Bytes, Nanos};
 
 /// Names a target for the life of a context; never used again for another.
@@ -156,6 +158,8 @@ pub struct Outcome {
     pub runs: Vec<Applied>,
     /// CPU time the calls took, for time quotas.
     pub spent: Nanos,
+    /// Sentences on what could not be done as asked; each is told once.
+    pub notes: Vec<String>,
 }
 
 /// Why operations could not do what they were asked.
@@ -198,14 +202,36 @@ pub trait Operations {
         false
     }
 
+    /// Does the next part of what has to be done before a round of sweeps; `first` says that a round begins. Called
+    /// until it is ready, with time between that the budget asks for.
+    fn prepare_round(&mut self, _first: bool) -> Preparation {
+        Preparation::Ready
+    }
+
     /// Reads the accessed marks of all pages of `run` into `piece` (which covers `run.range`) and takes them
     /// off. A page whose mark cannot be taken off is booked as unknown. A target that is gone has no pages.
     fn sweep(&mut self, run: &Run, _piece: &mut Piece) -> Swept {
         Swept { next: run.range.end }
     }
 
+    /// Itself, if it looks and acts by itself: the context then only follows what it does.
+    fn as_offload(&mut self) -> Option<&mut dyn Offload> {
+        None
+    }
+
+    /// CPU time that others (a thread of the kernel) spent on looking for it, all in all.
+    fn spent_elsewhere(&mut self) -> Nanos {
+        Nanos::ZERO
+    }
+
     /// False once every target is gone for good, so that no update could bring one back.
     fn any_target_left(&mut self) -> bool;
+
+    /// What of `run`, which consists of whole units of `action`, is not yet as the action would make it: ascending,
+    /// in whole units. A quota is spent on this alone. Asked for actions on huge pages only.
+    fn pending(&mut self, _action: Action, run: &Run) -> Vec<AddrRange> {
+        vec![run.range]
+    }
 
     /// Does `request.action` to the runs. A run that cannot be acted on is skipped with its reason; the rest
     /// goes on.
@@ -219,4 +245,34 @@ pub trait Operations {
     /// # Errors
     /// When the machine does not have it; `Unsupported` is reported once and the goal is left out.
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError>;
+}
+
+/// Operations that monitor by themselves, as the kernel's own DAMON does: they are told what to do and asked what came
+/// of it. Targets are those of the last [`Operations::update`].
+pub trait Offload {
+    /// Makes it monitor with `attrs` and carry out `schemes` from now on. Called before every look; what is as it
+    /// was costs nothing.
+    ///
+    /// # Errors
+    /// When it refuses them, or does not run any more although targets are left.
+    fn commit(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError>;
+
+    /// What it has found by the end of the aggregation that is running; waits for that.
+    ///
+    /// # Errors
+    /// When it cannot be asked any more.
+    fn follow(&mut self) -> Result<Picture, OpsError>;
+}
+
+/// What monitoring that runs elsewhere has found and done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Picture {
+    /// When it was taken.
+    pub taken: Nanos,
+    /// When it is worth asking again.
+    pub next: Nanos,
+    /// The regions of each target it knows, with their counts and ages.
+    pub targets: Vec<(TargetId, Vec<Region>)>,
+    /// Totals of each scheme since it began, in their order. Which regions it took is not told.
+    pub schemes: Vec<SchemeStats>,
 }

@@ -52,6 +52,9 @@ pub enum Error {
         /// The hash of the file given now.
         here: String,
     },
+    /// The experiment of squeezed pools cannot go on.
+    #[error("squeeze: {0}")]
+    Squeeze(String),
     /// A results file that is not one.
     #[error("{path}:{line}: not a line of results: {message}", path = path.display())]
     NotResults {

@@ -14,6 +14,7 @@ use crate::error::RunFailure;
 use crate::experiment::{Configuration, Experiment, Ready, Workload};
 use crate::group::{Group, Hierarchies};
 use crate::metric;
+use crate::monitor;
 use crate::placeholder::Values;
 use crate::pressure::Pressure;
 use crate::process::{Program, Start, bad_end, tail};
@@ -65,12 +66,17 @@ pub(crate) fn once(
         let why = "its peak without pressure is not known: no run under the first configuration went well";
         return Err(RunFailure::wrong(why));
     }
+    monitor::begin(bench.dir);
     let mut running = Running::prepare(bench, workload)?;
     let values = running.start(configuration)?;
     running.wait_until_ready(&values)?;
     running.fill(&values)?;
     let outcome = running.measure(configuration, &values)?;
-    running.finish(outcome)
+    let mut outcome = running.finish(outcome)?;
+    outcome
+        .measured
+        .extend(monitor::measure(bench.dir).map_err(RunFailure::wrong)?);
+    Ok(outcome)
 }
 
 impl<'a> Running<'a> {
@@ -111,6 +117,7 @@ impl<'a> Running<'a> {
             .with("here", self.bench.experiment.here.display())
             .with("cgroup", self.group.path().display())
             .with("seed", self.bench.seed)
+            .with("thermo", self.bench.thermo.display())
             .with("port", free_port()?);
         if let Some(Ready::File(path)) = &self.workload.ready {
             // An earlier run's file would say that this one is ready.
@@ -225,6 +232,9 @@ impl<'a> Running<'a> {
             outcome
                 .measured
                 .insert(metric::OUR_CPU.into(), (cpu.user + cpu.system) / runtime * 100.0);
+            outcome
+                .measured
+                .insert(metric::OUR_CPU_SYSTEM.into(), cpu.system / runtime * 100.0);
         }
         self.pressure = None;
         Ok(outcome)

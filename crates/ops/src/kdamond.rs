@@ -47,10 +47,12 @@ pub enum Why {
 /// CPU time a kdamond used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
-    /// All of its thread's.
+    /// All of its thread's, and what was delegated.
     pub all: Nanos,
     /// The part spent on looking: not in sinks, not on actions.
     pub looking: Nanos,
+    /// The part of that which a thread of the kernel spent for it.
+    pub delegated: Nanos,
 }
 
 /// Something to do between two steps.
@@ -75,6 +77,7 @@ pub struct Kdamond<O, S> {
 struct Meter {
     all_ns: AtomicU64,
     looking_ns: AtomicU64,
+    delegated_ns: AtomicU64,
 }
 
 impl<O, S> Kdamond<O, S>
@@ -127,6 +130,7 @@ where
         Spent {
             all: Nanos(self.meter.all_ns.load(Ordering::Relaxed)),
             looking: Nanos(self.meter.looking_ns.load(Ordering::Relaxed)),
+            delegated: Nanos(self.meter.delegated_ns.load(Ordering::Relaxed)),
         }
     }
 
@@ -200,8 +204,10 @@ fn measured_step<O: Operations, S: Sink>(parts: &mut Parts<O, S>, meter: &Meter)
     let next = parts.context.step(clock::monotonic(), &mut parts.ops, &mut sink);
     let elsewhere = sink.spent + acting(&parts.context).saturating_sub(acted_before);
     let after = clock::thread_cpu();
-    meter.all_ns.store(after.0, Ordering::Relaxed);
-    let looking = after.saturating_sub(before).saturating_sub(elsewhere);
+    let delegated = parts.ops.spent_elsewhere();
+    let newly = delegated.0.saturating_sub(meter.delegated_ns.swap(delegated.0, Ordering::Relaxed));
+    meter.all_ns.store((after + delegated).0, Ordering::Relaxed);
+    let looking = after.saturating_sub(before).saturating_sub(elsewhere) + Nanos(newly);
     let total = meter.looking_ns.fetch_add(looking.0, Ordering::Relaxed) + looking.0;
     parts.context.spent(clock::monotonic(), Nanos(total));
     next.map(|next| parts.context.rest(next))

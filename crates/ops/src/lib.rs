@@ -3,10 +3,12 @@
 pub mod actor;
 pub mod hint;
 pub mod host;
+pub mod inject;
 pub mod kdamond;
 pub mod metric;
 pub mod page_cache;
 pub mod preset;
+pub mod offload;
 pub mod process;
 pub mod pte;
 pub mod smaps;

@@ -108,7 +108,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
 
 /// Does `act` again while the kernel says that the thing is busy: udev opens new devices for a moment, ending processes
 /// hold on to their group. Gives up after five seconds.
-pub(crate) fn while_busy(mut act: impl FnMut() -> Result<(), FileError>) -> Result<(), FileError> {
+pub(crate) fn while_busy<T>(mut act: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     for _ in 0..500 {
         match act() {
             Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => {}

@@ -1,56 +1,111 @@
-# In-kernel DAMON and thermo, one after the other on the same program: how wrong each is about what is hot, and
-# how much CPU time it takes. Emulation makes system calls dear, which is to our disadvantage; the numbers are told,
-# not judged.
+# In-kernel DAMON and thermo, one after the other on the same program in the same guest: what each recorded, what
+# truly happened, what it cost and how much the program slowed down are left in /out/contest for contest.py, which
+# judges outside. Emulation makes system calls dear, which is to our disadvantage; the numbers are told, not judged.
 
-# All regions of the kdamond's last aggregation, in the columns of `thermo report regions --csv`.
-tried_regions() {
-    local tried=$damon/0/contexts/0/schemes/0/tried_regions region
-    echo update_schemes_tried_regions >$damon/0/state || return
-    echo time_ns,pid,start,end,nr_accesses,max_nr_accesses
-    for region in "$tried"/[0-9]*; do
-        echo "0,$pid,$(cat "$region/start"),$(cat "$region/end"),$(cat "$region/nr_accesses"),20"
-    done
+contest=/out/contest
+seconds=15
+
+# CPU nanoseconds of the kdamond's thread so far.
+kdamond_cpu() { cut -d' ' -f1 "/proc/$(cat $damon/0/pid)/schedstat"; }
+uptime_ms() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
+
+# What the program has done so far: a number that only grows.
+progress() {
+    if [ "$program" = redis ]; then
+        redis-cli -s /tmp/redis.sock info stats | tr -d '\r' | sed -n 's/^total_commands_processed://p'
+    else
+        awk '/accesses in/ { for (i = 1; i <= NF; i++) if ($i == "accesses") sum += $(i - 1) } END { printf "%d", sum }' /tmp/rate
+    fi
 }
 
-# A scheme that tries everything and does nothing.
-add_stat_scheme() {
-    local scheme=$damon/0/contexts/0/schemes/0 bound
-    echo 1 >$damon/0/contexts/0/schemes/nr_schemes
-    echo stat >$scheme/action
-    for bound in sz nr_accesses age; do echo 4294967295 >$scheme/access_pattern/$bound/max; done
-    echo 1152921504606846976 >$scheme/access_pattern/sz/max
+# Bytes touched within a second by the kernel's own count. Between two arms: it takes all accessed marks off.
+referenced() {
+    echo 1 >"/proc/$pid/clear_refs"
+    sleep 1
+    awk '$1 == "Referenced:" { sum += $2 } END { print sum * 1024 }' "/proc/$pid/smaps"
 }
 
-kdamond_sees_for() { # SECONDS
-    local ticks
-    prepare_kdamond && add_stat_scheme && start_kdamond || fail "in-kernel DAMON cannot be started"
-    sleep "$1"
-    ticks=$(kdamond_ticks)
-    tried_regions >/tmp/regions.csv || fail "in-kernel DAMON does not tell its regions"
-    compare_with_truth
-    stop_kdamond
-    # 100 ticks a second.
-    note "in-kernel DAMON, $1 s: hot bytes wrong by $error % (precision $precision %, recall $recall %), CPU $((ticks / $1)) %"
+told() { echo "$program $*" >>$contest/arms; }
+
+# An arm in which nobody looks.
+nobody() {
+    local before begin
+    before=$(progress) begin=$(uptime_ms)
+    sleep $seconds
+    told nobody 0 $(($(progress) - before)) $(($(uptime_ms) - begin)) 0
 }
 
-thermo_sees_for() { # SECONDS OPTIONS...
-    local seconds=$1
-    shift
-    thermo_says record -o /tmp/contest.arrow --duration "${seconds}s" --pid "$pid" "$@" || fail "record ended with $?: $(last_words)"
-    judge /tmp/contest.arrow
-    thermo_says report info --json /tmp/contest.arrow >/tmp/info.json
-    note "thermo $*, $seconds s: hot bytes wrong by $error % (precision $precision %, recall $recall %)," \
-        "CPU $(number_of own_cpu_percent </tmp/info.json) %, $(number_of looking_cpu_percent </tmp/info.json) % for looking"
+# Sets percent, the CPU of the kdamond's thread.
+by_kdamond() { # ROUND
+    local before begin recorder cpu from
+    before=$(progress) begin=$(uptime_ms)
+    thermo record -o "$contest/$program-kdamond-$1.arrow" --tracker kdamond --pid "$pid" --duration "${seconds}s" 2>/tmp/stderr &
+    recorder=$!
+    to_be_stopped "$recorder"
+    wait_until "a kdamond runs" kdamond_runs
+    sleep 2
+    cpu=$(kdamond_cpu) from=$(uptime_ms)
+    sleep $((seconds - 5))
+    cpu=$(($(kdamond_cpu) - cpu)) from=$(($(uptime_ms) - from))
+    percent=$(awk -v cpu="$cpu" -v ms="$from" 'BEGIN { printf "%.2f", cpu / ms / 10000 }')
+    wait "$recorder" || fail "record by kdamond ended with $?: $(last_words)"
+    told kdamond "$1" $(($(progress) - before)) $(($(uptime_ms) - begin)) "$percent"
 }
 
-contest_with_in_kernel_damon() {
-    [ -d $damon ] || skip "this kernel has no DAMON"
+by_thermo() { # ARM ROUND OPTIONS...
+    local arm=$1 round=$2 before begin
+    shift 2
+    before=$(progress) begin=$(uptime_ms)
+    thermo_says record -o "$contest/$program-$arm-$round.arrow" --tracker pte --pid "$pid" --duration "${seconds}s" "$@" ||
+        fail "record ended with $?: $(last_words)"
+    told "$arm" "$round" $(($(progress) - before)) $(($(uptime_ms) - begin)) 0
+}
+
+rounds() {
     local round
-    trap stop_kdamond EXIT
-    start_workload hot-cold.cfg
-    for round in 1 2 3; do
-        kdamond_sees_for 10
-        thermo_sees_for 10
-        thermo_sees_for 10 --sample 5ms --aggr 100ms
+    for round in 1 2; do
+        nobody
+        [ "$program" != redis ] || told referenced "$round" "$(referenced)" 1000 0
+        by_kdamond "$round"
+        by_thermo budget "$round"
+        by_thermo same "$round" --cpu "$percent%"
     done
+    nobody
+    note "$program: $(grep -c "^$program " $contest/arms) arms"
+}
+
+on_pattern() { # NAME
+    program=$1
+    mkdir -p $contest
+    rm -f /tmp/rate
+    thermo workload "/workloads/$1.cfg" --duration 30m --truth "$contest/$program.jsonl" --log-interval 500ms >/tmp/rate 2>/tmp/workload.stderr &
+    pid=$!
+    to_be_stopped "$pid"
+    wait_until "the first phase has begun" grep -q 'accesses in' /tmp/rate
+    rounds
+}
+
+contest_hot_cold() { need_damon; on_pattern hot-cold; }
+contest_stairs() { need_damon; on_pattern stairs; }
+contest_zigzag() { need_damon; on_pattern zigzag; }
+contest_many_small() { need_damon; on_pattern many-small; }
+contest_moving() { need_damon; on_pattern moving; }
+contest_random() { need_damon; on_pattern random; }
+
+redis_answers() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }
+
+# A tenth of the keys is read again and again.
+contest_redis() {
+    need_damon
+    command -v redis-benchmark >/dev/null || skip "there is no redis in this initramfs"
+    program=redis
+    mkdir -p $contest
+    redis-server --port 0 --unixsocket /tmp/redis.sock --save '' --appendonly no >/dev/null &
+    pid=$!
+    to_be_stopped "$pid"
+    wait_until "redis answers" redis_answers
+    redis-benchmark -q -s /tmp/redis.sock -n 200000 -r 200000 -d 500 -P 32 -t set >/dev/null
+    redis-benchmark -q -l -s /tmp/redis.sock -r 20000 -P 8 -c 4 -t get >/dev/null 2>&1 &
+    to_be_stopped $!
+    rounds
 }

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure};
-use thermo_core::Action;
+use thermo_core::{Action, Nanos, Scheme};
 use thermo_ops::host::{self, ActionReport, HostFacts, TrackerReport};
+use thermo_ops::offload::Claim;
 use thermo_ops::smaps::Smaps;
-use thermo_ops::{PteTracker, Tracker};
+use thermo_ops::{PteTracker, Tracker, offload};
 
 /// One probe of the host.
 pub struct Host {
@@ -19,14 +20,64 @@ pub struct Host {
     pte: Option<PteTracker>,
 }
 
+/// Who looks.
+pub enum Looker {
+    /// One of our trackers, a context of our own deciding where.
+    Tracker(Box<dyn Tracker + Send>),
+    /// The kernel's DAMON, which decides and acts by itself.
+    Kernel(Claim),
+}
+
 /// The tracker of a session.
 pub struct Chosen {
     /// It.
-    pub tracker: Box<dyn Tracker + Send>,
+    pub looker: Looker,
     /// Its name.
     pub name: &'static str,
     /// Why this one, in words.
     pub reason: String,
+}
+
+impl Chosen {
+    /// Whether the kernel looks and acts by itself.
+    pub const fn offloads(&self) -> bool {
+        matches!(self.looker, Looker::Kernel(_))
+    }
+
+    /// Looks at shared memory, too, by walks that take `longest` at most.
+    ///
+    /// # Errors
+    /// This tracker cannot.
+    pub fn walk_shared(&mut self, longest: Nanos) -> anyhow::Result<()> {
+        let pte = match &mut self.looker {
+            Looker::Tracker(tracker) => tracker.as_pte(),
+            Looker::Kernel(_) => None,
+        };
+        let walks = pte.map(|pte| pte.walk_shared(longest));
+        ensure!(
+            walks.is_some(),
+            "tracker {} cannot look at shared memory: leave --shared out, or use --tracker pte",
+            self.name
+        );
+        Ok(())
+    }
+
+    /// Whether every page can be looked at.
+    pub fn can_sweep(&self) -> bool {
+        match &self.looker {
+            Looker::Tracker(tracker) => tracker.can_sweep(),
+            Looker::Kernel(_) => false,
+        }
+    }
+}
+
+/// What a tracker must be able to do for a session, beyond looking.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wish<'a> {
+    /// What is to be done.
+    pub schemes: &'a [Scheme],
+    /// Something that only a context of our own does: why one is needed.
+    pub own_context: Option<&'static str>,
 }
 
 impl Host {
@@ -48,15 +99,54 @@ impl Host {
         host::default_tracker(&self.trackers)
     }
 
-    /// The tracker called `name`, or the best one there is for `auto`.
+    /// The tracker called `name`, or for `auto` the best one that can do what is wished.
     ///
     /// # Errors
-    /// There is none of that name, or it cannot be used here: why, and what would change that.
-    pub fn tracker(self, name: &str, seed: u64) -> anyhow::Result<Chosen> {
-        let wanted = match name {
-            "auto" => self.default_tracker().ok_or_else(|| self.none_works())?,
-            name => name,
+    /// There is none of that name, or it cannot be used here or for this: why, and what would change that.
+    pub fn tracker(self, name: &str, seed: u64, wish: Wish<'_>) -> anyhow::Result<Chosen> {
+        let (report, passed_over) = match name {
+            "auto" => self.best(wish).ok_or_else(|| self.none_works())?,
+            name => (self.named(name, wish)?, String::new()),
         };
+        let (name, reason) = (report.name, format!("{}{passed_over}", report.reason));
+        let looker = match (name, self.pte) {
+            ("pte", Some(pte)) => Looker::Tracker(Box::new(pte)),
+            ("smaps", _) => Looker::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
+            // Given back when the session ends, also one that does not come to begin.
+            ("kdamond", _) => Looker::Kernel(Claim::take(Path::new("/"))?),
+            _ => bail!("tracker {name} is not built yet: use --tracker auto"),
+        };
+        Ok(Chosen { looker, name, reason })
+    }
+
+    /// The best of our own trackers, for who only looks.
+    ///
+    /// # Errors
+    /// None works here.
+    pub fn own_tracker(self, seed: u64) -> anyhow::Result<Box<dyn Tracker + Send>> {
+        let wish = Wish {
+            schemes: &[],
+            own_context: Some("tells of no single look"),
+        };
+        match self.tracker("auto", seed, wish)?.looker {
+            Looker::Tracker(tracker) => Ok(tracker),
+            Looker::Kernel(_) => bail!("no tracker of our own can be used here"),
+        }
+    }
+
+    /// The first that can be used here and for this, and why those before it are not.
+    fn best(&self, wish: Wish<'_>) -> Option<(&TrackerReport, String)> {
+        let mut passed_over = String::new();
+        for report in self.trackers.iter().filter(|report| report.available) {
+            match self.obstacle_to_wish(report.name, wish) {
+                None => return Some((report, passed_over)),
+                Some(why) => passed_over.push_str(&format!(". Not {}: {why}", report.name)),
+            }
+        }
+        None
+    }
+
+    fn named(&self, name: &str, wish: Wish<'_>) -> anyhow::Result<&TrackerReport> {
         let known = || {
             self.trackers
                 .iter()
@@ -64,23 +154,30 @@ impl Host {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let report = self.trackers.iter().find(|report| report.name == wanted);
-        let report = report.ok_or_else(|| anyhow!("{wanted} is not a tracker: use auto, {}", known()))?;
+        let report = self.trackers.iter().find(|report| report.name == name);
+        let report = report.ok_or_else(|| anyhow!("{name} is not a tracker: use auto, {}", known()))?;
         ensure!(
             report.available,
-            "tracker {wanted} cannot be used here: {}. Use --tracker auto for the best there is",
+            "tracker {name} cannot be used here: {}. Use --tracker auto for the best there is",
             report.reason
         );
-        let (name, reason) = (report.name, report.reason.clone());
-        let tracker: Box<dyn Tracker + Send> = match (name, self.pte) {
-            ("pte", Some(pte)) => Box::new(pte),
-            ("smaps", _) => Box::new(Smaps::new(Path::new("/"), seed)),
-            _ => bail!("tracker {name} is not built yet: use --tracker auto"),
-        };
-        Ok(Chosen {
-            tracker,
-            name,
-            reason,
+        if let Some(why) = self.obstacle_to_wish(name, wish) {
+            bail!("tracker {name} cannot be used for this: {why}. Use --tracker auto for the best there is");
+        }
+        Ok(report)
+    }
+
+    /// Why the tracker cannot do what is wished. Only the kernel's context cannot do all that ours does.
+    fn obstacle_to_wish(&self, tracker: &str, wish: Wish<'_>) -> Option<String> {
+        if tracker != "kdamond" {
+            return None;
+        }
+        if let Some(why) = wish.own_context {
+            return Some(format!("the kernel's context {why}"));
+        }
+        wish.schemes.iter().find_map(|scheme| {
+            let why = offload::obstacle(scheme, &self.facts.uname)?;
+            Some(format!("{} by the kernel: {why}", scheme.action))
         })
     }
 

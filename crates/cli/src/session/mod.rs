@@ -12,8 +12,8 @@ mod reload;
 mod sink;
 mod survey;
 
-pub use ending::Ending;
-pub use host::Host;
+pub use ending::{Ending, wait_for};
+pub use host::{Host, Wish};
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};
 pub use sink::SessionSink;
@@ -185,7 +185,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
     /// Reads the cost, and shows how far it is. True when the recording failed.
     fn tick(&mut self) -> bool {
         launch::reap_orphans();
-        let cost = survey::cost(self.cpu_begin, self.kdamond.spent().looking);
+        let cost = survey::cost(self.cpu_begin, self.kdamond.spent());
         let is_shown = self.progress.is_shown();
         let told = self.kdamond.call(move |parts| {
             parts.sink.add(&cost);
@@ -230,10 +230,10 @@ impl<O: Operations + Send + 'static> Watch<O> {
     }
 
     fn finish(mut self, end: End) -> anyhow::Result<Outcome> {
-        let looking = self.kdamond.spent().looking;
+        let spent = self.kdamond.spent();
         let Ended { parts, why } = self.kdamond.stop();
         let mut sink = parts.sink;
-        sink.add(&survey::cost(self.cpu_begin, looking));
+        sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
         sink.news.drain(..).for_each(|text| self.progress.say(&text));
         match why {

@@ -7,13 +7,14 @@ use anyhow::{Context as _, ensure};
 use thermo_core::budget::{Looks, Plan as FirstPlan};
 use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
+use thermo_ops::offload::Offloaded;
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
 use thermo_record::model::{self, Metadata, SCHEMA};
 use thermo_record::{Recorder, Writer};
 use thermo_sys::{clock, signals, subreaper, uname};
 
-use super::host::Chosen;
+use super::host::{Chosen, Looker, Wish};
 use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::{interrupt, launch};
@@ -69,24 +70,42 @@ impl Plan {
     /// Those of [`Plan::carry_out`].
     pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
-        let budget = self.monitoring.budget()?;
+        let intervals_goal = match tuning.intervals_goal {
+            Some(goal) => Some(goal),
+            None => self.monitoring.intervals_goal()?,
+        };
+        let tuning = Tuning {
+            intervals_goal,
+            ..tuning
+        };
+        let budget = self.monitoring.budget(intervals_goal.is_some())?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
-        context.set_intervals_goal(tuning.intervals_goal)?;
-        if let Some((share, looks)) = budget {
-            context = context.with_budget(share, looks);
-        }
+        context.set_intervals_goal(intervals_goal)?;
         context.set_schemes(self.schemes.clone())?;
         let host = Host::probe();
-        self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
-        context.set_schemes(self.schemes.clone())?;
+        // What the kernel does by itself need not be among what we can do.
+        if self.monitoring.tracker != "kdamond" {
+            self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
+            context.set_schemes(self.schemes.clone())?;
+        }
         warn_of_no_swap(&host, &self.schemes);
-        let chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed)?;
-        let can_sweep = chosen.tracker.can_sweep();
+        let wish = Wish {
+            schemes: &self.schemes,
+            own_context: self.needs_own_context(&tuning),
+        };
+        let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
+        if let Some((share, looks)) = budget.filter(|_| !chosen.offloads()) {
+            context = context.with_budget(share, looks);
+        }
+        let can_sweep = chosen.can_sweep();
         ensure!(
             can_sweep || !matches!(budget, Some((_, Looks::Sweep))),
             "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
             chosen.name
         );
+        if let Some(longest) = self.monitoring.longest_walk() {
+            chosen.walk_shared(longest)?;
+        }
         let first = context.first_plan(can_sweep);
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
@@ -101,17 +120,32 @@ impl Plan {
         let sink = SessionSink::new(recorder, &self.schemes, self.monitoring.verbose);
         match running {
             Some(members) => {
-                let outcome = self.watch(context, members, chosen, sink, reloader)?;
+                let outcome = self.watch(context, members, chosen.looker, sink, reloader)?;
                 Ok(Done { outcome, child: None })
             }
-            None => self.watch_command(context, chosen, sink, reloader),
+            None => self.watch_command(context, chosen.looker, sink, reloader),
+        }
+    }
+
+    /// What of this session only a context of our own can do, if there is anything.
+    fn needs_own_context(&self, tuning: &Tuning) -> Option<&'static str> {
+        if self.monitoring.asks_for_budget() {
+            Some("keeps no CPU budget and goes in no rounds: leave --cpu and --look out")
+        } else if self.limits.dry_run {
+            Some("cannot but do what it decides: leave --dry-run out")
+        } else if self.targets.vma {
+            Some("looks at the three spans that hold all mappings: leave --vma out")
+        } else if tuning.intervals_goal.is_some() {
+            Some("is not given goals of intervals")
+        } else {
+            None
         }
     }
 
     fn watch_command(
         &self,
         context: Context,
-        chosen: Chosen,
+        looker: Looker,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Done> {
@@ -122,7 +156,7 @@ impl Plan {
         let mut child = launch::launch(&self.targets.command)?;
         let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = watched.and_then(|members| match members {
-            Some(members) => self.watch(context, members, chosen, sink, reloader),
+            Some(members) => self.watch(context, members, looker, sink, reloader),
             None => Ok(Outcome {
                 end: End::TargetsGone,
                 sink,
@@ -146,14 +180,24 @@ impl Plan {
         &self,
         context: Context,
         members: Members,
-        chosen: Chosen,
+        looker: Looker,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
-        let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
-        let ops = Vaddr::new(Path::new("/"), members, chosen.tracker, actor);
+        let root = Path::new("/");
         let share = context.plan().map(|plan| plan.share);
-        super::run(context, ops, sink, self.duration, reloader, share)
+        match looker {
+            Looker::Tracker(tracker) => {
+                let actor =
+                    Actor::new(PageoutLimits::default(), self.limits.dry_run).with_huge(self.limits.huge());
+                let ops = Vaddr::new(root, members, tracker, actor);
+                super::run(context, ops, sink, self.duration, reloader, share)
+            }
+            Looker::Kernel(claim) => {
+                let ops = Offloaded::new(root.to_owned(), members, claim);
+                super::run(context, ops, sink, self.duration, reloader, share)
+            }
+        }
     }
 
     fn reloader(&self, tuning: Tuning) -> Option<Reloader> {

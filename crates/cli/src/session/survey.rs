@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_core::Nanos;
+use thermo_ops::kdamond::Spent;
 use thermo_record::model::{Cost, Footprint, Mapping, Mappings, Record};
 use thermo_sys::{clock, maps, statm, status};
 
@@ -53,13 +54,13 @@ pub fn footprints(targets: &[(u32, u32)]) -> Vec<Record> {
         .collect()
 }
 
-/// What monitoring has cost since `cpu_begin`, of which `looking` was spent on looking.
-pub fn cost(cpu_begin: Nanos, looking: Nanos) -> Record {
+/// What monitoring has cost since `cpu_begin`: our own threads' time, and what was delegated.
+pub fn cost(cpu_begin: Nanos, spent: Spent) -> Record {
     let rss = statm::read(Path::new("/"), std::process::id()).map_or(0, |statm| statm.resident.0);
     Record::Cost(Cost {
         time_ns: clock::monotonic().0,
-        cpu_ns: clock::process_cpu().saturating_sub(cpu_begin).0,
-        looking_cpu_ns: looking.0,
+        cpu_ns: (clock::process_cpu().saturating_sub(cpu_begin) + spent.delegated).0,
+        looking_cpu_ns: spent.looking.0,
         rss,
     })
 }

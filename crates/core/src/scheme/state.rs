@@ -10,7 +10,7 @@ use crate::sink::{Event, Sink};
 use crate::units::{Bytes, Nanos};
 
 /// What a user is warned about once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
     /// The action itself.
     Apply,
@@ -18,6 +18,8 @@ pub(super) enum Topic {
     Goal(usize),
     /// The metric of its watermarks.
     Watermarks,
+    /// What the operations said of an action.
+    Note(String),
 }
 
 /// A scheme at work.
@@ -105,6 +107,13 @@ impl SchemeState {
         let next_aggr = next_aggr.max(passed + 1);
         let interval = self.interval(attrs);
         self.next_apply = Some(next_aggr - (next_aggr - passed - 1) / interval * interval);
+    }
+
+    /// Takes over totals of a scheme that is carried out elsewhere. True when it was applied since the last time.
+    pub(crate) fn take_over(&mut self, stats: SchemeStats) -> bool {
+        let applied = stats.nr_tried != self.stats.nr_tried;
+        self.stats = stats;
+        applied
     }
 
     /// The present value of all `user_input` goals, in effect from the next quota window on.

@@ -13,6 +13,8 @@ use thermo_sys::thp::{self, ThpMode};
 use thermo_sys::uname::{self, Uname};
 use thermo_sys::{btf, meminfo, node, zram};
 
+use crate::offload::Holder;
+
 /// What the kernel says of itself and of our rights.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostFacts {
@@ -30,6 +32,10 @@ pub struct HostFacts {
     pub clear_refs: bool,
     /// In-kernel DAMON's tree, where there is one we can read.
     pub damon: Option<DamonFacts>,
+    /// Whether that can watch address spaces; `None` when it cannot be told, or there is none.
+    pub damon_vaddr: Option<bool>,
+    /// Who has it.
+    pub damon_holder: Holder,
     /// Memory.
     pub mem_total: Bytes,
     /// Swap spaces in use.
@@ -52,6 +58,7 @@ impl HostFacts {
     #[must_use]
     pub fn gather(root: &Path) -> Self {
         let ourselves = std::process::id();
+        let damon = damon::read(root).ok().flatten();
         Self {
             uname: uname::read(root),
             capabilities: Capabilities::effective(root, ourselves).unwrap_or_default(),
@@ -59,7 +66,11 @@ impl HostFacts {
             btf: btf::exists(root),
             idle_bitmap: root.join("sys/kernel/mm/page_idle/bitmap").exists(),
             clear_refs: root.join(format!("proc/{ourselves}/clear_refs")).exists(),
-            damon: damon::read(root).ok().flatten(),
+            damon_vaddr: damon.as_ref().and_then(|_| damon::has_vaddr(root)),
+            damon_holder: damon
+                .as_ref()
+                .map_or_else(Holder::default, |damon| Holder::find(root, damon)),
+            damon,
             mem_total: meminfo::read(root).map(|info| info.total).unwrap_or_default(),
             swaps: swap::read(root).unwrap_or_default(),
             zram: zram::exists(root),

@@ -5,6 +5,7 @@ use thermo_sys::damon::DamonFacts;
 use thermo_sys::lockdown::Lockdown;
 
 use super::HostFacts;
+use crate::offload::Holder;
 
 /// What `pte` needs.
 const PTE_NEEDS: [Capability; 4] = [
@@ -99,45 +100,40 @@ pub(super) fn lacking(ours: Capabilities, needed: &[Capability]) -> Option<Strin
 }
 
 fn kdamond(facts: &HostFacts) -> TrackerReport {
-    let here = match &facts.damon {
+    report("kdamond", match &facts.damon {
         None if facts.capabilities.has(Capability::SysAdmin) => {
-            "This kernel has no DAMON to delegate to".to_owned()
+            Err("this kernel has no DAMON (CONFIG_DAMON_SYSFS): use pte or smaps".to_owned())
         }
-        None => "This kernel has no DAMON to delegate to, or only root may see it".to_owned(),
-        Some(damon) => in_kernel(damon),
-    };
-    report(
-        "kdamond",
-        Err(format!(
-            "handing a context to in-kernel DAMON is not built yet. {here}; use pte or smaps"
-        )),
-    )
+        None => Err("this kernel has no DAMON (CONFIG_DAMON_SYSFS), or only root may use it: run as root".to_owned()),
+        Some(_) => in_kernel(facts),
+    })
 }
 
-fn in_kernel(damon: &DamonFacts) -> String {
-    match damon
-        .kdamonds
-        .iter()
-        .enumerate()
-        .find(|(_, kdamond)| kdamond.running)
-    {
-        Some((index, kdamond)) => {
-            let pid = kdamond
-                .pid
-                .map_or_else(String::new, |pid| format!(" (pid {pid})"));
-            let can = kdamond.avail_operations.join(", ");
-            let can = if can.is_empty() {
-                String::new()
-            } else {
-                format!(", operations {can}")
-            };
-            format!("This kernel has DAMON{can}; kdamond.{index}{pid} runs and is not ours")
-        }
-        None => format!(
-            "This kernel has DAMON, {} kdamonds set up and none running",
-            damon.kdamonds.len()
-        ),
+fn in_kernel(facts: &HostFacts) -> Result<String, String> {
+    if facts.damon_vaddr == Some(false) {
+        let busy = facts.damon_holder.obstacle();
+        let busy = busy.map_or_else(String::new, |why| format!("; besides, {why}"));
+        return Err(format!(
+            "this kernel's DAMON watches physical memory only (no CONFIG_DAMON_VADDR): use pte{busy}"
+        ));
     }
+    if let Some(obstacle) = facts.damon_holder.obstacle() {
+        return Err(format!("DAMON is busy: {obstacle}"));
+    }
+    let mut works = "the kernel's own DAMON looks and acts, at fixed intervals: it keeps no CPU budget, and tells of \
+                     regions but not of pages"
+        .to_owned();
+    if facts.damon_vaddr.is_none() {
+        works.push_str(". Whether it watches address spaces shows when it begins");
+    }
+    if let Holder::Left { by, kdamond } = facts.damon_holder {
+        let runs = kdamond.map_or_else(|| "is set up still".to_owned(), |pid| format!("runs still as pid {pid}"));
+        works.push_str(&format!(
+            ". Left behind: kdamond.0 of thermo {by}, which was killed, {runs}; the next --tracker kdamond ends it, \
+             as does writing off to its state and 0 to nr_kdamonds"
+        ));
+    }
+    Ok(works)
 }
 
 fn idle(facts: &HostFacts) -> TrackerReport {
@@ -256,24 +252,59 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_foreign_kdamond_is_told_of() {
+    /// A machine whose kernel has DAMON, held by `holder`.
+    fn with_damon(holder: Holder, vaddr: Option<bool>) -> HostFacts {
         let kdamond = Kdamond {
             running: true,
             pid: Some(77),
             avail_operations: vec!["paddr".to_owned()],
         };
-        let facts = HostFacts {
+        HostFacts {
             damon: Some(DamonFacts {
                 kdamonds: vec![kdamond],
             }),
+            damon_vaddr: vaddr,
+            damon_holder: holder,
             ..host()
+        }
+    }
+
+    #[test]
+    fn a_foreign_kdamond_is_told_of() {
+        let others = Holder::Others {
+            nr_kdamonds: 1,
+            running: Some((0, Some(77))),
         };
-        let reason = why(&facts, "kdamond");
-        assert!(
-            reason.contains("kdamond.0 (pid 77) runs and is not ours"),
-            "{reason}"
-        );
-        assert!(why(&facts, "paddr").contains("DAMON could tell"));
+        for vaddr in [Some(true), Some(false), None] {
+            let facts = with_damon(others.clone(), vaddr);
+            let reason = why(&facts, "kdamond");
+            assert!(reason.contains("kdamond.0 (pid 77) runs and is not ours"), "{reason}");
+            assert!(!is_available(&facts, "kdamond"));
+            assert!(why(&facts, "paddr").contains("DAMON could tell"));
+        }
+    }
+
+    fn is_available(facts: &HostFacts, name: &str) -> bool {
+        let reports = trackers(facts, &Err("no".to_owned()));
+        reports.iter().any(|report| report.name == name && report.available)
+    }
+
+    #[test]
+    fn a_free_damon_can_be_used_where_it_watches_address_spaces() {
+        assert!(is_available(&with_damon(Holder::Nobody, Some(true)), "kdamond"));
+        assert!(!is_available(&with_damon(Holder::Nobody, Some(false)), "kdamond"));
+        assert!(!is_available(&host(), "kdamond"));
+        let left = Holder::Left {
+            by: 5,
+            kdamond: Some(77),
+        };
+        let reason = why(&with_damon(left, Some(true)), "kdamond");
+        assert!(reason.contains("of thermo 5, which was killed, runs still as pid 77"), "{reason}");
+    }
+
+    #[test]
+    fn where_page_tables_cannot_be_read_the_kernel_is_asked_before_mappings_are() {
+        let reports = trackers(&with_damon(Holder::Nobody, Some(true)), &Err("no".to_owned()));
+        assert_eq!(default_tracker(&reports), Some("kdamond"));
     }
 }

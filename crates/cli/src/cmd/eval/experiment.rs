@@ -71,6 +71,11 @@ impl Arguments {
         })
     }
 
+    /// Whether JSON was asked for.
+    pub const fn wants_json(&self) -> bool {
+        self.json
+    }
+
     fn options(&self, experiment: &Experiment) -> anyhow::Result<Options> {
         let results_dir = self
             .results
@@ -118,7 +123,8 @@ fn tell(progress: &Progress) {
     }
 }
 
-fn stop_at_signal(stop: Arc<AtomicBool>) {
+/// Sets `stop` once an orderly end was asked for.
+pub fn stop_at_signal(stop: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !interrupt::asked() {
             thread::sleep(POLL);

@@ -40,7 +40,7 @@ pub fn look(members: Members, host: Host, time: Nanos) -> anyhow::Result<(Member
     let attrs = attrs(time);
     attrs.check()?;
     let least = u32::try_from(time.0.div_ceil(attrs.aggr.0)).unwrap_or(u32::MAX);
-    let tracker = host.tracker("auto", 1)?.tracker;
+    let tracker = host.own_tracker(1)?;
     let context = Context::new(attrs, 1)?;
     // It only looks: nothing is acted on.
     let ops = Vaddr::new(

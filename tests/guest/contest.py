@@ -1,0 +1,167 @@
+"""The table of the contest. Usage: contest.py THERMO FOLDER
+
+A byte is said to be hot when it was seen accessed in at least half of the looks of an aggregation; it is truly hot
+when it was touched in at least half of the truth's spans in that time. The error is what is in one and not in the
+other, in percent of what is truly hot; each aggregation counts as long as it lasts, from the third second on. "Late"
+is the same of what a reader of the newest picture holds true at each span of the truth.
+"""
+import collections
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+SETTLED = 3_000_000_000
+ARMS = {"kdamond": "in-kernel DAMON", "budget": "thermo, 1 %", "same": "thermo, DAMON's CPU"}
+
+
+def length(ranges):
+    return sum(end - start for start, end in ranges)
+
+
+def overlap(a, b):
+    total = i = j = 0
+    while i < len(a) and j < len(b):
+        total += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
+        if a[i][1] <= b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+def joined(ranges):
+    out = []
+    for start, end in sorted(ranges):
+        if out and start <= out[-1][1]:
+            out[-1][1] = max(out[-1][1], end)
+        else:
+            out.append([start, end])
+    return out
+
+
+def wrong(said, hot):
+    both = overlap(said, hot)
+    return length(said) - both + length(hot) - both
+
+
+def touched_in_half(spans):
+    """Ranges touched in at least half of these spans."""
+    edges = collections.Counter()
+    for span in spans:
+        for start, end in span["ranges"]:
+            edges[start] += 1
+            edges[end] -= 1
+    out, depth, begin = [], 0, None
+    for at in sorted(edges):
+        depth += edges[at]
+        enough = 2 * depth >= len(spans)
+        if enough and begin is None:
+            begin = at
+        elif not enough and begin is not None:
+            out.append([begin, at])
+            begin = None
+    return out
+
+
+def said_hot(snapshot, least=0.5):
+    regions = [region for target in snapshot["targets"] for region in target["regions"]]
+    hot = [r for r in regions if r["nr_accesses"] >= max(1, least * r["max_nr_accesses"]) and not r.get("unknown")]
+    return joined([r["start"], r["end"]] for r in hot)
+
+
+def settled(snapshots):
+    begin = snapshots[0]["time_ns"] - snapshots[0]["aggr_ns"] + SETTLED
+    return [snapshot for snapshot in snapshots if snapshot["time_ns"] > begin]
+
+
+def error_in_its_time(snapshots, truth):
+    wrong_sum = hot_sum = 0
+    for snapshot in settled(snapshots):
+        end, begin = snapshot["time_ns"], snapshot["time_ns"] - snapshot["aggr_ns"]
+        spans = [span for span in truth if span["end_ns"] > begin and span["start_ns"] < end]
+        if not spans:
+            continue
+        hot = touched_in_half(spans)
+        wrong_sum += wrong(said_hot(snapshot), hot) * snapshot["aggr_ns"]
+        hot_sum += length(hot) * snapshot["aggr_ns"]
+    return 100 * wrong_sum / hot_sum if hot_sum else float("nan")
+
+
+def error_late(snapshots, truth):
+    wrong_sum = hot_sum = 0
+    newest, said = 0, said_hot(snapshots[0])
+    begin = snapshots[0]["time_ns"] - snapshots[0]["aggr_ns"] + SETTLED
+    for span in truth:
+        if not begin < span["start_ns"] < snapshots[-1]["time_ns"]:
+            continue
+        while newest + 1 < len(snapshots) and snapshots[newest + 1]["time_ns"] <= span["start_ns"]:
+            newest += 1
+            said = said_hot(snapshots[newest])
+        hot = joined(span["ranges"])
+        wrong_sum += wrong(said, hot)
+        hot_sum += length(hot)
+    return 100 * wrong_sum / hot_sum if hot_sum else float("nan")
+
+
+class Contest:
+    def __init__(self, thermo, folder):
+        self.thermo, self.folder = thermo, pathlib.Path(folder)
+        lines = (self.folder / "arms").read_text().split("\n")
+        self.arms = [line.split() for line in lines if line]
+
+    def report(self, kind, path):
+        done = subprocess.run([self.thermo, "report", kind, "--json", path], stdout=subprocess.PIPE, check=True)
+        return json.loads(done.stdout)
+
+    def programs(self):
+        return list(dict.fromkeys(arm[0] for arm in self.arms))
+
+    def rates(self, program, name):
+        of = [arm for arm in self.arms if arm[0] == program and arm[1] == name]
+        return [int(arm[3]) / int(arm[4]) for arm in of if int(arm[4])]
+
+    def truth(self, program):
+        path = self.folder / f"{program}.jsonl"
+        if not path.exists():
+            return None
+        lines = path.read_text().split("\n")
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def rows(self, program):
+        truth, alone = self.truth(program), statistics.mean(self.rates(program, "nobody") or [0])
+        referenced = statistics.mean(self.rates(program, "referenced") or [0]) * 1000
+        for arm, title in ARMS.items():
+            recordings = sorted(self.folder.glob(f"{program}-{arm}-*.arrow"))
+            if recordings:
+                yield title, self.row(program, arm, recordings, truth, alone, referenced)
+
+    def row(self, program, arm, recordings, truth, alone, referenced):
+        pictures = [self.report("regions", path)["snapshots"] for path in recordings]
+        costs = [self.report("info", path) for path in recordings]
+        cpu = statistics.mean(cost["own_cpu_percent"] for cost in costs)
+        looking = statistics.mean(cost["looking_cpu_percent"] for cost in costs)
+        if arm == "kdamond":
+            looking = statistics.mean(float(one[5]) for one in self.arms if one[0] == program and one[1] == arm)
+        if truth is None:
+            seen = statistics.mean(length(said_hot(s, 0)) for pic in pictures for s in settled(pic))
+            errors = [f"{100 * abs(seen - referenced) / referenced:.0f} % (bytes)" if referenced else "", ""]
+        else:
+            errors = [f"{statistics.mean(judge(pic, truth) for pic in pictures):.1f} %" for judge in (error_in_its_time, error_late)]
+        rates = self.rates(program, arm)
+        slower = 100 * (1 - statistics.mean(rates) / alone) if rates and alone else float("nan")
+        regions = statistics.mean(sum(len(t["regions"]) for t in s["targets"]) for pic in pictures for s in settled(pic))
+        return [*errors, f"{looking:.2f} %", f"{cpu:.2f} %", f"{slower:+.1f} %", f"{regions:.0f}"]
+
+
+def main():
+    contest = Contest(*sys.argv[1:])
+    print("| program | who | error | late | CPU of looking | all its CPU | slow-down | regions |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for program in contest.programs():
+        for title, cells in contest.rows(program):
+            print(f"| {program} | {title} | {' | '.join(cells)} |")
+
+
+main()
