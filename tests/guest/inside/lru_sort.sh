@@ -28,7 +28,7 @@ active_at_least() { # MIB GROUP
 hint() { # ACTION REGION
     local range
     range=$(region "$2")
-    thermo_says hint "$1" --pid "$pid" --range "$range" || fail "hint $1 ended with $?: $(last_words)"
+    thermo_says hint "$1" --pid "$pid" --range "$range" >/dev/null || fail "hint $1 ended with $?: $(last_words)"
 }
 
 # Moves one half up and the other down, has half of the latter reclaimed, and looks where it was taken from. How much of
