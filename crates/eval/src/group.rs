@@ -18,6 +18,8 @@ use crate::Error;
 pub struct Hierarchies {
     memory: PathBuf,
     cpu: Option<PathBuf>,
+    /// Version 2 beside the memory controller's version 1: its groups count stalls without any controller.
+    stalls: Option<PathBuf>,
     is_v2: bool,
 }
 
@@ -58,6 +60,7 @@ impl Hierarchies {
             return Some(Self {
                 memory,
                 cpu: mounted("cgroup", "cpuacct"),
+                stalls: unified(mounts),
                 is_v2: false,
             });
         }
@@ -65,9 +68,19 @@ impl Hierarchies {
         Some(Self {
             cpu: Some(memory.clone()),
             memory,
+            stalls: None,
             is_v2: true,
         })
     }
+}
+
+/// Where version 2 is mounted.
+fn unified(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let path = fields.next()?;
+        (fields.next()? == "cgroup2").then(|| path.into())
+    })
 }
 
 /// A group of our own; removed, with what still runs in it, when dropped.
@@ -75,6 +88,7 @@ impl Hierarchies {
 pub struct Group {
     memory: PathBuf,
     cpu: Option<PathBuf>,
+    stalls: Option<PathBuf>,
     is_v2: bool,
     /// What was switched on for all groups, and is switched off again: `(file, text)`.
     undo: Option<(PathBuf, &'static str)>,
@@ -151,9 +165,13 @@ impl Group {
             }
             (None, _) => None,
         };
+        // Where it cannot be had, the machine's stalls are told.
+        let stalls = hierarchies.stalls.as_ref();
+        let stalls = stalls.and_then(|root| make(root.join(name)).ok());
         Ok(Self {
             memory,
             cpu,
+            stalls,
             is_v2: hierarchies.is_v2,
             undo,
         })
@@ -170,6 +188,7 @@ impl Group {
     pub fn doors(&self) -> Vec<PathBuf> {
         let mut folders: Vec<&PathBuf> = vec![&self.memory];
         folders.extend(self.cpu.as_ref().filter(|cpu| **cpu != self.memory));
+        folders.extend(&self.stalls);
         folders
             .into_iter()
             .map(|folder| folder.join("cgroup.procs"))
@@ -216,14 +235,12 @@ impl Group {
         cpu_use(&fs::read_to_string(self.cpu.as_ref()?.join(file)).ok()?)
     }
 
-    /// Microseconds in which some of it waited for memory: its own where the kernel counts them (version 2), else
-    /// the machine's.
+    /// Microseconds in which some of it waited for memory: its own where the kernel counts them (version 2, also
+    /// without its memory controller), else the machine's.
     #[must_use]
     pub fn stalled_micros(&self) -> Option<u64> {
-        let own = self
-            .is_v2
-            .then(|| fs::read_to_string(self.memory.join("memory.pressure")).ok())
-            .flatten();
+        let counts = self.stalls.as_ref().or(self.is_v2.then_some(&self.memory));
+        let own = counts.and_then(|folder| fs::read_to_string(folder.join("memory.pressure")).ok());
         stalled_micros(&own.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?)
     }
 
@@ -245,7 +262,8 @@ impl Drop for Group {
                 let _ = kill_process(pid, Signal::KILL);
             }
             let removed = |folder: &PathBuf| !folder.exists() || fs::remove_dir(folder).is_ok();
-            if removed(&self.memory) && self.cpu.as_ref().is_none_or(removed) {
+            let others = [&self.cpu, &self.stalls];
+            if removed(&self.memory) && others.into_iter().flatten().all(removed) {
                 break;
             }
             sleep(Duration::from_millis(20));
@@ -335,6 +353,7 @@ mod tests {
             Hierarchies {
                 memory: "/c/memory".into(),
                 cpu: Some("/c/cpuacct".into()),
+                stalls: Some("/c/u".into()),
                 is_v2: false
             }
         );

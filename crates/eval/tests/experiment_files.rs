@@ -88,6 +88,74 @@ fn mistakes_have_a_place_and_a_way_out() {
     }
 }
 
+/// Pressure, and what a configuration is compared to.
+const PRESSING: &str = r#"
+name = "pressing"
+repeats = 1
+
+[[configuration]]
+name = "orig"
+
+[[configuration]]
+name = "mprs"
+pressure = [{ limit = "200%", span = "10s" }, { limit = "75%", span = "1s" }]
+
+[[configuration]]
+name = "plrus"
+against = "mprs"
+pressure = [{ limit = "75%", span = "1s" }]
+
+[[workload]]
+name = "w"
+command = ["true"]
+"#;
+
+#[test]
+fn pressure_is_a_share_of_the_peak() {
+    let experiment = Experiment::parse(PRESSING, Path::new(".")).unwrap();
+    assert!(experiment.presses());
+    let [orig, mprs, plrus] = experiment.configurations.as_slice() else {
+        panic!("{:?}", experiment.configurations)
+    };
+    assert!(orig.pressure.is_empty() && orig.against.is_none());
+    let steps: Vec<_> = mprs
+        .pressure
+        .iter()
+        .map(|step| (step.percent, step.span))
+        .collect();
+    assert_eq!(steps, [(200, Nanos::secs(10)), (75, Nanos::secs(1))]);
+    assert_eq!(plrus.against.as_deref(), Some("mprs"));
+    for (from, to, place, sentence) in [
+        ("\"200%\"", "\"200M\"", "10:23", "no limit of a pressure"),
+        ("\"200%\"", "\"0%\"", "10:23", "no limit of a pressure"),
+        ("\"1s\"", "\"1ms\"", "10:71", "is over before"),
+        (
+            "against = \"mprs\"",
+            "against = \"none\"",
+            "14:11",
+            "is no other configuration",
+        ),
+        (
+            "against = \"mprs\"",
+            "against = \"plrus\"",
+            "14:11",
+            "is no other configuration",
+        ),
+        (
+            "\"orig\"",
+            "\"orig\"\nagainst = \"mprs\"",
+            "5:1",
+            "must not attach anything, press",
+        ),
+    ] {
+        let text = PRESSING.replacen(from, to, 1);
+        assert_ne!(text, PRESSING, "{from}");
+        let fault = Experiment::parse(&text, Path::new(".")).unwrap_err();
+        assert!(fault.message.contains(sentence), "{sentence}: {fault}");
+        assert_eq!(format!("{}:{}", fault.line, fault.column), place, "{fault}");
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
     let told = Experiment::read(Path::new("no/such.toml"))

@@ -130,6 +130,68 @@ fn a_tiny_experiment_is_interrupted_resumed_and_shown() {
     );
 }
 
+/// Nothing is reclaimed by limits that high, and the workload sees them all the same.
+const PRESSED: &str = r#"
+name = "pressed"
+repeats = 1
+sample = "10ms"
+
+[[configuration]]
+name = "orig"
+
+[[configuration]]
+name = "pressed"
+env = { WAIT = "yes" }
+pressure = [{ limit = "1000%", span = "20ms" }, { limit = "500%", span = "20ms" }]
+
+[[workload]]
+name = "buffer"
+command = ["sh", "-c", """
+limit() { cat {cgroup}/memory.limit_in_bytes 2>/dev/null || cat {cgroup}/memory.max; }
+seen() { l=$(limit); [ "$l" != max ] && [ "$l" -ge "$1" ] && [ "$l" -lt "$2" ]; }
+dd if=/dev/zero of=/dev/null bs=32M count=50 2>/dev/null
+if [ -n "$WAIT" ]; then
+    until seen 150000000 300000000; do :; done
+    until seen 300000000 3000000000; do :; done
+fi
+echo TEST PASSED
+"""]
+check = "TEST PASSED"
+timeout = "100s"
+"#;
+
+#[test]
+fn limits_come_and_go_in_shares_of_the_peak() {
+    if !can_measure("pressed") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = Experiment::parse(PRESSED, folder.path()).unwrap();
+    let results = run(&experiment, &options(folder.path()), &mut |_| {}).unwrap();
+    let order: Vec<&str> = results
+        .runs
+        .iter()
+        .map(|run| run.configuration.as_str())
+        .collect();
+    assert_eq!(order, ["orig", "pressed"], "the peak is known first");
+    for made in &results.runs {
+        assert_eq!(made.failure, None, "{made:?}");
+    }
+    assert!(results.peak("buffer").unwrap() >= 32 << 20);
+}
+
+#[test]
+fn pressure_without_a_peak_is_a_failure() {
+    if !can_measure("no-peak") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = Experiment::parse(&PRESSED.replace("echo TEST", "echo NO"), folder.path()).unwrap();
+    let results = run(&experiment, &options(folder.path()), &mut |_| {}).unwrap();
+    let told = results.failures()[1].failure.clone().unwrap();
+    assert!(told.contains("its peak without pressure is not known"), "{told}");
+}
+
 #[test]
 fn a_signal_a_wrong_result_and_an_early_leave_are_failures() {
     if !can_measure("failures") {

@@ -206,3 +206,61 @@ fn the_page_needs_nothing_else_and_draws_every_run() {
     );
     assert!(page.contains("reclaim (overhead)"));
 }
+
+const RATIOS: &str = "\
+all workloads, averaged
+metric               orig      mprs     plrus  plrus/mprs
+runtime_seconds     30.75     61.50     46.12       0.75*
+pgmajfaults          0.00   1500.00    750.00       0.50*
+memory_psi_some_us   0.00  30000.00  30000.00       1.00
+thermo_cpu_percent      -         -      1.50           -
+
+a
+metric               orig      mprs     plrus  plrus/mprs
+runtime_seconds     20.50     41.00     30.75       0.75*
+pgmajfaults          0.00   1000.00    500.00       0.50*
+memory_psi_some_us   0.00  20000.00  20000.00       1.00
+";
+
+/// Two workloads, two repeats; `plrus` is compared to `mprs`, and that to `orig`.
+fn pressed() -> Results {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::from(
+        r#"{"schema":1,"experiment":"pressed","hash":"0","workloads":["a","b"],"configurations":["orig","mprs","plrus"],"against":{"plrus":"mprs"},"host":{"kernel":"6.1.0","cpus":2,"memory_bytes":25769803776,"thp":"madvise"}}"#,
+    );
+    for (workload, size) in [("a", 1.0), ("b", 2.0)] {
+        for repeat in 0..2 {
+            for (configuration, factor, faults, ours) in [
+                ("orig", 1.0, 0.0, ""),
+                ("mprs", 2.0, 1000.0, ""),
+                ("plrus", 1.5, 500.0, ",\"thermo_cpu_percent\":1.5"),
+            ] {
+                let (runtime, faults) = ((20.0 + f64::from(repeat)) * factor * size, faults * size);
+                let psi = if faults > 0.0 { 0.02 * size } else { 0.0 };
+                text.push_str(&format!(
+                    "\n{{\"workload\":\"{workload}\",\"configuration\":\"{configuration}\",\"repeat\":{repeat},\"started_s\":1,\
+                     \"measured\":{{\"runtime_s\":{runtime},\"major_faults\":{faults},\"psi_some_s\":{psi}{ours}}}}}"
+                ));
+            }
+        }
+    }
+    std::fs::write(folder.path().join("runs.jsonl"), text + "\n").unwrap();
+    Results::load(folder.path()).unwrap()
+}
+
+#[test]
+fn ratios_stand_beside_what_they_are_of() {
+    let results = pressed();
+    let table = results.table();
+    assert!(table.contains(RATIOS), "the table is now:\n{table}");
+    assert!(
+        table.contains("plrus (over mprs)") && table.contains("mprs (overhead)"),
+        "{table}"
+    );
+    let json = results.json();
+    let of_all = &json["ratios"][0];
+    assert_eq!(of_all["workload"], "all");
+    assert_eq!(of_all["metrics"][1]["metric"], "pgmajfaults");
+    assert_eq!(of_all["metrics"][1]["ratios"][0]["of"], "plrus/mprs");
+    assert_eq!(of_all["metrics"][1]["ratios"][0]["ratio"], 0.5);
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::{Target, repeat_until_good};
 use thermo_core::action::Action;
-use thermo_core::ops::{Request, Run};
+use thermo_core::ops::{Request, Run, Skip};
 use thermo_core::{AddrRange, Bytes, TargetId};
 use thermo_ops::{Actor, PageoutLimits};
 use thermo_sys::kpageflags::PageFrames;
@@ -111,6 +111,41 @@ fn anonymous_memory_is_sorted() {
         },
     );
     hot_is_up_and_cold_is_down(&target, hot, cold);
+}
+
+/// The kernel marks them as accessed instead of moving them, which is told and not done.
+#[test]
+fn huge_pages_are_left_where_they_are_and_told() {
+    let mut target = Target::start(32 << 20);
+    target.collapse();
+    let seen = PageFrames::open(Path::new("/")).ok().map(|frames| {
+        let pagemap = Pagemap::open(Path::new("/"), target.pid()).unwrap();
+        let pfn = pagemap.page(target.range.start).unwrap().pfn();
+        pfn.and_then(|pfn| frames.flags(pfn).ok())
+            .is_some_and(|flags| flags.is_thp())
+    });
+    if seen != Some(true) {
+        eprintln!("SKIP: there are no huge pages to be had here, or they cannot be seen");
+        return;
+    }
+    let run = Run {
+        target: TargetId(0),
+        range: target.range,
+    };
+    let request = Request {
+        action: Action::LruPrio,
+        runs: &[run],
+        filters: &[],
+    };
+    let mut actor = Actor::new(PageoutLimits::default(), false);
+    let outcome = actor.apply(&target.processes(), &request, None).unwrap();
+    let huge = outcome.runs[0]
+        .skipped
+        .iter()
+        .find(|(why, _)| *why == Skip::Unadvisable);
+    let told = huge.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+    assert!(told >= Bytes::mib(2), "{outcome:?}");
+    assert_eq!(told + outcome.runs[0].applied, Bytes::mib(32), "{outcome:?}");
 }
 
 #[test]

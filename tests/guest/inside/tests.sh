@@ -4,6 +4,7 @@
 . /kdamond.sh
 . /conformance.sh
 . /contest.sh
+. /lru_sort.sh
 . /without_privilege.sh
 
 intervals="--sample 50ms --aggr 500ms"
@@ -187,7 +188,7 @@ unknown_tracker_is_refused() {
 every_test="doctor_chooses_pte record_sees_the_hot_part record_of_its_own_choice_sees_the_hot_part
     record_sees_huge_pages smaps_sees_the_hot_mapping cgroup_is_a_target record_applies_schemes cold_is_applied
     lru_prio_is_applied collapse_makes_huge_pages pageout_swaps_the_cold_part reclaim_swaps_the_cold_part
-    killed_record_is_readable record_ends_with_its_target unknown_tracker_is_refused
+    sorting_decides_what_is_reclaimed sorting_decides_against_age killed_record_is_readable record_ends_with_its_target unknown_tracker_is_refused
     every_tracker_finds_hot_and_cold every_tracker_notices_an_exit no_tracker_splits_huge_pages
     kdamond_tracker_tells_several_targets_apart kdamond_tracker_refuses_what_is_not_ours
     kdamond_tracker_translates_schemes kdamond_tracker_pages_out kdamond_tracker_cleans_up

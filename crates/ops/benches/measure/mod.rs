@@ -77,6 +77,18 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// The same as throughput: `what` divided by each time.
+    pub fn print_rates(&self, name: &str, what: f64, unit: &str) {
+        let rates = |times: &[f64]| -> Vec<f64> { times.iter().map(|time| what / time).collect() };
+        let inverse = Self {
+            ours: rates(&self.ours),
+            raw: rates(&self.raw),
+        };
+        inverse.print(name, 1.0, unit, false);
+    }
+}
+
 /// The value below which a share `at` of `values` lies, without interpolation.
 pub fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();

@@ -33,7 +33,8 @@ impl Actor {
             Action::LruPrio => {
                 let cancel = Arc::clone(&self.cancel);
                 let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-                touch::touch_twice(process, task.pagemap, &kept, &mut stop, &mut applied);
+                let seen = (task.pagemap, self.frames.as_ref());
+                touch::touch_twice(process, seen, &kept, &mut stop, &mut applied);
             }
             // These end before anything is done, or are done to many runs at once.
             Action::Stat

@@ -1,0 +1,74 @@
+# What LRU sorting does on kernels that keep generations (MGLRU) and show them nowhere: what is moved down goes first
+# when memory is reclaimed, what is moved up stays, whichever of both is the older one.
+
+# Where a region lies: 0xBEGIN-0xEND.
+region() { # NAME
+    grep -o " $1 0x[0-9a-f]*-0x[0-9a-f]*" /tmp/ready | sed "s/ $1 //"
+}
+
+# How many pages of a region are there or in swap: bit 63 or 62 of a word of the pagemap, in its highest hex digit.
+pages_of() { # there|swapped REGION
+    local range first bytes digits=4567
+    [ "$1" = swapped ] || digits=89abcdef
+    range=$(region "$2")
+    first=$((${range%-*}))
+    bytes=$((${range#*-} - first))
+    dd if="/proc/$pid/pagemap" bs=4096 skip=$((first / 4096 * 8 / 4096)) count=$((bytes / 4096 * 8 / 4096)) 2>/dev/null |
+        hexdump -v -e '8/1 "%02x" "\n"' | grep -c "^..............[$digits]"
+}
+
+lists_of() { # GROUP
+    awk '$1 == "active_anon" || $1 == "inactive_anon" { printf " %s %d MiB", $1, $2 / 1048576 }' "$1/memory.stat"
+}
+
+active_at_least() { # MIB GROUP
+    awk -v mib="$1" '$1 == "active_anon" { enough = $2 >= mib * 1048576 } END { exit !enough }' "$2/memory.stat"
+}
+
+hint() { # ACTION REGION
+    local range
+    range=$(region "$2")
+    thermo_says hint "$1" --pid "$pid" --range "$range" >/dev/null || fail "hint $1 ended with $?: $(last_words)"
+}
+
+# Moves one half up and the other down, has half of the latter reclaimed, and looks where it was taken from. How much of
+# both there is depends on how far the emulator got in touching them.
+reclaims_what_was_moved_down() { # UP DOWN
+    local group=/cgroup/sorted up down before there
+    echo +memory >/cgroup/cgroup.subtree_control || skip "this kernel has no memory controller"
+    mkdir -p "$group"
+    [ -e "$group/memory.reclaim" ] || skip "this kernel cannot reclaim a group on demand"
+    # Huge pages cannot be moved up.
+    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || echo never >/sys/kernel/mm/transparent_hugepage/enabled
+    # Memory is charged to where its process is when it is touched.
+    echo 0 >"$group/cgroup.procs"
+    start_workload halves.cfg
+    echo 0 >/cgroup/cgroup.procs
+    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || echo always >/sys/kernel/mm/transparent_hugepage/enabled
+    before=$(lists_of "$group")
+    hint lru_prio "$1"
+    # Generations are shown as active when they are young; the two lists are what they are called.
+    [ "$(cat /sys/kernel/mm/lru_gen/enabled)" != 0x0000 ] || wait_until "$1 is active" active_at_least $(($(pages_of there "$1") / 512)) "$group"
+    note "$1 up:$(lists_of "$group"), before:$before"
+    hint lru_deprio "$2"
+    note "$2 down:$(lists_of "$group")"
+    # More than could be had is told as an error, and some was had.
+    there=$(pages_of there "$2")
+    [ "$there" -ge 512 ] || fail "only $there pages of $2 were touched"
+    echo $((there * 2048)) >"$group/memory.reclaim" 2>/dev/null
+    up=$(pages_of swapped "$1")
+    down=$(pages_of swapped "$2")
+    note "swapped pages: $up of what was moved up, $down of what was moved down; lru_gen $(cat /sys/kernel/mm/lru_gen/enabled)"
+    [ "$down" -ge $((there / 4)) ] || fail "only $down of $there pages that were moved down were reclaimed"
+    [ "$down" -gt $((2 * up)) ] || fail "$up pages of what was moved up were reclaimed, and $down of what was moved down"
+}
+
+sorting_decides_what_is_reclaimed() {
+    make_swap
+    reclaims_what_was_moved_down one two
+}
+
+sorting_decides_against_age() {
+    make_swap
+    reclaims_what_was_moved_down two one
+}
