@@ -4,8 +4,8 @@
 use thermo_core::ops::{Offload, Outcome, Picture, Probe, Request};
 use thermo_core::scheme::{SchemeStats, SystemMetric};
 use thermo_core::{
-    Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Operations, OpsError, Region, Scheme, TargetId,
-    TargetLayout,
+    Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Operations, OpsError, Region, Scheme,
+    TargetId, TargetLayout,
 };
 
 /// Something that monitors by itself: says the same picture again and again.
@@ -109,7 +109,10 @@ fn regions_counts_and_totals_are_the_others_and_so_is_the_pace() {
     }
     let ends: Vec<Nanos> = spans.iter().map(|span| span.1).collect();
     assert_eq!(ends, [100, 200, 300, 400].map(Nanos::millis));
-    assert!(spans.windows(2).all(|two| two[0].1 == two[1].0), "no time is left out: {spans:?}");
+    assert!(
+        spans.windows(2).all(|two| two[0].1 == two[1].0),
+        "no time is left out: {spans:?}"
+    );
     assert_eq!(now, Nanos::millis(407), "as late as it said");
     assert_eq!(applied, 2, "told when there is something new");
     assert_eq!(elsewhere.commits.len(), 4, "told before every look");
@@ -128,6 +131,8 @@ fn changed_settings_are_passed_on() {
     };
     context.set_attrs(slower).unwrap();
     context.set_schemes(vec![Scheme::new(Action::Cold)]).unwrap();
-    context.step(Nanos::millis(107), &mut elsewhere, &mut deaf).unwrap();
+    context
+        .step(Nanos::millis(107), &mut elsewhere, &mut deaf)
+        .unwrap();
     assert_eq!(elsewhere.commits[1], (slower, 1));
 }

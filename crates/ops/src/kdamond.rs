@@ -205,7 +205,9 @@ fn measured_step<O: Operations, S: Sink>(parts: &mut Parts<O, S>, meter: &Meter)
     let elsewhere = sink.spent + acting(&parts.context).saturating_sub(acted_before);
     let after = clock::thread_cpu();
     let delegated = parts.ops.spent_elsewhere();
-    let newly = delegated.0.saturating_sub(meter.delegated_ns.swap(delegated.0, Ordering::Relaxed));
+    let newly = delegated
+        .0
+        .saturating_sub(meter.delegated_ns.swap(delegated.0, Ordering::Relaxed));
     meter.all_ns.store((after + delegated).0, Ordering::Relaxed);
     let looking = after.saturating_sub(before).saturating_sub(elsewhere) + Nanos(newly);
     let total = meter.looking_ns.fetch_add(looking.0, Ordering::Relaxed) + looking.0;

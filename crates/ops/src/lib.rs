@@ -3,10 +3,11 @@
 pub mod actor;
 pub mod hint;
 pub mod host;
+pub mod idle;
 pub mod kdamond;
 pub mod metric;
-pub mod preset;
 pub mod offload;
+pub mod preset;
 pub mod process;
 pub mod pte;
 pub mod smaps;

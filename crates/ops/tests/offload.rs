@@ -15,7 +15,13 @@ struct Target(Child);
 
 impl Target {
     fn start() -> Self {
-        Self(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+        Self(
+            Command::new("cat")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 }
 
@@ -44,7 +50,11 @@ fn tree(targets: usize, schemes: usize) -> (tempfile::TempDir, PathBuf) {
     for name in ["sample_us", "aggr_us", "update_us"] {
         write(context.join("monitoring_attrs/intervals").join(name), "");
     }
-    for name in ["operations", "monitoring_attrs/nr_regions/min", "monitoring_attrs/nr_regions/max"] {
+    for name in [
+        "operations",
+        "monitoring_attrs/nr_regions/min",
+        "monitoring_attrs/nr_regions/max",
+    ] {
         write(context.join(name), "");
     }
     write(context.join("targets/nr_targets"), "");
@@ -112,19 +122,30 @@ fn a_context_is_handed_over_followed_and_given_back() {
     let target = Target::start();
     let mut ops = watching(root.path(), &[&target]);
     ops.update().unwrap();
-    ops.commit(&Attrs::default(), &[Scheme::new(Action::Pageout)]).unwrap();
+    ops.commit(&Attrs::default(), &[Scheme::new(Action::Pageout)])
+        .unwrap();
     state_begins_with(&dir, "on");
-    assert_eq!(says(&dir, "0/contexts/0/targets/0/pid_target"), target.0.id().to_string());
+    assert_eq!(
+        says(&dir, "0/contexts/0/targets/0/pid_target"),
+        target.0.id().to_string()
+    );
     assert_eq!(says(&dir, "0/contexts/0/schemes/0/action"), "stat");
     assert_eq!(says(&dir, "0/contexts/0/schemes/1/action"), "pageout");
     tried(&dir, 0, 0, [4096, 8192, 20, 3]);
     tried(&dir, 0, 1, [8192, 16384, 0, 9]);
     let picture = ops.follow().unwrap();
     let (_, regions) = &picture.targets[0];
-    let seen: Vec<(u64, u32, u32)> = regions.iter().map(|r| (r.range.start.0, r.nr_accesses, r.age)).collect();
+    let seen: Vec<(u64, u32, u32)> = regions
+        .iter()
+        .map(|r| (r.range.start.0, r.nr_accesses, r.age))
+        .collect();
     assert_eq!(seen, [(4096, 20, 3), (8192, 0, 9)]);
     assert_eq!(picture.schemes[0].nr_tried, 7);
-    assert_eq!(ops.spent_elsewhere().0, 5_000_000, "the time of the kernel's thread is told");
+    assert_eq!(
+        ops.spent_elsewhere().0,
+        5_000_000,
+        "the time of the kernel's thread is told"
+    );
     drop(ops);
     state_begins_with(&dir, "off");
     assert!(says(&dir, "nr_kdamonds").starts_with('0'));
@@ -159,9 +180,16 @@ fn each_target_has_a_scheme_that_tells_its_regions() {
     tried(&dir, 0, 0, [4096, 8192, 1, 0]);
     // In 6.12 numbers go on from scheme to scheme.
     tried(&dir, 1, 1, [4096, 12288, 2, 0]);
-    assert_eq!(says(&dir, "0/contexts/0/schemes/1/filters/0/damon_target_idx"), "1");
+    assert_eq!(
+        says(&dir, "0/contexts/0/schemes/1/filters/0/damon_target_idx"),
+        "1"
+    );
     let picture = ops.follow().unwrap();
-    let ends: Vec<_> = picture.targets.iter().map(|(id, regions)| (*id, regions[0].range.end.0)).collect();
+    let ends: Vec<_> = picture
+        .targets
+        .iter()
+        .map(|(id, regions)| (*id, regions[0].range.end.0))
+        .collect();
     assert_eq!(ends, [(layouts[0].id, 8192), (layouts[1].id, 12288)]);
 }
 

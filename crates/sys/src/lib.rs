@@ -19,6 +19,7 @@ pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
 pub mod node;
+pub mod page_idle;
 pub mod pagemap;
 pub mod pidfd;
 pub mod proc;

@@ -5,8 +5,13 @@
 contest=/out/contest
 seconds=15
 
-# CPU nanoseconds of the kdamond's thread so far.
-kdamond_cpu() { cut -d' ' -f1 "/proc/$(cat $damon/0/pid)/schedstat"; }
+# Sets thread, the kdamond's: thermo notes it, and the tree's own file is busy now and then.
+kdamond_is_known() {
+    thread=$(head -n 1 /run/thermocline/kdamond 2>/dev/null | cut -d' ' -f3)
+    [ "${thread:-0}" -gt 0 ] && [ -e "/proc/$thread/schedstat" ]
+}
+# CPU nanoseconds of its thread so far.
+kdamond_cpu() { cut -d' ' -f1 "/proc/$thread/schedstat"; }
 uptime_ms() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 
 # What the program has done so far: a number that only grows.
@@ -42,10 +47,10 @@ by_kdamond() { # ROUND
     thermo record -o "$contest/$program-kdamond-$1.arrow" --tracker kdamond --pid "$pid" --duration "${seconds}s" 2>/tmp/stderr &
     recorder=$!
     to_be_stopped "$recorder"
-    wait_until "a kdamond runs" kdamond_runs
-    sleep 2
+    wait_until "a kdamond runs" kdamond_is_known
+    sleep 1
     cpu=$(kdamond_cpu) from=$(uptime_ms)
-    sleep $((seconds - 5))
+    sleep $((seconds - 6))
     cpu=$(($(kdamond_cpu) - cpu)) from=$(($(uptime_ms) - from))
     percent=$(awk -v cpu="$cpu" -v ms="$from" 'BEGIN { printf "%.2f", cpu / ms / 10000 }')
     wait "$recorder" || fail "record by kdamond ended with $?: $(last_words)"

@@ -35,11 +35,15 @@ impl Context {
         for (nth, stats) in picture.schemes.into_iter().enumerate() {
             self.tell_applied(nth, stats, picture.taken, sink);
         }
-        Ok(Next::At(picture.next.min(self.schedule.next_update.max(picture.taken))))
+        Ok(Next::At(
+            picture.next.min(self.schedule.next_update.max(picture.taken)),
+        ))
     }
 
     fn tell_applied(&mut self, nth: usize, stats: SchemeStats, now: Nanos, sink: &mut dyn Sink) {
-        let Some(state) = self.schemes.get_mut(nth) else { return };
+        let Some(state) = self.schemes.get_mut(nth) else {
+            return;
+        };
         if state.take_over(stats) {
             sink.on(&Event::SchemeApplied {
                 now,

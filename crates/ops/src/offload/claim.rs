@@ -62,7 +62,7 @@ impl Holder {
             let path = root.join(format!("sys/module/{module}/parameters/enabled"));
             file::text(&path).is_ok_and(|text| text.starts_with('Y'))
         };
-        if let Some(module) = MODULES.into_iter().find(|module| enabled(&module)) {
+        if let Some(module) = MODULES.into_iter().find(|module| enabled(module)) {
             return Self::Module(module);
         }
         let note = Note::read(root);
@@ -73,10 +73,12 @@ impl Holder {
         let thread = running.and_then(|nth| facts.kdamonds[nth].pid);
         match (note, facts.kdamonds.len()) {
             (_, 0) => Self::Nobody,
-            (Some(note), 1) if running.is_none() || (thread.is_some() && thread == note.kdamond) => Self::Left {
-                by: note.thermo,
-                kdamond: thread,
-            },
+            (Some(note), 1) if running.is_none() || (thread.is_some() && thread == note.kdamond) => {
+                Self::Left {
+                    by: note.thermo,
+                    kdamond: thread,
+                }
+            }
             (_, nr_kdamonds) => Self::Others {
                 nr_kdamonds,
                 running: running.map(|nth| (nth, thread)),
@@ -336,10 +338,16 @@ mod tests {
         assert_eq!(holder(root.path()), Holder::Thermo { pid: 5 });
         fs::remove_dir_all(root.path().join("proc/5")).unwrap();
         note(root.path(), 5, Some(78));
-        assert!(matches!(holder(root.path()), Holder::Others { .. }), "a later kdamond");
+        assert!(
+            matches!(holder(root.path()), Holder::Others { .. }),
+            "a later kdamond"
+        );
         note(root.path(), 5, Some(77));
         fs::write(root.path().join("proc/sys/kernel/random/boot_id"), "another\n").unwrap();
-        assert!(matches!(holder(root.path()), Holder::Others { .. }), "another boot");
+        assert!(
+            matches!(holder(root.path()), Holder::Others { .. }),
+            "another boot"
+        );
     }
 
     #[test]

@@ -22,8 +22,8 @@ use thermo_sys::{FileError, clock, schedstat};
 pub use claim::{Claim, ClaimError, Holder};
 pub use translate::obstacle;
 
-use crate::process::Process;
 use crate::metric;
+use crate::process::Process;
 use crate::targets::Members;
 
 /// Reading regions, four small files each, may take one part in so many of the time.
@@ -71,7 +71,13 @@ impl Offloaded {
     }
 
     /// Makes it run with `setup` for `targets`: by a commit where nobody left, anew otherwise.
-    fn run(&mut self, setup: Setup, targets: Vec<(TargetId, u32)>, nr_schemes: usize, aggr: Nanos) -> Result<(), FileError> {
+    fn run(
+        &mut self,
+        setup: Setup,
+        targets: Vec<(TargetId, u32)>,
+        nr_schemes: usize,
+        aggr: Nanos,
+    ) -> Result<(), FileError> {
         let control = self.claim.control();
         let nobody_left = |running: &Running| targets.starts_with(&running.targets);
         let mut thread = None;
@@ -135,7 +141,9 @@ impl Offloaded {
             control.tell(Command::UpdateStats)?;
         }
         for nth in 0..running.nr_schemes {
-            picture.schemes.push(totals(control.stats(running.targets.len() + nth)?));
+            picture
+                .schemes
+                .push(totals(control.stats(running.targets.len() + nth)?));
         }
         let cost = clock::thread_cpu().saturating_sub(begin);
         picture.next = taken.saturating_add(cost * READING_PART);
@@ -145,7 +153,10 @@ impl Offloaded {
     /// A picture of nobody, to be asked for again soon.
     fn nothing_yet(&self) -> Picture {
         let now = clock::monotonic();
-        let aggr = self.running.as_ref().map_or(Nanos::millis(100), |running| running.aggr);
+        let aggr = self
+            .running
+            .as_ref()
+            .map_or(Nanos::millis(100), |running| running.aggr);
         Picture {
             taken: now,
             next: now.saturating_add(aggr),
@@ -156,7 +167,9 @@ impl Offloaded {
 
 impl Operations for Offloaded {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        self.members.update().map_err(|error| OpsError::Failed(error.to_string()))
+        self.members
+            .update()
+            .map_err(|error| OpsError::Failed(error.to_string()))
     }
 
     fn prepare_access_checks(&mut self, _probes: &[Probe]) {}

@@ -28,18 +28,22 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
         Action::LruPrio | Action::LruDeprio => {
             Some("in-kernel DAMON does it to physical memory only, not to address spaces".to_owned())
         }
-        Action::MigrateHot | Action::MigrateCold => {
-            Some("a node to migrate to cannot be said".to_owned())
-        }
+        Action::MigrateHot | Action::MigrateCold => Some("a node to migrate to cannot be said".to_owned()),
         Action::Collapse => since(7, 2, "collapse"),
     };
     let filters = || {
         let ops = !scheme.filters.ops.is_empty();
-        ops.then(|| "in-kernel DAMON looks at no single pages of address spaces, so it cannot filter them".to_owned())
+        ops.then(|| {
+            "in-kernel DAMON looks at no single pages of address spaces, so it cannot filter them".to_owned()
+        })
     };
     let allows = || {
         let any = scheme.filters.core.iter().any(|filter| filter.allow);
-        if any { since(6, 14, "filter by what to take") } else { None }
+        if any {
+            since(6, 14, "filter by what to take")
+        } else {
+            None
+        }
     };
     let snapshots = || {
         let limited = scheme.max_nr_snapshots > 0;
@@ -49,7 +53,13 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
         let tuned = scheme.quota.tuner == GoalTuner::Temporal;
         tuned.then(|| "in-kernel DAMON has no temporal tuner of goals".to_owned())
     };
-    let goals = || scheme.quota.goals.iter().find_map(|goal| goal_obstacle(goal, &since));
+    let goals = || {
+        scheme
+            .quota
+            .goals
+            .iter()
+            .find_map(|goal| goal_obstacle(goal, &since))
+    };
     of_action
         .or_else(filters)
         .or_else(allows)
@@ -59,7 +69,9 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
 }
 
 fn goal_obstacle(goal: &Goal, since: &dyn Fn(u32, u32, &str) -> Option<String>) -> Option<String> {
-    let Goal::Metric { metric, .. } = goal else { return None };
+    let Goal::Metric { metric, .. } = goal else {
+        return None;
+    };
     let what = "go by this goal";
     match metric {
         SystemMetric::SomeMemPsiUs => None,
@@ -123,9 +135,12 @@ fn translated(scheme: &Scheme, attrs: &Attrs, targets: &[TargetId]) -> damon::Sc
         kind: match filter.kind {
             CoreFilterKind::Addr(range) => FilterKind::Addr(range),
             // Of a target that is not there: no place of the list is it.
-            CoreFilterKind::Target(id) => {
-                FilterKind::Target(targets.iter().position(|target| *target == id).unwrap_or(targets.len()))
-            }
+            CoreFilterKind::Target(id) => FilterKind::Target(
+                targets
+                    .iter()
+                    .position(|target| *target == id)
+                    .unwrap_or(targets.len()),
+            ),
         },
         matching: filter.matching,
         allow: filter.allow,
@@ -188,8 +203,12 @@ fn goal(goal: &Goal) -> damon::Goal {
             SystemMetric::SomeMemPsiUs => plain("some_mem_psi_us", *target),
             SystemMetric::NodeMemUsedBp { nid } => of_node("node_mem_used_bp", *target, *nid),
             SystemMetric::NodeMemFreeBp { nid } => of_node("node_mem_free_bp", *target, *nid),
-            SystemMetric::NodeMemcgUsedBp { nid, path } => of_group("node_memcg_used_bp", *target, *nid, path),
-            SystemMetric::NodeMemcgFreeBp { nid, path } => of_group("node_memcg_free_bp", *target, *nid, path),
+            SystemMetric::NodeMemcgUsedBp { nid, path } => {
+                of_group("node_memcg_used_bp", *target, *nid, path)
+            }
+            SystemMetric::NodeMemcgFreeBp { nid, path } => {
+                of_group("node_memcg_free_bp", *target, *nid, path)
+            }
             SystemMetric::ActiveMemBp => plain("active_mem_bp", *target),
             // The last is refused before.
             SystemMetric::InactiveMemBp | SystemMetric::FreeMemRate => plain("inactive_mem_bp", *target),
@@ -213,8 +232,8 @@ const fn micros(span: Nanos) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::scheme::{Age, Bounds, OpsFilter, OpsFilterKind, Rate};
     use thermo_core::Permille;
+    use thermo_core::scheme::{Age, Bounds, OpsFilter, OpsFilterKind, Rate};
 
     fn kernel(release: &str) -> Uname {
         Uname {
@@ -227,7 +246,10 @@ mod tests {
     fn one_target_needs_one_look_and_several_one_each() {
         let attrs = Attrs::default();
         let one = setup(&attrs, &[(TargetId(4), 77)], &[Scheme::new(Action::Pageout)]);
-        assert_eq!((one.sample_us, one.aggr_us, one.nr_regions), (5000, 100_000, (10, 1000)));
+        assert_eq!(
+            (one.sample_us, one.aggr_us, one.nr_regions),
+            (5000, 100_000, (10, 1000))
+        );
         let actions: Vec<&str> = one.schemes.iter().map(|scheme| scheme.action).collect();
         assert_eq!(actions, ["stat", "pageout"]);
         assert!(one.schemes[0].filters.is_empty());
@@ -235,7 +257,10 @@ mod tests {
         let filters: Vec<&Filter> = two.schemes.iter().flat_map(|scheme| &scheme.filters).collect();
         assert_eq!(filters.len(), 2);
         assert_eq!(filters[1].kind, FilterKind::Target(1));
-        assert!(!filters[1].matching && !filters[1].allow, "leaves alone what is not of it");
+        assert!(
+            !filters[1].matching && !filters[1].allow,
+            "leaves alone what is not of it"
+        );
     }
 
     #[test]

@@ -341,7 +341,12 @@ mod tests {
             let region = tried.join(number.to_string());
             fs::create_dir_all(&region).unwrap();
             let end = start + 4096;
-            for (name, value) in [("start", start), ("end", end), ("nr_accesses", 3), ("age", number)] {
+            for (name, value) in [
+                ("start", start),
+                ("end", end),
+                ("nr_accesses", 3),
+                ("age", number),
+            ] {
                 fs::write(region.join(name), format!("{value}\n")).unwrap();
             }
         }
