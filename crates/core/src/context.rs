@@ -60,6 +60,8 @@ struct Schedule {
     next_aggr: u64,
     /// The moment targets are brought up to date next. By the clock, because intervals may be chosen anew.
     next_update: Nanos,
+    /// When monitoring began.
+    begin: Nanos,
 }
 
 /// What to do after a step.
@@ -284,6 +286,7 @@ impl Context {
 
     fn start(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) -> Result<(), OpsError> {
         self.started = true;
+        self.schedule.begin = now;
         self.update_targets(now, ops, sink)?;
         self.schedule.next_aggr = self.attrs.samples_in(self.attrs.aggr);
         self.choose_first(now, ops, sink);
@@ -335,8 +338,7 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Result<(), OpsError> {
-        let interval = self.attrs.update.max(self.attrs.sample);
-        self.schedule.next_update = now.saturating_add(interval);
+        self.schedule.next_update = now.saturating_add(self.until_update(now));
         let layouts = ops.update()?;
         self.targets.retain(|target| {
             let lives = layouts.iter().any(|layout| layout.id == target.id);
@@ -359,6 +361,17 @@ impl Context {
             self.take_over(layout, first_sz, now, sink);
         }
         Ok(())
+    }
+
+    /// How long targets are taken to be as they are now. A program that was just started maps most of its memory
+    /// in the next moments, so that during the first update interval every aggregation looks at them anew.
+    fn until_update(&self, now: Nanos) -> Nanos {
+        let Attrs {
+            sample, aggr, update, ..
+        } = self.attrs;
+        let is_early = now.saturating_sub(self.schedule.begin) < update;
+        let interval = if is_early { update.min(aggr) } else { update };
+        interval.max(sample)
     }
 
     fn take_over(&mut self, layout: TargetLayout, first_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {

@@ -85,6 +85,42 @@ fn calls_that_come_early_count_nothing() {
     assert_eq!((sampled, due), (19, Next::At(Nanos::millis(100))));
 }
 
+/// How many aggregations pass until memory that is mapped at `when` is a part of a region.
+fn aggregations_until_seen(when: Nanos) -> u32 {
+    let mut machine = machine(&[pages(0, 100)]);
+    let mut context = Context::new(Attrs::default(), 1).unwrap();
+    let mapped = pages(200, 300);
+    let mut unseen = 0;
+    let mut sink = |event: &Event<'_>| {
+        if let Event::Aggregated { end, targets, .. } = event
+            && *end > when
+            && !targets[0]
+                .regions
+                .iter()
+                .any(|region| region.range.overlaps(&mapped))
+        {
+            unseen += 1;
+        }
+    };
+    let map = |machine: &mut Machine, now| {
+        if now == when {
+            let id = machine.update().unwrap()[0].id;
+            machine.map(id, mapped);
+        }
+    };
+    let until = when + Nanos::secs(2);
+    run(&mut context, &mut machine, &mut sink, Nanos(0), until, map).unwrap();
+    unseen
+}
+
+#[test]
+fn what_a_program_maps_in_its_first_moments_is_seen_within_an_aggregation_or_two() {
+    let early = aggregations_until_seen(Nanos::millis(205));
+    assert!(early <= 2, "{early}");
+    let late = aggregations_until_seen(Nanos::millis(3205));
+    assert!((3..=10).contains(&late), "{late}");
+}
+
 /// Free memory in thousandths, as watermarks see it.
 fn set_free(machine: &mut Machine, permille: u64) {
     machine.metrics.insert(SystemMetric::FreeMemRate, permille);

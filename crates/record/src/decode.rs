@@ -133,14 +133,13 @@ impl Rows {
     fn followers<T>(
         &mut self,
         kind: Kind,
-        take: impl Fn(&Row<'_>, usize) -> Result<T, Wrong>,
+        take: impl Fn(&Self, usize) -> Result<T, Wrong>,
     ) -> Result<Vec<T>, Wrong> {
-        let mut found = Vec::new();
-        while self.next < self.kind.len() && self.kind.value(self.next) == kind as u8 {
-            found.push(take(&self.row(self.next)?, self.next)?);
-            self.next += 1;
-        }
-        Ok(found)
+        let rest = &self.kind.values()[self.next..];
+        let count = rest.iter().take_while(|&&other| other == kind as u8).count();
+        let rows = self.next..self.next + count;
+        self.next = rows.end;
+        rows.map(|at| take(self, at)).collect()
     }
 
     fn targets(&mut self) -> Result<Vec<Target>, Wrong> {
@@ -152,14 +151,15 @@ impl Rows {
             targets.push(Target {
                 id,
                 pid,
-                regions: self.followers(Kind::Region, region)?,
+                regions: self.followers(Kind::Region, Self::region)?,
             });
         }
         Ok(targets)
     }
 
     fn mappings(&mut self) -> Result<Vec<Mapping>, Wrong> {
-        self.followers(Kind::Mapping, |row, at| {
+        self.followers(Kind::Mapping, |rows, at| {
+            let row = rows.row(at)?;
             Ok(Mapping {
                 start: need(row.start, "start", at)?,
                 end: need(row.end, "end", at)?,
@@ -169,8 +169,21 @@ impl Rows {
     }
 
     fn skipped(&mut self) -> Result<Vec<(String, u64)>, Wrong> {
-        self.followers(Kind::Skipped, |row, at| {
-            Ok((need(row.name, "name", at)?.to_owned(), value(row, 0)?))
+        self.followers(Kind::Skipped, |rows, at| {
+            let row = rows.row(at)?;
+            Ok((need(row.name, "name", at)?.to_owned(), value(&row, 0)?))
+        })
+    }
+
+    /// A region's row, by its own columns alone: nearly all rows are of this kind.
+    fn region(&self, at: usize) -> Result<Region, Wrong> {
+        let unknown = self.unknown.is_valid(at).then(|| self.unknown.value(at));
+        Ok(Region {
+            start: need(get(&self.start, at), "start", at)?,
+            end: need(get(&self.end, at), "end", at)?,
+            nr_accesses: need(get(&self.nr_accesses, at), "nr_accesses", at)?,
+            age: need(get(&self.age, at), "age", at)?,
+            unknown: need(unknown, "unknown", at)?,
         })
     }
 
@@ -232,16 +245,6 @@ fn value(row: &Row<'_>, index: usize) -> Result<u64, Wrong> {
         )
     };
     row.values.get(index).copied().ok_or_else(wrong)
-}
-
-fn region(row: &Row<'_>, at: usize) -> Result<Region, Wrong> {
-    Ok(Region {
-        start: need(row.start, "start", at)?,
-        end: need(row.end, "end", at)?,
-        nr_accesses: need(row.nr_accesses, "nr_accesses", at)?,
-        age: need(row.age, "age", at)?,
-        unknown: need(row.unknown, "unknown", at)?,
-    })
 }
 
 fn scheme(row: &Row<'_>, at: usize) -> Result<SchemeApplied, Wrong> {

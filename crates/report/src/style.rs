@@ -1,5 +1,7 @@
 //! How texts look: the width they may take, which characters they may use; tables and bars.
 
+use std::borrow::Cow;
+
 /// What the reader's terminal can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
@@ -82,13 +84,14 @@ impl Style {
 
     /// `text` cut to `width` characters, an ellipsis telling so.
     #[must_use]
-    pub fn cut(self, text: &str, width: usize) -> String {
-        if text.chars().count() <= width {
-            return text.to_owned();
+    pub fn cut(self, text: &str, width: usize) -> Cow<'_, str> {
+        // A text of few bytes has few characters; most are not counted.
+        if text.len() <= width || text.chars().count() <= width {
+            return Cow::Borrowed(text);
         }
         let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
         cut.push(if self.ascii { '~' } else { '…' });
-        cut
+        Cow::Owned(cut)
     }
 }
 

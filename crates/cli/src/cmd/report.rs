@@ -19,6 +19,9 @@ use thermo_report::{Accumulator, PictureError, Style};
 use crate::exit::Exit;
 use crate::{output, terminal};
 
+/// Tables of hundreds of thousands of lines are written in pieces of so many bytes.
+const OUTPUT_AT_ONCE: usize = 64 << 10;
+
 /// Show what a recording says.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -228,7 +231,11 @@ fn regions(source: &Source, face: Face, which: Which) -> anyhow::Result<()> {
         _ => Format::Text(terminal::style()),
     };
     let mut recording = open(&source.recording)?;
-    let mut writer = RegionsWriter::new(BufWriter::new(io::stdout().lock()), which, format);
+    let mut writer = RegionsWriter::new(
+        BufWriter::with_capacity(OUTPUT_AT_ONCE, io::stdout().lock()),
+        which,
+        format,
+    );
     for record in recording.by_ref() {
         writer.add(&record?)?;
     }

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::attrs::Attrs;
 use crate::budget::Way;
-use crate::monitoring::{MergeLimits, Target, merge_and_age};
+use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
 use crate::ops::{Operations, Probe, Seen};
 use crate::sink::{Event, Sink};
 use crate::units::{Bytes, Nanos};
@@ -16,6 +16,8 @@ pub(super) struct Sampling {
     probes: Vec<Probe>,
     /// Looks counted in the aggregation that is running.
     looks: u32,
+    /// Where those looks were and what they saw.
+    evidence: Evidence,
     /// The moment the sampling interval that is running, or was last, should end.
     due: Option<Nanos>,
     /// Whether one is running.
@@ -55,6 +57,7 @@ impl Context {
         sink.on(&Event::Sampled { now });
         let aggregated = self.schedule.passed >= self.schedule.next_aggr;
         if aggregated {
+            self.cut_by_evidence();
             self.judge_unknown();
             let limits = self.merge_limits();
             merge_and_age(&mut self.targets, limits);
@@ -119,7 +122,13 @@ impl Context {
             region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
             region.nr_unknown += u32::from(probe.seen == Seen::Unknown);
         }
+        self.sampling.evidence.note(&self.sampling.probes);
         self.sampling.looks += 1;
+    }
+
+    fn cut_by_evidence(&mut self) {
+        let Sampling { evidence, looks, .. } = &self.sampling;
+        evidence.cut(&mut self.targets, self.attrs.max_nr_regions, *looks);
     }
 
     fn judge_unknown(&mut self) {
@@ -139,6 +148,9 @@ impl Context {
         self.splitter
             .split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
         self.sampling.looks = 0;
+        self.sampling
+            .evidence
+            .begin(self.attrs.samples_in(self.attrs.aggr));
         self.aggr_start = Some(now);
         self.schedule.next_aggr = self.schedule.passed + self.attrs.samples_in(self.attrs.aggr);
     }

@@ -86,7 +86,9 @@ impl Context {
         for target in &mut self.targets {
             target.heat.end_round(now);
         }
-        let runs = (!self.schemes.is_empty()).then(|| self.regions_from_pages(MOST_RUNS, now));
+        let passed = self.schedule.passed;
+        let any_due = self.schemes.iter().any(|state| state.is_due(&self.attrs, passed));
+        let runs = any_due.then(|| self.regions_from_pages(MOST_RUNS, now));
         let regions = self.regions_from_pages(self.attrs.max_nr_regions, now);
         self.replace_regions(regions);
         self.tell_aggregated(now, sink);

@@ -136,19 +136,27 @@ impl SchemeState {
         self.stats.effective_sz = self.window.shown_limit();
     }
 
-    /// Whether it is to be applied after `passed` sampling intervals; if so, says when next. First it is due
-    /// at a whole multiple of its interval, so that schemes applied once an aggregation see whole ones. While
-    /// it is inactive it stays due.
+    /// Whether it is to be applied after `passed` sampling intervals. First it is due at a whole multiple of its
+    /// interval, so that schemes applied once an aggregation see whole ones. While it is inactive it stays due.
+    pub(crate) fn is_due(&self, attrs: &Attrs, passed: u64) -> bool {
+        self.is_active() && passed >= self.turn(attrs, passed)
+    }
+
+    /// The same; if so, says when next.
     pub(super) fn take_turn(&mut self, attrs: &Attrs, passed: u64) -> bool {
+        let is_due = self.is_due(attrs, passed);
+        self.next_apply = Some(match is_due {
+            true => passed.saturating_add(self.interval(attrs)),
+            false => self.turn(attrs, passed),
+        });
+        is_due
+    }
+
+    /// After how many sampling intervals its turn is, or was.
+    fn turn(&self, attrs: &Attrs, passed: u64) -> u64 {
         let interval = self.interval(attrs);
-        let next = *self
-            .next_apply
-            .get_or_insert_with(|| passed.max(1).div_ceil(interval).saturating_mul(interval));
-        let turn = passed >= next && self.is_active();
-        if turn {
-            self.next_apply = Some(passed.saturating_add(interval));
-        }
-        turn
+        let first = || passed.max(1).div_ceil(interval).saturating_mul(interval);
+        self.next_apply.unwrap_or_else(first)
     }
 
     /// Its apply interval in sampling intervals, at least 1.

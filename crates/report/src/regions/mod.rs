@@ -2,17 +2,19 @@
 //!
 //! With [`Which::Last`] only the last snapshot in which a target lived is kept and written at the end.
 
+mod text;
+
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thermo_core::{Bytes, Nanos};
+use thermo_core::Nanos;
 use thermo_record::model::{Record, Region, Snapshot, Target};
 
 use crate::doubt::lives;
-use crate::heat::rate;
 use crate::layout::short_name;
-use crate::style::{Style, percent};
+use crate::style::Style;
 use crate::{Layout, NO_SNAPSHOTS, SCHEMA};
+use text::Lines;
 
 /// Which snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub struct RegionsWriter<W: Write> {
     which: Which,
     format: Format,
     layout: Layout,
+    lines: Option<Lines>,
     last: Option<Snapshot>,
     start_ns: Option<u64>,
     written: u64,
@@ -77,6 +80,7 @@ impl<W: Write> RegionsWriter<W> {
             which,
             format,
             layout: Layout::default(),
+            lines: None,
             last: None,
             start_ns: None,
             written: 0,
@@ -206,31 +210,12 @@ impl<W: Write> RegionsWriter<W> {
             target_name(target.pid),
             target.regions.len()
         )?;
-        let bar = style.width.saturating_sub(72).clamp(6, 40);
-        let name_width = style.width.saturating_sub(52 + bar).max(8);
-        writeln!(
-            self.out,
-            "{:>14}  {:>8}  {:>7} {:bar$}  {:>10}  mapping",
-            "address", "size", "access", "", "age"
-        )?;
+        let lines = self.lines.get_or_insert_with(|| Lines::new(style));
+        self.out.write_all(lines.headings().as_bytes())?;
         for region in &target.regions {
-            let share = rate(region, snapshot.max_nr_accesses);
-            let (shown, bars) = match region.unknown {
-                true => ("unknown".to_owned(), " ".repeat(bar)),
-                false => (percent(share), style.bar(share, bar)),
-            };
-            let name = self
-                .layout
-                .name(target.id, region.start, region.end)
-                .map_or("", short_name);
-            let line = format!(
-                "{:>#14x}  {:>8}  {shown:>7} {bars}  {:>10}  {}",
-                region.start,
-                Bytes(region.end.saturating_sub(region.start)),
-                Nanos(age_ns(region, snapshot)),
-                style.cut(name, name_width)
-            );
-            writeln!(self.out, "{}", line.trim_end())?;
+            let name = self.layout.name(target.id, region.start, region.end);
+            let line = lines.line(region, snapshot, name.map_or("", short_name));
+            self.out.write_all(line)?;
         }
         Ok(())
     }
