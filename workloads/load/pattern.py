@@ -2,6 +2,9 @@
 
 `recent`: nearly all reads go to the newest tenth of the records, the newest of them most; few go anywhere.
 `moving`: the same tenth-wide hot spot, which steps on to the next tenth several times in a run.
+`ranked`: what was written first is read most, and popularity fades by half for each sixteenth of the records: hot,
+          warm and cold without a border. First in, first out is just the wrong order.
+`drifting`: the same, and what is read most moves on by a tenth of the records in a run.
 `zipf`:   popularity has nothing to do with age, so hot records lie scattered among cold ones: the hard case for
           anything that works on pages.
 """
@@ -10,7 +13,8 @@ import random
 
 HOT_SHARE = 10  # one tenth is hot
 ANYWHERE = 0.002  # reads that go anywhere
-NAMES = ("recent", "moving", "zipf")
+FADING = 11.0  # ln(2) * 16: how fast popularity fades over all records
+NAMES = ("recent", "moving", "ranked", "drifting", "zipf")
 
 
 class Pattern:
@@ -18,7 +22,7 @@ class Pattern:
         self.rng = random.Random(seed)
         self.name, self.records = name, records
         self.width = max(1, records // HOT_SHARE)
-        self.reads_per_step = max(1, reads // steps)
+        self.reads, self.reads_per_step = max(1, reads), max(1, reads // steps)
         self.done = 0
 
     def next(self, count):
@@ -33,6 +37,9 @@ class Pattern:
             # Rank by a power law, rank to record by a fixed scatter (a multiplication that mixes them well).
             rank = int(self.records ** chance())
             return rank * 2654435761 % self.records
+        if self.name in ("ranked", "drifting"):
+            first = self.done / self.reads * self.width if self.name == "drifting" else 0
+            return int(first + self.rng.expovariate(FADING) * self.records) % self.records
         if chance() < ANYWHERE:
             return int(chance() * self.records)
         back = int(self.width * chance() ** 2)

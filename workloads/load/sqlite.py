@@ -5,6 +5,8 @@ Each query reads a few hundred records by key, most of them in the hot tenth; th
 
 import argparse
 
+from pattern import FADING
+
 PICK = (
     "INSERT INTO found WITH RECURSIVE pick(n, key) AS (SELECT 1, {key} UNION ALL SELECT n + 1, {key} FROM pick"
     " WHERE n < {reads}) SELECT count(*) FROM pick JOIN records ON id = key WHERE length(body) > 9;"
@@ -12,7 +14,10 @@ PICK = (
 
 
 def key(options, begin):
-    """A random key: one of five hundred from anywhere, the others from the hot tenth."""
+    """A random key: popularity fades from `begin` on, or one of five hundred is from anywhere, others from a tenth."""
+    if options.pattern == "fading":
+        rank = f"-ln((abs(random() % 1000000) + 1) / 1000001.0) / {FADING} * {options.records}"
+        return f"({begin} + cast({rank} AS INTEGER)) % {options.records}"
     anywhere = f"abs(random()) % {options.records}"
     return f"iif(random() % 500 = 0, {anywhere}, {begin} + abs(random()) % {options.records // 10})"
 
@@ -22,7 +27,9 @@ def main():
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--queries", type=int, required=True)
     parser.add_argument("--reads", type=int, default=500, help="records read by a query")
+    parser.add_argument("--pattern", choices=("hot", "fading"), default="hot")
     parser.add_argument("--steps", type=int, default=1, help="places of the hot tenth, one after the other")
+    parser.add_argument("--drift", type=int, default=0, help="thousandths of the records that fading moves on by")
     options = parser.parse_args()
     print("CREATE TABLE records (id INTEGER PRIMARY KEY, body TEXT);")
     print(".mode tabs\n.import records.tsv records")
@@ -33,6 +40,8 @@ def main():
     for query in range(options.queries):
         step = query * options.steps // options.queries
         begin = options.records * 9 // 10 - step * (options.records // 10)
+        if options.pattern == "fading":
+            begin = query * options.drift * options.records // (options.queries * 1000)
         print(PICK.format(key=key(options, begin), reads=options.reads))
     wanted = options.queries * options.reads
     print(f"SELECT iif(sum(n) = {wanted}, 'TEST PASSED', 'FOUND ' || sum(n) || ' OF {wanted}') FROM found;")

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, WaitOptions, waitpid};
-use thermo_sys::children;
+use thermo_sys::{children, namespace};
 
 /// The process of the command that was started; 0 before.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
@@ -76,8 +76,24 @@ pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
 /// The command does not exist or cannot be run.
 pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
     check(command)?;
+    start(Command::new(&command[0]), command)
+}
+
+/// The same with these variables in its environment. It does not outlive us.
+///
+/// # Errors
+/// Those of [`launch`].
+pub fn launch_in(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Child, LaunchError> {
+    check(command)?;
+    let mut process = Command::new(&command[0]);
+    process.envs(environment.iter().map(|(name, value)| (name, value)));
+    namespace::hang_up_with_us(&mut process);
+    start(process, command)
+}
+
+fn start(mut process: Command, command: &[OsString]) -> Result<Child, LaunchError> {
     let (program, arguments) = (&command[0], &command[1..]);
-    let child = Command::new(program)
+    let child = process
         .args(arguments)
         .spawn()
         .map_err(|cause| LaunchError::new(program, cause))?;

@@ -137,3 +137,37 @@ fn only_what_is_idle_is_meant_when_asked_for() {
         );
     }
 }
+
+#[test]
+fn page_cache_is_sorted_by_the_file_it_is_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::write(here.join("data"), vec![7; 64 << 12]).unwrap();
+    for action in ["lru_prio", "lru_deprio"] {
+        let told = json(here, &["hint", action, "--page-cache", "data", "--json"]);
+        assert_eq!(
+            (&told["schema"], &told["action"]),
+            (&1.into(), &action.into()),
+            "{told}"
+        );
+        let file = &told["files"][0];
+        assert!(file["error"].is_null() && file["path"] == "data", "{told}");
+        assert!(file["advised"].as_u64() <= file["resident"].as_u64(), "{told}");
+    }
+    let refused = |arguments: &[&str]| {
+        let out = run(here, arguments);
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}");
+        stderr(&out)
+    };
+    let told = refused(&["hint", "pageout", "--page-cache", "data"]);
+    assert!(told.contains("use lru_prio, lru_deprio or stat"), "{told}");
+    assert!(refused(&["hint", "lru_prio", "--page-cache", "."]).contains("no regular file"));
+    assert!(refused(&["hint", "lru_prio", "--page-cache", "none"]).contains("cannot look at none"));
+    refused(&["hint", "lru_prio", "--page-cache", "data", "--pid", "1"]);
+    // One of several does not keep the others from being done.
+    let out = run(
+        here,
+        &["hint", "stat", "--page-cache", "none", "--page-cache", "data"],
+    );
+    assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
+}

@@ -40,6 +40,9 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
         (["--cpu", "0"], "leaves no time to look"),
         (["--cpu", "9999999%"], "is more than there is"),
         (["--cpu", "much"], "is not a share of a CPU"),
+        (["--intervals-autotune", "--cpu=1%"], "chosen for --cpu"),
+        (["--intervals-autotune", "--sample=1ms"], "does not lie between"),
+        (["--shared", "--sample=5ms"], "--shared looks at every page"),
     ] {
         let arguments = with(&more);
         refused(

@@ -99,6 +99,7 @@ impl Operations for Machine {
         Ok(Outcome {
             runs: vec![Applied::default(); request.runs.len()],
             spent: Nanos::ZERO,
+            notes: Vec::new(),
         })
     }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::addr::PAGE_SIZE;
+use crate::units::Bytes;
+
 /// What is done to the regions that match a scheme. Names are those of DAMON's `action` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
@@ -73,6 +76,21 @@ impl Action {
             Self::MigrateHot => "migrate_hot",
             Self::MigrateCold => "migrate_cold",
         }
+    }
+
+    /// The size of what it is done to: a huge page, whole and aligned, or a page.
+    #[must_use]
+    pub const fn unit(self) -> Bytes {
+        match self {
+            Self::Hugepage | Self::Nohugepage | Self::Collapse => Bytes::mib(2),
+            _ => Bytes(PAGE_SIZE),
+        }
+    }
+
+    /// Whether it is for memory that is not in use, so that memory of which that is not known is left alone.
+    #[must_use]
+    pub const fn is_for_cold(self) -> bool {
+        matches!(self.priority(), Priority::Cold) || matches!(self, Self::Nohugepage)
     }
 
     /// Which regions go first under a quota.

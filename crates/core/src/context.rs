@@ -151,6 +151,11 @@ impl Context {
         Ok(())
     }
 
+    /// Brings the targets up to date with the next step instead of after the interval: they are others now.
+    pub const fn update_targets_next(&mut self) {
+        self.schedule.next_update = Nanos::ZERO;
+    }
+
     fn change_to(&mut self, way: Way, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
         self.attrs = attrs;

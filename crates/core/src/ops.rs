@@ -8,7 +8,7 @@ use crate::addr::{Addr, AddrRange};
 use crate::attrs::Attrs;
 use crate::region::Region;
 use crate::scheme::{OpsFilter, Scheme, SchemeStats, SystemMetric};
-use crate::sweep::{Piece, Swept};
+use crate::sweep::{Piece, Preparation, Swept};
 use crate::units::{Bytes, Nanos};
 
 /// Names a target for the life of a context; never used again for another.
@@ -158,6 +158,8 @@ pub struct Outcome {
     pub runs: Vec<Applied>,
     /// CPU time the calls took, for time quotas.
     pub spent: Nanos,
+    /// Sentences on what could not be done as asked; each is told once.
+    pub notes: Vec<String>,
 }
 
 /// Why operations could not do what they were asked.
@@ -200,6 +202,12 @@ pub trait Operations {
         false
     }
 
+    /// Does the next part of what has to be done before a round of sweeps; `first` says that a round begins. Called
+    /// until it is ready, with time between that the budget asks for.
+    fn prepare_round(&mut self, _first: bool) -> Preparation {
+        Preparation::Ready
+    }
+
     /// Reads the accessed marks of all pages of `run` into `piece` (which covers `run.range`) and takes them
     /// off. A page whose mark cannot be taken off is booked as unknown. A target that is gone has no pages.
     fn sweep(&mut self, run: &Run, _piece: &mut Piece) -> Swept {
@@ -218,6 +226,12 @@ pub trait Operations {
 
     /// False once every target is gone for good, so that no update could bring one back.
     fn any_target_left(&mut self) -> bool;
+
+    /// What of `run`, which consists of whole units of `action`, is not yet as the action would make it: ascending,
+    /// in whole units. A quota is spent on this alone. Asked for actions on huge pages only.
+    fn pending(&mut self, _action: Action, run: &Run) -> Vec<AddrRange> {
+        vec![run.range]
+    }
 
     /// Does `request.action` to the runs. A run that cannot be acted on is skipped with its reason; the rest
     /// goes on.

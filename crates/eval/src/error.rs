@@ -52,6 +52,9 @@ pub enum Error {
         /// The hash of the file given now.
         here: String,
     },
+    /// The experiment of squeezed pools cannot go on.
+    #[error("squeeze: {0}")]
+    Squeeze(String),
     /// A results file that is not one.
     #[error("{path}:{line}: not a line of results: {message}", path = path.display())]
     NotResults {
@@ -66,14 +69,14 @@ pub enum Error {
     #[error("cannot measure in a memory cgroup: {0}")]
     Group(String),
     /// The swap of the experiment cannot be made.
-    #[error(
-        "cannot make zram swap of {size}: {reason}. Without a `zram` line the experiment runs without swap"
-    )]
+    #[error("cannot make zram swap of {size}: {reason}. {instead}")]
     Swap {
         /// Its size.
         size: thermo_core::Bytes,
         /// What is in the way.
         reason: String,
+        /// What to do about it, and which other swap there is.
+        instead: String,
     },
     /// The set-up of a workload failed.
     #[error("set-up of {workload} failed ({status}): {output}")]

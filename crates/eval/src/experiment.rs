@@ -3,16 +3,18 @@
 //! The file is TOML. `workloads/experiments/` holds ready ones; docs of each key stand at its field here. In
 //! commands and `env`, words in braces are filled in for each run, see [`crate::placeholder`].
 
-use std::collections::{BTreeMap, BTreeSet};
+mod reader;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
 use serde::Deserialize;
 use thermo_core::text::Fault;
 use thermo_core::{Bytes, Nanos};
-use toml::Spanned;
 
-use crate::{Error, placeholder};
+use self::reader::{FileText, Reader};
+use crate::Error;
 
 /// An experiment, read and checked.
 #[derive(Debug, Clone)]
@@ -42,20 +44,30 @@ pub struct Experiment {
 }
 
 /// One way to run a workload.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub struct Configuration {
     /// What it is called in tables.
     pub name: String,
     /// What it is, in a sentence.
-    #[serde(default)]
     pub about: String,
     /// Arguments of the `thermo` that is attached while the workload is measured; none for `orig`.
-    #[serde(default)]
     pub attach: Vec<String>,
     /// Environment of the workload's command.
-    #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Limits of the workload's group, one after the other and from the first again while it is measured; none
+    /// when empty.
+    pub pressure: Vec<Step>,
+    /// The configuration it is compared to; the first when not given.
+    pub against: Option<String>,
+}
+
+/// One limit of a pressure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The limit, in percent of the workload's peak memory under the first configuration.
+    pub percent: u32,
+    /// How long it holds.
+    pub span: Nanos,
 }
 
 /// One program with its load.
@@ -106,56 +118,6 @@ pub enum Ready {
     Tcp(String),
     /// A file exists.
     File(String),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileText {
-    name: String,
-    #[serde(default)]
-    about: String,
-    #[serde(default = "one")]
-    seed: u64,
-    repeats: Spanned<usize>,
-    zram: Option<Spanned<String>>,
-    warm: Option<Spanned<String>>,
-    sample: Option<Spanned<String>>,
-    configuration: Spanned<Vec<Spanned<Configuration>>>,
-    workload: Spanned<Vec<Spanned<WorkloadText>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WorkloadText {
-    name: String,
-    #[serde(default)]
-    about: String,
-    #[serde(default)]
-    needs: Vec<Need>,
-    set_up: Option<String>,
-    command: Vec<String>,
-    ready: Option<ReadyText>,
-    #[serde(default)]
-    fill: Vec<String>,
-    #[serde(default)]
-    load: Vec<String>,
-    check: Option<Spanned<String>>,
-    #[serde(default)]
-    latency: BTreeMap<String, Spanned<String>>,
-    limit: Option<Spanned<String>>,
-    timeout: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "lowercase")]
-enum ReadyText {
-    Line(Spanned<String>),
-    Tcp(String),
-    File(String),
-}
-
-const fn one() -> u64 {
-    1
 }
 
 impl Experiment {
@@ -219,173 +181,15 @@ impl Experiment {
         })
     }
 
-    /// The configuration all others are compared to.
+    /// The configuration all others are compared to, unless they say otherwise.
     #[must_use]
     pub fn orig(&self) -> &str {
         self.configurations.first().map_or("orig", |first| &first.name)
     }
-}
 
-/// Turns what serde read into what is meant, and knows where each part stands.
-struct Reader<'a> {
-    text: &'a str,
-}
-
-impl Reader<'_> {
-    fn fault<T>(&self, part: &Spanned<T>, message: impl Into<String>) -> Fault {
-        Fault::at_offset(self.text, part.span().start, message)
-    }
-
-    fn bytes(&self, part: Option<&Spanned<String>>) -> Result<Option<Bytes>, Fault> {
-        part.map(|part| {
-            part.get_ref()
-                .parse()
-                .map_err(|error| self.fault(part, format!("{error}")))
-        })
-        .transpose()
-    }
-
-    fn nanos(&self, part: Option<&Spanned<String>>) -> Result<Option<Nanos>, Fault> {
-        part.map(|part| {
-            part.get_ref()
-                .parse()
-                .map_err(|error| self.fault(part, format!("{error}")))
-        })
-        .transpose()
-    }
-
-    fn regex(&self, part: &Spanned<String>) -> Result<Regex, Fault> {
-        // A regular expression's error draws a picture of several lines; its last line is the sentence.
-        let told = |error: regex::Error| {
-            error
-                .to_string()
-                .lines()
-                .last()
-                .unwrap_or_default()
-                .trim()
-                .to_owned()
-        };
-        Regex::new(&format!("(?m){}", part.get_ref()))
-            .map_err(|error| self.fault(part, format!("not a regular expression: {}", told(error))))
-    }
-
-    fn configurations(
-        &self,
-        given: Spanned<Vec<Spanned<Configuration>>>,
-    ) -> Result<Vec<Configuration>, Fault> {
-        let mut names = BTreeSet::new();
-        for part in given.get_ref() {
-            let configuration = part.get_ref();
-            self.name(part, &configuration.name, &mut names)?;
-            let words = configuration.attach.iter().chain(configuration.env.values());
-            words
-                .map(String::as_str)
-                .try_for_each(|word| self.placeholders(part, word))?;
-        }
-        match given.get_ref().first() {
-            None => Err(self.fault(
-                &given,
-                "no configuration: the first is the one others are compared to",
-            )),
-            Some(first) if !first.get_ref().attach.is_empty() => Err(self.fault(
-                first,
-                "the first configuration is the one others are compared to: it must not attach anything",
-            )),
-            Some(_) => Ok(given.into_inner().into_iter().map(Spanned::into_inner).collect()),
-        }
-    }
-
-    fn workloads(&self, given: Spanned<Vec<Spanned<WorkloadText>>>) -> Result<Vec<Workload>, Fault> {
-        if given.get_ref().is_empty() {
-            return Err(self.fault(&given, "no workload: nothing would run"));
-        }
-        let mut names = BTreeSet::new();
-        given
-            .into_inner()
-            .into_iter()
-            .map(|part| self.workload(part, &mut names))
-            .collect()
-    }
-
-    fn workload(&self, part: Spanned<WorkloadText>, names: &mut BTreeSet<String>) -> Result<Workload, Fault> {
-        let given = part.get_ref();
-        self.name(&part, &given.name, names)?;
-        if given.command.is_empty() {
-            return Err(self.fault(&part, format!("workload {:?} has an empty command", given.name)));
-        }
-        let words = given
-            .command
-            .iter()
-            .chain(&given.fill)
-            .chain(&given.load)
-            .chain(&given.set_up);
-        words
-            .map(String::as_str)
-            .try_for_each(|word| self.placeholders(&part, word))?;
-        let limit = self.bytes(given.limit.as_ref())?;
-        let timeout = self.nanos(given.timeout.as_ref())?.unwrap_or(Nanos::secs(600));
-        let check = given.check.as_ref().map(|check| self.regex(check)).transpose()?;
-        let mut latency = BTreeMap::new();
-        for (name, pattern) in &given.latency {
-            let regex = self.regex(pattern)?;
-            if !name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
-            {
-                let right = "letters, digits, '_', '-' and '.' make one";
-                return Err(self.fault(pattern, format!("{name:?} is not a name of a latency: {right}")));
-            }
-            if regex.captures_len() < 2 {
-                return Err(self.fault(pattern, "no (group): what stands in it is taken as the number"));
-            }
-            latency.insert(name.clone(), regex);
-        }
-        let ready = match &given.ready {
-            None => None,
-            Some(ReadyText::Line(pattern)) => Some(Ready::Line(self.regex(pattern)?)),
-            Some(ReadyText::Tcp(port)) => Some(Ready::Tcp(port.clone())),
-            Some(ReadyText::File(path)) => Some(Ready::File(path.clone())),
-        };
-        let given = part.into_inner();
-        Ok(Workload {
-            name: given.name,
-            about: given.about,
-            needs: given.needs,
-            set_up: given.set_up,
-            command: given.command,
-            ready,
-            fill: given.fill,
-            load: given.load,
-            check,
-            latency,
-            limit,
-            timeout,
-        })
-    }
-
-    /// Names become columns, rows and file names.
-    fn name<T>(&self, part: &Spanned<T>, name: &str, seen: &mut BTreeSet<String>) -> Result<(), Fault> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_/.".contains(c);
-        if name.is_empty() || name.starts_with(['.', '/']) || !name.chars().all(fits) || name.contains("..") {
-            let right = "letters, digits, '-', '_', '.' and '/' make a name";
-            return Err(self.fault(part, format!("{name:?} is not a name: {right}")));
-        }
-        if !seen.insert(name.to_owned()) {
-            return Err(self.fault(
-                part,
-                format!("{name:?} is there twice: results are filed under it"),
-            ));
-        }
-        Ok(())
-    }
-
-    fn placeholders<T>(&self, part: &Spanned<T>, word: &str) -> Result<(), Fault> {
-        placeholder::unknown(word).map_or(Ok(()), |unknown| {
-            let known = placeholder::KNOWN.join("}, {");
-            Err(self.fault(
-                part,
-                format!("{{{unknown}}} stands for nothing: there are {{{known}}}"),
-            ))
-        })
+    /// True when some configuration presses, which takes a peak to begin with.
+    #[must_use]
+    pub fn presses(&self) -> bool {
+        self.configurations.iter().any(|with| !with.pressure.is_empty())
     }
 }

@@ -31,7 +31,10 @@ impl Hierarchies {
             .map_err(|error| Error::Group(format!("cannot read /proc/self/mounts: {error}")))?;
         Self::in_mounts(&mounts, |path| fs::read_to_string(path).ok()).ok_or_else(|| {
             Error::Group(
-                "no memory controller is mounted, neither version 1 nor 2 (see /proc/self/mounts)".into(),
+                "no memory controller is mounted (see /proc/self/mounts). Mount one: version 2 with `mount -t \
+                 cgroup2 none /sys/fs/cgroup`, or version 1 with `mkdir -p /sys/fs/cgroup/memory && mount -t \
+                 cgroup -o memory none /sys/fs/cgroup/memory`"
+                    .into(),
             )
         })
     }
@@ -97,6 +100,31 @@ pub struct CpuUse {
     pub system: f64,
 }
 
+/// The limit of a group's memory.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    file: PathBuf,
+    none: &'static str,
+}
+
+impl Limit {
+    /// Sets it. What the group holds above it is reclaimed before this returns.
+    ///
+    /// # Errors
+    /// When the kernel refuses: it could not reclaim enough.
+    pub fn set(&self, bytes: u64) -> Result<(), Error> {
+        write(&self.file, &bytes.to_string())
+    }
+
+    /// Takes it away.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub fn lift(&self) -> Result<(), Error> {
+        write(&self.file, self.none)
+    }
+}
+
 impl Group {
     /// Makes the group `name`.
     ///
@@ -153,12 +181,21 @@ impl Group {
     /// # Errors
     /// When the kernel refuses the limit.
     pub fn limit(&self, bytes: u64) -> Result<(), Error> {
-        let file = if self.is_v2 {
-            "memory.max"
+        self.limiter().set(bytes)
+    }
+
+    /// What limits its memory, for others to use.
+    #[must_use]
+    pub fn limiter(&self) -> Limit {
+        let (file, none) = if self.is_v2 {
+            ("memory.max", "max")
         } else {
-            "memory.limit_in_bytes"
+            ("memory.limit_in_bytes", "-1")
         };
-        write(&self.memory.join(file), &bytes.to_string())
+        Limit {
+            file: self.memory.join(file),
+            none,
+        }
     }
 
     /// What it holds now.

@@ -30,6 +30,7 @@ impl Results {
             "workloads": self.head.workloads,
             "configurations": self.head.configurations,
             "metrics": metrics,
+            "ratios": self.ratios_json(),
             "findings": self.findings(),
             "failures": failures,
         })

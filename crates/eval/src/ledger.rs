@@ -109,6 +109,11 @@ fn head(experiment: &Experiment) -> Head {
             .iter()
             .map(|with| with.name.clone())
             .collect(),
+        against: experiment
+            .configurations
+            .iter()
+            .filter_map(|with| Some((with.name.clone(), with.against.clone()?)))
+            .collect(),
         host: Host::this(),
     }
 }

@@ -54,8 +54,97 @@ pub const PSI_SOME: &str = "psi_some_s";
 pub const OUR_CPU: &str = "thermo_cpu_percent";
 /// Peak memory of the attached `thermo`.
 pub const OUR_RSS: &str = "thermo_rss_bytes";
+/// CPU of the attached `thermo` that was spent in the kernel.
+pub const OUR_CPU_SYSTEM: &str = "thermo_cpu_system_percent";
+/// CPU of looking, as the recording tells.
+pub const LOOKING_CPU: &str = "looking_cpu_percent";
+/// How much of what was told to be hot is.
+pub const PRECISION: &str = "precision_percent";
+/// How much of what is hot was told to be.
+pub const RECALL: &str = "recall_percent";
+/// Bytes told wrongly beside those that are hot.
+pub const HOT_ERROR: &str = "hot_error_percent";
+/// How far borders are off.
+pub const EDGE_ERROR: &str = "edge_error_pages";
+/// How long until a new phase was seen.
+pub const NOTICE: &str = "notice_s";
+/// Memory that could not be judged.
+pub const UNKNOWN: &str = "unknown_percent";
 /// What latency keys begin with; the workload's own name for it follows.
 pub const LATENCY: &str = "latency.";
+
+/// What recordings are judged by, and what they cost.
+fn judged() -> impl Iterator<Item = Metric> {
+    [
+        (
+            OUR_CPU_SYSTEM,
+            "thermo.cpu.kernel",
+            "%",
+            2,
+            "the part of it that was spent in the kernel",
+        ),
+        (
+            LOOKING_CPU,
+            "looking.cpu",
+            "%",
+            2,
+            "CPU time of looking, percent of one CPU",
+        ),
+        (
+            PRECISION,
+            "precision",
+            "%",
+            1,
+            "how much of what was told to be hot is, by bytes",
+        ),
+        (
+            RECALL,
+            "recall",
+            "%",
+            1,
+            "how much of what is hot was told to be, by bytes",
+        ),
+        (
+            HOT_ERROR,
+            "hot.error",
+            "%",
+            1,
+            "bytes told wrongly, as hot or as not, beside those that are hot",
+        ),
+        (
+            EDGE_ERROR,
+            "edge.error",
+            "pages",
+            1,
+            "how far borders of what is hot lie from the nearest told",
+        ),
+        (
+            NOTICE,
+            "notice",
+            "s",
+            2,
+            "how long it took until a change of what is hot was told",
+        ),
+        (
+            UNKNOWN,
+            "unknown",
+            "%",
+            2,
+            "memory that could not be judged, in the last snapshot",
+        ),
+    ]
+    .into_iter()
+    .map(|(key, title, unit, decimals, about)| Metric {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        unit,
+        scale: 1.0,
+        decimals,
+        about: about.to_owned(),
+        adds_up: false,
+        compares: false,
+    })
+}
 
 /// Every metric there is, in the order it is shown, those that workloads print last.
 #[must_use]
@@ -166,6 +255,7 @@ pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
             "peak resident memory of the attached thermo",
         )),
     ];
+    metrics.extend(judged().map(ours));
     metrics.extend(latencies.into_iter().map(|name| {
         let about = format!("{name}, as the workload's load printed it");
         Metric {

@@ -1,5 +1,6 @@
 //! The order of runs: every repeat is a round in which each workload meets each configuration once, shuffled.
 //!
+//! Where a configuration presses, the first round has the runs without pressure first: its limits follow from them.
 //! CPU time drifts by a fifth between sessions on shared machines: only runs that are interleaved compare.
 
 use thermo_core::rng::Rng;
@@ -42,6 +43,10 @@ fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
         let with = usize::try_from(rng.below(at as u64 + 1)).unwrap_or(at);
         runs.swap(at, with);
     }
+    // A pressure is a share of the peak without one, which has to be known by then.
+    if repeat == 0 && experiment.presses() {
+        runs.sort_by_key(|run| run.configuration != 0);
+    }
     runs
 }
 
@@ -49,7 +54,9 @@ fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use crate::experiment::Step;
     use std::path::Path;
+    use thermo_core::Nanos;
 
     fn experiment(seed: u64) -> Experiment {
         let workloads: String = (0..5)
@@ -77,6 +84,19 @@ mod tests {
         }
         assert!(round(0) != round(1) && round(1) != round(2));
         assert!(runs.is_sorted_by_key(|run| run.repeat));
+    }
+
+    #[test]
+    fn what_pressure_is_measured_by_comes_first() {
+        let mut experiment = experiment(1);
+        assert!(!order(&experiment, 1).is_sorted_by_key(|run| run.configuration));
+        experiment.configurations[1].pressure = vec![Step {
+            percent: 75,
+            span: Nanos::secs(1),
+        }];
+        let runs = order(&experiment, 2);
+        assert!(runs[..10].is_sorted_by_key(|run| run.configuration));
+        assert!(!runs[10..].is_sorted_by_key(|run| run.configuration));
     }
 
     #[test]

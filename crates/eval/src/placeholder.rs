@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 /// What may stand in braces: the measured program's process id, a free TCP port, the workload's work folder,
-/// the folder of the experiment file, the measured memory cgroup, the seed of the repeat.
-pub const KNOWN: [&str; 6] = ["pid", "port", "dir", "here", "cgroup", "seed"];
+/// the folder of the experiment file, the measured memory cgroup, the seed of the repeat, the `thermo` that attaches.
+pub const KNOWN: [&str; 7] = ["pid", "port", "dir", "here", "cgroup", "seed", "thermo"];
 
 /// The values of one run.
 #[derive(Debug, Clone, Default)]

@@ -26,6 +26,9 @@ pub struct Head {
     pub workloads: Vec<String>,
     /// The configurations, in order; the first is the one others are compared to.
     pub configurations: Vec<String>,
+    /// What configurations are compared to, where that is not the first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub against: BTreeMap<String, String>,
     /// The machine.
     pub host: Host,
 }
@@ -93,14 +96,14 @@ pub struct Results {
     pub runs: Vec<Run>,
 }
 
-/// One workload under one configuration, summed up, beside `orig`.
+/// One workload under one configuration, summed up, beside what that is compared to.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cell {
     /// Its runs.
     pub summary: Summary,
-    /// By how many percent its mean lies above that of `orig`.
+    /// By how many percent its mean lies above that of what it is compared to.
     pub overhead_percent: Option<f64>,
-    /// Welch's test against `orig`.
+    /// Welch's test against that.
     pub welch: Option<Welch>,
 }
 
@@ -138,10 +141,35 @@ impl Results {
         Ok(Self { head, runs })
     }
 
-    /// The configuration the others are compared to.
+    /// The configuration the others are compared to, unless they say otherwise.
     #[must_use]
     pub fn orig(&self) -> &str {
         self.head.configurations.first().map_or("orig", String::as_str)
+    }
+
+    /// What `configuration` is compared to.
+    #[must_use]
+    pub fn base_of(&self, configuration: &str) -> &str {
+        self.head
+            .against
+            .get(configuration)
+            .map_or(self.orig(), String::as_str)
+    }
+
+    /// The most memory `workload` took under the first configuration: the mean of its runs' peaks.
+    #[must_use]
+    pub fn peak(&self, workload: &str) -> Option<u64> {
+        let runs = self.of(workload, self.orig());
+        let peaks: Vec<f64> = runs
+            .iter()
+            .filter_map(|run| run.measured.get(metric::MEMORY_PEAK).copied())
+            .collect();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a mean of memory sizes"
+        )]
+        Summary::of(&peaks).map(|peaks| peaks.mean as u64)
     }
 
     /// The metrics these runs have measurements of, in the order they are shown.
@@ -187,8 +215,9 @@ impl Results {
     #[must_use]
     pub fn cell(&self, metric: &Metric, workload: &str, configuration: &str) -> Option<Cell> {
         let summary = Summary::of(&self.values(metric, workload, configuration))?;
-        let orig = (configuration != self.orig() && metric.compares)
-            .then(|| Summary::of(&self.values(metric, workload, self.orig())))
+        let base = self.base_of(configuration);
+        let orig = (configuration != base && metric.compares)
+            .then(|| Summary::of(&self.values(metric, workload, base)))
             .flatten();
         Some(Cell {
             summary,

@@ -14,7 +14,9 @@ use crate::error::RunFailure;
 use crate::experiment::{Configuration, Experiment, Ready, Workload};
 use crate::group::{Group, Hierarchies};
 use crate::metric;
+use crate::monitor;
 use crate::placeholder::Values;
+use crate::pressure::Pressure;
 use crate::process::{Program, Start, bad_end, tail};
 use crate::sample::{Counters, Outcome, Samples};
 use crate::swap::Swap;
@@ -35,6 +37,8 @@ pub(crate) struct Bench<'a> {
     /// The folder outputs go to.
     pub(crate) logs: &'a Path,
     pub(crate) stop: &'a AtomicBool,
+    /// The most memory the workload took under the first configuration, if that is known.
+    pub(crate) peak: Option<u64>,
     /// The seed loads may draw from: the same for every configuration of a round.
     pub(crate) seed: u64,
 }
@@ -44,6 +48,7 @@ struct Running<'a> {
     bench: &'a Bench<'a>,
     workload: &'a Workload,
     deadline: Instant,
+    pressure: Option<Pressure>,
     attached: Option<Program>,
     load: Option<Program>,
     command: Option<Program>,
@@ -57,12 +62,21 @@ pub(crate) fn once(
     workload: &Workload,
     configuration: &Configuration,
 ) -> Result<Outcome, RunFailure> {
+    if !configuration.pressure.is_empty() && bench.peak.is_none() {
+        let why = "its peak without pressure is not known: no run under the first configuration went well";
+        return Err(RunFailure::wrong(why));
+    }
+    monitor::begin(bench.dir);
     let mut running = Running::prepare(bench, workload)?;
     let values = running.start(configuration)?;
     running.wait_until_ready(&values)?;
     running.fill(&values)?;
     let outcome = running.measure(configuration, &values)?;
-    running.finish(outcome)
+    let mut outcome = running.finish(outcome)?;
+    outcome
+        .measured
+        .extend(monitor::measure(bench.dir).map_err(RunFailure::wrong)?);
+    Ok(outcome)
 }
 
 impl<'a> Running<'a> {
@@ -88,6 +102,7 @@ impl<'a> Running<'a> {
             bench,
             workload,
             deadline,
+            pressure: None,
             attached: None,
             load: None,
             command: None,
@@ -102,6 +117,7 @@ impl<'a> Running<'a> {
             .with("here", self.bench.experiment.here.display())
             .with("cgroup", self.group.path().display())
             .with("seed", self.bench.seed)
+            .with("thermo", self.bench.thermo.display())
             .with("port", free_port()?);
         if let Some(Ready::File(path)) = &self.workload.ready {
             // An earlier run's file would say that this one is ready.
@@ -204,6 +220,9 @@ impl<'a> Running<'a> {
             let words = values.fill_all(&self.workload.load);
             self.load = Some(self.program("load", &words, &BTreeMap::new(), &[])?);
         }
+        if let (false, Some(peak)) = (configuration.pressure.is_empty(), self.bench.peak) {
+            self.pressure = Some(Pressure::start(&self.group, &configuration.pressure, peak));
+        }
         let samples = self.sample_until_end(begin)?;
         let runtime = begin.elapsed().as_secs_f64();
         let mut outcome = samples.outcome();
@@ -213,7 +232,11 @@ impl<'a> Running<'a> {
             outcome
                 .measured
                 .insert(metric::OUR_CPU.into(), (cpu.user + cpu.system) / runtime * 100.0);
+            outcome
+                .measured
+                .insert(metric::OUR_CPU_SYSTEM.into(), cpu.system / runtime * 100.0);
         }
+        self.pressure = None;
         Ok(outcome)
     }
 

@@ -143,6 +143,7 @@ pub fn run(
             dir: &dir,
             logs: &folders.log(&workload.name, configuration, run.repeat)?,
             stop: &options.stop,
+            peak: ledger.results.peak(&workload.name),
             seed: experiment.seed.wrapping_add(run.repeat as u64),
         };
         let begin = Instant::now();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use thermo_core::Bytes;
-use thermo_sys::zram::{MmStat, ZramSwap};
+use thermo_sys::zram::{self, MmStat, ZramSwap};
 
 use crate::Error;
 
@@ -18,6 +18,7 @@ impl Swap {
             .map_err(|error| Error::Swap {
                 size,
                 reason: error.to_string(),
+                instead: instead(Path::new("/")),
             })
     }
 
@@ -30,6 +31,36 @@ impl Swap {
     }
 }
 
+/// What to do where there is no zram.
+fn instead(root: &Path) -> String {
+    let load = if zram::exists(root) {
+        ""
+    } else {
+        "Load its module (modprobe zram), or take the `zram` line out: "
+    };
+    let others = thermo_sys::swap::read(root).unwrap_or_default();
+    let named: Vec<String> = others
+        .iter()
+        .map(|swap| {
+            format!(
+                "{} ({} free)",
+                swap.path.display(),
+                swap.size.saturating_sub(swap.used)
+            )
+        })
+        .collect();
+    if named.is_empty() {
+        let make = "fallocate -l 4G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile";
+        return format!(
+            "{load}without it the experiment runs on other swap, of which there is none; make some: {make}"
+        );
+    }
+    format!(
+        "{load}without it the experiment runs on the other swap there is: {}",
+        named.join(", ")
+    )
+}
+
 fn share(stat: MmStat, swapped: u64) -> u64 {
     // The kernel's numbers are not of one moment: a share is at most all.
     let (all, part) = (stat.orig_data.0.max(1), swapped.min(stat.orig_data.0));
@@ -39,7 +70,26 @@ fn share(stat: MmStat, swapped: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn without_zram_other_swap_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        let told = instead(root.path());
+        assert!(
+            told.contains("modprobe zram") && told.contains("swapon /swapfile"),
+            "{told}"
+        );
+        let swaps = "Filename Type Size Used Priority\n/dev/vdb partition 2048 1024 -2\n";
+        std::fs::write(root.path().join("proc/swaps"), swaps).unwrap();
+        assert!(
+            instead(root.path()).ends_with("the other swap there is: /dev/vdb (1.00 MiB free)"),
+            "{}",
+            instead(root.path())
+        );
+    }
 
     #[test]
     fn what_zram_takes_is_shared_by_what_each_has_in_it() {

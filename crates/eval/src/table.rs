@@ -12,7 +12,7 @@ impl Results {
     #[must_use]
     pub fn table(&self) -> String {
         let metrics = self.metrics();
-        let mut text = format!("{}\n", self.introduction());
+        let mut text = format!("{}\n{}", self.introduction(), self.ratios_text());
         for metric in &metrics {
             text.push_str(&format!(
                 "\n{}: {}\n{}",
@@ -104,7 +104,8 @@ impl Results {
                 .sum()
         };
         let total = sum(configuration).filter(|_| metric.adds_up)?;
-        let orig = (configuration != self.orig()).then(|| sum(self.orig())).flatten();
+        let base = self.base_of(configuration);
+        let orig = (configuration != base).then(|| sum(base)).flatten();
         Some((
             total,
             orig.filter(|orig| *orig != 0.0)
@@ -115,11 +116,13 @@ impl Results {
     fn means(&self, metric: &Metric) -> String {
         let columns = self.columns();
         let head = |name: &&str| {
-            let bare = *name == self.orig() || !metric.compares;
-            if bare {
+            let base = self.base_of(name);
+            if *name == base || !metric.compares {
                 (*name).to_owned()
-            } else {
+            } else if base == self.orig() {
                 format!("{name} (overhead)")
+            } else {
+                format!("{name} (over {base})")
             }
         };
         let mut lines = vec![row(&metric.title, columns.iter().map(head))];
@@ -163,7 +166,11 @@ impl Results {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for metric in self.metrics().into_iter().filter(|metric| metric.compares) {
-            for with in self.columns().into_iter().filter(|with| *with != self.orig()) {
+            for with in self
+                .columns()
+                .into_iter()
+                .filter(|with| *with != self.base_of(with))
+            {
                 for workload in self.rows() {
                     let Some(cell) = self.cell(&metric, workload, with) else {
                         continue;
@@ -185,7 +192,12 @@ impl Results {
 
     fn findings_text(&self, metrics: &[Metric]) -> String {
         let (provable, open): (Vec<_>, Vec<_>) = self.findings().into_iter().partition(|one| one.provable);
-        let mut text = "\n* differs from orig by Welch's test at 95 %.".replace("orig", self.orig());
+        let base = if self.head.against.is_empty() {
+            self.orig()
+        } else {
+            "what it is compared to"
+        };
+        let mut text = format!("\n* differs from {base} by Welch's test at 95 %.");
         if provable.is_empty() && open.is_empty() {
             return text + " Nothing can be tested: it takes two runs of each.\n";
         }
@@ -258,7 +270,7 @@ fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Columns two spaces apart, the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let wide = |at: usize| {
         rows.iter()

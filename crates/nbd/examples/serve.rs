@@ -23,7 +23,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The empty name: what clients get that ask for none.
     let exports = vec![Export::open("", Path::new(file), false)?];
-    let server = Server::start(exports, &[Listen::Unix(socket.into())], &pools, Limits::default())?;
+    let server = Server::start(
+        exports,
+        vec![Listen::Unix(socket.into())],
+        &pools,
+        Limits::default(),
+        None,
+    )?;
     std::io::stdin().read_line(&mut String::new())?;
     eprintln!("{:?}; {:?}", server.status(), pools.usage());
     Ok(())

@@ -1,22 +1,26 @@
 //! A block server that speaks NBD (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>) and whose
-//! buffers come from [`thermo_pool`]: many exports, one byte budget, memory back under pressure.
+//! buffers come from [`thermo_pool`]: many exports, one byte budget, backpressure instead of the OOM killer, memory
+//! back under pressure.
 //!
-//! * [`handshake`] and [`request`] are the protocol as functions of bytes: no sockets, no files.
-//! * [`Export`] is a file or block device under a name.
-//! * [`Server`] accepts clients on Unix and TCP sockets, a thread for each, and ends gracefully.
+//! * [`protocol`] is the protocol as functions of bytes: no sockets, no files.
+//! * [`Export`] is a file, a block device or sparse memory under a name.
+//! * [`Server`] accepts clients on Unix and TCP sockets, serves all with a few workers, and ends gracefully.
+//! * [`Encryption`] is TLS with certificates.
 //!
-//! Of the protocol: fixed newstyle negotiation (`EXPORT_NAME`, `INFO`, `GO`, `LIST`, `ABORT`), simple replies, read,
-//! write, flush, trim, write zeroes, FUA, and several connections to one export with a flush that covers all of
-//! them. A request of any length is done in pieces of [`CHUNK`], so no client can make the server allocate more.
-//! Structured replies and TLS are not offered; clients that ask are told so and go on without.
+//! Of the protocol: fixed newstyle negotiation (`EXPORT_NAME`, `INFO`, `GO`, `LIST`, `ABORT`, `STARTTLS`), simple and
+//! structured replies, `base:allocation`, read, write, flush, trim, write zeroes, cache, FUA, and several connections
+//! to one export with a flush that covers all of them. A request of any length is done in pieces of [`CHUNK`], so no
+//! client can make the server allocate more.
 
-mod connection;
+mod client;
 mod export;
-pub mod handshake;
-pub mod request;
+pub mod protocol;
 mod server;
-mod stream;
+mod tls;
+mod wire;
+mod worker;
 
-pub use connection::CHUNK;
+pub use client::read_job::CHUNK;
 pub use export::{Export, ExportError};
 pub use server::{Limits, Listen, Server, ServerError, Status};
+pub use tls::{Encryption, TlsError};

@@ -35,12 +35,12 @@ fn libnbd_sees_the_export_and_copies_both_ways() {
     std::fs::write(&source, &bytes).unwrap();
     std::fs::write(&disk, vec![0; bytes.len()]).unwrap();
     let pools = Pools::new(Bytes::mib(2), Settings::default());
-    let listen = [
+    let listen = vec![
         Listen::Unix(dir.path().join("socket")),
         Listen::Tcp("127.0.0.1:0".to_owned()),
     ];
     let exports = vec![Export::open("disk", &disk, false).unwrap()];
-    let server = Server::start(exports, &listen, &pools, Limits::default()).unwrap();
+    let server = Server::start(exports, listen, &pools, Limits::default(), None).unwrap();
     let unix = format!("nbd+unix:///disk?socket={}", dir.path().join("socket").display());
     let tcp = format!("nbd://{}/disk", server.addrs()[0]);
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use thermo_core::ops::Run;
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
-use thermo_core::sweep::{Piece, Swept};
-use thermo_core::{Operations, OpsError, TargetLayout};
+use thermo_core::sweep::{Piece, Preparation, Swept};
+use thermo_core::{Action, AddrRange, Operations, OpsError, TargetLayout};
 
 use crate::actor::Actor;
 use crate::metric;
@@ -73,6 +73,13 @@ impl Operations for Vaddr {
         self.tracker.can_sweep()
     }
 
+    fn prepare_round(&mut self, first: bool) -> Preparation {
+        match self.tracker.as_pte() {
+            Some(tables) => tables.prepare_round(self.members.processes(), first),
+            None => Preparation::Ready,
+        }
+    }
+
     fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
         let process = self.members.processes().get(&run.target);
         match (process, self.tracker.as_pte()) {
@@ -83,6 +90,13 @@ impl Operations for Vaddr {
 
     fn any_target_left(&mut self) -> bool {
         self.members.any_left()
+    }
+
+    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+        let Some(process) = self.members.processes().get(&run.target) else {
+            return Vec::new();
+        };
+        self.actor.pending(process, action, run, self.tracker.as_pte())
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {

@@ -308,7 +308,7 @@ fn a_cancelled_actor_leaves_all_alone() {
 #[test]
 fn what_cannot_be_done_is_said_before_anything_is_done() {
     let target = Target::start(1 << 20);
-    for action in [Action::Nohugepage, Action::MigrateHot, Action::MigrateCold] {
+    for action in [Action::MigrateHot, Action::MigrateCold] {
         let request = Request {
             action,
             runs: &[run(target.range)],

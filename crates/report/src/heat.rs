@@ -117,17 +117,22 @@ impl HeatSizes {
         self.hot.bytes + self.warm.bytes + self.cold.bytes + self.unknown.bytes
     }
 
-    /// One line for a progress display: `hot 106 MiB, warm 40.0 MiB, cold 432 MiB`; cold is what can be resident, where
+    /// The share of bytes that cannot be judged, 0 to 1; of those that can be in memory, where that is known.
+    #[must_use]
+    pub fn unknown_share(&self) -> f64 {
+        let cold = self.cold_resident.unwrap_or(self.cold.bytes);
+        let all = self.hot.bytes + self.warm.bytes + cold + self.unknown.bytes;
+        self.unknown.bytes as f64 / all.max(1) as f64
+    }
+
+    /// One line for a progress display: `hot 106 MiB, warm 40.0 MiB, cold 432 MiB, unknown 1.50 MiB`; cold is what can be resident, where
     /// that is known.
     #[must_use]
     pub fn line(&self) -> String {
         let [hot, warm] = [self.hot, self.warm].map(|share| Bytes(share.bytes));
         let cold = Bytes(self.cold_resident.unwrap_or(self.cold.bytes));
-        let unknown = match self.unknown.bytes {
-            0 => String::new(),
-            bytes => format!(", unknown {}", Bytes(bytes)),
-        };
-        format!("hot {hot}, warm {warm}, cold {cold}{unknown}")
+        let unknown = Bytes(self.unknown.bytes);
+        format!("hot {hot}, warm {warm}, cold {cold}, unknown {unknown}")
     }
 
     fn add_target(&mut self, target: &Target, max_nr_accesses: u32, layout: &Layout) {
@@ -223,7 +228,7 @@ mod tests {
         assert_eq!(sizes.cold.bytes, 1050 * MIB);
         assert_eq!(sizes.cold_resident, Some(100 * MIB));
         assert!(!sizes.with_gaps);
-        assert_eq!(sizes.line(), "hot 50.0 MiB, warm 0 B, cold 100 MiB");
+        assert_eq!(sizes.line(), "hot 50.0 MiB, warm 0 B, cold 100 MiB, unknown 0 B");
         let blind = HeatSizes::of(&snapshot, &Layout::default());
         assert!(blind.with_gaps && blind.cold_resident.is_none());
     }

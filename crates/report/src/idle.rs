@@ -137,9 +137,7 @@ impl Idle {
         for class in &self.classes {
             row(class.name(), class.bytes, Bytes(class.bytes_at_least).to_string());
         }
-        if self.unknown_bytes > 0 {
-            row("unknown".to_owned(), self.unknown_bytes, String::new());
-        }
+        row("unknown".to_owned(), self.unknown_bytes, String::new());
         let mut text = format!(
             "Idle memory in the last of {}\n{}",
             self.basis.basis(),

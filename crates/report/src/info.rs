@@ -8,7 +8,9 @@ use thermo_core::budget::Plan;
 use thermo_core::{Bytes, Nanos, PAGE_SIZE};
 use thermo_record::model::{Cost, Metadata, Note, Record, Region, Settings, Snapshot};
 
-use crate::style::{Style, Table};
+use crate::heat::HeatSizes;
+use crate::layout::Layout;
+use crate::style::{Style, Table, percent};
 use crate::{Accumulator, Doubt, SCHEMA};
 
 /// Notes beyond this many are only counted.
@@ -120,6 +122,9 @@ impl OwnCost {
 #[derive(Debug, Clone)]
 pub struct InfoAccumulator {
     info: Info,
+    layout: Layout,
+    /// The last snapshot in which a target lived and something of it was known.
+    last: Snapshot,
 }
 
 /// The facts of a recording.
@@ -153,6 +158,10 @@ pub struct Info {
     pub wall_clock_offset_ns: i64,
     /// Most regions in a snapshot.
     pub most_regions: u64,
+    /// Bytes that could not be judged in the last snapshot.
+    pub unknown_bytes: u64,
+    /// Their share of the memory, 0 to 1.
+    pub unknown_share: f64,
     /// What the monitoring cost.
     #[serde(flatten)]
     pub cost: OwnCost,
@@ -208,11 +217,15 @@ impl InfoAccumulator {
                 start_ns: metadata.start_ns,
                 wall_clock_offset_ns: metadata.wall_clock_offset_ns,
                 most_regions: 0,
+                unknown_bytes: 0,
+                unknown_share: 0.0,
                 cost: OwnCost::default(),
                 notes: Vec::new(),
                 more_notes: 0,
                 basis: Doubt::default(),
             },
+            layout: Layout::default(),
+            last: Snapshot::default(),
         }
     }
 }
@@ -221,8 +234,13 @@ impl Accumulator for InfoAccumulator {
     type Report = Info;
 
     fn add(&mut self, record: &Record) {
+        self.layout.add(record);
         let info = &mut self.info;
-        info.basis.add(record);
+        let snapshot = info.basis.add(record);
+        // Of a target that is about to end nothing can be told any more: the one before says more.
+        if let Some(snapshot) = snapshot.filter(|new| any_known(new) || !any_known(&self.last)) {
+            self.last.clone_from(snapshot);
+        }
         info.cost.add(record, info.start_ns);
         let time_ns = match record {
             Record::Snapshot(snapshot) => {
@@ -247,9 +265,17 @@ impl Accumulator for InfoAccumulator {
         info.duration_ns = info.duration_ns.max(time_ns.saturating_sub(info.start_ns));
     }
 
-    fn finish(self) -> Info {
+    fn finish(mut self) -> Info {
+        let sizes = HeatSizes::of(&self.last, &self.layout);
+        self.info.unknown_bytes = sizes.unknown.bytes;
+        self.info.unknown_share = sizes.unknown_share();
         self.info
     }
+}
+
+fn any_known(snapshot: &Snapshot) -> bool {
+    let mut regions = snapshot.targets.iter().flat_map(|target| &target.regions);
+    regions.any(|region| !region.unknown)
 }
 
 impl Info {
@@ -294,6 +320,14 @@ impl Info {
         row(
             "length",
             format!("{}, {} snapshots", Nanos(self.duration_ns), self.snapshots),
+        );
+        row(
+            "unknown",
+            format!(
+                "{} ({}) in the last snapshot: shared, locked or unreadable",
+                Bytes(self.unknown_bytes),
+                percent(self.unknown_share)
+            ),
         );
         row("own cost", self.cost.text());
         row(

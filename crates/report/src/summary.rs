@@ -191,9 +191,7 @@ impl Summary {
             ("warm", sizes.warm.bytes, rate(sizes.warm)),
         ];
         rows.push((cold_name, cold, "not accessed".to_owned()));
-        if sizes.unknown.bytes > 0 {
-            rows.push(("unknown", sizes.unknown.bytes, "shared or unreadable".to_owned()));
-        }
+        rows.push(("unknown", sizes.unknown.bytes, "shared or unreadable".to_owned()));
         let bar = style.width.saturating_sub(54).clamp(6, 40);
         let mut table = Table::new(1, &["", "size", "share", "accessed in", ""]);
         for (name, bytes, accessed) in rows {

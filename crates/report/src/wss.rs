@@ -79,6 +79,7 @@ impl Accumulator for WssAccumulator {
             schema: SCHEMA,
             percentiles,
             sizes: self.sizes,
+            unknown_bytes: self.unknown,
             basis: self.doubt,
         }
     }
@@ -123,6 +124,8 @@ pub struct Wss {
     /// The bytes of each snapshot by its time.
     #[serde(skip)]
     pub sizes: Vec<(u64, u64)>,
+    /// The most bytes that could not be judged; they are not in the working set.
+    pub unknown_bytes: u64,
     /// What it stands on.
     pub basis: Doubt,
 }
@@ -141,6 +144,7 @@ impl Wss {
         text.push_str(&self.rows(style));
         let course = crate::series::binned(&self.sizes, style.width.saturating_sub(12).clamp(8, 120));
         text.push_str(&format!("over time   {}\n", style.sparkline(&course)));
+        text.push_str(&format!("unknown     {} at most\n", Bytes(self.unknown_bytes)));
         text + &self.basis.text()
     }
 

@@ -279,6 +279,7 @@ impl Operations for Machine {
         Ok(Outcome {
             runs,
             spent: self.cost_per_page * pages,
+            notes: Vec::new(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A process held by a descriptor, so that its number can be given to another without our noticing (`pidfd_open(2)`).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -21,6 +21,26 @@ impl PidFd {
             .and_then(Pid::from_raw)
             .ok_or(rustix::io::Errno::INVAL)?;
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// Takes over a descriptor that another made. Returns it with the number of its process.
+    ///
+    /// # Errors
+    /// `EBADF` when it is no pidfd, `ESRCH` when the process has ended and was waited for.
+    pub fn take(fd: OwnedFd) -> io::Result<(Self, u32)> {
+        // Only a pidfd has this line (proc_pid_fdinfo(5)); a process that is gone has the number -1.
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+        let pid = info
+            .lines()
+            .find_map(|line| line.strip_prefix("Pid:"))
+            .map(str::trim);
+        match pid.map(str::parse::<i64>) {
+            Some(Ok(pid)) => match u32::try_from(pid) {
+                Ok(pid) if pid > 0 => Ok((Self(fd), pid)),
+                _ => Err(rustix::io::Errno::SRCH.into()),
+            },
+            _ => Err(rustix::io::Errno::BADF.into()),
+        }
     }
 
     /// False once the process ended, whether or not its parent has waited for it.
@@ -65,6 +85,19 @@ mod tests {
         child.wait().unwrap();
         assert!(!pidfd.is_alive());
         assert!(PidFd::open(std::process::id()).unwrap().is_alive());
+    }
+
+    #[test]
+    fn a_descriptor_tells_its_process() {
+        let ours = PidFd::open(std::process::id()).unwrap().0;
+        assert_eq!(PidFd::take(ours).unwrap().1, std::process::id());
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let wrong = PidFd::take(file.into()).unwrap_err();
+        assert_eq!(wrong.raw_os_error(), Some(libc::EBADF));
+        let mut child = Command::new("true").spawn().unwrap();
+        let gone = PidFd::open(child.id()).unwrap().0;
+        child.wait().unwrap();
+        assert_eq!(PidFd::take(gone).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]

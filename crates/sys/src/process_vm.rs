@@ -1,5 +1,5 @@
-//! Reading another process's memory (`process_vm_readv(2)`), for the sake of the reading: the kernel counts each
-//! page read as used, and twice used pages move up on its LRU lists.
+//! Reading another process's memory (`process_vm_readv(2)`): for what stands there, or for the sake of the reading,
+//! because the kernel counts each page read as used, and twice used pages move up on its LRU lists.
 
 use std::io;
 
@@ -37,10 +37,39 @@ pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
+/// Reads what stands at `addr` in process `pid` into `bytes`, as far as it is mapped. Returns how much that is.
+///
+/// # Errors
+/// `EFAULT` when nothing is mapped there, `ESRCH`, `EPERM`.
+pub fn read(pid: u32, addr: Addr, bytes: &mut [u8]) -> io::Result<usize> {
+    let ours = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let theirs = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(addr.0 as usize),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`, which is exclusively ours.
+    let read =
+        unsafe { libc::process_vm_readv(pid.cast_signed(), &raw const ours, 1, &raw const theirs, 1, 0) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn what_stands_somewhere_is_read() {
+        let text = *b"what stands here";
+        let mut copy = [0; 16];
+        let at = Addr(text.as_ptr() as u64);
+        assert_eq!(read(std::process::id(), at, &mut copy).unwrap(), 16);
+        assert_eq!(copy, text);
+        assert!(read(std::process::id(), Addr(0x10), &mut copy).is_err());
+    }
 
     #[test]
     fn pages_are_read_up_to_the_first_that_is_not_there() {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use thermo_core::Scheme;
+use thermo_core::{Permille, Scheme};
+use thermo_ops::actor::HugeOptions;
 
 use crate::scheme_file;
 use crate::session::Host;
@@ -31,6 +32,18 @@ pub struct Limits {
     /// Go on without schemes whose action this machine cannot do
     #[arg(long)]
     pub best_effort: bool,
+
+    /// Let hugepage schemes also set the mappings' own flag, by a call that the target is made to make
+    #[arg(long)]
+    pub huge_flags: bool,
+
+    /// Leave huge-page flags as they were set, also at the end
+    #[arg(long)]
+    pub keep_flags: bool,
+
+    /// How much of a huge page must be in memory for the action collapse
+    #[arg(long, value_name = "SHARE", default_value = "80%")]
+    pub collapse_present: Permille,
 }
 
 impl Acting {
@@ -46,6 +59,15 @@ impl Acting {
 }
 
 impl Limits {
+    /// How huge pages are made and forbidden.
+    pub const fn huge(&self) -> HugeOptions {
+        HugeOptions {
+            set_flag: self.huge_flags,
+            keep_flags: self.keep_flags,
+            least_present: self.collapse_present,
+        }
+    }
+
     /// Those of `schemes` that this host can carry out.
     ///
     /// # Errors

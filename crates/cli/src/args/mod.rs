@@ -5,6 +5,7 @@ mod cpu_share;
 mod monitoring;
 mod output;
 mod targets;
+mod tuned;
 
 pub use acting::{Acting, Limits};
 pub use monitoring::Monitoring;

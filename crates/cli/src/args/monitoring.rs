@@ -1,10 +1,11 @@
 //! How to look.
 
-use anyhow::{Error, ensure};
+use anyhow::{Error, bail, ensure};
 use thermo_core::budget::{CpuShare, Looks};
-use thermo_core::{Attrs, AttrsError, Nanos};
+use thermo_core::{Attrs, IntervalsGoal, Nanos};
 
 use super::cpu_share;
+use super::tuned::Tuned;
 
 /// The budget for looking where neither intervals nor a budget are given: one percent.
 const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
@@ -29,6 +30,18 @@ pub struct Monitoring {
     /// Time over which looks are counted [100ms when only --sample is given]
     #[arg(long, visible_alias = "aggr-interval", value_name = "TIME")]
     aggr: Option<Nanos>,
+
+    #[command(flatten)]
+    tuned: Tuned,
+
+    /// Look at memory that several processes map, and at locked memory, too: its marks are taken off by walks
+    /// (clear_refs) that hold up the faults of a target meanwhile. Without it such memory is unknown
+    #[arg(long)]
+    shared: bool,
+
+    /// Do not walk a target where that would take longer
+    #[arg(long, value_name = "TIME", default_value = "100ms", requires = "shared")]
+    max_walk: Nanos,
 
     /// Time between two updates of the targets and their mappings
     #[arg(long, value_name = "TIME", default_value = "1s")]
@@ -81,7 +94,7 @@ impl Monitoring {
     ///
     /// # Errors
     /// They contradict each other.
-    pub fn attrs(&self) -> Result<Attrs, AttrsError> {
+    pub fn attrs(&self) -> anyhow::Result<Attrs> {
         let default = Attrs::default();
         let attrs = Attrs {
             sample: self.sample.unwrap_or(default.sample),
@@ -90,7 +103,9 @@ impl Monitoring {
             min_nr_regions: self.min_regions,
             max_nr_regions: self.max_regions,
         };
-        attrs.check().map(|()| attrs)
+        let attrs = self.tuned.begin_with(attrs, self.sample.is_some())?;
+        attrs.check()?;
+        Ok(attrs)
     }
 
     /// Whether a budget or a way to look is asked for, which a tracker with a pace of its own does not keep.
@@ -98,18 +113,40 @@ impl Monitoring {
         self.cpu.is_some() || self.look == Look::Sweep
     }
 
-    /// The budget and what it may choose; none where the intervals are given by hand and no budget is.
+    /// What the intervals are tuned towards, if they are.
     ///
     /// # Errors
-    /// A budget that is none, or intervals and a way to look that has none.
-    pub fn budget(&self) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+    /// A goal that is none.
+    pub fn intervals_goal(&self) -> anyhow::Result<Option<IntervalsGoal>> {
+        self.tuned.goal()
+    }
+
+    /// How long a walk that looks at shared memory may take, where the user consented to walks.
+    pub fn longest_walk(&self) -> Option<Nanos> {
+        self.shared.then_some(self.max_walk)
+    }
+
+    /// The budget and what it may choose; none where the intervals are given by hand, or tuned towards a goal, and no
+    /// budget is.
+    ///
+    /// # Errors
+    /// A budget that is none, or things that exclude each other.
+    pub fn budget(&self, tuned: bool) -> anyhow::Result<Option<(CpuShare, Looks)>> {
         let by_hand = self.sample.is_some() || self.aggr.is_some();
+        if tuned {
+            return self.no_budget();
+        }
+        ensure!(
+            !(self.shared && (by_hand || self.look == Look::Sample)),
+            "--shared looks at every page in rounds: leave --sample, --aggr and --look sample out"
+        );
         ensure!(
             !(by_hand && self.look == Look::Sweep),
             "--look sweep goes in rounds as the budget allows, without --sample and --aggr: leave those out, or say --look sample"
         );
         let looks = match self.look {
             _ if by_hand => Looks::Asked,
+            Look::Auto if self.shared => Looks::Sweep,
             Look::Auto => Looks::Auto,
             Look::Sample => Looks::Sample,
             Look::Sweep => Looks::Sweep,
@@ -117,6 +154,17 @@ impl Monitoring {
         let default = (!by_hand).then_some(DEFAULT_SHARE);
         let given = self.cpu.as_deref().map(cpu_share::parse).transpose();
         Ok(given.map_err(Error::msg)?.or(default).map(|share| (share, looks)))
+    }
+
+    /// A goal for intervals leaves nothing to a budget.
+    fn no_budget(&self) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+        let other = match () {
+            () if self.cpu.is_some() => "--cpu",
+            () if self.look == Look::Sweep => "--look sweep",
+            () if self.shared => "--shared",
+            () => return Ok(None),
+        };
+        bail!("intervals are tuned towards a goal, or chosen for {other}: leave one of the two out")
     }
 }
 
@@ -134,7 +182,7 @@ mod tests {
 
     fn budget(arguments: &[&str]) -> anyhow::Result<Option<(CpuShare, Looks)>> {
         let words = ["thermo"].iter().chain(arguments);
-        Alone::try_parse_from(words).unwrap().monitoring.budget()
+        Alone::try_parse_from(words).unwrap().monitoring.budget(false)
     }
 
     #[test]
@@ -151,6 +199,40 @@ mod tests {
             (&["--aggr", "1s", "--cpu", "0.5"], Some((half, Looks::Asked))),
         ] {
             assert_eq!(budget(arguments).unwrap(), expected, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_looked_at_in_rounds() {
+        let one_percent = Some((DEFAULT_SHARE, Looks::Sweep));
+        assert_eq!(budget(&["--shared"]).unwrap(), one_percent);
+        for (first, second) in [("--sample", "1ms"), ("--aggr", "1s"), ("--look", "sample")] {
+            let error = budget(&["--shared", first, second]).unwrap_err();
+            assert!(
+                error.to_string().contains("--shared looks at every page"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_goal_leaves_nothing_to_a_budget() {
+        let tuned = |arguments: &[&str]| {
+            let words = ["thermo", "--intervals-autotune"].iter().chain(arguments);
+            Alone::try_parse_from(words).unwrap().monitoring.budget(true)
+        };
+        assert_eq!(tuned(&[]).unwrap(), None);
+        assert_eq!(tuned(&["--sample", "10ms", "--aggr", "1s"]).unwrap(), None);
+        for (more, named) in [
+            (&["--cpu", "1%"][..], "--cpu"),
+            (&["--look", "sweep"], "--look sweep"),
+            (&["--shared"], "--shared"),
+        ] {
+            let error = tuned(more).unwrap_err();
+            assert!(
+                error.to_string().contains(&format!("chosen for {named}:")),
+                "{error}"
+            );
         }
     }
 

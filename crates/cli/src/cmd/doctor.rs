@@ -1,6 +1,9 @@
 //! `thermo doctor`: what this machine lets us do.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
+use thermo_sys::leftovers::{self, Found};
 
 use crate::exit::Exit;
 use crate::output;
@@ -10,16 +13,23 @@ use crate::session::Host;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo doctor
-  thermo doctor --json")]
+  thermo doctor --leftovers --json")]
 pub struct Doctor {
+    /// Tell what instances that were killed left switched on, instead
+    #[arg(long)]
+    leftovers: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Doctor {
-    /// The answer is negative when no tracker can be used.
+    /// The answer is negative when no tracker can be used, or something was left.
     pub fn run(self) -> anyhow::Result<Exit> {
+        if self.leftovers {
+            return tell_leftovers(self.json);
+        }
         let host = Host::probe();
         if self.json {
             output::json(&as_json(&host))?;
@@ -32,6 +42,37 @@ impl Doctor {
             Exit::Negative
         })
     }
+}
+
+fn tell_leftovers(json: bool) -> anyhow::Result<Exit> {
+    let root = Path::new("/");
+    let found = leftovers::folder(root).map_or_else(Vec::new, |folder| leftovers::found(root, &folder));
+    if json {
+        let one = |note: &Found| json!({ "kind": note.kind, "pid": note.writer.pid, "left": note.left, "note": note.path });
+        output::json(&json!({ "schema": 1, "leftovers": found.iter().map(one).collect::<Vec<_>>() }))?;
+    } else {
+        output::text(&leftovers_text(&found))?;
+    }
+    Ok(if found.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Negative
+    })
+}
+
+fn leftovers_text(found: &[Found]) -> String {
+    if found.is_empty() {
+        return "nothing is left of instances that were killed\n".to_owned();
+    }
+    let one = |note: &Found| {
+        let left: String = note.left.iter().map(|what| format!("  {what}\n")).collect();
+        let (pid, path) = (note.writer.pid, note.path.display());
+        format!(
+            "{} of thermo (pid {pid}), which was killed; noted in {path}\n{left}",
+            note.kind
+        )
+    };
+    found.iter().map(one).collect()
 }
 
 fn as_json(host: &Host) -> Value {

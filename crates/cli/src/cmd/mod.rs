@@ -3,7 +3,9 @@
 mod doctor;
 mod eval;
 mod export;
+mod fs;
 mod hint;
+mod lifecycle;
 mod lru_sort;
 mod nbd;
 mod reclaim;
@@ -39,6 +41,8 @@ enum Verb {
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
     Hint(hint::Hint),
+    Lifecycle(lifecycle::Lifecycle),
+    Fs(fs::Fs),
     Nbd(nbd::Nbd),
     Workload(workload::Workload),
     Eval(eval::Eval),
@@ -60,6 +64,8 @@ impl Cli {
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
+            Verb::Lifecycle(verb) => verb.run(),
+            Verb::Fs(verb) => verb.run(),
             Verb::Nbd(verb) => verb.run(),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),

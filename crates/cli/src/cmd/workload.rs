@@ -85,10 +85,14 @@ impl Workload {
         let options = self.options();
         interrupt::listen()?;
         stop_in_time(Arc::clone(&options.stop), self.duration);
-        match self.truth {
+        let begin = Instant::now();
+        let summary = match &self.truth {
             None => run(&config, &options, &mut |_| {})?,
-            Some(path) => run_with_truth(&config, &options, &path)?,
+            Some(path) => run_with_truth(&config, &options, path)?,
         };
+        if self.log_interval.is_some() && !self.quiet {
+            tell_all(&summary, begin.elapsed())?;
+        }
         Ok(if interrupt::asked() {
             Exit::Interrupted
         } else {
@@ -114,6 +118,13 @@ impl Workload {
             stop: Arc::new(AtomicBool::new(false)),
         }
     }
+}
+
+/// The last line of the log.
+fn tell_all(summary: &Summary, span: Duration) -> std::io::Result<()> {
+    let (made, us) = (summary.nr_accesses, span.as_micros().max(1));
+    let per_ms = u128::from(made) * 1000 / us;
+    output::text(&format!("all: {made} accesses in {us} us, {per_ms} a ms"))
 }
 
 fn read(file: &Path) -> anyhow::Result<Config> {

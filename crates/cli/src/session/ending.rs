@@ -75,7 +75,11 @@ fn is_running(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(None))
 }
 
-fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
+/// Waits for a command that was started; the first signal that asks us to end is passed on to it.
+///
+/// # Errors
+/// It cannot be waited for.
+pub fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
     let mut passed_on = false;
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the command")? {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure};
-use thermo_core::{Action, Scheme};
+use thermo_core::{Action, Nanos, Scheme};
 use thermo_ops::host::{self, ActionReport, HostFacts, TrackerReport};
 use thermo_ops::idle::Idle;
 use thermo_ops::offload::Claim;
@@ -45,6 +45,24 @@ impl Chosen {
         matches!(self.looker, Looker::Kernel(_))
     }
 
+    /// Looks at shared memory, too, by walks that take `longest` at most.
+    ///
+    /// # Errors
+    /// This tracker cannot.
+    pub fn walk_shared(&mut self, longest: Nanos) -> anyhow::Result<()> {
+        let pte = match &mut self.looker {
+            Looker::Tracker(tracker) => tracker.as_pte(),
+            Looker::Kernel(_) => None,
+        };
+        let walks = pte.map(|pte| pte.walk_shared(longest));
+        ensure!(
+            walks.is_some(),
+            "tracker {} cannot look at shared memory: leave --shared out, or use --tracker pte",
+            self.name
+        );
+        Ok(())
+    }
+
     /// Whether every page can be looked at.
     pub fn can_sweep(&self) -> bool {
         match &self.looker {
@@ -55,7 +73,7 @@ impl Chosen {
 }
 
 /// What a tracker must be able to do for a session, beyond looking.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Wish<'a> {
     /// What is to be done.
     pub schemes: &'a [Scheme],

@@ -12,8 +12,8 @@ mod reload;
 mod sink;
 mod survey;
 
-pub use ending::Ending;
-pub use host::Host;
+pub use ending::{Ending, wait_for};
+pub use host::{Host, Wish};
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};
 pub use sink::SessionSink;

@@ -70,9 +70,17 @@ impl Plan {
     /// Those of [`Plan::carry_out`].
     pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
-        let budget = self.monitoring.budget()?;
+        let intervals_goal = match tuning.intervals_goal {
+            Some(goal) => Some(goal),
+            None => self.monitoring.intervals_goal()?,
+        };
+        let tuning = Tuning {
+            intervals_goal,
+            ..tuning
+        };
+        let budget = self.monitoring.budget(intervals_goal.is_some())?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
-        context.set_intervals_goal(tuning.intervals_goal)?;
+        context.set_intervals_goal(intervals_goal)?;
         context.set_schemes(self.schemes.clone())?;
         let host = Host::probe();
         // What the kernel does by itself need not be among what we can do.
@@ -85,7 +93,7 @@ impl Plan {
             schemes: &self.schemes,
             own_context: self.needs_own_context(&tuning),
         };
-        let chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
+        let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
         if let Some((share, looks)) = budget.filter(|_| !chosen.offloads()) {
             context = context.with_budget(share, looks);
         }
@@ -95,6 +103,9 @@ impl Plan {
             "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
             chosen.name
         );
+        if let Some(longest) = self.monitoring.longest_walk() {
+            chosen.walk_shared(longest)?;
+        }
         let first = context.first_plan(can_sweep);
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
@@ -177,7 +188,8 @@ impl Plan {
         let share = context.plan().map(|plan| plan.share);
         match looker {
             Looker::Tracker(tracker) => {
-                let actor = Actor::new(PageoutLimits::default(), self.limits.dry_run);
+                let actor =
+                    Actor::new(PageoutLimits::default(), self.limits.dry_run).with_huge(self.limits.huge());
                 let ops = Vaddr::new(root, members, tracker, actor);
                 super::run(context, ops, sink, self.duration, reloader, share)
             }

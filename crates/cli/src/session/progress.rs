@@ -72,11 +72,12 @@ fn line(state: &State) -> String {
     } = state;
     let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
     format!(
-        "{:>4} s  {nr_regions} regions  hot {}  warm {}  cold {}  our CPU {cpu_percent:.1} %",
+        "{:>4} s {nr_regions} regions  hot {} warm {} cold {} unknown {}  CPU {cpu_percent:.1} %",
         elapsed.0 / 1_000_000_000,
         bytes(sizes.hot),
         bytes(sizes.warm),
         bytes(sizes.cold),
+        bytes(sizes.unknown),
     )
 }
 
@@ -94,6 +95,7 @@ mod tests {
             hot: share,
             warm: share,
             cold: share,
+            unknown: share,
             ..HeatSizes::default()
         };
         let state = State {
@@ -104,6 +106,6 @@ mod tests {
         };
         let line = line(&state);
         assert!(line.chars().count() <= 80, "{line}");
-        assert!(line.contains("3599 s  1000 regions"), "{line}");
+        assert!(line.contains("3599 s 1000 regions"), "{line}");
     }
 }

@@ -6,7 +6,7 @@ use crate::monitoring::Target;
 use crate::ops::{Operations, Run};
 use crate::region::Region;
 use crate::sink::{Event, Sink};
-use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Round, regions_of};
+use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
 use crate::units::Nanos;
 
 /// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
@@ -45,6 +45,12 @@ impl Context {
             }
             self.sweeping.round = Some(Round::begin(now));
             self.sweeping.began = Some(now);
+        }
+        if let Some(Preparation::Part(news)) = self.sweeping.round.as_mut().map(|round| round.prepare(ops)) {
+            if let Some(text) = &news {
+                sink.on(&Event::Warning { now, text });
+            }
+            return now;
         }
         let looked = self
             .sweeping

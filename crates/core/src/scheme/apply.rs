@@ -75,10 +75,8 @@ impl SchemeState {
         for (goal, text) in complaints {
             self.warn(Topic::Goal(goal), index, &text, input.now, sink);
         }
-        if self
-            .window
-            .renew(input.now, &self.scheme.quota, input.min_region, score)
-        {
+        let least = input.min_region.max(self.scheme.action.unit());
+        if self.window.renew(input.now, &self.scheme.quota, least, score) {
             self.stats.qt_exceeds += 1;
         }
         self.stats.effective_sz = self.window.shown_limit();
@@ -95,10 +93,10 @@ impl SchemeState {
     ) {
         self.stats.nr_snapshots += 1;
         let room = self.window.room(&self.scheme.quota);
-        let chosen = if room.is_some_and(|room| room < input.min_region) {
+        let chosen = if room.is_some_and(|room| room < input.min_region.max(self.scheme.action.unit())) {
             Vec::new()
         } else {
-            select(&self.scheme, targets, input, room, self.window.position)
+            select(&self.scheme, targets, input, room, self.window.position, ops)
         };
         cut_out(targets, &chosen);
         let results = self.carry_out(&chosen, index, input.now, ops, sink);
@@ -135,10 +133,13 @@ impl SchemeState {
             }
             let runs: Vec<Run> = places.iter().map(|at| chosen[*at].run).collect();
             match self.ask(&runs, filters, ops) {
-                Ok(applied) => places
-                    .iter()
-                    .zip(applied)
-                    .for_each(|(at, applied)| results[*at] = Some(applied)),
+                Ok((applied, notes)) => {
+                    let applied = places.iter().zip(applied);
+                    applied.for_each(|(at, applied)| results[*at] = Some(applied));
+                    for note in notes {
+                        self.warn(Topic::Note(note.clone()), index, &note, now, sink);
+                    }
+                }
                 Err(error) => self.warn(Topic::Apply, index, &error.to_string(), now, sink),
             }
         }
@@ -146,19 +147,20 @@ impl SchemeState {
         results
     }
 
-    /// One request.
+    /// One request: what became of each run, and what there is to say of it.
     fn ask(
         &mut self,
         runs: &[Run],
         filters: &[OpsFilter],
         ops: &mut dyn Operations,
-    ) -> Result<Vec<Applied>, OpsError> {
+    ) -> Result<(Vec<Applied>, Vec<String>), OpsError> {
         let action = self.scheme.action;
         let sz: Bytes = runs.iter().map(|run| run.range.len()).sum();
         let limited = self.scheme.quota.is_set();
         if limited {
             self.window.charge(sz);
         }
+        let mut notes = Vec::new();
         let mut applied = if action == Action::Stat && filters.is_empty() {
             let passed = |run: &Run| Applied {
                 passed_filters: run.range.len(),
@@ -175,6 +177,7 @@ impl SchemeState {
             if limited {
                 self.window.measure(sz, outcome.spent);
             }
+            notes = outcome.notes;
             outcome.runs
         };
         applied.resize(runs.len(), Applied::default());
@@ -183,13 +186,15 @@ impl SchemeState {
                 .iter_mut()
                 .for_each(|applied| (applied.applied, applied.changed) = (Bytes::ZERO, None));
         }
-        Ok(applied)
+        Ok((applied, notes))
     }
 
     /// Where the next window goes on: behind what was tried last, if the quota ended this one.
     fn note_position(&mut self, chosen: &[Candidate], least: Bytes) {
         if let Some(last) = chosen.last() {
-            let full = self.window.is_full(&self.scheme.quota, least);
+            let full = self
+                .window
+                .is_full(&self.scheme.quota, least.max(self.scheme.action.unit()));
             self.window.position = full.then_some((last.run.target, last.run.range.end));
         }
     }
@@ -200,10 +205,12 @@ impl SchemeState {
             return;
         }
         for (candidate, _) in chosen.iter().zip(results).filter(|(_, result)| result.is_some()) {
-            let regions = &mut *targets[candidate.target].regions;
-            if let Ok(at) = regions.binary_search_by_key(&candidate.run.range.start, |r| r.range.start) {
-                regions[at].age = 0;
-            }
+            let (regions, range) = (&mut *targets[candidate.target].regions, candidate.run.range);
+            let first = regions.partition_point(|region| region.range.start < range.start);
+            let inside = regions[first..]
+                .iter_mut()
+                .take_while(|region| region.range.end <= range.end);
+            inside.for_each(|region| region.age = 0);
         }
     }
 

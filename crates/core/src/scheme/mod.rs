@@ -7,7 +7,7 @@
 //! 1. the quota window is renewed if it is over: goals and the throughput so far set its size (`window`,
 //!    `spending`, `feed`);
 //! 2. what matches the pattern and passes the core filters is scored, and the best of it chosen as far as the
-//!    quota reaches (`select`, `priority`, `verdict`);
+//!    quota reaches (`select`, `priority`, `verdict`, `units`);
 //! 3. regions are cut where only a part was chosen (`cut`), the operations are asked to act on all of it at
 //!    once, and what became of it is accounted (`apply`).
 //!
@@ -49,6 +49,7 @@ mod select;
 mod spending;
 mod state;
 mod stats;
+mod units;
 mod verdict;
 mod watermarks;
 mod window;

@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use super::Scheme;
 use super::apply::{ApplyInput, TargetMut};
 use super::priority::{Histogram, score};
+use super::units::whole;
 use super::verdict::Verdict;
 use super::window::Position;
-use crate::action::Priority;
-use crate::addr::{Addr, AddrRange};
-use crate::ops::Run;
+use crate::addr::{Addr, AddrRange, PAGE_SIZE};
+use crate::ops::{Operations, Run};
 use crate::units::Bytes;
 
 /// A region that matches, or the part of one that filters leave.
@@ -25,11 +25,11 @@ pub(super) struct Candidate {
     pub(super) nr_accesses: u32,
     /// Age of its region.
     pub(super) age: u32,
-    score: u8,
+    pub(super) score: u8,
 }
 
 /// The memory `scheme` takes, in the order it should be acted on: at most `room` bytes, the last piece cut to
-/// whole pages. Under a limit the highest scores go first, and of those alike whatever lies behind `from`,
+/// whole units of its action. Under a limit the highest scores go first, and of those alike whatever lies behind `from`,
 /// where the last window stopped.
 pub(super) fn select(
     scheme: &Scheme,
@@ -37,8 +37,13 @@ pub(super) fn select(
     input: &ApplyInput<'_>,
     room: Option<Bytes>,
     from: Option<Position>,
+    ops: &mut dyn Operations,
 ) -> Vec<Candidate> {
     let mut candidates = matching(scheme, targets, input, from.filter(|_| room.is_some()));
+    let unit = scheme.action.unit();
+    if unit.0 > PAGE_SIZE {
+        candidates = whole(&candidates, scheme.action, ops);
+    }
     let Some(room) = room else { return candidates };
     let histogram = Histogram::new(candidates.iter().map(|c| (c.score, c.run.range.len())));
     let min_score = histogram.min_score(room);
@@ -46,7 +51,7 @@ pub(super) fn select(
     let already_done = |c: &Candidate| from.is_some_and(|from| (c.run.target, c.run.range.start) < from);
     // Stable: what is alike stays in the order of targets and addresses.
     candidates.sort_by_key(|c| (Reverse(c.score), already_done(c)));
-    fill(&mut candidates, room, input.min_region);
+    fill(&mut candidates, room, input.min_region.max(unit));
     candidates
 }
 
@@ -81,7 +86,7 @@ fn matching(
         let stop = from.filter(|(id, _)| *id == target.id).map(|(_, addr)| addr);
         for region in target.regions.iter() {
             // Memory that could not be judged is not cold, whatever rates the pattern takes.
-            let passed_over = region.unknown && priority == Priority::Cold;
+            let passed_over = region.unknown && scheme.action.is_for_cold();
             if passed_over || !scheme.pattern.matches(region, input.attrs) {
                 continue;
             }

@@ -10,7 +10,7 @@ use crate::sink::{Event, Sink};
 use crate::units::{Bytes, Nanos};
 
 /// What a user is warned about once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
     /// The action itself.
     Apply,
@@ -18,6 +18,8 @@ pub(super) enum Topic {
     Goal(usize),
     /// The metric of its watermarks.
     Watermarks,
+    /// What the operations said of an action.
+    Note(String),
 }
 
 /// A scheme at work.

@@ -10,7 +10,7 @@ mod reduce;
 mod round;
 
 pub use heat::{PageHeat, PageSums};
-pub use piece::{PageSeen, Piece, Swept};
+pub use piece::{PageSeen, Piece, Preparation, Swept};
 pub(crate) use reduce::regions_of;
 pub(crate) use round::Round;
 

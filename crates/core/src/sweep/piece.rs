@@ -1,6 +1,7 @@
 //! What one look at a piece of memory found: a bit a page.
 
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
+use crate::units::Bytes;
 
 /// Bits of the pages of a range: there, touched, or not to be told.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +18,15 @@ pub struct Swept {
     /// Everything from the piece's beginning up to here was looked at. At or behind the piece's end; behind it
     /// when it is known that nothing is mapped up to there.
     pub next: Addr,
+}
+
+/// How far the preparation of a round is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Preparation {
+    /// Nothing is left to do: pieces can be looked at.
+    Ready,
+    /// A part of it was done, with a sentence the user should know, if there is one.
+    Part(Option<String>),
 }
 
 /// What is known of a page after a look.
@@ -80,6 +90,22 @@ impl Piece {
         }
     }
 
+    /// How much is there, and how much of that is not to be judged.
+    #[must_use]
+    pub fn present_and_unknown(&self) -> (Bytes, Bytes) {
+        let pages = |words: &[u64]| words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+        (
+            Bytes(pages(&self.present) * PAGE_SIZE),
+            Bytes(pages(&self.unknown) * PAGE_SIZE),
+        )
+    }
+
+    /// True when nothing is there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.present.iter().all(|word| *word == 0)
+    }
+
     /// True when no page of the 64 from `addr` on is there.
     pub(crate) fn word_is_absent(&self, addr: Addr) -> bool {
         self.place(addr).is_none_or(|(word, _)| self.present[word] == 0)
@@ -114,6 +140,10 @@ mod tests {
             .collect();
         use PageSeen::{Absent, Accessed, Idle, Unknown};
         assert_eq!(seen, [Accessed, Absent, Idle, Accessed, Unknown, Absent]);
+        assert_eq!(
+            piece.present_and_unknown(),
+            (Bytes(4 * PAGE_SIZE), Bytes(PAGE_SIZE))
+        );
         piece.reset(AddrRange::new(0x10_0000, 0x10_0000 + 10 * PAGE_SIZE));
         assert_eq!(piece.get(page(0)), Absent);
     }

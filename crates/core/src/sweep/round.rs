@@ -1,6 +1,6 @@
 //! A round: every page of every target looked at once, a piece at a time.
 
-use super::piece::Piece;
+use super::piece::{Piece, Preparation};
 use crate::addr::{Addr, AddrRange};
 use crate::monitoring::Target;
 use crate::ops::{Operations, Run, TargetId};
@@ -20,6 +20,15 @@ pub(crate) struct Round {
     target: TargetId,
     from: Addr,
     piece: Piece,
+    preparing: Preparing,
+}
+
+/// Where the preparation of a round is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Preparing {
+    Begins,
+    GoesOn,
+    Done,
 }
 
 impl Round {
@@ -29,12 +38,26 @@ impl Round {
             target: TargetId(0),
             from: Addr(0),
             piece: Piece::default(),
+            preparing: Preparing::Begins,
         }
     }
 
     /// Goes on after a pause. What is seen for the first time counts from now.
     pub(crate) const fn go_on(&mut self, now: Nanos) {
         self.began = now;
+    }
+
+    /// Lets the operations do the next part of what comes before the first piece.
+    pub(crate) fn prepare(&mut self, ops: &mut dyn Operations) -> Preparation {
+        if self.preparing == Preparing::Done {
+            return Preparation::Ready;
+        }
+        let preparation = ops.prepare_round(self.preparing == Preparing::Begins);
+        self.preparing = match preparation {
+            Preparation::Ready => Preparing::Done,
+            Preparation::Part(_) => Preparing::GoesOn,
+        };
+        preparation
     }
 
     /// Looks at a piece's worth of memory; false when nothing was left to look at.

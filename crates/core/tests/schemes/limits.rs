@@ -101,7 +101,7 @@ fn the_coldest_go_first_whatever_their_address() {
 #[test]
 fn the_hottest_go_first() {
     assert_eq!(
-        mixed(Action::Collapse).pieces_at(Nanos::ZERO),
+        mixed(Action::LruPrio).pieces_at(Nanos::ZERO),
         [(1, 26, 29), (0, 0, 3), (0, 3, 4)]
     );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thermo_core::ops::{Applied, Outcome, Probe, Request, Skip};
+use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Skip};
 use thermo_core::scheme::{
     ApplyInput, Scheme, SchemeState, SystemMetric, TargetMut, apply_due, check_watermarks,
 };
@@ -30,6 +30,9 @@ pub struct Machine {
     pub metrics: BTreeMap<SystemMetric, u64>,
     pub cost_per_page: Nanos,
     pub refuses: bool,
+    /// Of this, nothing is left to be done to huge pages.
+    pub done: Vec<AddrRange>,
+    pub notes: Vec<String>,
 }
 
 impl Operations for Machine {
@@ -43,6 +46,21 @@ impl Operations for Machine {
 
     fn any_target_left(&mut self) -> bool {
         true
+    }
+
+    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+        let unit = action.unit().0;
+        let mut left: Vec<AddrRange> = Vec::new();
+        for start in (run.range.start.0..run.range.end.0).step_by(unit as usize) {
+            let unit = AddrRange::new(start, start + unit);
+            assert_eq!((start % unit.len().0, unit.end <= run.range.end), (0, true));
+            match left.last_mut() {
+                _ if self.done.iter().any(|done| done.overlaps(&unit)) => {}
+                Some(last) if last.end == unit.start => last.end = unit.end,
+                _ => left.push(unit),
+            }
+        }
+        left
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
@@ -79,6 +97,7 @@ impl Operations for Machine {
         Ok(Outcome {
             runs,
             spent: Nanos(self.cost_per_page.0 * pages),
+            notes: self.notes.clone(),
         })
     }
 

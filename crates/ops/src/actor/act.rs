@@ -13,22 +13,15 @@ use thermo_sys::process_madvise::Advice;
 
 use super::advise::Advisor;
 use super::survey::survey;
-use super::{Actor, Plan, Task, collapse, spans, touch};
+use super::{Actor, Plan, Task, spans, touch};
 use crate::process::Process;
-use crate::pte::PteTracker;
 
 /// Pages are counted one by one in ranges up to this size.
 const COUNT_PAGEOUT: Bytes = Bytes::mib(256);
 
 impl Actor {
     /// Does the action of `task` to what `plan` keeps of `run`.
-    pub(super) fn act(
-        &mut self,
-        task: &Task<'_>,
-        run: &Run,
-        plan: Plan,
-        pte: Option<&mut PteTracker>,
-    ) -> Applied {
+    pub(super) fn act(&mut self, task: &Task<'_>, run: &Run, plan: Plan) -> Applied {
         let Plan { mut applied, kept } = plan;
         let process = task.process;
         match task.action {
@@ -42,14 +35,10 @@ impl Actor {
                 let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
                 touch::touch_twice(process, task.pagemap, &kept, &mut stop, &mut applied);
             }
-            Action::Hugepage | Action::Collapse => {
-                let units = collapse::units(task.action, process, &kept, task.pagemap, pte, &mut applied);
-                units.make(&mut applied, |ranges, applied| {
-                    self.advise(process, Advice::Collapse, ranges, applied);
-                });
-            }
             // These end before anything is done, or are done to many runs at once.
             Action::Stat
+            | Action::Hugepage
+            | Action::Collapse
             | Action::Nohugepage
             | Action::MigrateHot
             | Action::MigrateCold
@@ -75,6 +64,11 @@ impl Actor {
             stop: &mut stop,
         }
         .advise(ranges, applied)
+    }
+
+    /// Whether there is room in swap, as seen by the request before.
+    pub(super) fn guard_allows_swap(&mut self) -> bool {
+        self.guard.swap_allows(&self.root)
     }
 
     fn pageout(&mut self, task: &Task<'_>, run: &Run, kept: &[AddrRange], applied: &mut Applied) {

@@ -13,6 +13,7 @@
 //! | `lru_prio` | two `process_vm_readv` of each present page | not at all |
 //! | `hugepage` | `MADV_COLLAPSE` of every 2 MiB with a page in it | page tables, where the tracker reads them |
 //! | `collapse` | the same where at least 80 % are present | the same |
+//! | `nohugepage` | the mapping's flag, set by the target; huge pages split by `MADV_COLD` on a part | the same |
 //!
 //! Where swap is short or absent, `pageout` takes pages of files only.
 //!
@@ -27,9 +28,13 @@ mod advise;
 mod cold;
 mod collapse;
 mod filter;
+mod flag_book;
+mod flags;
 mod guard;
+mod huge;
 mod refault;
 mod spans;
+mod split;
 mod survey;
 mod touch;
 
@@ -47,6 +52,8 @@ use thermo_sys::pagemap::Pagemap;
 use self::filter::{Eyes, PageFilters};
 use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
+use self::huge::Huge;
+pub use self::huge::HugeOptions;
 use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
 
@@ -56,6 +63,7 @@ pub struct Actor {
     root: PathBuf,
     frames: Option<PageFrames>,
     guard: Guard,
+    huge: Huge,
     dry_run: bool,
     cancel: Arc<AtomicBool>,
 }
@@ -67,11 +75,20 @@ impl Actor {
         let root = PathBuf::from("/");
         Self {
             frames: PageFrames::open(&root).ok(),
+            huge: Huge::new(&root),
             root,
             guard: Guard::new(limits),
             dry_run,
             cancel: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// The same, making and forbidding huge pages as `options` say.
+    #[must_use]
+    pub fn with_huge(mut self, options: HugeOptions) -> Self {
+        self.huge.options = options;
+        self.huge.flags.keep(options.keep_flags);
+        self
     }
 
     /// Set to true, it makes the actor leave alone what it has not begun ([`Skip::Cancelled`]); looked at between
@@ -87,10 +104,6 @@ impl Actor {
     /// [`OpsError::Unsupported`] with the reason.
     pub fn supports(action: Action) -> Result<(), OpsError> {
         let why = match action {
-            Action::Nohugepage => {
-                "no system call takes a mapping's huge-page flag away from outside its process; \
-                 use cold or pageout on what should shrink"
-            }
             Action::MigrateHot | Action::MigrateCold => {
                 "moving pages between nodes is not built in; use lru_prio or pageout"
             }
@@ -143,15 +156,24 @@ impl Actor {
         Ok(Outcome {
             runs,
             spent: clock::thread_cpu().saturating_sub(began),
+            notes: self.huge.flags.take_notes(),
         })
     }
 
     /// Does it to the runs of one process.
     fn group(&mut self, task: &Task<'_>, group: &[Run], mut pte: Option<&mut PteTracker>) -> Vec<Applied> {
-        if matches!(task.action, Action::Cold | Action::LruDeprio) {
+        let together = matches!(
+            task.action,
+            Action::Cold | Action::LruDeprio | Action::Hugepage | Action::Collapse | Action::Nohugepage
+        );
+        if together {
             let plans = group.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
             let plans = plans.collect();
-            return self.cold(task, plans, pte);
+            return match task.action {
+                Action::Nohugepage => self.forbid_huge(task, plans, pte),
+                Action::Hugepage | Action::Collapse => self.make_huge(task, plans, pte),
+                _ => self.cold(task, plans, pte),
+            };
         }
         let mut one = |run: &Run| {
             // What takes long outlives processes.
@@ -159,7 +181,7 @@ impl Actor {
                 return left_alone(Skip::TargetGone, run.range);
             }
             let plan = self.plan(task, run, pte.as_deref_mut());
-            self.act(task, run, plan, pte.as_deref_mut())
+            self.act(task, run, plan)
         };
         group.iter().map(&mut one).collect()
     }

@@ -5,8 +5,9 @@
 //! action and its own result. Their `COLD` (reclaim now) is `pageout` today, their `COOL` (deactivate) is `cold`.
 //! A hint acts on everything it names, touched or not; what was idle is found out by monitoring.
 //!
-//! Each range is carried out by the [`Actor`] in steps of 64 MiB, each in system calls of at most 1024 ranges, past what
-//! the kernel refuses. Between steps the limits are looked at, and whether it was cancelled.
+//! Ranges are carried out by the [`Actor`] in steps of 64 MiB, each in system calls of at most 1024 ranges and 2 GiB,
+//! past what the kernel refuses: small ranges that follow each other with one action for one process together, large
+//! ones in pieces. Between steps the limits are looked at, and whether it was cancelled.
 //!
 //! # Example
 //! Page out the anonymous memory of a process, at most 64 MiB of it:
@@ -31,11 +32,13 @@
 //! ```
 
 mod limits;
+mod pieces;
 mod reach;
 mod result;
 mod selection;
 
 pub use limits::Limits;
+pub use pieces::{Piece, Pieces};
 pub use result::{Hinted, Left};
 pub use selection::Selection;
 
@@ -45,10 +48,12 @@ use thermo_core::ops::{Applied, Request, Run, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind};
 use thermo_core::{Action, AddrRange, Bytes, OpsError, TargetId};
 use thermo_sys::pagemap::Pagemap;
+use thermo_sys::process_madvise::MAX_RANGES;
 
 use self::limits::Account;
 use crate::actor::Actor;
 use crate::process::Processes;
+use crate::pte::PteTracker;
 
 /// How much is done between two looks at the limits.
 const STEP: Bytes = Bytes::mib(64);
@@ -80,6 +85,7 @@ pub struct Hinter {
     actor: Actor,
     limits: Limits,
     only: Option<Kind>,
+    young: Option<PteTracker>,
 }
 
 impl Hinter {
@@ -91,6 +97,7 @@ impl Hinter {
             actor,
             limits,
             only: None,
+            young: None,
         }
     }
 
@@ -101,14 +108,65 @@ impl Hinter {
         self
     }
 
+    /// Leaves all pages alone whose accessed mark is set when their turn comes. A mark is taken off by the kernel when
+    /// it looks for memory to reclaim, and by monitors: where neither happened lately, most of what was ever touched
+    /// is young.
+    #[must_use]
+    pub fn skip_young(mut self, tables: PteTracker) -> Self {
+        self.young = Some(tables);
+        self
+    }
+
     /// Gives all `hints` in their order, and tells of each what came of it. What cannot be done to one does not keep
     /// the others from being done.
     pub fn give(&mut self, processes: &Processes, hints: &[Hint]) -> Vec<Hinted> {
         let mut account = Account::begin(self.limits);
-        hints
-            .iter()
-            .map(|hint| self.one(processes, hint, &mut account))
-            .collect()
+        let mut given = Vec::with_capacity(hints.len());
+        while given.len() < hints.len() {
+            let rest = &hints[given.len()..];
+            match self.nr_together(rest) {
+                0 | 1 => given.push(self.one(processes, &rest[0], &mut account)),
+                nr => given.extend(self.together(processes, &rest[..nr], &account)),
+            }
+        }
+        given
+    }
+
+    /// How many of the first hints can be given as one: those of one action for one process, as much as is done
+    /// between two looks at the limits. Where bytes are limited each has to be counted by itself.
+    fn nr_together(&self, hints: &[Hint]) -> usize {
+        if self.limits.max_bytes.is_some() {
+            return 1;
+        }
+        let mut sum = Bytes::ZERO;
+        let alike = |hint: &&Hint| {
+            sum += hint.range.len();
+            hints[0].target == hint.target && hints[0].action == hint.action && sum <= STEP
+        };
+        hints.iter().take(MAX_RANGES).take_while(alike).count()
+    }
+
+    fn together(&mut self, processes: &Processes, hints: &[Hint], account: &Account) -> Vec<Hinted> {
+        let mut given = vec![Hinted::default(); hints.len()];
+        let each = given.iter_mut().zip(hints);
+        if let Some(why) = account.exhausted() {
+            each.for_each(|(hinted, hint)| hinted.leave(why, hint.range.len()));
+            return given;
+        }
+        let run = |hint: &Hint| Run {
+            target: hint.target,
+            range: hint.range,
+        };
+        let runs: Vec<Run> = hints.iter().map(run).collect();
+        match self.apply(processes, hints[0].action, &runs) {
+            Ok(applied) => {
+                for ((hinted, _), applied) in each.zip(&applied) {
+                    hinted.add(applied);
+                }
+            }
+            Err(why) => each.for_each(|(hinted, hint)| hinted.fail(&why, hint.range.len())),
+        }
+        given
     }
 
     fn one(&mut self, processes: &Processes, hint: &Hint, account: &mut Account) -> Hinted {
@@ -120,7 +178,12 @@ impl Hinter {
                 break;
             }
             let (step, holds) = self.step(processes, hint, rest, account.bytes_left());
-            match self.apply(processes, hint, step) {
+            let run = Run {
+                target: hint.target,
+                range: step,
+            };
+            let done = self.apply(processes, hint.action, &[run]);
+            match done.map(|mut all| all.pop().unwrap_or_default()) {
                 Ok(applied) => {
                     // Of large ranges the actor estimates; what they hold was counted.
                     if applied.applied + dry(&applied) > Bytes::ZERO {
@@ -160,23 +223,29 @@ impl Hinter {
         }
     }
 
-    fn apply(&mut self, processes: &Processes, hint: &Hint, range: AddrRange) -> Result<Applied, OpsError> {
-        let run = Run {
-            target: hint.target,
-            range,
-        };
+    fn apply(
+        &mut self,
+        processes: &Processes,
+        action: Action,
+        runs: &[Run],
+    ) -> Result<Vec<Applied>, OpsError> {
         let others = self.only.map(|kind| OpsFilter {
             kind: OpsFilterKind::Anon,
             matching: kind == Kind::File,
             allow: false,
         });
+        let young = self.young.as_ref().map(|_| OpsFilter {
+            kind: OpsFilterKind::Young,
+            matching: true,
+            allow: false,
+        });
+        let filters: Vec<OpsFilter> = others.into_iter().chain(young).collect();
         let request = Request {
-            action: hint.action,
-            runs: &[run],
-            filters: others.as_slice(),
+            action,
+            runs,
+            filters: &filters,
         };
-        let outcome = self.actor.apply(processes, &request, None)?;
-        Ok(outcome.runs.into_iter().next().unwrap_or_default())
+        Ok(self.actor.apply(processes, &request, self.young.as_mut())?.runs)
     }
 }
 

@@ -50,16 +50,29 @@ fn report(facts: &HostFacts, action: Action) -> ActionReport {
 fn answer(facts: &HostFacts, action: Action) -> Answer {
     match action {
         Action::Stat => Ok(("counting", "nothing is changed".to_owned())),
-        Action::Willneed => advice(facts, (5, 12), "process_madvise(MADV_WILLNEED)", "brings it in from swap or file"),
-        Action::Cold => advice(facts, (5, 12), "process_madvise(MADV_COLD)", "first to be reclaimed under pressure"),
-        Action::LruDeprio => advice(facts, (5, 12), "process_madvise(MADV_COLD)", "down to the inactive list"),
+        Action::Willneed => advice(
+            facts,
+            (5, 12),
+            "process_madvise(MADV_WILLNEED)",
+            "brings it in from swap or file",
+        ),
+        Action::Cold => advice(
+            facts,
+            (5, 12),
+            "process_madvise(MADV_COLD)",
+            "first to be reclaimed under pressure",
+        ),
+        Action::LruDeprio => advice(
+            facts,
+            (5, 12),
+            "process_madvise(MADV_COLD)",
+            "down to the inactive list",
+        ),
         Action::Pageout => pageout(facts),
         Action::Collapse => collapse(facts, "collapsed at once, whatever the mode of huge pages"),
-        Action::Hugepage => collapse(facts, "by collapsing; the mapping's own flag is not set"),
+        Action::Hugepage => collapse(facts, hugepage_flag(facts)),
         Action::LruPrio => lru_prio(facts),
-        Action::Nohugepage => Err("not built yet: the kernel takes this advice only from the process itself, so it must be \
-                                   made to give it. Until then, set the mode of the machine to madvise or never"
-            .to_owned()),
+        Action::Nohugepage => nohugepage(facts),
         Action::MigrateHot | Action::MigrateCold => migrate(facts),
     }
 }
@@ -101,6 +114,31 @@ fn collapse(facts: &HostFacts, known: &str) -> Answer {
         );
     }
     advice(facts, (6, 1), "process_madvise(MADV_COLLAPSE)", known)
+}
+
+fn hugepage_flag(facts: &HostFacts) -> &'static str {
+    if can_inject(facts) {
+        "by collapsing; --huge-flags sets the mapping's own flag as well, by a call the target is made to make"
+    } else {
+        "by collapsing; the mapping's own flag cannot be set here"
+    }
+}
+
+/// Whether other processes can be made to set their own flags.
+fn can_inject(facts: &HostFacts) -> bool {
+    cfg!(target_arch = "x86_64") && lacking(facts.capabilities, &[Capability::SysPtrace]).is_none()
+}
+
+fn nohugepage(facts: &HostFacts) -> Answer {
+    let known = if can_inject(facts) {
+        "splits huge pages; the flag is set by a call the target is made to make (ptrace)"
+    } else {
+        "splits huge pages; the flag cannot be set here (it takes x86-64 and CAP_SYS_PTRACE)"
+    };
+    match collapse(facts, known) {
+        Ok(_) => advice(facts, (5, 12), "process_madvise(MADV_COLD) on a part", known),
+        missing => missing,
+    }
 }
 
 // Unlike advice, reading needs no right of its own for processes of the same user.

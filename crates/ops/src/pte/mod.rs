@@ -21,6 +21,7 @@ mod cleared;
 mod leaf;
 mod present;
 mod rival;
+mod shared;
 mod sweep;
 
 use std::os::fd::AsFd as _;
@@ -28,13 +29,15 @@ use std::path::PathBuf;
 
 use thermo_bpf::{BpfError, Entry, Leaf, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_core::sweep::Preparation;
+use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::{Page, Pagemap};
 
 pub(crate) use self::batch::{call_len, clear, whole_ranges};
 use self::cleared::Cleared;
 use self::rival::Rival;
+use self::shared::Shared;
 use self::sweep::SweptChunks;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
@@ -62,6 +65,8 @@ pub struct PteTracker {
     cleared: Cleared,
     /// Where every mark was taken off by a sweep, while sweeps go on.
     swept: SweptChunks,
+    /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
+    shared: Option<Shared>,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
     /// The pages of a run whose marks stayed.
@@ -87,6 +92,7 @@ impl PteTracker {
             marks: Vec::new(),
             cleared: Cleared::default(),
             swept: SweptChunks::default(),
+            shared: None,
             addrs: Vec::new(),
             entries: Vec::new(),
             pages: Vec::new(),
@@ -97,6 +103,22 @@ impl PteTracker {
     /// The reader of page tables.
     pub fn tables(&mut self) -> &mut PageTables {
         &mut self.tables
+    }
+
+    /// Consents to walks that take the marks off pages which are mapped more than once and off locked mappings,
+    /// each of at most `longest`; see `shared.rs` in this folder. Sweeps only.
+    pub fn walk_shared(&mut self, longest: Nanos) {
+        self.shared = Some(Shared::new(longest));
+    }
+
+    /// Does the next part of what comes before a round of sweeps, as [`Operations::prepare_round`].
+    ///
+    /// [`Operations::prepare_round`]: thermo_core::Operations::prepare_round
+    pub fn prepare_round(&mut self, processes: &Processes, first: bool) -> Preparation {
+        match &mut self.shared {
+            Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, first),
+            None => Preparation::Ready,
+        }
     }
 
     /// The pages of `range` that we know to have been touched since we took their marks off lately: each as the

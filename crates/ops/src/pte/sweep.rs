@@ -9,7 +9,7 @@ use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::pagemap::Pagemap;
 
-use super::{PteTracker, batch, leaf};
+use super::{PteTracker, batch, leaf, shared};
 use crate::process::Process;
 
 /// Which chunks of which targets were swept, by address / [`CHUNK`].
@@ -17,6 +17,9 @@ pub(super) type SweptChunks = BTreeSet<(TargetId, u64)>;
 
 /// The unit in which is kept what was swept.
 const CHUNK: u64 = 64 << 20;
+
+/// How far is looked for the next page behind a piece without any.
+const FARTHEST: u64 = 8 << 40;
 
 /// How many frames' flags are read in one look: pages that wait to be put on a list are a few for each CPU; more are
 /// pages that are touched all the time.
@@ -37,7 +40,16 @@ impl PteTracker {
     /// that is still set afterwards is of a page that is touched all the time, or of one that the kernel passes
     /// over (mapped more than once, on no list, locked): those are unknown.
     pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
-        let swept = Swept { next: range.end };
+        let next = range.end;
+        if let Some(shared) = &self.shared {
+            let answered = shared.answer(&mut self.tables, self.frames.as_ref(), process, range, piece);
+            if let Some(answered) = answered {
+                if answered.is_err() || !process.is_alive() {
+                    piece.reset(range);
+                }
+                return self.passed(process, range, piece);
+            }
+        }
         let mut marked = Vec::new();
         let read = each_leaf(&mut self.tables, process.pid, range, &mut |at, leaf| {
             book(piece, at, leaf.accessed);
@@ -46,7 +58,7 @@ impl PteTracker {
             }
         });
         if read.is_err() {
-            return swept;
+            return Swept { next };
         }
         let ranges: Vec<AddrRange> = marked.iter().map(|run| self.whole_folios(run)).collect();
         let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| {
@@ -55,12 +67,52 @@ impl PteTracker {
         // A number that was given to another process in the meantime: what was read is not the target's.
         if !alive || !process.is_alive() {
             piece.reset(range);
-            return swept;
+            return Swept { next };
         }
         self.read_back_all(process, &ranges, piece);
+        if let Some(shared) = &mut self.shared {
+            shared.found(process.id, piece);
+        }
+        self.passed(process, range, piece)
+    }
+
+    /// Notes that all of `range` was looked at. Where nothing was there, what comes next is looked for: address
+    /// spaces have holes of terabytes.
+    fn passed(&mut self, process: &Process, range: AddrRange, piece: &Piece) -> Swept {
         self.swept
             .extend(chunks_of(range).map(|chunk| (process.id, chunk)));
-        swept
+        let next = match piece.is_empty() {
+            true => self.next_mapped(process, range.end),
+            false => range.end,
+        };
+        Swept { next }
+    }
+
+    /// Where the first page at or behind `from` is, or how far it is known that there is none.
+    fn next_mapped(&mut self, process: &Process, from: Addr) -> Addr {
+        let limit = Addr(from.0.saturating_add(FARTHEST).min(shared::END)).max(from);
+        let mut window = AddrRange {
+            start: from,
+            end: Addr(from.0.saturating_add(CHUNK)).min(limit),
+        };
+        while !window.is_empty() {
+            let mut first: Option<Addr> = None;
+            // Huge pages come before the small ones of their GiB.
+            let read = each_leaf(&mut self.tables, process.pid, window, &mut |at, _| {
+                first = Some(first.map_or(at.start, |first| first.min(at.start)));
+            });
+            match (read, first) {
+                (Ok(()), Some(first)) => return first,
+                (Ok(()), None) => {}
+                (Err(_), _) => return from,
+            }
+            // Ever wider, so that a hole takes few calls and a dense place beyond it is not read for nothing.
+            window = AddrRange {
+                start: window.end,
+                end: Addr(window.end.0.saturating_add(window.len().0.saturating_mul(8))).min(limit),
+            };
+        }
+        limit
     }
 
     /// Appends the leaves of `range` that were touched since a sweep took their marks off.
@@ -165,7 +217,7 @@ fn chunks_of(range: AddrRange) -> impl Iterator<Item = u64> {
 
 /// Calls `each` with every leaf that maps a part of `range`, and with that part; huge pages of a GiB before the
 /// small pages of it.
-fn each_leaf(
+pub(super) fn each_leaf(
     tables: &mut PageTables,
     pid: u32,
     range: AddrRange,
@@ -199,7 +251,7 @@ fn book(piece: &mut Piece, at: AddrRange, accessed: bool) {
     each_page(at, |addr| piece.set(addr, accessed));
 }
 
-fn each_page(at: AddrRange, each: impl FnMut(Addr)) {
+pub(super) fn each_page(at: AddrRange, each: impl FnMut(Addr)) {
     (at.start.0..at.end.0).step_by(4096).map(Addr).for_each(each);
 }
 

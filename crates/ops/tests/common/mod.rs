@@ -32,12 +32,10 @@ pub fn live_as_child() {
     let mut memory = vec![0_u8; bytes + HUGE as usize];
     let skip = memory.as_ptr().align_offset(HUGE as usize);
     let memory = &mut memory[skip..][..bytes];
-    let mut word = 0x9e37_79b9_7f4a_7c15_u64;
-    for eight in memory.chunks_exact_mut(8) {
-        // Neither zeroes nor alike, or the page could be had without memory or space.
-        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        eight.copy_from_slice(&(word >> 40).to_ne_bytes());
+    for (eight, word) in memory.chunks_exact_mut(8).zip(contents()) {
+        eight.copy_from_slice(&word);
     }
+    let mut is_thin = false;
     println!("\nready {}", memory.as_ptr() as u64);
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -52,6 +50,23 @@ pub fn live_as_child() {
                     .map(|byte| u64::from(*byte))
                     .sum();
                 black_box(sum);
+            }
+            // Lets it have huge pages from now on.
+            ["allow"] => rustix::thread::disable_transparent_huge_pages(false).unwrap(),
+            // Writes zeroes to all but the first page of every 2 MiB.
+            ["thin"] => {
+                is_thin = true;
+                for huge in memory.chunks_exact_mut(HUGE as usize) {
+                    huge[PAGE_SIZE as usize..].fill(0);
+                }
+            }
+            // Looks at every byte.
+            ["check"] => {
+                for (n, (eight, word)) in memory.chunks_exact(8).zip(contents()).enumerate() {
+                    let is_first_page = n * 8 % (HUGE as usize) < PAGE_SIZE as usize;
+                    let expected = if is_thin && !is_first_page { [0; 8] } else { word };
+                    assert_eq!(eight, expected, "at {:#x}", n * 8);
+                }
             }
             ["collapse"] => {
                 rustix::thread::disable_transparent_huge_pages(false).unwrap();
@@ -68,6 +83,13 @@ pub fn live_as_child() {
     }
     // Not through the test harness, whose words nobody reads.
     std::process::exit(0);
+}
+
+/// What is written there, eight bytes at a time: neither zeroes nor alike, or a page could be had without memory or
+/// space.
+fn contents() -> impl Iterator<Item = [u8; 8]> {
+    let next = |word: &u64| Some(word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
+    std::iter::successors(next(&0x9e37_79b9_7f4a_7c15), next).map(|word| (word >> 40).to_ne_bytes())
 }
 
 /// A child with memory of a known place, all of it written once.
@@ -138,7 +160,8 @@ impl Target {
             .map(Addr)
     }
 
-    fn tell(&mut self, what: &str) {
+    /// Has the child do what `live_as_child` knows by this word.
+    pub fn tell(&mut self, what: &str) {
         writeln!(self.stdin, "{what}").unwrap();
         self.wait_for("done");
     }

@@ -7,7 +7,7 @@ mod text;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thermo_core::Nanos;
+use thermo_core::{Bytes, Nanos};
 use thermo_record::model::{Record, Region, Snapshot, Target};
 
 use crate::doubt::lives;
@@ -206,9 +206,10 @@ impl<W: Write> RegionsWriter<W> {
     fn target_text(&mut self, target: &Target, snapshot: &Snapshot, style: Style) -> io::Result<()> {
         writeln!(
             self.out,
-            "{}, {} regions",
+            "{}, {} regions, {} unknown",
             target_name(target.pid),
-            target.regions.len()
+            target.regions.len(),
+            Bytes(unknown(target))
         )?;
         let lines = self.lines.get_or_insert_with(|| Lines::new(style));
         self.out.write_all(lines.headings().as_bytes())?;
@@ -219,6 +220,14 @@ impl<W: Write> RegionsWriter<W> {
         }
         Ok(())
     }
+}
+
+/// Bytes of regions that could not be judged.
+fn unknown(target: &Target) -> u64 {
+    let unknown = target.regions.iter().filter(|region| region.unknown);
+    unknown
+        .map(|region| region.end.saturating_sub(region.start))
+        .sum()
 }
 
 /// `process 12` or `physical memory`.

@@ -6,8 +6,11 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::file::{self, FileError};
 
+mod freezer;
 mod own;
+mod unit;
 
+pub use freezer::Freezers;
 pub use own::OwnGroup;
 
 /// Which of the two interfaces a hierarchy speaks.
@@ -43,6 +46,25 @@ pub enum CgroupError {
         path: String,
         /// Where it was looked for.
         looked: String,
+    },
+    /// No group bears the name of the unit.
+    #[error(
+        "there is no unit {unit}, or none of its processes runs: no control group of that name lies below {looked}. \
+         `systemctl status {unit}` shows its group; give that by --cgroup"
+    )]
+    NoUnit {
+        /// What was asked for.
+        unit: String,
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// Several groups do.
+    #[error("{unit} is a unit of several users ({found}): give the one that is meant by --cgroup")]
+    SeveralUnits {
+        /// What was asked for.
+        unit: String,
+        /// Their folders.
+        found: String,
     },
     /// The controller is mounted nowhere.
     #[error("no mounted control group hierarchy has the {0} controller")]

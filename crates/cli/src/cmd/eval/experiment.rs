@@ -44,6 +44,10 @@ pub struct Arguments {
     /// Print comma-separated values
     #[arg(long)]
     csv: bool,
+
+    /// Write the tables and pictures of every run to a page, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -55,12 +59,21 @@ impl Arguments {
         interrupt::listen()?;
         stop_at_signal(Arc::clone(&options.stop));
         let results = run(&experiment, &options, &mut tell)?;
+        if let Some(path) = &self.html {
+            std::fs::write(path, results.html())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
         self.print(&results)?;
         Ok(match () {
             () if interrupt::asked() => Exit::Interrupted,
             () if !results.failures().is_empty() => Exit::Negative,
             () => Exit::Done,
         })
+    }
+
+    /// Whether JSON was asked for.
+    pub const fn wants_json(&self) -> bool {
+        self.json
     }
 
     fn options(&self, experiment: &Experiment) -> anyhow::Result<Options> {
@@ -84,7 +97,7 @@ impl Arguments {
         } else if self.csv {
             output::text(&results.csv())?;
         } else {
-            output::text(&format!("{}\n{}", results.introduction(), results.table()))?;
+            output::text(&results.table())?;
         }
         Ok(())
     }
@@ -110,7 +123,8 @@ fn tell(progress: &Progress) {
     }
 }
 
-fn stop_at_signal(stop: Arc<AtomicBool>) {
+/// Sets `stop` once an orderly end was asked for.
+pub fn stop_at_signal(stop: Arc<AtomicBool>) {
     thread::spawn(move || {
         while !interrupt::asked() {
             thread::sleep(POLL);

@@ -1,6 +1,8 @@
 //! `thermo eval`: experiments, one file per verb that needs more than an experiment file.
 
 mod experiment;
+mod monitor;
+mod squeeze;
 
 use crate::exit::Exit;
 
@@ -21,6 +23,38 @@ enum Verb {
   thermo eval reclaim
   thermo eval reclaim my.toml --repeats 3 --workload redis --json")]
     Reclaim(experiment::Arguments),
+
+    /// Show what giving free buffers back under pressure saves, and costs, with `thermo nbd` and many devices.
+    ///
+    /// Three experiments: pages swapped in and out without squeezing and with; the same for squeezes of 1, 10 and
+    /// 100 ms; throughput when no free page is ever kept. It makes its own zram swap and control group (root), and
+    /// removes them.
+    #[command(after_help = "Examples:
+  thermo eval squeeze --devices 64
+  thermo eval squeeze --part throughput --repeats 5 --json")]
+    Squeeze(squeeze::Squeeze),
+
+    #[command(name = "squeeze-neighbour", hide = true)]
+    Neighbour(squeeze::Neighbour),
+
+    /// Compare sudden memory pressure with and without LRU lists that were sorted beforehand.
+    ///
+    /// Each workload runs alone (`orig`), under pressure (`mprs`: its memory limited to 75 % of its peak for a second,
+    /// after every ten at 200 %), and under pressure while `thermo lru-sort` sorts (`plrus`). It makes its own zram swap
+    /// and control groups, and removes them.
+    #[command(after_help = "Examples:
+  thermo eval plrus --html plrus.html
+  thermo eval plrus --repeats 10 --workload redis --configuration mprs --configuration plrus --json")]
+    Plrus(experiment::Arguments),
+
+    /// Compare trackers, patterns and settings of monitoring, or judge one recording, by what really was touched.
+    ///
+    /// Workloads that write down what they touch are watched in several ways; how much of what was told to be hot is,
+    /// and the other way round, how exact borders are, how soon changes are told, and what looking costs are compared.
+    #[command(after_help = "Examples:
+  thermo eval monitor --repeats 3 --workload stairs --html monitor.html
+  thermo eval monitor --judge recording.arrow --truth truth.jsonl --json")]
+    Monitor(monitor::Monitor),
 }
 
 impl Eval {
@@ -28,6 +62,10 @@ impl Eval {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Reclaim(arguments) => arguments.run("reclaim"),
+            Verb::Squeeze(verb) => verb.run(),
+            Verb::Neighbour(verb) => verb.run(),
+            Verb::Plrus(arguments) => arguments.run("plrus"),
+            Verb::Monitor(monitor) => monitor.run(),
         }
     }
 }

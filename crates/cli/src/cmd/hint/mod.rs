@@ -2,9 +2,12 @@
 
 mod idle;
 mod named;
+mod page_cache;
 mod tell;
 
-use std::path::Path;
+pub use idle::look as look_for_idle;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +17,8 @@ use anyhow::{Context as _, anyhow, ensure};
 use thermo_core::{Action, AddrRange, Bytes, Nanos};
 use thermo_ops::hint::{Hint as RangeHint, Hinted, Hinter, Kind, Limits, Selection};
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits};
+use thermo_ops::{Actor, PageoutLimits, PteTracker};
+use thermo_sys::cgroup::Group;
 
 use crate::exit::Exit;
 use crate::interrupt;
@@ -25,12 +29,13 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Tell the kernel what should become of the memory of other processes: at once, once.
 ///
-/// Without --idle-for it acts on everything that is named, touched or not. Actions: willneed (bring in), cold
+/// Without --idle-for or --skip-young it acts on everything that is named, touched or not. Actions: willneed (bring in), cold
 /// (first to go under pressure), pageout (reclaim now), lru_prio, lru_deprio, hugepage, collapse, stat (nothing).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo hint cold --name firefox --anon
-  thermo hint pageout --pid 4242 --idle-for 30s --max-bytes 512M --json")]
+  thermo hint pageout --pid 4242 --idle-for 30s --max-bytes 512M --json
+  thermo hint lru_prio --page-cache /var/lib/db/index.dat")]
 pub struct Hint {
     /// What to do
     #[arg(value_name = "ACTION")]
@@ -75,9 +80,22 @@ struct Who {
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
 
+    /// All processes of a systemd unit, found by the name of its control group
+    #[arg(long, value_name = "UNIT", conflicts_with = "cgroup")]
+    unit: Option<String>,
+
     /// All processes of a program, by its name as ps shows it; may be given more than once
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
+
+    /// No process, but what is in memory of this file, mapped or not (lru_prio, lru_deprio, stat); may be given more
+    /// than once
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["pid", "cgroup", "name", "anon", "file", "range", "mapping", "idle_for"]
+    )]
+    page_cache: Vec<PathBuf>,
 }
 
 /// Which of it.
@@ -103,6 +121,10 @@ struct What {
     /// Only what is not touched for this long: looks on for that time first
     #[arg(long, value_name = "TIME")]
     idle_for: Option<Nanos>,
+
+    /// Leave pages alone whose accessed mark is set now: touched since the kernel or a monitor last took it off
+    #[arg(long)]
+    skip_young: bool,
 }
 
 fn range(text: &str) -> Result<AddrRange, String> {
@@ -126,6 +148,9 @@ impl Hint {
     /// Gives the hints and tells what came of each.
     pub fn run(self) -> anyhow::Result<Exit> {
         Actor::supports(self.action)?;
+        if !self.who.page_cache.is_empty() {
+            return self.files();
+        }
         let members = Members::new(Path::new("/"), self.who.spec()?)?;
         let host = Host::probe();
         if let Some(report) = host.obstacle(self.action) {
@@ -136,7 +161,7 @@ impl Hint {
         if interrupt::asked() {
             return Ok(Exit::Interrupted);
         }
-        let rows = self.give(&members, &hints);
+        let rows = self.give(&members, &hints)?;
         if self.json {
             tell::json(self.action, self.dry_run, &rows)?;
         } else {
@@ -147,6 +172,22 @@ impl Hint {
         } else {
             Exit::Done
         })
+    }
+
+    fn files(&self) -> anyhow::Result<Exit> {
+        ensure!(
+            self.max_time.is_none() && self.max_cpu.is_none(),
+            "--max-time and --max-cpu are for hints to processes: limit page cache by --max-bytes"
+        );
+        interrupt::listen().context("cannot listen to Ctrl-C")?;
+        let files = page_cache::Files {
+            action: self.action,
+            paths: &self.who.page_cache,
+            max_bytes: self.max_bytes,
+            dry_run: self.dry_run,
+            json: self.json,
+        };
+        files.hint()
     }
 
     /// What is hinted at: the mappings that are meant, or what of them is idle.
@@ -183,7 +224,7 @@ impl Hint {
         Ok((members, hints))
     }
 
-    fn give(&self, members: &Members, hints: &[RangeHint]) -> Vec<Row> {
+    fn give(&self, members: &Members, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
         let limits = Limits {
             max_bytes: self.max_bytes,
             max_time: self.max_time,
@@ -195,6 +236,11 @@ impl Hint {
         if let Some(kind) = self.what.kind() {
             hinter = hinter.only(kind);
         }
+        if self.what.skip_young {
+            let tables =
+                PteTracker::new().context("--skip-young reads page tables, which cannot be done here")?;
+            hinter = hinter.skip_young(tables);
+        }
         let processes = members.processes();
         let given = until_asked(&cancel, || hinter.give(processes, hints));
         let rows = hints.iter().zip(given).filter_map(|(hint, hinted)| {
@@ -205,7 +251,7 @@ impl Hint {
                 hinted,
             })
         });
-        rows.collect()
+        Ok(rows.collect())
     }
 }
 
@@ -228,9 +274,15 @@ fn until_asked<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
 impl Who {
     fn spec(&self) -> anyhow::Result<TargetSpec> {
         ensure!(
-            !self.pid.is_empty() || self.cgroup.is_some() || !self.name.is_empty(),
-            "no target is named: give --pid PID, --cgroup PATH or --name NAME"
+            !self.pid.is_empty() || self.cgroup.is_some() || self.unit.is_some() || !self.name.is_empty(),
+            "no target is named: give --pid PID, --cgroup PATH, --unit UNIT or --name NAME"
         );
+        let unit = self
+            .unit
+            .as_ref()
+            .map(|unit| Group::of_unit(Path::new("/"), unit))
+            .transpose()?;
+        let unit = unit.map(|group| group.dir.display().to_string());
         let mut pids = self.pid.clone();
         for name in &self.name {
             pids.extend(named::pids(Path::new("/"), name)?);
@@ -239,7 +291,7 @@ impl Who {
         pids.dedup();
         Ok(TargetSpec {
             pids,
-            cgroup: self.cgroup.clone(),
+            cgroup: self.cgroup.clone().or(unit),
             layout: LayoutRule::Mappings,
             ..TargetSpec::default()
         })

@@ -1,0 +1,46 @@
+//! `thermo eval monitor`: how well monitoring sees, by what workloads say they touched.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Error;
+use thermo_eval::monitor::verdict;
+
+use super::experiment::Arguments;
+use crate::exit::Exit;
+use crate::output;
+
+/// An experiment, or one recording to judge.
+#[derive(Debug, clap::Args)]
+pub struct Monitor {
+    #[command(flatten)]
+    experiment: Arguments,
+
+    /// Judge this recording instead of running an experiment
+    #[arg(long, value_name = "RECORDING", requires = "truth", conflicts_with = "file")]
+    judge: Option<PathBuf>,
+
+    /// What the workload touched, as `thermo workload --truth` wrote it down
+    #[arg(long, value_name = "FILE", requires = "judge")]
+    truth: Option<PathBuf>,
+}
+
+impl Monitor {
+    /// Runs the experiment, or judges the recording.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match (&self.judge, &self.truth) {
+            (Some(recording), Some(truth)) => self.judge(recording, truth),
+            _ => self.experiment.run("monitor"),
+        }
+    }
+
+    fn judge(&self, recording: &Path, truth: &Path) -> anyhow::Result<Exit> {
+        let verdict = verdict(recording, truth).map_err(Error::msg)?;
+        if self.experiment.wants_json() {
+            output::json(&serde_json::to_value(&verdict)?)?;
+        } else {
+            let name = recording.file_stem().unwrap_or_default().to_string_lossy();
+            output::text(verdict.text(&name).trim_end())?;
+        }
+        Ok(Exit::Done)
+    }
+}

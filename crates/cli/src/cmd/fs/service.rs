@@ -1,0 +1,68 @@
+//! The files at a folder of the user's choice, until interrupted.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::mount::{UnmountFlags, unmount};
+use thermo_damonfs::Looks;
+
+use crate::exit::Exit;
+use crate::interrupt;
+
+/// How soon an interruption, or an unmounting by others, is noticed.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Mounts at `dir` and serves until interrupted or unmounted.
+pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
+    take_away_what_died(dir)?;
+    let kind = fs::metadata(dir)
+        .with_context(|| format!("{} is not there: make the folder first", dir.display()))?;
+    ensure!(
+        kind.is_dir(),
+        "{} is not a folder: name one to mount at",
+        dir.display()
+    );
+    ensure!(
+        !is_kernels_own(dir),
+        "{} belongs to the kernel's own DAMON: mount elsewhere, or run the command with `thermo fs -- CMD`",
+        dir.display()
+    );
+    interrupt::listen().context("cannot listen to Ctrl-C")?;
+    let mounted = super::mount(dir, looks)?;
+    eprintln!(
+        "thermo: DAMON's control files are at {}; Ctrl-C ends it",
+        dir.display()
+    );
+    while mounted.is_served() {
+        if interrupt::asked() {
+            // Whoever still has a file open keeps it until this process ends; nobody finds it by name any more.
+            if let Err(error) = unmount(dir, UnmountFlags::DETACH) {
+                bail!("cannot unmount {}: {error}", dir.display());
+            }
+            mounted.control().stop_all();
+            return Ok(Exit::Interrupted);
+        }
+        thread::sleep(POLL);
+    }
+    eprintln!("thermo: {} was unmounted", dir.display());
+    Ok(Exit::Done)
+}
+
+/// A service that was killed leaves a mount that answers nothing.
+fn take_away_what_died(dir: &Path) -> anyhow::Result<()> {
+    match fs::metadata(dir) {
+        Err(error) if error.kind() == ErrorKind::NotConnected => unmount(dir, UnmountFlags::DETACH)
+            .with_context(|| format!("cannot unmount what was left at {}", dir.display())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether tools outside would take ours for the kernel's.
+fn is_kernels_own(dir: &Path) -> bool {
+    dir.canonicalize()
+        .is_ok_and(|dir| dir.starts_with("/sys/kernel/mm/damon"))
+}

@@ -1,0 +1,131 @@
+//! From staged values to what the engine runs, in the order in which the kernel checks them and with its errors.
+//!
+//! Nothing is half built: whatever is wrong is found before a running kdamond hears of it.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use thermo_core::TargetId;
+use thermo_core::tuning::IntervalsGoal;
+use thermo_core::{Addr, AddrRange, Attrs, BasisPoints, Nanos, Scheme};
+use thermo_ops::process::Process;
+
+use super::scheme;
+use crate::staged::Staged;
+
+/// A context as it was staged.
+#[derive(Debug)]
+pub struct Built {
+    pub attrs: Attrs,
+    pub goal: Option<IntervalsGoal>,
+    pub rule: Rule,
+    pub targets: Vec<StagedTarget>,
+    pub schemes: Vec<Scheme>,
+}
+
+/// Where the ranges to monitor come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// From the mappings; staged ranges are where it begins.
+    Mappings,
+    /// Staged ranges and nothing else.
+    Fixed,
+}
+
+/// A target as it was staged, and the process it means.
+#[derive(Debug)]
+pub struct StagedTarget {
+    pub process: Process,
+    pub ranges: Vec<AddrRange>,
+}
+
+/// Builds what is staged in `context`.
+pub fn build(root: &Path, context: Staged<'_>) -> Result<Built, Errno> {
+    let rule = match context.word("operations") {
+        "vaddr" => Rule::Mappings,
+        "fvaddr" => Rule::Fixed,
+        // Physical memory cannot be watched from here.
+        _ => return Err(Errno::INVAL),
+    };
+    let (attrs, goal) = attrs(context.dir("monitoring_attrs"))?;
+    let targets = targets(context.dir("targets"))?;
+    let schemes = scheme::all(root, context.dir("schemes"))?;
+    thermo_core::scheme::check(&schemes, &attrs).map_err(|_| Errno::INVAL)?;
+    Ok(Built {
+        attrs,
+        goal,
+        rule,
+        targets,
+        schemes,
+    })
+}
+
+fn attrs(staged: Staged<'_>) -> Result<(Attrs, Option<IntervalsGoal>), Errno> {
+    let (intervals, nr_regions) = (staged.dir("intervals"), staged.dir("nr_regions"));
+    // The kernel takes 0 and divides by 1 instead.
+    let time = |name| Nanos::micros(intervals.number(name).max(1));
+    let count = |name| usize::try_from(nr_regions.number(name)).unwrap_or(usize::MAX);
+    let attrs = Attrs {
+        sample: time("sample_us"),
+        aggr: time("aggr_us"),
+        update: time("update_us"),
+        min_nr_regions: count("min"),
+        max_nr_regions: count("max"),
+    };
+    let goal = goal(intervals.dir("intervals_goal"));
+    goal.map_or(Ok(()), |goal| goal.check(&attrs))
+        .map_err(|_| Errno::INVAL)?;
+    attrs.check().map_err(|_| Errno::INVAL)?;
+    Ok((attrs, goal))
+}
+
+fn goal(staged: Staged<'_>) -> Option<IntervalsGoal> {
+    let aggrs = staged.number("aggrs");
+    (aggrs > 0).then(|| IntervalsGoal {
+        access: BasisPoints(staged.number("access_bp")),
+        aggrs,
+        min_sample: Nanos::micros(staged.number("min_sample_us")),
+        max_sample: Nanos::micros(staged.number("max_sample_us")),
+    })
+}
+
+fn targets(staged: Staged<'_>) -> Result<Vec<StagedTarget>, Errno> {
+    let numbered = staged.numbered().into_iter().zip(0..);
+    numbered
+        .map(|(target, nth)| {
+            let pid = u32::try_from(target.signed("pid_target")).map_err(|_| Errno::INVAL)?;
+            // Looking at ourselves would change what is seen with every look.
+            if pid == 0 || pid == std::process::id() {
+                return Err(Errno::INVAL);
+            }
+            let process = Process::open(TargetId(nth), pid).map_err(|_| Errno::INVAL)?;
+            if !process.is_alive() {
+                return Err(Errno::INVAL);
+            }
+            Ok(StagedTarget {
+                process,
+                ranges: ranges(target.dir("regions"))?,
+            })
+        })
+        .collect()
+}
+
+fn ranges(staged: Staged<'_>) -> Result<Vec<AddrRange>, Errno> {
+    let mut ranges: Vec<AddrRange> = Vec::new();
+    for region in staged.numbered() {
+        let (start, end) = (region.number("start"), region.number("end"));
+        if start > end {
+            return Err(Errno::INVAL);
+        }
+        let range = AddrRange {
+            start: Addr(start).align_down(),
+            end: Addr(end).align_up(),
+        };
+        let free = ranges.last().is_none_or(|last| last.end <= range.start);
+        if range.end <= range.start || !free {
+            return Err(Errno::INVAL);
+        }
+        ranges.push(range);
+    }
+    Ok(ranges)
+}

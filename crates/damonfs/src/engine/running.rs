@@ -1,0 +1,149 @@
+//! A kdamond that runs, and what can be asked of it.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::io::Errno;
+use thermo_core::scheme::SchemeStats;
+use thermo_core::tuning::IntervalsGoal;
+use thermo_core::{Attrs, Scheme};
+use thermo_ops::kdamond::{Kdamond, Parts};
+use thermo_sys::pidfd::PidFd;
+
+use super::Goals;
+use super::build::Built;
+use super::listener::{Listener, Tried};
+use super::targets::Targets;
+
+type Owned = Parts<Targets, Listener>;
+
+/// A kdamond that runs.
+pub struct Running {
+    kdamond: Kdamond<Targets, Listener>,
+    tid: i32,
+    /// Who is watched, held here as well: whether anybody is left is asked without disturbing the thread.
+    watched: Vec<PidFd>,
+    goal: Option<IntervalsGoal>,
+}
+
+/// What a kdamond is doing.
+pub struct Found {
+    /// The intervals in force.
+    pub attrs: Attrs,
+    /// Statistics of the schemes, in their order.
+    pub stats: Vec<SchemeStats>,
+}
+
+impl Running {
+    /// Starts the thread on `parts`.
+    pub(super) fn start(number: u32, parts: Owned, goal: Option<IntervalsGoal>) -> Result<Self, Errno> {
+        let watched = parts.ops.pids().filter_map(|pid| PidFd::open(pid).ok()).collect();
+        let kdamond = Kdamond::start(number, parts).map_err(|_| Errno::NOMEM)?;
+        let tid = kdamond.call(|parts| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            parts.sink.is_of(tid);
+            tid
+        });
+        // One whose targets were gone at once has ended already.
+        let tid = tid.unwrap_or_default();
+        Ok(Self {
+            kdamond,
+            tid,
+            watched,
+            goal,
+        })
+    }
+
+    /// Its thread.
+    pub const fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Whether it has ended or has nobody left to watch.
+    pub fn is_over(&self) -> bool {
+        self.kdamond.is_finished() || !self.watched.iter().any(PidFd::is_alive)
+    }
+
+    /// Stops it and waits until it has.
+    pub fn stop(self) {
+        drop(self.kdamond.stop());
+    }
+
+    /// What it is doing.
+    pub fn found(&self) -> Result<Found, Errno> {
+        self.call(|parts| {
+            let stats = parts
+                .context
+                .schemes()
+                .iter()
+                .map(|scheme| *scheme.stats())
+                .collect();
+            let attrs = *parts.context.attrs();
+            Ok(Found { attrs, stats })
+        })
+    }
+
+    /// Changes everything to what was built; regions and statistics stay.
+    pub fn commit(&mut self, built: Built) -> Result<(), Errno> {
+        let before = std::mem::replace(&mut self.goal, built.goal);
+        self.watched = built
+            .targets
+            .iter()
+            .filter_map(|target| PidFd::open(target.process.pid).ok())
+            .collect();
+        self.call(move |parts| {
+            let nr_schemes = built.schemes.len();
+            let context = &mut parts.context;
+            if built.attrs != *context.attrs() || built.goal != before {
+                context.set_attrs(built.attrs).map_err(|_| Errno::INVAL)?;
+                context.set_intervals_goal(built.goal).map_err(|_| Errno::INVAL)?;
+            }
+            context.set_schemes(built.schemes).map_err(|_| Errno::INVAL)?;
+            parts.ops.commit(built.rule, built.targets);
+            context.update_targets_next();
+            parts.sink.forget_schemes(nr_schemes);
+            Ok(())
+        })
+    }
+
+    /// Changes what the schemes are tuned towards, and nothing else.
+    pub fn commit_goals(&self, goals: Goals) -> Result<(), Errno> {
+        self.call(move |parts| {
+            let schemes = parts.context.schemes().iter().map(|state| state.scheme().clone());
+            let mut schemes: Vec<Scheme> = schemes.collect();
+            for (scheme, goals) in schemes.iter_mut().zip(goals) {
+                scheme.quota.goals = goals;
+            }
+            parts.context.set_schemes(schemes).map_err(|_| Errno::INVAL)
+        })
+    }
+
+    /// Begins to collect what each active scheme is applied to next.
+    ///
+    /// # Errors
+    /// EBUSY: somebody else does. ECANCELED: there is no active scheme.
+    pub fn collect(&self) -> Result<Receiver<Tried>, Errno> {
+        self.call(|parts| {
+            let schemes = parts.context.schemes().iter().enumerate();
+            let active: Vec<usize> = schemes
+                .filter(|(_, s)| s.is_active())
+                .map(|(nth, _)| nth)
+                .collect();
+            if active.is_empty() {
+                return Err(Errno::CANCELED);
+            }
+            let (done, tried) = channel();
+            if parts.sink.collect(active, done) {
+                Ok(tried)
+            } else {
+                Err(Errno::BUSY)
+            }
+        })
+    }
+
+    fn call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Owned) -> Result<R, Errno> + Send + 'static,
+    ) -> Result<R, Errno> {
+        self.kdamond.call(f).unwrap_or(Err(Errno::INVAL))
+    }
+}

@@ -1,0 +1,136 @@
+//! Control files without a mount, by path.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thermo_damonfs::{Control, Engine, Errno, Layout};
+use thermo_ops::smaps::Smaps;
+
+/// The only context of the first kdamond.
+pub const CONTEXT: &str = "admin/kdamonds/0/contexts/0";
+pub const STATE: &str = "admin/kdamonds/0/state";
+
+pub struct Files(pub Arc<Control>);
+
+impl Files {
+    /// Nothing staged; kdamonds would look by the tracker that needs no privilege.
+    pub fn new() -> Self {
+        let looks = || Box::new(Smaps::new(Path::new("/"), 7)) as Box<_>;
+        Self(Control::new(Layout::Sysfs, Engine::new("/", Box::new(looks))).unwrap())
+    }
+
+    /// One of each kind of directory.
+    pub fn with_one_of_each() -> Self {
+        let files = Self::new();
+        for count in [
+            "admin/kdamonds/nr_kdamonds",
+            "admin/kdamonds/0/contexts/nr_contexts",
+            "admin/kdamonds/0/contexts/0/targets/nr_targets",
+            "admin/kdamonds/0/contexts/0/targets/0/regions/nr_regions",
+            "admin/kdamonds/0/contexts/0/schemes/nr_schemes",
+            "admin/kdamonds/0/contexts/0/schemes/0/quotas/goals/nr_goals",
+            "admin/kdamonds/0/contexts/0/schemes/0/filters/nr_filters",
+            "admin/kdamonds/0/contexts/0/schemes/0/core_filters/nr_filters",
+            "admin/kdamonds/0/contexts/0/schemes/0/ops_filters/nr_filters",
+            "admin/kdamonds/0/contexts/0/schemes/0/dests/nr_dests",
+        ] {
+            files.set(count, 1);
+        }
+        files
+    }
+
+    /// One target, `pid`, and one scheme that matches everything.
+    pub fn staged(pid: u32) -> Self {
+        let files = Self::new();
+        files.set("admin/kdamonds/nr_kdamonds", 1);
+        files.set("admin/kdamonds/0/contexts/nr_contexts", 1);
+        files.context("targets/nr_targets", 1);
+        files.context("targets/0/pid_target", pid);
+        files.context("monitoring_attrs/intervals/update_us", 100_000);
+        files.context("schemes/nr_schemes", 1);
+        for pattern in ["sz", "nr_accesses", "age"] {
+            files.context(&format!("schemes/0/access_pattern/{pattern}/max"), u64::MAX);
+        }
+        files
+    }
+
+    pub fn write(&self, path: &str, text: &str) -> Result<usize, Errno> {
+        let ino = self.0.tree().find(path)?;
+        self.0.write(ino, text.as_bytes())
+    }
+
+    pub fn set(&self, path: &str, value: impl ToString) {
+        let text = value.to_string();
+        assert_eq!(self.write(path, &text), Ok(text.len()), "{text} to {path}");
+    }
+
+    /// The same below the context.
+    pub fn context(&self, path: &str, value: impl ToString) {
+        self.set(&format!("{CONTEXT}/{path}"), value);
+    }
+
+    pub fn read(&self, path: &str) -> Result<String, Errno> {
+        let ino = self.0.tree().find(path)?;
+        self.0.read(ino)
+    }
+
+    pub fn number(&self, path: &str) -> u64 {
+        self.read(path).unwrap().trim_end().parse().unwrap()
+    }
+
+    pub fn command(&self, command: &str) -> Result<usize, Errno> {
+        self.write(STATE, command)
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.read(STATE).unwrap() == "on\n"
+    }
+}
+
+/// A process that only waits, ended with the test.
+pub struct Sleeper(Child);
+
+impl Sleeper {
+    pub fn new() -> Self {
+        let child = Command::new("sleep")
+            .arg("600")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Waits until `is_so`, for long.
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "waited in vain until {what}"
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,85 @@
+//! Options of the negotiation and their answers, as bytes.
+
+use super::handshake::HandshakeError;
+
+const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
+const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+
+/// An option's data: a name of at most 4096 bytes and some numbers. Longer ones are no option of ours.
+pub(super) const LONGEST_OPTION: usize = 16 << 10;
+
+pub(super) const EXPORT_NAME: u32 = 1;
+pub(super) const ABORT: u32 = 2;
+pub(super) const LIST: u32 = 3;
+pub(super) const STARTTLS: u32 = 5;
+pub(super) const INFO: u32 = 6;
+pub(super) const GO: u32 = 7;
+pub(super) const STRUCTURED_REPLY: u32 = 8;
+pub(super) const LIST_META_CONTEXT: u32 = 9;
+pub(super) const SET_META_CONTEXT: u32 = 10;
+
+pub(super) const ACK: u32 = 1;
+pub(super) const SERVER: u32 = 2;
+pub(super) const REP_INFO: u32 = 3;
+pub(super) const META_CONTEXT: u32 = 4;
+pub(super) const ERR_UNSUP: u32 = 0x8000_0001;
+pub(super) const ERR_POLICY: u32 = 0x8000_0002;
+pub(super) const ERR_INVALID: u32 = 0x8000_0003;
+pub(super) const ERR_TLS_REQD: u32 = 0x8000_0005;
+pub(super) const ERR_UNKNOWN: u32 = 0x8000_0006;
+
+/// Takes the first option off the front of `input`, once it is whole: its number and data.
+pub(super) fn take(input: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, HandshakeError> {
+    let Some((head, rest)) = input.split_first_chunk::<16>() else {
+        return Ok(None);
+    };
+    let magic = [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| head[at]);
+    if magic != *OPTION_MAGIC {
+        return Err(HandshakeError::Magic(magic));
+    }
+    let (option, len) = (be32(head, 8), be32(head, 12));
+    let wanted = len as usize;
+    if wanted > LONGEST_OPTION {
+        return Err(HandshakeError::TooLong { option, len });
+    }
+    if rest.len() < wanted {
+        return Ok(None);
+    }
+    let data = rest[..wanted].to_vec();
+    input.drain(..16 + wanted);
+    Ok(Some((option, data)))
+}
+
+/// Adds an answer to `option` to `output`.
+pub(super) fn answer(output: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
+    output.extend(REPLY_MAGIC.to_be_bytes());
+    output.extend(option.to_be_bytes());
+    output.extend(kind.to_be_bytes());
+    output.extend(u32::try_from(data.len()).unwrap_or_default().to_be_bytes());
+    output.extend(data);
+}
+
+/// Takes a text that its length stands before.
+pub(super) fn text<'a>(data: &mut &'a [u8]) -> Option<&'a str> {
+    let (len, rest) = data.split_first_chunk()?;
+    let (text, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+    *data = rest;
+    std::str::from_utf8(text).ok()
+}
+
+/// A text with its length before it.
+pub(super) fn with_length(text: &str) -> Vec<u8> {
+    let len = u32::try_from(text.len()).unwrap_or_default();
+    [&len.to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+fn be32(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// An option as a client sends it.
+#[must_use]
+pub fn encoded(number: u32, data: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(data.len()).unwrap_or_default();
+    [OPTION_MAGIC, &number.to_be_bytes()[..], &len.to_be_bytes(), data].concat()
+}

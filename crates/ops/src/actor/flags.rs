@@ -1,0 +1,346 @@
+//! The mappings' own huge-page flags: set by calls that targets are made to make, as few as will do, and put back.
+//!
+//! A flag is set for whole units, neighbours in one call. It is not set where it changes nothing: `nohugepage` is
+//! asked for in a mapping that the kernel would make no huge pages in anyway (mode `madvise` and no flag, or `never`).
+//! Each call can split a mapping in three, so none is made that could bring a target over half of `vm.max_map_count`.
+//!
+//! The kernel has no advice that leads back to "no flag". What we set on a mapping without one is put back to the flag
+//! that means the same in the machine's mode: huge pages where it is `always`, none otherwise.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use thermo_core::{AddrRange, Nanos, TargetId};
+use thermo_sys::leftovers::{self, Note};
+use thermo_sys::{clock, smaps, thp};
+
+use super::flag_book::{Book, Change};
+use super::spans;
+use crate::inject::{Call, HugeFlag, InjectError, Injector};
+use crate::process::Process;
+
+/// Calls in one application of a scheme to one target: each takes a moment of one of its threads.
+const MOST_CALLS: usize = 16;
+/// A target whose flags could not be set is left alone for so long.
+const REST: Nanos = Nanos::secs(10);
+/// What was read of a target's own flags holds for so long.
+const HOLDS: Nanos = Nanos::secs(30);
+/// How long putting back may take.
+const TO_PUT_BACK: Nanos = Nanos::secs(10);
+
+/// The flags.
+#[derive(Debug)]
+pub(super) struct Flags {
+    root: PathBuf,
+    injector: Injector,
+    book: Book,
+    /// Units that need no flag, until when that holds.
+    needless: BTreeMap<TargetId, (Nanos, BTreeMap<u64, HugeFlag>)>,
+    /// Targets that are left alone, until when.
+    resting: BTreeMap<TargetId, Nanos>,
+    note: Option<Note>,
+    keep: bool,
+    /// What could not be done.
+    notes: Vec<String>,
+}
+
+impl Flags {
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            injector: Injector::new(root),
+            book: Book::default(),
+            needless: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            note: None,
+            keep: false,
+            notes: Vec::new(),
+        }
+    }
+
+    pub(super) const fn keep(&mut self, keep: bool) {
+        self.keep = keep;
+    }
+
+    /// The sentences on what could not be done since this was asked last.
+    pub(super) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Whether nothing is to be done for `unit` to have `flag`: it has, needs it not, or cannot get it for now.
+    pub(super) fn is_settled(&self, process: &Process, unit: AddrRange, flag: HugeFlag) -> bool {
+        let now = clock::monotonic();
+        let until = |until: &Nanos| now < *until;
+        let needless = self.needless.get(&process.id).filter(|(until, _)| now < *until);
+        self.book.flag(process.id, unit.start.0) == Some(flag)
+            || self.resting.get(&process.id).is_some_and(until)
+            || needless.is_some_and(|(_, units)| units.get(&unit.start.0) == Some(&flag))
+    }
+
+    /// Sets the flag that forbids huge pages where the kernel could make some: everywhere if its mode is `always`.
+    pub(super) fn forbid(&mut self, process: &Process, units: &[AddrRange], always: bool) {
+        self.change(process, units, HugeFlag::NoHugePage, always);
+    }
+
+    /// Sets `flag` wherever it is not.
+    pub(super) fn set(&mut self, process: &Process, units: &[AddrRange], flag: HugeFlag) {
+        self.change(process, units, flag, true);
+    }
+
+    /// Where we forbade huge pages, allows them again: a collapse would be refused.
+    pub(super) fn take_back(&mut self, process: &Process, units: &[AddrRange]) {
+        let ours = |unit: &&AddrRange| self.book.flag(process.id, unit.start.0) == Some(HugeFlag::NoHugePage);
+        let ours: Vec<AddrRange> = units.iter().filter(ours).copied().collect();
+        if !ours.is_empty() {
+            self.change(process, &ours, HugeFlag::HugePage, true);
+        }
+    }
+
+    fn change(&mut self, process: &Process, units: &[AddrRange], flag: HugeFlag, everywhere: bool) {
+        let now = clock::monotonic();
+        let open: Vec<AddrRange> = units
+            .iter()
+            .filter(|unit| !self.is_settled(process, **unit, flag))
+            .copied()
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        // It ended: nothing is to be done.
+        let Ok(vmas) = smaps::read(&self.root, process.pid) else {
+            return;
+        };
+        let mut changes = Vec::new();
+        for unit in open {
+            match needed(&vmas, unit, flag, everywhere) {
+                Some(before) => changes.push(Change { unit, before }),
+                None => {
+                    let known = self.needless.entry(process.id).or_default();
+                    if known.0 <= now {
+                        *known = (now.saturating_add(HOLDS), BTreeMap::new());
+                    }
+                    known.1.insert(unit.start.0, flag);
+                }
+            }
+        }
+        let mut calls = in_calls(&changes);
+        // The largest do the most for a call.
+        calls.sort_by_key(|call| std::cmp::Reverse(call.len()));
+        let room = room_for_calls(&self.root, vmas.len());
+        if calls.len() > room && room < MOST_CALLS {
+            self.notes.push(format!(
+                "process {} has {} mappings: flags are set only up to half of vm.max_map_count",
+                process.pid,
+                vmas.len()
+            ));
+        }
+        for range in calls.into_iter().take(MOST_CALLS.min(room)) {
+            if !self.call(process, Call { range, flag }, &changes) {
+                break;
+            }
+        }
+        self.write_down();
+    }
+
+    /// Has it make one call, and notes what that changed. False when no further one is worth trying now.
+    fn call(&mut self, process: &Process, call: Call, changes: &[Change]) -> bool {
+        // Noted before it is done: we may be killed in between.
+        let within = changes
+            .iter()
+            .filter(|change| call.range.contains(change.unit.start));
+        let pid = process.pid;
+        let before = self.book.clone_of(process.id);
+        for change in within {
+            self.book.note(process.id, pid, *change, call.flag);
+        }
+        self.write_down();
+        let why = match self.injector.madvise(pid, call) {
+            Ok(done) if done.errno == 0 => return true,
+            // It may be made yet.
+            Err(error @ InjectError::Unfinished { .. }) => {
+                self.notes.push(error.to_string());
+                self.resting
+                    .insert(process.id, clock::monotonic().saturating_add(REST));
+                return false;
+            }
+            Ok(done) => format!(
+                "{} on {} of process {pid} was answered with {}",
+                call.flag.name(),
+                call.range,
+                std::io::Error::from_raw_os_error(done.errno)
+            ),
+            Err(error) => error.to_string(),
+        };
+        self.book.restore(process.id, before);
+        self.notes
+            .push(format!("{why}. Huge pages are collapsed and split all the same"));
+        self.resting
+            .insert(process.id, clock::monotonic().saturating_add(REST));
+        false
+    }
+
+    fn write_down(&mut self) {
+        if self.keep {
+            return;
+        }
+        if self.note.is_none() {
+            let folder = leftovers::folder(&self.root);
+            self.note = folder.and_then(|folder| Note::new(&self.root, &folder, "huge-page-flags").ok());
+        }
+        if let Some(note) = &self.note {
+            // A machine without a place for notes is no reason not to act.
+            let _ = note.say(&self.book.leftovers(&self.root));
+        }
+    }
+
+    /// Puts back every flag that we set, as far as there is a way.
+    fn put_back(&mut self) {
+        let mode = thp::read(&self.root).ok().flatten();
+        let none = match mode {
+            Some(thp::ThpMode::Always) => HugeFlag::HugePage,
+            _ => HugeFlag::NoHugePage,
+        };
+        let deadline = clock::monotonic().saturating_add(TO_PUT_BACK);
+        let mut stayed = None;
+        for (pid, call) in self.book.to_put_back(none) {
+            if clock::monotonic() > deadline {
+                stayed.get_or_insert_with(|| format!("{TO_PUT_BACK} have passed"));
+                break;
+            }
+            match self.injector.madvise(pid, call) {
+                Ok(_) | Err(InjectError::Gone { .. }) => {}
+                Err(error) => {
+                    stayed.get_or_insert_with(|| error.to_string());
+                }
+            }
+        }
+        if let Some(why) = stayed {
+            eprintln!(
+                "thermo: some huge-page flags stay as they were set: {why}. They end with their processes"
+            );
+        }
+    }
+}
+
+impl Drop for Flags {
+    fn drop(&mut self) {
+        if !self.keep {
+            self.put_back();
+        }
+    }
+}
+
+/// Whether `unit` needs `flag`: the flag it has now, if any. Nothing when it has it, or cannot get it, or it would
+/// change nothing.
+fn needed(
+    vmas: &[smaps::Vma],
+    unit: AddrRange,
+    flag: HugeFlag,
+    everywhere: bool,
+) -> Option<Option<HugeFlag>> {
+    let at = vmas.partition_point(|vma| vma.mapping.range.end <= unit.start);
+    let vma = vmas
+        .get(at)
+        .filter(|vma| vma.mapping.range.start <= unit.start && unit.end <= vma.mapping.range.end)?;
+    let is_memory = vma.mapping.inode == 0 && !vma.mapping.perms.shared && vma.mapping.perms.write;
+    if !is_memory || ["ht", "io", "pf"].iter().any(|kind| vma.has_flag(kind)) {
+        return None;
+    }
+    let now = [HugeFlag::HugePage, HugeFlag::NoHugePage]
+        .into_iter()
+        .find(|flag| vma.has_flag(flag.letters()));
+    let changes = now != Some(flag) && (everywhere || now == Some(flag.opposite()));
+    changes.then_some(now)
+}
+
+/// Neighbours joined.
+fn in_calls(changes: &[Change]) -> Vec<AddrRange> {
+    let mut calls = Vec::new();
+    for change in changes {
+        spans::push(&mut calls, change.unit);
+    }
+    calls
+}
+
+/// How many calls may be made to a target with so many mappings.
+fn room_for_calls(root: &Path, mappings: usize) -> usize {
+    const DEFAULT: usize = 65_530;
+    let text = fs::read_to_string(root.join("proc/sys/vm/max_map_count")).unwrap_or_default();
+    let most: usize = text.trim().parse().unwrap_or(DEFAULT);
+    (most / 2).saturating_sub(mappings) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermo_sys::maps::{Mapping, Perms};
+
+    fn vma(start: u64, end: u64, vm_flags: &str) -> smaps::Vma {
+        smaps::Vma {
+            mapping: Mapping {
+                range: AddrRange::new(start << 21, end << 21),
+                perms: Perms {
+                    read: true,
+                    write: true,
+                    ..Perms::default()
+                },
+                offset: 0,
+                inode: 0,
+                name: String::new(),
+            },
+            counts: smaps::Counts::default(),
+            vm_flags: vm_flags.to_owned(),
+        }
+    }
+
+    fn unit(n: u64) -> AddrRange {
+        AddrRange::new(n << 21, (n + 1) << 21)
+    }
+
+    #[test]
+    fn a_flag_is_needed_only_where_it_changes_something() {
+        use HugeFlag::{HugePage, NoHugePage};
+        let vmas = [
+            vma(0, 4, "rd wr"),
+            vma(4, 8, "rd hg"),
+            vma(8, 12, "rd nh"),
+            vma(12, 16, "rd ht"),
+        ];
+        assert_eq!(needed(&vmas, unit(1), NoHugePage, true), Some(None));
+        assert_eq!(
+            needed(&vmas, unit(1), NoHugePage, false),
+            None,
+            "the mode forbids already"
+        );
+        assert_eq!(needed(&vmas, unit(5), NoHugePage, false), Some(Some(HugePage)));
+        assert_eq!(needed(&vmas, unit(9), NoHugePage, true), None);
+        assert_eq!(needed(&vmas, unit(9), HugePage, true), Some(Some(NoHugePage)));
+        assert_eq!(needed(&vmas, unit(13), NoHugePage, true), None, "hugetlb");
+        assert_eq!(needed(&vmas, unit(17), NoHugePage, true), None, "a hole");
+        assert_eq!(
+            needed(
+                &vmas,
+                AddrRange::new((3 << 21) + 4096, (4 << 21) + 4096),
+                NoHugePage,
+                true
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn neighbours_are_one_call_and_mappings_are_left_for_the_target() {
+        let change = |n| Change {
+            unit: unit(n),
+            before: None,
+        };
+        assert_eq!(
+            in_calls(&[change(1), change(2), change(4)]),
+            [AddrRange::new(1 << 21, 3 << 21), unit(4)]
+        );
+        let nowhere = Path::new("/nowhere");
+        assert_eq!(room_for_calls(nowhere, 32_755), 5);
+        assert_eq!(room_for_calls(nowhere, 40_000), 0);
+    }
+}

@@ -1,0 +1,220 @@
+//! Huge pages: what is left to do, how they are made and split, and who is told.
+//!
+//! | action | done to each aligned 2 MiB |
+//! | --- | --- |
+//! | `hugepage` | flags of ours that forbid huge pages are taken back; where consented, the flag that asks for them is set; `MADV_COLLAPSE` where at least one page is there |
+//! | `collapse` | `MADV_COLLAPSE` where enough pages are there |
+//! | `nohugepage` | the flag, where the kernel could make huge pages by itself; huge pages are split, and what of them was never written is given back |
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thermo_bpf::Entry;
+use thermo_core::action::Action;
+use thermo_core::ops::{Applied, Run};
+use thermo_core::{Addr, AddrRange, Bytes, Nanos, Permille, TargetId};
+use thermo_sys::{clock, thp, uname};
+
+use super::collapse::HUGE_PAGE;
+use super::flags::Flags;
+use super::{Actor, Plan, Task, collapse, spans};
+use crate::inject::HugeFlag;
+use crate::process::Process;
+use crate::pte::PteTracker;
+
+/// How huge pages are made and forbidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HugeOptions {
+    /// `hugepage` also sets the mapping's own flag, by a call the target is made to make, so that the kernel goes on by
+    /// itself. `nohugepage` sets its flag always: that is what it is.
+    pub set_flag: bool,
+    /// Flags stay when the actor ends.
+    pub keep_flags: bool,
+    /// How much of a unit must be there for `collapse`.
+    pub least_present: Permille,
+}
+
+impl Default for HugeOptions {
+    fn default() -> Self {
+        Self {
+            set_flag: false,
+            keep_flags: false,
+            least_present: Permille(800),
+        }
+    }
+}
+
+/// A unit that could not be made huge is left alone for this long.
+const REST: Nanos = Nanos::secs(30);
+/// So many of them are remembered.
+const MOST_RESTING: usize = 1 << 16;
+
+/// What the actor remembers of huge pages.
+#[derive(Debug)]
+pub(super) struct Huge {
+    pub(super) options: HugeOptions,
+    pub(super) flags: Flags,
+    /// Splitting alone gives back what is all zeroes.
+    pub(super) split_frees: bool,
+    resting: BTreeMap<(TargetId, Addr), Nanos>,
+}
+
+impl Huge {
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            options: HugeOptions::default(),
+            flags: Flags::new(root),
+            // Since 6.12 the parts of a page that is split are mapped to the page of zeroes where they are that.
+            split_frees: uname::read(root).at_least(6, 12),
+            resting: BTreeMap::new(),
+        }
+    }
+
+    /// Notes which of `tried` did not become huge.
+    fn rest(&mut self, target: TargetId, tried: &[AddrRange], became: &[bool]) {
+        let until = clock::monotonic().saturating_add(REST);
+        if self.resting.len() > MOST_RESTING {
+            self.resting.clear();
+        }
+        for (unit, became) in tried.iter().zip(became) {
+            if *became {
+                self.resting.remove(&(target, unit.start));
+            } else {
+                self.resting.insert((target, unit.start), until);
+            }
+        }
+    }
+
+    fn rests(&self, target: TargetId, unit: Addr, now: Nanos) -> bool {
+        self.resting
+            .get(&(target, unit))
+            .is_some_and(|until| now < *until)
+    }
+}
+
+/// What maps the begin of each unit; empty where that cannot be seen.
+pub(super) fn entries(process: &Process, units: &[AddrRange], pte: Option<&mut PteTracker>) -> Vec<Entry> {
+    let Some(pte) = pte else { return Vec::new() };
+    let bases: Vec<Addr> = units.iter().map(|unit| unit.start).collect();
+    let mut entries = Vec::new();
+    // Of a process that is gone nothing is huge.
+    if pte.tables().entries(process.pid, &bases, &mut entries).is_err() {
+        entries.clear();
+    }
+    entries
+}
+
+pub(super) const fn is_huge(entry: &Entry) -> bool {
+    matches!(entry, Entry::Leaf(leaf) if leaf.level > 0)
+}
+
+impl Actor {
+    /// What of `run` is not yet as `action` would make it.
+    pub(crate) fn pending(
+        &mut self,
+        process: &Process,
+        action: Action,
+        run: &Run,
+        pte: Option<&mut PteTracker>,
+    ) -> Vec<AddrRange> {
+        let units = spans::aligned_units(&[run.range], HUGE_PAGE);
+        let entries = entries(process, &units, pte);
+        if entries.len() != units.len() {
+            return vec![run.range];
+        }
+        let now = clock::monotonic();
+        let forbids = action == Action::Nohugepage;
+        let flag = if forbids { Some(HugeFlag::NoHugePage) } else { None };
+        let flag =
+            flag.or((action == Action::Hugepage && self.huge.options.set_flag).then_some(HugeFlag::HugePage));
+        let mut left = Vec::new();
+        for (unit, entry) in units.iter().zip(&entries) {
+            let lacks_flag = || flag.is_some_and(|flag| !self.huge.flags.is_settled(process, *unit, flag));
+            let to_do = match entry {
+                // Nothing was ever there.
+                Entry::Absent(level) if *level > 0 => forbids && lacks_flag(),
+                entry if is_huge(entry) => forbids || lacks_flag(),
+                _ if forbids => lacks_flag(),
+                _ => !self.huge.rests(process.id, unit.start, now) || lacks_flag(),
+            };
+            if to_do {
+                spans::push(&mut left, *unit);
+            }
+        }
+        left
+    }
+
+    /// Makes huge pages of what `plans` keep.
+    pub(super) fn make_huge(
+        &mut self,
+        task: &Task<'_>,
+        plans: Vec<Plan>,
+        mut pte: Option<&mut PteTracker>,
+    ) -> Vec<Applied> {
+        if task.action == Action::Hugepage {
+            let units = all_units(&plans);
+            self.huge.flags.take_back(task.process, &units);
+            if self.huge.options.set_flag {
+                self.huge.flags.set(task.process, &units, HugeFlag::HugePage);
+            }
+        }
+        let mut one = |Plan { mut applied, kept }: Plan| {
+            if kept.is_empty() {
+                return applied;
+            }
+            let least = match task.action {
+                Action::Collapse => self.huge.options.least_present,
+                _ => Permille(0),
+            };
+            let choice = collapse::Choice {
+                process: task.process,
+                pagemap: task.pagemap,
+                least,
+            };
+            let units = choice.units(&kept, pte.as_deref_mut(), &mut applied);
+            self.advise(
+                task.process,
+                thermo_sys::process_madvise::Advice::Collapse,
+                &units,
+                &mut applied,
+            );
+            let became: Vec<bool> = entries(task.process, &units, pte.as_deref_mut())
+                .iter()
+                .map(is_huge)
+                .collect();
+            if pte.is_some() {
+                applied.changed = Some(Bytes(
+                    HUGE_PAGE.0 * became.iter().filter(|became| **became).count() as u64,
+                ));
+                self.huge.rest(task.process.id, &units, &became);
+            }
+            applied
+        };
+        plans.into_iter().map(&mut one).collect()
+    }
+
+    /// Forbids huge pages for what `plans` keep, and splits those that are there.
+    pub(super) fn forbid_huge(
+        &mut self,
+        task: &Task<'_>,
+        plans: Vec<Plan>,
+        mut pte: Option<&mut PteTracker>,
+    ) -> Vec<Applied> {
+        let units = all_units(&plans);
+        let always = thp::read(&self.root).ok().flatten() == Some(thp::ThpMode::Always);
+        self.huge.flags.forbid(task.process, &units, always);
+        let mut one = |plan: Plan| self.split(task, plan, pte.as_deref_mut());
+        plans.into_iter().map(&mut one).collect()
+    }
+}
+
+/// The units in all of what is kept, ascending.
+fn all_units(plans: &[Plan]) -> Vec<AddrRange> {
+    let mut units: Vec<AddrRange> = plans
+        .iter()
+        .flat_map(|plan| spans::aligned_units(&plan.kept, HUGE_PAGE))
+        .collect();
+    units.sort_unstable_by_key(|unit| unit.start);
+    units.dedup();
+    units
+}

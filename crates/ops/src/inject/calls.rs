@@ -1,0 +1,123 @@
+//! What a stopped thread was doing, and how it goes on from there.
+
+use thermo_sys::ptrace::Registers;
+
+// What the kernel leaves in rax of a call that a stop broke off (include/linux/errno.h).
+const RESTARTSYS: i64 = -512;
+const RESTARTNOINTR: i64 = -513;
+const RESTARTNOHAND: i64 = -514;
+const RESTART_RESTARTBLOCK: i64 = -516;
+const INTERRUPTED: i64 = -4;
+
+/// Calls that answer `EINTR` to any stop, and can be made again as if nothing had been (signal(7), "Interruption of
+/// system calls and library functions by stop signals"): semop, rt_sigtimedwait, io_getevents, semtimedop, epoll_wait,
+/// epoll_pwait, io_pgetevents, io_uring_enter, epoll_pwait2; and those on sockets, where a timeout was set on one:
+/// accept, sendto, recvfrom, sendmsg, recvmsg, accept4, recvmmsg, sendmmsg.
+///
+/// Not close, which has closed when it says so, and not connect, which goes on connecting.
+const MADE_AGAIN: [u64; 17] = [
+    65, 128, 208, 220, 232, 281, 333, 426, 441, 43, 44, 45, 46, 47, 288, 299, 307,
+];
+
+/// pause and rt_sigsuspend wait for a signal alone: one that came while our call ran would be waited for in vain
+/// afterwards, were we to die in between.
+const FOR_A_SIGNAL: [u64; 2] = [34, 130];
+
+/// What a thread was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// It runs its program, or a call of it is over.
+    Program,
+    /// It was in a call that the kernel makes again.
+    Restartable,
+    /// It was in a call that the stop ended with an error.
+    Broken,
+    /// It was in a call that goes on only from what the kernel keeps of it.
+    Untouchable,
+}
+
+impl Doing {
+    /// What the registers of a stop that we asked for tell.
+    pub(super) fn of(registers: &Registers) -> Self {
+        let Some(nr) = registers.syscall() else {
+            return Self::Program;
+        };
+        match registers.rax.cast_signed() {
+            RESTARTSYS | RESTARTNOINTR | RESTARTNOHAND if !FOR_A_SIGNAL.contains(&nr) => Self::Restartable,
+            RESTART_RESTARTBLOCK..=RESTARTSYS => Self::Untouchable,
+            INTERRUPTED if MADE_AGAIN.contains(&nr) => Self::Broken,
+            // What else it may mean is not known.
+            INTERRUPTED => Self::Untouchable,
+            _ => Self::Program,
+        }
+    }
+
+    /// The registers the kernel is to go on with from a stop we asked for: it then makes a call again, or has it fail
+    /// if a handler runs, as it would have done without us.
+    pub(super) const fn exact(self, registers: &Registers) -> Registers {
+        match self {
+            Self::Broken => Registers {
+                rax: RESTARTNOHAND.cast_unsigned(),
+                ..*registers
+            },
+            _ => *registers,
+        }
+    }
+
+    /// The registers to go on with from a signal frame, where the kernel knows of no call: at its instruction again.
+    pub(super) const fn by_itself(self, registers: &Registers) -> Registers {
+        match self {
+            Self::Program => *registers,
+            _ => Registers {
+                rax: registers.orig_rax,
+                rip: registers.rip.wrapping_sub(2),
+                ..*registers
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nr: i64, rax: i64) -> Registers {
+        Registers {
+            orig_rax: nr.cast_unsigned(),
+            rax: rax.cast_unsigned(),
+            rip: 0x1002,
+            ..Registers::default()
+        }
+    }
+
+    #[test]
+    fn every_way_a_call_ends_is_known() {
+        for (nr, rax, doing) in [
+            (-1, -512, Doing::Program),
+            (0, 17, Doing::Program),
+            (0, -11, Doing::Program),
+            (0, -512, Doing::Restartable),
+            (61, -513, Doing::Restartable),
+            (271, -514, Doing::Restartable),
+            (7, -516, Doing::Untouchable),
+            (202, -516, Doing::Untouchable),
+            (34, -514, Doing::Untouchable),
+            (130, -514, Doing::Untouchable),
+            (232, -4, Doing::Broken),
+            (281, -4, Doing::Broken),
+            (3, -4, Doing::Untouchable),
+        ] {
+            assert_eq!(Doing::of(&at(nr, rax)), doing, "call {nr} with {rax}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_made_again_by_the_kernel_or_from_its_instruction() {
+        let broken = at(232, -4);
+        assert_eq!(Doing::Broken.exact(&broken), at(232, -514));
+        assert_eq!(Doing::Restartable.exact(&at(0, -512)), at(0, -512));
+        let again = Doing::Broken.by_itself(&broken);
+        assert_eq!((again.rax, again.rip), (232, 0x1000));
+        assert_eq!(Doing::Program.by_itself(&at(0, 5)), at(0, 5));
+    }
+}

@@ -1,0 +1,285 @@
+//! What a seccomp filter answers to a system call: classic BPF, as far as the kernel takes it in such filters
+//! (kernel/seccomp.c, `seccomp_check_filter`), over the call's `struct seccomp_data`.
+
+/// An instruction; laid out as the kernel has it.
+#[cfg(target_arch = "x86_64")]
+pub(super) use thermo_sys::ptrace::Instruction;
+
+/// An instruction; laid out as the kernel has it.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Instruction {
+    pub code: u16,
+    pub jump_true: u8,
+    pub jump_false: u8,
+    pub k: u32,
+}
+
+/// The machine of the calls we make.
+pub(super) const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+
+const RET_ACTION_FULL: u32 = 0xffff_0000;
+const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_LOG: u32 = 0x7ffc_0000;
+
+/// A system call as filters see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Syscall {
+    pub nr: u32,
+    /// Where the program is behind its instruction.
+    pub ip: u64,
+    pub args: [u64; 6],
+}
+
+impl Syscall {
+    /// The words of `struct seccomp_data`.
+    fn words(&self) -> [u32; 16] {
+        let mut words = [0; 16];
+        (words[0], words[1]) = (self.nr, AUDIT_ARCH_X86_64);
+        for (n, value) in [self.ip].iter().chain(&self.args).enumerate() {
+            words[2 + 2 * n] = *value as u32;
+            words[3 + 2 * n] = (value >> 32) as u32;
+        }
+        words
+    }
+}
+
+/// True when every one of `filters` lets the call be made. One that cannot be understood does not.
+pub(super) fn allows(filters: &[Vec<Instruction>], call: &Syscall) -> bool {
+    let words = call.words();
+    filters.iter().all(|filter| {
+        let answer = run(filter, &words).map(|answer| answer & RET_ACTION_FULL);
+        matches!(answer, Some(RET_ALLOW | RET_LOG))
+    })
+}
+
+struct Machine<'a> {
+    words: &'a [u32; 16],
+    a: u32,
+    x: u32,
+    memory: [u32; 16],
+}
+
+/// The answer of a filter; nothing when it is none the kernel would have taken.
+fn run(filter: &[Instruction], words: &[u32; 16]) -> Option<u32> {
+    let mut machine = Machine {
+        words,
+        a: 0,
+        x: 0,
+        memory: [0; 16],
+    };
+    let mut at = 0_usize;
+    // Jumps lead forward only, so this ends.
+    while let Some(instruction) = filter.get(at) {
+        at += 1;
+        match instruction.code & 7 {
+            RET => return machine.answer(instruction),
+            JMP => at = at.checked_add(machine.jump(instruction)?)?,
+            _ => machine.step(instruction)?,
+        }
+    }
+    None
+}
+
+const LD: u16 = 0;
+const LDX: u16 = 1;
+const ST: u16 = 2;
+const STX: u16 = 3;
+const ALU: u16 = 4;
+const JMP: u16 = 5;
+const RET: u16 = 6;
+const MISC: u16 = 7;
+
+impl Machine<'_> {
+    fn answer(&self, instruction: &Instruction) -> Option<u32> {
+        match instruction.code & 0x18 {
+            0x00 => Some(instruction.k),
+            0x10 => Some(self.a),
+            _ => None,
+        }
+    }
+
+    /// The second operand: the number, or X.
+    fn operand(&self, instruction: &Instruction) -> u32 {
+        if instruction.code & 0x08 == 0 {
+            instruction.k
+        } else {
+            self.x
+        }
+    }
+
+    fn jump(&self, instruction: &Instruction) -> Option<usize> {
+        let other = self.operand(instruction);
+        let holds = match instruction.code & 0xf0 {
+            0x00 => return usize::try_from(instruction.k).ok(),
+            0x10 => self.a == other,
+            0x20 => self.a > other,
+            0x30 => self.a >= other,
+            0x40 => self.a & other != 0,
+            _ => return None,
+        };
+        Some(usize::from(if holds {
+            instruction.jump_true
+        } else {
+            instruction.jump_false
+        }))
+    }
+
+    fn step(&mut self, instruction: &Instruction) -> Option<()> {
+        let k = instruction.k;
+        match instruction.code & 7 {
+            LD => self.a = self.load(instruction)?,
+            LDX => self.x = self.load(instruction)?,
+            ST => *self.memory.get_mut(k as usize)? = self.a,
+            STX => *self.memory.get_mut(k as usize)? = self.x,
+            ALU => self.a = self.compute(instruction)?,
+            MISC if instruction.code & 0xf8 == 0x80 => self.a = self.x,
+            MISC if instruction.code & 0xf8 == 0 => self.x = self.a,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn load(&self, instruction: &Instruction) -> Option<u32> {
+        const SIZE_OF_DATA: u32 = 64;
+        let k = instruction.k as usize;
+        match instruction.code & 0xf8 {
+            // An absolute word; filters load whole ones only.
+            0x20 if k.is_multiple_of(4) => self.words.get(k / 4).copied(),
+            0x80 => Some(SIZE_OF_DATA),
+            0x00 => Some(instruction.k),
+            0x60 => self.memory.get(k).copied(),
+            _ => None,
+        }
+    }
+
+    fn compute(&self, instruction: &Instruction) -> Option<u32> {
+        let (a, other) = (self.a, self.operand(instruction));
+        match instruction.code & 0xf0 {
+            0x00 => Some(a.wrapping_add(other)),
+            0x10 => Some(a.wrapping_sub(other)),
+            0x20 => Some(a.wrapping_mul(other)),
+            0x30 => a.checked_div(other),
+            0x40 => Some(a | other),
+            0x50 => Some(a & other),
+            0x60 => Some(a.wrapping_shl(other)),
+            0x70 => Some(a.wrapping_shr(other)),
+            0x80 => Some(a.wrapping_neg()),
+            0x90 => a.checked_rem(other),
+            0xa0 => Some(a ^ other),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: u16 = 0x20;
+    const EQUAL: u16 = 0x15;
+    const SET: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    const KILL: u32 = 0;
+    const ERRNO: u32 = 0x0005_0001;
+
+    const fn of(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instruction {
+        Instruction {
+            code,
+            jump_true,
+            jump_false,
+            k,
+        }
+    }
+
+    fn madvise(advice: u64) -> Syscall {
+        Syscall {
+            nr: 28,
+            ip: 0x7f12_3456_789a,
+            args: [0x7f00_0020_0000, 2 << 20, advice, 0, 0, 0],
+        }
+    }
+
+    /// Loads a word of the call, and answers by whether it is `k`.
+    fn if_equal(offset: u32, k: u32, then: u32, or: u32) -> Vec<Instruction> {
+        vec![
+            of(LOAD, 0, 0, offset),
+            of(EQUAL, 0, 1, k),
+            of(RETURN, 0, 0, then),
+            of(RETURN, 0, 0, or),
+        ]
+    }
+
+    #[test]
+    fn the_number_the_machine_and_the_arguments_are_seen() {
+        let call = madvise(14);
+        for (offset, k) in [
+            (0, 28),
+            (4, AUDIT_ARCH_X86_64),
+            (8, 0x3456_789a),
+            (12, 0x7f12),
+            (16, 0x20_0000),
+            (20, 0x7f00),
+            (24, 2 << 20),
+            (32, 14),
+        ] {
+            assert!(allows(&[if_equal(offset, k, RET_ALLOW, KILL)], &call), "{offset}");
+            assert!(
+                !allows(&[if_equal(offset, k, ERRNO, RET_ALLOW)], &call),
+                "{offset}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_strictest_filter_decides_and_none_allows() {
+        let (call, allow) = (madvise(14), vec![of(RETURN, 0, 0, RET_ALLOW)]);
+        assert!(allows(&[], &call));
+        assert!(allows(&[allow.clone(), vec![of(RETURN, 0, 0, RET_LOG)]], &call));
+        // 0x7ff00000 asks a tracer, 0x7fc00000 another process.
+        for answer in [KILL, ERRNO, 0x8000_0000, 0x0003_0000, 0x7ff0_0000, 0x7fc0_0000] {
+            assert!(!allows(&[allow.clone(), vec![of(RETURN, 0, 0, answer)]], &call));
+        }
+    }
+
+    #[test]
+    fn arithmetic_memory_and_jumps_go_as_in_the_kernel() {
+        // A = ((advice + 2) * 4 / 8 % 5 | 0x10) ^ 1, kept in memory, moved through X; 14 gives 8 % 5 = 3 → 0x13 → 0x12.
+        let filter = vec![
+            of(LOAD, 0, 0, 32),
+            of(0x04, 0, 0, 2),
+            of(0x24, 0, 0, 4),
+            of(0x34, 0, 0, 8),
+            of(0x94, 0, 0, 5),
+            of(0x44, 0, 0, 0x10),
+            of(0xa4, 0, 0, 1),
+            of(0x02, 0, 0, 3),
+            of(0x00, 0, 0, 99),
+            of(0x61, 0, 0, 3),
+            of(0x87, 0, 0, 0),
+            of(0x05, 0, 0, 1),
+            of(RETURN, 0, 0, KILL),
+            of(SET, 0, 1, 0x2),
+            of(EQUAL, 1, 0, 0x12),
+            of(RETURN, 0, 0, KILL),
+            of(RETURN, 0, 0, RET_ALLOW),
+        ];
+        let filters = [filter];
+        assert!(allows(&filters, &madvise(14)));
+        assert!(!allows(&filters, &madvise(15)));
+    }
+
+    #[test]
+    fn what_is_no_filter_allows_nothing() {
+        for broken in [
+            vec![],
+            vec![of(LOAD, 0, 0, 64), of(RETURN, 0, 0, RET_ALLOW)],
+            vec![of(LOAD, 0, 0, 2), of(RETURN, 0, 0, RET_ALLOW)],
+            vec![of(0x34, 0, 0, 0), of(RETURN, 0, 0, RET_ALLOW)],
+            vec![of(0x05, 0, 0, u32::MAX)],
+            vec![of(0x02, 0, 0, 16), of(RETURN, 0, 0, RET_ALLOW)],
+        ] {
+            assert!(!allows(std::slice::from_ref(&broken), &madvise(14)), "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! One system call made by another process: advice on its own memory that the kernel takes from nobody else
+//! (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`).
+//!
+//! A thread is seized, stopped on its way back to its program, made to run one `madvise`, set back to exactly what it
+//! was, and let go; the others run on. [`Injector::madvise`] chooses the thread; `sequence` has the order of requests.
+//!
+//! **If we die** after any of them, the target goes on by itself. Before its registers are changed, a complete signal
+//! frame is written below its stack and red zone (`frame`), and one request then sets registers that run `syscall; ret`
+//! in its own code with the frame's restorer as return address: the call is made, and `rt_sigreturn` restores the
+//! rest. Only while we live is the end better than that: we set the very registers of the stop, so that the kernel
+//! itself restarts an interrupted call by all its rules.
+//!
+//! **No call fails that would not have**: threads in their program come first, then those in calls that can be
+//! restarted without a trace (`calls`); one that needs its restart block is left as it is. A call that answered
+//! `EINTR` because of our stop is turned into one that the kernel restarts, unless a handler runs.
+//!
+//! **Refused**, never tried: targets that somebody traces, with user shadow stacks, 32-bit code, system calls handled
+//! by themselves, restartable sequences under way, or a seccomp filter that does not allow both calls as evaluated by
+//! `classic`; and threads whose stack has no proven room (goroutines, fibres): see `stacks`.
+//!
+//! Deliberately not here: which ranges are worth it, and what becomes of the flags. See `actor::flags`.
+
+#[cfg(target_arch = "x86_64")]
+mod calls;
+mod classic;
+mod error;
+#[cfg(target_arch = "x86_64")]
+mod filtered;
+#[cfg(target_arch = "x86_64")]
+mod frame;
+#[cfg(target_arch = "x86_64")]
+mod gadget;
+#[cfg(target_arch = "x86_64")]
+mod injector;
+#[cfg(target_arch = "x86_64")]
+mod sequence;
+#[cfg(target_arch = "x86_64")]
+mod stacks;
+#[cfg(target_arch = "x86_64")]
+mod threads;
+#[cfg(not(target_arch = "x86_64"))]
+mod unsupported;
+
+pub use error::InjectError;
+#[cfg(target_arch = "x86_64")]
+pub use injector::Injector;
+#[cfg(target_arch = "x86_64")]
+pub use sequence::Request;
+#[cfg(not(target_arch = "x86_64"))]
+pub use unsupported::{Injector, Request};
+
+use thermo_core::{AddrRange, Nanos};
+
+/// What a mapping's memory may be made of from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HugeFlag {
+    /// Huge pages, also where the machine's mode is `madvise`.
+    HugePage,
+    /// Small pages only.
+    NoHugePage,
+}
+
+impl HugeFlag {
+    /// The number of the advice.
+    #[must_use]
+    pub const fn advice(self) -> i32 {
+        match self {
+            Self::HugePage => libc::MADV_HUGEPAGE,
+            Self::NoHugePage => libc::MADV_NOHUGEPAGE,
+        }
+    }
+
+    /// The name of the advice.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HugePage => "MADV_HUGEPAGE",
+            Self::NoHugePage => "MADV_NOHUGEPAGE",
+        }
+    }
+
+    /// The kernel's two letters for it in `smaps`.
+    #[must_use]
+    pub const fn letters(self) -> &'static str {
+        match self {
+            Self::HugePage => "hg",
+            Self::NoHugePage => "nh",
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::HugePage => Self::NoHugePage,
+            Self::NoHugePage => Self::HugePage,
+        }
+    }
+}
+
+/// A call to be made by the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// On what.
+    pub range: AddrRange,
+    /// Which advice.
+    pub flag: HugeFlag,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Injected {
+    /// The thread that made it.
+    pub tid: u32,
+    /// What the kernel answered the target: 0, or the number of an error.
+    pub errno: i32,
+    /// How long that thread stood still.
+    pub stopped: Nanos,
+}

@@ -1,0 +1,286 @@
+//! The requests of one call, in their order, on one thread.
+//!
+//! | after | if we die, the thread |
+//! | --- | --- |
+//! | seize, interrupt, looking at it | goes on; the kernel restarts what the stop broke off |
+//! | writing the frame | the same: what lies below the red zone is nobody's |
+//! | setting the registers of the call | makes it, returns through the frame to where it was |
+//! | the stops at the call's begin and end | the same |
+//! | stopping it anew, setting its own registers | goes on, as after the interrupt |
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use thermo_core::Nanos;
+use thermo_sys::process_vm;
+use thermo_sys::ptrace::{self, Registers, Stop, Tracee};
+
+use super::calls::Doing;
+use super::filtered::{self, Mode, NR_MADVISE};
+use super::frame::{self, Saved};
+use super::gadget::Gadgets;
+use super::stacks::Stacks;
+use super::{Call, Injected};
+
+/// How long a thread may take to stop: long, because it must get a processor first, and one that was asked and let go
+/// before it stopped could still see its call fail.
+const TO_STOP: Duration = Duration::from_secs(1);
+/// How long the call may take.
+const TO_END: Duration = Duration::from_millis(500);
+
+/// A request that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the module's table says what each is for")]
+pub enum Request {
+    Seize,
+    Interrupt,
+    Stopped,
+    GetRegisters,
+    GetRseq,
+    GetFilters,
+    GetXstate,
+    GetSigmask,
+    WriteFrame,
+    SetCall,
+    ToBegin,
+    ToEnd,
+    GetAnswer,
+    InterruptAgain,
+    GoOn,
+    SetBack,
+    Detach,
+}
+
+/// What the call is made with.
+pub(super) struct Plan<'a> {
+    pub root: &'a Path,
+    pub pid: u32,
+    pub tid: u32,
+    pub call: Call,
+    pub gadgets: Gadgets,
+    pub stacks: &'a Stacks,
+}
+
+/// How an attempt on a thread ended, other than by a call that was made.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Another thread, or another time.
+    NotNow(String),
+    /// This target never.
+    Refused(String),
+    /// The call is under way.
+    Unfinished,
+    Kernel(io::Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+/// A thread in the middle of it.
+struct Sequence<'a> {
+    plan: &'a Plan<'a>,
+    tracee: Tracee,
+    watch: &'a mut dyn FnMut(Request),
+}
+
+/// Has the thread make the call. Must run on a thread of its own, which ends when this returns: then the kernel lets go
+/// of what could not be let go of here.
+pub(super) fn run(plan: &Plan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Injected, Failed> {
+    let mode = filtered::mode(plan.root, plan.pid, plan.tid);
+    if mode == Mode::Strict {
+        return Err(Failed::Refused(
+            "it may make no call but read, write and exit (seccomp strict mode)".into(),
+        ));
+    }
+    let tracee = Tracee::seize(plan.tid).map_err(|error| seize_failed(plan, error))?;
+    watch(Request::Seize);
+    let mut sequence = Sequence { plan, tracee, watch };
+    sequence.tracee.interrupt()?;
+    (sequence.watch)(Request::Interrupt);
+    match sequence.stopped(TO_STOP)? {
+        Some(Stop::Asked) => sequence.at_stop(mode),
+        Some(Stop::Group) => Err(Failed::NotNow(
+            "it is stopped by a signal; `kill -CONT` lets it run".into(),
+        )),
+        // The signal goes to it when we let go.
+        Some(Stop::Signal(signal)) => Err(Failed::NotNow(format!("it is taking signal {signal}"))),
+        Some(Stop::Syscall) => Err(Failed::NotNow("it is in a system call".into())),
+        None => Err(Failed::NotNow(format!(
+            "thread {} did not stop within {TO_STOP:?}",
+            plan.tid
+        ))),
+    }
+}
+
+fn seize_failed(plan: &Plan<'_>, error: io::Error) -> Failed {
+    match error.raw_os_error() {
+        // One of its threads may end at any time.
+        Some(libc::ESRCH) if plan.pid != plan.tid => Failed::NotNow("the thread ended".into()),
+        _ => Failed::Kernel(error),
+    }
+}
+
+impl Sequence<'_> {
+    fn stopped(&mut self, within: Duration) -> io::Result<Option<Stop>> {
+        let stop = self.tracee.wait(Instant::now() + within)?;
+        (self.watch)(Request::Stopped);
+        Ok(stop)
+    }
+
+    /// It has stopped as we asked, on its way to its program.
+    fn at_stop(mut self, mode: Mode) -> Result<Injected, Failed> {
+        let since = Instant::now();
+        let registers = self.tracee.registers()?;
+        (self.watch)(Request::GetRegisters);
+        let doing = Doing::of(&registers);
+        let begun = self.begin(&registers, doing, mode);
+        if let Err(failed) = begun {
+            return self.leave(&registers, doing).and(Err(failed));
+        }
+        self.call(&registers, doing, since)
+    }
+
+    /// Checks that the thread fits, and makes ready for its return.
+    fn begin(&mut self, registers: &Registers, doing: Doing, mode: Mode) -> Result<(), Failed> {
+        if !registers.is_64_bit() {
+            return Err(Failed::Refused("it runs 32-bit code".into()));
+        }
+        if doing == Doing::Untouchable {
+            return Err(Failed::NotNow("it is in a call that cannot be made again".into()));
+        }
+        if self.tracee.dispatches_syscalls()? == Some(true) {
+            return Err(Failed::Refused(
+                "it handles its system calls itself (syscall user dispatch)".into(),
+            ));
+        }
+        if self.in_sequence(registers)? {
+            return Err(Failed::NotNow("it is in a restartable sequence".into()));
+        }
+        if mode == Mode::Filtered {
+            let objection = filtered::objection(&self.tracee, self.plan.call, &self.plan.gadgets)?;
+            (self.watch)(Request::GetFilters);
+            if let Some(why) = objection {
+                return Err(Failed::Refused(why));
+            }
+        }
+        self.write_frame(registers, doing)
+    }
+
+    /// Whether it is in a restartable sequence: being stopped there must make it begin anew, and only the kernel could
+    /// do that.
+    fn in_sequence(&mut self, registers: &Registers) -> io::Result<bool> {
+        let area = self.tracee.rseq()?;
+        (self.watch)(Request::GetRseq);
+        let word = |at| {
+            let mut bytes = [0; 8];
+            let whole = process_vm::read(self.plan.pid, at, &mut bytes).is_ok_and(|read| read == bytes.len());
+            whole.then_some(u64::from_le_bytes(bytes))
+        };
+        let Some(sequence) = area.and_then(|area| word(area.pointer())).filter(|at| *at != 0) else {
+            return Ok(false);
+        };
+        // `struct rseq_cs`: version and flags, the begin, how long it is.
+        let field = |offset| word(thermo_core::Addr(sequence + offset));
+        let (Some(begin), Some(length)) = (field(8), field(16)) else {
+            return Ok(true);
+        };
+        Ok(registers.rip.wrapping_sub(begin) < length)
+    }
+
+    fn write_frame(&mut self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
+        let xstate = self.tracee.xstate()?;
+        (self.watch)(Request::GetXstate);
+        let sigmask = self.tracee.sigmask()?;
+        (self.watch)(Request::GetSigmask);
+        if !self
+            .plan
+            .stacks
+            .have_room(registers.rsp, frame::reach(xstate.len()))
+        {
+            return Err(Failed::NotNow(
+                "its stack has no room that is known to be its own".into(),
+            ));
+        }
+        let saved = Saved {
+            registers: &doing.by_itself(registers),
+            sigmask,
+            xstate: &xstate,
+        };
+        let frame = frame::build(&saved, self.plan.gadgets.restorer)
+            .ok_or_else(|| Failed::Refused("its vector registers are laid out in an unknown way".into()))?;
+        ptrace::write(self.plan.pid, frame.at, &frame.bytes)?;
+        (self.watch)(Request::WriteFrame);
+        let Call { range, flag } = self.plan.call;
+        let call = Registers {
+            rax: NR_MADVISE,
+            rdi: range.start.0,
+            rsi: range.len().0,
+            rdx: flag.advice().unsigned_abs().into(),
+            orig_rax: u64::MAX,
+            rip: self.plan.gadgets.call.0,
+            rsp: frame.at.0,
+            ..*registers
+        };
+        self.tracee.set_registers(&call)?;
+        (self.watch)(Request::SetCall);
+        Ok(())
+    }
+
+    /// Lets it make the call, up to its end, and takes it back.
+    fn call(mut self, registers: &Registers, doing: Doing, since: Instant) -> Result<Injected, Failed> {
+        self.tracee.go_on_to_syscall()?;
+        (self.watch)(Request::ToBegin);
+        match self.stopped(TO_END)? {
+            Some(Stop::Syscall) => {}
+            // A signal came first. It is taken where it would have been taken, and the call not made.
+            Some(_) => {
+                let why = Failed::NotNow("a signal came for it".into());
+                return self.leave(registers, doing).and(Err(why));
+            }
+            None => return Err(Failed::Unfinished),
+        }
+        self.tracee.go_on_to_syscall()?;
+        (self.watch)(Request::ToEnd);
+        if self.stopped(TO_END)? != Some(Stop::Syscall) {
+            return Err(Failed::Unfinished);
+        }
+        let answer = self.tracee.registers()?.rax.cast_signed();
+        (self.watch)(Request::GetAnswer);
+        let tid = self.plan.tid;
+        if doing != Doing::Program {
+            self.stop_anew()?;
+        }
+        self.leave(registers, doing)?;
+        Ok(Injected {
+            tid,
+            errno: i32::try_from(-answer).unwrap_or(0).max(0),
+            stopped: Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        })
+    }
+
+    /// From the end of the call to a stop like the first, the only kind from which the kernel makes a call again.
+    fn stop_anew(&mut self) -> Result<(), Failed> {
+        self.tracee.interrupt()?;
+        (self.watch)(Request::InterruptAgain);
+        self.tracee.go_on()?;
+        (self.watch)(Request::GoOn);
+        match self.stopped(TO_END)? {
+            Some(Stop::Syscall) | None => Err(Failed::Unfinished),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Sets it back to what it was, and lets go.
+    fn leave(mut self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
+        self.tracee.set_registers(&doing.exact(registers))?;
+        (self.watch)(Request::SetBack);
+        let Self { tracee, watch, .. } = self;
+        tracee.detach()?;
+        watch(Request::Detach);
+        Ok(())
+    }
+}

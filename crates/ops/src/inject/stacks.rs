@@ -1,0 +1,89 @@
+//! Where frames may go: below a stack pointer there must be room that is known to be that stack's.
+//!
+//! The kernel puts the frame of any handled signal there too, but a program whose threads run on small stacks cut
+//! from a heap (goroutines, fibres) has its signals on an alternate stack, which is not shown to others. So room is
+//! proven by the mapping: the main thread's `[stack]`, or one right above a guard that can be neither read nor
+//! written, as the C library and virtual machines put below each thread's stack.
+
+use thermo_core::{Addr, AddrRange, Bytes};
+use thermo_sys::maps::Mapping;
+
+/// A mapping above a guard that is larger than this is no thread's stack but a heap.
+const LARGEST: Bytes = Bytes::mib(256);
+
+/// The stacks of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stacks(Vec<AddrRange>);
+
+impl Stacks {
+    /// Those among `mappings`.
+    pub(super) fn of(mappings: &[Mapping]) -> Self {
+        let main = mappings.iter().filter(|mapping| mapping.name == "[stack]");
+        let guarded = mappings
+            .windows(2)
+            .filter_map(|pair| is_guarded(&pair[0], &pair[1]).then_some(&pair[1]));
+        Self(main.chain(guarded).map(|mapping| mapping.range).collect())
+    }
+
+    /// Whether `room` bytes below `stack_pointer` are its stack's.
+    pub(super) fn have_room(&self, stack_pointer: u64, room: u64) -> bool {
+        let lowest = stack_pointer.checked_sub(room).map(Addr);
+        let fits = |stack: &AddrRange| {
+            stack.contains(Addr(stack_pointer)) && lowest.is_some_and(|at| stack.contains(at))
+        };
+        self.0.iter().any(fits)
+    }
+}
+
+fn is_guarded(guard: &Mapping, above: &Mapping) -> bool {
+    let (below, perms) = (guard.perms, above.perms);
+    let is_guard = !(below.read || below.write || below.exec || below.shared);
+    let is_memory = perms.read && perms.write && !perms.shared && above.inode == 0;
+    // Heaps that say so, and the area of brk, are no stacks whatever lies below them.
+    let is_heap = above.name.starts_with("[anon: Go") || above.name == "[heap]";
+    is_guard && is_memory && !is_heap && guard.range.end == above.range.start && above.range.len() <= LARGEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermo_sys::maps::Perms;
+
+    fn mapping(start: u64, end: u64, is_open: bool, name: &str) -> Mapping {
+        Mapping {
+            range: AddrRange::new(start, end),
+            perms: Perms {
+                read: is_open,
+                write: is_open,
+                ..Perms::default()
+            },
+            offset: 0,
+            inode: 0,
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_room_above_a_guard_or_in_the_main_stack_counts() {
+        let stacks = Stacks::of(&[
+            mapping(0x10_0000, 0x20_0000, true, ""),
+            mapping(0x30_0000, 0x30_1000, false, ""),
+            mapping(0x30_1000, 0x38_0000, true, ""),
+            mapping(0x40_0000, 0x40_1000, false, ""),
+            mapping(0x40_1000, 0x48_0000, true, "[anon: Go: heap]"),
+            mapping(0x50_0000, 0x50_1000, false, ""),
+            mapping(0x50_2000, 0x58_0000, true, ""),
+            mapping(0x7f_0000, 0x80_0000, true, "[stack]"),
+        ]);
+        assert!(!stacks.have_room(0x18_0000, 0x1000), "a heap");
+        assert!(stacks.have_room(0x37_0000, 0x1000), "a thread");
+        assert!(
+            !stacks.have_room(0x30_1800, 0x1000),
+            "a thread at the end of its stack"
+        );
+        assert!(!stacks.have_room(0x47_0000, 0x1000), "goroutines");
+        assert!(!stacks.have_room(0x57_0000, 0x1000), "a hole is no guard");
+        assert!(stacks.have_room(0x7f_8000, 0x1000), "the main thread");
+        assert!(!stacks.have_room(0x800, 0x1000));
+    }
+}

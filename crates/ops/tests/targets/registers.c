@@ -1,0 +1,327 @@
+/*
+ * A program that knows what its registers hold, and what its calls may answer.
+ *
+ *   registers spin | read | calls | allows | denies | traced
+ *
+ * spin: the main thread runs in circles with general registers, all vector registers and the red zone set to known
+ *       values, and looks at them after each round.
+ * read: the same, but each round is a read of standard input that waits for the next byte.
+ * calls: threads wait again and again in each kind of call that a stop could break; none may fail.
+ * allows, denies: as read, with a seccomp filter that lets madvise be, or has it fail.
+ * traced: as read, traced by its own parent.
+ *
+ * Prints "ready PID START END" with 4 MiB of its own memory. At the byte 'q', or the end of standard input, it prints
+ * "intact ROUNDS" and ends well. What was wrong is printed at once, and ends it with 1.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+unsigned char vectors[16 * 32] __attribute__((aligned(32)));
+unsigned char vectors_after[16 * 32] __attribute__((aligned(32)));
+uint64_t red[16], red_after[16], general_after[8];
+char byte;
+static const uint64_t general[8] = {0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, 0x7777, 0x8888};
+
+long round_avx(long turns);
+long round_sse(long turns);
+
+/* One round: everything is set, then `turns` turns of an empty loop, or with 0 one read(0, &byte, 1); then all is
+ * stored. Returns what the call answered. */
+#define ROUND(name, load, store)                                                                                   \
+	__asm__(".text\n" #name ":\n"                                                                              \
+		"push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"                            \
+		"mov %rdi, %r9\n"                                                                                  \
+		".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"                                                  \
+		" mov red+8*\\n(%rip), %rax\n mov %rax, -8-8*\\n(%rsp)\n " load "\n.endr\n"                           \
+		"mov $0x1111, %rbx\n mov $0x2222, %rbp\n mov $0x3333, %r8\n mov $0x4444, %r10\n"                      \
+		"mov $0x5555, %r12\n mov $0x6666, %r13\n mov $0x7777, %r14\n mov $0x8888, %r15\n"                     \
+		"test %r9, %r9\n jz 2f\n1: dec %r9\n jnz 1b\n xor %eax, %eax\n jmp 3f\n"                              \
+		"2: xor %eax, %eax\n xor %edi, %edi\n lea byte(%rip), %rsi\n mov $1, %edx\n syscall\n3:\n"            \
+		"mov %rbx, general_after(%rip)\n mov %rbp, general_after+8(%rip)\n"                                 \
+		"mov %r8, general_after+16(%rip)\n mov %r10, general_after+24(%rip)\n"                              \
+		"mov %r12, general_after+32(%rip)\n mov %r13, general_after+40(%rip)\n"                             \
+		"mov %r14, general_after+48(%rip)\n mov %r15, general_after+56(%rip)\n"                             \
+		".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"                                                  \
+		" mov -8-8*\\n(%rsp), %r8\n mov %r8, red_after+8*\\n(%rip)\n " store "\n.endr\n"                      \
+		"pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n")
+
+ROUND(round_avx, "vmovdqa vectors+32*\\n(%rip), %ymm\\n", "vmovdqa %ymm\\n, vectors_after+32*\\n(%rip)");
+ROUND(round_sse, "movdqa vectors+32*\\n(%rip), %xmm\\n", "movdqa %xmm\\n, vectors_after+32*\\n(%rip)");
+
+static void wrong(const char *what)
+{
+	printf("wrong: %s (%s)\n", what, strerror(errno));
+	fflush(stdout);
+	_exit(1);
+}
+
+static char signal_stack[1 << 16];
+static stack_t stack_before;
+static sigset_t mask_before;
+
+static void check_surroundings(void)
+{
+	stack_t stack;
+	sigset_t mask;
+
+	sigaltstack(NULL, &stack);
+	if (stack.ss_sp != stack_before.ss_sp || stack.ss_size != stack_before.ss_size || stack.ss_flags)
+		wrong("the alternate signal stack");
+	sigprocmask(SIG_BLOCK, NULL, &mask);
+	if (memcmp(&mask, &mask_before, 8))
+		wrong("the signal mask");
+}
+
+/* Returns what the read answered. */
+static long checked_round(long turns)
+{
+	static int has_avx = -1;
+	static uint64_t round;
+	size_t width, n;
+	long answer;
+
+	if (has_avx < 0)
+		has_avx = __builtin_cpu_supports("avx");
+	width = has_avx ? 32 : 16;
+	round++;
+	for (n = 0; n < sizeof vectors; n++)
+		vectors[n] = (unsigned char)(n * 7 + round);
+	for (n = 0; n < 16; n++)
+		red[n] = 0xfeed0000 + n + round;
+	answer = has_avx ? round_avx(turns) : round_sse(turns);
+	for (n = 0; n < 16; n++)
+		if (memcmp(vectors + 32 * n, vectors_after + 32 * n, width))
+			wrong("a vector register");
+	if (memcmp(red, red_after, sizeof red))
+		wrong("the red zone");
+	if (memcmp(general, general_after, sizeof general))
+		wrong("a general register");
+	return answer;
+}
+
+static _Atomic long calls;
+
+#define KEEP(what, condition)                                                                                      \
+	for (;;) {                                                                                                 \
+		if (!(condition))                                                                                  \
+			wrong(what);                                                                               \
+		calls++;                                                                                           \
+	}                                                                                                          \
+	return NULL
+
+static void *sleeps(void *unused)
+{
+	struct timespec time = {0, 3000000};
+
+	(void)unused;
+	KEEP("nanosleep", nanosleep(&time, NULL) == 0);
+}
+
+static void *polls(void *unused)
+{
+	(void)unused;
+	KEEP("poll", poll(NULL, 0, 3) == 0);
+}
+
+static void *selects(void *unused)
+{
+	(void)unused;
+	struct timeval time;
+
+	for (;;) {
+		time = (struct timeval){0, 3000};
+		if (select(0, NULL, NULL, NULL, &time))
+			wrong("select");
+		calls++;
+	}
+	return NULL;
+}
+
+static void *waits_for_events(void *unused)
+{
+	struct epoll_event event;
+	int epoll = epoll_create1(0);
+
+	(void)unused;
+	KEEP("epoll_wait", epoll_wait(epoll, &event, 1, 3) == 0);
+}
+
+static void *waits_with_a_mask(void *unused)
+{
+	struct epoll_event event;
+	int epoll = epoll_create1(0);
+	sigset_t mask;
+
+	(void)unused;
+	sigfillset(&mask);
+	KEEP("epoll_pwait", epoll_pwait(epoll, &event, 1, 3, &mask) == 0);
+}
+
+static void *receives(void *unused)
+{
+	struct timeval time = {0, 3000};
+	int ends[2];
+	char one;
+
+	(void)unused;
+	socketpair(AF_UNIX, SOCK_DGRAM, 0, ends);
+	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+	KEEP("recv", recv(ends[0], &one, 1, 0) == -1 && errno == EAGAIN);
+}
+
+static void *waits_for_a_signal(void *unused)
+{
+	struct timespec time = {0, 3000000};
+	sigset_t set;
+
+	(void)unused;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	KEEP("sigtimedwait", sigtimedwait(&set, NULL, &time) == -1 && errno == EAGAIN);
+}
+
+static void *waits_on_a_futex(void *unused)
+{
+	static int word;
+	struct timespec time = {0, 3000000};
+
+	(void)unused;
+	KEEP("futex", syscall(SYS_futex, &word, 0, 0, &time, NULL, 0) == -1 && errno == ETIMEDOUT);
+}
+
+static int pipe_ends[2];
+
+static void *reads(void *unused)
+{
+	char one;
+
+	(void)unused;
+	KEEP("read", read(pipe_ends[0], &one, 1) == 1);
+}
+
+static void *writes(void *unused)
+{
+	struct timespec time = {0, 2000000};
+
+	(void)unused;
+	for (;;) {
+		nanosleep(&time, NULL);
+		if (write(pipe_ends[1], "x", 1) != 1)
+			wrong("write");
+	}
+	return NULL;
+}
+
+static void start_calls(void)
+{
+	void *(*all[])(void *) = {sleeps, polls, selects, waits_for_events, waits_with_a_mask, receives,
+				  waits_for_a_signal, waits_on_a_futex, reads, writes};
+	pthread_t thread;
+	size_t n;
+
+	if (pipe(pipe_ends))
+		wrong("pipe");
+	for (n = 0; n < sizeof all / sizeof *all; n++)
+		if (pthread_create(&thread, NULL, all[n], NULL))
+			wrong("pthread_create");
+}
+
+static void filter_madvise(unsigned answer)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, answer),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		wrong("seccomp");
+}
+
+static void be_traced(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		ptrace(PTRACE_TRACEME);
+		return;
+	}
+	/* It never stops. */
+	waitpid(child, NULL, 0);
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "spin";
+	uintptr_t memory = (uintptr_t)mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack};
+	long rounds = 0;
+	sigset_t mask;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	memory = (memory + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1);
+	sigaltstack(&stack, NULL);
+	sigaltstack(NULL, &stack_before);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	sigprocmask(SIG_BLOCK, NULL, &mask_before);
+	if (!strcmp(mode, "calls"))
+		start_calls();
+	else if (!strcmp(mode, "allows"))
+		filter_madvise(SECCOMP_RET_ALLOW);
+	else if (!strcmp(mode, "denies"))
+		filter_madvise(SECCOMP_RET_ERRNO | EPERM);
+	else if (!strcmp(mode, "traced"))
+		be_traced();
+	printf("ready %d %lx %lx\n", getpid(), (long)memory, (long)memory + (4 << 20));
+	fflush(stdout);
+	if (!strcmp(mode, "spin")) {
+		struct pollfd input = {.fd = 0, .events = POLLIN};
+		while (!poll(&input, 1, 0)) {
+			checked_round(200000);
+			rounds++;
+		}
+	} else {
+		for (;;) {
+			long answer = checked_round(0);
+			if (answer < 0) {
+				errno = (int)-answer;
+				wrong("a read that waits");
+			}
+			if (answer == 0 || byte == 'q')
+				break;
+			rounds++;
+		}
+	}
+	check_surroundings();
+	printf("intact %ld\n", strcmp(mode, "calls") ? rounds : (long)calls);
+	return 0;
+}

@@ -1,0 +1,55 @@
+//! The restartable sequences of a stopped thread (`rseq(2)`).
+
+use std::io;
+
+use thermo_core::Addr;
+
+use super::{Tracee, into};
+
+/// Where a thread keeps what it tells the kernel of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RseqArea {
+    /// The address of `struct rseq`.
+    pub at: Addr,
+}
+
+impl RseqArea {
+    /// Where the pointer to the sequence under way stands.
+    #[must_use]
+    pub const fn pointer(self) -> Addr {
+        Addr(self.at.0 + 8)
+    }
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct Configuration {
+    pointer: u64,
+    size: u32,
+    signature: u32,
+    flags: u32,
+    padding: u32,
+}
+
+impl Tracee {
+    /// Where it keeps them; nothing when it uses none, or the kernel does not tell (before 5.13).
+    ///
+    /// # Errors
+    /// `ESRCH` when it is not stopped.
+    pub fn rseq(&self) -> io::Result<Option<RseqArea>> {
+        const GET_CONFIGURATION: libc::c_uint = 0x420f;
+        let mut configuration = Configuration::default();
+        match into(
+            GET_CONFIGURATION,
+            self.tid(),
+            size_of::<Configuration>(),
+            &mut configuration,
+        ) {
+            Ok(_) if configuration.pointer != 0 => Ok(Some(RseqArea {
+                at: Addr(configuration.pointer),
+            })),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(error),
+            _ => Ok(None),
+        }
+    }
+}
