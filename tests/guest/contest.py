@@ -71,28 +71,39 @@ def said_hot(snapshot, least=0.5):
     return joined([r["start"], r["end"]] for r in hot)
 
 
+def with_begin(snapshots, aggr):
+    """Each snapshot with when its aggregation began, as far as that is known."""
+    before = 0
+    for snapshot in snapshots:
+        snapshot["begin_ns"] = max(before, snapshot["time_ns"] - aggr)
+        before = snapshot["time_ns"]
+    return snapshots
+
+
 def settled(snapshots):
-    begin = snapshots[0]["time_ns"] - snapshots[0]["aggr_ns"] + SETTLED
+    begin = snapshots[0]["begin_ns"] + SETTLED if snapshots else 0
     return [snapshot for snapshot in snapshots if snapshot["time_ns"] > begin]
 
 
 def error_in_its_time(snapshots, truth):
     wrong_sum = hot_sum = 0
     for snapshot in settled(snapshots):
-        end, begin = snapshot["time_ns"], snapshot["time_ns"] - snapshot["aggr_ns"]
+        end, begin = snapshot["time_ns"], snapshot["begin_ns"]
         spans = [span for span in truth if span["end_ns"] > begin and span["start_ns"] < end]
         if not spans:
             continue
         hot = touched_in_half(spans)
-        wrong_sum += wrong(said_hot(snapshot), hot) * snapshot["aggr_ns"]
-        hot_sum += length(hot) * snapshot["aggr_ns"]
+        wrong_sum += wrong(said_hot(snapshot), hot) * (end - begin)
+        hot_sum += length(hot) * (end - begin)
     return 100 * wrong_sum / hot_sum if hot_sum else float("nan")
 
 
 def error_late(snapshots, truth):
     wrong_sum = hot_sum = 0
+    if not snapshots:
+        return float("nan")
     newest, said = 0, said_hot(snapshots[0])
-    begin = snapshots[0]["time_ns"] - snapshots[0]["aggr_ns"] + SETTLED
+    begin = snapshots[0]["begin_ns"] + SETTLED
     for span in truth:
         if not begin < span["start_ns"] < snapshots[-1]["time_ns"]:
             continue
@@ -138,20 +149,26 @@ class Contest:
                 yield title, self.row(program, arm, recordings, truth, alone, referenced)
 
     def row(self, program, arm, recordings, truth, alone, referenced):
-        pictures = [self.report("regions", path)["snapshots"] for path in recordings]
         costs = [self.report("info", path) for path in recordings]
+        pictures = [
+            with_begin(self.report("regions", path)["snapshots"], cost["settings"]["aggr_ns"])
+            for path, cost in zip(recordings, costs)
+        ]
         cpu = statistics.mean(cost["own_cpu_percent"] for cost in costs)
         looking = statistics.mean(cost["looking_cpu_percent"] for cost in costs)
         if arm == "kdamond":
             looking = statistics.mean(float(one[5]) for one in self.arms if one[0] == program and one[1] == arm)
-        if truth is None:
+        if not all(settled(picture) for picture in pictures):
+            errors = ["no picture yet", ""]
+        elif truth is None:
             seen = statistics.mean(length(said_hot(s, 0)) for pic in pictures for s in settled(pic))
             errors = [f"{100 * abs(seen - referenced) / referenced:.0f} % (bytes)" if referenced else "", ""]
         else:
             errors = [f"{statistics.mean(judge(pic, truth) for pic in pictures):.1f} %" for judge in (error_in_its_time, error_late)]
         rates = self.rates(program, arm)
         slower = 100 * (1 - statistics.mean(rates) / alone) if rates and alone else float("nan")
-        regions = statistics.mean(sum(len(t["regions"]) for t in s["targets"]) for pic in pictures for s in settled(pic))
+        counts = [sum(len(t["regions"]) for t in s["targets"]) for pic in pictures for s in settled(pic)]
+        regions = statistics.mean(counts or [0])
         return [*errors, f"{looking:.2f} %", f"{cpu:.2f} %", f"{slower:+.1f} %", f"{regions:.0f}"]
 
 

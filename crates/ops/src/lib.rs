@@ -3,6 +3,7 @@
 pub mod actor;
 pub mod hint;
 pub mod host;
+pub mod idle;
 pub mod inject;
 pub mod kdamond;
 pub mod metric;

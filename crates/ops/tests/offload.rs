@@ -106,8 +106,14 @@ fn watching(root: &Path, targets: &[&Target]) -> Offloaded {
     Offloaded::new(root.to_owned(), members, Claim::take(root).unwrap())
 }
 
+/// What a file says. The kernel's are written without being cut, so what was longer before shows behind.
 fn says(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).unwrap()
+}
+
+fn state_begins_with(dir: &Path, word: &str) {
+    let state = says(dir, "0/state");
+    assert!(state.starts_with(word), "{state:?} is not {word}");
 }
 
 #[test]
@@ -118,7 +124,7 @@ fn a_context_is_handed_over_followed_and_given_back() {
     ops.update().unwrap();
     ops.commit(&Attrs::default(), &[Scheme::new(Action::Pageout)])
         .unwrap();
-    assert_eq!(says(&dir, "0/state"), "on");
+    state_begins_with(&dir, "on");
     assert_eq!(
         says(&dir, "0/contexts/0/targets/0/pid_target"),
         target.0.id().to_string()
@@ -141,8 +147,8 @@ fn a_context_is_handed_over_followed_and_given_back() {
         "the time of the kernel's thread is told"
     );
     drop(ops);
-    assert_eq!(says(&dir, "0/state"), "off");
-    assert_eq!(says(&dir, "nr_kdamonds"), "0");
+    state_begins_with(&dir, "off");
+    assert!(says(&dir, "nr_kdamonds").starts_with('0'));
 }
 
 #[test]
@@ -155,13 +161,13 @@ fn what_did_not_change_is_not_told_again_and_what_did_is_committed() {
     fs::write(dir.join("0/state"), "on\n").unwrap();
     ops.commit(&Attrs::default(), &[]).unwrap();
     assert_eq!(says(&dir, "0/state"), "on\n", "nothing was told");
-    let fewer = Attrs {
-        max_nr_regions: 100,
+    let more = Attrs {
+        max_nr_regions: 2000,
         ..Attrs::default()
     };
-    ops.commit(&fewer, &[]).unwrap();
-    assert_eq!(says(&dir, "0/state"), "commit");
-    assert_eq!(says(&dir, "0/contexts/0/monitoring_attrs/nr_regions/max"), "100");
+    ops.commit(&more, &[]).unwrap();
+    state_begins_with(&dir, "commit");
+    assert_eq!(says(&dir, "0/contexts/0/monitoring_attrs/nr_regions/max"), "2000");
 }
 
 #[test]

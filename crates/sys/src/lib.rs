@@ -22,6 +22,7 @@ pub mod memlock;
 pub mod namespace;
 pub mod node;
 pub mod page_cache;
+pub mod page_idle;
 pub mod pagemap;
 pub mod pidfd;
 pub mod proc;

@@ -35,5 +35,39 @@ a_kdamond_that_looks_too_takes_little_away() {
     # shellcheck disable=SC2086
     sees_the_hot_part $intervals --pid "$pid"
     thermo_says doctor | grep '^  kdamond ' | sed "s/^ */# $name: doctor: /"
+    thermo_says report info --json /tmp/seen.arrow | grep -q 'of in-kernel DAMON looks, too' || fail "the report does not tell of the kdamond"
     note "alone $alone_precision % and $alone_recall %, beside a kdamond ($(kdamond_ticks) ticks of CPU) $precision % and $recall %"
+}
+
+# How much of what is known changes when a kdamond looks, too: told, not judged, for a snapshot is a sample. Both
+# kinds of kdamond, and both ways of ours.
+second_consumer_is_measured() {
+    [ -d $damon ] || skip "this kernel has no DAMON"
+    local kind look
+    start_workload hot-cold.cfg
+    trap stop_kdamond EXIT
+    for kind in nobody vaddr paddr; do
+        [ $kind = nobody ] || { prepare_kdamond && watch_by $kind && start_kdamond || fail "in-kernel DAMON cannot be started"; }
+        for look in sweep sample; do
+            thermo_says record -o /tmp/beside.arrow --tracker pte --look $look --pid "$pid" --duration 15s || fail "record ended with $?: $(last_words)"
+            judge /tmp/beside.arrow
+            note "beside $kind, $look: hot bytes wrong by $error % (precision $precision %, recall $recall %)"
+        done
+        stop_kdamond
+    done
+}
+
+# All of the machine's memory, for paddr.
+watch_by() { # OPERATIONS
+    [ "$1" = paddr ] || return 0
+    local ram nth=0
+    echo paddr >$damon/0/contexts/0/operations
+    echo 1 >$damon/0/contexts/0/targets/nr_targets
+    grep 'System RAM' /proc/iomem | sed 's/^ *//; s/ :.*//' >/tmp/ram
+    echo "$(wc -l </tmp/ram)" >$damon/0/contexts/0/targets/0/regions/nr_regions
+    while read -r ram; do
+        echo $((0x${ram%-*})) >$damon/0/contexts/0/targets/0/regions/$nth/start
+        echo $((0x${ram#*-} + 1)) >$damon/0/contexts/0/targets/0/regions/$nth/end
+        nth=$((nth + 1))
+    done </tmp/ram
 }

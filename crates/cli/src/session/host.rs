@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail, ensure};
 use thermo_core::{Action, Nanos, Scheme};
 use thermo_ops::host::{self, ActionReport, HostFacts, TrackerReport};
+use thermo_ops::idle::Idle;
 use thermo_ops::offload::Claim;
 use thermo_ops::smaps::Smaps;
 use thermo_ops::{PteTracker, Tracker, offload};
@@ -121,6 +122,7 @@ impl Host {
         let looker = match (name, self.pte) {
             ("pte", Some(pte)) => Looker::Tracker(Box::new(pte)),
             ("smaps", _) => Looker::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
+            ("idle", _) => Looker::Tracker(Box::new(Idle::new(Path::new("/"))?)),
             // Given back when the session ends, also one that does not come to begin.
             ("kdamond", _) => Looker::Kernel(Claim::take(Path::new("/"))?),
             _ => bail!("tracker {name} is not built yet: use --tracker auto"),

@@ -35,9 +35,7 @@ impl Context {
         for (nth, stats) in picture.schemes.into_iter().enumerate() {
             self.tell_applied(nth, stats, picture.taken, sink);
         }
-        Ok(Next::At(
-            picture.next.min(self.schedule.next_update.max(picture.taken)),
-        ))
+        Ok(Next::At(picture.next))
     }
 
     fn tell_applied(&mut self, nth: usize, stats: SchemeStats, now: Nanos, sink: &mut dyn Sink) {

@@ -11,7 +11,7 @@ use thermo_sys::psi::{self, Resource};
 use thermo_sys::swap::{self, Swap};
 use thermo_sys::thp::{self, ThpMode};
 use thermo_sys::uname::{self, Uname};
-use thermo_sys::{btf, meminfo, node, zram};
+use thermo_sys::{btf, file, meminfo, node, zram};
 
 use crate::offload::Holder;
 
@@ -36,6 +36,8 @@ pub struct HostFacts {
     pub damon_vaddr: Option<bool>,
     /// Who has it.
     pub damon_holder: Holder,
+    /// The multi-generational LRU is on: its ageing takes accessed marks off when memory is short.
+    pub mglru: bool,
     /// Memory.
     pub mem_total: Bytes,
     /// Swap spaces in use.
@@ -71,6 +73,7 @@ impl HostFacts {
                 .as_ref()
                 .map_or_else(Holder::default, |damon| Holder::find(root, damon)),
             damon,
+            mglru: has_mglru(root),
             mem_total: meminfo::read(root).map(|info| info.total).unwrap_or_default(),
             swaps: swap::read(root).unwrap_or_default(),
             zram: zram::exists(root),
@@ -88,6 +91,16 @@ impl HostFacts {
         let used: Bytes = self.swaps.iter().map(|swap| swap.used).sum();
         (total, total.saturating_sub(used))
     }
+}
+
+/// The first bit of the file's hexadecimal number is the main switch (Documentation/admin-guide/mm/multigen_lru.rst).
+fn has_mglru(root: &Path) -> bool {
+    let text = file::text(&root.join("sys/kernel/mm/lru_gen/enabled")).unwrap_or_default();
+    let bits = text
+        .trim()
+        .strip_prefix("0x")
+        .map(|hex| u32::from_str_radix(hex, 16));
+    bits.is_some_and(|bits| bits.is_ok_and(|bits| bits & 1 == 1))
 }
 
 fn memcg(root: &Path) -> Option<Version> {
@@ -128,6 +141,7 @@ mod tests {
             ("proc/mounts", "cgroup /cg/memory cgroup rw,memory 0 0\n"),
             ("sys/kernel/btf/vmlinux", ""),
             ("sys/kernel/mm/page_idle/bitmap", ""),
+            ("sys/kernel/mm/lru_gen/enabled", "0x0007\n"),
             (
                 "sys/kernel/mm/transparent_hugepage/enabled",
                 "[always] madvise never\n",
@@ -142,7 +156,7 @@ mod tests {
         let facts = HostFacts::gather(root.path());
         assert_eq!(facts.uname.version(), (6, 1));
         assert_eq!(facts.swap(), (Bytes::kib(100), Bytes::kib(60)));
-        assert!(facts.psi && facts.btf && facts.idle_bitmap);
+        assert!(facts.psi && facts.btf && facts.idle_bitmap && facts.mglru);
         assert_eq!(
             (facts.memcg, facts.thp, facts.nodes),
             (Some(Version::V1), Some(ThpMode::Always), vec![0])

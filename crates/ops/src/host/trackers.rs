@@ -62,10 +62,33 @@ fn pte(facts: &HostFacts, opened: &Result<(), String>) -> TrackerReport {
     report(
         "pte",
         match opened {
-            Ok(()) => Ok(works.to_owned()),
+            Ok(()) => Ok(format!("{works}{}", besides(facts))),
             Err(failure) => Err(pte_obstacle(facts).unwrap_or_else(|| failure.clone())),
         },
     )
+}
+
+/// Who else takes accessed marks off here, as far as can be seen. Who writes to clear_refs, and
+/// another thermo, cannot be seen from outside.
+fn besides(facts: &HostFacts) -> String {
+    let running = facts
+        .damon
+        .iter()
+        .flat_map(|damon| damon.kdamonds.iter().enumerate());
+    let kdamonds = running
+        .filter(|(_, kdamond)| kdamond.running)
+        .map(|(nth, kdamond)| {
+            let pid = kdamond
+                .pid
+                .map_or_else(String::new, |pid| format!(" (pid {pid})"));
+            format!(
+                "kdamond.{nth}{pid} of in-kernel DAMON looks, too: what it took is unknown to us, not idle"
+            )
+        });
+    let ageing = facts.mglru.then(|| {
+        "MGLRU ages pages when memory is short: of those it ages meanwhile some look idle".to_owned()
+    });
+    kdamonds.chain(ageing).map(|who| format!("; {who}")).collect()
 }
 
 // The first of the known obstacles, in the order in which a user would have to take them away.
@@ -147,16 +170,21 @@ fn in_kernel(facts: &HostFacts) -> Result<String, String> {
 }
 
 fn idle(facts: &HostFacts) -> TrackerReport {
-    let here = if facts.idle_bitmap {
-        "This kernel has the idle-page bitmap"
-    } else {
-        "This kernel has no idle-page bitmap either (CONFIG_IDLE_PAGE_TRACKING)"
-    };
+    let works = "the kernel's idle-page bitmap, per physical page: tells of shared memory, too; dearer a page than pte";
     report(
         "idle",
-        Err(format!(
-            "reading the idle-page bitmap is not built yet. {here}; use pte or smaps"
-        )),
+        if !facts.idle_bitmap {
+            Err(
+                "this kernel has no idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING): use pte or smaps"
+                    .to_owned(),
+            )
+        } else if let Some(lack) = lacking(facts.capabilities, &[Capability::SysAdmin]) {
+            Err(format!(
+                "{lack} to see which frames are behind addresses: run as root"
+            ))
+        } else {
+            Ok(works.to_owned())
+        },
     )
 }
 
@@ -318,6 +346,38 @@ mod tests {
             reason.contains("of thermo 5, which was killed, runs still as pid 77"),
             "{reason}"
         );
+    }
+
+    #[test]
+    fn who_looks_beside_us_is_told() {
+        let facts = HostFacts {
+            mglru: true,
+            ..with_damon(Holder::Nobody, Some(false))
+        };
+        let reports = trackers(&facts, &Ok(()));
+        let reason = &reports[0].reason;
+        assert!(
+            reason.contains("kdamond.0 (pid 77) of in-kernel DAMON looks") && reason.contains("MGLRU"),
+            "{reason}"
+        );
+        assert!(
+            !trackers(&host(), &Ok(()))[0].reason.contains(';'),
+            "nobody is made up"
+        );
+    }
+
+    #[test]
+    fn the_idle_bitmap_takes_a_kernel_that_has_it_and_root() {
+        let has = HostFacts {
+            idle_bitmap: true,
+            ..host()
+        };
+        assert!(is_available(&has, "idle") && !is_available(&host(), "idle"));
+        let poor = HostFacts {
+            capabilities: Capabilities(0),
+            ..has
+        };
+        assert!(why(&poor, "idle").contains("CAP_SYS_ADMIN"));
     }
 
     #[test]
