@@ -25,5 +25,5 @@ pub use engine::{Engine, Looks};
 pub use fuse::Mounted;
 pub use rustix::io::Errno;
 pub use table::Layout;
-pub use trace::{Trace, TRACED_EVENTS};
+pub use trace::{TRACED_EVENTS, Trace};
 pub use tree::{Ino, Node, Tree};

@@ -39,11 +39,18 @@ impl<'a> Staged<'a> {
     /// The numbered directories in it, in the order of their numbers.
     pub fn numbered(self) -> Vec<Self> {
         let numbers = (0_u64..).map(|nth| self.tree.lookup(self.ino, &nth.to_string()));
-        numbers.map_while(Result::ok).map(|ino| Self { ino, ..self }).collect()
+        numbers
+            .map_while(Result::ok)
+            .map(|ino| Self { ino, ..self })
+            .collect()
     }
 
     fn value(self, name: &str) -> Option<&'a Value> {
-        let value = self.tree.lookup(self.ino, name).ok().and_then(|ino| self.tree.value(ino));
+        let value = self
+            .tree
+            .lookup(self.ino, name)
+            .ok()
+            .and_then(|ino| self.tree.value(ino));
         debug_assert!(value.is_some(), "{name} is not in the table");
         value
     }

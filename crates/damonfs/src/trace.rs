@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thermo_core::{Attrs, Nanos};
 use thermo_core::sink::TargetRegions;
+use thermo_core::{Attrs, Nanos};
 
 /// How many aggregations a listener may be behind.
 const BEHIND: usize = 4096;
@@ -66,7 +66,12 @@ impl Trace {
 
     fn tell(&self, text: Arc<str>) {
         let mut listeners = self.lock();
-        listeners.retain(|listener| !matches!(listener.try_send(Arc::clone(&text)), Err(TrySendError::Disconnected(_))));
+        listeners.retain(|listener| {
+            !matches!(
+                listener.try_send(Arc::clone(&text)),
+                Err(TrySendError::Disconnected(_))
+            )
+        });
         self.nr_listeners.store(listeners.len(), Ordering::Relaxed);
     }
 

@@ -132,7 +132,9 @@ impl Tree {
     /// As [`Tree::lookup`].
     pub fn find(&self, path: &str) -> Result<Ino, Errno> {
         let names = path.split('/').filter(|name| !name.is_empty());
-        names.into_iter().try_fold(Self::ROOT, |at, name| self.lookup(at, name))
+        names
+            .into_iter()
+            .try_fold(Self::ROOT, |at, name| self.lookup(at, name))
     }
 
     /// Names and numbers of what is in a directory.
@@ -182,7 +184,9 @@ impl Tree {
                 *value = Value::parse(&spec.kind, text)?;
                 Ok(())
             }
-            Body::Count { most, child, number, .. } => {
+            Body::Count {
+                most, child, number, ..
+            } => {
                 let wanted = value::int(text)?;
                 if wanted < 0 || wanted > *most {
                     return Err(Errno::INVAL);
@@ -236,7 +240,9 @@ impl Tree {
     }
 
     fn remove(&mut self, ino: Ino) {
-        let Some(node) = self.nodes.remove(&ino) else { return };
+        let Some(node) = self.nodes.remove(&ino) else {
+            return;
+        };
         if let Some(Node {
             body: Body::Dir { children, .. },
             ..
@@ -349,7 +355,10 @@ mod tests {
         ] {
             assert_eq!(write(&mut tree, nr, wrong), Err(errno), "{wrong}");
         }
-        assert!(tree.find("admin/kdamonds/1").is_ok(), "a refused write changes nothing");
+        assert!(
+            tree.find("admin/kdamonds/1").is_ok(),
+            "a refused write changes nothing"
+        );
         let nodes = tree.nodes.len();
         write(&mut tree, nr, "0").unwrap();
         write(&mut tree, nr, "2").unwrap();

@@ -70,7 +70,11 @@ fn without_line_end(text: &[u8]) -> &[u8] {
 /// An unsigned number of at most `most`.
 pub fn unsigned(text: &[u8], most: u64) -> Result<u64, Errno> {
     let number = magnitude(text.strip_prefix(b"+").unwrap_or(text))?;
-    if number > most { Err(Errno::RANGE) } else { Ok(number) }
+    if number > most {
+        Err(Errno::RANGE)
+    } else {
+        Ok(number)
+    }
 }
 
 /// A signed number of 32 bits.
@@ -152,7 +156,11 @@ mod tests {
             ("1k", Err(Errno::INVAL)),
             ("5\0junk", Ok(5)),
         ] {
-            assert_eq!(unsigned(until_nul(text.as_bytes()), u64::MAX), expected, "{text:?}");
+            assert_eq!(
+                unsigned(until_nul(text.as_bytes()), u64::MAX),
+                expected,
+                "{text:?}"
+            );
         }
         assert_eq!(unsigned(b"4294967296", u64::from(u32::MAX)), Err(Errno::RANGE));
         assert_eq!(int(b"-1\n"), Ok(-1));

@@ -51,10 +51,22 @@ const FILES: [(&str, Kind, &str); 65] = [
     ("C/monitoring_attrs/intervals/sample_us", Ulong, "5000"),
     ("C/monitoring_attrs/intervals/aggr_us", Ulong, "100000"),
     ("C/monitoring_attrs/intervals/update_us", Ulong, "60000000"),
-    ("C/monitoring_attrs/intervals/intervals_goal/access_bp", Ulong, "0"),
+    (
+        "C/monitoring_attrs/intervals/intervals_goal/access_bp",
+        Ulong,
+        "0",
+    ),
     ("C/monitoring_attrs/intervals/intervals_goal/aggrs", Ulong, "0"),
-    ("C/monitoring_attrs/intervals/intervals_goal/min_sample_us", Ulong, "0"),
-    ("C/monitoring_attrs/intervals/intervals_goal/max_sample_us", Ulong, "0"),
+    (
+        "C/monitoring_attrs/intervals/intervals_goal/min_sample_us",
+        Ulong,
+        "0",
+    ),
+    (
+        "C/monitoring_attrs/intervals/intervals_goal/max_sample_us",
+        Ulong,
+        "0",
+    ),
     ("C/monitoring_attrs/nr_regions/min", Ulong, "10"),
     ("C/monitoring_attrs/nr_regions/max", Ulong, "1000"),
     ("C/targets/nr_targets", Count, "1"),
@@ -97,7 +109,12 @@ const FILES: [(&str, Kind, &str); 65] = [
     ("S/quotas/goals/nr_goals", Count, "1"),
     (
         "S/quotas/goals/0/target_metric",
-        Word(&["user_input", "some_mem_psi_us", "node_mem_used_bp", "node_mem_free_bp"]),
+        Word(&[
+            "user_input",
+            "some_mem_psi_us",
+            "node_mem_used_bp",
+            "node_mem_free_bp",
+        ]),
         "user_input",
     ),
     ("S/quotas/goals/0/target_value", Ulong, "0"),
@@ -109,11 +126,28 @@ const FILES: [(&str, Kind, &str); 65] = [
     ("S/watermarks/mid", Ulong, "0"),
     ("S/watermarks/low", Ulong, "0"),
     ("S/filters/nr_filters", Count, "1"),
-    ("S/filters/0/type", Word(&["anon", "active", "memcg", "young", "hugepage_size", "unmapped", "addr", "target"]), "anon"),
+    (
+        "S/filters/0/type",
+        Word(&[
+            "anon",
+            "active",
+            "memcg",
+            "young",
+            "hugepage_size",
+            "unmapped",
+            "addr",
+            "target",
+        ]),
+        "anon",
+    ),
     ("S/core_filters/nr_filters", Count, "1"),
     ("S/core_filters/0/type", Word(&["addr", "target"]), "anon"),
     ("S/ops_filters/nr_filters", Count, "1"),
-    ("S/ops_filters/0/type", Word(&["anon", "active", "memcg", "young", "hugepage_size", "unmapped"]), "anon"),
+    (
+        "S/ops_filters/0/type",
+        Word(&["anon", "active", "memcg", "young", "hugepage_size", "unmapped"]),
+        "anon",
+    ),
     ("S/dests/nr_dests", Count, "1"),
     ("S/dests/0/id", Uint, "0"),
     ("S/dests/0/weight", Uint, "0"),
@@ -128,7 +162,9 @@ const FILES: [(&str, Kind, &str); 65] = [
 
 fn expected() -> BTreeMap<String, (Kind, String)> {
     let full = |path: &str| {
-        let path = path.replacen("S/", "C/schemes/0/", 1).replacen("C/", "0/contexts/0/", 1);
+        let path = path
+            .replacen("S/", "C/schemes/0/", 1)
+            .replacen("C/", "0/contexts/0/", 1);
         format!("admin/kdamonds/{path}")
     };
     let mut files: BTreeMap<_, _> = FILES
@@ -206,7 +242,11 @@ fn refused(kind: Kind) -> Vec<(&'static str, Errno)> {
         }
         // A first letter that says yes or no is enough.
         Bool => wrong.retain(|(text, _)| !text.starts_with('1')),
-        Word(_) => wrong.extend([("STAT", Errno::INVAL), ("stat ", Errno::INVAL), ("sta", Errno::INVAL)]),
+        Word(_) => wrong.extend([
+            ("STAT", Errno::INVAL),
+            ("stat ", Errno::INVAL),
+            ("sta", Errno::INVAL),
+        ]),
         Text => wrong.clear(),
         ReadOnly => wrong = vec![("1", Errno::ACCESS), ("x", Errno::ACCESS)],
     }
@@ -249,7 +289,11 @@ fn every_right_value_is_shown_as_the_kernel_shows_it() {
         };
         for (text, shown) in right {
             files.set(&path, text);
-            assert_eq!(files.read(&path).unwrap(), format!("{shown}\n"), "{text:?} to {path}");
+            assert_eq!(
+                files.read(&path).unwrap(),
+                format!("{shown}\n"),
+                "{text:?} to {path}"
+            );
         }
         if let Word(words) = kind {
             for word in words {
@@ -268,7 +312,9 @@ fn long_writes_are_taken_a_page_at_a_time() {
         match kind {
             Text => assert_eq!(files.write(&path, &long), Ok(4096), "{path}"),
             // Whatever it would be in the end, as many digits are too many.
-            Ulong | Uint | Int | Count | Contexts => assert_eq!(files.write(&path, &long), Err(Errno::RANGE), "{path}"),
+            Ulong | Uint | Int | Count | Contexts => {
+                assert_eq!(files.write(&path, &long), Err(Errno::RANGE), "{path}")
+            }
             StrictUlong | StrictInt | Bool | Word(_) => {
                 assert_eq!(files.write(&path, &long), Err(Errno::INVAL), "{path}");
             }
@@ -301,7 +347,9 @@ fn sixteen_threads_write_at_once_and_each_value_is_whole() {
     });
     let left = files.number(schemes);
     for nth in 0..3 {
-        let there = files.read(&format!("admin/kdamonds/0/contexts/0/schemes/{nth}/action")).is_ok();
+        let there = files
+            .read(&format!("admin/kdamonds/0/contexts/0/schemes/{nth}/action"))
+            .is_ok();
         assert_eq!(there, nth < left);
     }
 }

@@ -35,10 +35,26 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
         ("no physical memory", &[("operations", "paddr")], Errno::INVAL),
         ("nobody", &[("targets/0/pid_target", "0")], Errno::INVAL),
         ("a negative pid", &[("targets/0/pid_target", "-5")], Errno::INVAL),
-        ("no such process", &[("targets/0/pid_target", "2147483647")], Errno::INVAL),
-        ("two regions", &[("monitoring_attrs/nr_regions/min", "2")], Errno::INVAL),
-        ("min over max", &[("monitoring_attrs/nr_regions/max", "9")], Errno::INVAL),
-        ("sample over aggr", &[("monitoring_attrs/intervals/aggr_us", "4999")], Errno::INVAL),
+        (
+            "no such process",
+            &[("targets/0/pid_target", "2147483647")],
+            Errno::INVAL,
+        ),
+        (
+            "two regions",
+            &[("monitoring_attrs/nr_regions/min", "2")],
+            Errno::INVAL,
+        ),
+        (
+            "min over max",
+            &[("monitoring_attrs/nr_regions/max", "9")],
+            Errno::INVAL,
+        ),
+        (
+            "sample over aggr",
+            &[("monitoring_attrs/intervals/aggr_us", "4999")],
+            Errno::INVAL,
+        ),
         (
             "a goal out of bounds",
             &[
@@ -50,10 +66,17 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
         ),
         (
             "a region backwards",
-            &[("targets/0/regions/nr_regions", "1"), ("targets/0/regions/0/start", "8192")],
+            &[
+                ("targets/0/regions/nr_regions", "1"),
+                ("targets/0/regions/0/start", "8192"),
+            ],
             Errno::INVAL,
         ),
-        ("an empty region", &[("targets/0/regions/nr_regions", "1")], Errno::INVAL),
+        (
+            "an empty region",
+            &[("targets/0/regions/nr_regions", "1")],
+            Errno::INVAL,
+        ),
         (
             "regions that overlap once aligned",
             &[
@@ -121,7 +144,10 @@ fn what_means_nothing_is_taken_and_does_nothing() {
     files.context("schemes/0/quotas/goals/0/nid", -3);
     assert_eq!(files.command("on"), Ok(2));
     assert_eq!(files.command("update_schemes_tried_bytes"), Ok(26));
-    assert_eq!(files.number(&format!("{CONTEXT}/schemes/0/tried_regions/total_bytes")), 0);
+    assert_eq!(
+        files.number(&format!("{CONTEXT}/schemes/0/tried_regions/total_bytes")),
+        0
+    );
     assert_eq!(files.command("off"), Ok(3));
 }
 
@@ -142,8 +168,13 @@ fn on_commit_tried_regions_off() {
     });
     let (mut total, mut before) = (0, 0);
     for nth in 0.. {
-        let Ok(start) = files.read(&format!("{tried}/{nth}/start")) else { break };
-        let (start, end): (u64, u64) = (start.trim().parse().unwrap(), files.number(&format!("{tried}/{nth}/end")));
+        let Ok(start) = files.read(&format!("{tried}/{nth}/start")) else {
+            break;
+        };
+        let (start, end): (u64, u64) = (
+            start.trim().parse().unwrap(),
+            files.number(&format!("{tried}/{nth}/end")),
+        );
         assert!(before <= start && start < end, "ascending");
         (total, before) = (total + end - start, end);
     }
@@ -164,7 +195,10 @@ fn on_commit_tried_regions_off() {
     assert_eq!(files.command("commit"), Ok(6));
     files.context("monitoring_attrs/intervals/sample_us", 1);
     assert_eq!(files.command("update_tuned_intervals"), Ok(22));
-    assert_eq!(files.number(&format!("{CONTEXT}/monitoring_attrs/intervals/sample_us")), 7000);
+    assert_eq!(
+        files.number(&format!("{CONTEXT}/monitoring_attrs/intervals/sample_us")),
+        7000
+    );
     files.command("update_schemes_stats").unwrap();
     assert!(files.number(&stats) >= nr_tried, "statistics survive a commit");
     assert_eq!(files.command("off"), Ok(3));
@@ -199,7 +233,10 @@ fn the_target_may_die_in_any_state() {
         let waiting = scope.spawn(|| files.command("update_schemes_tried_regions"));
         sleeper.kill();
         let answer = waiting.join().unwrap();
-        assert!(matches!(answer, Err(Errno::CANCELED | Errno::INVAL)), "{answer:?}");
+        assert!(
+            matches!(answer, Err(Errno::CANCELED | Errno::INVAL)),
+            "{answer:?}"
+        );
     });
 }
 
@@ -211,7 +248,9 @@ fn a_long_wait_can_be_ended_by_off_and_is_had_by_one_at_a_time() {
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = [(); 2].map(|()| scope.spawn(|| files.command("update_schemes_tried_bytes")));
-        wait_until("the second is told so", || waiting.iter().any(|one| one.is_finished()));
+        wait_until("the second is told so", || {
+            waiting.iter().any(|one| one.is_finished())
+        });
         files.command("off").unwrap();
         let mut answers = waiting.map(|one| one.join().unwrap());
         answers.sort_by_key(|answer| *answer != Err(Errno::BUSY));
@@ -229,7 +268,10 @@ fn a_client_that_goes_between_staging_and_commit_changes_nothing_that_runs() {
     files.context("schemes/2/action", "pageout");
     // Whoever staged this is gone; the next one asks what runs.
     files.command("update_tuned_intervals").unwrap();
-    assert_eq!(files.number(&format!("{CONTEXT}/monitoring_attrs/intervals/sample_us")), 5000);
+    assert_eq!(
+        files.number(&format!("{CONTEXT}/monitoring_attrs/intervals/sample_us")),
+        5000
+    );
     files.command("update_schemes_stats").unwrap();
     assert!(files.is_on());
     files.command("off").unwrap();
@@ -244,10 +286,16 @@ fn several_kdamonds_and_refreshed_files() {
         let kdamond = format!("admin/kdamonds/{nth}");
         files.set(&format!("{kdamond}/contexts/nr_contexts"), 1);
         files.set(&format!("{kdamond}/contexts/0/targets/nr_targets"), 1);
-        files.set(&format!("{kdamond}/contexts/0/targets/0/pid_target"), sleeper.pid());
+        files.set(
+            &format!("{kdamond}/contexts/0/targets/0/pid_target"),
+            sleeper.pid(),
+        );
         files.set(&format!("{kdamond}/contexts/0/schemes/nr_schemes"), 1);
         for pattern in ["sz", "nr_accesses", "age"] {
-            files.set(&format!("{kdamond}/contexts/0/schemes/0/access_pattern/{pattern}/max"), u64::MAX);
+            files.set(
+                &format!("{kdamond}/contexts/0/schemes/0/access_pattern/{pattern}/max"),
+                u64::MAX,
+            );
         }
         files.set(&format!("{kdamond}/state"), "on");
     }
@@ -258,7 +306,9 @@ fn several_kdamonds_and_refreshed_files() {
     }
     let stats = "admin/kdamonds/1/contexts/0/schemes/0/stats/nr_tried";
     files.set("admin/kdamonds/1/refresh_ms", 10);
-    wait_until("its statistics appear without a command", || files.number(stats) > 0);
+    wait_until("its statistics appear without a command", || {
+        files.number(stats) > 0
+    });
     let other = "admin/kdamonds/0/contexts/0/schemes/0/stats/nr_tried";
     assert_eq!(files.number(other), 0, "the other's do not");
     files.set("admin/kdamonds/1/state", "off");

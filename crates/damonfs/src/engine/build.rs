@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use rustix::io::Errno;
+use thermo_core::TargetId;
 use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Addr, AddrRange, Attrs, BasisPoints, Nanos, Scheme};
 use thermo_ops::process::Process;
-use thermo_core::TargetId;
 
 use super::scheme;
 use crate::staged::Staged;

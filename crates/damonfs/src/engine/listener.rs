@@ -59,6 +59,11 @@ impl Listener {
         true
     }
 
+    /// Collects for nobody any more.
+    pub fn collect_no_more(&mut self) {
+        self.collection = None;
+    }
+
     /// Waits for schemes behind `nr_schemes` no longer.
     pub fn forget_schemes(&mut self, nr_schemes: usize) {
         self.give_up(|scheme| scheme >= nr_schemes);
@@ -82,7 +87,10 @@ impl Listener {
     }
 
     fn send_if_done(&mut self) {
-        if let Some(collection) = self.collection.take_if(|collection| collection.missing.is_empty()) {
+        if let Some(collection) = self
+            .collection
+            .take_if(|collection| collection.missing.is_empty())
+        {
             // Whoever asked may have given up waiting.
             drop(collection.done.send(collection.tried));
         }
@@ -92,11 +100,15 @@ impl Listener {
 impl Sink for Listener {
     fn on(&mut self, event: &Event<'_>) {
         match event {
-            Event::Aggregated { end, targets, .. } => self.trace.aggregated(self.number, self.tid, *end, targets),
+            Event::Aggregated { end, targets, .. } => {
+                self.trace.aggregated(self.number, self.tid, *end, targets)
+            }
             Event::Tuned { now, attrs } => self.trace.tuned(self.number, self.tid, *now, attrs),
             Event::SchemeApplied { scheme, tried, .. } => self.note(*scheme, tried),
             Event::SchemeActive {
-                scheme, active: false, ..
+                scheme,
+                active: false,
+                ..
             } => self.give_up(|given| given == *scheme),
             _ => {}
         }

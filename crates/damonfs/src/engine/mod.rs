@@ -64,7 +64,9 @@ pub enum State {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("root", &self.root).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,7 +99,10 @@ impl Engine {
 
     /// Every place that was ever used.
     pub(crate) fn all(&self) -> Vec<(Ino, Arc<Slot>)> {
-        self.slots().iter().map(|(ino, slot)| (*ino, Arc::clone(slot))).collect()
+        self.slots()
+            .iter()
+            .map(|(ino, slot)| (*ino, Arc::clone(slot)))
+            .collect()
     }
 
     /// Does `change` to the directories of kdamonds, all of which have ended and are forgotten with it.

@@ -9,10 +9,10 @@ use thermo_core::{Attrs, Scheme};
 use thermo_ops::kdamond::{Kdamond, Parts};
 use thermo_sys::pidfd::PidFd;
 
+use super::Goals;
 use super::build::Built;
 use super::listener::{Listener, Tried};
 use super::targets::Targets;
-use super::Goals;
 
 type Owned = Parts<Targets, Listener>;
 
@@ -71,7 +71,12 @@ impl Running {
     /// What it is doing.
     pub fn found(&self) -> Result<Found, Errno> {
         self.call(|parts| {
-            let stats = parts.context.schemes().iter().map(|scheme| *scheme.stats()).collect();
+            let stats = parts
+                .context
+                .schemes()
+                .iter()
+                .map(|scheme| *scheme.stats())
+                .collect();
             let attrs = *parts.context.attrs();
             Ok(Found { attrs, stats })
         })
@@ -119,7 +124,10 @@ impl Running {
     pub fn collect(&self) -> Result<Receiver<Tried>, Errno> {
         self.call(|parts| {
             let schemes = parts.context.schemes().iter().enumerate();
-            let active: Vec<usize> = schemes.filter(|(_, s)| s.is_active()).map(|(nth, _)| nth).collect();
+            let active: Vec<usize> = schemes
+                .filter(|(_, s)| s.is_active())
+                .map(|(nth, _)| nth)
+                .collect();
             if active.is_empty() {
                 return Err(Errno::CANCELED);
             }
@@ -129,6 +137,14 @@ impl Running {
             } else {
                 Err(Errno::BUSY)
             }
+        })
+    }
+
+    /// Collects for nobody any more.
+    pub fn collect_no_more(&self) -> Result<(), Errno> {
+        self.call(|parts| {
+            parts.sink.collect_no_more();
+            Ok(())
         })
     }
 

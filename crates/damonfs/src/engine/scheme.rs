@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use thermo_core::scheme::{
-    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate,
-    SystemMetric, WatermarkMetric, Watermarks, Weights,
+    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, OpsFilter, OpsFilterKind, Quota,
+    Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
 };
 use thermo_core::{Action, Addr, AddrRange, Bytes, Nanos, PAGE_SIZE, Permille, Scheme, TargetId};
 use thermo_sys::cgroup::Group;
@@ -17,7 +17,11 @@ use crate::staged::Staged;
 
 /// All schemes of a context.
 pub fn all(root: &Path, schemes: Staged<'_>) -> Result<Vec<Scheme>, Errno> {
-    schemes.numbered().into_iter().map(|scheme| one(root, scheme)).collect()
+    schemes
+        .numbered()
+        .into_iter()
+        .map(|scheme| one(root, scheme))
+        .collect()
 }
 
 /// The goals of each scheme, in their order.
@@ -176,12 +180,19 @@ fn core_kind(staged: Staged<'_>) -> Result<CoreFilterKind, Errno> {
         start: Addr(start),
         end: Addr(end),
     };
-    Ok(CoreFilterKind::Addr(if range.is_empty() { nowhere() } else { range }))
+    Ok(CoreFilterKind::Addr(if range.is_empty() {
+        nowhere()
+    } else {
+        range
+    }))
 }
 
 /// The last page of all addresses, where nothing is ever mapped.
 const fn nowhere() -> AddrRange {
-    AddrRange::new(u64::MAX / PAGE_SIZE * PAGE_SIZE - PAGE_SIZE, u64::MAX / PAGE_SIZE * PAGE_SIZE)
+    AddrRange::new(
+        u64::MAX / PAGE_SIZE * PAGE_SIZE - PAGE_SIZE,
+        u64::MAX / PAGE_SIZE * PAGE_SIZE,
+    )
 }
 
 fn ops_kind(root: &Path, staged: Staged<'_>) -> Result<OpsFilterKind, Errno> {

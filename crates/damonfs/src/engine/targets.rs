@@ -71,8 +71,15 @@ impl Targets {
 impl Operations for Targets {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
         self.processes.retain(|_, process| process.is_alive());
-        let held: Vec<(TargetId, u32)> = self.processes.values().map(|process| (process.id, process.pid)).collect();
-        Ok(held.into_iter().filter_map(|(id, pid)| self.layout(id, pid)).collect())
+        let held: Vec<(TargetId, u32)> = self
+            .processes
+            .values()
+            .map(|process| (process.id, process.pid))
+            .collect();
+        Ok(held
+            .into_iter()
+            .filter_map(|(id, pid)| self.layout(id, pid))
+            .collect())
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {

@@ -104,7 +104,13 @@ static TARGETS: Dir = Dir {
 
 static TARGET: Dir = Dir {
     entries: &[
-        rw("pid_target", Kind::Int { default: 0, lax: false }),
+        rw(
+            "pid_target",
+            Kind::Int {
+                default: 0,
+                lax: false,
+            },
+        ),
         Sub("regions", &REGIONS),
     ],
 };
@@ -152,7 +158,11 @@ const ACTIONS: [&str; 10] = [
 ];
 
 static ACCESS_PATTERN: Dir = Dir {
-    entries: &[Sub("sz", &BOUNDS), Sub("nr_accesses", &BOUNDS), Sub("age", &BOUNDS)],
+    entries: &[
+        Sub("sz", &BOUNDS),
+        Sub("nr_accesses", &BOUNDS),
+        Sub("age", &BOUNDS),
+    ],
 };
 
 static BOUNDS: Dir = Dir {
@@ -186,7 +196,12 @@ static GOAL: Dir = Dir {
     entries: &[
         rw(
             "target_metric",
-            word(&["user_input", "some_mem_psi_us", "node_mem_used_bp", "node_mem_free_bp"]),
+            word(&[
+                "user_input",
+                "some_mem_psi_us",
+                "node_mem_used_bp",
+                "node_mem_free_bp",
+            ]),
         ),
         rw("target_value", ulong(0)),
         rw("current_value", ulong(0)),
@@ -277,10 +292,7 @@ static STATS: Dir = Dir {
 };
 
 static TRIED_REGIONS: Dir = Dir {
-    entries: &[
-        ro("total_bytes", ulong(0)),
-        Entry::Found { child: &TRIED_REGION },
-    ],
+    entries: &[ro("total_bytes", ulong(0)), Entry::Found { child: &TRIED_REGION }],
 };
 
 static TRIED_REGION: Dir = Dir {
