@@ -16,7 +16,11 @@ pub fn serve(socket: &Path, trace: &Arc<Trace>) -> io::Result<()> {
         // One that went before it was served is no reason to end.
         for stream in listener.incoming().filter_map(Result::ok) {
             let events = trace.listen();
-            drop(thread::Builder::new().name("events".to_owned()).spawn(move || tell(stream, &events)));
+            drop(
+                thread::Builder::new()
+                    .name("events".to_owned())
+                    .spawn(move || tell(stream, &events)),
+            );
         }
     })?;
     Ok(())

@@ -58,13 +58,23 @@ fn run_in(mounted: &Mounted, command: &[OsString], environment: &[(&str, OsStrin
 
 /// Covers `/sys/kernel/mm` by a tmpfs with the same in it, and room for ours.
 fn cover() -> io::Result<()> {
-    let handle = rustix::fs::open(MM, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let handle = rustix::fs::open(
+        MM,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     // By this name it is found also when it is covered.
     let real = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
     let names: Vec<OsString> = fs::read_dir(&real)?
         .map(|entry| entry.map(|entry| entry.file_name()))
         .collect::<io::Result<_>>()?;
-    mount("thermo", MM, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64m")?;
+    mount(
+        "thermo",
+        MM,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        c"mode=0755,size=64m",
+    )?;
     for name in names.iter().filter(|name| *name != "damon") {
         let (from, to) = (real.join(name), Path::new(MM).join(name));
         if from.is_dir() {
@@ -99,7 +109,13 @@ fn answer_tracefs(ours: &Path) -> io::Result<()> {
     let tracefs = there.unwrap_or_else(|| PathBuf::from(TRACING));
     let events = tracefs.join("available_events");
     if !events.exists() {
-        mount("tracefs", &tracefs, "tracefs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
+        mount(
+            "tracefs",
+            &tracefs,
+            "tracefs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            None,
+        )?;
     }
     let known = match fs::read_to_string(&events) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

@@ -27,8 +27,13 @@ const REAL_RECORD: &[u8] = b"PERFILE";
 
 /// Does what `perf ARGUMENTS` would.
 pub fn run(socket: &Path, arguments: &[OsString]) -> anyhow::Result<Exit> {
-    let verb = arguments.first().and_then(|verb| verb.to_str()).unwrap_or_default();
-    let ours = arguments.iter().any(|argument| argument.as_encoded_bytes().starts_with(b"damon:"));
+    let verb = arguments
+        .first()
+        .and_then(|verb| verb.to_str())
+        .unwrap_or_default();
+    let ours = arguments
+        .iter()
+        .any(|argument| argument.as_encoded_bytes().starts_with(b"damon:"));
     match verb {
         "--version" | "version" => {
             println!("perf version 0 (thermo {})", env!("CARGO_PKG_VERSION"));
@@ -69,7 +74,8 @@ fn create(path: &Path) -> anyhow::Result<File> {
 fn record(socket: &Path, path: &Path) -> anyhow::Result<Exit> {
     interrupt::listen().context("cannot listen to Ctrl-C")?;
     let mut out = create(path)?;
-    let mut stream = UnixStream::connect(socket).context("the control files are gone: is `thermo fs` still there?")?;
+    let mut stream =
+        UnixStream::connect(socket).context("the control files are gone: is `thermo fs` still there?")?;
     stream.set_read_timeout(Some(POLL))?;
     let mut buffer = vec![0; 1 << 16];
     let mut begun = false;
@@ -120,7 +126,8 @@ fn show(path: &Path) -> anyhow::Result<Exit> {
 
 /// Becomes the real perf.
 fn real(arguments: &[OsString]) -> anyhow::Result<Exit> {
-    let perf = next_perf().context("there is no perf here, and its stand-in records and shows damon: events only")?;
+    let perf = next_perf()
+        .context("there is no perf here, and its stand-in records and shows damon: events only")?;
     Err(Command::new(perf).args(arguments).exec().into())
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use rustix::mount::{UnmountFlags, unmount};
 use thermo_damonfs::Looks;
 
@@ -19,8 +19,13 @@ const POLL: Duration = Duration::from_millis(100);
 /// Mounts at `dir` and serves until interrupted or unmounted.
 pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
     take_away_what_died(dir)?;
-    let kind = fs::metadata(dir).with_context(|| format!("{} is not there: make the folder first", dir.display()))?;
-    ensure!(kind.is_dir(), "{} is not a folder: name one to mount at", dir.display());
+    let kind = fs::metadata(dir)
+        .with_context(|| format!("{} is not there: make the folder first", dir.display()))?;
+    ensure!(
+        kind.is_dir(),
+        "{} is not a folder: name one to mount at",
+        dir.display()
+    );
     ensure!(
         !is_kernels_own(dir),
         "{} belongs to the kernel's own DAMON: mount elsewhere, or run the command with `thermo fs -- CMD`",
@@ -28,14 +33,15 @@ pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
     );
     interrupt::listen().context("cannot listen to Ctrl-C")?;
     let mounted = super::mount(dir, looks)?;
-    eprintln!("thermo: DAMON's control files are at {}; Ctrl-C ends it", dir.display());
+    eprintln!(
+        "thermo: DAMON's control files are at {}; Ctrl-C ends it",
+        dir.display()
+    );
     while mounted.is_served() {
         if interrupt::asked() {
-            // Whoever still has a file open keeps it until this process ends; nobody finds it by name any more.
-            if let Err(error) = unmount(dir, UnmountFlags::DETACH) {
-                bail!("cannot unmount {}: {error}", dir.display());
-            }
-            mounted.control().stop_all();
+            mounted
+                .unmount()
+                .with_context(|| format!("cannot unmount {}", dir.display()))?;
             return Ok(Exit::Interrupted);
         }
         thread::sleep(POLL);
@@ -46,7 +52,8 @@ pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
 
 /// A service that was killed leaves a mount that answers nothing.
 fn take_away_what_died(dir: &Path) -> anyhow::Result<()> {
-    match fs::metadata(dir) {
+    // What the folder itself looks like, the kernel may still remember.
+    match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotConnected => unmount(dir, UnmountFlags::DETACH)
             .with_context(|| format!("cannot unmount what was left at {}", dir.display())),
         _ => Ok(()),
