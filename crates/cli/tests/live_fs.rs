@@ -88,13 +88,13 @@ fn its_whole_life_is_recorded_by_what_stands_in_for_perf() {
     }
     let script = format!(
         "set -e; cd {KDAMONDS}; echo 1 >nr_kdamonds; echo 1 >0/contexts/nr_contexts; cd 0/contexts/0
-         sleep 600 & target=$!
+         sleep 600 & target=$!; trap 'kill $target' EXIT
          echo 1 >targets/nr_targets; echo $target >targets/0/pid_target
          perf record -a -o $HOME/out -e damon:damon_aggregated & perf=$!
          echo on >../../state
          while ! [ -s $HOME/out ]; do sleep 0.05; done
          kill -INT $perf; wait $perf || true
-         perf script --force -i $HOME/out; echo off >../../state; kill $target"
+         perf script --force -i $HOME/out; echo off >../../state"
     );
     let output = inside(&script);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -224,10 +224,10 @@ fn the_target_may_die_in_any_state() {
     assert_eq!(files.command("off"), Err(Errno::PERM));
     assert_eq!(files.command("commit"), Err(Errno::INVAL));
 
-    // While somebody waits for what takes an hour.
+    // While somebody waits for what takes two minutes.
     let mut sleeper = Sleeper::new();
     files.context("targets/0/pid_target", sleeper.pid());
-    files.context("schemes/0/apply_interval_us", 3_600_000_000_u64);
+    files.context("schemes/0/apply_interval_us", 120_000_000);
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| files.command("update_schemes_tried_regions"));
@@ -244,7 +244,7 @@ fn the_target_may_die_in_any_state() {
 fn a_long_wait_can_be_ended_by_off_and_is_had_by_one_at_a_time() {
     let sleeper = Sleeper::new();
     let files = Files::staged(sleeper.pid());
-    files.context("schemes/0/apply_interval_us", 3_600_000_000_u64);
+    files.context("schemes/0/apply_interval_us", 120_000_000);
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = [(); 2].map(|()| scope.spawn(|| files.command("update_schemes_tried_bytes")));
