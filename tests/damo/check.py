@@ -242,7 +242,7 @@ def records(skipped, *options):
 
 
 def record_tracepoints():
-    told = records(20, "--timeout", 12)
+    told = records(5, "--timeout", 12)
     footprints = damo("report", "footprints", "rss", "-i", os.path.join(FOLDER, "record.mem_footprint"))
     check(footprints.strip(), "no footprints")
     return told
