@@ -249,7 +249,7 @@ def record_tracepoints():
 
 
 def record_snapshots():
-    return records(0, "--snapshot", 0.3, 30, "--do_record", "access")
+    return records(0, "--snapshot", 0.3, 10, "--do_record", "access")
 
 
 # Page out what was not touched for half a second.
