@@ -18,7 +18,7 @@ use thermo_ops::tracker;
 use thermo_sys::clock;
 
 use crate::exit::Exit;
-use crate::session::Host;
+use crate::session::{Host, Wish};
 
 /// Show DAMON's control files over this engine, so that damo and other tools for DAMON work unchanged.
 ///
@@ -78,7 +78,7 @@ impl Fs {
             "smaps" => Box::new(|| Box::new(Smaps::new(Path::new("/"), seed()))),
             "pte" => {
                 // Tells why, if it cannot be had; later it is one of `auto`, which prefers it.
-                Host::probe().tracker("pte", 0)?;
+                Host::probe().tracker("pte", 0, Wish::default())?;
                 Box::new(|| tracker::best(Path::new("/"), seed()))
             }
             other => bail!("{other} is not a tracker for control files: use auto, pte or smaps"),
