@@ -7,6 +7,9 @@ mod common;
 use common::{CONTEXT, Files, STATE, Sleeper, wait_until};
 use thermo_damonfs::Errno;
 
+/// What is written below the context: paths and values.
+type Staged = &'static [(&'static str, &'static str)];
+
 #[test]
 fn nothing_runs_before_it_is_on() {
     let sleeper = Sleeper::new();
@@ -31,7 +34,7 @@ fn nothing_runs_before_it_is_on() {
 #[test]
 fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
     let sleeper = Sleeper::new();
-    let cases: [(&str, &[(&str, &str)], Errno); 15] = [
+    let cases: [(&str, Staged, Errno); 15] = [
         ("no physical memory", &[("operations", "paddr")], Errno::INVAL),
         ("nobody", &[("targets/0/pid_target", "0")], Errno::INVAL),
         ("a negative pid", &[("targets/0/pid_target", "-5")], Errno::INVAL),
