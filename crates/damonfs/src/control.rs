@@ -30,6 +30,9 @@ pub struct Control {
     engine: Engine,
 }
 
+/// Whether who asked for something has gone.
+pub type GivenUp<'a> = &'a dyn Fn() -> bool;
+
 /// How much of the tried regions is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
@@ -93,6 +96,14 @@ impl Control {
     /// # Errors
     /// What the kernel says to it; nothing changes then.
     pub fn write(&self, ino: Ino, text: &[u8]) -> Result<usize, Errno> {
+        self.write_unless(ino, text, &|| false)
+    }
+
+    /// The same; where it has to wait, it gives up with EINTR once `given_up` says that nobody waits for it any more.
+    ///
+    /// # Errors
+    /// Those of [`Control::write`].
+    pub fn write_unless(&self, ino: Ino, text: &[u8], given_up: GivenUp<'_>) -> Result<usize, Errno> {
         if text.is_empty() {
             return Ok(0);
         }
@@ -103,7 +114,7 @@ impl Control {
             (node.role(), node.parent())
         };
         match role {
-            Role::State => self.command(parent, value::word(text, &STATE_COMMANDS)?)?,
+            Role::State => self.command(parent, value::word(text, &STATE_COMMANDS)?, given_up)?,
             Role::Kdamonds => self.engine.replace_all(|| self.tree().store(ino, text))?,
             Role::Plain | Role::Pid | Role::Operations => self.tree().store(ino, text)?,
         }
@@ -124,7 +135,7 @@ impl Control {
         }
     }
 
-    fn command(&self, kdamond: Ino, command: &str) -> Result<(), Errno> {
+    fn command(&self, kdamond: Ino, command: &str, given_up: GivenUp<'_>) -> Result<(), Errno> {
         let slot = self.engine.slot(kdamond);
         if command == "off" {
             return slot.with(State::stop);
@@ -137,8 +148,8 @@ impl Control {
                 let goals = engine::goals_of_all(Staged::at(&self.tree(), context).dir("schemes"));
                 slot.ask(|running| running.commit_goals(goals))
             }
-            "update_schemes_tried_regions" => self.update_tried(context, &slot, Wanted::Regions),
-            "update_schemes_tried_bytes" => self.update_tried(context, &slot, Wanted::Bytes),
+            "update_schemes_tried_regions" => self.update_tried(context, &slot, Wanted::Regions, given_up),
+            "update_schemes_tried_bytes" => self.update_tried(context, &slot, Wanted::Bytes, given_up),
             "clear_schemes_tried_regions" => {
                 self.clear_tried(context);
                 Ok(())
@@ -219,11 +230,17 @@ impl Control {
         }
     }
 
-    fn update_tried(&self, context: Ino, slot: &Slot, wanted: Wanted) -> Result<(), Errno> {
+    fn update_tried(
+        &self,
+        context: Ino,
+        slot: &Slot,
+        wanted: Wanted,
+        given_up: GivenUp<'_>,
+    ) -> Result<(), Errno> {
         let tried = slot.ask(|running| running.collect())?;
         self.clear_tried(context);
         // Not held meanwhile, so that it can be stopped.
-        let tried = wait_for(&tried, slot)?;
+        let tried = wait_for(&tried, slot, given_up)?;
         let mut tree = self.tree();
         let schemes = dirs(&tree, context, "schemes");
         for (nth, mut regions) in tried {
@@ -279,12 +296,17 @@ fn tend(control: &Weak<Control>) {
 }
 
 /// What was collected; ECANCELED when the kdamond ends before it is.
-fn wait_for(tried: &Receiver<Tried>, slot: &Slot) -> Result<Tried, Errno> {
+fn wait_for(tried: &Receiver<Tried>, slot: &Slot, given_up: GivenUp<'_>) -> Result<Tried, Errno> {
     loop {
         match tried.recv_timeout(TICK) {
             Ok(tried) => return Ok(tried),
             Err(RecvTimeoutError::Disconnected) => return Err(Errno::CANCELED),
             Err(RecvTimeoutError::Timeout) if slot.tid().is_none() => return Err(Errno::CANCELED),
+            Err(RecvTimeoutError::Timeout) if given_up() => {
+                // Free for the next who asks; it fails only where there is nothing to free.
+                let _ = slot.ask(|running| running.collect_no_more());
+                return Err(Errno::INTR);
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
     }

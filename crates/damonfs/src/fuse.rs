@@ -5,8 +5,9 @@
 //! writing a count replaces all of them. Reads and writes go past the page cache, for a file may change at any time.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,6 +18,7 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionACL, WriteFlags,
 };
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::control::Control;
 use crate::tree::{Ino, Node};
@@ -25,6 +27,9 @@ use crate::tree::{Ino, Node};
 const LONG: Duration = Duration::from_secs(3600);
 /// Threads that serve requests. Commands that take long have one each besides.
 const THREADS: usize = 4;
+/// Past the page cache, and writes side by side, so that `off` need not wait for the command that it ends. That takes
+/// Linux 6.2, and a file that was not opened for truncation, which waits for every write before it.
+const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 /// What `stat` tells of every file, as in sysfs.
 const SIZE: u64 = 4096;
 
@@ -32,6 +37,7 @@ const SIZE: u64 = 4096;
 #[derive(Debug)]
 pub struct Mounted {
     control: Arc<Control>,
+    dir: PathBuf,
     session: Option<BackgroundSession>,
 }
 
@@ -58,8 +64,28 @@ impl Mounted {
         let session = Session::new(face, dir, &config)?.spawn()?;
         Ok(Self {
             control,
+            dir: dir.to_owned(),
             session: Some(session),
         })
+    }
+
+    /// Stops every kdamond and unmounts. Whoever still has a file open keeps it, and no path leads to it any more.
+    ///
+    /// # Errors
+    /// It is not mounted any more, or not by us.
+    pub fn unmount(mut self) -> io::Result<()> {
+        self.take_away()
+    }
+
+    fn take_away(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take() else {
+            return Ok(());
+        };
+        self.control.stop_all();
+        // The library's own way fails while a file is open.
+        let done = unmount(&self.dir, UnmountFlags::DETACH);
+        drop(session);
+        Ok(done?)
     }
 
     /// The control files.
@@ -79,8 +105,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        self.control.stop_all();
-        drop(self.session.take());
+        // Somebody else may have unmounted it.
+        drop(self.take_away());
     }
 }
 
@@ -98,6 +124,20 @@ fn allow(request: &Request) -> Result<(), Errno> {
     } else {
         Err(Errno::ACCESS)
     }
+}
+
+/// Whether a signal waits for the thread that waits for us: it cannot take it before it has our answer, not even to
+/// die.
+fn has_gone(tid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
+        return true;
+    };
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+            .unwrap_or(0)
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & !set("SigIgn:") != 0
 }
 
 fn attr(ino: Ino, node: &Node) -> FileAttr {
@@ -215,7 +255,7 @@ impl Filesystem for Face {
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.may_open(request, ino.0, flags) {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
+            Ok(()) => reply.opened(FileHandle(0), OPENED),
             Err(errno) => reply.error(refusal(errno)),
         }
     }
@@ -263,10 +303,12 @@ impl Filesystem for Face {
         if !self.control.is_slow(ino.0) {
             return answer(self.control.write(ino.0, data), reply);
         }
-        let (control, data) = (Arc::clone(&self.control), data.to_vec());
+        let (control, data, client) = (Arc::clone(&self.control), data.to_vec(), request.pid());
         let command = thread::Builder::new().name("damonfs-command".to_owned());
         // Without a thread the reply is dropped, which the library answers with EIO.
-        drop(command.spawn(move || answer(control.write(ino.0, &data), reply)));
+        drop(command.spawn(move || {
+            answer(control.write_unless(ino.0, &data, &|| has_gone(client)), reply);
+        }));
     }
 
     fn readdir(

@@ -108,7 +108,7 @@ mod tests {
             pid: Some(9),
             regions: &regions,
         };
-        trace.aggregated(0, 77, Nanos::millis(1), &[target.clone()]);
+        trace.aggregated(0, 77, Nanos::millis(1), std::slice::from_ref(&target));
         let listener = trace.listen();
         trace.aggregated(0, 77, Nanos(82_877_315_633_000), &[target]);
         assert_eq!(

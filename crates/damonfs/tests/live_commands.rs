@@ -7,6 +7,9 @@ mod common;
 use common::{CONTEXT, Files, STATE, Sleeper, wait_until};
 use thermo_damonfs::Errno;
 
+/// What is written below the context: paths and values.
+type Staged = &'static [(&'static str, &'static str)];
+
 #[test]
 fn nothing_runs_before_it_is_on() {
     let sleeper = Sleeper::new();
@@ -31,7 +34,7 @@ fn nothing_runs_before_it_is_on() {
 #[test]
 fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
     let sleeper = Sleeper::new();
-    let cases: [(&str, &[(&str, &str)], Errno); 15] = [
+    let cases: [(&str, Staged, Errno); 15] = [
         ("no physical memory", &[("operations", "paddr")], Errno::INVAL),
         ("nobody", &[("targets/0/pid_target", "0")], Errno::INVAL),
         ("a negative pid", &[("targets/0/pid_target", "-5")], Errno::INVAL),
@@ -224,10 +227,10 @@ fn the_target_may_die_in_any_state() {
     assert_eq!(files.command("off"), Err(Errno::PERM));
     assert_eq!(files.command("commit"), Err(Errno::INVAL));
 
-    // While somebody waits for what takes an hour.
+    // While somebody waits for what takes two minutes.
     let mut sleeper = Sleeper::new();
     files.context("targets/0/pid_target", sleeper.pid());
-    files.context("schemes/0/apply_interval_us", 3_600_000_000_u64);
+    files.context("schemes/0/apply_interval_us", 120_000_000);
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| files.command("update_schemes_tried_regions"));
@@ -244,7 +247,7 @@ fn the_target_may_die_in_any_state() {
 fn a_long_wait_can_be_ended_by_off_and_is_had_by_one_at_a_time() {
     let sleeper = Sleeper::new();
     let files = Files::staged(sleeper.pid());
-    files.context("schemes/0/apply_interval_us", 3_600_000_000_u64);
+    files.context("schemes/0/apply_interval_us", 120_000_000);
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = [(); 2].map(|()| scope.spawn(|| files.command("update_schemes_tried_bytes")));

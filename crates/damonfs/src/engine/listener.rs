@@ -59,6 +59,11 @@ impl Listener {
         true
     }
 
+    /// Collects for nobody any more.
+    pub fn collect_no_more(&mut self) {
+        self.collection = None;
+    }
+
     /// Waits for schemes behind `nr_schemes` no longer.
     pub fn forget_schemes(&mut self, nr_schemes: usize) {
         self.give_up(|scheme| scheme >= nr_schemes);

@@ -140,6 +140,14 @@ impl Running {
         })
     }
 
+    /// Collects for nobody any more.
+    pub fn collect_no_more(&self) -> Result<(), Errno> {
+        self.call(|parts| {
+            parts.sink.collect_no_more();
+            Ok(())
+        })
+    }
+
     fn call<R: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Owned) -> Result<R, Errno> + Send + 'static,

@@ -93,17 +93,17 @@ impl Files {
     }
 }
 
-/// A process that only waits, ended with the test.
+/// A process that is ended with the test; one that only waits, mostly.
 pub struct Sleeper(Child);
 
 impl Sleeper {
     pub fn new() -> Self {
-        let child = Command::new("sleep")
-            .arg("600")
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
+        Self::of(Command::new("sleep").arg("600"))
+    }
+
+    /// Any other program.
+    pub fn of(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
     pub fn pid(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use rustix::mount::{UnmountFlags, unmount};
 use thermo_damonfs::Looks;
 
@@ -39,11 +39,9 @@ pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
     );
     while mounted.is_served() {
         if interrupt::asked() {
-            // Whoever still has a file open keeps it until this process ends; nobody finds it by name any more.
-            if let Err(error) = unmount(dir, UnmountFlags::DETACH) {
-                bail!("cannot unmount {}: {error}", dir.display());
-            }
-            mounted.control().stop_all();
+            mounted
+                .unmount()
+                .with_context(|| format!("cannot unmount {}", dir.display()))?;
             return Ok(Exit::Interrupted);
         }
         thread::sleep(POLL);
@@ -54,7 +52,8 @@ pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
 
 /// A service that was killed leaves a mount that answers nothing.
 fn take_away_what_died(dir: &Path) -> anyhow::Result<()> {
-    match fs::metadata(dir) {
+    // What the folder itself looks like, the kernel may still remember.
+    match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotConnected => unmount(dir, UnmountFlags::DETACH)
             .with_context(|| format!("cannot unmount what was left at {}", dir.display())),
         _ => Ok(()),

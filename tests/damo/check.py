@@ -1,0 +1,369 @@
+"""What damo does over control files, step by step, each checked against what the target really did.
+
+Usage: check.py DAMO THERMO FOLDER [STEP...]
+
+It knows nothing of who stands behind the control files: run over those of a kernel it checks that kernel. Truth comes
+from `thermo workload`, which writes which bytes it touched when, and from /proc.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+DAMO, THERMO, FOLDER = sys.argv[1:4]
+TREE = "/sys/kernel/mm/damon/admin/kdamonds/0"
+MIB = 1 << 20
+HOT, COLD = 32 * MIB, 96 * MIB
+STYLES = (
+    "detailed simple-boxes temperature-sz-hist recency-sz-hist cold-memory-tail recency-percentiles "
+    "idle-time-percentiles temperature-percentiles cold hot"
+).split()
+PATIENCE = 60
+
+
+class Failed(Exception):
+    pass
+
+
+class Skipped(Exception):
+    pass
+
+
+def check(so, why):
+    if not so:
+        raise Failed(why)
+
+
+def damo(*arguments, timeout=120):
+    """What damo printed."""
+    done = subprocess.run(
+        [DAMO, *map(str, arguments)], cwd=FOLDER, timeout=timeout, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )
+    check(done.returncode == 0, f"damo {' '.join(map(str, arguments))}: {done.returncode}: {done.stdout[-600:]}")
+    return done.stdout
+
+
+def eventually(what, is_so):
+    """Waits until `is_so` gives something true, and returns that."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        got = is_so()
+        if got:
+            return got
+        check(time.monotonic() < deadline, f"waited {PATIENCE} s in vain: {what}")
+        time.sleep(0.2)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read().strip()
+
+
+def state():
+    try:
+        return read(f"{TREE}/state")
+    except FileNotFoundError:
+        # damo takes away what it made.
+        return "off"
+
+
+def stat(name, scheme=0):
+    with open(f"{TREE}/state", "w") as file:
+        file.write("update_schemes_stats")
+    return int(read(f"{TREE}/contexts/0/schemes/{scheme}/stats/{name}"))
+
+
+def effective_bytes():
+    with open(f"{TREE}/state", "w") as file:
+        file.write("update_schemes_effective_quotas")
+    return int(read(f"{TREE}/contexts/0/schemes/0/quotas/effective_bytes"))
+
+
+def resident(pid):
+    """Bytes of anonymous memory."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
+
+
+class Workload:
+    """Touches HOT bytes all the time, and COLD bytes at its beginning."""
+
+    def __init__(self):
+        self.truth = os.path.join(FOLDER, "truth.jsonl")
+        config = os.path.join(FOLDER, "hot-cold.cfg")
+        with open(config, "w") as file:
+            file.write(f"hot, {HOT}\ncold, {COLD}\n\nall\n500\nhot, 0, 4096, 1\ncold, 0, 4096, 1\n\n")
+            file.write("hot only\n900000\nhot, 0, 4096, 1, wo\n")
+        self.process = subprocess.Popen([THERMO, "workload", "--quiet", "--truth", self.truth, config])
+        self.pid = self.process.pid
+        eventually("the workload is at its hot part", lambda: self.hot_now() == HOT)
+
+    def ranges(self):
+        try:
+            with open(self.truth) as file:
+                lines = file.read().splitlines()
+            return [tuple(found) for found in json.loads(lines[-1])["ranges"]]
+        except (FileNotFoundError, IndexError, ValueError):
+            return []
+
+    def hot_now(self):
+        return sum(end - start for start, end in self.ranges())
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def running(*options):
+    """A workload that damo was started on."""
+    workload = Workload()
+    try:
+        damo("start", workload.pid, *options)
+        check(state() == "on", "started, and it is not on")
+        yield workload
+    finally:
+        with contextlib.suppress(Failed):
+            damo("stop")
+        workload.end()
+
+
+def number(text):
+    return int(str(text).split()[0].replace(",", ""))
+
+
+def snapshots(*arguments):
+    records = json.loads(damo("report", "access", "--json", "--raw_form", *arguments))
+    return [snapshot for record in records for snapshot in record["snapshots"]]
+
+
+def hot_of(snapshot):
+    """Regions that at least two of twenty looks found accessed: on a busy machine the target itself often waits."""
+    for region in snapshot["regions"]:
+        if number(region["nr_accesses"]["samples"]) >= 2:
+            yield number(region["start"]), number(region["end"])
+
+
+def overlap(found, truth):
+    return sum(max(0, min(e, end) - max(s, start)) for s, e in found for start, end in truth)
+
+
+def precision_and_recall(found, truth):
+    both = overlap(found, truth)
+    return both / max(1, sum(e - s for s, e in found)), both / max(1, sum(e - s for s, e in truth))
+
+
+def need_swap():
+    with open("/proc/meminfo") as file:
+        free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("SwapFree"))
+    if free < 2 * (HOT + COLD):
+        raise Skipped("what is anonymous cannot be paged out without swap")
+
+
+def sysinfo():
+    told = damo("report", "sysinfo")
+    check("DAMON version: " in told, told)
+    return next(line for line in told.splitlines() if line.startswith("DAMON version"))
+
+
+def start_and_access():
+    with running() as workload:
+        judged = []
+
+        def good():
+            latest = snapshots()[-1]
+            judged.append(precision_and_recall(list(hot_of(latest)), workload.ranges()))
+            return min(judged[-1]) >= 0.7
+
+        try:
+            eventually("damo report access shows what is hot", good)
+        except Failed as failed:
+            raise Failed(f"{failed}; precision and recall were {judged[-5:]}") from failed
+        return "precision {:.0%}, recall {:.0%}".format(*judged[-1])
+
+
+def styles():
+    with running():
+        for style in STYLES:
+            check(damo("report", "access", "--style", style).strip(), f"style {style} shows nothing")
+        return f"{len(STYLES)} styles"
+
+
+def report_damon():
+    with running("--damos_action", "stat"):
+        for options in ([], ["--damos_stats"], ["--kdamonds_summary"], ["--damon_params"]):
+            check(damo("report", "damon", *options).strip(), f"report damon {options} shows nothing")
+        told = json.loads(damo("report", "damon", "--format", "json"))
+        kdamond = (told["kdamonds"] if isinstance(told, dict) else told)[0]
+        check(kdamond["state"] == "on", str(kdamond)[:400])
+
+
+def tune():
+    with running() as workload:
+        damo("tune", workload.pid, "--monitoring_intervals", "10ms", "200ms", "1s")
+        with open(f"{TREE}/contexts/0/monitoring_attrs/intervals/sample_us", "w") as file:
+            file.write("1")
+        with open(f"{TREE}/state", "w") as file:
+            file.write("update_tuned_intervals")
+        sample = read(f"{TREE}/contexts/0/monitoring_attrs/intervals/sample_us")
+        check(sample == "10000", f"tuned to 10 ms, and it samples every {sample} us")
+
+
+def start_command():
+    damo("start", "sleep 2")
+    check(state() == "on", "started on a command, and it is not on")
+    eventually("it is off when the command has ended", lambda: state() == "off")
+
+
+def records(skipped, *options):
+    workload = Workload()
+    path = os.path.join(FOLDER, "record")
+    try:
+        damo("record", workload.pid, "-o", path, *options)
+        truth = workload.ranges()
+    finally:
+        workload.end()
+    # The first are left out: regions are still wide then.
+    wss = damo("report", "wss", "-i", path, "--raw_number", "--range", 50, 51, 1, "--exclude_samples", skipped)
+    percentiles = [line.split() for line in wss.splitlines() if line.split()[:1] == ["50"]]
+    check(percentiles, f"no median in {wss}")
+    median = int(percentiles[0][1])
+    check(HOT // 2 <= median <= 2 * HOT, f"the median working set is {median}, and {HOT} bytes are hot")
+    check("x-axis: space" in damo("report", "heatmap", "-i", path), "no heatmap")
+    last = snapshots("-i", path)[-1]
+    precision, recall = precision_and_recall(list(hot_of(last)), truth)
+    check(min(precision, recall) >= 0.6, f"precision {precision}, recall {recall} at the end")
+    return f"wss {median // MIB} of {HOT // MIB} MiB, precision {precision:.0%}, recall {recall:.0%}"
+
+
+def record_tracepoints():
+    told = records(5, "--timeout", 12)
+    footprints = damo("report", "footprints", "rss", "-i", os.path.join(FOLDER, "record.mem_footprint"))
+    check(footprints.strip(), "no footprints")
+    return told
+
+
+def record_snapshots():
+    return records(0, "--snapshot", 0.3, 10, "--do_record", "access")
+
+
+# Page out what was not touched for half a second.
+PAGEOUT = ("--damos_action", "pageout", "--damos_access_rate", "0%", "0%", "--damos_age", "500ms", "max")
+
+
+def scheme_file():
+    """The same as a file, for a second."""
+    pattern = {
+        "sz_bytes": {"min": "0", "max": "max"},
+        "nr_accesses": {"min": "0 samples", "max": "0 samples"},
+        "age": {"min": "1 s", "max": "max"},
+    }
+    path = os.path.join(FOLDER, "pageout.json")
+    with open(path, "w") as file:
+        json.dump([{"action": "pageout", "access_pattern": pattern}], file)
+    return path
+
+
+def schemes():
+    """`damo schemes -c`, until it is interrupted."""
+    need_swap()
+    workload = Workload()
+    before = resident(workload.pid)
+    process = subprocess.Popen(
+        [DAMO, "schemes", "-c", scheme_file(), str(workload.pid)], cwd=FOLDER, stdout=subprocess.DEVNULL
+    )
+    try:
+        eventually("most of the cold part is out", lambda: before - resident(workload.pid) > COLD * 7 // 10)
+        applied = stat("sz_applied")
+        check(applied >= COLD * 7 // 10, f"{applied} bytes are said to be paged out")
+        time.sleep(1)
+        left = resident(workload.pid)
+        check(left >= HOT * 8 // 10, f"of {HOT} hot bytes, with all else, {left} are left")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        workload.end()
+    check(state() == "off", "interrupted, and it still runs")
+    return f"{before // MIB} MiB became {left // MIB} MiB"
+
+
+def quota():
+    need_swap()
+    limit, window = 2 * MIB, 500
+    options = (*PAGEOUT, "--damos_quotas", "0ms", limit, f"{window}ms", "0%", "0%", "100%")
+    with running(*options):
+        eventually("something was tried", lambda: stat("sz_tried") > 0)
+        begin, tried = time.monotonic(), stat("sz_tried")
+        time.sleep(3)
+        more = stat("sz_tried") - tried
+        windows = (time.monotonic() - begin) * 1000 / window + 2
+        check(more <= windows * limit, f"{more} bytes in {windows:.0f} windows of {limit}")
+        eventually("the quota was used up", lambda: stat("qt_exceeds") > 0)
+        return f"{more // MIB} MiB in {windows:.0f} windows of {limit // MIB} MiB"
+
+
+def goal():
+    def options(current):
+        # Nothing matches: only the tuning of the quota is looked at.
+        return (
+            "--damos_action", "stat", "--damos_quotas", "0ms", "1G", "100ms", "0%", "0%", "0%",
+            "--damos_quota_goal", "user_input", "10000", current,
+        )
+
+    with running(*options(1)) as workload:
+        least = eventually("there is a limit", effective_bytes)
+        eventually("it grows while the goal is missed", lambda: effective_bytes() > 2 * least)
+        grown = effective_bytes()
+        damo("tune", workload.pid, *options(30000))
+        eventually("it shrinks when there is too much", lambda: effective_bytes() < grown)
+
+
+def filters():
+    need_swap()
+    with running(*PAGEOUT, "--damos_filter", "reject", "anon") as workload:
+        before = resident(workload.pid)
+        eventually("much was tried", lambda: stat("sz_tried") > COLD)
+        lost = before - resident(workload.pid)
+        check(lost < COLD // 10, f"anonymous memory is to be left alone, and {lost} bytes are out")
+
+
+def watermarks():
+    with running("--damos_action", "stat", "--damos_wmarks", "free_mem_rate", "100ms", 1, 1, 0):
+        # More than a thousandth of memory is free: it rests, but for what it did before its first look.
+        before = stat("nr_tried")
+        time.sleep(1.5)
+        check(stat("nr_tried") == before, "it works above its high watermark")
+
+
+STEPS = [
+    sysinfo, start_and_access, styles, report_damon, tune, start_command, record_tracepoints, record_snapshots,
+    schemes, quota, goal, filters, watermarks,
+]  # fmt: skip
+
+
+def main():
+    failed = 0
+    wanted = sys.argv[4:]
+    for step in STEPS:
+        name = step.__name__
+        if wanted and name not in wanted:
+            continue
+        begin = time.monotonic()
+        try:
+            told = step() or ""
+            print(f"ok    {name} ({time.monotonic() - begin:.1f} s) {told}", flush=True)
+        except Skipped as why:
+            print(f"SKIP: {name}: {why}", flush=True)
+        except (Failed, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as why:
+            failed += 1
+            print(f"FAIL  {name}: {type(why).__name__}: {why}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
