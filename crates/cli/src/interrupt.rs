@@ -10,7 +10,7 @@ use thermo_sys::signals;
 /// How soon a second Ctrl-C is noticed.
 const POLL: Duration = Duration::from_millis(100);
 /// What comes so soon is the same wish, delivered twice: timeout(1) signals us, and then our process group.
-const SAME: Duration = Duration::from_millis(500);
+const SAME: Duration = Duration::from_millis(50);
 
 static WATCHER: Once = Once::new();
 

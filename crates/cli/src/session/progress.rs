@@ -72,13 +72,21 @@ fn line(state: &State) -> String {
     } = state;
     let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
     format!(
-        "{:>4} s {nr_regions} regions  hot {} warm {} cold {} unknown {}  CPU {cpu_percent:.1} %",
+        "{:>4} s {nr_regions} regions hot {} warm {} cold {} unknown {}% CPU {cpu_percent:.1}%",
         elapsed.0 / 1_000_000_000,
         bytes(sizes.hot),
         bytes(sizes.warm),
         bytes(sizes.cold),
-        bytes(sizes.unknown),
+        unknown_percent(sizes),
     )
+}
+
+/// The share of memory that cannot be judged; a little is not nothing.
+fn unknown_percent(sizes: &HeatSizes) -> u64 {
+    let parts = [sizes.hot, sizes.warm, sizes.cold, sizes.unknown];
+    let all: u128 = parts.iter().map(|share| u128::from(share.bytes)).sum();
+    let percent = (u128::from(sizes.unknown.bytes) * 100).div_ceil(all.max(1));
+    u64::try_from(percent).unwrap_or(100)
 }
 
 #[cfg(test)]

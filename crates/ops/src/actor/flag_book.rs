@@ -180,7 +180,7 @@ mod tests {
         let left = book.leftovers(Path::new("/"));
         assert_eq!(left.len(), 1);
         assert!(
-            left[0].what.contains("MADV_NOHUGEPAGE") && left[0].what.contains("4 MiB"),
+            left[0].what.contains("MADV_NOHUGEPAGE") && left[0].what.contains("4.00 MiB"),
             "{left:?}"
         );
         assert!(left[0].within.is_some_and(|owner| owner.pid == us));

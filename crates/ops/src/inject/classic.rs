@@ -266,7 +266,7 @@ mod tests {
         ];
         let filters = [filter];
         assert!(allows(&filters, &madvise(14)));
-        assert!(!allows(&filters, &madvise(15)));
+        assert!(!allows(&filters, &madvise(16)));
     }
 
     #[test]

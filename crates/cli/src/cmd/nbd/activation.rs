@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 /// The first descriptor that a service manager hands over (sd_listen_fds(3)).
@@ -23,9 +23,17 @@ pub fn sockets(env: impl Fn(&str) -> Option<String>) -> anyhow::Result<Vec<Owned
         .ok()
         .filter(|number| (0..=1024).contains(number))
         .with_context(|| format!("LISTEN_FDS={count} is no number of sockets (0 to 1024)"))?;
-    (FIRST..FIRST + number)
-        .map(|fd| own(fd).with_context(|| format!("LISTEN_FDS={count}, but there is no descriptor {fd}")))
+    let all = FIRST..FIRST + number;
+    // Before the first is taken: what stands for it here may get the number of one that is missing.
+    if let Some(missing) = all.clone().find(|fd| !is_there(*fd)) {
+        bail!("LISTEN_FDS={count}, but there is no descriptor {missing}");
+    }
+    all.map(|fd| own(fd).with_context(|| format!("cannot take descriptor {fd} of LISTEN_FDS={count}")))
         .collect()
+}
+
+fn is_there(fd: RawFd) -> bool {
+    std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok()
 }
 
 /// The socket that standard input is, if it is one.
