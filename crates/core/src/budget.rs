@@ -24,6 +24,12 @@ impl CpuShare {
         Nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
+    /// A half of it.
+    #[must_use]
+    pub const fn half(self) -> Self {
+        Self(self.0 / 2)
+    }
+
     /// In percent, for people.
     #[must_use]
     pub fn percent(self) -> f64 {

@@ -13,6 +13,7 @@ mod choosing;
 mod following;
 mod sampling;
 mod sweeping;
+mod warming;
 
 use crate::PAGE_SIZE;
 use crate::attrs::{Attrs, AttrsError};
@@ -245,7 +246,13 @@ impl Context {
         if let Some(due) = self.sampling.under_way() {
             let until = due.max(rest_until.unwrap_or(due));
             if now < until {
-                return Ok(Next::At(until));
+                let is_free = rest_until.is_none();
+                let next = if is_free && self.warm_up(now, ops, sink) {
+                    now
+                } else {
+                    until
+                };
+                return Ok(Next::At(next));
             }
             self.finish_sample(now, ops, sink);
         }
@@ -270,6 +277,7 @@ impl Context {
         }
         self.resume(now);
         Ok(Next::At(match self.way {
+            Way::Sample if self.is_warming_up() => self.begin_sample(now, ops).min(now),
             Way::Sample => self.begin_sample(now, ops),
             Way::Sweep => self.step_sweeping(now, ops, sink).min(self.schedule.next_update),
         }))

@@ -1,6 +1,7 @@
 //! A budget chooses: which way to look, how often, with how many regions; anew whenever what it costs shows
 //! that another choice fits better.
 
+use super::warming::WarmUp;
 use super::{Context, Next};
 use crate::attrs::Attrs;
 use crate::budget::{Budget, CpuShare, Looks, Plan, Way};
@@ -14,7 +15,7 @@ const SHORTEST_ROUND: Nanos = Nanos::secs(1);
 /// A picture older than this is not worth its exactness: sampling sees more.
 const LONGEST_ROUND: Nanos = Nanos::secs(20);
 /// The first round takes off all the marks of the past, which costs many times what the later ones do.
-const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
+pub(super) const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
 /// How long samples are taken before it is tried again whether sweeps fit by now; each time twice as long.
 const RETRY: Nanos = Nanos::secs(300);
 /// Looks in one aggregation when sampling, DAMON's default; fewer where they come too seldom.
@@ -33,7 +34,7 @@ const UPDATE_PART: u64 = 8;
 /// Chooses, and keeps the account.
 #[derive(Debug)]
 pub(super) struct Chooser {
-    looks: Looks,
+    pub(super) looks: Looks,
     budget: Budget,
     /// What the user asked for; only the numbers of regions and the update interval count.
     asked: Attrs,
@@ -50,11 +51,18 @@ pub(super) struct Chooser {
     /// From when on sweeping is tried again, after it was given up.
     retry_at: Option<Nanos>,
     retry_after: Nanos,
+    /// The first round, where it goes on beside samples, with half of the budget each.
+    pub(super) warm_up: Option<WarmUp>,
     /// Whether the step that was made last brought the targets up to date and did nothing else.
     updated: bool,
 }
 
 impl Chooser {
+    /// All that was spent on looking so far.
+    pub(super) const fn total(&self) -> Nanos {
+        self.total
+    }
+
     pub(super) const fn share(&self) -> CpuShare {
         self.budget.share()
     }
@@ -82,6 +90,7 @@ impl Context {
             nr_regions: 0,
             retry_at: None,
             retry_after: RETRY,
+            warm_up: None,
             updated: false,
         });
         self
@@ -93,6 +102,12 @@ impl Context {
         let cost = total.saturating_sub(chooser.total);
         chooser.budget.spend(now, cost);
         chooser.total = total;
+        let share = chooser.share();
+        let warm_up = chooser.warm_up.as_mut();
+        if warm_up.is_some_and(|warm_up| warm_up.spent(cost, share)) {
+            // Samples are planned by what samples cost.
+            chooser.total_at_start += cost;
+        }
         if std::mem::take(&mut chooser.updated) {
             let rest = chooser.share().time_for(cost) * UPDATE_PART;
             self.schedule.next_update = now.saturating_add(self.attrs.update.max(rest));
@@ -120,13 +135,15 @@ impl Context {
     }
 
     pub(super) fn choose_first(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+        let warms_up = self.is_to_warm_up(ops.can_sweep());
         let Some(chooser) = &mut self.chooser else { return };
+        chooser.warm_up = warms_up.then(WarmUp::new);
         chooser.budget = Budget::new(chooser.budget.share(), now);
         if chooser.looks == Looks::Sweep && !ops.can_sweep() {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
         }
-        let (way, attrs) = chooser.first(ops.can_sweep());
+        let (way, attrs) = chooser.first(ops.can_sweep(), warms_up);
         self.adopt(now, way, attrs, sink);
     }
 
@@ -134,7 +151,7 @@ impl Context {
     #[must_use]
     pub fn first_plan(&self, can_sweep: bool) -> Option<Plan> {
         let chooser = self.chooser.as_ref()?;
-        let (way, attrs) = chooser.first(can_sweep);
+        let (way, attrs) = chooser.first(can_sweep, self.is_to_warm_up(can_sweep));
         Some(Plan {
             share: chooser.share(),
             way,
@@ -173,7 +190,7 @@ impl Context {
         }
     }
 
-    fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
+    pub(super) fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
         self.change_to(way, attrs);
         self.aggr_start = Some(now);
         if let Some(plan) = self.plan() {
@@ -183,26 +200,46 @@ impl Context {
 }
 
 impl Chooser {
-    fn first(&self, can_sweep: bool) -> (Way, Attrs) {
+    fn first(&self, can_sweep: bool, warms_up: bool) -> (Way, Attrs) {
         match self.looks {
             Looks::Asked => (Way::Sample, self.asked),
+            Looks::Auto if warms_up => self.first_samples(self.share().half()),
             Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
-            Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(),
+            Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(self.share()),
         }
     }
 
-    fn first_samples(&self) -> (Way, Attrs) {
-        let attrs = sample_attrs(self.share(), &self.asked, GUESSED_LOOK, usize::MAX);
+    fn first_samples(&self, share: CpuShare) -> (Way, Attrs) {
+        let attrs = sample_attrs(share, &self.asked, GUESSED_LOOK, usize::MAX);
         (Way::Sample, attrs)
     }
 
-    fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
+    /// What samples may cost.
+    const fn share_of_samples(&self) -> CpuShare {
+        if self.warm_up.is_some() {
+            self.share().half()
+        } else {
+            self.share()
+        }
+    }
+
+    /// Sweeps alone from now on: their first round is through.
+    pub(super) fn go_over_to_sweeps(&mut self) -> (Way, Attrs) {
+        self.warm_up = None;
+        self.swept_once = true;
+        self.cost = None;
+        self.total_at_start = self.total;
+        (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND))
+    }
+
+    pub(super) fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
         self.retry_at = Some(now.saturating_add(self.retry_after));
         self.retry_after = self.retry_after * 2;
+        self.warm_up = None;
         self.cost = None;
         // What the round that is given up cost says nothing about samples.
         self.total_at_start = self.total;
-        self.first_samples()
+        self.first_samples(self.share())
     }
 
     /// Takes in what was measured: single rounds vary, and a plan should not follow each.
@@ -241,12 +278,12 @@ impl Chooser {
             return None;
         }
         let look = Nanos((cost.0 / self.nr_regions as u64).max(1));
-        let mut next = sample_attrs(self.share(), &self.asked, look, self.nr_regions);
+        let mut next = sample_attrs(self.share_of_samples(), &self.asked, look, self.nr_regions);
         let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
         if most.abs_diff(was) * 3 > was {
             return Some((Way::Sample, next));
         }
-        let needed = self.share().time_for(cost);
+        let needed = self.share_of_samples().time_for(cost);
         next = sampled_each(
             adjusted(needed, attrs.sample, FASTEST_SAMPLE, SLOWEST_SAMPLE)?,
             next,

@@ -12,6 +12,10 @@ use crate::units::Nanos;
 /// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
 const MOST_RUNS: usize = 32_768;
 
+/// Most bytes of address space looked at in one piece: some milliseconds of work where all of it is there and
+/// was touched, so that a budget of a hundredth of a CPU is kept within less than a second.
+const PIECE: u64 = 64 << 20;
+
 /// What sweeping remembers between steps.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
@@ -22,6 +26,11 @@ pub(super) struct Sweeping {
 }
 
 impl Sweeping {
+    /// When the round that is under way, or was last, began.
+    pub(super) const fn began(&self) -> Option<Nanos> {
+        self.began
+    }
+
     /// Goes on after a pause.
     pub(super) fn go_on(&mut self, now: Nanos) {
         if let Some(round) = &mut self.round {
@@ -39,32 +48,43 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Nanos {
-        if self.sweeping.round.is_none() {
-            if let Some(next_round) = self.next_round().filter(|next| now < *next) {
-                return next_round;
-            }
-            self.sweeping.round = Some(Round::begin(now));
-            self.sweeping.began = Some(now);
+        if self.sweeping.round.is_none()
+            && let Some(next_round) = self.next_round().filter(|next| now < *next)
+        {
+            return next_round;
         }
-        if let Some(Preparation::Part(news)) = self.sweeping.round.as_mut().map(|round| round.prepare(ops)) {
+        if self.look_on(PIECE, now, ops, sink) {
+            self.give_up_slow_round(self.sweeping.began.unwrap_or(now), now, sink);
+            return now;
+        }
+        self.finish_round(now, ops, sink);
+        self.next_round().unwrap_or(now)
+    }
+
+    /// Looks at the next `piece` bytes of the round that is under way, or of a new one. False when it is over.
+    pub(super) fn look_on(
+        &mut self,
+        piece: u64,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        let sweeping = &mut self.sweeping;
+        if sweeping.round.is_none() {
+            sweeping.began = Some(now);
+        }
+        let round = sweeping.round.get_or_insert_with(|| Round::begin(now));
+        if let Preparation::Part(news) = round.prepare(ops) {
             if let Some(text) = &news {
                 sink.on(&Event::Warning { now, text });
             }
-            return now;
+            return true;
         }
-        let looked = self
-            .sweeping
-            .round
-            .as_mut()
-            .is_some_and(|round| round.look_on(&mut self.targets, ops));
-        if looked {
-            let began = self.sweeping.round.as_ref().map_or(now, |round| round.began);
-            self.give_up_slow_round(began, now, sink);
-            return now;
+        let goes_on = round.look_on(piece, &mut self.targets, ops);
+        if !goes_on {
+            sweeping.round = None;
         }
-        self.sweeping.round = None;
-        self.finish_round(now, ops, sink);
-        self.next_round().unwrap_or(now)
+        goes_on
     }
 
     /// When the next round should begin; none: at once.

@@ -36,6 +36,23 @@ fn hotness(weights: Weights, region: &Region, attrs: &Attrs) -> u8 {
         .min(MAX_SCORE)
 }
 
+/// Who goes first among regions of one score, higher first: a score knows ages as powers of two seconds only, so that
+/// memory idle for 31 seconds scores like memory idle for 16. Nothing where age has no weight.
+pub(super) fn finer(priority: Priority, weights: Weights, region: &Region) -> i64 {
+    let age = i64::from(region.age);
+    let hotter = if region.moving_nr_accesses() > 0 {
+        age
+    } else {
+        -age
+    };
+    match priority {
+        _ if weights.age == 0 => 0,
+        Priority::Hot => hotter,
+        Priority::Cold => -hotter,
+        Priority::None => 0,
+    }
+}
+
 /// Bytes by score.
 pub(super) struct Histogram([u64; MAX_SCORE as usize + 1]);
 
@@ -116,6 +133,24 @@ mod tests {
                 "{weights:?} {nr_accesses} {age}"
             );
         }
+    }
+
+    #[test]
+    fn among_alike_scores_the_exact_age_decides() {
+        let weights = |age| Weights {
+            sz: 0,
+            nr_accesses: 0,
+            age,
+        };
+        let (idle, older, busy) = (region(0, 160), region(0, 310), region(20, 160));
+        let attrs = Attrs::default();
+        let of = |region| score(Priority::Cold, weights(1), region, &attrs);
+        assert_eq!(of(&idle), of(&older));
+        let cold = |region| finer(Priority::Cold, weights(1), region);
+        assert!(cold(&older) > cold(&idle) && cold(&idle) > cold(&busy));
+        let hot = |region| finer(Priority::Hot, weights(1), region);
+        assert!(hot(&busy) > hot(&idle) && hot(&idle) > hot(&older));
+        assert_eq!(finer(Priority::Cold, weights(0), &older), 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Scheme;
 use super::apply::{ApplyInput, TargetMut};
-use super::priority::{Histogram, score};
+use super::priority::{Histogram, finer, score};
 use super::units::whole;
 use super::verdict::Verdict;
 use super::window::Position;
@@ -26,6 +26,8 @@ pub(super) struct Candidate {
     /// Age of its region.
     pub(super) age: u32,
     pub(super) score: u8,
+    /// Who goes first among those of one score, higher first.
+    pub(super) finer: i64,
 }
 
 /// The memory `scheme` takes, in the order it should be acted on: at most `room` bytes, the last piece cut to
@@ -50,7 +52,7 @@ pub(super) fn select(
     candidates.retain(|candidate| candidate.score >= min_score);
     let already_done = |c: &Candidate| from.is_some_and(|from| (c.run.target, c.run.range.start) < from);
     // Stable: what is alike stays in the order of targets and addresses.
-    candidates.sort_by_key(|c| (Reverse(c.score), already_done(c)));
+    candidates.sort_by_key(|c| (Reverse((c.score, c.finer)), already_done(c)));
     fill(&mut candidates, room, input.min_region.max(unit));
     candidates
 }
@@ -91,6 +93,7 @@ fn matching(
                 continue;
             }
             let score = score(priority, scheme.quota.weights, region, input.attrs);
+            let finer = finer(priority, scheme.quota.weights, region);
             let (nr_accesses, age) = (region.moving_nr_accesses(), region.age);
             scheme.filters.parts(target.id, region.range, |range, verdict| {
                 let allowed = verdict == Verdict::Allowed;
@@ -106,6 +109,7 @@ fn matching(
                         nr_accesses,
                         age,
                         score,
+                        finer,
                     });
                 }
             });

@@ -6,10 +6,6 @@ use crate::monitoring::Target;
 use crate::ops::{Operations, Run, TargetId};
 use crate::units::Nanos;
 
-/// Most bytes of address space looked at in one piece: some milliseconds of work where all of it is there and
-/// was touched, so that a budget of a hundredth of a CPU is kept within less than a second.
-const PIECE: u64 = 64 << 20;
-
 /// Most pieces looked at in one go, so that hundreds of small targets do not each cost a step.
 const PIECES: usize = 32;
 
@@ -60,11 +56,12 @@ impl Round {
         preparation
     }
 
-    /// Looks at a piece's worth of memory; false when nothing was left to look at.
-    pub(crate) fn look_on(&mut self, targets: &mut [Target], ops: &mut dyn Operations) -> bool {
+    /// Looks at `most` bytes of memory, a multiple of what a page-table page maps, or a little less; false when
+    /// nothing was left to look at.
+    pub(crate) fn look_on(&mut self, most: u64, targets: &mut [Target], ops: &mut dyn Operations) -> bool {
         let mut looked_at = 0;
         for _ in 0..PIECES {
-            let Some((target, run)) = self.next_piece(targets) else {
+            let Some((target, run)) = self.next_piece(most, targets) else {
                 return looked_at > 0;
             };
             self.piece.reset(run.range);
@@ -76,14 +73,14 @@ impl Round {
             });
             self.from = next;
             looked_at += run.range.len().0;
-            if looked_at >= PIECE {
+            if looked_at >= most {
                 break;
             }
         }
         true
     }
 
-    fn next_piece<'a>(&mut self, targets: &'a mut [Target]) -> Option<(&'a mut Target, Run)> {
+    fn next_piece<'a>(&mut self, most: u64, targets: &'a mut [Target]) -> Option<(&'a mut Target, Run)> {
         loop {
             let nth = targets.iter().position(|target| target.id >= self.target)?;
             let target = &targets[nth];
@@ -93,7 +90,7 @@ impl Round {
             if let Some(range) = target.ranges.iter().find(|range| range.end > self.from) {
                 let start = range.start.max(self.from);
                 // Pieces end at multiples of their size, so that they never part a page-table page.
-                let border = Addr((start.0 / PIECE + 1) * PIECE);
+                let border = Addr((start.0 / most + 1) * most);
                 let run = Run {
                     target: target.id,
                     range: AddrRange {
