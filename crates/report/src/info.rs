@@ -292,6 +292,12 @@ impl Info {
         }
     }
 
+    /// A row `key,value` for each fact of the JSON; deeper keys are joined with dots.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        crate::flat::csv(self)
+    }
+
     /// A list of facts, then what happened.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {

@@ -9,6 +9,7 @@
 //! Nothing here opens files: the caller brings the records and takes texts.
 
 pub mod doubt;
+mod flat;
 pub mod footprint;
 pub mod heat;
 pub mod heatmap;

@@ -145,6 +145,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// A row `key,value` for each fact of the JSON; deeper keys are joined with dots.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        crate::flat::csv(self)
+    }
+
     /// Sizes, heatmap, working set and cost.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {

@@ -9,10 +9,10 @@ use thermo_record::{Recording, open};
 use thermo_report::footprint::{FootprintAccumulator, Footprints};
 use thermo_report::heatmap::{Heatmap, HeatmapAccumulator};
 use thermo_report::idle::{Idle, IdleAccumulator};
-use thermo_report::info::InfoAccumulator;
+use thermo_report::info::{Info, InfoAccumulator};
 use thermo_report::regions::{Format, RegionsWriter, Which};
 use thermo_report::schemes::{Schemes, SchemesAccumulator};
-use thermo_report::summary::SummaryAccumulator;
+use thermo_report::summary::{Summary, SummaryAccumulator};
 use thermo_report::wss::{Wss, WssAccumulator};
 use thermo_report::{Accumulator, PictureError, Style};
 
@@ -41,9 +41,8 @@ enum Kind {
     Summary {
         #[command(flatten)]
         source: Source,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        face: Face,
     },
     /// Every region of every snapshot
     #[command(after_help = "Examples:
@@ -119,9 +118,8 @@ enum Kind {
     Info {
         #[command(flatten)]
         source: Source,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        face: Face,
     },
 }
 
@@ -164,13 +162,8 @@ impl Report {
     /// Prints the report, or draws it.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.kind {
-            Kind::Summary { source, json } => {
-                let summary = source.sum_up(|recording| SummaryAccumulator::new(&recording.metadata))?;
-                if json {
-                    output::json(&serde_json::to_value(&summary)?)?;
-                } else {
-                    output::text(&summary.text(&terminal::style()))?;
-                }
+            Kind::Summary { source, face } => {
+                face.print(&source.sum_up(|recording| SummaryAccumulator::new(&recording.metadata))?)?;
             }
             Kind::Regions { source, face, last } => {
                 regions(&source, face, if last { Which::Last } else { Which::All })?;
@@ -198,13 +191,8 @@ impl Report {
             Kind::Footprint { source, face } => {
                 face.print(&source.sum_up(|_| FootprintAccumulator::default())?)?;
             }
-            Kind::Info { source, json } => {
-                let info = source.sum_up(|recording| InfoAccumulator::new(&recording.metadata))?;
-                if json {
-                    output::json(&serde_json::to_value(&info)?)?;
-                } else {
-                    output::text(&info.text(&terminal::style()))?;
-                }
+            Kind::Info { source, face } => {
+                face.print(&source.sum_up(|recording| InfoAccumulator::new(&recording.metadata))?)?;
             }
         }
         Ok(Exit::Done)
@@ -237,9 +225,10 @@ fn regions(source: &Source, face: Face, which: Which) -> anyhow::Result<()> {
         format,
     );
     for record in recording.by_ref() {
-        writer.add(&record?)?;
+        writer.add(&record?).map_err(output::failed)?;
     }
-    writer.finish()?.flush()?;
+    let flushed = writer.finish().and_then(|mut out| out.flush());
+    flushed.map_err(output::failed)?;
     tell_if_cut_off(&recording);
     Ok(())
 }
@@ -296,7 +285,7 @@ macro_rules! drawable {
     )+};
 }
 
-printable!(Heatmap, Wss, Idle, Schemes, Footprints);
+printable!(Heatmap, Wss, Idle, Schemes, Footprints, Info, Summary);
 drawable!(Heatmap, Wss);
 
 impl Face {
