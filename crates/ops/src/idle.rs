@@ -89,7 +89,11 @@ impl Idle {
         };
         let mut words: BTreeMap<u64, u64> = BTreeMap::new();
         for (probe, mark) in probes.iter_mut().zip(marks) {
-            let page = pagemap.page(probe.addr).unwrap_or_default();
+            // An entry that cannot be read is not one without a page.
+            let Ok(page) = pagemap.page(probe.addr) else {
+                probe.seen = Seen::Unknown;
+                continue;
+            };
             probe.seen = match *mark {
                 Mark::Absent if page.is_present() => Seen::Accessed,
                 Mark::Absent => Seen::Idle,
@@ -254,6 +258,20 @@ mod tests {
         touched(root.path(), 64);
         tracker.check(&processes, &mut probes);
         assert_eq!(seen(&probes), [Seen::Accessed, Seen::Accessed]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown() {
+        let root = machine(&[PRESENT | 1, 0], &[LRU; 4]);
+        let (mut tracker, processes) = (Idle::new(root.path()).unwrap(), processes());
+        let mut probes = probes(2);
+        tracker.prepare(&processes, &probes);
+        // A folder can be opened, but not read.
+        let pagemap = root.path().join(format!("proc/{}/pagemap", std::process::id()));
+        fs::remove_file(&pagemap).unwrap();
+        fs::create_dir(&pagemap).unwrap();
+        tracker.check(&processes, &mut probes);
+        assert_eq!(seen(&probes), [Seen::Unknown; 2]);
     }
 
     #[test]

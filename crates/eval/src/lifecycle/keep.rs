@@ -1,7 +1,7 @@
 //! The runs that were made, kept line by line in a folder.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,10 @@ impl Results {
                 return Err(Error::OtherExperiment { path, there, here });
             }
             Ok(_) => {}
-            Err(_) => fs::write(&copy, text).map_err(failed("write", &copy))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::write(&copy, text).map_err(failed("write", &copy))?;
+            }
+            Err(error) => return Err(failed("read", &copy)(error)),
         }
         let runs = lines(&path)?;
         // Written anew: a last line that was cut off is not there any more.
@@ -126,9 +129,20 @@ fn line(run: &Kept) -> String {
     serde_json::to_string(run).unwrap_or_default() + "\n"
 }
 
-/// The runs in a file; a last line without an end was cut off.
+/// The runs in a file; none if it is not there yet. A last line without an end was cut off.
 fn lines(path: &Path) -> Result<Vec<Kept>, Error> {
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        // It would be written anew, without the runs in it.
+        Err(source) => {
+            return Err(Error::File {
+                doing: "read",
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let read = |(nth, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|why| Error::NotResults {
@@ -162,5 +176,17 @@ mod tests {
         );
         assert!(open("b").unwrap_err().to_string().contains("another experiment"));
         assert!(Results::open(folder.path(), "a", 6).is_err());
+    }
+
+    #[test]
+    fn runs_that_cannot_be_read_are_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Results::open(folder.path(), "a", 5).unwrap());
+        // Not UTF-8: the bytes are somebody's runs, whatever happened to them.
+        let path = folder.path().join("runs.jsonl");
+        fs::write(&path, b"\xff\xfe\n").unwrap();
+        let error = Results::open(folder.path(), "a", 5).unwrap_err().to_string();
+        assert!(error.contains("runs.jsonl"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"\xff\xfe\n");
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use thermo_core::{AddrRange, Nanos, TargetId};
 use thermo_sys::leftovers::{self, Note};
-use thermo_sys::{clock, smaps, thp};
+use thermo_sys::{FileError, clock, smaps, thp};
 
 use super::flag_book::{Book, Change};
 use super::spans;
@@ -40,6 +40,8 @@ pub(super) struct Flags {
     /// Targets that are left alone, until when.
     resting: BTreeMap<TargetId, Nanos>,
     note: Option<Note>,
+    /// Whether it was said that no note can be kept.
+    warned: bool,
     keep: bool,
     /// What could not be done.
     notes: Vec<String>,
@@ -54,6 +56,7 @@ impl Flags {
             needless: BTreeMap::new(),
             resting: BTreeMap::new(),
             note: None,
+            warned: false,
             keep: false,
             notes: Vec::new(),
         }
@@ -184,13 +187,30 @@ impl Flags {
         if self.keep {
             return;
         }
-        if self.note.is_none() {
-            let folder = leftovers::folder(&self.root);
-            self.note = folder.and_then(|folder| Note::new(&self.root, &folder, "huge-page-flags").ok());
+        let Some(folder) = leftovers::folder(&self.root) else {
+            self.warn("there is no folder for it (XDG_RUNTIME_DIR)");
+            return;
+        };
+        if let Err(error) = self.write_into(&folder) {
+            self.warn(&error.to_string());
         }
-        if let Some(note) = &self.note {
-            // A machine without a place for notes is no reason not to act.
-            let _ = note.say(&self.book.leftovers(&self.root));
+    }
+
+    fn write_into(&mut self, folder: &Path) -> Result<(), FileError> {
+        let note = match self.note.take() {
+            Some(note) => note,
+            None => Note::new(&self.root, folder, "huge-page-flags")?,
+        };
+        self.note.insert(note).say(&self.book.leftovers(&self.root))
+    }
+
+    /// Says once that no note is kept: a machine without a place for notes is no reason not to act.
+    fn warn(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            self.notes.push(format!(
+                "which huge-page flags are set cannot be noted down: {why}. If thermo is killed, they stay set \
+                 until their processes end, and `thermo doctor --leftovers` cannot tell of them"
+            ));
         }
     }
 
@@ -273,6 +293,7 @@ fn room_for_calls(root: &Path, mappings: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use thermo_sys::maps::{Mapping, Perms};
 
@@ -296,6 +317,24 @@ mod tests {
 
     fn unit(n: u64) -> AddrRange {
         AddrRange::new(n << 21, (n + 1) << 21)
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_kept_is_told_of_once() {
+        let root = tempfile::tempdir().unwrap();
+        if !leftovers::folder(root.path()).is_some_and(|folder| folder.starts_with(root.path())) {
+            println!("SKIP: notes of other users than root lie outside the folder of this test");
+            return;
+        }
+        std::fs::write(root.path().join("run"), "no folder").unwrap();
+        let mut flags = Flags::new(root.path());
+        flags.write_down();
+        flags.write_down();
+        let notes = flags.take_notes();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].contains("thermocline"), "{notes:?}");
+        flags.write_down();
+        assert!(flags.take_notes().is_empty());
     }
 
     #[test]

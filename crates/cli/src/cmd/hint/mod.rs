@@ -210,7 +210,10 @@ impl Hint {
         let mut hints = Vec::new();
         for process in members.processes().values() {
             // One that has ended meanwhile has no memory to speak of.
-            let ranges = selection.ranges(Path::new("/"), process.pid).unwrap_or_default();
+            let ranges = match selection.ranges(Path::new("/"), process.pid) {
+                Err(error) if error.is_gone() => Vec::new(),
+                ranges => ranges?,
+            };
             let meant = match &found {
                 Some(found) => idle::within(found, process.id, &ranges),
                 None => ranges,
