@@ -5,8 +5,9 @@
 mod common;
 
 use std::fs;
+use std::process::Stdio;
 
-use common::{json, run, stderr};
+use common::{json, run, stderr, thermo};
 
 /// Runs it, and checks for exit 2, one sentence that says `says`, and nothing on standard output.
 fn refused(folder: &std::path::Path, arguments: &[&str], says: &str) {
@@ -59,7 +60,11 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
 fn targets_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), &["record"], "no target is named");
-    refused(folder.path(), &["reclaim"], "no target is named");
+    refused(
+        folder.path(),
+        &["reclaim"],
+        "--cgroup PATH, --system, or a command",
+    );
     refused(folder.path(), &["run"], "no command is given");
     refused(
         folder.path(),
@@ -113,7 +118,74 @@ fn recordings_that_are_none_are_named() {
         &["export", "text", "-f", "csv", "-o", "out"],
         "is not a recording",
     );
+    fs::write(folder.path().join("cut"), b"\xff\xff\xff\xff\x10").unwrap();
+    refused(
+        folder.path(),
+        &["report", "info", "cut"],
+        "cut was cut off before its first record: nothing can be read",
+    );
     assert!(!folder.path().join("out").exists() && !folder.path().join("out.part").exists());
+}
+
+/// What damo writes: one target of one region.
+const DAMO: &str = r#"[{"target_id": 0, "kdamond_idx": 0, "context_idx": 0, "intervals": {"sample_us": 5000, "aggr_us": 100000, "ops_update_us": 1000000}, "scheme_idx": null,
+    "snapshots": [{"start_time": 0, "end_time": 100000000, "regions": [
+        {"start": 4096, "end": 8192, "nr_accesses": {"samples": 1, "percent": 5}, "age": {"usec": 0, "aggr_intervals": 0}}]}]}]"#;
+
+#[test]
+fn a_full_standard_output_is_named_and_one_that_was_closed_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("r.json"), DAMO).unwrap();
+    for kind in ["info", "summary", "regions", "heatmap", "wss"] {
+        let to = |out: Stdio| {
+            let mut command = thermo(folder.path(), &["report", kind, "r.json"]);
+            command.stdout(out).stderr(Stdio::piped()).output().unwrap()
+        };
+        let full = to(fs::File::create("/dev/full").unwrap().into());
+        let told = stderr(&full);
+        assert_eq!(full.status.code(), Some(2), "{kind}: {told}");
+        assert!(
+            told.contains("cannot write to standard output: No space"),
+            "{kind}: {told}"
+        );
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let closed = to(writer.into());
+        assert_eq!(closed.status.code(), Some(0), "{kind}");
+        assert_eq!(stderr(&closed), "", "{kind}");
+    }
+}
+
+#[test]
+fn facts_are_printed_as_keys_and_values() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("r.json"), DAMO).unwrap();
+    for (kind, has) in [("info", "\nsettings.aggr_ns,"), ("summary", "\nsizes.")] {
+        let output = run(folder.path(), &["report", kind, "r.json", "--csv"]);
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && told.starts_with("key,value\n"),
+            "{kind}: {told}"
+        );
+        assert!(
+            told.contains("\nschema,1\n") && told.contains(has),
+            "{kind}: {told}"
+        );
+    }
+}
+
+#[test]
+fn what_reclaim_and_run_cannot_do_is_said_by_their_own_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id().to_string();
+    refused(
+        folder.path(),
+        &["reclaim", "--pid", &pid, "--wmarks-high", "100"],
+        "(--wmarks-high 100, --wmarks-mid 400, --wmarks-low 200)",
+    );
+    let help = String::from_utf8(run(folder.path(), &["run", "--help"]).stdout).unwrap();
+    assert!(help.contains("--no-children"), "{help}");
+    assert!(!help.contains("--pid") && !help.contains("--cgroup"), "{help}");
 }
 
 #[test]

@@ -31,6 +31,16 @@ pub enum ReadError {
         /// Which file.
         path: PathBuf,
     },
+    /// Not one record is whole in it.
+    #[error(
+        "{} was cut off before its first record: nothing can be read; record again, or look whether {}.old holds \
+         what you want",
+        path.display(), path.display()
+    )]
+    CutOff {
+        /// Which file.
+        path: PathBuf,
+    },
     /// Something else than a recording.
     #[error(
         "{} is not a recording: it looks like {looks_like}; give a file of `thermo record`, or the JSON of `damo record`",
@@ -57,8 +67,8 @@ pub enum ReadError {
     },
     /// A recording whose bytes contradict themselves.
     #[error(
-        "{} is damaged at byte {at}: {why}; what comes before that byte is whole, the rest cannot be trusted",
-        path.display()
+        "{} is damaged at byte {at}: {why}; {}",
+        path.display(), what_is_left(*at)
     )]
     Corrupt {
         /// Which file.
@@ -83,6 +93,13 @@ pub enum ReadError {
         /// What was expected.
         why: String,
     },
+}
+
+const fn what_is_left(at: u64) -> &'static str {
+    match at {
+        0 => "nothing of it can be read; record again",
+        _ => "what comes before that byte is whole, the rest cannot be trusted",
+    }
 }
 
 /// A recording that cannot be written.

@@ -173,10 +173,12 @@ impl Stream {
 
 fn open_stream(path: &Path, input: BufReader<File>) -> Result<Recording, ReadError> {
     let mut frames = Frames::new(input);
-    let beginning = |why: &str| damaged(path, 0, why.to_owned());
     match frames.read().map_err(|error| frame_error(path, 0, error))? {
         Frame::Message => {}
-        Frame::Cut { .. } => return Err(beginning("it is cut off before its first record")),
+        Frame::Cut { .. } => {
+            let path = path.to_owned();
+            return Err(ReadError::CutOff { path });
+        }
         Frame::End => return Err(not_recording(path, "an Arrow stream without a schema")),
     }
     let schema = frames.schema().map_err(|error| frame_error(path, 0, error))?;

@@ -52,7 +52,7 @@ fn a_file_cut_anywhere_gives_its_whole_batches() {
         match (truncated, failed) {
             (Some(cut), None) => assert_eq!(cut.whole_bytes + cut.lost_bytes, len, "cut at {len}"),
             (None, Some(ReadError::Empty { .. })) => assert_eq!(len, 0),
-            (None, Some(ReadError::Corrupt { .. })) => assert!(part.is_empty(), "cut at {len}"),
+            (None, Some(ReadError::CutOff { .. })) => assert!(part.is_empty(), "cut at {len}"),
             other => panic!("cut at {len}: {other:?}"),
         }
         most = part.len();
@@ -98,7 +98,7 @@ fn what_is_no_recording_is_named() {
         ),
         (
             b"\xff\xff\xff\xff\x10",
-            "damaged at byte 0: it is cut off before its first record",
+            "x was cut off before its first record: nothing can be read",
         ),
     ];
     for (bytes, says) in cases {

@@ -26,6 +26,29 @@ pub fn exists(root: &Path) -> bool {
     root.join("sys/class/zram-control/hot_add").exists()
 }
 
+/// What all devices of the machine at `root` take of its memory; nothing where there is none.
+///
+/// # Errors
+/// When one that stays there does not tell.
+pub fn mem_used(root: &Path) -> Result<Bytes, FileError> {
+    // Without block devices there is no zram either.
+    let Ok(devices) = std::fs::read_dir(root.join("sys/block")) else {
+        return Ok(Bytes::ZERO);
+    };
+    let number = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
+    let ids = devices.filter_map(|device| number(device.ok()?.file_name().to_str()?));
+    let mut all = 0;
+    for id in ids {
+        match (Zram { id }).mm_stat(root) {
+            Ok(stat) => all += stat.mem_used.0,
+            // It was taken away meanwhile.
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Bytes(all))
+}
+
 /// A zram device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zram {
@@ -222,6 +245,27 @@ mod tests {
             (stat.orig_data, stat.mem_used, stat.same_pages),
             (Bytes(4096), Bytes(12288), 5)
         );
+    }
+
+    #[test]
+    fn the_memory_of_all_devices_is_summed_up() {
+        let root = machine();
+        assert_eq!(
+            mem_used(root.path()).unwrap(),
+            Bytes::ZERO,
+            "one that is just going"
+        );
+        let block = root.path().join("sys/block");
+        for (name, text) in [
+            ("zram3", "9 9 4096 0 0 0\n"),
+            ("zram10", "9 9 8192 0 0 0\n"),
+            ("vda", ""),
+        ] {
+            std::fs::create_dir_all(block.join(name)).unwrap();
+            std::fs::write(block.join(name).join("mm_stat"), text).unwrap();
+        }
+        assert_eq!(mem_used(root.path()).unwrap(), Bytes(12288));
+        assert_eq!(mem_used(Path::new("/nowhere")).unwrap(), Bytes::ZERO);
     }
 
     #[test]

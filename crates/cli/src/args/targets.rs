@@ -46,10 +46,22 @@ impl Targets {
     /// # Errors
     /// Nothing is named, or both something that runs and a command.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.check_with("--cgroup PATH")
+    }
+
+    /// The same, for verbs that can take the whole machine.
+    ///
+    /// # Errors
+    /// Those of [`Targets::check`].
+    pub fn check_or_system(&self) -> anyhow::Result<()> {
+        self.check_with("--cgroup PATH, --system")
+    }
+
+    fn check_with(&self, groups: &str) -> anyhow::Result<()> {
         let running = !self.pid.is_empty() || self.cgroup.is_some() || self.system;
         ensure!(
             running || !self.command.is_empty(),
-            "no target is named: give --pid PID, --cgroup PATH, or a command after --"
+            "no target is named: give --pid PID, {groups}, or a command after --"
         );
         ensure!(
             !running || self.command.is_empty(),

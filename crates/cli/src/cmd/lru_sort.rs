@@ -125,7 +125,7 @@ impl LruSort {
     pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = self.targets;
         (targets.system, targets.exclude) = (self.system, self.exclude);
-        targets.check()?;
+        targets.check_or_system()?;
         let flags = self.module.preset(&self.monitoring.attrs()?);
         let update = self.monitoring.attrs()?.update;
         let first = settings(&flags, self.module.params.as_deref(), update)?;
@@ -147,8 +147,13 @@ impl LruSort {
             read,
         })?;
         let of = |action| {
-            let found = done.outcome.sink.schemes.iter().find(|(is, _)| *is == action);
-            found.map(|(_, stats)| *stats).unwrap_or_default()
+            let found = done
+                .outcome
+                .sink
+                .schemes
+                .iter()
+                .find(|total| total.action == action);
+            found.map(|total| total.stats).unwrap_or_default()
         };
         tell(&of(Action::LruPrio), &of(Action::LruDeprio), self.json)?;
         let mut ending = Ending::of(done);

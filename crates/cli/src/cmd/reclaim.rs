@@ -1,5 +1,6 @@
 //! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
 
+use anyhow::ensure;
 use serde_json::json;
 use thermo_core::scheme::SchemeStats;
 use thermo_core::{Bytes, Nanos, Permille};
@@ -8,7 +9,7 @@ use thermo_ops::preset::{self, Wmarks};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::exit::Exit;
 use crate::output;
-use crate::session::{Ending, Plan};
+use crate::session::{Ending, Plan, Saving, Total, add_to_json};
 
 /// Page out memory that has not been touched for long, within a quota, while memory is short.
 ///
@@ -97,6 +98,9 @@ impl Reclaim {
     pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = self.targets;
         (targets.system, targets.exclude) = (self.system, self.exclude);
+        targets.check_or_system()?;
+        self.module.check()?;
+        let is_done = !self.limits.dry_run;
         let plan = Plan {
             attrs: self.monitoring.attrs()?,
             schemes: vec![self.module.preset().scheme()],
@@ -107,8 +111,9 @@ impl Reclaim {
             output: None,
         };
         let done = plan.carry_out()?;
-        if let Some((_, stats)) = done.outcome.sink.schemes.first() {
-            tell(stats, self.json)?;
+        let sink = &done.outcome.sink;
+        if let Some(total) = sink.schemes.first() {
+            tell(total, sink.saving.filter(|_| is_done), self.json)?;
         }
         let mut ending = Ending::of(done);
         ending.tell();
@@ -117,6 +122,17 @@ impl Reclaim {
 }
 
 impl Module {
+    /// What the scheme's own check would say of a scheme that nobody wrote, by the names of the flags.
+    fn check(&self) -> anyhow::Result<()> {
+        let (high, mid, low) = (self.wmarks_high, self.wmarks_mid, self.wmarks_low);
+        ensure!(
+            low <= mid && mid <= high,
+            "the watermarks are out of order (--wmarks-high {high}, --wmarks-mid {mid}, --wmarks-low {low}): \
+             high must be the largest, low the smallest"
+        );
+        Ok(())
+    }
+
     fn preset(&self) -> preset::Reclaim {
         preset::Reclaim {
             min_age: self.min_age,
@@ -136,9 +152,10 @@ impl Module {
 }
 
 /// Prints the statistics by the module's names.
-fn tell(stats: &SchemeStats, as_json: bool) -> std::io::Result<()> {
+fn tell(total: &Total, saving: Option<Saving>, as_json: bool) -> std::io::Result<()> {
+    let stats = &total.stats;
     if as_json {
-        return output::json(&json!({
+        let mut told = json!({
             "schema": 1,
             "nr_reclaim_tried_regions": stats.nr_tried,
             "bytes_reclaim_tried_regions": stats.sz_tried.0,
@@ -146,7 +163,10 @@ fn tell(stats: &SchemeStats, as_json: bool) -> std::io::Result<()> {
             "bytes_reclaimed_regions": stats.sz_applied.0,
             "nr_quota_exceeds": stats.qt_exceeds,
             "bytes_changed": stats.sz_changed.0,
-        }));
+            "skipped": total.skipped_json(),
+        });
+        add_to_json(&mut told, saving);
+        return output::json(&told);
     }
     let SchemeStats {
         nr_tried,
@@ -160,7 +180,9 @@ fn tell(stats: &SchemeStats, as_json: bool) -> std::io::Result<()> {
     output::text(&format!(
         "tried      {sz_tried} in {nr_tried} regions\n\
          reclaimed  {sz_applied} in {nr_applied} regions, of which {sz_changed} are seen to be out\n\
-         the quota was used up {qt_exceeds} times"
+         the quota was used up {qt_exceeds} times\n{}{}",
+        total.skipped_text("left alone "),
+        saving.map(|saving| saving.text()).unwrap_or_default()
     ))
 }
 

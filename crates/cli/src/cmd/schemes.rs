@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use thermo_core::scheme::SchemeStats;
-use thermo_core::{Action, Nanos, Scheme};
+use thermo_core::{Nanos, Scheme};
 use thermo_scheme::{checked_json, normal_form, sentence};
 
 use crate::args::{Limits, Monitoring, Targets};
 use crate::exit::Exit;
-use crate::session::{Ending, Plan};
+use crate::session::{Ending, Plan, Saving, Total, add_to_json};
 use crate::{output, scheme_file};
 
 /// Explain scheme files, or carry them out.
@@ -100,9 +100,11 @@ struct Apply {
 
 impl Apply {
     fn run(self) -> anyhow::Result<Exit> {
+        let schemes = scheme_file::read(&self.file)?;
+        let is_done = !self.limits.dry_run;
         let plan = Plan {
             attrs: self.monitoring.attrs()?,
-            schemes: scheme_file::read(&self.file)?,
+            schemes: schemes.clone(),
             limits: self.limits,
             targets: self.targets,
             monitoring: self.monitoring,
@@ -110,11 +112,13 @@ impl Apply {
             output: None,
         };
         let done = plan.carry_out()?;
-        let totals = &done.outcome.sink.schemes;
+        let sink = &done.outcome.sink;
+        let totals = numbered(&schemes, &sink.schemes);
+        let saving = sink.saving.filter(|_| is_done);
         if self.json {
-            output::json(&totals_json(totals))?;
+            output::json(&totals_json(&totals, saving))?;
         } else {
-            output::text(&totals_text(totals))?;
+            output::text(&totals_text(&totals, saving))?;
         }
         let mut ending = Ending::of(done);
         ending.tell();
@@ -122,24 +126,37 @@ impl Apply {
     }
 }
 
-fn totals_json(totals: &[(Action, SchemeStats)]) -> Value {
-    let schemes = totals.iter().enumerate().map(|(index, (action, stats))| {
+/// What the schemes did, each with its place in the file: those of an action that this machine cannot do may have been
+/// left out, all of them.
+fn numbered<'a>(file: &[Scheme], totals: &'a [Total]) -> Vec<(usize, &'a Total)> {
+    let was_done = |scheme: &Scheme| totals.iter().any(|total| total.action == scheme.action);
+    let places = (0..).zip(file).filter(|(_, scheme)| was_done(scheme));
+    places.map(|(index, _)| index).zip(totals).collect()
+}
+
+fn totals_json(totals: &[(usize, &Total)], saving: Option<Saving>) -> Value {
+    let schemes = totals.iter().map(|(index, total)| {
+        let stats = &total.stats;
         json!({
             "index": index,
-            "action": action.name(),
+            "action": total.action.name(),
             "nr_tried": stats.nr_tried,
             "sz_tried": stats.sz_tried.0,
             "nr_applied": stats.nr_applied,
             "sz_applied": stats.sz_applied.0,
             "qt_exceeds": stats.qt_exceeds,
             "sz_changed": stats.sz_changed.0,
+            "skipped": total.skipped_json(),
         })
     });
-    json!({ "schema": 1, "schemes": schemes.collect::<Vec<_>>() })
+    let mut told = json!({ "schema": 1, "schemes": schemes.collect::<Vec<_>>() });
+    add_to_json(&mut told, saving);
+    told
 }
 
-fn totals_text(totals: &[(Action, SchemeStats)]) -> String {
-    let one = |(action, stats): &(Action, SchemeStats)| {
+fn totals_text(totals: &[(usize, &Total)], saving: Option<Saving>) -> String {
+    let one = |(_, total): &(usize, &Total)| {
+        let action = total.action;
         let SchemeStats {
             nr_tried,
             sz_tried,
@@ -148,11 +165,68 @@ fn totals_text(totals: &[(Action, SchemeStats)]) -> String {
             sz_changed,
             qt_exceeds,
             ..
-        } = stats;
+        } = &total.stats;
         format!(
             "{action}: tried {sz_tried} in {nr_tried} regions, applied to {sz_applied} in {nr_applied}, \
-             {sz_changed} seen to have changed; the quota was used up {qt_exceeds} times\n"
+             {sz_changed} seen to have changed; the quota was used up {qt_exceeds} times\n{}",
+            total.skipped_text("  left alone ")
         )
     };
-    totals.iter().map(one).collect()
+    let told: String = totals.iter().map(one).collect();
+    told + &saving.map(|saving| saving.text()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use thermo_core::ops::Skip;
+    use thermo_core::{Action, Bytes};
+
+    fn total(action: Action) -> Total {
+        Total {
+            action,
+            stats: SchemeStats::default(),
+            skipped: BTreeMap::from([(Skip::Young, Bytes::mib(2))]),
+        }
+    }
+
+    #[test]
+    fn a_scheme_keeps_its_place_in_the_file_when_others_are_left_out() {
+        let actions = [
+            Action::Stat,
+            Action::Collapse,
+            Action::Pageout,
+            Action::Collapse,
+            Action::Stat,
+        ];
+        let file = actions.map(Scheme::new);
+        let done = [Action::Stat, Action::Pageout, Action::Stat].map(total);
+        let told = totals_json(&numbered(&file, &done), None);
+        let index = |nth: usize| told["schemes"][nth]["index"].clone();
+        assert_eq!([index(0), index(1), index(2)], [0, 2, 4]);
+        assert_eq!(told["schemes"][1]["action"], "pageout");
+        assert_eq!(told["net_saved_bytes"], Value::Null);
+    }
+
+    #[test]
+    fn why_not_for_the_rest_and_what_was_saved_are_told() {
+        let done = [total(Action::Pageout)];
+        let saving = Saving {
+            rss_before: Bytes::mib(9),
+            rss_after: Bytes::mib(4),
+            zram_before: Bytes::ZERO,
+            zram_after: Bytes::mib(1),
+        };
+        let totals = numbered(&[Scheme::new(Action::Pageout)], &done);
+        let told = totals_json(&totals, Some(saving));
+        assert_eq!(told["net_saved_bytes"], 4 << 20);
+        let reasons = json!([{ "reason": "young", "bytes": 2 << 20 }]);
+        assert_eq!(told["schemes"][0]["skipped"], reasons);
+        let told = totals_text(&totals, Some(saving));
+        assert!(
+            told.contains("left alone 2.00 MiB young\nnet saving 4.00 MiB"),
+            "{told}"
+        );
+    }
 }

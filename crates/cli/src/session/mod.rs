@@ -9,6 +9,7 @@ mod host;
 mod plan;
 mod progress;
 mod reload;
+mod saving;
 mod sink;
 mod survey;
 
@@ -16,8 +17,10 @@ pub use ending::{Ending, wait_for};
 pub use host::{Host, Wish};
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};
-pub use sink::SessionSink;
+pub use saving::{Saving, add_to_json};
+pub use sink::{SessionSink, Total};
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,11 +28,13 @@ use anyhow::Context as _;
 use thermo_core::budget::CpuShare;
 use thermo_core::{Context, Nanos, Operations};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
+use thermo_record::model::Record;
 use thermo_report::HeatSizes;
 use thermo_sys::{clock, signals};
 
 use crate::{interrupt, launch};
 use progress::{Progress, State};
+use saving::Scale;
 use survey::Survey;
 
 /// How often the session looks whether it is over.
@@ -75,9 +80,11 @@ pub fn run<O: Operations + Send + 'static>(
 ) -> anyhow::Result<Outcome> {
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
+    let scale = sink.pages_out().then(|| Scale::new(Path::new("/"))).flatten();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
     let mut watch = Watch::new(kdamond, cpu_begin, update, reloader, share);
+    watch.scale = scale;
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
 }
@@ -92,6 +99,8 @@ struct Watch<O> {
     update: Duration,
     reloader: Option<Reloader>,
     share: Option<CpuShare>,
+    /// Weighs what is saved, where memory is paged out.
+    scale: Option<Scale>,
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
@@ -112,6 +121,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
             update,
             reloader,
             share,
+            scale: None,
         }
     }
 
@@ -170,6 +180,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
         let targets = self.targets();
         let mut records = self.survey.mappings(&targets);
         records.extend(survey::footprints(&targets));
+        self.weigh(&records);
         if !records.is_empty() {
             self.kdamond
                 .call(move |parts| records.iter().for_each(|record| parts.sink.add(record)));
@@ -217,6 +228,12 @@ impl<O: Operations + Send + 'static> Watch<O> {
         });
     }
 
+    fn weigh(&mut self, records: &[Record]) {
+        if let Some(scale) = &mut self.scale {
+            scale.weigh(Path::new("/"), records);
+        }
+    }
+
     /// The targets there are now: their numbers and pids.
     fn targets(&self) -> Vec<(u32, u32)> {
         let targets = self.kdamond.call(|parts| {
@@ -231,8 +248,12 @@ impl<O: Operations + Send + 'static> Watch<O> {
 
     fn finish(mut self, end: End) -> anyhow::Result<Outcome> {
         let spent = self.kdamond.spent();
+        if self.scale.is_some() {
+            self.weigh(&survey::footprints(&self.targets()));
+        }
         let Ended { parts, why } = self.kdamond.stop();
         let mut sink = parts.sink;
+        sink.saving = self.scale.as_ref().and_then(Scale::saving);
         sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
         sink.news.drain(..).for_each(|text| self.progress.say(&text));

@@ -1,11 +1,50 @@
 //! Who listens to a session's kdamond: the recording, and what the session itself wants to know.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use thermo_core::ops::Skip;
 use thermo_core::scheme::SchemeStats;
-use thermo_core::{Action, Context, Event, Scheme, Sink};
+use thermo_core::{Action, Bytes, Context, Event, Scheme, Sink};
 use thermo_record::Recorder;
 use thermo_record::model::{Record, Region, Snapshot, Target};
 use thermo_report::{HeatSizes, Layout};
 use thermo_sys::clock;
+
+use super::Saving;
+
+/// What a scheme did.
+#[derive(Debug, Clone)]
+pub struct Total {
+    /// Its action.
+    pub action: Action,
+    /// Its totals.
+    pub stats: SchemeStats,
+    /// Bytes it left alone, by why.
+    pub skipped: BTreeMap<Skip, Bytes>,
+}
+
+impl Total {
+    fn of(scheme: &Scheme) -> Self {
+        Self {
+            action: scheme.action,
+            stats: SchemeStats::default(),
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    /// The reasons for JSON, `{reason, bytes}` each.
+    pub fn skipped_json(&self) -> Value {
+        let one = |(why, bytes): (&Skip, &Bytes)| json!({ "reason": why.name(), "bytes": bytes.0 });
+        self.skipped.iter().map(one).collect()
+    }
+
+    /// A line for each reason; `begin` stands before it.
+    pub fn skipped_text(&self, begin: &str) -> String {
+        let one = |(why, bytes): (&Skip, &Bytes)| format!("{begin}{bytes} {why}\n");
+        self.skipped.iter().map(one).collect()
+    }
+}
 
 /// The sink of a session.
 pub struct SessionSink {
@@ -13,8 +52,10 @@ pub struct SessionSink {
     pub recorder: Option<Recorder>,
     /// Mappings and sizes of the targets, as last read.
     layout: Layout,
-    /// Each scheme's action and totals, in their order.
-    pub schemes: Vec<(Action, SchemeStats)>,
+    /// What each scheme did, in their order.
+    pub schemes: Vec<Total>,
+    /// What was saved, where memory was paged out; known when the session is over.
+    pub saving: Option<Saving>,
     /// Sentences to pass on to the user, in the order they came.
     pub news: Vec<String>,
     /// Whether changed plans are news.
@@ -27,10 +68,8 @@ impl SessionSink {
         Self {
             recorder,
             layout: Layout::default(),
-            schemes: schemes
-                .iter()
-                .map(|scheme| (scheme.action, SchemeStats::default()))
-                .collect(),
+            schemes: schemes.iter().map(Total::of).collect(),
+            saving: None,
             news: Vec::new(),
             verbose,
         }
@@ -42,6 +81,11 @@ impl SessionSink {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(record);
         }
+    }
+
+    /// Whether memory is paged out.
+    pub fn pages_out(&self) -> bool {
+        self.schemes.iter().any(|total| total.action == Action::Pageout)
     }
 
     /// Writes what is due, for events may be seldom.
@@ -70,9 +114,18 @@ impl Sink for SessionSink {
             recorder.on(event);
         }
         match event {
-            Event::SchemeApplied { scheme, stats, .. } => {
-                if let Some((_, total)) = self.schemes.get_mut(*scheme) {
-                    *total = **stats;
+            Event::SchemeApplied {
+                scheme,
+                stats,
+                skipped,
+                ..
+            } => {
+                if let Some(total) = self.schemes.get_mut(*scheme) {
+                    total.stats = **stats;
+                    for (why, bytes) in *skipped {
+                        let sum = total.skipped.entry(*why).or_default();
+                        *sum = Bytes(sum.0.saturating_add(bytes.0));
+                    }
                 }
             }
             Event::Planned { plan, .. } if self.verbose => self.news.push(plan.to_string()),
