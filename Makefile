@@ -15,6 +15,7 @@ help:
 	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
 	@echo "make contest in-kernel DAMON and ours side by side, on Debian's 6.12 (about 45 minutes)"
 	@echo "make bench   measurements, printed and kept below docs/results"
+	@echo "make clean   remove what was built"
 
 run:
 	@scripts/run.sh $(RUN_SECONDS)

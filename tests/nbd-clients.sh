@@ -110,7 +110,7 @@ PY
 }
 qemu_img() { needs qemu-img && qemu-img convert -n -f raw -O raw "$work/source" "$(uri disk)" && qemu-img compare -f raw -F raw "$work/source" "$(uri disk)" && qemu-img map -f raw "$(uri mem)" >/dev/null && qemu-img bench -f raw -c 5000 -d 32 -s 4k "$(uri disk)" && qemu-img bench -w -f raw -c 2000 -d 32 -s 64k --flush-interval=100 "$(uri mem)"; }
 qemu_io() { needs qemu-io && qemu-io -f raw -c 'write -P 7 1M 2M' -c 'read -P 7 1M 2M' -c 'write -z 1M 1M' -c 'read -P 0 1M 1M' -c 'discard 2M 1M' -c flush -c 'read -P 0 2M 1M' "$(uri mem)" | tee "$work/io" && ! grep -qi 'failed\|error' "$work/io"; }
-fio_() { needs fio && fio --name=v --ioengine=nbd --uri="$(uri mem)" --rw=randrw --bssplit=4k/50:128k/30:1m/20 --size=64M --iodepth=16 --verify=crc32c --output-format=terse; }
+fio_() { needs fio && fio --name=v --ioengine=nbd --uri="$(uri mem)" --rw=randrw --bssplit=4k/50:128k/30:1m/20 --size=64M --iodepth=16 --verify=crc32c --verify_state_save=0 --output-format=terse; }
 read_only() { needs qemu-io && ! qemu-io -f raw -c 'write 0 4k' "$(uri fixed)" && needs nbdcopy && nbdcopy "$(uri fixed)" "$work/back" && cmp "$work/source" "$work/back"; }
 status() { "$thermo" nbd set --control "$work/c" max_buffer_pages=7 budget=32M && "$thermo" nbd status --control "$work/c" --json | python3 -c 'import json,sys; s=json.load(sys.stdin); assert s["max_buffer_pages"]==7 and s["budget_bytes"]==32<<20 and s["requests"]>0' && "$thermo" nbd squeeze --control "$work/c" && "$thermo" nbd status --control "$work/c" --metrics | grep -q '^thermo_pool_free_pages{pool="disk"}' && ! "$thermo" nbd set --control "$work/c" max_buffer_pages=8 budget=1; }
 

@@ -81,6 +81,57 @@ fn targets_that_are_none_are_refused() {
 }
 
 #[test]
+fn the_whole_machine_is_not_named_by_an_empty_group() {
+    let folder = tempfile::tempdir().unwrap();
+    for group in ["", "/", "//"] {
+        let output = run(
+            folder.path(),
+            &["reclaim", "--cgroup", group, "--dry-run", "--duration", "1s"],
+        );
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{group:?}: {told}");
+        // A machine without control groups says that instead.
+        assert!(
+            told.contains("is the whole machine") || told.contains("control group"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn limits_that_cannot_be_kept_are_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id().to_string();
+    for (scheme, says) in [
+        (
+            "[[scheme]]\naction = \"stat\"\n[scheme.quota]\nsz = \"1M\"\nreset_interval = \"1s\"\ngoals = [{ metric = \"node_memcg_used_bp\", nid = 0, path = \"/not/there\", target_value = 1 }]\n",
+            "its goal cannot be read",
+        ),
+        (
+            "[[scheme]]\naction = \"stat\"\n[[scheme.filters]]\ntype = \"memcg\"\nmatching = true\nallow = true\nmemcg_path = \"/not/there\"\n",
+            "its filter names no group",
+        ),
+    ] {
+        fs::write(folder.path().join("s.toml"), scheme).unwrap();
+        let arguments = [
+            "schemes",
+            "apply",
+            "s.toml",
+            "--pid",
+            &pid,
+            "--tracker",
+            "smaps",
+            "--duration",
+            "1s",
+        ];
+        let output = run(folder.path(), &arguments);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[test]
 fn a_command_that_is_not_there_ends_with_127_and_touches_no_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thermo.arrow"), "precious").unwrap();
@@ -238,36 +289,37 @@ fn a_scheme_is_explained_by_its_numbers() {
 }
 
 #[test]
-fn every_verb_has_two_examples() {
+fn every_verb_and_every_group_has_two_examples() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: &[&[&str]] = &[
-        &["doctor"],
-        &["run"],
-        &["record"],
-        &["report"],
-        &["report", "summary"],
-        &["report", "regions"],
-        &["report", "heatmap"],
-        &["report", "wss"],
-        &["report", "idle"],
-        &["report", "schemes"],
-        &["report", "footprint"],
-        &["report", "info"],
-        &["export"],
-        &["schemes", "check"],
-        &["schemes", "apply"],
-        &["reclaim"],
-        &["workload"],
-        &["eval", "reclaim"],
-    ];
-    for verb in verbs {
-        let mut arguments = verb.to_vec();
-        arguments.push("--help");
-        let output = run(folder.path(), &arguments);
-        let help = String::from_utf8(output.stdout).unwrap();
+    let mut verbs = verbs_below(&help(folder.path(), &[]), &[]);
+    let mut seen = 0;
+    while let Some(verb) = verbs.pop() {
+        let arguments: Vec<&str> = verb.iter().map(String::as_str).collect();
+        let help = help(folder.path(), &arguments);
         let examples = help.split("Examples:").nth(1).unwrap_or("");
-        assert_eq!(examples.matches("\n  thermo ").count(), 2, "{verb:?}: {help}");
+        assert!(examples.matches("\n  thermo ").count() >= 2, "{verb:?}: {help}");
+        verbs.extend(verbs_below(&help, &verb));
+        seen += 1;
     }
+    assert!(seen > 20, "only {seen} verbs were found in what --help prints");
+}
+
+fn help(folder: &std::path::Path, verb: &[&str]) -> String {
+    let arguments: Vec<&str> = verb.iter().copied().chain(["--help"]).collect();
+    String::from_utf8(run(folder, &arguments).stdout).unwrap()
+}
+
+/// What stands below "Commands:", each with what it is a verb of in front.
+fn verbs_below(help: &str, above: &[String]) -> Vec<Vec<String>> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    listed
+        .take_while(|line| !line.is_empty())
+        // Lines that are further in go on with a description.
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(|name| above.iter().cloned().chain([name.to_owned()]).collect())
+        .collect()
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a benchmark a panic is the report")]
 #![allow(clippy::disallowed_methods, reason = "it is the clock that is wanted here")]
+#![allow(clippy::disallowed_macros, reason = "what was measured is printed")]
 
 use std::time::{Duration, Instant};
 

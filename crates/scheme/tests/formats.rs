@@ -295,6 +295,43 @@ fn every_ready_scheme_reads_and_says_what_it_is_for() {
 }
 
 #[test]
+fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let text = std::fs::read_to_string(format!("{root}/schemes/everything.toml")).unwrap();
+    let guide = std::fs::read_to_string(format!("{root}/docs/formats.md")).unwrap();
+    assert!(
+        guide.contains(&text),
+        "docs/formats.md quotes another schemes/everything.toml"
+    );
+    // What was not said would be as in a scheme of which nothing but the action is said.
+    let (scheme, nothing) = (one("everything.toml", &text), Scheme::new(Action::Stat));
+    assert_ne!(scheme.pattern.sz, nothing.pattern.sz);
+    assert_ne!(scheme.pattern.nr_accesses, nothing.pattern.nr_accesses);
+    assert_ne!(scheme.pattern.age, nothing.pattern.age);
+    assert_ne!(scheme.apply_interval, nothing.apply_interval);
+    assert_ne!(scheme.max_nr_snapshots, nothing.max_nr_snapshots);
+    let (quota, unlimited) = (&scheme.quota, &nothing.quota);
+    assert_ne!(quota.time, unlimited.time);
+    assert_ne!(quota.sz, unlimited.sz);
+    assert_ne!(quota.reset_interval, unlimited.reset_interval);
+    assert_ne!(quota.weights, unlimited.weights);
+    assert_ne!(quota.tuner, unlimited.tuner);
+    assert_eq!(quota.goals.len(), 8, "one of each metric");
+    let (marks, none) = (&scheme.watermarks, &nothing.watermarks);
+    assert_ne!(marks.metric, none.metric);
+    assert_ne!(
+        (marks.interval, marks.high, marks.mid, marks.low),
+        (none.interval, none.high, none.mid, none.low)
+    );
+    let filters = &scheme.filters;
+    assert_eq!(
+        (filters.core.len(), filters.ops.len()),
+        (2, 6),
+        "one of each type"
+    );
+}
+
+#[test]
 fn sentences_tell_all_of_it() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemes/");
     let read = |name: &str| parse(name, &std::fs::read_to_string(format!("{file}{name}")).unwrap()).unwrap();

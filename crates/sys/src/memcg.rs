@@ -136,12 +136,6 @@ impl Memcg {
                 .sum(),
         ))
     }
-
-    /// The file that shows the pressure of this group (version 2, and only where PSI is on).
-    #[must_use]
-    pub fn pressure_file(&self) -> PathBuf {
-        self.group.dir.join("memory.pressure")
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use crate::{output, scheme_file};
 
 /// Explain scheme files, or carry them out.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  thermo schemes check schemes/everything.toml
+  thermo schemes apply schemes/proactive_reclaim.damos --pid 4242 --dry-run")]
 pub struct Schemes {
     #[command(subcommand)]
     verb: Verb,

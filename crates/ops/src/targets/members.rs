@@ -17,7 +17,6 @@ pub struct Members {
     rule: LayoutRule,
     processes: Processes,
     fresh: BTreeSet<TargetId>,
-    unreadable: BTreeSet<TargetId>,
 }
 
 impl Members {
@@ -28,19 +27,18 @@ impl Members {
     pub fn new(root: &Path, spec: TargetSpec) -> Result<Self, TargetError> {
         let rule = spec.layout;
         let roster = Roster::new(root, spec)?;
-        let (processes, fresh, unreadable) = (Processes::new(), BTreeSet::new(), BTreeSet::new());
+        let (processes, fresh) = (Processes::new(), BTreeSet::new());
         Ok(Self {
             root: root.to_owned(),
             roster,
             rule,
             processes,
             fresh,
-            unreadable,
         })
     }
 
     /// Brings the targets up to date: all that live now, in the order they appeared, with what to monitor of each.
-    /// Those we may not look into (found in a group or on the machine) are left out and counted.
+    /// Those we may not look into (found in a group or on the machine) are left out.
     ///
     /// # Errors
     /// When `/proc` itself cannot be read.
@@ -85,12 +83,6 @@ impl Members {
         self.fresh.clear();
     }
 
-    /// How many living targets we may not look into.
-    #[must_use]
-    pub fn nr_unreadable(&self) -> usize {
-        self.unreadable.len()
-    }
-
     /// False once no target is left and none can appear any more.
     #[must_use]
     pub fn any_left(&self) -> bool {
@@ -114,28 +106,22 @@ impl Members {
     fn forget(&mut self, id: TargetId) {
         self.processes.remove(&id);
         self.fresh.remove(&id);
-        self.unreadable.remove(&id);
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
         match self.ranges(pid) {
-            Ok(ranges) => {
-                self.unreadable.remove(&id);
-                Some(TargetLayout {
-                    id,
-                    pid: Some(pid),
-                    ranges,
-                })
-            }
+            Ok(ranges) => Some(TargetLayout {
+                id,
+                pid: Some(pid),
+                ranges,
+            }),
             Err(ProcError::Gone { .. }) => {
                 self.forget(id);
                 self.roster.remove(id);
                 None
             }
-            Err(_) => {
-                self.unreadable.insert(id);
-                None
-            }
+            // It lives, but we may not look into it; later we perhaps may.
+            Err(_) => None,
         }
     }
 

@@ -9,6 +9,9 @@ use crate::exit::Exit;
 
 /// Measure what something saves and costs, on real programs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  thermo eval reclaim --repeats 3 --workload redis
+  thermo eval squeeze --devices 64")]
 pub struct Eval {
     #[command(subcommand)]
     verb: Verb,

@@ -27,7 +27,7 @@ use crate::session::{Host, Wish};
 /// command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  thermo fs -- damo report access
+  thermo fs -- damo record 4242
   thermo fs --mount /run/damon")]
 pub struct Fs {
     /// Mount the files at this folder instead, until interrupted
@@ -55,7 +55,7 @@ impl Fs {
         }
         ensure!(
             self.mount.is_some() || !self.command.is_empty(),
-            "nothing to do: give a command, as in `thermo fs -- damo report access`, or a folder with --mount"
+            "nothing to do: give a command, as in `thermo fs -- damo record 4242`, or a folder with --mount"
         );
         ensure!(
             rustix::process::geteuid().is_root(),

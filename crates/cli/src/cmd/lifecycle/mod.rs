@@ -16,6 +16,9 @@ use crate::exit::Exit;
 ///
 /// `run` is the daemon; the others ask it. States: foreground, perceptible, background, cached.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  thermo lifecycle run apps.toml
+  thermo lifecycle why firefox")]
 pub struct Lifecycle {
     #[command(subcommand)]
     verb: Verb,

@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Subcommand)]
 pub enum Ask {
     /// Tell what a running server does
+    #[command(after_help = "Examples:
+  thermo nbd status --control /run/nbd.ctl
+  thermo nbd status --control /run/nbd.ctl --json")]
     Status {
         /// Its control socket
         #[arg(long, value_name = "PATH")]
@@ -31,6 +34,9 @@ pub enum Ask {
         metrics: bool,
     },
     /// Change a running server: max_buffer_pages, buffer_squeeze_duration_ms, budget; all of them or none
+    #[command(after_help = "Examples:
+  thermo nbd set --control /run/nbd.ctl budget=32M
+  thermo nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100")]
     Set {
         /// Its control socket
         #[arg(long, value_name = "PATH")]
@@ -40,6 +46,9 @@ pub enum Ask {
         settings: Vec<String>,
     },
     /// Have a running server give back what is free, as if memory were short
+    #[command(after_help = "Examples:
+  thermo nbd squeeze --control /run/nbd.ctl
+  thermo nbd squeeze --control /run/nbd.ctl && thermo nbd status --control /run/nbd.ctl")]
     Squeeze {
         /// Its control socket
         #[arg(long, value_name = "PATH")]
