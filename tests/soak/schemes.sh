@@ -155,11 +155,11 @@ CONFIG
 
 check_refusal() {
     begin_workload <<<$'used, 1048576\n\nall\n600000\nused, 0, 4096, 1'
-    echo '2M max min 5 1s max nohugepage' >"$folder/second.damos"
+    echo '2M max min 5 1s max migrate_hot' >"$folder/second.damos"
     local told status=0
     told=$("$thermo" schemes apply "$folder/second.damos" --pid "$target" --duration 1s 2>&1) || status=$?
-    verdict "$(holds "$status == 2 && index(\"${told//\"/}\", \"nohugepage cannot be done here\") > 0")" \
-        "'2M max min 5 1s max nohugepage' is refused by name" "exit $status, $told"
+    verdict "$(holds "$status == 2 && index(\"${told//\"/}\", \"migrate_hot cannot be done here\") > 0")" \
+        "what this machine cannot do is refused by name" "exit $status, $told"
     end "$target"
 }
 

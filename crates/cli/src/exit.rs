@@ -15,6 +15,8 @@ pub enum Exit {
     Done,
     /// The answer is no.
     Negative,
+    /// It went wrong in its course, which was said then.
+    Failed,
     /// Ctrl-C, after what was begun was brought to an end.
     Interrupted,
     /// The command that was started ended like this, so this one does.
@@ -26,6 +28,7 @@ impl Exit {
         match self {
             Self::Done => 0,
             Self::Negative => 1,
+            Self::Failed => 2,
             Self::Interrupted => 130,
             Self::As(status) => {
                 let code = status

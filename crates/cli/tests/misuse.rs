@@ -76,6 +76,57 @@ fn targets_that_are_none_are_refused() {
 }
 
 #[test]
+fn the_whole_machine_is_not_named_by_an_empty_group() {
+    let folder = tempfile::tempdir().unwrap();
+    for group in ["", "/", "//"] {
+        let output = run(
+            folder.path(),
+            &["reclaim", "--cgroup", group, "--dry-run", "--duration", "1s"],
+        );
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{group:?}: {told}");
+        // A machine without control groups says that instead.
+        assert!(
+            told.contains("is the whole machine") || told.contains("control group"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn limits_that_cannot_be_kept_are_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = std::process::id().to_string();
+    for (scheme, says) in [
+        (
+            "[[scheme]]\naction = \"stat\"\n[scheme.quota]\nsz = \"1M\"\nreset_interval = \"1s\"\ngoals = [{ metric = \"node_memcg_used_bp\", nid = 0, path = \"/not/there\", target_value = 1 }]\n",
+            "its goal cannot be read",
+        ),
+        (
+            "[[scheme]]\naction = \"stat\"\n[[scheme.filters]]\ntype = \"memcg\"\nmatching = true\nallow = true\nmemcg_path = \"/not/there\"\n",
+            "its filter names no group",
+        ),
+    ] {
+        fs::write(folder.path().join("s.toml"), scheme).unwrap();
+        let arguments = [
+            "schemes",
+            "apply",
+            "s.toml",
+            "--pid",
+            &pid,
+            "--tracker",
+            "smaps",
+            "--duration",
+            "1s",
+        ];
+        let output = run(folder.path(), &arguments);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[test]
 fn a_command_that_is_not_there_ends_with_127_and_touches_no_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thermo.arrow"), "precious").unwrap();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use thermo_core::{Permille, Scheme};
+use thermo_ops::PageoutLimits;
 use thermo_ops::actor::HugeOptions;
 
 use crate::scheme_file;
@@ -33,6 +34,14 @@ pub struct Limits {
     #[arg(long)]
     pub best_effort: bool,
 
+    /// Page out memory of programs only while more than this share of swap is free
+    #[arg(long, value_name = "SHARE", default_value = "20%")]
+    pub swap_floor: Permille,
+
+    /// Stop paging out while more than this share of what left within a minute is back
+    #[arg(long, value_name = "SHARE", default_value = "25%")]
+    pub max_refaults: Permille,
+
     /// Let hugepage schemes also set the mappings' own flag, by a call that the target is made to make
     #[arg(long)]
     pub huge_flags: bool,
@@ -59,6 +68,15 @@ impl Acting {
 }
 
 impl Limits {
+    /// When paging out stops.
+    pub fn pageout(&self) -> PageoutLimits {
+        PageoutLimits {
+            swap_floor: self.swap_floor,
+            refaults: self.max_refaults,
+            ..PageoutLimits::default()
+        }
+    }
+
     /// How huge pages are made and forbidden.
     pub const fn huge(&self) -> HugeOptions {
         HugeOptions {

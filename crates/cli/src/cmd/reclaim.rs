@@ -71,6 +71,10 @@ struct Module {
     #[arg(long, value_name = "US", default_value_t = 0)]
     quota_mem_pressure_us: u64,
 
+    /// Your own feedback, of 10000 that are aimed at: less makes it page out more; 0: none
+    #[arg(long, value_name = "SCORE", default_value_t = 0)]
+    quota_autotune_feedback: u64,
+
     /// How often free memory is compared with the marks, while resting
     #[arg(long, value_name = "TIME", default_value = "5s")]
     wmarks_interval: Nanos,
@@ -124,6 +128,7 @@ impl Module {
             quota_sz: self.quota_sz,
             quota_reset_interval_ms: self.quota_reset_interval_ms,
             quota_mem_pressure_us: self.quota_mem_pressure_us,
+            quota_autotune_feedback: self.quota_autotune_feedback,
             wmarks: Wmarks {
                 interval: self.wmarks_interval,
                 high: Permille(self.wmarks_high),

@@ -62,7 +62,14 @@ impl Ending {
 
     /// Waits for the command, and ends as it does.
     pub fn wait(self) -> anyhow::Result<Exit> {
+        let failed = self.end == End::Failed;
         match self.child {
+            // It goes on without us, to its own end.
+            Some(child) if failed => {
+                wait_for(child)?;
+                Ok(Exit::Failed)
+            }
+            None if failed => Ok(Exit::Failed),
             Some(child) => Ok(Exit::As(wait_for(child)?)),
             None if self.end == End::Interrupted => Ok(Exit::Interrupted),
             None => Ok(Exit::Done),

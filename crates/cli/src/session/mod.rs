@@ -6,6 +6,7 @@
 
 mod ending;
 mod host;
+mod inputs;
 mod plan;
 mod progress;
 mod reload;
@@ -50,6 +51,8 @@ pub enum End {
     Interrupted,
     /// The recording cannot be continued.
     RecordingFailed,
+    /// Monitoring failed in its course, which was said.
+    Failed,
 }
 
 /// What a session came to.
@@ -237,7 +240,13 @@ impl<O: Operations + Send + 'static> Watch<O> {
         self.progress.clear();
         sink.news.drain(..).for_each(|text| self.progress.say(&text));
         match why {
-            Why::Failed(error) => Err(error.into()),
+            Why::Failed(error) => {
+                self.progress.say(&format!("monitoring ended early: {error}"));
+                Ok(Outcome {
+                    end: End::Failed,
+                    sink,
+                })
+            }
             _ if sink.recording_failed() => Ok(Outcome {
                 end: End::RecordingFailed,
                 sink,

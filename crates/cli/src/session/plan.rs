@@ -9,13 +9,13 @@ use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::offload::Offloaded;
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits, Vaddr};
+use thermo_ops::{Actor, Vaddr};
 use thermo_record::model::{self, Metadata, SCHEMA};
 use thermo_record::{Recorder, Writer};
 use thermo_sys::{clock, signals, subreaper, uname};
 
 use super::host::{Chosen, Looker, Wish};
-use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings};
+use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings, inputs};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::{interrupt, launch};
 
@@ -96,6 +96,9 @@ impl Plan {
         let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
         if let Some((share, looks)) = budget.filter(|_| !chosen.offloads()) {
             context = context.with_budget(share, looks);
+        }
+        if !self.limits.best_effort && !chosen.offloads() {
+            inputs::check(&self.schemes, chosen.name != "smaps")?;
         }
         let can_sweep = chosen.can_sweep();
         ensure!(
@@ -192,7 +195,7 @@ impl Plan {
         match looker {
             Looker::Tracker(tracker) => {
                 let actor =
-                    Actor::new(PageoutLimits::default(), self.limits.dry_run).with_huge(self.limits.huge());
+                    Actor::new(self.limits.pageout(), self.limits.dry_run).with_huge(self.limits.huge());
                 let ops = Vaddr::new(root, members, tracker, actor);
                 super::run(context, ops, sink, self.duration, reloader, share)
             }

@@ -20,6 +20,8 @@ pub struct Reclaim {
     pub quota_reset_interval_ms: u64,
     /// Memory pressure to bring about, in microseconds of stall a window; 0: not by pressure.
     pub quota_mem_pressure_us: u64,
+    /// The user's own feedback, of 10,000 that are aimed at: less makes it page out more; 0: none.
+    pub quota_autotune_feedback: u64,
     /// While which state of free memory.
     pub wmarks: Wmarks,
     /// Leave anonymous memory alone.
@@ -34,6 +36,7 @@ impl Default for Reclaim {
             quota_sz: Bytes::mib(128),
             quota_reset_interval_ms: 1000,
             quota_mem_pressure_us: 0,
+            quota_autotune_feedback: 0,
             wmarks: Wmarks {
                 interval: Nanos::secs(5),
                 high: Permille(500),
@@ -59,6 +62,14 @@ impl Reclaim {
             metric: SystemMetric::SomeMemPsiUs,
             target: self.quota_mem_pressure_us,
         };
+        let feedback = Goal::UserInput {
+            target: 10_000,
+            current: self.quota_autotune_feedback,
+        };
+        let goals = [
+            (self.quota_mem_pressure_us > 0).then_some(pressure),
+            (self.quota_autotune_feedback > 0).then_some(feedback),
+        ];
         Scheme {
             pattern: AccessPattern {
                 sz: Bounds {
@@ -79,7 +90,7 @@ impl Reclaim {
                     age: 1,
                     ..Weights::default()
                 },
-                goals: Vec::from_iter((self.quota_mem_pressure_us > 0).then_some(pressure)),
+                goals: goals.into_iter().flatten().collect(),
                 ..Quota::default()
             },
             watermarks: self.wmarks.watermarks(),

@@ -56,6 +56,12 @@ pub enum TargetError {
         /// Whose it is.
         uid: u32,
     },
+    /// The group is that of all processes.
+    #[error("control group \"{path}\" is the whole machine: name a group below it, or use --system")]
+    WholeMachine {
+        /// As it was given.
+        path: String,
+    },
     /// There is no such control group.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),

@@ -76,6 +76,11 @@ impl Roster {
             .as_deref()
             .map(|path| Group::find(root, path))
             .transpose()?;
+        if let (Some(group), Some(path)) = (&group, &spec.cgroup)
+            && group.is_whole_machine(root)?
+        {
+            return Err(TargetError::WholeMachine { path: path.clone() });
+        }
         let unseen = spec.pids.clone();
         let (members, by_pid) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self {

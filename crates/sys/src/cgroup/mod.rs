@@ -134,6 +134,14 @@ fn below(dir: &Path, path: &str) -> PathBuf {
 }
 
 impl Group {
+    /// Whether it is the first of its hierarchy, in which all processes of the machine are.
+    ///
+    /// # Errors
+    /// When mounts cannot be read.
+    pub fn is_whole_machine(&self, root: &Path) -> Result<bool, CgroupError> {
+        Ok(mounts(root)?.iter().any(|mount| mount.dir == self.dir))
+    }
+
     /// Finds a group by its path below a mount (`/system.slice/redis`), as `/proc/PID/cgroup` shows it, or by
     /// its folder (`/sys/fs/cgroup/…`). Version 2 and the memory controller are looked at first.
     ///
