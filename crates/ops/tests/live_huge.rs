@@ -244,3 +244,75 @@ fn flags_are_set_with_consent_alone_noted_and_put_back() {
     assert!(has_flag(&target, half, "hg"), "{:?}", seen(&target, all).2);
     target.tell("check");
 }
+
+/// The notes on what was forbidden to this target.
+#[cfg(target_arch = "x86_64")]
+fn notes_on(target: &Target) -> Vec<std::path::PathBuf> {
+    let folder = leftovers::folder(Path::new("/"));
+    let notes = folder.into_iter().flat_map(std::fs::read_dir).flatten();
+    let names_it = |path: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.contains("MADV_NOHUGEPAGE") && text.contains(&format!("process {},", target.pid()))
+    };
+    notes.map(|note| note.unwrap().path()).filter(names_it).collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn flags_that_cannot_be_put_back_stay_noted() {
+    let Some((mut target, mut tracker)) = start(8) else {
+        return;
+    };
+    let asked = HugeOptions {
+        set_flag: true,
+        keep_flags: true,
+        ..HugeOptions::default()
+    };
+    let mut tries = 0;
+    while !has_flag(&target, target.range, "hg") {
+        let (_, outcome) = apply(
+            &mut actor(asked),
+            &target,
+            &mut tracker,
+            Action::Hugepage,
+            target.range,
+        );
+        tries += 1;
+        if tries == 20 {
+            eprintln!("SKIP: no flag can be set here: {:?}", outcome.notes);
+            return;
+        }
+    }
+    let mut forbidding = actor(HugeOptions::default());
+    repeat_until_good(|| {
+        let (_, outcome) = apply(
+            &mut forbidding,
+            &target,
+            &mut tracker,
+            Action::Nohugepage,
+            target.range,
+        );
+        if has_flag(&target, target.range, "nh") {
+            return Ok(());
+        }
+        forbidding = actor(HugeOptions::default());
+        Err(format!("{:?}", outcome.notes))
+    });
+    let pid = rustix::process::Pid::from_raw(target.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    repeat_until_good(|| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", target.pid())).unwrap();
+        let is_stopped = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'));
+        is_stopped.then_some(()).ok_or(stat)
+    });
+    drop(forbidding);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let notes = notes_on(&target);
+    notes.iter().for_each(|note| std::fs::remove_file(note).unwrap());
+    assert!(has_flag(&target, target.range, "nh"), "it was stopped");
+    assert!(
+        leftovers::folder(Path::new("/")).is_none() || !notes.is_empty(),
+        "it is noted"
+    );
+    target.tell("check");
+}

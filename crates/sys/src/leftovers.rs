@@ -1,7 +1,7 @@
 //! What a `kill -9` of us leaves behind, noted down before it can happen.
 //!
 //! Whoever switches something on keeps a [`Note`] of it, a small file in [`folder`], which is gone when the note is
-//! dropped. [`found`] tells the notes whose writers died without doing so. Nothing is undone here: a note has the
+//! dropped, unless it is told to [`stay`](Note::stay). [`found`] tells the notes whose writers died without doing so. Nothing is undone here: a note has the
 //! sentences a person needs, and names the process within which a thing lives, so that it is over with that.
 //!
 //! A note is a text: a head `thermo-leftovers 1 KIND PID STARTTIME` of the writer, then a line for each thing,
@@ -62,6 +62,7 @@ pub struct Leftover {
 pub struct Note {
     path: PathBuf,
     head: String,
+    stays: bool,
 }
 
 /// The note of a writer that died.
@@ -101,6 +102,7 @@ impl Note {
         Ok(Self {
             path: folder.join(format!("{kind}-{us}-{nr}")),
             head: format!("{HEAD} {kind} {us} {starttime}\n"),
+            stays: false,
         })
     }
 
@@ -127,6 +129,11 @@ impl Note {
         written.map_err(|error| FileError::new(&self.path, error))
     }
 
+    /// Ends it, but lets stand what it says: it could not be undone.
+    pub fn stay(mut self) {
+        self.stays = true;
+    }
+
     fn clear(&self) {
         // It may never have been there; one that stays is told of as long as we live no more.
         let _ = fs::remove_file(&self.path);
@@ -135,7 +142,9 @@ impl Note {
 
 impl Drop for Note {
     fn drop(&mut self) {
-        self.clear();
+        if !self.stays {
+            self.clear();
+        }
     }
 }
 
@@ -212,6 +221,10 @@ mod tests {
         note.say(&[thing(None, "a flag stays")]).unwrap();
         drop(note);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let note = Note::new(root, dir.path(), "flags").unwrap();
+        note.say(&[thing(None, "a flag stays")]).unwrap();
+        note.stay();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use thermo_core::{AddrRange, TargetId};
 use thermo_sys::leftovers::{Leftover, Owner};
+use thermo_sys::stat::{self, Image};
 
 use super::spans;
 use crate::inject::{Call, HugeFlag};
@@ -16,6 +17,53 @@ pub(super) struct Change {
     pub before: Option<HugeFlag>,
 }
 
+/// A process and the program it ran when we first set a flag: both must be the same for the flag to be still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    owner: Owner,
+    image: Image,
+}
+
+impl Holder {
+    /// The process `pid` there is now. The first of its threads may have ended before the others.
+    pub(super) fn of(root: &Path, pid: u32) -> Option<Self> {
+        let stat = stat::read(root, pid).ok()?;
+        let (starttime, image) = (stat.starttime, stat.image);
+        let owner = Owner { pid, starttime };
+        (!stat.has_ended() || stat.num_threads > 1).then_some(Self { owner, image })
+    }
+
+    /// Its number.
+    pub(super) const fn pid(&self) -> u32 {
+        self.owner.pid
+    }
+
+    /// Whether it lives, and runs the same program.
+    pub(super) fn lives(&self, root: &Path) -> bool {
+        Self::of(root, self.pid()).is_some_and(|now| self.is(&now))
+    }
+
+    /// Whether both are the same, as far as may be known: a process can forbid looking at what it runs at any time.
+    fn is(&self, other: &Self) -> bool {
+        let are_known = self.image.is_known() && other.image.is_known();
+        self.owner == other.owner && (self.image == other.image || !are_known)
+    }
+
+    /// The sentence for what stays set on `range`.
+    pub(super) fn leftover(&self, flag: HugeFlag, range: AddrRange) -> Leftover {
+        let what = format!(
+            "{} stays set on {range} ({}) of process {}, until that process ends",
+            flag.name(),
+            range.len(),
+            self.pid()
+        );
+        Leftover {
+            within: Some(self.owner),
+            what,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Unit {
     len: u64,
@@ -24,9 +72,9 @@ struct Unit {
 }
 
 /// The units of one target by their begin.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pages {
-    pid: u32,
+    holder: Holder,
     units: BTreeMap<u64, Unit>,
 }
 
@@ -40,10 +88,17 @@ impl Book {
         Some(self.0.get(&target)?.units.get(&start)?.now)
     }
 
-    /// Notes that `change` leads to `now`. What was before the first change stays what was before.
-    pub(super) fn note(&mut self, target: TargetId, pid: u32, change: Change, now: HugeFlag) {
-        let pages = self.0.entry(target).or_default();
-        pages.pid = pid;
+    /// Notes that `change` leads to `now`. What was before the first change stays what was before; what is noted of
+    /// another holder is over.
+    pub(super) fn note(&mut self, target: TargetId, holder: Holder, change: Change, now: HugeFlag) {
+        let new = || Pages {
+            holder,
+            units: BTreeMap::new(),
+        };
+        let pages = self.0.entry(target).or_insert_with(new);
+        if !pages.holder.is(&holder) {
+            *pages = new();
+        }
         let unit = pages.units.entry(change.unit.start.0).or_insert(Unit {
             len: change.unit.len().0,
             before: change.before,
@@ -65,43 +120,32 @@ impl Book {
         }
     }
 
-    /// The calls that put everything back, where no flag at all is the same as `none`.
-    pub(super) fn to_put_back(&self, none: HugeFlag) -> Vec<(u32, Call)> {
-        let mut calls = Vec::new();
-        for pages in self.0.values() {
+    /// Forgets targets that have ended or run another program: their flags went with their memory.
+    pub(super) fn forget_ended(&mut self, root: &Path) {
+        self.0.retain(|_, pages| pages.holder.lives(root));
+    }
+
+    /// The calls that put everything back, by their holders, where no flag at all is the same as `none`.
+    pub(super) fn to_put_back(&self, none: HugeFlag) -> Vec<(Holder, Vec<Call>)> {
+        let calls = |pages: &Pages| {
+            let mut calls = Vec::new();
             for flag in [HugeFlag::HugePage, HugeFlag::NoHugePage] {
                 let is_due = |unit: &Unit| unit.before.unwrap_or(none) == flag && unit.now != flag;
-                calls.extend(
-                    pages
-                        .ranges(is_due)
-                        .into_iter()
-                        .map(|range| (pages.pid, Call { range, flag })),
-                );
+                let ranges = pages.ranges(is_due).into_iter();
+                calls.extend(ranges.map(|range| Call { range, flag }));
             }
-        }
-        calls
+            (pages.holder, calls)
+        };
+        self.0.values().map(calls).collect()
     }
 
     /// The sentences for whoever finds them when we are dead.
-    pub(super) fn leftovers(&self, root: &Path) -> Vec<Leftover> {
+    pub(super) fn leftovers(&self) -> Vec<Leftover> {
         let mut left = Vec::new();
         for pages in self.0.values() {
-            // What has ended keeps nothing.
-            let Some(within) = Owner::of(root, pages.pid) else {
-                continue;
-            };
             for flag in [HugeFlag::HugePage, HugeFlag::NoHugePage] {
                 for range in pages.ranges(|unit| unit.now == flag && unit.before != Some(flag)) {
-                    let what = format!(
-                        "{} stays set on {range} ({}) of process {}, until that process ends",
-                        flag.name(),
-                        range.len(),
-                        pages.pid
-                    );
-                    left.push(Leftover {
-                        within: Some(within),
-                        what,
-                    });
+                    left.push(pages.holder.leftover(flag, range));
                 }
             }
         }
@@ -121,10 +165,18 @@ impl Pages {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use HugeFlag::{HugePage, NoHugePage};
 
     const TARGET: TargetId = TargetId(3);
+
+    fn holder(pid: u32, starttime: u64) -> Holder {
+        Holder {
+            owner: Owner { pid, starttime },
+            image: Image::default(),
+        }
+    }
 
     fn change(n: u64, before: Option<HugeFlag>) -> Change {
         Change {
@@ -137,35 +189,53 @@ mod tests {
     fn what_was_first_is_put_back() {
         let mut book = Book::default();
         for n in 0..4 {
-            book.note(TARGET, 7, change(n, (n >= 2).then_some(HugePage)), NoHugePage);
+            book.note(
+                TARGET,
+                holder(7, 1),
+                change(n, (n >= 2).then_some(HugePage)),
+                NoHugePage,
+            );
         }
         // Unit 1 turned hot again, which is how it was meant to be where the mode is `always`.
-        book.note(TARGET, 7, change(1, Some(NoHugePage)), HugePage);
+        book.note(TARGET, holder(7, 1), change(1, Some(NoHugePage)), HugePage);
         assert_eq!(book.flag(TARGET, 1 << 21), Some(HugePage));
-        let call = |start: u64, end: u64, flag| {
-            (
-                7,
-                Call {
-                    range: AddrRange::new(start << 21, end << 21),
-                    flag,
-                },
-            )
+        let call = |start: u64, end: u64, flag| Call {
+            range: AddrRange::new(start << 21, end << 21),
+            flag,
         };
         assert_eq!(
             book.to_put_back(HugePage),
-            [call(0, 1, HugePage), call(2, 4, HugePage)]
+            [(holder(7, 1), vec![call(0, 1, HugePage), call(2, 4, HugePage)])]
         );
         assert_eq!(
             book.to_put_back(NoHugePage),
-            [call(2, 4, HugePage), call(1, 2, NoHugePage)]
+            [(holder(7, 1), vec![call(2, 4, HugePage), call(1, 2, NoHugePage)])]
         );
+    }
+
+    #[test]
+    fn another_process_of_the_same_number_has_none_of_it() {
+        let mut book = Book::default();
+        book.note(TARGET, holder(7, 1), change(1, None), NoHugePage);
+        book.note(TARGET, holder(7, 2), change(2, None), NoHugePage);
+        assert_eq!(book.flag(TARGET, 1 << 21), None);
+        assert_eq!(book.flag(TARGET, 2 << 21), Some(NoHugePage));
+        let (root, us) = (Path::new("/"), std::process::id());
+        let mut now = Holder::of(root, us).unwrap();
+        book.note(TARGET, now, change(1, None), NoHugePage);
+        book.forget_ended(root);
+        assert_eq!(book.leftovers().len(), 1);
+        now.owner.starttime += 1;
+        book.note(TARGET, now, change(1, None), NoHugePage);
+        book.forget_ended(root);
+        assert_eq!((book.leftovers(), book.to_put_back(HugePage)), (vec![], vec![]));
     }
 
     #[test]
     fn a_call_that_was_not_made_is_forgotten() {
         let mut book = Book::default();
         let before = book.clone_of(TARGET);
-        book.note(TARGET, 7, change(0, None), NoHugePage);
+        book.note(TARGET, holder(7, 1), change(0, None), NoHugePage);
         book.restore(TARGET, before);
         assert_eq!(book.flag(TARGET, 0), None);
         assert!(book.to_put_back(HugePage).is_empty());
@@ -174,15 +244,15 @@ mod tests {
     #[test]
     fn leftovers_name_the_range_and_the_process() {
         let mut book = Book::default();
-        let us = std::process::id();
+        let us = holder(7, 1);
         book.note(TARGET, us, change(1, None), NoHugePage);
         book.note(TARGET, us, change(2, None), NoHugePage);
-        let left = book.leftovers(Path::new("/"));
+        let left = book.leftovers();
         assert_eq!(left.len(), 1);
         assert!(
             left[0].what.contains("MADV_NOHUGEPAGE") && left[0].what.contains("4.00 MiB"),
             "{left:?}"
         );
-        assert!(left[0].within.is_some_and(|owner| owner.pid == us));
+        assert_eq!(left[0].within, Some(us.owner));
     }
 }

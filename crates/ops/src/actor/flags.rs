@@ -12,10 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use thermo_core::{AddrRange, Nanos, TargetId};
-use thermo_sys::leftovers::{self, Note};
+use thermo_sys::leftovers::{self, Leftover, Note};
 use thermo_sys::{FileError, clock, smaps, thp};
 
-use super::flag_book::{Book, Change};
+use super::flag_book::{Book, Change, Holder};
 use super::spans;
 use crate::inject::{Call, HugeFlag, InjectError, Injector};
 use crate::process::Process;
@@ -153,9 +153,14 @@ impl Flags {
             .iter()
             .filter(|change| call.range.contains(change.unit.start));
         let pid = process.pid;
+        // Asked in this order, the holder is the process that is meant, and none that has its number since.
+        let Some(holder) = Holder::of(&self.root, pid).filter(|_| process.is_alive()) else {
+            return false;
+        };
+        self.book.forget_ended(&self.root);
         let before = self.book.clone_of(process.id);
         for change in within {
-            self.book.note(process.id, pid, *change, call.flag);
+            self.book.note(process.id, holder, *change, call.flag);
         }
         self.write_down();
         let why = match self.injector.madvise(pid, call) {
@@ -201,7 +206,7 @@ impl Flags {
             Some(note) => note,
             None => Note::new(&self.root, folder, "huge-page-flags")?,
         };
-        self.note.insert(note).say(&self.book.leftovers(&self.root))
+        self.note.insert(note).say(&self.book.leftovers())
     }
 
     /// Says once that no note is kept: a machine without a place for notes is no reason not to act.
@@ -214,7 +219,7 @@ impl Flags {
         }
     }
 
-    /// Puts back every flag that we set, as far as there is a way.
+    /// Puts back every flag that we set and that is still there, as far as there is a way. What stays is noted.
     fn put_back(&mut self) {
         let mode = thp::read(&self.root).ok().flatten();
         let none = match mode {
@@ -222,23 +227,44 @@ impl Flags {
             _ => HugeFlag::NoHugePage,
         };
         let deadline = clock::monotonic().saturating_add(TO_PUT_BACK);
-        let mut stayed = None;
-        for (pid, call) in self.book.to_put_back(none) {
-            if clock::monotonic() > deadline {
-                stayed.get_or_insert_with(|| format!("{TO_PUT_BACK} have passed"));
-                break;
+        let (mut why, mut stayed) = (None, Vec::new());
+        self.book.forget_ended(&self.root);
+        for (holder, calls) in self.book.to_put_back(none) {
+            for call in still_due(&self.root, &holder, &calls) {
+                let failed = if clock::monotonic() > deadline {
+                    Some(format!("{TO_PUT_BACK} have passed"))
+                } else {
+                    self.put_back_one(&holder, call)
+                };
+                why = why.or(failed);
             }
-            match self.injector.madvise(pid, call) {
-                Ok(_) | Err(InjectError::Gone { .. }) => {}
-                Err(error) => {
-                    stayed.get_or_insert_with(|| error.to_string());
-                }
-            }
+            let left = still_due(&self.root, &holder, &calls).into_iter();
+            stayed.extend(left.map(|call| holder.leftover(call.flag.opposite(), call.range)));
         }
-        if let Some(why) = stayed {
-            eprintln!(
-                "thermo: some huge-page flags stay as they were set: {why}. They end with their processes"
-            );
+        if !stayed.is_empty() {
+            self.tell_what_stayed(why, &stayed);
+        }
+    }
+
+    /// Makes one call; why it was not made, if so.
+    fn put_back_one(&mut self, holder: &Holder, call: Call) -> Option<String> {
+        match self.injector.madvise(holder.pid(), call) {
+            Ok(done) if done.errno == 0 => None,
+            Ok(done) => Some(std::io::Error::from_raw_os_error(done.errno).to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn tell_what_stayed(&mut self, why: Option<String>, stayed: &[Leftover]) {
+        let why = why.unwrap_or_else(|| "somebody set them anew".to_owned());
+        eprintln!(
+            "thermo: some huge-page flags stay as they were set: {why}. They end with their processes; `thermo doctor \
+             --leftovers` names them"
+        );
+        if let Some(note) = self.note.take() {
+            // Where it cannot be written, the last list stands, which has more.
+            let _ = note.say(stayed);
+            note.stay();
         }
     }
 }
@@ -272,6 +298,35 @@ fn needed(
         .find(|flag| vma.has_flag(flag.letters()));
     let changes = now != Some(flag) && (everywhere || now == Some(flag.opposite()));
     changes.then_some(now)
+}
+
+/// What of `calls`, which put flags back, is still to be done: where `holder` lives and has the flag that we set.
+fn still_due(root: &Path, holder: &Holder, calls: &[Call]) -> Vec<Call> {
+    if calls.is_empty() {
+        return Vec::new();
+    }
+    let vmas = smaps::read(root, holder.pid()).unwrap_or_default();
+    // Asked after the reading, so that what was read is its own.
+    if !holder.lives(root) {
+        return Vec::new();
+    }
+    let due = |call: &Call| {
+        let flag = call.flag;
+        let ranges = having(&vmas, call.range, flag.opposite()).into_iter();
+        ranges.map(move |range| Call { range, flag })
+    };
+    calls.iter().flat_map(due).collect()
+}
+
+/// What of `range` has `flag`.
+fn having(vmas: &[smaps::Vma], range: AddrRange, flag: HugeFlag) -> Vec<AddrRange> {
+    let mut ranges = Vec::new();
+    for vma in vmas.iter().filter(|vma| vma.has_flag(flag.letters())) {
+        if let Some(part) = vma.mapping.range.intersection(&range) {
+            spans::push(&mut ranges, part);
+        }
+    }
+    ranges
 }
 
 /// Neighbours joined.
@@ -366,6 +421,25 @@ mod tests {
             ),
             None
         );
+    }
+
+    #[test]
+    fn only_what_has_the_flag_still_is_put_back() {
+        use HugeFlag::{HugePage, NoHugePage};
+        let vmas = [
+            vma(0, 2, "rd nh"),
+            vma(2, 4, "rd nh"),
+            vma(4, 6, "rd wr"),
+            vma(8, 9, "rd nh"),
+            vma(9, 12, "rd hg"),
+        ];
+        let range = |start: u64, end: u64| AddrRange::new(start << 21, end << 21);
+        assert_eq!(
+            having(&vmas, range(1, 10), NoHugePage),
+            [range(1, 4), range(8, 9)]
+        );
+        assert_eq!(having(&vmas, range(1, 10), HugePage), [range(9, 10)]);
+        assert_eq!(having(&vmas, range(5, 8), NoHugePage), []);
     }
 
     #[test]

@@ -12,11 +12,12 @@ const INTERRUPTED: i64 = -4;
 /// Calls that answer `EINTR` to any stop, and can be made again as if nothing had been (signal(7), "Interruption of
 /// system calls and library functions by stop signals"): semop, rt_sigtimedwait, io_getevents, semtimedop, epoll_wait,
 /// epoll_pwait, io_pgetevents, io_uring_enter, epoll_pwait2; and those on sockets, where a timeout was set on one:
-/// accept, sendto, recvfrom, sendmsg, recvmsg, accept4, recvmmsg, sendmmsg.
+/// accept, sendto, recvfrom, sendmsg, recvmsg, accept4, recvmmsg, sendmmsg, read, write, readv, writev. With anything
+/// transferred they would have answered how much.
 ///
 /// Not close, which has closed when it says so, and not connect, which goes on connecting.
-const MADE_AGAIN: [u64; 17] = [
-    65, 128, 208, 220, 232, 281, 333, 426, 441, 43, 44, 45, 46, 47, 288, 299, 307,
+const MADE_AGAIN: [u64; 21] = [
+    65, 128, 208, 220, 232, 281, 333, 426, 441, 43, 44, 45, 46, 47, 288, 299, 307, 0, 1, 19, 20,
 ];
 
 /// pause and rt_sigsuspend wait for a signal alone: one that came while our call ran would be waited for in vain
@@ -115,6 +116,8 @@ mod tests {
             (130, -514, Doing::Untouchable),
             (232, -4, Doing::Broken),
             (281, -4, Doing::Broken),
+            (0, -4, Doing::Broken),
+            (20, -4, Doing::Broken),
             (3, -4, Doing::Untouchable),
         ] {
             assert_eq!(Doing::of(&at(nr, rax)), doing, "call {nr} with {rax}");

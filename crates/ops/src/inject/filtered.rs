@@ -23,20 +23,25 @@ pub(super) enum Mode {
     Filtered,
 }
 
-/// The mode of thread `tid`; off on kernels without seccomp.
-pub(super) fn mode(root: &Path, pid: u32, tid: u32) -> Mode {
-    let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/status"))).unwrap_or_default();
+/// The mode of thread `tid`, off on kernels without seccomp; nothing when it cannot be told.
+pub(super) fn mode(root: &Path, pid: u32, tid: u32) -> Option<Mode> {
+    let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/status"))).ok()?;
     let field = text.lines().find_map(|line| line.strip_prefix("Seccomp:"));
     match field.map(str::trim) {
-        Some("1") => Mode::Strict,
-        Some("2") => Mode::Filtered,
-        _ => Mode::Off,
+        None | Some("0") => Some(Mode::Off),
+        Some("1") => Some(Mode::Strict),
+        Some("2") => Some(Mode::Filtered),
+        Some(_) => None,
     }
 }
 
-/// Why the filters of the stopped `tracee` stand against `call`; nothing when they do not.
+/// Why the filters of the stopped `tracee`, which has some, stand against `call`; nothing when they do not.
 pub(super) fn objection(tracee: &Tracee, call: Call, gadgets: &Gadgets) -> io::Result<Option<String>> {
     let filters = match tracee.seccomp_filters() {
+        // It has some: a kernel that shows none hides them.
+        Ok(filters) if filters.is_empty() => {
+            return Ok(Some("it has seccomp filters that cannot be read".into()));
+        }
         Ok(filters) => filters,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
         Err(error) => {
@@ -79,16 +84,21 @@ mod tests {
     fn the_mode_is_read_from_the_threads_status() {
         let root = tempfile::tempdir().map(|dir| dir.keep()).unwrap_or_default();
         for (text, expected) in [
-            ("Seccomp:\t0\n", Mode::Off),
-            ("Seccomp:\t1\n", Mode::Strict),
-            ("Name: x\nSeccomp:\t2\nSeccomp_filters:\t1\n", Mode::Filtered),
+            ("Name: x\n", Some(Mode::Off)),
+            ("Seccomp:\t0\n", Some(Mode::Off)),
+            ("Seccomp:\t1\n", Some(Mode::Strict)),
+            (
+                "Name: x\nSeccomp:\t2\nSeccomp_filters:\t1\n",
+                Some(Mode::Filtered),
+            ),
+            ("Seccomp:\t3\n", None),
         ] {
             let folder = root.join("proc/7/task/8");
             assert!(fs::create_dir_all(&folder).is_ok());
             assert!(fs::write(folder.join("status"), text).is_ok());
             assert_eq!(mode(&root, 7, 8), expected);
         }
-        assert_eq!(mode(&root, 7, 9), Mode::Off);
+        assert_eq!(mode(&root, 7, 9), None, "a thread that is gone");
         drop(fs::remove_dir_all(root));
     }
 }

@@ -23,9 +23,7 @@ pub(super) struct Gadgets {
 impl Gadgets {
     /// Looks for them in the code of process `pid`, in its C library first.
     pub(super) fn find(pid: u32, mappings: &[Mapping]) -> Option<Self> {
-        let code =
-            |mapping: &&Mapping| mapping.perms.exec && mapping.perms.read && mapping.name != "[vsyscall]";
-        let mut code: Vec<&Mapping> = mappings.iter().filter(code).collect();
+        let mut code: Vec<&Mapping> = mappings.iter().filter(|mapping| is_lasting(mapping)).collect();
         // Program files are of any size, the C library is small.
         code.sort_by_key(|mapping| (!is_libc(&mapping.name), mapping.range.len()));
         let (mut call, mut restorer) = (None, None);
@@ -39,10 +37,16 @@ impl Gadgets {
         None
     }
 
-    /// Whether they are still there: code can be unmapped, and replaced by exec.
-    pub(super) fn hold(&self, pid: u32) -> bool {
-        stands(pid, self.call, CALL) && RESTORERS.iter().any(|code| stands(pid, self.restorer, code))
+    /// Whether they are still there, as thread `tid` sees it: code can be unmapped, and replaced by exec.
+    pub(super) fn hold(&self, tid: u32) -> bool {
+        stands(tid, self.call, CALL) && RESTORERS.iter().any(|code| stands(tid, self.restorer, code))
     }
+}
+
+/// Whether it is code of a file that nobody writes to: what a program makes for itself may change at any time.
+fn is_lasting(mapping: &Mapping) -> bool {
+    let perms = mapping.perms;
+    perms.exec && perms.read && !perms.write && (mapping.inode != 0 || mapping.name == "[vdso]")
 }
 
 fn is_libc(path: &str) -> bool {
@@ -100,6 +104,26 @@ mod tests {
             restorer: Addr(0x1000),
         };
         assert!(!elsewhere.hold(us));
+    }
+
+    #[test]
+    fn code_that_may_change_is_not_looked_at() {
+        let line = |perms: maps::Perms, inode, name: &str| Mapping {
+            range: AddrRange::new(0x1000, 0x2000),
+            perms,
+            offset: 0,
+            inode,
+            name: name.to_owned(),
+        };
+        let code = maps::Perms {
+            read: true,
+            exec: true,
+            ..maps::Perms::default()
+        };
+        assert!(is_lasting(&line(code, 7, "/lib/libc.so.6")) && is_lasting(&line(code, 0, "[vdso]")));
+        let written = maps::Perms { write: true, ..code };
+        assert!(!is_lasting(&line(written, 7, "/lib/libc.so.6")));
+        assert!(!is_lasting(&line(code, 0, "")) && !is_lasting(&line(code, 0, "[vsyscall]")));
     }
 
     #[test]

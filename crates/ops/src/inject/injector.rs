@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_sys::{maps, status};
+use thermo_sys::{maps, stat, status};
 
 use super::gadget::Gadgets;
 use super::sequence::{self, Failed, Plan, Request};
@@ -98,14 +98,32 @@ impl Injector {
                     Err(Failed::NotNow(reason)) => why = reason,
                     Err(Failed::Refused(why)) => return Err(InjectError::Refused { pid, why }),
                     Err(Failed::Unfinished) => return Err(InjectError::Unfinished { pid }),
+                    // One of its threads may end at any time.
+                    Err(Failed::Kernel(error))
+                        if error.raw_os_error() == Some(libc::ESRCH) && self.lives(pid) =>
+                    {
+                        "the thread ended".clone_into(&mut why);
+                    }
                     Err(Failed::Kernel(error)) => return Err(InjectError::of(pid, error)),
                 }
+                // One that does not stop may have taken longer than there is.
+                if Instant::now() >= deadline {
+                    break;
+                }
+            }
+            if !self.lives(pid) {
+                return Err(InjectError::Gone { pid });
             }
             if Instant::now() >= deadline {
                 return Err(InjectError::NoFitThread { pid, why });
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    /// The first thread may have ended before the others.
+    fn lives(&self, pid: u32) -> bool {
+        stat::read(&self.root, pid).is_ok_and(|stat| !stat.has_ended() || stat.num_threads > 1)
     }
 
     /// What can be told without touching it.

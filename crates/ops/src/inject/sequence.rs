@@ -90,37 +90,23 @@ struct Sequence<'a> {
 /// Has the thread make the call. Must run on a thread of its own, which ends when this returns: then the kernel lets go
 /// of what could not be let go of here.
 pub(super) fn run(plan: &Plan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Injected, Failed> {
-    let mode = filtered::mode(plan.root, plan.pid, plan.tid);
-    if mode == Mode::Strict {
-        return Err(Failed::Refused(
-            "it may make no call but read, write and exit (seccomp strict mode)".into(),
-        ));
-    }
-    let tracee = Tracee::seize(plan.tid).map_err(|error| seize_failed(plan, error))?;
+    let tracee = Tracee::seize(plan.tid)?;
     watch(Request::Seize);
     let mut sequence = Sequence { plan, tracee, watch };
     sequence.tracee.interrupt()?;
     (sequence.watch)(Request::Interrupt);
     match sequence.stopped(TO_STOP)? {
-        Some(Stop::Asked) => sequence.at_stop(mode),
-        Some(Stop::Group) => Err(Failed::NotNow(
-            "it is stopped by a signal; `kill -CONT` lets it run".into(),
-        )),
+        Some(Stop::Asked) => sequence.at_stop(),
+        Some(Stop::Group) => {
+            Err(sequence.not_now("it is stopped by a signal; `kill -CONT` lets it run".into()))
+        }
         // The signal goes to it when we let go.
-        Some(Stop::Signal(signal)) => Err(Failed::NotNow(format!("it is taking signal {signal}"))),
+        Some(Stop::Signal(signal)) => Err(sequence.not_now(format!("it is taking signal {signal}"))),
         Some(Stop::Syscall) => Err(Failed::NotNow("it is in a system call".into())),
         None => Err(Failed::NotNow(format!(
             "thread {} did not stop within {TO_STOP:?}",
             plan.tid
         ))),
-    }
-}
-
-fn seize_failed(plan: &Plan<'_>, error: io::Error) -> Failed {
-    match error.raw_os_error() {
-        // One of its threads may end at any time.
-        Some(libc::ESRCH) if plan.pid != plan.tid => Failed::NotNow("the thread ended".into()),
-        _ => Failed::Kernel(error),
     }
 }
 
@@ -131,13 +117,22 @@ impl Sequence<'_> {
         Ok(stop)
     }
 
+    /// Lets go of it where a signal stopped it. One that it ignores ends its call all the same while it is traced; so
+    /// it goes on as from a stop of ours, and the kernel decides by what is done about the signal.
+    fn not_now(self, why: String) -> Failed {
+        let left = self.tracee.registers().map_err(Failed::from);
+        (self.watch)(Request::GetRegisters);
+        let left = left.and_then(|registers| self.leave(&registers, Doing::of(&registers)));
+        left.err().unwrap_or(Failed::NotNow(why))
+    }
+
     /// It has stopped as we asked, on its way to its program.
-    fn at_stop(mut self, mode: Mode) -> Result<Injected, Failed> {
+    fn at_stop(mut self) -> Result<Injected, Failed> {
         let since = Instant::now();
         let registers = self.tracee.registers()?;
         (self.watch)(Request::GetRegisters);
         let doing = Doing::of(&registers);
-        let begun = self.begin(&registers, doing, mode);
+        let begun = self.begin(&registers, doing);
         if let Err(failed) = begun {
             return self.leave(&registers, doing).and(Err(failed));
         }
@@ -145,7 +140,7 @@ impl Sequence<'_> {
     }
 
     /// Checks that the thread fits, and makes ready for its return.
-    fn begin(&mut self, registers: &Registers, doing: Doing, mode: Mode) -> Result<(), Failed> {
+    fn begin(&mut self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
         if !registers.is_64_bit() {
             return Err(Failed::Refused("it runs 32-bit code".into()));
         }
@@ -158,30 +153,55 @@ impl Sequence<'_> {
             ));
         }
         if self.in_sequence(registers)? {
-            return Err(Failed::NotNow("it is in a restartable sequence".into()));
+            return Err(Failed::NotNow(
+                "it is, or may be, in a restartable sequence".into(),
+            ));
         }
-        if mode == Mode::Filtered {
-            let objection = filtered::objection(&self.tracee, self.plan.call, &self.plan.gadgets)?;
-            (self.watch)(Request::GetFilters);
-            if let Some(why) = objection {
-                return Err(Failed::Refused(why));
-            }
-        }
+        self.check_filters()?;
         self.write_frame(registers, doing)
     }
 
-    /// Whether it is in a restartable sequence: being stopped there must make it begin anew, and only the kernel could
-    /// do that.
+    /// Whether it may make both calls. Looked at while it stands still, so that it cannot forbid them to itself.
+    fn check_filters(&mut self) -> Result<(), Failed> {
+        let Plan { root, pid, tid, .. } = *self.plan;
+        match filtered::mode(root, pid, tid) {
+            Some(Mode::Off) => Ok(()),
+            Some(Mode::Strict) => Err(Failed::Refused(
+                "it may make no call but read, write and exit (seccomp strict mode)".into(),
+            )),
+            Some(Mode::Filtered) => {
+                let objection = filtered::objection(&self.tracee, self.plan.call, &self.plan.gadgets)?;
+                (self.watch)(Request::GetFilters);
+                objection.map_or(Ok(()), |why| Err(Failed::Refused(why)))
+            }
+            None => Err(Failed::NotNow(
+                "its status does not tell which calls it may make".into(),
+            )),
+        }
+    }
+
+    /// Whether it is in a restartable sequence, or runs its program and cannot be known not to be: being stopped there
+    /// must make it begin anew, and only the kernel could do that.
     fn in_sequence(&mut self, registers: &Registers) -> io::Result<bool> {
-        let area = self.tracee.rseq()?;
+        let area = self.tracee.rseq();
         (self.watch)(Request::GetRseq);
+        // There is no system call within such a sequence.
+        let may_be = registers.syscall().is_none();
+        let area = match area {
+            Ok(Some(area)) => area,
+            Ok(None) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
+            Err(_) => return Ok(may_be),
+        };
         let word = |at| {
             let mut bytes = [0; 8];
-            let whole = process_vm::read(self.plan.pid, at, &mut bytes).is_ok_and(|read| read == bytes.len());
+            let whole = process_vm::read(self.plan.tid, at, &mut bytes).is_ok_and(|read| read == bytes.len());
             whole.then_some(u64::from_le_bytes(bytes))
         };
-        let Some(sequence) = area.and_then(|area| word(area.pointer())).filter(|at| *at != 0) else {
-            return Ok(false);
+        let sequence = match word(area.pointer()) {
+            Some(0) => return Ok(false),
+            Some(sequence) => sequence,
+            None => return Ok(may_be),
         };
         // `struct rseq_cs`: version and flags, the begin, how long it is.
         let field = |offset| word(thermo_core::Addr(sequence + offset));
@@ -212,7 +232,8 @@ impl Sequence<'_> {
         };
         let frame = frame::build(&saved, self.plan.gadgets.restorer)
             .ok_or_else(|| Failed::Refused("its vector registers are laid out in an unknown way".into()))?;
-        ptrace::write(self.plan.pid, frame.at, &frame.bytes)?;
+        self.check_place()?;
+        ptrace::write(self.plan.tid, frame.at, &frame.bytes)?;
         (self.watch)(Request::WriteFrame);
         let Call { range, flag } = self.plan.call;
         let call = Registers {
@@ -228,6 +249,18 @@ impl Sequence<'_> {
         self.tracee.set_registers(&call)?;
         (self.watch)(Request::SetCall);
         Ok(())
+    }
+
+    /// Whether it is still the thread of that process, with the code that was found: another of its threads may have
+    /// run another program (exec) or unmapped some since.
+    fn check_place(&self) -> Result<(), Failed> {
+        let Plan { root, pid, tid, .. } = *self.plan;
+        let is_there = root.join(format!("proc/{pid}/task/{tid}")).exists();
+        if is_there && self.plan.gadgets.hold(tid) {
+            Ok(())
+        } else {
+            Err(Failed::NotNow("its code is no longer what it was".into()))
+        }
     }
 
     /// Lets it make the call, up to its end, and takes it back.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// A thread, and how well it fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub fitness: Fitness,
     pub tid: u32,
@@ -42,7 +42,8 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
         })
     };
     let mut found: Vec<Candidate> = tids.iter().filter_map(candidate).collect();
-    found.sort_unstable();
+    // The main thread last of its kind: signals to the process go to it first.
+    found.sort_unstable_by_key(|one| (one.fitness, one.tid == pid, one.tid));
     (found, tids.len())
 }
 
@@ -68,8 +69,10 @@ fn fitness(line: &str) -> Option<(Fitness, Option<u64>)> {
 /// How well a thread fits in a call that waits without an end.
 fn asleep(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<Fitness> {
     const FUTEX_PRIVATE_OR_CLOCK: u64 = 128 | 256;
+    /// What was received before the stop would be answered, though it is less than all.
+    const MSG_WAITALL: u64 = 0x100;
     match nr {
-        // read, wait4, accept, accept4
+        // read, wait4, accept, accept4; of sockets with a timeout, which cannot be told here, they break
         0 | 61 | 43 | 288 => Some(Fitness::Parked),
         // futex: FUTEX_WAIT and FUTEX_WAIT_BITSET, without a timeout
         202 if matches!(argument(1)? & !FUTEX_PRIVATE_OR_CLOCK, 0 | 9) && argument(3)? == 0 => {
@@ -78,7 +81,8 @@ fn asleep(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<Fitness> 
         // ppoll without a timeout
         271 if argument(2)? == 0 => Some(Fitness::Parked),
         // recvfrom, recvmsg: with a timeout of the socket they break
-        45 | 47 => Some(Fitness::Breakable),
+        45 if argument(3)? & MSG_WAITALL == 0 => Some(Fitness::Breakable),
+        47 if argument(2)? & MSG_WAITALL == 0 => Some(Fitness::Breakable),
         // epoll_wait, epoll_pwait: for ever
         232 | 281 if (argument(3)? as u32).cast_signed() < 0 => Some(Fitness::Breakable),
         _ => None,
@@ -116,6 +120,17 @@ mod tests {
             ),
             (format!("232 0x4 0x7f00 0x40 0x64 {tail}"), None),
             (format!("230 0x1 0x0 0x7f00 0x0 {tail}"), None),
+            (
+                format!("45 0x3 0x1000 0x10 0x40 {tail}"),
+                Some((Fitness::Breakable, Some(0x7ffc_0010))),
+            ),
+            // All of it or nothing.
+            (format!("45 0x3 0x1000 0x10 0x100 {tail}"), None),
+            (
+                format!("47 0x3 0x1000 0x0 0x100 {tail}"),
+                Some((Fitness::Breakable, Some(0x7ffc_0010))),
+            ),
+            (format!("47 0x3 0x1000 0x140 0x0 {tail}"), None),
             ("".to_owned(), None),
         ] {
             assert_eq!(fitness(&line), expected, "{line}");

@@ -192,6 +192,19 @@ static void *receives(void *unused)
 	KEEP("recv", recv(ends[0], &one, 1, 0) == -1 && errno == EAGAIN);
 }
 
+/* A read of a socket that has a timeout is not made again by the kernel. */
+static void *reads_a_socket(void *unused)
+{
+	struct timeval time = {0, 3000};
+	int ends[2];
+	char one;
+
+	(void)unused;
+	socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+	KEEP("read of a socket", read(ends[0], &one, 1) == -1 && errno == EAGAIN);
+}
+
 static void *waits_for_a_signal(void *unused)
 {
 	struct timespec time = {0, 3000000};
@@ -239,13 +252,13 @@ static void *writes(void *unused)
 static void start_calls(int with_reads)
 {
 	void *(*all[])(void *) = {sleeps, polls, selects, waits_for_events, waits_with_a_mask, receives,
-				  waits_for_a_signal, waits_on_a_futex, reads, writes};
+				  waits_for_a_signal, waits_on_a_futex, reads_a_socket, reads, writes};
 	pthread_t thread;
 	size_t n;
 
 	if (pipe(pipe_ends))
 		wrong("pipe");
-	for (n = 0; n < sizeof all / sizeof *all - (with_reads ? 0 : 2); n++)
+	for (n = 0; n < sizeof all / sizeof *all - (with_reads ? 0 : 3); n++)
 		if (pthread_create(&thread, NULL, all[n], NULL))
 			wrong("pthread_create");
 }

@@ -32,24 +32,20 @@ struct Configuration {
 }
 
 impl Tracee {
-    /// Where it keeps them; nothing when it uses none, or the kernel does not tell (before 5.13).
+    /// Where it keeps them; nothing when it uses none.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped.
+    /// `ESRCH` when it is not stopped; `EIO` when the kernel does not tell (before 5.13).
     pub fn rseq(&self) -> io::Result<Option<RseqArea>> {
         const GET_CONFIGURATION: libc::c_uint = 0x420f;
         let mut configuration = Configuration::default();
-        match into(
+        into(
             GET_CONFIGURATION,
             self.tid(),
             size_of::<Configuration>(),
             &mut configuration,
-        ) {
-            Ok(_) if configuration.pointer != 0 => Ok(Some(RseqArea {
-                at: Addr(configuration.pointer),
-            })),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(error),
-            _ => Ok(None),
-        }
+        )?;
+        let at = Addr(configuration.pointer);
+        Ok((at.0 != 0).then_some(RseqArea { at }))
     }
 }

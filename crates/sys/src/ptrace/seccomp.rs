@@ -22,21 +22,19 @@ pub struct Instruction {
 const MOST: usize = 4096;
 
 impl Tracee {
-    /// Reads its filters, the newest first. Empty when it has none.
+    /// Reads its filters, the newest first, of a thread that has some.
     ///
     /// # Errors
-    /// `EACCES` without CAP_SYS_ADMIN, or when we are filtered ourselves; `EMEDIUMTYPE` for one that is no program of
-    /// this kind; `ENOSYS` on kernels without it.
+    /// `EINVAL` when it has none, and on kernels that do not show them (without CONFIG_CHECKPOINT_RESTORE): which of
+    /// both only its status tells. `EACCES` without CAP_SYS_ADMIN, or when we are filtered ourselves; `EMEDIUMTYPE` for
+    /// one that is no program of this kind; `ENOSYS` on kernels without the request.
     pub fn seccomp_filters(&self) -> io::Result<Vec<Vec<Instruction>>> {
         let mut filters = Vec::new();
         loop {
             match self.filter(filters.len()) {
                 Ok(filter) => filters.push(filter),
-                // There is no further one; EINVAL where there is none at all.
+                // There is no further one.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(filters),
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && filters.is_empty() => {
-                    return Ok(filters);
-                }
                 // A request the kernel does not know.
                 Err(error) if error.raw_os_error() == Some(libc::EIO) => {
                     return Err(io::Error::from_raw_os_error(libc::ENOSYS));
