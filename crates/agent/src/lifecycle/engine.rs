@@ -227,34 +227,18 @@ impl Engine {
             None => in_use,
         };
         let what = if back { "the reclaim" } else { "the prefetch" };
-        if let Some(job) = app.queued.take_if(|job| !fits(job)) {
-            let closed = app.close(job.nr, Cost::of_nothing(End::Cancelled));
-            self.told.extend(closed);
-            let reason = format!("it is {} now: {what} that waited is not begun", app.state);
-            self.decide(
-                name,
-                from,
-                source,
-                Made {
-                    kind: Kind::Cancel,
-                    reason,
-                },
-                now,
-            );
+        let reason = if let Some(job) = app.queued.take_if(|job| !fits(job)) {
+            self.told
+                .extend(app.close(job.nr, Cost::of_nothing(End::Cancelled)));
+            format!("it is {} now: {what} that waited is not begun", app.state)
         } else if let Some(job) = app.running.filter(|job| !fits(job)) {
             self.cancels.push(job.nr);
-            let reason = format!("it is {} now: {what} stops after the call it is in", app.state);
-            self.decide(
-                name,
-                from,
-                source,
-                Made {
-                    kind: Kind::Cancel,
-                    reason,
-                },
-                now,
-            );
-        }
+            format!("it is {} now: {what} stops after the call it is in", app.state)
+        } else {
+            return;
+        };
+        let kind = Kind::Cancel;
+        self.decide(name, from, source, Made { kind, reason }, now);
     }
 
     fn begin_what_fits(
