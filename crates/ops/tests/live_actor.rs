@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{Target, repeat_until_good, swap, swapped};
+use common::{Target, repeat_until_good, swap, swapped, tracker};
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Seen, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind};
@@ -16,10 +16,6 @@ use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Tracker as _};
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-fn tracker() -> Option<PteTracker> {
-    PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok()
 }
 
 fn actor() -> Actor {

@@ -5,19 +5,15 @@ mod common;
 
 use std::path::Path;
 
-use common::{Target, repeat_until_good};
+use common::{Target, repeat_until_good, tracker};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::{Addr, AddrRange, Bytes, TargetId};
-use thermo_ops::{PteTracker, Tracker as _};
-use thermo_sys::{maps, smaps};
+use thermo_ops::Tracker as _;
+use thermo_sys::maps;
 
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-fn tracker() -> Option<PteTracker> {
-    PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok()
 }
 
 fn probe(addr: Addr) -> Probe {
@@ -62,14 +58,10 @@ fn touched_pages_are_accessed_and_the_others_idle() {
 #[test]
 fn looking_at_a_huge_page_does_not_split_it() {
     let Some(mut tracker) = tracker() else { return };
-    let mut target = Target::start(8 << 20);
-    target.collapse();
-    let huge = |pid| smaps::rollup(Path::new("/"), pid).unwrap().anon_huge_pages;
-    let before = huge(target.pid());
-    if before < Bytes::mib(8) {
-        eprintln!("SKIP: no huge pages are to be had here ({before} of 8 MiB)");
+    let Some(mut target) = Target::start_huge(8 << 20) else {
         return;
-    }
+    };
+    let before = target.huge();
     let processes = target.processes();
     let mut probes: Vec<Probe> = target.pages().step_by(100).map(probe).collect();
     let range = target.range;
@@ -89,11 +81,7 @@ fn looking_at_a_huge_page_does_not_split_it() {
             "of {all} looks, {idle} were idle when nothing was touched and {touched} accessed when all was"
         ))
     });
-    assert!(
-        huge(target.pid()) >= before,
-        "{} of {before} are left",
-        huge(target.pid())
-    );
+    assert!(target.huge() >= before, "{} of {before} are left", target.huge());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use common::repeat_until_good;
 use thermo_core::budget::{CpuShare, Looks};
 use thermo_core::{Addr, AddrRange, Attrs, Context, Event, Nanos, Next, Region};
 use thermo_ops::targets::{Members, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits, PteTracker, Vaddr};
+use thermo_ops::{Actor, PageoutLimits, Vaddr};
 use thermo_sys::clock;
 
 #[test]
@@ -89,7 +89,7 @@ fn sweep_until(
     longest_walk: Option<Nanos>,
     wanted: impl Fn(&[Vec<Region>], &[String]) -> Result<(), String>,
 ) {
-    let Some(mut tracker) = PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok() else {
+    let Some(mut tracker) = common::tracker() else {
         return;
     };
     if let Some(longest) = longest_walk {

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Target, repeat_until_good};
+use common::{Target, repeat_until_good, tracker};
 use thermo_core::budget::{CpuShare, Looks, Way};
 use thermo_core::sweep::{PageSeen, Piece};
 use thermo_core::{AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, TargetId};
@@ -14,15 +14,11 @@ use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 use thermo_sys::process_vm::{MAX_PAGES, touch};
-use thermo_sys::{clock, maps, smaps};
+use thermo_sys::{clock, maps};
 
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-fn tracker() -> Option<PteTracker> {
-    PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok()
 }
 
 /// Sweeps `range` of target 0.
@@ -109,14 +105,10 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
 #[test]
 fn huge_pages_stay_whole() {
     let Some(mut tracker) = tracker() else { return };
-    let mut target = Target::start(8 << 20);
-    target.collapse();
-    let huge = |pid| smaps::rollup(Path::new("/"), pid).unwrap().anon_huge_pages;
-    let before = huge(target.pid());
-    if before < Bytes::mib(8) {
-        eprintln!("SKIP: no huge pages are to be had here ({before} of 8 MiB)");
+    let Some(mut target) = Target::start_huge(8 << 20) else {
         return;
-    }
+    };
+    let before = target.huge();
     let processes = target.processes();
     let all = target.range;
     // Not on the borders of huge pages.
@@ -140,7 +132,7 @@ fn huge_pages_stay_whole() {
             pages(inside)
         ))
     });
-    let after = huge(target.pid());
+    let after = target.huge();
     assert!(after >= before, "{after} of {before} are left");
 }
 

@@ -10,15 +10,21 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE, TargetId};
-use thermo_ops::{Process, Processes};
+use thermo_ops::{Process, Processes, PteTracker};
 use thermo_sys::meminfo;
 use thermo_sys::pagemap::Pagemap;
 use thermo_sys::pidfd::PidFd;
 use thermo_sys::process_madvise::{Advice, process_madvise};
+use thermo_sys::smaps;
 use thermo_sys::zram::ZramSwap;
 
 const AS_CHILD: &str = "THERMO_TEST_CHILD_BYTES";
 const HUGE: u64 = 2 << 20;
+
+/// The tracker that reads page tables, where it can be had; says why not otherwise.
+pub fn tracker() -> Option<PteTracker> {
+    PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok()
+}
 
 /// What every test file that uses a child must have as a test of the name `child`: the child's own life. Does
 /// nothing in the parent.
@@ -146,6 +152,26 @@ impl Target {
     /// Has the child ask for huge pages.
     pub fn collapse(&mut self) {
         self.tell("collapse");
+    }
+
+    /// A child whose `bytes` are all huge pages, where those can be had; says why not otherwise.
+    pub fn start_huge(bytes: u64) -> Option<Self> {
+        let mut target = Self::start(bytes);
+        target.collapse();
+        let huge = target.huge();
+        if huge < Bytes(bytes) {
+            eprintln!(
+                "SKIP: no huge pages are to be had here ({huge} of {})",
+                Bytes(bytes)
+            );
+            return None;
+        }
+        Some(target)
+    }
+
+    /// How much of the child is huge pages.
+    pub fn huge(&self) -> Bytes {
+        smaps::rollup(Path::new("/"), self.pid()).unwrap().anon_huge_pages
     }
 
     pub fn kill(&mut self) {
