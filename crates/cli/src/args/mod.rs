@@ -10,4 +10,4 @@ mod tuned;
 pub use acting::{Acting, Limits};
 pub use monitoring::Monitoring;
 pub use output::Output;
-pub use targets::Targets;
+pub use targets::{Targets, TargetsOrMachine};

@@ -42,19 +42,41 @@ pub struct Targets {
     pub exclude: Vec<String>,
 }
 
+/// Targets of a verb that can also take the whole machine.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TargetsOrMachine {
+    #[command(flatten)]
+    targets: Targets,
+
+    /// All processes of the machine but ourselves, pid 1, kernel threads and session programs
+    #[arg(long, help_heading = "Targets")]
+    system: bool,
+
+    /// A program to leave alone, by its name; may be given more than once
+    #[arg(long, value_name = "NAME", help_heading = "Targets")]
+    exclude: Vec<String>,
+}
+
+impl TargetsOrMachine {
+    /// What was named.
+    ///
+    /// # Errors
+    /// Those of [`Targets::check`].
+    pub fn checked(self) -> anyhow::Result<Targets> {
+        let targets = Targets {
+            system: self.system,
+            exclude: self.exclude,
+            ..self.targets
+        };
+        targets.check_with("--cgroup PATH, --system").map(|()| targets)
+    }
+}
+
 impl Targets {
     /// # Errors
     /// Nothing is named, or both something that runs and a command.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_with("--cgroup PATH")
-    }
-
-    /// The same, for verbs that can take the whole machine.
-    ///
-    /// # Errors
-    /// Those of [`Targets::check`].
-    pub fn check_or_system(&self) -> anyhow::Result<()> {
-        self.check_with("--cgroup PATH, --system")
     }
 
     fn check_with(&self, groups: &str) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use thermo_core::scheme::SchemeStats;
 use thermo_core::{Action, Attrs, Nanos, Permille};
 use thermo_ops::preset::{self, Wmarks};
 
-use crate::args::{Limits, Monitoring, Targets};
+use crate::args::{Limits, Monitoring, TargetsOrMachine};
 use crate::exit::Exit;
 use crate::output;
 use crate::parameter_file;
@@ -23,15 +23,7 @@ use crate::session::{Ending, Plan, Read, Settings, Tuning};
   thermo lru-sort --system --params lru-sort.toml    (kill -HUP takes changes of the file over)")]
 pub struct LruSort {
     #[command(flatten)]
-    targets: Targets,
-
-    /// All processes of the machine but ourselves, pid 1, kernel threads and session programs
-    #[arg(long, help_heading = "Targets")]
-    system: bool,
-
-    /// A program to leave alone, by its name; may be given more than once
-    #[arg(long, value_name = "NAME", help_heading = "Targets")]
-    exclude: Vec<String>,
+    targets: TargetsOrMachine,
 
     #[command(flatten)]
     module: Module,
@@ -123,9 +115,7 @@ fn address(text: &str) -> Result<u64, String> {
 impl LruSort {
     /// Sorts until the time has passed or the targets are gone, then prints the module's statistics.
     pub fn run(self) -> anyhow::Result<Exit> {
-        let mut targets = self.targets;
-        (targets.system, targets.exclude) = (self.system, self.exclude);
-        targets.check_or_system()?;
+        let targets = self.targets.checked()?;
         let flags = self.module.preset(&self.monitoring.attrs()?);
         let update = self.monitoring.attrs()?.update;
         let first = settings(&flags, self.module.params.as_deref(), update)?;

@@ -6,7 +6,7 @@ use thermo_core::scheme::SchemeStats;
 use thermo_core::{Bytes, Nanos, Permille};
 use thermo_ops::preset::{self, Wmarks};
 
-use crate::args::{Limits, Monitoring, Targets};
+use crate::args::{Limits, Monitoring, TargetsOrMachine};
 use crate::exit::Exit;
 use crate::output;
 use crate::session::{Ending, Plan, Saving, Total, add_to_json};
@@ -20,15 +20,7 @@ use crate::session::{Ending, Plan, Saving, Total, add_to_json};
   thermo reclaim --system --duration 10m --dry-run")]
 pub struct Reclaim {
     #[command(flatten)]
-    targets: Targets,
-
-    /// All processes of the machine but ourselves, pid 1, kernel threads and session programs
-    #[arg(long, help_heading = "Targets")]
-    system: bool,
-
-    /// A program to leave alone, by its name; may be given more than once
-    #[arg(long, value_name = "NAME", help_heading = "Targets")]
-    exclude: Vec<String>,
+    targets: TargetsOrMachine,
 
     #[command(flatten)]
     module: Module,
@@ -100,9 +92,7 @@ struct Module {
 impl Reclaim {
     /// Reclaims until the time has passed or the targets are gone, then prints the module's statistics.
     pub fn run(self) -> anyhow::Result<Exit> {
-        let mut targets = self.targets;
-        (targets.system, targets.exclude) = (self.system, self.exclude);
-        targets.check_or_system()?;
+        let targets = self.targets.checked()?;
         self.module.check()?;
         let is_done = !self.limits.dry_run;
         let plan = Plan {
