@@ -218,18 +218,43 @@ fn a_quota_is_used_in_every_window_also_when_rounds_last_longer() {
     let (mut applied, mut rounds) = (Vec::new(), 0);
     let mut sink = |event: &Event<'_>| match event {
         Event::SchemeApplied { now, tried, .. } if !tried.is_empty() => {
-            applied.push((*now, tried.iter().map(|tried| tried.run.range.len()).sum::<Bytes>()));
+            applied.push((
+                *now,
+                tried.iter().map(|tried| tried.run.range.len()).sum::<Bytes>(),
+            ));
         }
         Event::Aggregated { .. } => rounds += 1,
         _ => {}
     };
-    run(&mut context, &mut machine, &mut sink, Nanos(0), Nanos::secs(30), |_, _| {}).unwrap();
+    run(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        Nanos(0),
+        Nanos::secs(30),
+        |_, _| {},
+    )
+    .unwrap();
     assert!(rounds < 30, "{rounds} rounds of two seconds and more");
-    assert!(applied.len() > 35, "{} windows of 44 were used: {applied:?}", applied.len());
-    assert!(applied.iter().all(|(_, sz)| *sz <= Bytes(500 * PAGE_SIZE)), "{applied:?}");
+    assert!(
+        applied.len() > 35,
+        "{} windows of 44 were used: {applied:?}",
+        applied.len()
+    );
+    assert!(
+        applied.iter().all(|(_, sz)| *sz <= Bytes(500 * PAGE_SIZE)),
+        "{applied:?}"
+    );
     let windows = applied.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0));
-    assert!(windows.into_iter().all(|apart| apart >= Nanos::millis(500)), "{applied:?}");
-    assert_eq!(context.schemes()[0].stats().nr_snapshots, rounds, "a snapshot counts once");
+    assert!(
+        windows.into_iter().all(|apart| apart >= Nanos::millis(500)),
+        "{applied:?}"
+    );
+    assert_eq!(
+        context.schemes()[0].stats().nr_snapshots,
+        rounds,
+        "a snapshot counts once"
+    );
 }
 
 #[test]

@@ -160,7 +160,9 @@ impl Site<'_> {
             configuration: configuration.name.clone(),
             repeat: run.repeat,
         });
-        let logs = self.folders.log(&workload.name, &configuration.name, run.repeat)?;
+        let logs = self
+            .folders
+            .log(&workload.name, &configuration.name, run.repeat)?;
         let bench = Bench {
             experiment: self.experiment,
             hierarchies: &self.hierarchies,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use thermo_core::scheme::SchemeStats;
 use thermo_core::Scheme;
+use thermo_core::scheme::SchemeStats;
 use thermo_scheme::{checked_json, normal_form, sentence};
 
 use crate::args::{Course, Targets};
