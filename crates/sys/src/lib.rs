@@ -16,6 +16,7 @@ pub mod iomem;
 pub mod kpageflags;
 pub mod leftovers;
 pub mod lockdown;
+pub mod malloc;
 pub mod maps;
 pub mod memcg;
 pub mod meminfo;
