@@ -49,7 +49,7 @@ second_consumer_is_measured() {
     for kind in nobody vaddr paddr; do
         [ $kind = nobody ] || { prepare_kdamond && watch_by $kind && start_kdamond || fail "in-kernel DAMON cannot be started"; }
         for look in sweep sample; do
-            thermo_says record -o /tmp/beside.arrow --tracker pte --look $look --cpu 25% --pid "$pid" --duration 15s || fail "record ended with $?: $(last_words)"
+            thermo_says record -o /tmp/beside.arrow --tracker pte --look $look --cpu 50% --pid "$pid" --duration 30s || fail "record ended with $?: $(last_words)"
             judge /tmp/beside.arrow
             note "beside $kind, $look: hot bytes wrong by $error % (precision $precision %, recall $recall %)"
         done
