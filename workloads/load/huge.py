@@ -1,8 +1,8 @@
 """Memory that huge pages make faster, and memory that they waste. Each does a fixed amount of work and says TEST PASSED.
 
   dict   a table of 4 million numbers that is asked at random: every access is to another page
-  rows   rows of 32 KiB of which the first 4 KiB are used, and of these an eighth again and again
-  table  a sparse table of 1 GiB, one page in ten written, of which an eighth is asked again and again
+  rows   2 GiB of rows of 32 KiB, of which the first 4 KiB are used, and of these a sixteenth again and again
+  table  a sparse table of 2 GiB, one page in ten written, of which an eighth is asked again and again
 """
 
 import mmap
@@ -20,19 +20,19 @@ def ask_dict(rounds):
 
 
 def sweep_rows(rounds):
-    row, count = 32 << 10, 32 << 10
+    row, count = 32 << 10, 64 << 10
     grid = mmap.mmap(-1, row * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     page = bytes(range(1, 256)) * 16 + bytes(16)
     for n in range(count):
         grid[n * row : n * row + 4096] = page
     total = 0
     for _ in range(rounds):
-        total += sum(grid[n * row + 5] for n in range(count // 8))
-    return total == rounds * (count // 8) * 6
+        total += sum(grid[n * row + 5] for n in range(count // 16))
+    return total == rounds * (count // 16) * 6
 
 
 def ask_table(rounds):
-    some, size = random.Random(1), 1 << 30
+    some, size = random.Random(1), 2 << 30
     table = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     places = sorted(some.randrange(size) for _ in range(size // 4096 // 10))
     for at in places:
