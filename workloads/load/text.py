@@ -32,11 +32,6 @@ class Values:
         text = " ".join(self.rng.choices(words, weights, k=text_bytes // 8))
         self.text, self.size = text.encode(), size
 
-    def words(self):
-        """Text alone, cut at random."""
-        start = self.rng.randrange(len(self.text) - self.size)
-        return self.text[start : start + self.size]
-
     def value(self, number):
         head = HEAD % number
         length = self.size - len(head) - 2
@@ -51,13 +46,8 @@ def main():
     parser.add_argument("--text-mib", type=int, default=8, help="how much text records are cut from: repeats are rarer in more")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--key", action="store_true", help="begin each line with its number and a tab")
-    parser.add_argument("--bare", action="store_true", help="text alone, so that lines differ from their first words on")
     options = parser.parse_args()
     values = Values(options.bytes, options.seed, options.text_mib << 20)
-    if options.bare:
-        for _ in range(options.records):
-            sys.stdout.buffer.write(values.words() + b"\n")
-        return
     for number in range(options.records):
         key = b"%d\t" % number if options.key else b""
         sys.stdout.buffer.write(key + values.value(number) + b"\n")
