@@ -86,7 +86,7 @@ one = []
 h.block_status(64 << 20, 0, lambda context, offset, entries, error: one.extend(entries), nbd.CMD_FLAG_REQ_ONE)
 assert len(one) == 2, one
 h.set_strict_mode(0)
-for wrong in (lambda: h.pread(4096, 64 << 20), lambda: h.pwrite(b"x", 64 << 20), lambda: h.pread(33 << 20, 0)):
+for wrong in (lambda: h.pread(4096, 64 << 20), lambda: h.pwrite(b"x", 64 << 20), lambda: h.pread(33 << 20, 40 << 20)):
     try:
         wrong()
     except nbd.Error as error:

@@ -37,11 +37,12 @@ fetch() {
     from=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Release: bookworm' | head -n 1)
     [ -n "$from" ] || { echo "no source of Debian's bookworm is set up for apt"; return 1; }
     mkdir -p "$cache/apt/state/lists/partial" "$cache/apt/cache/archives/partial" "$cache/root" "$cache/sources"
-    for kind in deb deb-src; do
-        echo "$kind [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $from bookworm main"
+    # bookworm's archive lists a source of nbd that it does not have any more.
+    for source in "deb bookworm" "deb-src bookworm" "deb-src trixie"; do
+        echo "${source% *} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $from ${source#* } main"
     done >"$cache/apt/sources.list"
     of_our_own update || return 1
-    (cd "$cache/sources" && of_our_own source --download-only nbd libnbd) || return 1
+    (cd "$cache/sources" && of_our_own source --download-only nbd/trixie libnbd/bookworm) || return 1
     (cd "$cache/sources" && for tar in *.orig.tar.*; do case $tar in *.asc) ;; *) tar -xf "$tar" || return 1 ;; esac; done) || return 1
     (cd "$work" && of_our_own download libnbd-dev libglib2.0-0 libglib2.0-dev nbd-client libnl-3-200 libnl-genl-3-200) || return 1
     for package in "$work"/*.deb; do dpkg-deb --extract "$package" "$cache/root" || return 1; done
@@ -61,7 +62,7 @@ result() { # PASS|FAIL|SKIP NAME [REASON]
     count[$1]=$((${count[$1]:-0} + 1))
     if [ "$1" = FAIL ]; then
         failed=1
-        tail -n 15 "$work/log" | sed 's/^/     /'
+        tr '\r' '\n' <"$work/log" | grep -v '^ *$' | tail -n 8 | cut -c 1-160 | sed 's/^/     /'
     fi
 }
 run() { # NAME COMMAND...
@@ -92,9 +93,9 @@ begin nbd
 mkdir -p "$work/nbd/tests/run" "$work/nbd/certs"
 cp "$nbd"/tests/run/{simple_test,*.tr} "$work/nbd/tests/run/"
 certificates "$work/nbd/tests/run/certs"
-ln -s "$cache/root/usr/sbin/nbd-client" "$work/nbd/nbd-client"
+ln -s "$cache/root/sbin/nbd-client" "$work/nbd/nbd-client"
 cat >"$work/nbd/config.h" <<'CONFIG'
-#define VERSION "3.24"
+#define VERSION "3.26"
 #define PACKAGE "nbd"
 #define SIZEOF_UNSIGNED_SHORT_INT 2
 #define SIZEOF_UNSIGNED_INT 4
@@ -163,11 +164,11 @@ end
 
 # libnbd's programs know their server when they are compiled: a script with one argument, the file.
 begin libnbd
-mkdir -p "$work/libnbd/interop" "$work/libnbd/lists"
+mkdir -p "$work/libnbd/interop" "$work/libnbd/disks"
 certificates "$work/libnbd/tests/pki"
 : >"$work/libnbd/config.h"
-head -c 1M /dev/zero >"$work/libnbd/lists/disk1"
-cp "$work/libnbd/lists/disk1" "$work/libnbd/lists/disk2"
+head -c 1M /dev/zero >"$work/libnbd/disks/disk1"
+cp "$work/libnbd/disks/disk1" "$work/libnbd/disks/disk2"
 pki=$work/libnbd/tests/pki
 tls="--tls-cert $pki/server-cert.pem --tls-key $pki/server-key.pem"
 serve() { # NAME ARGUMENTS: with FILE for the file
@@ -179,7 +180,7 @@ serve stdin-tls "-s --export \"=FILE\" $tls --tls-ca $pki/ca-cert.pem --tls-requ
 serve stdin-tls-offered "-s --export \"=FILE\" $tls"
 serve activated '--export "=FILE"'
 serve activated-tls "--export \"=FILE\" $tls --tls-ca $pki/ca-cert.pem --tls-required"
-serve lists "-s --export disk1=$work/libnbd/lists/disk1 --export disk2=$work/libnbd/lists/disk2"
+serve lists "-s --export disk1=$work/libnbd/disks/disk1 --export disk2=$work/libnbd/disks/disk2"
 interop() { # NAME SOURCE SERVER DEFINITIONS...
     local name=$1 source=$2 server=$3
     shift 3

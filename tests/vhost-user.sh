@@ -68,7 +68,7 @@ copy_with_libraries() { # PROGRAM
         cp -L "$library" "$root/lib64/"
     done
 }
-nbd_client=$(command -v nbd-client || ls "$suites/usr/sbin/nbd-client" 2>/dev/null)
+nbd_client=$(command -v nbd-client || ls "$suites/sbin/nbd-client" 2>/dev/null)
 if [ -n "$nbd_client" ]; then
     for program in "$thermo" "$nbd_client" "$(command -v mkfs.ext4)" "$(command -v e2fsck)"; do copy_with_libraries "$program"; done
 fi
