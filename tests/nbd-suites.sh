@@ -91,7 +91,20 @@ certificates() { # FOLDER
 # understands as much of its configuration as the tests use.
 begin nbd
 mkdir -p "$work/nbd/tests/run" "$work/nbd/certs"
-cp "$nbd"/tests/run/{simple_test,*.tr} "$work/nbd/tests/run/"
+cp "$nbd"/tests/run/*.tr "$work/nbd/tests/run/"
+# It gives its server a second to start; here it waits as long as that takes.
+sed "s|sleep 1|$work/nbd/wait-for up|" "$nbd/tests/run/simple_test" >"$work/nbd/tests/run/simple_test"
+cat >"$work/nbd/wait-for" <<'WAIT'
+#!/usr/bin/env bash
+# Until somebody (up) or nobody (down) listens where the tests expect the server.
+for _ in $(seq 600); do
+    if (exec 3<>/dev/tcp/127.0.0.1/10809) 2>/dev/null; then state=up; else state=down; fi
+    [ "$state" != "$1" ] || exit 0
+    sleep 0.1
+done
+exit 1
+WAIT
+chmod +x "$work/nbd/wait-for"
 certificates "$work/nbd/tests/run/certs"
 ln -s "$cache/root/sbin/nbd-client" "$work/nbd/nbd-client"
 cat >"$work/nbd/config.h" <<'CONFIG'
@@ -153,7 +166,10 @@ if build_tester >"$work/log" 2>&1; then
     for test in $(sed -n 's/^\t\*\/\([a-z0-9]*\))$/\1/p' simple_test); do
         case $test in
             tree | rotree) result SKIP "$test" "exports made of a tree of files are not offered" ;;
-            *) run "$test" sh ./simple_test "./$test" ;;
+            *)
+                "$work/nbd/wait-for" down || echo "somebody else listens at port 10809" >&2
+                run "$test" sh ./simple_test "./$test"
+                ;;
         esac
     done
     cd "$repo" || exit 1

@@ -60,9 +60,9 @@ mkdir -p "$root"/{bin,dev,proc,sys,mnt,modules}
 cp "$(command -v busybox)" "$root/bin/busybox"
 cp "$kernel"/modules/*.ko "$root/modules/"
 suites=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline/suites/root
-copy_with_libraries() { # PROGRAM
+copy_with_libraries() { # PROGRAM NAME
     local library
-    cp -L "$1" "$root/bin/" && strip "$root/bin/$(basename "$1")"
+    cp -L "$1" "$root/bin/$2" && strip "$root/bin/$2"
     LD_LIBRARY_PATH=$suites/usr/lib/x86_64-linux-gnu:$suites/lib/x86_64-linux-gnu ldd "$1" | awk '/=> \// { print $3 } $1 ~ /^\// { print $1 }' | while read -r library; do
         mkdir -p "$root/lib64"
         cp -L "$library" "$root/lib64/"
@@ -70,7 +70,9 @@ copy_with_libraries() { # PROGRAM
 }
 nbd_client=$(command -v nbd-client || ls "$suites/sbin/nbd-client" 2>/dev/null)
 if [ -n "$nbd_client" ]; then
-    for program in "$thermo" "$nbd_client" "$(command -v mkfs.ext4)" "$(command -v e2fsck)"; do copy_with_libraries "$program"; done
+    copy_with_libraries "$thermo" thermo
+    copy_with_libraries "$nbd_client" nbd-client
+    for program in mkfs.ext4 e2fsck; do copy_with_libraries "$(command -v "$program")" "$program"; done
 fi
 cat >"$root/init" <<'GUEST'
 #!/bin/busybox sh

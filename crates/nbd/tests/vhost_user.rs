@@ -108,7 +108,10 @@ impl Machine {
             ];
             self.put(DESCRIPTORS + 16 * at as u64, &bytes.concat());
         }
-        self.put(AVAIL + 4 + 2 * u64::from(self.asked % QUEUE), &0_u16.to_le_bytes());
+        self.put(
+            AVAIL + 4 + 2 * u64::from(self.asked % QUEUE),
+            &0_u16.to_le_bytes(),
+        );
         self.asked += 1;
         self.put(AVAIL + 2, &self.asked.to_le_bytes());
     }
@@ -190,11 +193,26 @@ fn a_machine_finds_its_disk_and_the_next_one_what_it_wrote() {
     house.wait_until("its leave", |house| house.server.status().machines == 0);
 
     let mut second = Machine::connect(&house.socket());
-    assert_eq!(second.ask(READ, 8, &[(DATA, 999_936, true), (DATA + 999_936, len - 999_936, true)]), OK);
+    assert_eq!(
+        second.ask(
+            READ,
+            8,
+            &[(DATA, 999_936, true), (DATA + 999_936, len - 999_936, true)]
+        ),
+        OK
+    );
     assert!(second.get(DATA, bytes.len()) == bytes);
     let status = house.server.status();
-    assert_eq!((status.requests, status.written, status.broken), (3, Bytes::mib(1), 0), "{status:?}");
-    assert!(house.pools.usage().peak <= Bytes::mib(1), "{:?}", house.pools.usage());
+    assert_eq!(
+        (status.requests, status.written, status.broken),
+        (3, Bytes::mib(1), 0),
+        "{status:?}"
+    );
+    assert!(
+        house.pools.usage().peak <= Bytes::mib(1),
+        "{:?}",
+        house.pools.usage()
+    );
     house.pools.report_pressure();
     house.wait_until("an empty pool", |house| house.pools.usage().used == Bytes::ZERO);
 }
@@ -213,9 +231,14 @@ fn what_a_machine_gets_wrong_is_answered_and_it_goes_on() {
     // More requests than the queue has places: it is not used any more, the server is.
     machine.put(AVAIL + 2, &(machine.asked + 2 * QUEUE).to_le_bytes());
     machine.kick.write(1).unwrap();
-    house.wait_until("a word about it", |house| house.server.status().last_error.is_some());
+    house.wait_until("a word about it", |house| {
+        house.server.status().last_error.is_some()
+    });
     drop(machine);
-    assert_eq!(Machine::connect(&house.socket()).ask(READ, 0, &[(DATA, 512, true)]), OK);
+    assert_eq!(
+        Machine::connect(&house.socket()).ask(READ, 0, &[(DATA, 512, true)]),
+        OK
+    );
     assert!(house.pools.usage().peak <= Bytes(2 * CHUNK as u64));
 }
 
@@ -240,7 +263,11 @@ fn a_server_that_ends_with_a_machine_connected_begins_nothing_more() {
     let mut machine = Machine::connect(&house.socket());
     assert_eq!(machine.ask(FLUSH, 0, &[]), OK);
     house.wait_until("a machine", |house| house.server.status().machines == 1);
-    let House { dir, pools: _, server } = house;
+    let House {
+        dir,
+        pools: _,
+        server,
+    } = house;
     drop(server);
     assert!(!dir.path().join("socket").exists());
     machine.head(FLUSH, 0);
@@ -263,6 +290,9 @@ fn a_disk_that_is_not_there_is_said_with_what_is() {
     let error = Server::start(exports, listen, &pools, Limits::default(), None).unwrap_err();
     assert!(matches!(error, ServerError::NoExport { .. }));
     let told = error.to_string();
-    assert!(told.contains("\"dsik\"") && told.ends_with("There is disk"), "{told}");
+    assert!(
+        told.contains("\"dsik\"") && told.ends_with("There is disk"),
+        "{told}"
+    );
     assert!(!dir.path().join("socket").exists());
 }

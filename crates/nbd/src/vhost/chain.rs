@@ -35,7 +35,11 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     fn of(memory: &'a GuestMemoryMmap) -> Self {
         let parts = VecDeque::new();
-        Self { memory, parts, left: 0 }
+        Self {
+            memory,
+            parts,
+            left: 0,
+        }
     }
 
     fn push(&mut self, part: Part) {

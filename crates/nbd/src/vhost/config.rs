@@ -94,8 +94,14 @@ mod tests {
         assert_eq!((word(0), word(4)), (1953, 0), "whole sectors");
         assert_eq!((word(12), word(20)), (MOST_SEGMENTS, 512));
         assert_eq!(word(32) >> 16, u32::from(QUEUES));
-        assert_eq!((word(36), word(40), word(44)), (MOST_RANGE_SECTORS, MOST_RANGES, 8));
-        assert_eq!((word(48), word(52), word(56)), (MOST_RANGE_SECTORS, MOST_RANGES, 1));
+        assert_eq!(
+            (word(36), word(40), word(44)),
+            (MOST_RANGE_SECTORS, MOST_RANGES, 8)
+        );
+        assert_eq!(
+            (word(48), word(52), word(56)),
+            (MOST_RANGE_SECTORS, MOST_RANGES, 1)
+        );
     }
 
     #[test]

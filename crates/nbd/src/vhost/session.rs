@@ -87,8 +87,8 @@ impl Session {
             writes_through: self.writes_through.load(Ordering::Relaxed),
             counts: &self.device.shared.counts,
         };
-        let written = Chain::read(&memory, found)
-            .map_or(0, |chain| disk.answer(chain, &mut |len| cache.acquire(len)));
+        let written =
+            Chain::read(&memory, found).map_or(0, |chain| disk.answer(chain, &mut |len| cache.acquire(len)));
         ring.add_used(head, written)?;
         if ring.needs_notification()? && ring.signal_used_queue().is_err() {
             return Ok(false);

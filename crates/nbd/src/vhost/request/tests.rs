@@ -63,7 +63,11 @@ impl Guest {
     }
 
     // Address, length and flags of each part; `change` may then break what was built.
-    fn ask_with(&self, parts: &[(u64, u32, u16)], change: impl Fn(&MockSplitQueue<GuestMemoryMmap>)) -> (u32, u8) {
+    fn ask_with(
+        &self,
+        parts: &[(u64, u32, u16)],
+        change: impl Fn(&MockSplitQueue<GuestMemoryMmap>),
+    ) -> (u32, u8) {
         self.put(STATUS_AT, &[UNTOUCHED]);
         let queue = MockSplitQueue::new(&self.memory, QUEUE);
         let parts: Vec<_> = parts
@@ -77,8 +81,9 @@ impl Guest {
             writes_through: true,
             counts: &self.counts,
         };
-        let written = Chain::read(&self.memory, chain)
-            .map_or(0, |chain| disk.answer(chain, &mut |len| self.pool.try_acquire(len)));
+        let written = Chain::read(&self.memory, chain).map_or(0, |chain| {
+            disk.answer(chain, &mut |len| self.pool.try_acquire(len))
+        });
         (written, self.get(STATUS_AT, 1)[0])
     }
 
@@ -92,7 +97,12 @@ impl Guest {
         let bytes: Vec<u8> = ranges
             .iter()
             .flat_map(|(sector, count, flags)| {
-                [&sector.to_le_bytes()[..], &count.to_le_bytes(), &flags.to_le_bytes()].concat()
+                [
+                    &sector.to_le_bytes()[..],
+                    &count.to_le_bytes(),
+                    &flags.to_le_bytes(),
+                ]
+                .concat()
             })
             .collect();
         self.put(RANGES_AT, &bytes);
@@ -147,7 +157,10 @@ fn what_was_written_is_read_however_it_is_cut() {
 fn the_serial_number_is_the_name_and_a_flush_has_no_data() {
     let guest = Guest::new(true);
     guest.head(VIRTIO_BLK_T_GET_ID, 0);
-    assert_eq!(guest.ask(&[head_part(), (DATA, 20, OURS), status_part()]), (21, OK));
+    assert_eq!(
+        guest.ask(&[head_part(), (DATA, 20, OURS), status_part()]),
+        (21, OK)
+    );
     assert_eq!(guest.get(DATA, 20), b"a disk with a long n");
     assert_eq!(guest.ask(&[head_part(), (DATA, 3, OURS), status_part()]), (4, OK));
     guest.head(VIRTIO_BLK_T_FLUSH, 0);
@@ -201,14 +214,28 @@ fn ranges_are_discarded_or_zeroed_or_none_of_them() {
         (VIRTIO_BLK_T_WRITE_ZEROES, vec![(32, 1, 0), (40, 8, unmap)], OK),
         (VIRTIO_BLK_T_DISCARD, vec![(64, 8, 0), (0, 8, unmap)], UNSUPP),
         (VIRTIO_BLK_T_WRITE_ZEROES, vec![(64, 8, 0), (0, 8, 2)], UNSUPP),
-        (VIRTIO_BLK_T_WRITE_ZEROES, vec![(64, 8, 0), (DISK / SECTOR, 1, 0)], IOERR),
-        (VIRTIO_BLK_T_WRITE_ZEROES, vec![(64, 8, 0), (u64::MAX, u32::MAX, 0)], IOERR),
-        (VIRTIO_BLK_T_DISCARD, vec![(64, 8, 0); MOST_RANGES as usize + 1], IOERR),
+        (
+            VIRTIO_BLK_T_WRITE_ZEROES,
+            vec![(64, 8, 0), (DISK / SECTOR, 1, 0)],
+            IOERR,
+        ),
+        (
+            VIRTIO_BLK_T_WRITE_ZEROES,
+            vec![(64, 8, 0), (u64::MAX, u32::MAX, 0)],
+            IOERR,
+        ),
+        (
+            VIRTIO_BLK_T_DISCARD,
+            vec![(64, 8, 0); MOST_RANGES as usize + 1],
+            IOERR,
+        ),
         (VIRTIO_BLK_T_DISCARD, vec![], IOERR),
     ] {
         assert_eq!(guest.change(kind, &ranges), status, "{kind} {ranges:?}");
     }
-    let seen: Vec<_> = [0, 8, 16, 24, 32, 33, 40, 48, 64].map(|sector| byte(sector * SECTOR)).into();
+    let seen: Vec<_> = [0, 8, 16, 24, 32, 33, 40, 48, 64]
+        .map(|sector| byte(sector * SECTOR))
+        .into();
     assert_eq!(seen, [0, 7, 0, 7, 0, 7, 0, 7, 7]);
 }
 
@@ -257,11 +284,18 @@ fn a_chain_that_is_too_long_is_answered_and_one_without_an_end_given_back() {
     let next_of_last = |next: u16| {
         let descriptor = Descriptor::new(STATUS_AT, 1, OURS | 1, next);
         move |queue: &MockSplitQueue<GuestMemoryMmap>| {
-            queue.desc_table().store(2, RawDescriptor::from(descriptor)).unwrap();
+            queue
+                .desc_table()
+                .store(2, RawDescriptor::from(descriptor))
+                .unwrap();
         }
     };
     for next in [0, 2, QUEUE, u16::MAX] {
-        assert_eq!(guest.ask_with(&chain(1), next_of_last(next)), (0, UNTOUCHED), "{next}");
+        assert_eq!(
+            guest.ask_with(&chain(1), next_of_last(next)),
+            (0, UNTOUCHED),
+            "{next}"
+        );
     }
 }
 
