@@ -128,10 +128,12 @@ stop TERM
 [ ! -S "$work/s" ] || { echo "FAIL  the socket is still there" && failed=1; }
 
 # Started by its client, and by a service manager.
-stdin_() { needs nbdinfo && nbdinfo -- [ "$thermo" nbd -s --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
+stdin_() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_command([sys.argv[1],"nbd","-s","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
+tools() { needs nbdinfo && nbdinfo -- [ "$thermo" nbd --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
 activation() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_systemd_socket_activation([sys.argv[1],"nbd","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
 check "-s on standard input" stdin_
 check "systemd socket activation" activation
+check "nbdinfo starts it by itself" tools
 
 # Encrypted, with certificates on both sides.
 tls() {

@@ -92,8 +92,8 @@ certificates() { # FOLDER
 begin nbd
 mkdir -p "$work/nbd/tests/run" "$work/nbd/certs"
 cp "$nbd"/tests/run/*.tr "$work/nbd/tests/run/"
-# It gives its server a second to start; here it waits as long as that takes.
-sed "s|sleep 1|$work/nbd/wait-for up|" "$nbd/tests/run/simple_test" >"$work/nbd/tests/run/simple_test"
+# It gives its server a fixed time to start; here it waits as long as that takes.
+sed "s|sleep \$DELAY|$work/nbd/wait-for up|" "$nbd/tests/run/simple_test" >"$work/nbd/tests/run/simple_test"
 cat >"$work/nbd/wait-for" <<'WAIT'
 #!/usr/bin/env bash
 # Until somebody (up) or nobody (down) listens where the tests expect the server.

@@ -226,7 +226,7 @@ impl Nbd {
 fn serve_stdin(server: &Server) -> anyhow::Result<()> {
     let Some(client) = activation::stdin()? else {
         bail!(
-            "standard input is no socket, so there is no client on it. Start it from one (nbdinfo [ thermo nbd -s … ]), or give --unix PATH"
+            "standard input is no socket, so there is no client on it. Start it from a program that gives it one (nbdsh: h.connect_command), or give --unix PATH"
         );
     };
     server.serve(client).context("the client on standard input")?;
