@@ -15,6 +15,7 @@ pub mod file;
 pub mod kpageflags;
 pub mod leftovers;
 pub mod lockdown;
+pub mod malloc;
 pub mod maps;
 pub mod memcg;
 pub mod meminfo;
