@@ -13,7 +13,7 @@ use super::Goals;
 use super::build::{Built, Settings, StagedTarget, Watch};
 use super::listener::{Listener, Tried};
 use super::summary::Summary;
-use super::targets::Targets;
+use super::targets::{Targets, is_there};
 
 type Owned = Parts<Targets, Listener>;
 
@@ -63,7 +63,7 @@ impl Running {
 
     /// Whether it has ended or has nobody left to watch.
     pub fn is_over(&self) -> bool {
-        let nobody_left = |watched: &Vec<PidFd>| !watched.iter().any(PidFd::is_alive);
+        let nobody_left = |watched: &Vec<PidFd>| !watched.iter().any(is_there);
         self.kdamond.is_finished() || self.watched.as_ref().is_some_and(nobody_left)
     }
 

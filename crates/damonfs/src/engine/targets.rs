@@ -2,16 +2,19 @@
 //! they are is up to the control files: either processes by their place there, and where in them, or whoever belongs
 //! to what was named.
 
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::{AddrRange, Operations, OpsError, TargetId, TargetLayout};
 use thermo_ops::metric;
-use thermo_ops::process::{Process, Processes};
+use thermo_ops::process::Processes;
 use thermo_ops::targets::{LayoutRule, Members};
 use thermo_ops::{Actor, Tracker};
 use thermo_sys::maps;
+use thermo_sys::pidfd::PidFd;
 
 use super::build::{Rule, StagedTarget, Watch};
 
@@ -98,7 +101,7 @@ impl Places {
     }
 
     fn update(&mut self, root: &Path) -> Vec<TargetLayout> {
-        self.processes.retain(|_, process| process.is_alive());
+        self.processes.retain(|_, process| is_there(&process.pidfd));
         let held: Vec<(TargetId, u32)> = self
             .processes
             .values()
@@ -119,6 +122,21 @@ impl Places {
         let pid = Some(pid);
         Some(TargetLayout { id, pid, ranges })
     }
+}
+
+/// Whether a process still has its number: one that has ended keeps it until its parent has waited for it. The kernel's
+/// kdamonds go on for that long, and scripts count on it who ask one until they have seen their child's end.
+pub fn is_there(process: &PidFd) -> bool {
+    process.is_alive() || has_number(process)
+}
+
+fn has_number(process: &PidFd) -> bool {
+    let fd = process.as_fd().as_raw_fd();
+    // Nothing can be read of a process that has none any more, and nothing means that it is gone.
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+    pid.and_then(|pid| pid.trim().parse::<u32>().ok())
+        .is_some_and(|pid| pid > 0)
 }
 
 impl Operations for Targets {
@@ -146,7 +164,7 @@ impl Operations for Targets {
 
     fn any_target_left(&mut self) -> bool {
         match &self.who {
-            Who::Staged(places) => places.processes.values().any(Process::is_alive),
+            Who::Staged(places) => places.processes.values().any(|process| is_there(&process.pidfd)),
             Who::Named(members, _) => members.any_left(),
         }
     }
