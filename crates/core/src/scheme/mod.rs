@@ -56,6 +56,7 @@ mod watermarks;
 mod window;
 
 pub use activity::check_watermarks;
+pub(crate) use apply::apply_next_window;
 pub use apply::{ApplyInput, TargetMut, apply_due};
 pub use check::check;
 pub use contradiction::{Contradiction, SchemeError};
