@@ -354,6 +354,9 @@ impl Context {
         for layout in layouts {
             self.take_over(layout, first_sz, now, sink);
         }
+        for text in ops.news() {
+            sink.on(&Event::Warning { now, text: &text });
+        }
         Ok(())
     }
 

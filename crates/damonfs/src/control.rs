@@ -1,4 +1,4 @@
-//! The control files: the staged tree, and the files in it that do something.
+//! The control files of `/sys/kernel/mm/damon`: the staged tree, and the files in it that do something.
 //!
 //! Reading never fails for being busy: what a command is doing meanwhile is told by the next read.
 
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use thermo_core::sink::TriedRegion;
 
 use crate::engine::{self, Engine, Found, Slot, State, Tried};
+use crate::files::{ControlFiles, GivenUp, Write};
 use crate::staged::Staged;
 use crate::table::{Layout, Role, STATE_COMMANDS};
 use crate::tree::{Ino, Tree};
@@ -27,11 +28,8 @@ const OPERATIONS: &str = "vaddr\nfvaddr";
 #[derive(Debug)]
 pub struct Control {
     tree: Mutex<Tree>,
-    engine: Engine,
+    engine: Arc<Engine>,
 }
-
-/// Whether who asked for something has gone.
-pub type GivenUp<'a> = &'a dyn Fn() -> bool;
 
 /// How much of the tried regions is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,13 +38,64 @@ enum Wanted {
     Bytes,
 }
 
+impl ControlFiles for Control {
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, ino: Ino) -> Result<String, Errno> {
+        let tree = self.tree();
+        let node = tree.node(ino)?;
+        let (role, parent) = (node.role(), node.parent());
+        let mut text = match role {
+            Role::Operations => OPERATIONS.to_owned(),
+            Role::State | Role::Pid => {
+                drop(tree);
+                let tid = self.slot(parent).tid();
+                match (role, tid) {
+                    (Role::State, Some(_)) => "on".to_owned(),
+                    (Role::State, None) => "off".to_owned(),
+                    (_, tid) => tid.unwrap_or(-1).to_string(),
+                }
+            }
+            _ => tree.show(ino)?,
+        };
+        text.push('\n');
+        Ok(text)
+    }
+
+    fn write(&self, ino: Ino, write: Write<'_>) -> Result<usize, Errno> {
+        if write.text.is_empty() {
+            return Ok(0);
+        }
+        let text = &write.text[..write.text.len().min(PAGE)];
+        let (role, parent) = {
+            let tree = self.tree();
+            let node = tree.node(ino)?;
+            (node.role(), node.parent())
+        };
+        match role {
+            Role::State => self.command(parent, value::word(text, &STATE_COMMANDS)?, write.given_up)?,
+            Role::Kdamonds => self
+                .engine
+                .replace_all(Layout::Sysfs, || self.tree().store(ino, text))?,
+            _ => self.tree().store(ino, text)?,
+        }
+        Ok(text.len())
+    }
+
+    fn stop_all(&self) {
+        self.engine.stop_all(Layout::Sysfs);
+    }
+}
+
 impl Control {
-    /// Control files laid out so, over `engine`, with nothing staged.
+    /// Control files over `engine`, with nothing staged.
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub fn new(layout: Layout, engine: Engine) -> std::io::Result<Arc<Self>> {
-        let tree = Mutex::new(Tree::new(layout.root()));
+    pub fn new(engine: Arc<Engine>) -> std::io::Result<Arc<Self>> {
+        let tree = Mutex::new(Tree::new(Layout::Sysfs.root()));
         let control = Arc::new(Self { tree, engine });
         let watched = Arc::downgrade(&control);
         thread::Builder::new()
@@ -55,94 +104,19 @@ impl Control {
         Ok(control)
     }
 
-    /// The staged values.
-    pub fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The engine.
-    #[must_use]
-    pub const fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// What a read of a file gives.
-    ///
-    /// # Errors
-    /// EISDIR; ENODEV when it is gone.
-    pub fn read(&self, ino: Ino) -> Result<String, Errno> {
-        let tree = self.tree();
-        let node = tree.node(ino)?;
-        let (role, parent) = (node.role(), node.parent());
-        let mut text = match role {
-            Role::Plain | Role::Kdamonds => tree.show(ino)?,
-            Role::Operations => OPERATIONS.to_owned(),
-            Role::State | Role::Pid => {
-                drop(tree);
-                let tid = self.engine.slot(parent).tid();
-                match (role, tid) {
-                    (Role::State, Some(_)) => "on".to_owned(),
-                    (Role::State, None) => "off".to_owned(),
-                    (_, tid) => tid.unwrap_or(-1).to_string(),
-                }
-            }
-        };
-        text.push('\n');
-        Ok(text)
-    }
-
-    /// Takes what is written to a file, and returns how much of it was taken: a page at most.
-    ///
-    /// # Errors
-    /// What the kernel says to it; nothing changes then.
-    pub fn write(&self, ino: Ino, text: &[u8]) -> Result<usize, Errno> {
-        self.write_unless(ino, text, &|| false)
-    }
-
-    /// The same; where it has to wait, it gives up with EINTR once `given_up` says that nobody waits for it any more.
-    ///
-    /// # Errors
-    /// Those of [`Control::write`].
-    pub fn write_unless(&self, ino: Ino, text: &[u8], given_up: GivenUp<'_>) -> Result<usize, Errno> {
-        if text.is_empty() {
-            return Ok(0);
-        }
-        let text = &text[..text.len().min(PAGE)];
-        let (role, parent) = {
-            let tree = self.tree();
-            let node = tree.node(ino)?;
-            (node.role(), node.parent())
-        };
-        match role {
-            Role::State => self.command(parent, value::word(text, &STATE_COMMANDS)?, given_up)?,
-            Role::Kdamonds => self.engine.replace_all(|| self.tree().store(ino, text))?,
-            Role::Plain | Role::Pid | Role::Operations => self.tree().store(ino, text)?,
-        }
-        Ok(text.len())
-    }
-
-    /// True for a file whose writes may take long.
-    #[must_use]
-    pub fn is_slow(&self, ino: Ino) -> bool {
-        self.tree().node(ino).is_ok_and(|node| node.role() == Role::State)
-    }
-
-    /// Stops every kdamond.
-    pub fn stop_all(&self) {
-        for (_, slot) in self.engine.all() {
-            // One that does not run needs no stopping.
-            let _ = slot.with(State::stop);
-        }
+    /// The kdamond of a directory.
+    fn slot(&self, kdamond: Ino) -> Arc<Slot> {
+        self.engine.slot((Layout::Sysfs, kdamond))
     }
 
     fn command(&self, kdamond: Ino, command: &str, given_up: GivenUp<'_>) -> Result<(), Errno> {
-        let slot = self.engine.slot(kdamond);
+        let slot = self.slot(kdamond);
         if command == "off" {
             return slot.with(State::stop);
         }
         let context = self.context(kdamond)?;
         match command {
-            "on" => self.start(kdamond, context, &slot),
+            "on" => self.start(kdamond, context),
             "commit" => slot.ask(|running| running.commit(self.build(context)?)),
             "commit_schemes_quota_goals" => {
                 let goals = engine::goals_of_all(Staged::at(&self.tree(), context).dir("schemes"));
@@ -170,22 +144,18 @@ impl Control {
     }
 
     fn build(&self, context: Ino) -> Result<engine::Built, Errno> {
-        engine::build(self.engine.root(), Staged::at(&self.tree(), context))
+        let tree = self.tree();
+        // It may have been replaced meanwhile.
+        tree.node(context)?;
+        engine::build(self.engine.root(), Staged::at(&tree, context))
     }
 
-    fn start(&self, kdamond: Ino, context: Ino, slot: &Slot) -> Result<(), Errno> {
-        slot.with(|state| {
-            if matches!(state, State::Running(_)) {
-                return Err(Errno::BUSY);
-            }
-            let running = self.engine.start(self.build(context)?)?;
+    fn start(&self, kdamond: Ino, context: Ino) -> Result<(), Errno> {
+        self.engine.start((Layout::Sysfs, kdamond), || {
+            let built = self.build(context)?;
             // Directories are not replaced while a slot is held, but may have been before.
-            if self.tree().node(kdamond).is_err() {
-                running.stop();
-                return Err(Errno::NODEV);
-            }
-            *state = State::Running(running);
-            Ok(())
+            self.tree().node(kdamond)?;
+            Ok(built)
         })
     }
 
@@ -255,8 +225,8 @@ impl Control {
 
     /// Notices kdamonds that have ended, and refreshes files of those that are to be.
     fn tend(&self, refreshed: &mut Vec<(Ino, Instant)>) {
-        for (kdamond, slot) in self.engine.all() {
-            let runs = slot.with(|state| matches!(state, State::Running(_)));
+        for (kdamond, slot) in self.engine.of(Layout::Sysfs) {
+            let runs = slot.runs();
             let interval = self.refresh_interval(kdamond).filter(|_| runs);
             let Some(interval) = interval else {
                 refreshed.retain(|(ino, _)| *ino != kdamond);

@@ -1,8 +1,8 @@
 //! The control files as a file system.
 //!
 //! Every request is checked for who asks: files are root's alone, whatever a mount lets through. A name that is
-//! fixed always means the same node, so the kernel may remember it; a numbered one is asked for anew each time, since
-//! writing a count replaces all of them. Reads and writes go past the page cache, for a file may change at any time.
+//! fixed always means the same node, so the kernel may remember it; one that was made by a write is asked for anew each
+//! time, since writing a count replaces all of them. Reads and writes go past the page cache, for a file may change at any time.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ use fuser::{
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::control::Control;
+use crate::files::{ControlFiles, Write};
 use crate::tree::{Ino, Node};
 
 /// How long what never changes is remembered.
@@ -36,17 +36,17 @@ const SIZE: u64 = 4096;
 /// Control files that are mounted; dropped, they are unmounted.
 #[derive(Debug)]
 pub struct Mounted {
-    control: Arc<Control>,
+    files: Arc<dyn ControlFiles>,
     dir: PathBuf,
     session: Option<BackgroundSession>,
 }
 
 impl Mounted {
-    /// Mounts `control` at `dir`.
+    /// Mounts `files` at `dir`.
     ///
     /// # Errors
     /// No `/dev/fuse`, no right to mount, no such directory.
-    pub fn new(control: Arc<Control>, dir: &Path) -> io::Result<Self> {
+    pub fn new(files: Arc<dyn ControlFiles>, dir: &Path) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("thermo".to_owned()),
@@ -59,11 +59,11 @@ impl Mounted {
         config.acl = SessionACL::All;
         config.n_threads = Some(THREADS);
         let face = Face {
-            control: Arc::clone(&control),
+            files: Arc::clone(&files),
         };
         let session = Session::new(face, dir, &config)?.spawn()?;
         Ok(Self {
-            control,
+            files,
             dir: dir.to_owned(),
             session: Some(session),
         })
@@ -81,7 +81,7 @@ impl Mounted {
         let Some(session) = self.session.take() else {
             return Ok(());
         };
-        self.control.stop_all();
+        self.files.stop_all();
         // The library's own way fails while a file is open.
         let done = unmount(&self.dir, UnmountFlags::DETACH);
         drop(session);
@@ -90,8 +90,8 @@ impl Mounted {
 
     /// The control files.
     #[must_use]
-    pub const fn control(&self) -> &Arc<Control> {
-        &self.control
+    pub fn files(&self) -> &dyn ControlFiles {
+        &*self.files
     }
 
     /// False once somebody else has unmounted it.
@@ -111,7 +111,7 @@ impl Drop for Mounted {
 }
 
 struct Face {
-    control: Arc<Control>,
+    files: Arc<dyn ControlFiles>,
 }
 
 fn refusal(errno: Errno) -> Reply {
@@ -167,20 +167,20 @@ fn attr(ino: Ino, node: &Node) -> FileAttr {
 
 impl Face {
     fn attr(&self, ino: Ino) -> Result<FileAttr, Errno> {
-        self.control.tree().node(ino).map(|node| attr(ino, node))
+        self.files.tree().node(ino).map(|node| attr(ino, node))
     }
 
     fn lookup(&self, parent: Ino, name: &OsStr) -> Result<(FileAttr, Duration), Errno> {
-        let tree = self.control.tree();
+        let tree = self.files.tree();
         let ino = tree.lookup(parent, name.to_str().ok_or(Errno::NOENT)?)?;
         let node = tree.node(ino)?;
-        let remembered = if node.is_numbered() { Duration::ZERO } else { LONG };
+        let remembered = if node.is_lasting() { LONG } else { Duration::ZERO };
         Ok((attr(ino, node), remembered))
     }
 
     fn may_open(&self, request: &Request, ino: Ino, flags: OpenFlags) -> Result<(), Errno> {
         allow(request)?;
-        let tree = self.control.tree();
+        let tree = self.files.tree();
         let node = tree.node(ino)?;
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
         // In sysfs even root cannot write what is not to be written.
@@ -192,7 +192,7 @@ impl Face {
 
     /// All names of a directory with its own and its parent's, in an order that stays while nothing changes.
     fn list(&self, ino: Ino) -> Result<Vec<(Ino, FileType, String)>, Errno> {
-        let tree = self.control.tree();
+        let tree = self.files.tree();
         let parent = tree.node(ino)?.parent();
         let kind = |ino| match tree.node(ino) {
             Ok(node) if !node.is_dir() => FileType::RegularFile,
@@ -271,7 +271,7 @@ impl Filesystem for Face {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match allow(request).and_then(|()| self.control.read(ino.0)) {
+        match allow(request).and_then(|()| self.files.read(ino.0)) {
             Ok(text) => {
                 let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
                 let end = begin.saturating_add(size as usize).min(text.len());
@@ -286,7 +286,7 @@ impl Filesystem for Face {
         request: &Request,
         ino: INodeNo,
         _fh: FileHandle,
-        _offset: u64,
+        offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
         _flags: OpenFlags,
@@ -300,14 +300,23 @@ impl Filesystem for Face {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(refusal(errno)),
         };
-        if !self.control.is_slow(ino.0) {
-            return answer(self.control.write(ino.0, data), reply);
+        if !self.files.is_slow(ino.0) {
+            let write = Write {
+                offset,
+                ..Write::of(data)
+            };
+            return answer(self.files.write(ino.0, write), reply);
         }
-        let (control, data, client) = (Arc::clone(&self.control), data.to_vec(), request.pid());
+        let (files, data, client) = (Arc::clone(&self.files), data.to_vec(), request.pid());
         let command = thread::Builder::new().name("damonfs-command".to_owned());
         // Without a thread the reply is dropped, which the library answers with EIO.
         drop(command.spawn(move || {
-            answer(control.write_unless(ino.0, &data, &|| has_gone(client)), reply);
+            let write = Write {
+                text: &data,
+                offset,
+                given_up: &|| has_gone(client),
+            };
+            answer(files.write(ino.0, write), reply);
         }));
     }
 

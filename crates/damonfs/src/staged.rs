@@ -84,6 +84,14 @@ impl<'a> Staged<'a> {
         }
     }
 
+    /// Rows of numbers.
+    pub fn rows(self, name: &str) -> &'a [Vec<u64>] {
+        match self.value(name) {
+            Some(Value::Rows(rows)) => rows,
+            _ => &[],
+        }
+    }
+
     /// A text, without the line end it may have been written with.
     pub fn text(self, name: &str) -> &'a str {
         match self.value(name) {

@@ -21,6 +21,8 @@ const MOST_NEW_NODES: u64 = 1 << 20;
 pub struct Node {
     parent: Ino,
     name: String,
+    /// Whether this name in its directory means this node as long as that is there.
+    lasting: bool,
     body: Body,
 }
 
@@ -50,10 +52,10 @@ impl Node {
         matches!(self.body, Body::Dir { .. })
     }
 
-    /// True for a directory with a number for a name: such a name may mean another node at any time.
+    /// False for a directory that was made by a write: its name may mean another node at any time.
     #[must_use]
-    pub fn is_numbered(&self) -> bool {
-        self.name.bytes().all(|byte| byte.is_ascii_digit())
+    pub const fn is_lasting(&self) -> bool {
+        self.lasting
     }
 
     /// The permission bits.
@@ -76,6 +78,20 @@ impl Node {
             Body::File { spec, .. } => spec.role,
             Body::Count { role, .. } => role,
         }
+    }
+
+    /// What is written to a file means, as its kind says.
+    pub(crate) fn parse(&self, text: &[u8]) -> Result<Value, Errno> {
+        match &self.body {
+            Body::Dir { .. } => Err(Errno::ISDIR),
+            Body::File { spec, .. } if spec.writable => Value::parse(&spec.kind, text),
+            Body::File { .. } | Body::Count { .. } => Err(Errno::ACCESS),
+        }
+    }
+
+    /// Its name in the directory it lies in.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The node it lies in; its own number for the root.
@@ -103,7 +119,7 @@ impl Tree {
             nodes: HashMap::new(),
             next: Self::ROOT,
         };
-        tree.grow(Self::ROOT, String::new(), root);
+        tree.grow(Self::ROOT, String::new(), true, root);
         tree
     }
 
@@ -202,15 +218,32 @@ impl Tree {
         }
     }
 
-    /// Fills in a file, as the engine does.
-    pub(crate) fn fill(&mut self, dir: Ino, name: &str, new: Value) {
-        let Ok(ino) = self.lookup(dir, name) else { return };
+    /// Stages what a write was found to mean.
+    pub(crate) fn set(&mut self, ino: Ino, new: Value) {
         if let Some(Node {
             body: Body::File { value, .. },
             ..
         }) = self.nodes.get_mut(&ino)
         {
             *value = new;
+        }
+    }
+
+    /// Makes a directory of this name in the root.
+    ///
+    /// # Errors
+    /// EEXIST: there is something of that name.
+    pub(crate) fn make(&mut self, name: &str, spec: &'static Dir) -> Result<Ino, Errno> {
+        match self.lookup(Self::ROOT, name) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(_) => Ok(self.grow(Self::ROOT, name.to_owned(), false, spec)),
+        }
+    }
+
+    /// Fills in a file, as the engine does.
+    pub(crate) fn fill(&mut self, dir: Ino, name: &str, new: Value) {
+        if let Ok(ino) = self.lookup(dir, name) {
+            self.set(ino, new);
         }
     }
 
@@ -235,11 +268,12 @@ impl Tree {
         });
         before.into_iter().for_each(|ino| self.remove(ino));
         (0..number)
-            .map(|nth| self.grow(dir, nth.to_string(), child))
+            .map(|nth| self.grow(dir, nth.to_string(), false, child))
             .collect()
     }
 
-    fn remove(&mut self, ino: Ino) {
+    /// Takes a node away, with all that is below.
+    pub(crate) fn remove(&mut self, ino: Ino) {
         let Some(node) = self.nodes.remove(&ino) else {
             return;
         };
@@ -255,17 +289,17 @@ impl Tree {
         }
     }
 
-    fn grow(&mut self, parent: Ino, name: String, spec: &'static Dir) -> Ino {
+    fn grow(&mut self, parent: Ino, name: String, lasting: bool, spec: &'static Dir) -> Ino {
         let children = BTreeMap::new();
-        let dir = self.add(parent, name, Body::Dir { spec, children });
+        let dir = self.add(parent, name, lasting, Body::Dir { spec, children });
         for entry in spec.entries {
             match entry {
                 Entry::File(spec) => {
                     let value = first(&spec.kind);
-                    self.add(dir, spec.name.to_owned(), Body::File { spec, value });
+                    self.add(dir, spec.name.to_owned(), true, Body::File { spec, value });
                 }
                 Entry::Dir(name, spec) => {
-                    self.grow(dir, (*name).to_owned(), spec);
+                    self.grow(dir, (*name).to_owned(), true, spec);
                 }
                 Entry::Numbered {
                     count,
@@ -279,7 +313,7 @@ impl Tree {
                         role: *role,
                         number: 0,
                     };
-                    self.add(dir, (*count).to_owned(), body);
+                    self.add(dir, (*count).to_owned(), true, body);
                 }
                 Entry::Found { .. } => {}
             }
@@ -287,7 +321,7 @@ impl Tree {
         dir
     }
 
-    fn add(&mut self, parent: Ino, name: String, body: Body) -> Ino {
+    fn add(&mut self, parent: Ino, name: String, lasting: bool, body: Body) -> Ino {
         let ino = self.next;
         self.next += 1;
         if let Some(Node {
@@ -297,7 +331,13 @@ impl Tree {
         {
             children.insert(name.clone(), ino);
         }
-        self.nodes.insert(ino, Node { parent, name, body });
+        let node = Node {
+            parent,
+            name,
+            lasting,
+            body,
+        };
+        self.nodes.insert(ino, node);
         ino
     }
 }
@@ -310,6 +350,8 @@ fn first(kind: &Kind) -> Value {
         Kind::Bool => Value::Bool(false),
         Kind::Word { default, .. } => Value::Word(default),
         Kind::Text => Value::Text(String::new()),
+        Kind::Rows { default: [], .. } => Value::Rows(Vec::new()),
+        Kind::Rows { default, .. } => Value::Rows(vec![default.to_vec()]),
     }
 }
 
@@ -324,65 +366,4 @@ fn size(dir: &Dir) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use super::*;
-    use crate::table::Layout;
-
-    fn write(tree: &mut Tree, path: &str, text: &str) -> Result<(), Errno> {
-        let ino = tree.find(path)?;
-        tree.store(ino, text.as_bytes())
-    }
-
-    #[test]
-    fn numbered_directories_are_made_anew_by_every_write() {
-        let mut tree = Tree::new(Layout::Sysfs.root());
-        let nr = "admin/kdamonds/nr_kdamonds";
-        assert_eq!(tree.find("admin/kdamonds/0"), Err(Errno::NOENT));
-        write(&mut tree, nr, "2\n").unwrap();
-        let refresh = tree.find("admin/kdamonds/1/refresh_ms").unwrap();
-        tree.store(refresh, b"7").unwrap();
-        assert_eq!(tree.show(refresh), Ok("7".to_owned()));
-        write(&mut tree, nr, "2").unwrap();
-        assert_eq!(tree.show(refresh), Err(Errno::NODEV), "the old one is gone");
-        let refresh = tree.find("admin/kdamonds/1/refresh_ms").unwrap();
-        assert_eq!(tree.show(refresh), Ok("0".to_owned()));
-        for (wrong, errno) in [
-            ("-1", Errno::INVAL),
-            ("x", Errno::INVAL),
-            ("2147483648", Errno::RANGE),
-            ("2147483647", Errno::NOMEM),
-        ] {
-            assert_eq!(write(&mut tree, nr, wrong), Err(errno), "{wrong}");
-        }
-        assert!(
-            tree.find("admin/kdamonds/1").is_ok(),
-            "a refused write changes nothing"
-        );
-        let nodes = tree.nodes.len();
-        write(&mut tree, nr, "0").unwrap();
-        write(&mut tree, nr, "2").unwrap();
-        assert_eq!(tree.nodes.len(), nodes, "nothing is left behind");
-    }
-
-    #[test]
-    fn what_the_engine_finds_is_filled_in() {
-        let mut tree = Tree::new(Layout::Sysfs.root());
-        write(&mut tree, "admin/kdamonds/nr_kdamonds", "1").unwrap();
-        write(&mut tree, "admin/kdamonds/0/contexts/nr_contexts", "1").unwrap();
-        write(&mut tree, "admin/kdamonds/0/contexts/0/schemes/nr_schemes", "1").unwrap();
-        let tried = tree
-            .find("admin/kdamonds/0/contexts/0/schemes/0/tried_regions")
-            .unwrap();
-        let regions = tree.refill(tried, 3);
-        tree.fill(regions[2], "age", Value::Unsigned(9));
-        assert_eq!(tree.list(tried).unwrap().count(), 4);
-        let age = tree
-            .find("admin/kdamonds/0/contexts/0/schemes/0/tried_regions/2/age")
-            .unwrap();
-        assert_eq!(tree.show(age), Ok("9".to_owned()));
-        assert_eq!(tree.store(age, b"1"), Err(Errno::ACCESS));
-        tree.refill(tried, 0);
-        assert_eq!(tree.list(tried).unwrap().count(), 1);
-    }
-}
+mod tests;

@@ -23,6 +23,8 @@ pub enum Value {
     Word(&'static str),
     /// Anything, kept as it was written.
     Text(String),
+    /// Rows of numbers, a line each.
+    Rows(Vec<Vec<u64>>),
 }
 
 impl fmt::Display for Value {
@@ -33,6 +35,7 @@ impl fmt::Display for Value {
             Self::Bool(yes) => f.write_str(if *yes { "Y" } else { "N" }),
             Self::Word(word) => f.write_str(word),
             Self::Text(text) => f.write_str(text),
+            Self::Rows(rows) => f.write_str(&lines(rows)),
         }
     }
 }
@@ -55,11 +58,43 @@ impl Value {
             Kind::Bool => boolean(text).map(Self::Bool),
             Kind::Word { words, .. } => word(text, words).map(Self::Word),
             Kind::Text => Ok(Self::Text(String::from_utf8_lossy(text).into_owned())),
+            Kind::Rows { widths, most, .. } => rows(text, widths, most).map(Self::Rows),
         }
     }
 }
 
-fn until_nul(text: &[u8]) -> &[u8] {
+/// Numbers as `%lu` prints them, a row a line.
+fn lines(rows: &[Vec<u64>]) -> String {
+    let line = |row: &Vec<u64>| row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Rows of as many numbers as one of `widths` says, a line each; or else of the first width, however they are broken
+/// into lines.
+fn rows(text: &[u8], widths: &[usize], most: usize) -> Result<Vec<Vec<u64>>, Errno> {
+    let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
+    let row = |line: &str| -> Result<Vec<u64>, Errno> {
+        let numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
+        numbers.collect::<Result<_, _>>().map_err(|_| Errno::INVAL)
+    };
+    let by_line: Vec<Vec<u64>> = text.lines().map(row).collect::<Result<_, _>>()?;
+    let by_line: Vec<Vec<u64>> = by_line.into_iter().filter(|row| !row.is_empty()).collect();
+    let fits = by_line.iter().all(|row| widths.contains(&row.len()));
+    let (first, numbers) = (widths.first().copied().unwrap_or(1), by_line.concat());
+    let rows: Vec<Vec<u64>> = if fits {
+        by_line
+    } else if numbers.len().is_multiple_of(first) {
+        numbers.chunks(first).map(<[u64]>::to_vec).collect()
+    } else {
+        return Err(Errno::INVAL);
+    };
+    if rows.len() > most {
+        return Err(Errno::INVAL);
+    }
+    Ok(rows)
+}
+
+pub fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
@@ -167,6 +202,28 @@ mod tests {
         assert_eq!(int(b"-2147483648"), Ok(-2_147_483_648));
         assert_eq!(int(b"2147483648"), Err(Errno::RANGE));
         assert_eq!(int(b"--1"), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn rows_are_lines_or_run_on() {
+        let schemes = |text: &str| rows(text.as_bytes(), &[4, 2], 3);
+        assert_eq!(schemes(""), Ok(vec![]));
+        assert_eq!(schemes(" \n\n"), Ok(vec![]));
+        assert_eq!(schemes("1 2 3 4\n5 6\n"), Ok(vec![vec![1, 2, 3, 4], vec![5, 6]]));
+        assert_eq!(schemes("1\n2 3 4"), Ok(vec![vec![1, 2, 3, 4]]));
+        for wrong in [
+            "1",
+            "1 2 3",
+            "1 2 3 4 5",
+            "1 -2",
+            "1 0x2",
+            "1 18446744073709551616",
+            "1 2 x",
+        ] {
+            assert_eq!(schemes(wrong), Err(Errno::INVAL), "{wrong}");
+        }
+        assert_eq!(schemes("1 2\n1 2\n1 2\n1 2"), Err(Errno::INVAL), "too many");
+        assert_eq!(lines(&[vec![1, 2], vec![3]]), "1 2\n3");
     }
 
     #[test]

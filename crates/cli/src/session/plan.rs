@@ -116,6 +116,7 @@ impl Plan {
         let wish = Wish {
             schemes: &self.schemes,
             own_context: self.needs_own_context(tuning),
+            system: self.targets.system,
         };
         let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
         ensure!(
@@ -210,6 +211,8 @@ impl Plan {
                 let ops = Offloaded::new(root.to_owned(), members, claim);
                 super::run(context, ops, sink, self.duration, reloader, share)
             }
+            // The processes it is of are not asked for.
+            Looker::Machine(ops) => super::run(context, *ops, sink, self.duration, reloader, share),
         }
     }
 

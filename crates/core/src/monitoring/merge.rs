@@ -16,7 +16,8 @@ pub(crate) struct MergeLimits {
 }
 
 /// Ages every region, then merges neighbours whose access counts differ by at most a tenth of the largest
-/// count; when that leaves more than `max_nr_regions`, again with ever larger differences.
+/// count; when that leaves more than `max_nr_regions`, again with ever larger differences, and in the end whether
+/// something is known of them or not.
 pub(crate) fn merge_and_age(targets: &mut [Target], limits: MergeLimits) {
     let highest = targets
         .iter()
@@ -24,18 +25,19 @@ pub(crate) fn merge_and_age(targets: &mut [Target], limits: MergeLimits) {
         .map(|r| r.nr_accesses)
         .max()
         .unwrap_or(0);
-    let mut threshold = highest / 10;
+    let (mut threshold, mut apart) = (highest / 10, true);
     for region in targets.iter_mut().flat_map(|t| &mut t.regions) {
         grow_older(region, threshold);
     }
     loop {
         for target in targets.iter_mut() {
-            merge(&mut target.regions, threshold, limits.sz_limit);
+            merge(&mut target.regions, threshold, apart, limits.sz_limit);
         }
         let count: usize = targets.iter().map(|t| t.regions.len()).sum();
-        if count <= limits.max_nr_regions || threshold >= limits.max_nr_accesses {
+        if count <= limits.max_nr_regions || !apart {
             return;
         }
+        apart = threshold < limits.max_nr_accesses;
         threshold = if threshold >= limits.max_nr_accesses / 2 {
             limits.max_nr_accesses
         } else {
@@ -52,15 +54,17 @@ fn grow_older(region: &mut Region, threshold: u32) {
     region.age = if changed { 0 } else { region.age.saturating_add(1) };
 }
 
-/// One pass over the regions of a target, each joined to the one before it where allowed.
-fn merge(regions: &mut Vec<Region>, threshold: u32, sz_limit: Bytes) {
+/// One pass over the regions of a target, each joined to the one before it where allowed. Known and unknown ones stay
+/// `apart`, or else what is joined is unknown: no scheme is to take the unknown part for cold.
+fn merge(regions: &mut Vec<Region>, threshold: u32, apart: bool, sz_limit: Bytes) {
     regions.dedup_by(|region, before| {
         let alike = before.range.end == region.range.start
-            && before.unknown == region.unknown
+            && (before.unknown == region.unknown || !apart)
             && before.nr_accesses.abs_diff(region.nr_accesses) <= threshold
             && before.len() + region.len() <= sz_limit;
         if alike {
             before.merge(region);
+            before.unknown = (before.unknown || region.unknown) && before.nr_accesses == 0;
         }
         alike
     });
@@ -177,5 +181,20 @@ mod tests {
         target.regions[2].range = AddrRange::new(0x10_0000, 0x10_1000);
         merge_and_age(std::slice::from_mut(&mut target), LIMITS);
         assert_eq!(target.regions.len(), 3);
+    }
+
+    #[test]
+    fn not_knowing_parts_no_longer_when_there_are_too_many() {
+        let mut target = target(&[(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0), (1, 20, 20, 0)]);
+        target.regions[1].unknown = true;
+        let limits = MergeLimits {
+            max_nr_regions: 2,
+            sz_limit: Bytes(3 * 4096),
+            ..LIMITS
+        };
+        merge_and_age(std::slice::from_mut(&mut target), limits);
+        // Those that are known joined first, however they differ.
+        assert_eq!(rows(&target), [(2, 0, 1), (2, 10, 1)]);
+        assert!(target.regions[0].unknown && !target.regions[1].unknown);
     }
 }

@@ -9,6 +9,7 @@ use thermo_core::TargetId;
 use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Addr, AddrRange, Attrs, BasisPoints, Nanos, Scheme};
 use thermo_ops::process::Process;
+use thermo_ops::targets::Members;
 
 use super::scheme;
 use crate::staged::Staged;
@@ -16,11 +17,25 @@ use crate::staged::Staged;
 /// A context as it was staged.
 #[derive(Debug)]
 pub struct Built {
+    pub settings: Settings,
+    pub watch: Watch,
+}
+
+/// How to look and what to do.
+#[derive(Debug)]
+pub struct Settings {
     pub attrs: Attrs,
     pub goal: Option<IntervalsGoal>,
-    pub rule: Rule,
-    pub targets: Vec<StagedTarget>,
     pub schemes: Vec<Scheme>,
+}
+
+/// Whom to watch.
+#[derive(Debug)]
+pub enum Watch {
+    /// These processes, in their order.
+    Staged(Rule, Vec<StagedTarget>),
+    /// Whoever belongs to what was named; where nobody else can join, the processes that were.
+    Named(Members, Option<Vec<u32>>),
 }
 
 /// Where the ranges to monitor come from.
@@ -50,14 +65,22 @@ pub fn build(root: &Path, context: Staged<'_>) -> Result<Built, Errno> {
     let (attrs, goal) = attrs(context.dir("monitoring_attrs"))?;
     let targets = targets(context.dir("targets"))?;
     let schemes = scheme::all(root, context.dir("schemes"))?;
-    thermo_core::scheme::check(&schemes, &attrs).map_err(|_| Errno::INVAL)?;
     Ok(Built {
-        attrs,
-        goal,
-        rule,
-        targets,
-        schemes,
+        settings: Settings::checked(attrs, goal, schemes)?,
+        watch: Watch::Staged(rule, targets),
     })
+}
+
+impl Settings {
+    /// These, if they can be meant.
+    ///
+    /// # Errors
+    /// EINVAL: they cannot.
+    pub fn checked(attrs: Attrs, goal: Option<IntervalsGoal>, schemes: Vec<Scheme>) -> Result<Self, Errno> {
+        check(&attrs, goal)?;
+        thermo_core::scheme::check(&schemes, &attrs).map_err(|_| Errno::INVAL)?;
+        Ok(Self { attrs, goal, schemes })
+    }
 }
 
 fn attrs(staged: Staged<'_>) -> Result<(Attrs, Option<IntervalsGoal>), Errno> {
@@ -73,10 +96,14 @@ fn attrs(staged: Staged<'_>) -> Result<(Attrs, Option<IntervalsGoal>), Errno> {
         max_nr_regions: count("max"),
     };
     let goal = goal(intervals.dir("intervals_goal"));
-    goal.map_or(Ok(()), |goal| goal.check(&attrs))
-        .map_err(|_| Errno::INVAL)?;
-    attrs.check().map_err(|_| Errno::INVAL)?;
+    check(&attrs, goal)?;
     Ok((attrs, goal))
+}
+
+fn check(attrs: &Attrs, goal: Option<IntervalsGoal>) -> Result<(), Errno> {
+    goal.map_or(Ok(()), |goal| goal.check(attrs))
+        .map_err(|_| Errno::INVAL)?;
+    attrs.check().map_err(|_| Errno::INVAL)
 }
 
 fn goal(staged: Staged<'_>) -> Option<IntervalsGoal> {
@@ -92,28 +119,45 @@ fn goal(staged: Staged<'_>) -> Option<IntervalsGoal> {
 fn targets(staged: Staged<'_>) -> Result<Vec<StagedTarget>, Errno> {
     let numbered = staged.numbered().into_iter().zip(0..);
     numbered
-        .map(|(target, nth)| {
-            let pid = u32::try_from(target.signed("pid_target")).map_err(|_| Errno::INVAL)?;
-            // Looking at ourselves would change what is seen with every look.
-            if pid == 0 || pid == std::process::id() {
-                return Err(Errno::INVAL);
-            }
-            let process = Process::open(TargetId(nth), pid).map_err(|_| Errno::INVAL)?;
-            if !process.is_alive() {
-                return Err(Errno::INVAL);
-            }
+        .map(|(staged, nth)| {
+            let pid = u32::try_from(staged.signed("pid_target")).map_err(|_| Errno::INVAL)?;
             Ok(StagedTarget {
-                process,
-                ranges: ranges(target.dir("regions"))?,
+                process: target(nth, pid)?,
+                ranges: ranges(staged.dir("regions"))?,
             })
         })
         .collect()
 }
 
+/// The process `pid` as target number `nth`.
+///
+/// # Errors
+/// EINVAL: there is none, or it is us.
+pub fn target(nth: u32, pid: u32) -> Result<Process, Errno> {
+    // Looking at ourselves would change what is seen with every look.
+    if pid == 0 || pid == std::process::id() {
+        return Err(Errno::INVAL);
+    }
+    let process = Process::open(TargetId(nth), pid).map_err(|_| Errno::INVAL)?;
+    if process.is_alive() {
+        Ok(process)
+    } else {
+        Err(Errno::INVAL)
+    }
+}
+
 fn ranges(staged: Staged<'_>) -> Result<Vec<AddrRange>, Errno> {
+    let regions = staged.numbered().into_iter();
+    aligned(regions.map(|region| (region.number("start"), region.number("end"))))
+}
+
+/// These starts and ends, each grown to whole pages.
+///
+/// # Errors
+/// EINVAL: one is nothing, or does not lie behind the one before.
+pub fn aligned(regions: impl Iterator<Item = (u64, u64)>) -> Result<Vec<AddrRange>, Errno> {
     let mut ranges: Vec<AddrRange> = Vec::new();
-    for region in staged.numbered() {
-        let (start, end) = (region.number("start"), region.number("end"));
+    for (start, end) in regions {
         if start > end {
             return Err(Errno::INVAL);
         }

@@ -1,4 +1,5 @@
-//! The engine behind the control files: one kdamond of ours for each directory that was switched on.
+//! The engine behind the control files: one kdamond of ours for each directory that was switched on, whichever layout
+//! that is part of.
 //!
 //! Staged values come in, running contexts and what they found come out. Commands of one kdamond are done one after
 //! the other, and each in the kdamond's own thread between two of its steps.
@@ -7,6 +8,7 @@ mod build;
 mod listener;
 mod running;
 mod scheme;
+mod summary;
 mod targets;
 
 use std::collections::BTreeMap;
@@ -16,16 +18,18 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use thermo_core::Context;
-use thermo_core::scheme::Goal;
+use thermo_core::scheme::{Goal, SchemeStats};
+use thermo_core::{Action, Context};
 use thermo_ops::kdamond::Parts;
 use thermo_ops::{Actor, PageoutLimits, Tracker};
 
-pub use build::{Built, build};
+pub use build::{Built, Rule, Settings, StagedTarget, Watch, aligned, build, target};
 pub use listener::Tried;
 pub use running::{Found, Running};
-pub use scheme::goals_of_all;
+pub use scheme::{free_memory_marks, goals_of_all, millis, pattern, weight};
+pub use summary::Summary;
 
+use crate::table::Layout;
 use crate::trace::Trace;
 use crate::tree::Ino;
 use listener::Listener;
@@ -34,12 +38,17 @@ use targets::Targets;
 /// Makes a tracker for a new kdamond.
 pub type Looks = Box<dyn Fn() -> Box<dyn Tracker + Send> + Send + Sync>;
 
+/// The directory of a kdamond.
+pub type Place = (Layout, Ino);
+
 /// The kdamonds.
 pub struct Engine {
     root: PathBuf,
     looks: Looks,
     trace: Arc<Trace>,
-    slots: Mutex<BTreeMap<Ino, Arc<Slot>>>,
+    slots: Mutex<BTreeMap<Place, Arc<Slot>>>,
+    /// Held while one is switched on, so that who comes second sees the first.
+    starting: Mutex<()>,
 }
 
 /// A place for a kdamond, that of the directory with its number.
@@ -58,8 +67,8 @@ pub enum State {
     Never,
     /// It runs.
     Running(Running),
-    /// It ran, and was stopped or ended with its targets.
-    Ended,
+    /// It ran, and was stopped or ended with its targets. What its schemes had done by then.
+    Ended(Vec<SchemeStats>),
 }
 
 impl fmt::Debug for Engine {
@@ -79,6 +88,7 @@ impl Engine {
             looks,
             trace: Arc::default(),
             slots: Mutex::default(),
+            starting: Mutex::default(),
         }
     }
 
@@ -92,54 +102,115 @@ impl Engine {
         &self.root
     }
 
-    /// The place of the kdamond whose directory has this number.
-    pub(crate) fn slot(&self, kdamond: Ino) -> Arc<Slot> {
-        Arc::clone(self.slots().entry(kdamond).or_default())
+    /// The kdamond of this directory.
+    pub(crate) fn slot(&self, place: Place) -> Arc<Slot> {
+        Arc::clone(self.slots().entry(place).or_default())
     }
 
-    /// Every place that was ever used.
-    pub(crate) fn all(&self) -> Vec<(Ino, Arc<Slot>)> {
-        self.slots()
-            .iter()
-            .map(|(ino, slot)| (*ino, Arc::clone(slot)))
+    /// Every place of a layout that was ever used.
+    pub(crate) fn of(&self, layout: Layout) -> Vec<(Ino, Arc<Slot>)> {
+        let slots = self.slots();
+        let of_layout = slots.iter().filter(|((of, _), _)| *of == layout);
+        of_layout
+            .map(|((_, ino), slot)| (*ino, Arc::clone(slot)))
             .collect()
     }
 
-    /// Does `change` to the directories of kdamonds, all of which have ended and are forgotten with it.
+    /// Forgets a place whose directory is gone.
+    pub(crate) fn forget(&self, place: Place) {
+        self.slots().remove(&place);
+    }
+
+    /// Stops every kdamond of a layout.
+    pub(crate) fn stop_all(&self, layout: Layout) {
+        for (_, slot) in self.of(layout) {
+            // One that does not run needs no stopping.
+            let _ = slot.with(State::stop);
+        }
+    }
+
+    /// Does `change` to the directories of a layout, whose kdamonds have all ended and are forgotten with it.
     ///
     /// # Errors
     /// EBUSY: one runs, or is being asked something. What `change` says.
-    pub(crate) fn replace_all(&self, change: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    pub(crate) fn replace_all(
+        &self,
+        layout: Layout,
+        change: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut slots = self.slots();
         let busy = |slot: &Arc<Slot>| {
             slot.state
                 .try_lock()
                 .map_or(true, |state| matches!(*state, State::Running(_)))
         };
-        if slots.values().any(busy) {
+        if slots.iter().any(|((of, _), slot)| *of == layout && busy(slot)) {
             return Err(Errno::BUSY);
         }
         change()?;
-        slots.clear();
+        slots.retain(|(of, _), _| *of != layout);
         Ok(())
     }
 
-    /// Starts a kdamond on what was built.
-    pub(crate) fn start(&self, built: Built) -> Result<Running, Errno> {
+    /// Starts the kdamond of `place` on what `build` gives.
+    ///
+    /// # Errors
+    /// EBUSY: it runs, or one runs that does not go together with it. What `build` says.
+    pub(crate) fn start(
+        &self,
+        place: Place,
+        build: impl FnOnce() -> Result<Built, Errno>,
+    ) -> Result<(), Errno> {
+        let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slot(place).with(|state| {
+            if matches!(state, State::Running(_)) {
+                return Err(Errno::BUSY);
+            }
+            let built = build()?;
+            if self.is_barred(place) {
+                return Err(Errno::BUSY);
+            }
+            *state = State::Running(self.run(built)?);
+            Ok(())
+        })
+    }
+
+    /// Whether one runs that `place` does not go together with: in the kernel debugfs and each of the modules start
+    /// exclusively.
+    fn is_barred(&self, place: Place) -> bool {
+        let slots: Vec<(Place, Arc<Slot>)> = self
+            .slots()
+            .iter()
+            .map(|(place, slot)| (*place, Arc::clone(slot)))
+            .collect();
+        let together = |other: Layout| other == place.0 && other != Layout::Modules;
+        let others = slots.into_iter().filter(|(other, _)| *other != place);
+        others
+            .filter(|((layout, _), _)| !together(*layout))
+            .any(|(_, slot)| slot.runs())
+    }
+
+    fn run(&self, built: Built) -> Result<Running, Errno> {
         let number = self.slots().values().filter(|slot| slot.tid().is_some()).count();
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let seed = thermo_sys::clock::monotonic().0;
-        let mut context = Context::new(built.attrs, seed).map_err(|_| Errno::INVAL)?;
-        context.set_intervals_goal(built.goal).map_err(|_| Errno::INVAL)?;
-        context.set_schemes(built.schemes).map_err(|_| Errno::INVAL)?;
+        let Settings { attrs, goal, schemes } = built.settings;
+        let mut tracker = (self.looks)();
+        if schemes.iter().any(|scheme| scheme.action == Action::LruPrio)
+            && let Some(tables) = tracker.as_pte()
+        {
+            tables.keep_active();
+        }
+        let mut context = Context::new(attrs, seed).map_err(|_| Errno::INVAL)?;
+        context.set_intervals_goal(goal).map_err(|_| Errno::INVAL)?;
+        context.set_schemes(schemes).map_err(|_| Errno::INVAL)?;
         let actor = Actor::new(PageoutLimits::default(), false);
-        let mut ops = Targets::new(self.root.clone(), (self.looks)(), actor);
-        ops.commit(built.rule, built.targets);
+        let ops = Targets::new(self.root.clone(), built.watch, tracker, actor);
         let sink = Listener::new(number, Arc::clone(&self.trace));
-        Running::start(number, Parts { context, ops, sink }, built.goal)
+        Running::start(number, Parts { context, ops, sink }, goal)
     }
 
-    fn slots(&self) -> MutexGuard<'_, BTreeMap<Ino, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<Place, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,7 +228,7 @@ impl Slot {
         let answer = f(&mut state);
         let tid = match &*state {
             State::Running(running) => running.tid(),
-            State::Never | State::Ended => 0,
+            State::Never | State::Ended(_) => 0,
         };
         self.tid.store(tid, Ordering::Relaxed);
         answer
@@ -170,7 +241,22 @@ impl Slot {
     pub fn ask<R>(&self, f: impl FnOnce(&mut Running) -> Result<R, Errno>) -> Result<R, Errno> {
         self.with(|state| match state {
             State::Running(running) => f(running),
-            State::Never | State::Ended => Err(Errno::INVAL),
+            State::Never | State::Ended(_) => Err(Errno::INVAL),
+        })
+    }
+
+    /// Whether its kdamond runs; one that has ended meanwhile does not.
+    pub fn runs(&self) -> bool {
+        self.with(|state| matches!(state, State::Running(_)))
+    }
+
+    /// What its schemes have done so far, or had when it ended; nothing before it was on.
+    pub fn stats(&self) -> Vec<SchemeStats> {
+        self.with(|state| match state {
+            // One that ends just now has nothing more to tell before the next look.
+            State::Running(running) => running.found().map(|found| found.stats).unwrap_or_default(),
+            State::Ended(stats) => stats.clone(),
+            State::Never => Vec::new(),
         })
     }
 }
@@ -178,11 +264,9 @@ impl Slot {
 impl State {
     /// A kdamond whose targets are all gone has ended, though its thread may take until its next update to see it.
     fn notice_end(&mut self) {
-        if let Self::Running(running) = self
-            && running.is_over()
-            && let Self::Running(running) = std::mem::replace(self, Self::Ended)
-        {
-            running.stop();
+        if matches!(self, Self::Running(running) if running.is_over()) {
+            // It runs, so it can be stopped.
+            let _ = self.stop();
         }
     }
 
@@ -191,16 +275,16 @@ impl State {
     /// # Errors
     /// EINVAL: it never ran. EPERM: it does not run any more.
     pub fn stop(&mut self) -> Result<(), Errno> {
-        match std::mem::replace(self, Self::Ended) {
+        match std::mem::take(self) {
             Self::Running(running) => {
-                running.stop();
+                *self = Self::Ended(running.stop());
                 Ok(())
             }
-            Self::Ended => Err(Errno::PERM),
-            Self::Never => {
-                *self = Self::Never;
-                Err(Errno::INVAL)
+            Self::Ended(stats) => {
+                *self = Self::Ended(stats);
+                Err(Errno::PERM)
             }
+            Self::Never => Err(Errno::INVAL),
         }
     }
 }

@@ -10,9 +10,10 @@ use thermo_ops::kdamond::{Kdamond, Parts};
 use thermo_sys::pidfd::PidFd;
 
 use super::Goals;
-use super::build::Built;
+use super::build::{Built, Settings, StagedTarget, Watch};
 use super::listener::{Listener, Tried};
-use super::targets::Targets;
+use super::summary::Summary;
+use super::targets::{Targets, is_there};
 
 type Owned = Parts<Targets, Listener>;
 
@@ -20,8 +21,9 @@ type Owned = Parts<Targets, Listener>;
 pub struct Running {
     kdamond: Kdamond<Targets, Listener>,
     tid: i32,
-    /// Who is watched, held here as well: whether anybody is left is asked without disturbing the thread.
-    watched: Vec<PidFd>,
+    /// Who is watched, held here as well: whether anybody is left is asked without disturbing the thread. None where
+    /// others may join: then the thread knows.
+    watched: Option<Vec<PidFd>>,
     goal: Option<IntervalsGoal>,
 }
 
@@ -36,7 +38,8 @@ pub struct Found {
 impl Running {
     /// Starts the thread on `parts`.
     pub(super) fn start(number: u32, parts: Owned, goal: Option<IntervalsGoal>) -> Result<Self, Errno> {
-        let watched = parts.ops.pids().filter_map(|pid| PidFd::open(pid).ok()).collect();
+        let hold = |pids: Vec<u32>| pids.into_iter().filter_map(|pid| PidFd::open(pid).ok()).collect();
+        let watched = parts.ops.pids().map(hold);
         let kdamond = Kdamond::start(number, parts).map_err(|_| Errno::NOMEM)?;
         let tid = kdamond.call(|parts| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
@@ -60,46 +63,59 @@ impl Running {
 
     /// Whether it has ended or has nobody left to watch.
     pub fn is_over(&self) -> bool {
-        self.kdamond.is_finished() || !self.watched.iter().any(PidFd::is_alive)
+        let nobody_left = |watched: &Vec<PidFd>| !watched.iter().any(is_there);
+        self.kdamond.is_finished() || self.watched.as_ref().is_some_and(nobody_left)
     }
 
-    /// Stops it and waits until it has.
-    pub fn stop(self) {
-        drop(self.kdamond.stop());
+    /// Stops it, waits until it has, and tells what its schemes had done by then.
+    pub fn stop(self) -> Vec<SchemeStats> {
+        stats(&self.kdamond.stop().parts)
     }
 
     /// What it is doing.
     pub fn found(&self) -> Result<Found, Errno> {
         self.call(|parts| {
-            let stats = parts
-                .context
-                .schemes()
-                .iter()
-                .map(|scheme| *scheme.stats())
-                .collect();
             let attrs = *parts.context.attrs();
+            let stats = stats(parts);
             Ok(Found { attrs, stats })
+        })
+    }
+
+    /// How much is accessed and how long the rest was not, as the last aggregation saw it.
+    pub fn summary(&self) -> Result<Summary, Errno> {
+        self.call(|parts| {
+            let targets = parts.context.targets();
+            let regions = targets.flat_map(|target| target.regions);
+            Ok(Summary::of(regions, parts.context.attrs().aggr))
         })
     }
 
     /// Changes everything to what was built; regions and statistics stay.
     pub fn commit(&mut self, built: Built) -> Result<(), Errno> {
-        let before = std::mem::replace(&mut self.goal, built.goal);
-        self.watched = built
-            .targets
-            .iter()
-            .filter_map(|target| PidFd::open(target.process.pid).ok())
-            .collect();
+        self.change(built.settings)?;
+        let Watch::Staged(rule, targets) = built.watch else {
+            return Ok(());
+        };
+        let held = |target: &StagedTarget| PidFd::open(target.process.pid).ok();
+        self.watched = Some(targets.iter().filter_map(held).collect());
         self.call(move |parts| {
-            let nr_schemes = built.schemes.len();
+            parts.ops.commit(rule, targets);
+            parts.context.update_targets_next();
+            Ok(())
+        })
+    }
+
+    /// Changes how to look and what to do; targets, regions and statistics stay.
+    pub fn change(&mut self, to: Settings) -> Result<(), Errno> {
+        let before = std::mem::replace(&mut self.goal, to.goal);
+        self.call(move |parts| {
+            let nr_schemes = to.schemes.len();
             let context = &mut parts.context;
-            if built.attrs != *context.attrs() || built.goal != before {
-                context.set_attrs(built.attrs).map_err(|_| Errno::INVAL)?;
-                context.set_intervals_goal(built.goal).map_err(|_| Errno::INVAL)?;
+            if to.attrs != *context.attrs() || to.goal != before {
+                context.set_attrs(to.attrs).map_err(|_| Errno::INVAL)?;
+                context.set_intervals_goal(to.goal).map_err(|_| Errno::INVAL)?;
             }
-            context.set_schemes(built.schemes).map_err(|_| Errno::INVAL)?;
-            parts.ops.commit(built.rule, built.targets);
-            context.update_targets_next();
+            context.set_schemes(to.schemes).map_err(|_| Errno::INVAL)?;
             parts.sink.forget_schemes(nr_schemes);
             Ok(())
         })
@@ -154,4 +170,9 @@ impl Running {
     ) -> Result<R, Errno> {
         self.kdamond.call(f).unwrap_or(Err(Errno::INVAL))
     }
+}
+
+fn stats(parts: &Owned) -> Vec<SchemeStats> {
+    let schemes = parts.context.schemes().iter();
+    schemes.map(|scheme| *scheme.stats()).collect()
 }

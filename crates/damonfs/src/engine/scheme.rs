@@ -34,7 +34,7 @@ fn one(root: &Path, staged: Staged<'_>) -> Result<Scheme, Errno> {
     let interval = staged.number("apply_interval_us");
     let action: Action = staged.word("action").parse().map_err(|_| Errno::INVAL)?;
     Ok(Scheme {
-        pattern: pattern(staged.dir("access_pattern")),
+        pattern: staged_pattern(staged.dir("access_pattern")),
         apply_interval: (interval > 0).then(|| Nanos::micros(interval)),
         quota: quota(staged.dir("quotas")),
         watermarks: watermarks(staged.dir("watermarks")),
@@ -43,12 +43,16 @@ fn one(root: &Path, staged: Staged<'_>) -> Result<Scheme, Errno> {
     })
 }
 
-fn pattern(staged: Staged<'_>) -> AccessPattern {
+fn staged_pattern(staged: Staged<'_>) -> AccessPattern {
     let bounds = |name| {
         let dir = staged.dir(name);
         (dir.number("min"), dir.number("max"))
     };
-    let (sz, rate, age) = (bounds("sz"), bounds("nr_accesses"), bounds("age"));
+    pattern(bounds("sz"), bounds("nr_accesses"), bounds("age"))
+}
+
+/// The pattern of these bounds, each from and to.
+pub fn pattern(sz: (u64, u64), rate: (u64, u64), age: (u64, u64)) -> AccessPattern {
     let possible = [sz, rate, age].iter().all(|(min, max)| min <= max);
     if !possible {
         return never();
@@ -80,17 +84,23 @@ fn never() -> AccessPattern {
     }
 }
 
+/// A weight of a quota.
+pub fn weight(number: u64) -> u32 {
+    clamped(number)
+}
+
 fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn millis(number: u64) -> Nanos {
+/// A time in milliseconds.
+pub fn millis(number: u64) -> Nanos {
     Nanos(number.saturating_mul(1_000_000))
 }
 
 fn quota(staged: Staged<'_>) -> Quota {
     let weights = staged.dir("weights");
-    let weight = |name| clamped(weights.number(name));
+    let weight = |name| weight(weights.number(name));
     Quota {
         time: millis(staged.number("ms")),
         sz: Bytes(staged.number("bytes")),
@@ -131,13 +141,19 @@ fn watermarks(staged: Staged<'_>) -> Watermarks {
     if staged.word("metric") == "none" {
         return Watermarks::default();
     }
-    let mark = |name| clamped(staged.number(name)).min(1000);
-    let (high, mid, low) = (mark("high"), mark("mid"), mark("low"));
+    let interval = Nanos::micros(staged.number("interval_us"));
+    let marks = ["high", "mid", "low"].map(|name| staged.number(name));
+    free_memory_marks(interval, marks)
+}
+
+/// Marks on free memory in thousandths: high, mid and low.
+pub fn free_memory_marks(interval: Nanos, marks: [u64; 3]) -> Watermarks {
+    let [high, mid, low] = marks.map(|mark| clamped(mark).min(1000));
     // Between marks out of order no amount lies; at 0 free memory nothing runs any more.
     let (high, low) = if low > high { (0, 0) } else { (high, low) };
     Watermarks {
         metric: WatermarkMetric::FreeMemRate,
-        interval: Nanos::micros(staged.number("interval_us").max(1)),
+        interval: interval.max(Nanos::micros(1)),
         high: Permille(high),
         mid: Permille(mid.clamp(low, high)),
         low: Permille(low),

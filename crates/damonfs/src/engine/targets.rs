@@ -1,38 +1,62 @@
-//! The operations on the targets that were staged. How they are looked at and acted on is as in every other front
-//! end; who they are, and where in them, is up to the control files: the target's number is its place there.
+//! The operations on the targets of a kdamond. How they are looked at and acted on is as in every other front end; who
+//! they are is up to the control files: either processes by their place there, and where in them, or whoever belongs
+//! to what was named.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::{Path, PathBuf};
 
-use thermo_core::ops::{Outcome, Probe, Request};
+use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::{AddrRange, Operations, OpsError, TargetId, TargetLayout};
 use thermo_ops::metric;
-use thermo_ops::process::{Process, Processes};
-use thermo_ops::targets::LayoutRule;
+use thermo_ops::process::Processes;
+use thermo_ops::targets::{LayoutRule, Members};
 use thermo_ops::{Actor, Tracker};
 use thermo_sys::maps;
+use thermo_sys::pidfd::PidFd;
 
-use super::build::{Rule, StagedTarget};
+use super::build::{Rule, StagedTarget, Watch};
 
-/// The operations of a context of the control files.
+/// The operations of a kdamond of the control files.
 pub struct Targets {
     root: PathBuf,
-    rule: Rule,
-    processes: Processes,
-    /// Ranges that were staged and are still to be taken over, or for good where they are fixed.
-    ranges: Vec<Vec<AddrRange>>,
+    who: Who,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
 }
 
+enum Who {
+    Staged(Places),
+    Named(Members, Option<Vec<u32>>),
+}
+
+/// Targets by their place in the control files, which is their number.
+struct Places {
+    rule: Rule,
+    processes: Processes,
+    /// Ranges that were staged and are still to be taken over, or for good where they are fixed.
+    ranges: Vec<Vec<AddrRange>>,
+}
+
 impl Targets {
-    /// Looks at nobody yet.
-    pub fn new(root: PathBuf, tracker: Box<dyn Tracker + Send>, actor: Actor) -> Self {
+    /// Watches `watch`, by `tracker`, and acts by `actor`.
+    pub fn new(root: PathBuf, watch: Watch, tracker: Box<dyn Tracker + Send>, actor: Actor) -> Self {
+        let who = match watch {
+            Watch::Named(members, pids) => Who::Named(members, pids),
+            Watch::Staged(rule, staged) => {
+                let mut places = Places {
+                    rule,
+                    processes: Processes::new(),
+                    ranges: Vec::new(),
+                };
+                places.commit(rule, staged);
+                Who::Staged(places)
+            }
+        };
         Self {
             root,
-            rule: Rule::Mappings,
-            processes: Processes::new(),
-            ranges: Vec::new(),
+            who,
             tracker,
             actor,
         }
@@ -40,6 +64,31 @@ impl Targets {
 
     /// Takes over what was staged. A target that stays at its place keeps its ranges, unless there are new ones.
     pub fn commit(&mut self, rule: Rule, staged: Vec<StagedTarget>) {
+        if let Who::Staged(places) = &mut self.who {
+            places.commit(rule, staged);
+        }
+    }
+
+    /// Who the targets are; none where others may join them.
+    pub fn pids(&self) -> Option<Vec<u32>> {
+        match &self.who {
+            Who::Staged(places) => Some(places.processes.values().map(|process| process.pid).collect()),
+            Who::Named(_, pids) => pids.clone(),
+        }
+    }
+}
+
+impl Who {
+    const fn processes(&self) -> &Processes {
+        match self {
+            Self::Staged(places) => &places.processes,
+            Self::Named(members, _) => members.processes(),
+        }
+    }
+}
+
+impl Places {
+    fn commit(&mut self, rule: Rule, staged: Vec<StagedTarget>) {
         self.rule = rule;
         self.processes.retain(|id, _| (id.0 as usize) < staged.len());
         self.ranges.resize(staged.len(), Vec::new());
@@ -51,51 +100,78 @@ impl Targets {
         }
     }
 
-    /// Who the targets are.
-    pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.processes.values().map(|process| process.pid)
+    fn update(&mut self, root: &Path) -> Vec<TargetLayout> {
+        self.processes.retain(|_, process| is_there(&process.pidfd));
+        let held: Vec<(TargetId, u32)> = self
+            .processes
+            .values()
+            .map(|process| (process.id, process.pid))
+            .collect();
+        held.into_iter()
+            .filter_map(|(id, pid)| self.layout(root, id, pid))
+            .collect()
     }
 
-    fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
+    fn layout(&mut self, root: &Path, id: TargetId, pid: u32) -> Option<TargetLayout> {
         let staged = self.ranges.get_mut(id.0 as usize)?;
         let ranges = match self.rule {
             Rule::Fixed => staged.clone(),
             Rule::Mappings if !staged.is_empty() => std::mem::take(staged),
-            Rule::Mappings => LayoutRule::ThreeRegions.ranges(&maps::read(&self.root, pid).ok()?),
+            Rule::Mappings => LayoutRule::ThreeRegions.ranges(&maps::read(root, pid).ok()?),
         };
         let pid = Some(pid);
         Some(TargetLayout { id, pid, ranges })
     }
 }
 
+/// Whether a process still has its number: one that has ended keeps it until its parent has waited for it. The kernel's
+/// kdamonds go on for that long, and scripts count on it who ask one until they have seen their child's end.
+pub fn is_there(process: &PidFd) -> bool {
+    process.is_alive() || has_number(process)
+}
+
+fn has_number(process: &PidFd) -> bool {
+    let fd = process.as_fd().as_raw_fd();
+    // Nothing can be read of a process that has none any more, and nothing means that it is gone.
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+    pid.and_then(|pid| pid.trim().parse::<u32>().ok())
+        .is_some_and(|pid| pid > 0)
+}
+
 impl Operations for Targets {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        self.processes.retain(|_, process| process.is_alive());
-        let held: Vec<(TargetId, u32)> = self
-            .processes
-            .values()
-            .map(|process| (process.id, process.pid))
-            .collect();
-        Ok(held
-            .into_iter()
-            .filter_map(|(id, pid)| self.layout(id, pid))
-            .collect())
+        match &mut self.who {
+            Who::Staged(places) => Ok(places.update(&self.root)),
+            Who::Named(members, _) => members
+                .update()
+                .map_err(|error| OpsError::Failed(error.to_string())),
+        }
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
-        self.tracker.prepare(&self.processes, probes);
+        self.tracker.prepare(self.who.processes(), probes);
     }
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
-        self.tracker.check(&self.processes, probes);
+        self.tracker.check(self.who.processes(), probes);
+        if let Who::Named(members, _) = &mut self.who {
+            let fresh = probes.iter_mut().filter(|probe| members.is_fresh(probe.target));
+            fresh.for_each(|probe| probe.seen = Seen::Unknown);
+            members.looked_at();
+        }
     }
 
     fn any_target_left(&mut self) -> bool {
-        self.processes.values().any(Process::is_alive)
+        match &self.who {
+            Who::Staged(places) => places.processes.values().any(|process| is_there(&process.pidfd)),
+            Who::Named(members, _) => members.any_left(),
+        }
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
-        self.actor.apply(&self.processes, request, self.tracker.as_pte())
+        let tables = self.tracker.as_pte();
+        self.actor.apply(self.who.processes(), request, tables)
     }
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {

@@ -1,11 +1,16 @@
 //! The trees as one declaration: which files there are, what each takes and what it shows at first.
 //!
-//! [`damon`] is `/sys/kernel/mm/damon` as of Linux 6.18, [`namespace`] what a private namespace mounts from.
-//! A new file is a line here; what it means is read where a context is built (`engine/build.rs`).
+//! [`damon`] is `/sys/kernel/mm/damon` as of Linux 6.18, [`early`] the layout in debugfs that came before it, and
+//! [`modules`] the parameters of the modules. A new file is a line here; what it means is read where a context is
+//! built (`engine/build.rs`, `early/build.rs`, `modules/build.rs`).
 
 mod damon;
+mod early;
+mod modules;
 
 pub use damon::{DAMON, STATE_COMMANDS};
+pub use early::{CONTEXT as EARLY_CONTEXT, EARLY, SCHEME as EARLY_SCHEME};
+pub use modules::MODULES;
 
 /// A directory.
 #[derive(Debug)]
@@ -84,6 +89,15 @@ pub enum Kind {
     },
     /// Any text; empty at first.
     Text,
+    /// Rows of decimal numbers, a line each.
+    Rows {
+        /// How many numbers a row may have. Of the first, one row may also go over several lines.
+        widths: &'static [usize],
+        /// The most rows.
+        most: usize,
+        /// The row it shows at first; none if empty.
+        default: &'static [u64],
+    },
 }
 
 /// What a file does besides holding a value.
@@ -99,13 +113,39 @@ pub enum Role {
     Operations,
     /// Makes kdamonds, which cannot be while one runs.
     Kdamonds,
+    /// Early layout: how to look.
+    Attrs,
+    /// Early layout: the processes.
+    TargetIds,
+    /// Early layout: where in them it begins.
+    InitRegions,
+    /// Early layout: what to do, and what was done.
+    Schemes,
+    /// Early layout: tells the kdamond's thread.
+    KdamondPid,
+    /// Early layout: switches all contexts on and off.
+    MonitorOn,
+    /// Early layout: makes a context.
+    MakeContext,
+    /// Early layout: takes one away.
+    RemoveContext,
+    /// Modules: switches one on and off.
+    Enabled,
+    /// Modules: takes over what was written while it runs.
+    CommitInputs,
+    /// Modules: what it does; the file's name says what of it.
+    Told,
 }
 
 /// Which tree to show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layout {
     /// `/sys/kernel/mm/damon`: `admin` and what is below.
     Sysfs,
+    /// `/sys/kernel/debug/damon` of Linux 5.15 to 6.13.
+    Debugfs,
+    /// `damon_reclaim`, `damon_lru_sort` and `damon_stat` of `/sys/module`.
+    Modules,
 }
 
 impl Layout {
@@ -113,6 +153,8 @@ impl Layout {
     pub(crate) const fn root(self) -> &'static Dir {
         match self {
             Self::Sysfs => &DAMON,
+            Self::Debugfs => &EARLY,
+            Self::Modules => &MODULES,
         }
     }
 }

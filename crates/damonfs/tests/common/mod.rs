@@ -9,20 +9,40 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_damonfs::{Control, Engine, Errno, Layout};
+use thermo_damonfs::{Control, ControlFiles, Early, Engine, Errno, Modules, Reach, Write};
 use thermo_ops::smaps::Smaps;
 
 /// The only context of the first kdamond.
 pub const CONTEXT: &str = "admin/kdamonds/0/contexts/0";
 pub const STATE: &str = "admin/kdamonds/0/state";
 
-pub struct Files(pub Arc<Control>);
+pub struct Files(pub Arc<dyn ControlFiles>);
+
+/// Kdamonds would look by the tracker that needs no privilege.
+pub fn engine() -> Arc<Engine> {
+    let looks = || Box::new(Smaps::new(Path::new("/"), 7)) as Box<_>;
+    Arc::new(Engine::new("/", Box::new(looks)))
+}
 
 impl Files {
-    /// Nothing staged; kdamonds would look by the tracker that needs no privilege.
+    /// Nothing staged.
     pub fn new() -> Self {
-        let looks = || Box::new(Smaps::new(Path::new("/"), 7)) as Box<_>;
-        Self(Control::new(Layout::Sysfs, Engine::new("/", Box::new(looks))).unwrap())
+        Self::over(engine())
+    }
+
+    /// Nothing staged.
+    pub fn over(engine: Arc<Engine>) -> Self {
+        Self(Control::new(engine).unwrap())
+    }
+
+    /// The layout in debugfs.
+    pub fn early(engine: Arc<Engine>) -> Self {
+        Self(Early::new(engine))
+    }
+
+    /// The modules.
+    pub fn modules(engine: Arc<Engine>, reach: Reach) -> Self {
+        Self(Modules::new(engine, reach))
     }
 
     /// One of each kind of directory.
@@ -47,7 +67,12 @@ impl Files {
 
     /// One target, `pid`, and one scheme that matches everything.
     pub fn staged(pid: u32) -> Self {
-        let files = Self::new();
+        Self::staged_over(engine(), pid)
+    }
+
+    /// The same.
+    pub fn staged_over(engine: Arc<Engine>, pid: u32) -> Self {
+        let files = Self::over(engine);
         files.set("admin/kdamonds/nr_kdamonds", 1);
         files.set("admin/kdamonds/0/contexts/nr_contexts", 1);
         files.context("targets/nr_targets", 1);
@@ -62,7 +87,7 @@ impl Files {
 
     pub fn write(&self, path: &str, text: &str) -> Result<usize, Errno> {
         let ino = self.0.tree().find(path)?;
-        self.0.write(ino, text.as_bytes())
+        self.0.write(ino, Write::of(text.as_bytes()))
     }
 
     pub fn set(&self, path: &str, value: impl ToString) {

@@ -1,42 +1,49 @@
 //! A command in mounts of its own, with our control files where the kernel's would be.
 //!
 //! A tmpfs covers `/sys/kernel/mm`, whether the kernel has DAMON or not: in it lie the kernel's other folders as they
-//! are, ours as `damon`, and `.thermo` with the command's HOME, the stand-in for perf and the socket it reads. All of
-//! it lives in this mount namespace, which ends with its last process; nothing is left to clean up, however we end.
+//! are, ours as `damon`, and `.thermo` with the command's HOME, the programs that stand in for others and the socket
+//! that one of them reads. So is `/sys/module`, for the modules; and with the early layout `/sys/kernel/debug` instead,
+//! for the tool looks there only when there is nothing in sysfs. All of it lives in this mount namespace, which ends with
+//! its last process; nothing is left to clean up, however we end.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{env, io};
 
 use anyhow::Context as _;
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
-use thermo_damonfs::{Looks, Mounted, TRACED_EVENTS};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use thermo_damonfs::{Engine, Modules, Mounted, Reach, TRACED_EVENTS};
 use thermo_sys::namespace;
 
-use super::events;
+use super::cover::{cover, mounted_at};
+use super::{Layout, events, stand_ins};
 use crate::exit::Exit;
 use crate::{interrupt, launch, session};
 
 const MM: &str = "/sys/kernel/mm";
-const DAMON: &str = "/sys/kernel/mm/damon";
+const DEBUG: &str = "/sys/kernel/debug";
+const MODULE: &str = "/sys/module";
+const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
 const OURS: &str = "/sys/kernel/mm/.thermo";
 const TRACING: &str = "/sys/kernel/tracing";
 
 /// Runs `command` and ends as it does.
-pub fn run(command: &[OsString], looks: Looks) -> anyhow::Result<Exit> {
+pub fn run(command: &[OsString], layout: Layout, engine: &Arc<Engine>, reach: Reach) -> anyhow::Result<Exit> {
     launch::check(command)?;
     let path_before = env::var_os("PATH").unwrap_or_default();
     namespace::private_mounts().context("cannot have mounts of our own (it takes CAP_SYS_ADMIN)")?;
-    cover().with_context(|| format!("cannot cover {MM}"))?;
-    let mounted = super::mount(Path::new(DAMON), looks)?;
+    let place = make_room(layout)?;
     let ours = Path::new(OURS);
-    let bin = perf_stand_in(ours).context("cannot put the stand-in for perf in place")?;
-    events::serve(&ours.join("events"), mounted.control().engine().trace())
+    let mounted = [
+        super::mount(&place, layout.files(engine)?)?,
+        show_modules(ours, Modules::new(Arc::clone(engine), reach))?,
+    ];
+    let bin = stand_ins::install(ours).context("cannot put what stands in for perf and pgrep in place")?;
+    events::serve(&ours.join("events"), engine.trace())
         .context("cannot serve events to the stand-in for perf")?;
     if let Err(error) = answer_tracefs(ours) {
         eprintln!("thermo: there is no tracefs here ({error}), which damo asks for: it may refuse to work");
@@ -48,58 +55,63 @@ pub fn run(command: &[OsString], looks: Looks) -> anyhow::Result<Exit> {
     run_in(&mounted, command, &environment)
 }
 
-fn run_in(mounted: &Mounted, command: &[OsString], environment: &[(&str, OsString)]) -> anyhow::Result<Exit> {
+fn run_in(
+    mounted: &[Mounted],
+    command: &[OsString],
+    environment: &[(&str, OsString)],
+) -> anyhow::Result<Exit> {
     interrupt::listen().context("cannot listen to Ctrl-C")?;
     let child = launch::launch_in(command, environment)?;
     let status = session::wait_for(child)?;
-    mounted.control().stop_all();
+    mounted.iter().for_each(|mounted| mounted.files().stop_all());
     Ok(Exit::As(status))
 }
 
-/// Covers `/sys/kernel/mm` by a tmpfs with the same in it, and room for ours.
-fn cover() -> io::Result<()> {
-    let handle = rustix::fs::open(
-        MM,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    // By this name it is found also when it is covered.
-    let real = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
-    let names: Vec<OsString> = fs::read_dir(&real)?
-        .map(|entry| entry.map(|entry| entry.file_name()))
-        .collect::<io::Result<_>>()?;
-    mount(
-        "thermo",
-        MM,
-        "tmpfs",
-        MountFlags::NOSUID | MountFlags::NODEV,
-        c"mode=0755,size=64m",
-    )?;
-    for name in names.iter().filter(|name| *name != "damon") {
-        let (from, to) = (real.join(name), Path::new(MM).join(name));
-        if from.is_dir() {
-            fs::create_dir(&to)?;
-        } else {
-            fs::write(&to, "")?;
-        }
-        mount_bind_recursive(&from, &to)?;
+/// Makes a folder of ours among the kernel's, and returns it. With the early layout there is none in sysfs, not even
+/// the kernel's own.
+fn make_room(layout: Layout) -> anyhow::Result<PathBuf> {
+    let cover = |folder: &Path, ours: &[&str]| {
+        cover(folder, ours).with_context(|| format!("cannot cover {}", folder.display()))
+    };
+    cover(Path::new(MM), &["damon", ".thermo"])?;
+    fs::create_dir(Path::new(OURS).join("home"))?;
+    fs::set_permissions(OURS, fs::Permissions::from_mode(0o700))?;
+    let sysfs = Path::new(MM).join("damon");
+    if layout == Layout::Sysfs {
+        return Ok(sysfs);
     }
-    fs::create_dir(DAMON)?;
-    fs::create_dir_all(Path::new(OURS).join("home"))?;
-    fs::set_permissions(OURS, fs::Permissions::from_mode(0o700))
+    fs::remove_dir(sysfs)?;
+    let debugfs = debugfs()?;
+    cover(&debugfs, &["damon"])?;
+    Ok(debugfs.join("damon"))
 }
 
-/// A program called `perf` that is ours; its folder comes first in the command's PATH.
-fn perf_stand_in(ours: &Path) -> io::Result<PathBuf> {
-    let bin = ours.join("bin");
-    fs::create_dir(&bin)?;
-    let thermo = env::current_exe()?;
-    let quoted = thermo.to_string_lossy().replace('\'', r"'\''");
-    let script = format!("#!/bin/sh\nexec '{quoted}' fs --as-perf {OURS}/events -- \"$@\"\n");
-    let perf = bin.join("perf");
-    fs::write(&perf, script)?;
-    fs::set_permissions(&perf, fs::Permissions::from_mode(0o755))?;
-    Ok(bin)
+/// Where debugfs is; tools look for it among the mounts, so there has to be one.
+fn debugfs() -> anyhow::Result<PathBuf> {
+    if let Some(debugfs) = mounted_at("debugfs")? {
+        return Ok(debugfs);
+    }
+    mount(
+        "debugfs",
+        DEBUG,
+        "debugfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        None,
+    )
+    .with_context(|| format!("cannot mount debugfs at {DEBUG}, where the early layout lies"))?;
+    Ok(PathBuf::from(DEBUG))
+}
+
+/// Puts the modules among the kernel's.
+fn show_modules(ours: &Path, modules: Arc<Modules>) -> anyhow::Result<Mounted> {
+    let shown = ours.join("module");
+    fs::create_dir(&shown)?;
+    let mounted = super::mount(&shown, modules)?;
+    cover(Path::new(MODULE), &MODULES).with_context(|| format!("cannot cover {MODULE}"))?;
+    for name in MODULES {
+        mount_bind(shown.join(name), Path::new(MODULE).join(name))?;
+    }
+    Ok(mounted)
 }
 
 /// Sees to it that there is a tracefs, and that its list of events has those of our engine. Which events a kernel has
@@ -126,12 +138,4 @@ fn answer_tracefs(ours: &Path) -> io::Result<()> {
     let answer = ours.join("available_events");
     fs::write(&answer, listed.join("\n") + "\n")?;
     Ok(mount_bind(&answer, &events)?)
-}
-
-/// Where the first file system of this kind is mounted.
-fn mounted_at(kind: &str) -> io::Result<Option<PathBuf>> {
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let found = fields.into_iter().find(|fields| fields.get(2) == Some(&kind));
-    Ok(found.and_then(|fields| fields.get(1).map(PathBuf::from)))
 }

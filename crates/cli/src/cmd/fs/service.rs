@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use rustix::mount::{UnmountFlags, unmount};
-use thermo_damonfs::Looks;
+use thermo_damonfs::ControlFiles;
 
 use crate::exit::Exit;
 use crate::interrupt;
@@ -17,7 +18,7 @@ use crate::interrupt;
 const POLL: Duration = Duration::from_millis(100);
 
 /// Mounts at `dir` and serves until interrupted or unmounted.
-pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
+pub fn run(dir: &Path, files: Arc<dyn ControlFiles>) -> anyhow::Result<Exit> {
     take_away_what_died(dir)?;
     let kind = fs::metadata(dir)
         .with_context(|| format!("{} is not there: make the folder first", dir.display()))?;
@@ -32,7 +33,7 @@ pub fn run(dir: &Path, looks: Looks) -> anyhow::Result<Exit> {
         dir.display()
     );
     interrupt::listen().context("cannot listen to Ctrl-C")?;
-    let mounted = super::mount(dir, looks)?;
+    let mounted = super::mount(dir, files)?;
     eprintln!(
         "thermo: DAMON's control files are at {}; Ctrl-C ends it",
         dir.display()
@@ -62,6 +63,7 @@ fn take_away_what_died(dir: &Path) -> anyhow::Result<()> {
 
 /// Whether tools outside would take ours for the kernel's.
 fn is_kernels_own(dir: &Path) -> bool {
+    let own = ["/sys/kernel/mm/damon", "/sys/kernel/debug/damon"];
     dir.canonicalize()
-        .is_ok_and(|dir| dir.starts_with("/sys/kernel/mm/damon"))
+        .is_ok_and(|dir| own.iter().any(|own| dir.starts_with(own)))
 }

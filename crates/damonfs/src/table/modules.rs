@@ -1,0 +1,107 @@
+//! Parameters of the kernel's ready-made modules as of Linux 6.18 (`/sys/module/damon_*/parameters`).
+
+use super::Entry::Dir as Sub;
+use super::{Dir, Entry, Kind, Role, file, int, rw, ulong};
+
+/// The modules.
+pub static MODULES: Dir = Dir {
+    entries: &[
+        Sub("damon_reclaim", &RECLAIM),
+        Sub("damon_lru_sort", &LRU_SORT),
+        Sub("damon_stat", &STAT),
+    ],
+};
+
+static RECLAIM: Dir = Dir {
+    entries: &[Sub("parameters", &RECLAIM_PARAMETERS)],
+};
+
+static RECLAIM_PARAMETERS: Dir = Dir {
+    entries: &[
+        ENABLED,
+        COMMIT_INPUTS,
+        rw("min_age", ulong(120_000_000)),
+        rw("quota_ms", ulong(10)),
+        rw("quota_sz", ulong(128 << 20)),
+        rw("quota_reset_interval_ms", ulong(1000)),
+        rw("quota_mem_pressure_us", ulong(0)),
+        rw("quota_autotune_feedback", ulong(0)),
+        rw("wmarks_interval", ulong(5_000_000)),
+        rw("wmarks_high", ulong(500)),
+        rw("wmarks_mid", ulong(400)),
+        rw("wmarks_low", ulong(200)),
+        rw("sample_interval", ulong(5_000)),
+        rw("aggr_interval", ulong(100_000)),
+        rw("min_nr_regions", ulong(10)),
+        rw("max_nr_regions", ulong(1000)),
+        rw("monitor_region_start", ulong(0)),
+        rw("monitor_region_end", ulong(0)),
+        rw("addr_unit", ulong(1)),
+        rw("skip_anon", Kind::Bool),
+        KDAMOND_PID,
+        told("nr_reclaim_tried_regions"),
+        told("bytes_reclaim_tried_regions"),
+        told("nr_reclaimed_regions"),
+        told("bytes_reclaimed_regions"),
+        told("nr_quota_exceeds"),
+    ],
+};
+
+static LRU_SORT: Dir = Dir {
+    entries: &[Sub("parameters", &LRU_SORT_PARAMETERS)],
+};
+
+static LRU_SORT_PARAMETERS: Dir = Dir {
+    entries: &[
+        ENABLED,
+        COMMIT_INPUTS,
+        rw("hot_thres_access_freq", ulong(500)),
+        rw("cold_min_age", ulong(120_000_000)),
+        rw("quota_ms", ulong(10)),
+        rw("quota_reset_interval_ms", ulong(1000)),
+        rw("wmarks_interval", ulong(5_000_000)),
+        rw("wmarks_high", ulong(200)),
+        rw("wmarks_mid", ulong(150)),
+        rw("wmarks_low", ulong(50)),
+        rw("sample_interval", ulong(5_000)),
+        rw("aggr_interval", ulong(100_000)),
+        rw("min_nr_regions", ulong(10)),
+        rw("max_nr_regions", ulong(1000)),
+        rw("monitor_region_start", ulong(0)),
+        rw("monitor_region_end", ulong(0)),
+        rw("addr_unit", ulong(1)),
+        KDAMOND_PID,
+        told("nr_lru_sort_tried_hot_regions"),
+        told("bytes_lru_sort_tried_hot_regions"),
+        told("nr_lru_sorted_hot_regions"),
+        told("bytes_lru_sorted_hot_regions"),
+        told("nr_hot_quota_exceeds"),
+        told("nr_lru_sort_tried_cold_regions"),
+        told("bytes_lru_sort_tried_cold_regions"),
+        told("nr_lru_sorted_cold_regions"),
+        told("bytes_lru_sorted_cold_regions"),
+        told("nr_cold_quota_exceeds"),
+    ],
+};
+
+static STAT: Dir = Dir {
+    entries: &[Sub("parameters", &STAT_PARAMETERS)],
+};
+
+static STAT_PARAMETERS: Dir = Dir {
+    entries: &[
+        ENABLED,
+        told("estimated_memory_bandwidth"),
+        told("memory_idle_ms_percentiles"),
+        told("aggr_interval_us"),
+    ],
+};
+
+const ENABLED: Entry = file("enabled", true, Kind::Bool, Role::Enabled);
+const COMMIT_INPUTS: Entry = file("commit_inputs", true, Kind::Bool, Role::CommitInputs);
+const KDAMOND_PID: Entry = file("kdamond_pid", false, int(-1), Role::Pid);
+
+/// What a module tells of itself.
+const fn told(name: &'static str) -> Entry {
+    file(name, false, ulong(0), Role::Told)
+}
