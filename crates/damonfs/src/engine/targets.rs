@@ -26,6 +26,7 @@ pub struct Targets {
     actor: Actor,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a kdamond has one")]
 enum Who {
     Staged(Places),
     Named(Members, Option<Vec<u32>>),
