@@ -28,7 +28,7 @@ pub struct Targets {
 
 enum Who {
     Staged(Places),
-    Named(Members, Option<Vec<u32>>),
+    Named(Box<Members>, Option<Vec<u32>>),
 }
 
 /// Targets by their place in the control files, which is their number.
