@@ -1,6 +1,6 @@
 """The speed of a program while it is watched and while it is not, in turns.
 
-Usage: overhead.py stairs THERMO FOLDER | overhead.py redis THERMO FOLDER SOCKET PID
+Usage: overhead.py CONFIGURATION-OF-A-WORKLOAD THERMO FOLDER | overhead.py redis THERMO FOLDER SOCKET PID
 """
 import csv
 import json
@@ -14,24 +14,41 @@ import time
 
 ROUNDS = 3
 SECONDS = 3.0
-# Least and most regions. The same twice: that many all the time.
-REGIONS = [(10, 10), (100, 100), (1000, 1000), (10, 1000)]
+
+
+def regions(least, most):
+    name = f"{most}" if least == most else f"{least} to {most}"
+    options = ["--sample", "5ms", "--aggr", "100ms", "--min-regions", f"{least}", "--max-regions", f"{most}"]
+    return f"{name} regions", options, 0.3
+
+
+# What it is called, how it is watched, and how many seconds go by before the speed is taken.
+WAYS = [
+    # The first round of sweeps is not what the others are.
+    ("--cpu 1%", ["--cpu", "1%"], 12),
+    # The same twice: that many all the time.
+    regions(10, 10),
+    regions(100, 100),
+    regions(1000, 1000),
+    regions(10, 1000),
+]
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
-class Stairs:
+class Workload:
     """thermo workload, which says how many accesses it made in each tenth of a second."""
 
-    def __init__(self, thermo):
+    def __init__(self, thermo, name):
         self.lines = []
-        command = [thermo, "workload", "--log-interval", "100ms", "--duration", "1000s", "workloads/stairs.cfg"]
+        configuration = f"workloads/{name}.cfg"
+        command = [thermo, "workload", "--log-interval", "100ms", "--duration", "1000s", configuration]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
         for line in self.process.stdout:
-            found = re.match(r'phase "(\w+)": .*, (\d+) a ms', line)
+            found = re.match(r'phase "([^"]+)": .*, (\d+) a ms', line)
             # The first phase touches everything at once, which is slower by itself.
             if found and found[1] != "all":
                 self.lines.append((time.monotonic(), int(found[2])))
@@ -64,12 +81,12 @@ class Redis:
         pass
 
 
-def watched(thermo, folder, program, least, most):
+def watched(thermo, folder, program, options, settle):
     """Watches while the speed is taken. Returns the speed and our CPU time in percent of one CPU."""
     recording = os.path.join(folder, "overhead.arrow")
-    command = [thermo, "record", "--pid", str(program.pid), "-o", recording, "--sample", "5ms", "--aggr", "100ms"]
-    watcher = subprocess.Popen(command + ["--min-regions", str(least), "--max-regions", str(most)], **QUIET)
-    time.sleep(0.3)
+    command = [thermo, "record", "--pid", str(program.pid), "-o", recording, *options]
+    watcher = subprocess.Popen(command, **QUIET)
+    time.sleep(settle)
     speed = program.speed()
     watcher.terminate()
     watcher.wait()
@@ -79,25 +96,24 @@ def watched(thermo, folder, program, least, most):
 
 def main():
     kind, thermo, folder = sys.argv[1:4]
-    program = Stairs(thermo) if kind == "stairs" else Redis(sys.argv[4], int(sys.argv[5]))
-    unit = "accesses/ms" if kind == "stairs" else "requests/s"
+    program = Redis(sys.argv[4], int(sys.argv[5])) if kind == "redis" else Workload(thermo, kind)
+    unit = "requests/s" if kind == "redis" else "accesses/ms"
     print(f"\n{kind}: {ROUNDS} rounds of {SECONDS:.0f} s watched and {SECONDS:.0f} s not; medians")
-    print(f"  {'regions':>12} {'our CPU':>9} {'watched ' + unit:>22} {'alone':>10} {'slow-down':>10} {'least..most':>18}")
+    print(f"  {'':>18} {'our CPU':>9} {'watched ' + unit:>22} {'alone':>10} {'slow-down':>10} {'least..most':>18}")
     try:
-        for least, most in REGIONS:
+        for name, options, settle in WAYS:
             alone, under, cpu, slower = [], [], [], []
             while len(slower) < ROUNDS:
                 before = program.speed()
-                speed, percent = watched(thermo, folder, program, least, most)
+                speed, percent = watched(thermo, folder, program, options, settle)
                 if before is None or speed is None:
                     continue
                 alone.append(before)
                 under.append(speed)
                 cpu.append(percent)
                 slower.append(100 * (before / speed - 1))
-            name = str(most) if least == most else f"{least} to {most}"
             spread = f"{min(slower):.1f}..{max(slower):.1f} %"
-            print(f"  {name:>12} {statistics.median(cpu):7.2f} % {statistics.median(under):22.0f} "
+            print(f"  {name:>18} {statistics.median(cpu):7.2f} % {statistics.median(under):22.0f} "
                   f"{statistics.median(alone):10.0f} {statistics.median(slower):8.1f} % {spread:>18}", flush=True)
     finally:
         program.end()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the named groups need and this machine lacks, and says which.
-# Usage: scripts/deps.sh [build] [test] [demo] [eval] [guest]
+# Usage: scripts/deps.sh [build] [test] [demo] [eval] [guest] [guest-kernel]
 set -euo pipefail
 
 packages_of() {
@@ -15,7 +15,9 @@ packages_of() {
         eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux ;;
         # The guests: an emulated machine, what is put into it, and what unpacks the kernels.
         guest) echo qemu-system-x86 busybox-static cpio gzip xz-utils kmod binutils ;;
-        *) echo "deps: $1 is not a group: use build, test, demo, eval or guest" >&2; exit 2 ;;
+        # The kernel that is built for one of them; pahole describes its types.
+        guest-kernel) echo gcc make bc flex bison libelf-dev dwarves xz-utils ;;
+        *) echo "deps: $1 is not a group: use build, test, demo, eval, guest or guest-kernel" >&2; exit 2 ;;
     esac
 }
 

@@ -86,7 +86,7 @@ one = []
 h.block_status(64 << 20, 0, lambda context, offset, entries, error: one.extend(entries), nbd.CMD_FLAG_REQ_ONE)
 assert len(one) == 2, one
 h.set_strict_mode(0)
-for wrong in (lambda: h.pread(4096, 64 << 20), lambda: h.pwrite(b"x", 64 << 20), lambda: h.pread(33 << 20, 0)):
+for wrong in (lambda: h.pread(4096, 64 << 20), lambda: h.pwrite(b"x", 64 << 20), lambda: h.pread(33 << 20, 40 << 20)):
     try:
         wrong()
     except nbd.Error as error:
@@ -128,10 +128,12 @@ stop TERM
 [ ! -S "$work/s" ] || { echo "FAIL  the socket is still there" && failed=1; }
 
 # Started by its client, and by a service manager.
-stdin_() { needs nbdinfo && nbdinfo -- [ "$thermo" nbd -s --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
+stdin_() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_command([sys.argv[1],"nbd","-s","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
+tools() { needs nbdinfo && nbdinfo -- [ "$thermo" nbd --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
 activation() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_systemd_socket_activation([sys.argv[1],"nbd","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
 check "-s on standard input" stdin_
 check "systemd socket activation" activation
+check "nbdinfo starts it by itself" tools
 
 # Encrypted, with certificates on both sides.
 tls() {

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Boots Debian's kernels in QEMU and runs the tests of inside/ there with the real binary: other kernels than this
 # machine's, with swap, control groups and in-kernel DAMON of the guest's own. Software emulation: no /dev/kvm.
-# Usage: tests/guest/guest.sh [6.1|6.12|all] [TEST...]
+# Usage: tests/guest/guest.sh [6.1|6.12|idle|all] [TEST...]
 #
+# all                 both of Debian's; idle is the kernel of idle-kernel.sh, which takes minutes to build once
 # TEST                functions of inside/*.sh; without any all that judge are run (those of contest.sh take minutes
 #                     and only tell)
 # THERMO=PROGRAM      the binary to test (else a release build is made)
 # GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
+# GUEST_APPEND=WORDS  more words for the kernel's command line
 # GUEST_OUT=FOLDER    where what the guests leave behind is kept: the console, and doctor's JSON (a temporary one)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,10 +16,12 @@ cd "$(dirname "$0")/../.."
 limit=${GUEST_TIMEOUT:-900}
 case "${1:-all}" in
     all) versions="6.1 6.12" ;;
-    6.1 | 6.12) versions=$1 ;;
-    *) echo "guest: $1 is not a kernel: use 6.1, 6.12 or all" >&2; exit 2 ;;
+    6.1 | 6.12 | idle) versions=$1 ;;
+    *) echo "guest: $1 is not a kernel: use 6.1, 6.12, idle or all" >&2; exit 2 ;;
 esac
 chosen="${*:2}"
+# What the kernel of one purpose is for.
+[ "$versions" != idle ] || chosen=${chosen:-"$(sed -n 's/^idle_tests="\(.*\)"$/\1/p' tests/guest/inside/idle.sh)"}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -41,7 +45,7 @@ find_thermo() {
 boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
     timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 \
         -nodefaults -no-user-config -display none -no-reboot \
-        -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off tests=${chosen// /,}" \
+        -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off tests=${chosen// /,} ${GUEST_APPEND:-}" \
         -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=left,path=$4" -serial chardev:left \
         </dev/null >"$work/qemu.log" 2>&1
 }
@@ -49,7 +53,10 @@ boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
 # Prints the guest's lines, each result with the kernel before it. Whether all went well is left to the counts.
 run_guest() { # VERSION
     local version=$1 kernel begin=$SECONDS status=0 console
-    kernel=$(tests/guest/kernel.sh "$version")
+    case "$version" in
+        idle) kernel=$(tests/guest/idle-kernel.sh) ;;
+        *) kernel=$(tests/guest/kernel.sh "$version") ;;
+    esac
     console=$out/console-$version.log
     tests/guest/initramfs.sh "$thermo" "$kernel" "$work/initramfs-$version"
     echo "guest: booting $(cat "$kernel/release"), its tests take minutes; the console: $console" >&2
@@ -62,7 +69,7 @@ run_guest() { # VERSION
         { cat "$work/qemu.log"; tail -n 30 "$console"; } >&2
     fi
     tar -xf "$work/left-$version.tar" -C "$out" --one-top-level="$version" 2>/dev/null || true
-    echo "== Debian's $(cat "$kernel/release"), $((SECONDS - begin)) s"
+    echo "== $(cat "$kernel/release"), $((SECONDS - begin)) s"
     cat "$work/lines"
     sed "s/^/$version /" "$work/lines" >>"$work/results"
 }

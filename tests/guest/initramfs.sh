@@ -30,7 +30,8 @@ copy_with_libraries "$thermo" thermo
 for program in ${GUEST_PROGRAMS:-}; do
     path=$(command -v "$program") && copy_with_libraries "$path" "$program"
 done
-cp "$kernel"/modules/*.ko "$root/modules/"
+# A kernel that was built for the guest has none.
+find "$kernel/modules" -name '*.ko' -exec cp {} "$root/modules/" \;
 cp -r workloads schemes "$root/"
 cp tests/guest/inside/* "$root/"
 chmod +x "$root/init"

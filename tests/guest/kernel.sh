@@ -3,6 +3,8 @@
 # `uname -r` says in it) and modules/ (zram and what it needs, in the order they are to be loaded).
 # Usage: tests/guest/kernel.sh 6.1|6.12
 #
+# GUEST_MODULES="NAME..."  modules to take in the place of zram, with what they need; such a folder is one of its own
+#
 # The package is fetched with apt, from the mirror this machine uses, but with a state and a list of sources of
 # our own: the host's sources are not touched, and nothing is installed.
 set -euo pipefail
@@ -15,7 +17,7 @@ case "$version" in
 esac
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline
-kernel=$cache/kernels/$version
+kernel=$cache/kernels/$version${GUEST_MODULES:+-${GUEST_MODULES// /-}}
 if [ -e "$kernel/release" ]; then
     echo "$kernel"
     exit
@@ -69,7 +71,7 @@ collect_modules() { # RELEASE
     depmod -b "$work/package" "$1"
     mkdir "$work/kernel/modules"
     # Up to 6.11 zram compresses by way of the crypto interface, which asks for its modules by name, late.
-    for name in lzo-rle zram; do
+    for name in ${GUEST_MODULES:-lzo-rle zram}; do
         modprobe -d "$work/package" -S "$1" --show-depends "$name" 2>/dev/null || true
     done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/order"
     while read -r path; do

@@ -1,4 +1,4 @@
-"""Fills a redis server with text-like values, or reads them in a pattern; speaks its protocol itself.
+"""Fills a redis server with text-like values, thins them out, or reads them in a pattern; speaks its protocol itself.
 
 A reading load has a fixed number of reads, so that a slower server shows in the run time too; each request is a
 pipeline, whose time is the latency. Every value is checked.
@@ -51,11 +51,24 @@ def fill(redis, options):
             redis.simple()
 
 
+def thin(redis, options):
+    """Fills it, deletes all but each so manieth record, and waits until the server has given back what it will."""
+    fill(redis, options)
+    gone = [number for number in range(options.keys) if number % options.every]
+    for begin in range(0, len(gone), 500):
+        numbers = gone[begin : begin + 500]
+        redis.send([command(b"DEL", *(key(number) for number in numbers))])
+        if int(redis.answers.readline()[1:]) != len(numbers):
+            sys.exit("redis had not all of the records")
+    # Its allocator gives back what was free for ten seconds.
+    time.sleep(options.wait)
+
+
 def read(redis, options):
-    reads = pattern.Pattern(options.pattern, options.keys, options.reads, options.seed)
+    reads = pattern.Pattern(options.pattern, options.keys // options.every, options.reads, options.seed)
     latencies = pattern.Latencies()
     while reads.done < options.reads:
-        numbers = reads.next(options.pipeline)
+        numbers = [number * options.every for number in reads.next(options.pipeline)]
         commands = [command(b"GET", key(number)) for number in numbers]
         begin = time.perf_counter()
         redis.send(commands)
@@ -69,7 +82,7 @@ def read(redis, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("fill", "read"))
+    parser.add_argument("what", choices=("fill", "thin", "read"))
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--bytes", type=int, default=512)
@@ -77,8 +90,10 @@ def main():
     parser.add_argument("--pattern", choices=pattern.NAMES, default="recent")
     parser.add_argument("--pipeline", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1, help="which records are left by thin, and read: each so manieth")
+    parser.add_argument("--wait", type=float, default=12, help="seconds to wait after thinning out")
     options = parser.parse_args()
-    {"fill": fill, "read": read}[options.what](Redis(options.port), options)
+    {"fill": fill, "thin": thin, "read": read}[options.what](Redis(options.port), options)
 
 
 if __name__ == "__main__":

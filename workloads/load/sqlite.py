@@ -14,12 +14,12 @@ PICK = (
 
 
 def key(options, begin):
-    """A random key: popularity fades from `begin` on, or one of five hundred is from anywhere, others from a tenth."""
+    """A random key: popularity fades from `begin` on, or one of two thousand is from anywhere, others from a tenth."""
     if options.pattern == "fading":
         rank = f"-ln((abs(random() % 1000000) + 1) / 1000001.0) / {FADING} * {options.records}"
         return f"({begin} + cast({rank} AS INTEGER)) % {options.records}"
     anywhere = f"abs(random()) % {options.records}"
-    return f"iif(random() % 500 = 0, {anywhere}, {begin} + abs(random()) % {options.records // 10})"
+    return f"iif(random() % 2000 = 0, {anywhere}, {begin} + abs(random()) % {options.records // 10})"
 
 
 def main():

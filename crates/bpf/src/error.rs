@@ -25,7 +25,9 @@ pub enum BpfError {
     #[error("page tables cannot be read here: {0}. Use --tracker smaps")]
     Unsupported(String),
     /// The kernel's verifier did not accept the program.
-    #[error("the kernel's verifier refused the BPF program {program}. Its last words:\n{log}")]
+    #[error(
+        "the kernel's verifier refused the BPF program {program}: use --tracker smaps. Its last words:\n{log}"
+    )]
     Refused {
         /// Which.
         program: String,

@@ -178,3 +178,20 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
         );
     }
 }
+
+#[test]
+fn the_disk_of_a_machine_is_named_and_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (given, says) in [
+        ("s", "\"s\" is not PATH=EXPORT"),
+        ("=disk", "\"=disk\" is not PATH=EXPORT"),
+        ("s=dsik", "no export is named \"dsik\""),
+    ] {
+        let arguments = ["nbd", "--vhost-user", given, "--export", "disk=mem:,size=1M"];
+        let output = run(here, &arguments);
+        assert_eq!(output.status.code(), Some(2), "{given}");
+        assert!(stderr(&output).contains(says), "{given}: {}", stderr(&output));
+        assert!(!here.join("s").exists(), "{given}");
+    }
+}

@@ -7,21 +7,21 @@
 //!
 //! There are two ways to look: `sampling` (DAMON's: one page a region every sampling interval) and `sweeping`
 //! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks. Operations
-//! that look by themselves are only followed (`following`).
+//! that look by themselves are only followed (`following`). What schemes do with what was seen: `acting`.
 
+mod acting;
 mod choosing;
 mod following;
 mod sampling;
 mod sweeping;
 mod warming;
 
-use crate::PAGE_SIZE;
 use crate::attrs::{Attrs, AttrsError};
 use crate::budget::{Plan, Way};
 use crate::monitoring::{Splitter, Target, lay_out, rescale};
 use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
-use crate::scheme::{self, ApplyInput, Scheme, SchemeError, SchemeState, TargetMut};
+use crate::scheme::{self, Scheme, SchemeError, SchemeState};
 use crate::sink::{Event, Sink, TargetRegions};
 use crate::tuning::{IntervalsGoal, IntervalsGoalError, Tuner};
 use crate::units::{Bytes, Nanos};
@@ -265,8 +265,10 @@ impl Context {
         if update && self.ends_step_after_update() {
             return Ok(Next::At(now));
         }
+        let next_window = self.use_next_window(now, ops, sink);
+        let or_window = |at: Nanos| Next::At(next_window.map_or(at, |next| next.min(at)));
         if let Some(rest_until) = rest_until {
-            return Ok(Next::At(rest_until.min(self.schedule.next_update)));
+            return Ok(or_window(rest_until.min(self.schedule.next_update)));
         }
         if ops.as_offload().is_some() {
             return self.follow(now, ops, sink);
@@ -276,11 +278,11 @@ impl Context {
             return Ok(Next::At(check_at));
         }
         self.resume(now);
-        Ok(Next::At(match self.way {
-            Way::Sample if self.is_warming_up() => self.begin_sample(now, ops).min(now),
-            Way::Sample => self.begin_sample(now, ops),
-            Way::Sweep => self.step_sweeping(now, ops, sink).min(self.schedule.next_update),
-        }))
+        Ok(match self.way {
+            Way::Sample if self.is_warming_up() => Next::At(self.begin_sample(now, ops).min(now)),
+            Way::Sample => Next::At(self.begin_sample(now, ops)),
+            Way::Sweep => or_window(self.step_sweeping(now, ops, sink).min(self.schedule.next_update)),
+        })
     }
 
     fn pause(&mut self, now: Nanos) {
@@ -322,27 +324,6 @@ impl Context {
         });
     }
 
-    fn apply_schemes(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
-        if self.schemes.is_empty() {
-            return;
-        }
-        let mut targets: Vec<TargetMut<'_>> = self
-            .targets
-            .iter_mut()
-            .map(|t| TargetMut {
-                id: t.id,
-                regions: &mut t.regions,
-            })
-            .collect();
-        let input = ApplyInput {
-            now,
-            passed: self.schedule.passed,
-            attrs: &self.attrs,
-            min_region: Bytes(PAGE_SIZE),
-        };
-        scheme::apply_due(&mut self.schemes, &mut targets, &input, ops, sink);
-    }
-
     /// Takes over the targets the operations see now: new ones are laid out, gone ones leave, the rest keep
     /// their history.
     fn update_targets(
@@ -372,6 +353,9 @@ impl Context {
         let first_sz = Bytes(total.0 / self.attrs.min_nr_regions as u64);
         for layout in layouts {
             self.take_over(layout, first_sz, now, sink);
+        }
+        for text in ops.news() {
+            sink.on(&Event::Warning { now, text: &text });
         }
         Ok(())
     }

@@ -190,6 +190,11 @@ pub trait Operations {
     /// When the whole back end failed; a target that vanished is left out, not an error.
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError>;
 
+    /// What was noticed since it was last asked that a user should know, a sentence each. Asked after every update.
+    fn news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes the accessed mark off each probe's page. Probes come sorted by target, then address. A probe whose
     /// mark could not be taken off must be answered [`Seen::Unknown`] by the check that follows.
     fn prepare_access_checks(&mut self, probes: &[Probe]);

@@ -202,6 +202,62 @@ fn schemes_see_runs_that_are_finer_than_the_regions_told_of() {
 }
 
 #[test]
+fn a_quota_is_used_in_every_window_also_when_rounds_last_longer() {
+    let mut machine = machine();
+    let id = machine.spawn(&[pages(0, 1 << 15)]);
+    touch_all(&mut machine, id);
+    let mut context = Context::new(Attrs::default(), 1)
+        .unwrap()
+        .with_budget(ONE_PERCENT, Looks::Auto);
+    let mut scheme = Scheme::new(Action::Pageout);
+    scheme.pattern.nr_accesses.max = Rate::Samples(0);
+    scheme.pattern.age.min = Age::Time(Nanos::secs(5));
+    scheme.quota.sz = Bytes(500 * PAGE_SIZE);
+    scheme.quota.reset_interval = Nanos::millis(500);
+    context.set_schemes(vec![scheme]).unwrap();
+    let (mut applied, mut rounds) = (Vec::new(), 0);
+    let mut sink = |event: &Event<'_>| match event {
+        Event::SchemeApplied { now, tried, .. } if !tried.is_empty() => {
+            applied.push((
+                *now,
+                tried.iter().map(|tried| tried.run.range.len()).sum::<Bytes>(),
+            ));
+        }
+        Event::Aggregated { .. } => rounds += 1,
+        _ => {}
+    };
+    run(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        Nanos(0),
+        Nanos::secs(30),
+        |_, _| {},
+    )
+    .unwrap();
+    assert!(rounds < 30, "{rounds} rounds of two seconds and more");
+    assert!(
+        applied.len() > 35,
+        "{} windows of 44 were used: {applied:?}",
+        applied.len()
+    );
+    assert!(
+        applied.iter().all(|(_, sz)| *sz <= Bytes(500 * PAGE_SIZE)),
+        "{applied:?}"
+    );
+    let windows = applied.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0));
+    assert!(
+        windows.into_iter().all(|apart| apart >= Nanos::millis(500)),
+        "{applied:?}"
+    );
+    assert_eq!(
+        context.schemes()[0].stats().nr_snapshots,
+        rounds,
+        "a snapshot counts once"
+    );
+}
+
+#[test]
 fn targets_come_and_go_during_rounds() {
     let mut machine = machine();
     let mut ids: Vec<TargetId> = (0..50).map(|_| machine.spawn(&[pages(0, 400)])).collect();

@@ -140,7 +140,7 @@ fn judged() -> impl Iterator<Item = Metric> {
             "unknown",
             "%",
             2,
-            "memory that could not be judged, in the last snapshot",
+            "what is hot and was told to be unknown, which recall leaves out",
         ),
     ]
     .into_iter()

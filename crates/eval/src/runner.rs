@@ -1,6 +1,7 @@
 //! A whole experiment: checks first, then every run in its order, each kept as soon as it ends.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use thermo_core::Bytes;
 
 use crate::error::{Error, RunFailure};
-use crate::experiment::{Experiment, Need, Workload};
+use crate::experiment::{Configuration, Experiment, Need, Workload};
 use crate::group::Hierarchies;
 use crate::ledger::Ledger;
 use crate::order::{Planned, order};
@@ -88,14 +89,11 @@ pub fn run(
     let planned = plan(experiment, options)?;
     needs_are_met(experiment, &planned)?;
     let mut ledger = Ledger::open(&options.results_dir, experiment)?;
-    let names = |run: &Planned| {
-        (
-            &experiment.workloads[run.workload].name,
-            &experiment.configurations[run.configuration].name,
-        )
-    };
     let mut missing = planned.clone();
-    missing.retain(|run| !ledger.has(names(run).0, names(run).1, run.repeat));
+    missing.retain(|run| {
+        let (workload, configuration) = named(experiment, run);
+        !ledger.has(&workload.name, &configuration.name, run.repeat)
+    });
     progress(&Progress::Planned {
         runs: missing.len(),
         there: planned.len() - missing.len(),
@@ -103,70 +101,122 @@ pub fn run(
     if missing.is_empty() {
         return Ok(ledger.results);
     }
-    let hierarchies = Hierarchies::of_this_host()?;
-    let swap = experiment.zram.map(Swap::make).transpose()?;
-    // Programs start in folders of their own: a path that is relative to ours would not be found.
-    let thermo = std::path::absolute(&options.thermo).unwrap_or_else(|_| options.thermo.clone());
-    let folders = Folders::make(&options.results_dir)?;
-    let mut set_up = vec![false; experiment.workloads.len()];
+    let mut site = Site {
+        experiment,
+        options,
+        hierarchies: Hierarchies::of_this_host()?,
+        swap: experiment.zram.map(Swap::make).transpose()?,
+        // Programs start in folders of their own: a path that is relative to ours would not be found.
+        thermo: std::path::absolute(&options.thermo).unwrap_or_else(|_| options.thermo.clone()),
+        folders: Folders::make(&options.results_dir)?,
+        set_up: vec![false; experiment.workloads.len()],
+    };
     for (at, run) in missing.iter().enumerate() {
-        if options.stop.load(Ordering::Relaxed) {
+        if site.keep_one(at + 1, run, &mut ledger, progress)?.is_break() {
             progress(&Progress::Stopped);
             break;
         }
-        let (workload, configuration) = (&experiment.workloads[run.workload], names(run).1);
-        let dir = folders.of(&workload.name)?;
-        if !std::mem::replace(&mut set_up[run.workload], true) {
-            progress(&Progress::SettingUp {
-                workload: workload.name.clone(),
-            });
-            if let Err(error) = prepare(experiment, workload, &dir) {
-                // Ctrl-C on a terminal reaches the set-up too, and ends it: that is no mistake of the set-up's.
-                if options.stop.load(Ordering::Relaxed) {
-                    progress(&Progress::Stopped);
-                    break;
-                }
-                return Err(error);
-            }
+    }
+    Ok(ledger.results)
+}
+
+/// What a planned run is of.
+fn named<'a>(experiment: &'a Experiment, run: &Planned) -> (&'a Workload, &'a Configuration) {
+    (
+        &experiment.workloads[run.workload],
+        &experiment.configurations[run.configuration],
+    )
+}
+
+/// What all runs of an experiment share on this machine; gone with it.
+struct Site<'a> {
+    experiment: &'a Experiment,
+    options: &'a Options,
+    hierarchies: Hierarchies,
+    swap: Option<Swap>,
+    thermo: PathBuf,
+    folders: Folders,
+    /// Which workloads are set up.
+    set_up: Vec<bool>,
+}
+
+impl Site<'_> {
+    /// Makes one run, the `nr`th of those that were missing, and keeps it. Break: the user asked to stop.
+    fn keep_one(
+        &mut self,
+        nr: usize,
+        run: &Planned,
+        ledger: &mut Ledger,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<ControlFlow<()>, Error> {
+        let (workload, configuration) = named(self.experiment, run);
+        let dir = self.folders.of(&workload.name)?;
+        if self.is_stopped() || self.set_up_once(run.workload, &dir, progress)?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         progress(&Progress::Begin {
-            nr: at + 1,
+            nr,
             workload: workload.name.clone(),
-            configuration: configuration.clone(),
+            configuration: configuration.name.clone(),
             repeat: run.repeat,
         });
+        let logs = self
+            .folders
+            .log(&workload.name, &configuration.name, run.repeat)?;
         let bench = Bench {
-            experiment,
-            hierarchies: &hierarchies,
-            swap: swap.as_ref(),
-            thermo: &thermo,
+            experiment: self.experiment,
+            hierarchies: &self.hierarchies,
+            swap: self.swap.as_ref(),
+            thermo: &self.thermo,
             dir: &dir,
-            logs: &folders.log(&workload.name, configuration, run.repeat)?,
-            stop: &options.stop,
+            logs: &logs,
+            stop: &self.options.stop,
             peak: ledger.results.peak(&workload.name),
-            seed: experiment.seed.wrapping_add(run.repeat as u64),
+            seed: self.experiment.seed.wrapping_add(run.repeat as u64),
         };
         let begin = Instant::now();
         let Some(kept) = make(&bench, run) else {
-            progress(&Progress::Stopped);
-            break;
+            return Ok(ControlFlow::Break(()));
         };
         ledger.keep(kept.clone())?;
         progress(&Progress::End {
             run: kept,
             seconds: begin.elapsed().as_secs_f64(),
         });
+        Ok(ControlFlow::Continue(()))
     }
-    Ok(ledger.results)
+
+    /// Sets a workload up before its first run.
+    fn set_up_once(
+        &mut self,
+        workload: usize,
+        dir: &Path,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<ControlFlow<()>, Error> {
+        if std::mem::replace(&mut self.set_up[workload], true) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let workload = &self.experiment.workloads[workload];
+        progress(&Progress::SettingUp {
+            workload: workload.name.clone(),
+        });
+        match prepare(self.experiment, workload, dir) {
+            Ok(()) => Ok(ControlFlow::Continue(())),
+            // Ctrl-C on a terminal reaches the set-up too, and ends it: that is no mistake of the set-up's.
+            Err(_) if self.is_stopped() => Ok(ControlFlow::Break(())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// Makes one run; nothing when the user asked to stop in the middle of it.
 fn make(bench: &Bench, run: &Planned) -> Option<Run> {
     let (experiment, started) = (bench.experiment, SystemTime::now());
-    let (workload, configuration) = (
-        &experiment.workloads[run.workload],
-        &experiment.configurations[run.configuration],
-    );
+    let (workload, configuration) = named(experiment, run);
     let warmed = experiment.warm.map_or(Bytes::ZERO, warm);
     let (outcome, failure) = match once(bench, workload, configuration) {
         Ok(outcome) => (outcome, None),

@@ -11,8 +11,9 @@ use rustls::ServerConnection;
 /// Room for answers in the kernel: enough for a large read, so that sending it seldom stops halfway.
 const SEND_ROOM: usize = 1 << 20;
 
-/// Encrypted answers that the socket did not take yet.
-const TLS_ROOM: usize = 256 << 10;
+/// Encrypted answers of one connection that the socket did not take yet: four records. The library that encrypts keeps
+/// them outside of the budget, so it is little.
+const TLS_ROOM: usize = 64 << 10;
 
 /// A socket.
 #[derive(Debug)]

@@ -264,6 +264,9 @@ fn what_cannot_be_done_is_refused_and_the_connection_goes_on() {
     assert_eq!(client.answer(0), Err(1));
     assert_eq!(client.read(SIZE as u64 - 1, 2), Err(22));
     assert_eq!(client.read(u64::MAX, 2), Err(22));
+    // Far more than any buffer has, and than a request may have.
+    assert_eq!(client.read(0, 33 << 20), Err(22));
+    assert_eq!(client.read(0, u32::MAX as usize), Err(22));
     client.send(99, 0, 0, 0, &[]);
     assert_eq!(client.answer(0), Err(22));
     assert_eq!(client.read(7, 1), Ok(vec![7]));

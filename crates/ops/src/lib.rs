@@ -1,6 +1,7 @@
 //! How processes are watched and acted on: trackers (which pages were touched?) and actors (do this to that).
 
 pub mod actor;
+pub mod beside;
 pub mod hint;
 pub mod host;
 pub mod idle;

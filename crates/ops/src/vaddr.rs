@@ -10,6 +10,7 @@ use thermo_core::sweep::{Piece, Preparation, Swept};
 use thermo_core::{Action, AddrRange, Operations, OpsError, TargetLayout};
 
 use crate::actor::Actor;
+use crate::beside::{Announcement, Beside};
 use crate::metric;
 use crate::targets::Members;
 use crate::tracker::Tracker;
@@ -20,6 +21,10 @@ pub struct Vaddr {
     members: Members,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
+    beside: Beside,
+    news: Vec<String>,
+    /// So that other instances know of this one.
+    _announcement: Announcement,
 }
 
 impl Vaddr {
@@ -31,6 +36,9 @@ impl Vaddr {
             members,
             tracker,
             actor,
+            beside: Beside::new(root),
+            news: Vec::new(),
+            _announcement: Announcement::make(),
         }
     }
 
@@ -49,9 +57,20 @@ impl Vaddr {
 
 impl Operations for Vaddr {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        self.members
+        let layouts = self
+            .members
             .update()
-            .map_err(|err| OpsError::Failed(err.to_string()))
+            .map_err(|err| OpsError::Failed(err.to_string()))?;
+        if self.beside.is_due() {
+            let targets = self.members.processes();
+            self.news.extend(self.beside.look(targets));
+            self.news.extend(self.tracker.news(targets));
+        }
+        Ok(layouts)
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {

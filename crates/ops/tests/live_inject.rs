@@ -3,7 +3,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -21,16 +21,17 @@ struct Target {
     stdout: BufReader<ChildStdout>,
     pid: u32,
     range: AddrRange,
+    /// The thread that looks at its registers.
+    tid: u32,
 }
 
-/// Starts it, or says why it cannot be.
-fn start(mode: &str) -> Option<Target> {
+/// Makes it in `folder`, or says why it cannot be made.
+fn compile(folder: &Path) -> Option<PathBuf> {
     if thp::read(Path::new("/")).unwrap().is_none() {
         eprintln!("SKIP: this kernel has no transparent huge pages, so there are no flags for them");
         return None;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("registers");
+    let program = folder.join("registers");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/targets/registers.c");
     let compiled = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
@@ -42,7 +43,18 @@ fn start(mode: &str) -> Option<Target> {
         return None;
     }
     assert!(compiled.unwrap().success(), "{source} does not compile");
-    let mut child = Command::new(&program)
+    Some(program)
+}
+
+/// Makes and starts it, or says why it cannot be.
+fn start(mode: &str) -> Option<Target> {
+    let folder = tempfile::tempdir().unwrap();
+    launch(&compile(folder.path())?, mode)
+}
+
+/// Starts it, unless it may not be traced.
+fn launch(program: &Path, mode: &str) -> Option<Target> {
+    let mut child = Command::new(program)
         .arg(mode)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -59,6 +71,7 @@ fn start(mode: &str) -> Option<Target> {
         stdout,
         pid: words[1].parse().unwrap(),
         range: AddrRange::new(hex(2), hex(3)),
+        tid: words[4].parse().unwrap(),
     };
     target.may_be_traced().then_some(target)
 }
@@ -83,9 +96,11 @@ impl Target {
     }
 
     fn has(&self, flag: HugeFlag) -> bool {
-        let vmas = smaps::read(Path::new("/"), self.pid).unwrap();
+        // The first thread may have ended: then there are no mappings to be seen by it.
+        let vmas = smaps::read(Path::new("/"), self.tid).unwrap();
         let within = |vma: &&smaps::Vma| vma.mapping.range.intersection(&self.range).is_some();
-        vmas.iter().filter(within).all(|vma| vma.has_flag(flag.letters()))
+        let mut vmas = vmas.iter().filter(within).peekable();
+        vmas.peek().is_some() && vmas.all(|vma| vma.has_flag(flag.letters()))
     }
 
     /// Ends it, and asks what it found.
@@ -106,14 +121,14 @@ impl Drop for Target {
     }
 }
 
-/// The machine is busy: no thread may have been fit for a while.
-fn madvise(injector: &mut Injector, target: &Target, flag: HugeFlag) -> Result<(), InjectError> {
+/// The machine is busy: no thread may have been fit for a while. Returns the thread that made the call.
+fn madvise(injector: &mut Injector, target: &Target, flag: HugeFlag) -> Result<u32, InjectError> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match injector.madvise(target.pid, target.call(flag)) {
             Ok(done) => {
                 assert_eq!(done.errno, 0);
-                return Ok(());
+                return Ok(done.tid);
             }
             Err(InjectError::NoFitThread { .. }) if Instant::now() < deadline => {}
             Err(error) => return Err(error),
@@ -151,6 +166,69 @@ fn no_call_of_a_program_fails_that_would_not_have() {
 #[test]
 fn calls_that_a_stop_breaks_are_made_again() {
     flags_are_set("events");
+}
+
+/// Kinds of threads that a call can be put before whatever they are doing, and such that can be taken only between
+/// their calls: those have an end that the kernel keeps, or a signal mask of their own.
+const FIT: [&str; 4] = ["avx", "pipe", "futex", "epoll"];
+const HARDLY_FIT: [&str; 5] = ["sleep", "poll", "ppoll", "pselect", "pwait"];
+
+#[test]
+fn each_kind_of_thread_keeps_its_registers_and_its_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path()) else {
+        return;
+    };
+    for kind in FIT {
+        let Some(target) = launch(&program, &format!("kind:{kind}")) else {
+            return;
+        };
+        let mut injector = Injector::new(Path::new("/"));
+        let (mut by_it, deadline) = (0, Instant::now() + Duration::from_secs(60));
+        while by_it < 10 {
+            for flag in [HugeFlag::NoHugePage, HugeFlag::HugePage] {
+                let tid = madvise(&mut injector, &target, flag).unwrap();
+                by_it += u32::from(tid == target.tid);
+                assert!(target.has(flag), "{flag:?} by a thread of the kind {kind}");
+            }
+            assert!(Instant::now() < deadline, "{kind}: only {by_it} calls by it");
+        }
+        target.intact();
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_disturbed_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path()) else {
+        return;
+    };
+    for kind in HARDLY_FIT {
+        let Some(target) = launch(&program, &format!("kind:{kind}")) else {
+            return;
+        };
+        let mut injector = Injector::new(Path::new("/"));
+        for _ in 0..6 {
+            match injector.madvise(target.pid, target.call(HugeFlag::NoHugePage)) {
+                Ok(done) => assert_eq!(done.errno, 0, "{kind}"),
+                Err(InjectError::NoFitThread { .. }) => {}
+                Err(error) => panic!("{kind}: {error}"),
+            }
+        }
+        // It looks at what its calls answered: no signal, and no stop of ours, may have ended one.
+        target.intact();
+    }
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_one_like_any_other() {
+    let Some(target) = start("leaderless") else { return };
+    let mut injector = Injector::new(Path::new("/"));
+    for flag in [HugeFlag::NoHugePage, HugeFlag::HugePage] {
+        assert_eq!(madvise(&mut injector, &target, flag).unwrap(), target.tid);
+        assert!(target.has(flag), "{flag:?}");
+    }
+    target.intact();
 }
 
 /// Not a test by itself: makes one call, and dies on the way.
@@ -260,7 +338,7 @@ fn filters_are_read_and_never_tried() {
     target.intact();
     let Some(target) = start("allows") else { return };
     match madvise(&mut injector, &target, HugeFlag::NoHugePage) {
-        Ok(()) => assert!(target.has(HugeFlag::NoHugePage)),
+        Ok(_) => assert!(target.has(HugeFlag::NoHugePage)),
         Err(InjectError::Refused { why, .. }) if why.contains("cannot be read") => eprintln!("SKIP: {why}"),
         Err(error) => panic!("{error}"),
     }

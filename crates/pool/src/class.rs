@@ -9,8 +9,10 @@ const SMALLEST_SHIFT: u32 = 12;
 /// How many there are.
 pub(crate) const CLASSES: usize = (LARGEST.0.trailing_zeros() - SMALLEST_SHIFT + 1) as usize;
 
-/// Address space is mapped in pieces of at least this many bytes, or of one buffer.
-const SLAB: usize = 1 << 20;
+/// Address space is mapped in pieces of at least this many bytes, or of one buffer. Each buffer in it is written down
+/// (some 48 bytes), used or not: with pieces of 1 MiB, 256 pools of which each lent one buffer of each small class held
+/// 5 MiB of notes, most of them of buffers that nobody ever took.
+const SLAB: usize = 128 << 10;
 
 /// A class, by its position from the smallest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,33 +4,41 @@
 //! Nothing runs by itself: a test touches pages between the steps of a context ([`run`]), so that every run
 //! with the same seed is the same.
 
+mod expanse;
 mod machine;
 mod page;
 
+pub use expanse::{Expanse, LookingCost};
 pub use machine::Machine;
 pub use page::{Page, Place};
 
-use thermo_core::{Context, Nanos, Next, OpsError, Sink};
+use thermo_core::{Context, Nanos, Next, Operations, OpsError, Sink};
+
+/// A machine on which looking takes as long as it says.
+pub trait Simulated: Operations {
+    /// CPU time all looks have cost so far.
+    fn spent_looking(&self) -> Nanos;
+}
 
 /// Steps `context` on `machine` from time `from` to `until`, calling `touch` before each step with the time
 /// since the last. Returns when the last step was, or when the targets were gone.
 ///
 /// # Errors
 /// Those of [`Context::step`].
-pub fn run(
+pub fn run<M: Simulated>(
     context: &mut Context,
-    machine: &mut Machine,
+    machine: &mut M,
     sink: &mut dyn Sink,
     from: Nanos,
     until: Nanos,
-    mut touch: impl FnMut(&mut Machine, Nanos),
+    mut touch: impl FnMut(&mut M, Nanos),
 ) -> Result<Nanos, OpsError> {
-    let (mut now, mut told) = (from, machine.spent_looking);
+    let (mut now, mut told) = (from, machine.spent_looking());
     while now < until {
         touch(machine, now);
         let next = context.step(now, machine, sink)?;
         // Time passes while the machine is looked at, too.
-        let spent = machine.spent_looking;
+        let spent = machine.spent_looking();
         now += spent.saturating_sub(told);
         told = spent;
         context.spent(now, spent);

@@ -9,6 +9,7 @@ use thermo_core::{
     Action, Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout,
 };
 
+use crate::Simulated;
 use crate::page::{Page, Place};
 
 /// A machine with processes.
@@ -193,6 +194,12 @@ fn passes(page: &Page, filters: &[OpsFilter]) -> bool {
     {
         Some(filter) => filter.allow,
         None => !filters.last().is_some_and(|last| last.allow),
+    }
+}
+
+impl Simulated for Machine {
+    fn spent_looking(&self) -> Nanos {
+        self.spent_looking
     }
 }
 

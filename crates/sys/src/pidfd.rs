@@ -1,7 +1,10 @@
 //! A process held by a descriptor, so that its number can be given to another without our noticing (`pidfd_open(2)`).
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -28,18 +31,13 @@ impl PidFd {
     /// # Errors
     /// `EBADF` when it is no pidfd, `ESRCH` when the process has ended and was waited for.
     pub fn take(fd: OwnedFd) -> io::Result<(Self, u32)> {
-        // Only a pidfd has this line (proc_pid_fdinfo(5)); a process that is gone has the number -1.
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
-        let pid = info
-            .lines()
-            .find_map(|line| line.strip_prefix("Pid:"))
-            .map(str::trim);
-        match pid.map(str::parse::<i64>) {
-            Some(Ok(pid)) => match u32::try_from(pid) {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+        match number_of(&info) {
+            Some(pid) => match u32::try_from(pid) {
                 Ok(pid) if pid > 0 => Ok((Self(fd), pid)),
                 _ => Err(rustix::io::Errno::SRCH.into()),
             },
-            _ => Err(rustix::io::Errno::BADF.into()),
+            None => Err(rustix::io::Errno::BADF.into()),
         }
     }
 
@@ -61,6 +59,27 @@ impl PidFd {
             }
         }
     }
+}
+
+/// The living processes that process `pid` of the machine at `root` (`/`) holds by descriptors.
+///
+/// # Errors
+/// `ENOENT` when it is gone, `EACCES` without the right to look into it.
+pub fn held_by(root: &Path, pid: u32) -> io::Result<BTreeSet<u32>> {
+    let mut held = BTreeSet::new();
+    for entry in fs::read_dir(root.join(format!("proc/{pid}/fdinfo")))? {
+        // A descriptor may be closed before it is read.
+        let info = fs::read_to_string(entry?.path()).unwrap_or_default();
+        held.extend(number_of(&info).and_then(|pid| u32::try_from(pid).ok()));
+    }
+    Ok(held)
+}
+
+/// The process a descriptor is of, by its description. Only a pidfd has this line (proc_pid_fdinfo(5)); a process that
+/// is gone has the number -1.
+fn number_of(fdinfo: &str) -> Option<i64> {
+    let number = fdinfo.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    number.trim().parse().ok()
 }
 
 impl AsFd for PidFd {
@@ -98,6 +117,18 @@ mod tests {
         let gone = PidFd::open(child.id()).unwrap().0;
         child.wait().unwrap();
         assert_eq!(PidFd::take(gone).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn whom_a_process_holds_is_told_while_they_live() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let _held = PidFd::open(child.id()).unwrap();
+        let ours = || held_by(Path::new("/"), std::process::id()).unwrap();
+        assert!(ours().contains(&child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!ours().contains(&child.id()));
+        assert!(held_by(Path::new("/"), u32::MAX).is_err());
     }
 
     #[test]

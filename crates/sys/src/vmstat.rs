@@ -30,6 +30,13 @@ impl Vmstat {
         self.sum(&["nr_inactive_anon", "nr_inactive_file"])
     }
 
+    /// Pages the kernel has looked at so far to find some to reclaim, other than on behalf of single control groups. Of
+    /// those it takes accessed marks off.
+    #[must_use]
+    pub fn scanned_pages(&self) -> u64 {
+        self.sum(&["pgscan_kswapd", "pgscan_direct", "pgscan_khugepaged"])
+    }
+
     fn sum(&self, names: &[&str]) -> u64 {
         names.iter().filter_map(|name| self.get(name)).sum()
     }
@@ -59,11 +66,12 @@ mod tests {
     fn lists_are_summed_over_anonymous_and_file_pages() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
-        let text =
-            "nr_inactive_anon 1\nnr_active_anon 20\nnr_inactive_file 3\nnr_active_file 40\npgmajfault 7\n";
+        let text = "nr_inactive_anon 1\nnr_active_anon 20\nnr_inactive_file 3\nnr_active_file 40\npgmajfault 7\n\
+             pgscan_kswapd 5\npgscan_direct 2\npgscan_direct_throttle 9\n";
         std::fs::write(root.path().join("proc/vmstat"), text).unwrap();
         let vmstat = read(root.path()).unwrap();
         assert_eq!((vmstat.active_pages(), vmstat.inactive_pages()), (60, 4));
+        assert_eq!(vmstat.scanned_pages(), 7);
         assert_eq!(
             (vmstat.get("pgmajfault"), vmstat.get("nr_dreams")),
             (Some(7), None)

@@ -4,6 +4,7 @@
 . /kdamond.sh
 . /conformance.sh
 . /contest.sh
+. /idle.sh
 . /lru_sort.sh
 . /without_privilege.sh
 
@@ -12,6 +13,16 @@ intervals="--sample 50ms --aggr 500ms"
 doctor_chooses_pte() {
     thermo_says doctor --json >/out/doctor.json || fail "doctor ended with $?: $(last_words)"
     grep -q '"default_tracker":"pte"' /out/doctor.json || fail "$(thermo_says doctor | grep '  pte ')"
+}
+
+# No more than that: for machines too slow to wait until a picture is right.
+record_tells_something() {
+    thermo workload /hot.cfg --duration 100s >/dev/null 2>&1 &
+    to_be_stopped $!
+    thermo_says record -o /tmp/some.arrow --tracker pte --pid $! --duration 5s || fail "record ended with $?: $(last_words)"
+    thermo_says report info --json /tmp/some.arrow >/tmp/info.json || fail "report ended with $?: $(last_words)"
+    grep -q '"tracker":"pte"' /tmp/info.json && [ "$(number_of snapshots </tmp/info.json)" -gt 0 ] || fail "nothing is told: $(cat /tmp/info.json)"
+    note "$(number_of snapshots </tmp/info.json) snapshots"
 }
 
 record_sees_the_hot_part() {

@@ -58,6 +58,11 @@ pub struct TargetsOrMachine {
 }
 
 impl TargetsOrMachine {
+    /// Whether there is a command to start.
+    pub fn has_command(&self) -> bool {
+        !self.targets.command.is_empty()
+    }
+
     /// What was named.
     ///
     /// # Errors

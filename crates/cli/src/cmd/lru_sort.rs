@@ -7,11 +7,11 @@ use thermo_core::scheme::SchemeStats;
 use thermo_core::{Action, Attrs, Nanos, Permille};
 use thermo_ops::preset::{self, Wmarks};
 
-use crate::args::{Limits, Monitoring, TargetsOrMachine};
+use crate::args::{Course, TargetsOrMachine};
 use crate::exit::Exit;
 use crate::output;
 use crate::parameter_file;
-use crate::session::{Ending, Plan, Read, Settings, Tuning};
+use crate::session::{Ending, Read, Settings, Tuning};
 
 /// Move hot memory up and cold memory down on the kernel's LRU lists, so that reclaim finds the right pages.
 ///
@@ -29,18 +29,7 @@ pub struct LruSort {
     module: Module,
 
     #[command(flatten)]
-    monitoring: Monitoring,
-
-    #[command(flatten)]
-    limits: Limits,
-
-    /// Stop after this time; a command that was started goes on
-    #[arg(long, value_name = "TIME")]
-    duration: Option<Nanos>,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    course: Course,
 }
 
 /// The parameters of the module.
@@ -116,22 +105,16 @@ impl LruSort {
     /// Sorts until the time has passed or the targets are gone, then prints the module's statistics.
     pub fn run(self) -> anyhow::Result<Exit> {
         let targets = self.targets.checked()?;
-        let flags = self.module.preset(&self.monitoring.attrs()?);
-        let update = self.monitoring.attrs()?.update;
+        let attrs = self.course.monitoring.attrs()?;
+        let as_json = self.course.json;
+        let flags = self.module.preset(&attrs);
+        let update = attrs.update;
         let first = settings(&flags, self.module.params.as_deref(), update)?;
         let read = self
             .module
             .params
             .map(|file| -> Read { Box::new(move || settings(&flags, Some(&file), update)) });
-        let plan = Plan {
-            attrs: first.attrs,
-            schemes: first.schemes,
-            limits: self.limits,
-            targets,
-            monitoring: self.monitoring,
-            duration: self.duration,
-            output: None,
-        };
+        let plan = self.course.plan(targets, first.attrs, first.schemes);
         let done = plan.carry_out_tuned(Tuning {
             intervals_goal: first.intervals_goal,
             read,
@@ -145,7 +128,7 @@ impl LruSort {
                 .find(|total| total.action == action);
             found.map(|total| total.stats).unwrap_or_default()
         };
-        tell(&of(Action::LruPrio), &of(Action::LruDeprio), self.json)?;
+        tell(&of(Action::LruPrio), &of(Action::LruDeprio), as_json)?;
         let mut ending = Ending::of(done);
         ending.tell();
         ending.wait()
@@ -225,6 +208,7 @@ fn tell(hot: &SchemeStats, cold: &SchemeStats, as_json: bool) -> std::io::Result
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use crate::args::Monitoring;
     use clap::Parser as _;
 
     #[derive(clap::Parser)]

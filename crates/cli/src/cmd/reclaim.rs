@@ -6,10 +6,10 @@ use thermo_core::scheme::SchemeStats;
 use thermo_core::{Bytes, Nanos, Permille};
 use thermo_ops::preset::{self, Wmarks};
 
-use crate::args::{Limits, Monitoring, TargetsOrMachine};
+use crate::args::{Course, TargetsOrMachine};
 use crate::exit::Exit;
 use crate::output;
-use crate::session::{Ending, Plan, Saving, Total, add_to_json};
+use crate::session::{Ending, Saving, Total, add_to_json};
 
 /// Page out memory that has not been touched for long, within a quota, while memory is short.
 ///
@@ -26,18 +26,7 @@ pub struct Reclaim {
     module: Module,
 
     #[command(flatten)]
-    monitoring: Monitoring,
-
-    #[command(flatten)]
-    limits: Limits,
-
-    /// Stop after this time; a command that was started goes on
-    #[arg(long, value_name = "TIME")]
-    duration: Option<Nanos>,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    course: Course,
 }
 
 /// The parameters of the module.
@@ -94,20 +83,13 @@ impl Reclaim {
     pub fn run(self) -> anyhow::Result<Exit> {
         let targets = self.targets.checked()?;
         self.module.check()?;
-        let is_done = !self.limits.dry_run;
-        let plan = Plan {
-            attrs: self.monitoring.attrs()?,
-            schemes: vec![self.module.preset().scheme()],
-            limits: self.limits,
-            targets,
-            monitoring: self.monitoring,
-            duration: self.duration,
-            output: None,
-        };
-        let done = plan.carry_out()?;
+        let (is_done, as_json) = (!self.course.limits.dry_run, self.course.json);
+        let attrs = self.course.monitoring.attrs()?;
+        let schemes = vec![self.module.preset().scheme()];
+        let done = self.course.plan(targets, attrs, schemes).carry_out()?;
         let sink = &done.outcome.sink;
         if let Some(total) = sink.schemes.first() {
-            tell(total, sink.saving.filter(|_| is_done), self.json)?;
+            tell(total, sink.saving.filter(|_| is_done), as_json)?;
         }
         let mut ending = Ending::of(done);
         ending.tell();

@@ -1,6 +1,6 @@
 //! `thermo record`: watch into a recording.
 
-use crate::args::{Acting, Monitoring, Output, Targets};
+use crate::args::{Acting, Monitoring, Output, TargetsOrMachine};
 use crate::exit::Exit;
 use crate::session::{Ending, Plan};
 
@@ -8,10 +8,11 @@ use crate::session::{Ending, Plan};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo record --pid 4242 --duration 30s
-  thermo record -o build.arrow -- make -j4")]
+  thermo record -o build.arrow -- make -j4
+  thermo record --system --duration 1m")]
 pub struct Record {
     #[command(flatten)]
-    targets: Targets,
+    targets: TargetsOrMachine,
 
     #[command(flatten)]
     monitoring: Monitoring,
@@ -43,7 +44,7 @@ impl Record {
             attrs: self.monitoring.attrs()?,
             schemes: self.acting.read()?,
             limits: self.acting.limits,
-            targets: self.targets,
+            targets: self.targets.checked()?,
             monitoring: self.monitoring,
             duration: self.output.duration,
             output: Some(self.output.output),
@@ -52,7 +53,7 @@ impl Record {
 
     /// Whether there is a command to start.
     pub fn has_command(&self) -> bool {
-        !self.targets.command.is_empty()
+        self.targets.has_command()
     }
 
     /// Where the recording goes.

@@ -19,7 +19,10 @@ use crate::terminal;
   thermo run -- redis-server --port 7777
   thermo run --schemes schemes/proactive_reclaim.damos --dry-run -- ./server")]
 // What runs already can be recorded, but not run.
-#[command(mut_arg("pid", |arg| arg.hide(true)), mut_arg("cgroup", |arg| arg.hide(true)))]
+#[command(
+    mut_arg("pid", |arg| arg.hide(true)), mut_arg("cgroup", |arg| arg.hide(true)),
+    mut_arg("system", |arg| arg.hide(true)), mut_arg("exclude", |arg| arg.hide(true)),
+)]
 pub struct Run {
     #[command(flatten)]
     record: Record,

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use thermo_core::Scheme;
 use thermo_core::scheme::SchemeStats;
-use thermo_core::{Nanos, Scheme};
 use thermo_scheme::{checked_json, normal_form, sentence};
 
-use crate::args::{Limits, Monitoring, Targets};
+use crate::args::{Course, Targets};
 use crate::exit::Exit;
-use crate::session::{Ending, Plan, Saving, Total, add_to_json};
+use crate::session::{Ending, Saving, Total, add_to_json};
 use crate::{output, scheme_file};
 
 /// Explain scheme files, or carry them out.
@@ -87,38 +87,20 @@ struct Apply {
     targets: Targets,
 
     #[command(flatten)]
-    monitoring: Monitoring,
-
-    #[command(flatten)]
-    limits: Limits,
-
-    /// Stop after this time; a command that was started goes on
-    #[arg(long, value_name = "TIME")]
-    duration: Option<Nanos>,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    course: Course,
 }
 
 impl Apply {
     fn run(self) -> anyhow::Result<Exit> {
         let schemes = scheme_file::read(&self.file)?;
-        let is_done = !self.limits.dry_run;
-        let plan = Plan {
-            attrs: self.monitoring.attrs()?,
-            schemes: schemes.clone(),
-            limits: self.limits,
-            targets: self.targets,
-            monitoring: self.monitoring,
-            duration: self.duration,
-            output: None,
-        };
+        let (is_done, as_json) = (!self.course.limits.dry_run, self.course.json);
+        let attrs = self.course.monitoring.attrs()?;
+        let plan = self.course.plan(self.targets, attrs, schemes.clone());
         let done = plan.carry_out()?;
         let sink = &done.outcome.sink;
         let totals = numbered(&schemes, &sink.schemes);
         let saving = sink.saving.filter(|_| is_done);
-        if self.json {
+        if as_json {
             output::json(&totals_json(&totals, saving))?;
         } else {
             output::text(&totals_text(&totals, saving))?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail, ensure};
 use thermo_core::{Action, Nanos, Scheme};
 use thermo_ops::host::{self, ActionReport, HostFacts, TrackerReport};
-use thermo_ops::idle::Idle;
+use thermo_ops::idle::{Idle, Paddr};
 use thermo_ops::offload::Claim;
 use thermo_ops::smaps::Smaps;
 use thermo_ops::{PteTracker, Tracker, offload};
@@ -27,6 +27,8 @@ pub enum Looker {
     Tracker(Box<dyn Tracker + Send>),
     /// The kernel's DAMON, which decides and acts by itself.
     Kernel(Claim),
+    /// What looks at physical memory, whoever uses it.
+    Machine(Box<Paddr>),
 }
 
 /// The tracker of a session.
@@ -52,7 +54,7 @@ impl Chosen {
     pub fn walk_shared(&mut self, longest: Nanos) -> anyhow::Result<()> {
         let pte = match &mut self.looker {
             Looker::Tracker(tracker) => tracker.as_pte(),
-            Looker::Kernel(_) => None,
+            Looker::Kernel(_) | Looker::Machine(_) => None,
         };
         let walks = pte.map(|pte| pte.walk_shared(longest));
         ensure!(
@@ -76,7 +78,7 @@ impl Chosen {
     pub fn can_sweep(&self) -> bool {
         match &self.looker {
             Looker::Tracker(tracker) => tracker.can_sweep(),
-            Looker::Kernel(_) => false,
+            Looker::Kernel(_) | Looker::Machine(_) => false,
         }
     }
 }
@@ -88,6 +90,8 @@ pub struct Wish<'a> {
     pub schemes: &'a [Scheme],
     /// Something that only a context of our own does: why one is needed.
     pub own_context: Option<&'static str>,
+    /// Every process of the machine is a target.
+    pub system: bool,
 }
 
 impl Host {
@@ -125,6 +129,7 @@ impl Host {
             ("idle", _) => Looker::Tracker(Box::new(Idle::new(Path::new("/"))?)),
             // Given back when the session ends, also one that does not come to begin.
             ("kdamond", _) => Looker::Kernel(Claim::take(Path::new("/"))?),
+            ("paddr", _) => Looker::Machine(Box::new(Paddr::new(Path::new("/"))?)),
             _ => bail!("tracker {name} is not built yet: use --tracker auto"),
         };
         Ok(Chosen { looker, name, reason })
@@ -138,18 +143,25 @@ impl Host {
         let wish = Wish {
             schemes: &[],
             own_context: Some("tells of no single look"),
+            system: false,
         };
         match self.tracker("auto", seed, wish)?.looker {
             Looker::Tracker(tracker) => Ok(tracker),
-            Looker::Kernel(_) => bail!("no tracker of our own can be used here"),
+            Looker::Kernel(_) | Looker::Machine(_) => bail!("no tracker of our own can be used here"),
         }
     }
 
     /// The first that can be used here and for this, and why those before it are not.
     fn best(&self, wish: Wish<'_>) -> Option<(&TrackerReport, String)> {
         let mut passed_over = String::new();
-        for report in self.trackers.iter().filter(|report| report.available) {
-            match self.obstacle_to_wish(report.name, wish) {
+        for report in &self.trackers {
+            let obstacle = match report.available {
+                true => self.obstacle_to_wish(report.name, wish),
+                // That other kernels have other trackers is no news; the usual one is missed.
+                false if report.name == "pte" => Some(report.reason.clone()),
+                false => continue,
+            };
+            match obstacle {
                 None => return Some((report, passed_over)),
                 Some(why) => passed_over.push_str(&format!(". Not {}: {why}", report.name)),
             }
@@ -178,11 +190,17 @@ impl Host {
         Ok(report)
     }
 
-    /// Why the tracker cannot do what is wished. Only the kernel's context cannot do all that ours does.
+    /// Why the tracker cannot do what is wished.
     fn obstacle_to_wish(&self, tracker: &str, wish: Wish<'_>) -> Option<String> {
-        if tracker != "kdamond" {
-            return None;
+        match tracker {
+            "kdamond" => self.obstacle_to_offload(wish),
+            "paddr" => obstacle_to_paddr(wish),
+            _ => None,
         }
+    }
+
+    /// The kernel's context cannot do all that ours does.
+    fn obstacle_to_offload(&self, wish: Wish<'_>) -> Option<String> {
         if let Some(why) = wish.own_context {
             return Some(format!("the kernel's context {why}"));
         }
@@ -224,5 +242,41 @@ impl Host {
             "no tracker can be used here ({})",
             reasons.collect::<Vec<_>>().join("; ")
         )
+    }
+}
+
+/// Physical memory belongs to nobody who is named, and is only looked at.
+fn obstacle_to_paddr(wish: Wish<'_>) -> Option<String> {
+    if !wish.system {
+        return Some(
+            "it watches all of the machine's memory: say --system instead of naming targets".to_owned(),
+        );
+    }
+    let is_stat = |scheme: &&Scheme| scheme.action == Action::Stat && scheme.filters.ops.is_empty();
+    let other = wish.schemes.iter().find(|scheme| !is_stat(scheme))?;
+    Some(format!(
+        "physical memory is only looked at, so that {} cannot be done to it, nor its pages be filtered",
+        other.action
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn physical_memory_takes_the_whole_machine_and_schemes_that_only_look() {
+        let obstacle = |schemes: &[Scheme], system| {
+            obstacle_to_paddr(Wish {
+                schemes,
+                system,
+                ..Wish::default()
+            })
+        };
+        assert!(obstacle(&[], false).unwrap().contains("--system"));
+        assert_eq!(obstacle(&[Scheme::new(Action::Stat)], true), None);
+        let refused = obstacle(&[Scheme::new(Action::Pageout)], true).unwrap();
+        assert!(refused.contains("pageout cannot be done"), "{refused}");
     }
 }

@@ -31,7 +31,7 @@ use thermo_core::{Context, Nanos, Operations};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_record::model::Record;
 use thermo_report::HeatSizes;
-use thermo_sys::{clock, signals};
+use thermo_sys::{clock, malloc, signals};
 
 use crate::{interrupt, launch};
 use progress::{Progress, State};
@@ -81,6 +81,7 @@ pub fn run<O: Operations + Send + 'static>(
     reloader: Option<Reloader>,
     share: Option<CpuShare>,
 ) -> anyhow::Result<Outcome> {
+    malloc::keep_small();
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
     let scale = sink.pages_out().then(|| Scale::new(Path::new("/"))).flatten();

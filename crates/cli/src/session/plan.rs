@@ -78,41 +78,8 @@ impl Plan {
             intervals_goal,
             ..tuning
         };
-        let budget = self.monitoring.budget(intervals_goal.is_some())?;
-        let mut context = Context::new(self.attrs, self.monitoring.seed)?;
-        context.set_intervals_goal(intervals_goal)?;
-        context.set_schemes(self.schemes.clone())?;
-        let host = Host::probe();
-        // What the kernel does by itself need not be among what we can do.
-        if self.monitoring.tracker != "kdamond" {
-            self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
-            context.set_schemes(self.schemes.clone())?;
-        }
-        warn_of_no_swap(&host, &self.schemes);
-        let wish = Wish {
-            schemes: &self.schemes,
-            own_context: self.needs_own_context(&tuning),
-        };
-        let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
-        if let Some((share, looks)) = budget.filter(|_| !chosen.offloads()) {
-            context = context.with_budget(share, looks);
-        }
-        if !self.limits.best_effort && !chosen.offloads() {
-            inputs::check(&self.schemes, chosen.name != "smaps")?;
-        }
-        let can_sweep = chosen.can_sweep();
-        ensure!(
-            can_sweep || !matches!(budget, Some((_, Looks::Sweep))),
-            "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
-            chosen.name
-        );
-        if self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
-            chosen.keep_active();
-        }
-        if let Some(longest) = self.monitoring.longest_walk() {
-            chosen.walk_shared(longest)?;
-        }
-        let first = context.first_plan(can_sweep);
+        let (context, chosen) = self.prepare(&tuning)?;
+        let first = context.first_plan(chosen.can_sweep());
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
@@ -131,6 +98,47 @@ impl Plan {
             }
             None => self.watch_command(context, chosen.looker, sink, reloader),
         }
+    }
+
+    /// The context, and what it looks through. Nothing is started and no target is touched yet.
+    fn prepare(&mut self, tuning: &Tuning) -> anyhow::Result<(Context, Chosen)> {
+        let budget = self.monitoring.budget(tuning.intervals_goal.is_some())?;
+        let mut context = Context::new(self.attrs, self.monitoring.seed)?;
+        context.set_intervals_goal(tuning.intervals_goal)?;
+        context.set_schemes(self.schemes.clone())?;
+        let host = Host::probe();
+        // What the kernel does by itself need not be among what we can do.
+        if self.monitoring.tracker != "kdamond" {
+            self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
+            context.set_schemes(self.schemes.clone())?;
+        }
+        warn_of_no_swap(&host, &self.schemes);
+        let wish = Wish {
+            schemes: &self.schemes,
+            own_context: self.needs_own_context(tuning),
+            system: self.targets.system,
+        };
+        let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
+        ensure!(
+            chosen.can_sweep() || !matches!(budget, Some((_, Looks::Sweep))),
+            "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
+            chosen.name
+        );
+        if !chosen.offloads() {
+            if let Some((share, looks)) = budget {
+                context = context.with_budget(share, looks);
+            }
+            if !self.limits.best_effort {
+                inputs::check(&self.schemes, chosen.name != "smaps")?;
+            }
+        }
+        if self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
+            chosen.keep_active();
+        }
+        if let Some(longest) = self.monitoring.longest_walk() {
+            chosen.walk_shared(longest)?;
+        }
+        Ok((context, chosen))
     }
 
     /// What of this session only a context of our own can do, if there is anything.
@@ -203,6 +211,8 @@ impl Plan {
                 let ops = Offloaded::new(root.to_owned(), members, claim);
                 super::run(context, ops, sink, self.duration, reloader, share)
             }
+            // The processes it is of are not asked for.
+            Looker::Machine(ops) => super::run(context, *ops, sink, self.duration, reloader, share),
         }
     }
 

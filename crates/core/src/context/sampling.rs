@@ -1,6 +1,7 @@
 //! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
 
 use super::Context;
+use super::acting::Turn;
 use crate::attrs::Attrs;
 use crate::budget::Way;
 use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
@@ -63,7 +64,7 @@ impl Context {
             merge_and_age(&mut self.targets, limits);
             self.tell_aggregated(now, sink);
         }
-        self.apply_schemes(now, ops, sink);
+        self.apply_schemes(Turn::Due, now, ops, sink);
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);

@@ -1,9 +1,9 @@
 //! Looking at every page, in rounds.
 
 use super::Context;
-use crate::action::Action;
+use super::acting::{Leftover, Turn};
 use crate::monitoring::Target;
-use crate::ops::{Operations, Run};
+use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
 use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
@@ -23,6 +23,8 @@ pub(super) struct Sweeping {
     round: Option<Round>,
     /// When the last one began.
     began: Option<Nanos>,
+    /// What quotas left of the last one, for their next windows.
+    pub(super) leftover: Option<Leftover>,
 }
 
 impl Sweeping {
@@ -118,15 +120,9 @@ impl Context {
         let regions = self.regions_from_pages(self.attrs.max_nr_regions, now);
         self.replace_regions(regions);
         self.tell_aggregated(now, sink);
-        let acted_on = runs.map(|runs| self.apply_schemes_to_runs(runs, now, ops, sink));
-        for (scheme, run) in acted_on.into_iter().flatten() {
-            let changes = self
-                .schemes
-                .get(scheme)
-                .is_some_and(|state| state.scheme().action != Action::Stat);
-            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == run.target) {
-                target.heat.restart_age(run.range, now);
-            }
+        self.sweeping.leftover = None;
+        if let Some(runs) = runs {
+            self.act_on_runs(Turn::Due, runs, now, ops, sink);
         }
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
@@ -148,36 +144,6 @@ impl Context {
             regions
         };
         targets.map(regions_of_target).collect()
-    }
-
-    /// Puts `regions` in the place of those there are, target by target; returns what was there.
-    fn replace_regions(&mut self, regions: Vec<Vec<Region>>) -> Vec<Vec<Region>> {
-        let targets = self.targets.iter_mut().zip(regions);
-        targets
-            .map(|(target, regions)| std::mem::replace(&mut target.regions, regions))
-            .collect()
-    }
-
-    /// Applies the schemes to runs of pages as they are, not to the fewer regions that are told of: joined with
-    /// its few busy neighbours, idle memory would match no pattern that wants none. Returns what was acted on.
-    fn apply_schemes_to_runs(
-        &mut self,
-        runs: Vec<Vec<Region>>,
-        now: Nanos,
-        ops: &mut dyn Operations,
-        sink: &mut dyn Sink,
-    ) -> Vec<(usize, Run)> {
-        let mut acted_on = Vec::new();
-        let mut listener = |event: &Event<'_>| {
-            if let Event::SchemeApplied { scheme, tried, .. } = event {
-                acted_on.extend(tried.iter().map(|tried| (*scheme, tried.run)));
-            }
-            sink.on(event);
-        };
-        let told = self.replace_regions(runs);
-        self.apply_schemes(now, ops, &mut listener);
-        self.replace_regions(told);
-        acted_on
     }
 }
 

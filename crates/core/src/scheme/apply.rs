@@ -49,6 +49,24 @@ pub fn apply_due(
     for (index, state) in states.iter_mut().enumerate() {
         if state.take_turn(input.attrs, input.passed) {
             state.renew_window(index, input, ops, sink);
+            state.stats.nr_snapshots += 1;
+            state.apply(index, targets, input, ops, sink);
+        }
+    }
+}
+
+/// Goes on with a snapshot: applies every scheme that its quota stopped in it and that has a new window by now. To
+/// be called with the regions as [`apply_due`] left them.
+pub(crate) fn apply_next_window(
+    states: &mut [SchemeState],
+    targets: &mut [TargetMut<'_>],
+    input: &ApplyInput<'_>,
+    ops: &mut dyn Operations,
+    sink: &mut dyn Sink,
+) {
+    for (index, state) in states.iter_mut().enumerate() {
+        if state.goes_on_at().is_some_and(|begin| begin <= input.now) {
+            state.renew_window(index, input, ops, sink);
             state.apply(index, targets, input, ops, sink);
         }
     }
@@ -91,7 +109,6 @@ impl SchemeState {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) {
-        self.stats.nr_snapshots += 1;
         let room = self.window.room(&self.scheme.quota);
         let chosen = if room.is_some_and(|room| room < input.min_region.max(self.scheme.action.unit())) {
             Vec::new()

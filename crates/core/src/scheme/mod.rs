@@ -7,7 +7,7 @@
 //! 1. the quota window is renewed if it is over: goals and the throughput so far set its size (`window`,
 //!    `spending`, `feed`);
 //! 2. what matches the pattern and passes the core filters is scored, and the best of it chosen as far as the
-//!    quota reaches (`select`, `priority`, `verdict`, `units`);
+//!    quota reaches (`select`, `priority`, `verdict`, `joined`, `units`);
 //! 3. regions are cut where only a part was chosen (`cut`), the operations are asked to act on all of it at
 //!    once, and what became of it is accounted (`apply`).
 //!
@@ -42,6 +42,7 @@ mod cut;
 mod feed;
 mod filter;
 mod goal;
+mod joined;
 mod pattern;
 mod priority;
 mod quota;
@@ -55,6 +56,7 @@ mod watermarks;
 mod window;
 
 pub use activity::check_watermarks;
+pub(crate) use apply::apply_next_window;
 pub use apply::{ApplyInput, TargetMut, apply_due};
 pub use check::check;
 pub use contradiction::{Contradiction, SchemeError};

@@ -1,9 +1,11 @@
 //! Which memory a scheme takes this time: what matches, in the order it goes, as far as the quota reaches.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use super::Scheme;
 use super::apply::{ApplyInput, TargetMut};
+use super::joined::by_units;
 use super::priority::{Histogram, finer, score};
 use super::units::whole;
 use super::verdict::Verdict;
@@ -86,7 +88,12 @@ fn matching(
     let mut found = Vec::new();
     for (index, target) in targets.iter().enumerate() {
         let stop = from.filter(|(id, _)| *id == target.id).map(|(_, addr)| addr);
-        for region in target.regions.iter() {
+        let regions = if scheme.action.unit().0 > PAGE_SIZE {
+            Cow::Owned(by_units(target.regions.as_slice(), scheme.action))
+        } else {
+            Cow::Borrowed(target.regions.as_slice())
+        };
+        for region in regions.iter() {
             // Memory that could not be judged is not cold, whatever rates the pattern takes.
             let passed_over = region.unknown && scheme.action.is_for_cold();
             if passed_over || !scheme.pattern.matches(region, input.attrs) {

@@ -154,6 +154,14 @@ impl SchemeState {
         is_due
     }
 
+    /// When a window begins in which it goes on with what its quota left of the last snapshot; nothing where nothing
+    /// was left, or where its apply interval was set: then it acts just so often.
+    pub(crate) fn goes_on_at(&self) -> Option<Nanos> {
+        let stopped =
+            self.is_active() && self.scheme.apply_interval.is_none() && self.window.position.is_some();
+        stopped.then(|| self.window.end(&self.scheme.quota)).flatten()
+    }
+
     /// After how many sampling intervals its turn is, or was.
     fn turn(&self, attrs: &Attrs, passed: u64) -> u64 {
         let interval = self.interval(attrs);

@@ -43,10 +43,14 @@ impl Quota {
 }
 
 impl Window {
+    /// When it is over; `None` before the first.
+    pub(super) fn end(&self, quota: &Quota) -> Option<Nanos> {
+        self.begin.map(|begin| begin.saturating_add(quota.reset_interval))
+    }
+
     /// Whether a new window is due.
     pub(super) fn is_over(&self, now: Nanos, quota: &Quota) -> bool {
-        self.begin
-            .is_none_or(|begin| now >= begin.saturating_add(quota.reset_interval))
+        self.end(quota).is_none_or(|end| now >= end)
     }
 
     /// Ends the window and begins the next at `now`, with a limit made of the `score` of the goals. True when

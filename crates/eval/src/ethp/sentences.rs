@@ -90,7 +90,39 @@ fn of_configuration(results: &Results, ours: &str) -> Option<String> {
         text.push_str(&format!("{ours}: {}\n", sentence(&which, &sum)));
     }
     text.push_str(&best_and_worst(ours, &all));
+    text.push_str(&what_it_took(results, ours, &all));
     Some(text)
+}
+
+/// What was spent for what was saved: run time against orig, beside the CPU time of thermo. Empty where that was not
+/// measured for every workload.
+fn what_it_took(results: &Results, ours: &str, all: &[(&str, Three)]) -> String {
+    let metrics = metric::all([]);
+    let Some(cpu) = metrics.iter().find(|metric| metric.key == metric::OUR_CPU) else {
+        return String::new();
+    };
+    let seconds = |(workload, three): &(&str, Three)| {
+        let percent = results.cell(cpu, workload, ours)?.summary.mean;
+        Some(percent / 100.0 * three.runtime[2])
+    };
+    let Some(spent) = all
+        .iter()
+        .map(seconds)
+        .sum::<Option<f64>>()
+        .filter(|spent| *spent > 0.0)
+    else {
+        return String::new();
+    };
+    let saved: f64 = all
+        .iter()
+        .map(|(_, three)| three.runtime[0] - three.runtime[2])
+        .sum();
+    format!(
+        "{ours}: a run of all takes {spent:.1} s of CPU time of thermo's, and {saved:.1} s less run time than {}: {:.1} s for \
+         each second spent\n",
+        results.orig(),
+        saved / spent
+    )
 }
 
 /// The means of a metric under the three; nothing when one of them has no good run.
@@ -210,6 +242,23 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("in the worst (ocean_ncp) 31.90 %"), "{text}");
+    }
+
+    #[test]
+    fn what_is_saved_stands_beside_what_is_spent() {
+        let mut some = results(&[("fft", [9.0; 3], [40.0, 20.0, 25.0]), ("lu", [9.0; 3], [10.0; 3])]);
+        assert!(!sentences(&some).contains("for each second spent"));
+        for run in some.runs.iter_mut().filter(|run| run.configuration == "ethp") {
+            run.measured.insert(metric::OUR_CPU.to_owned(), 8.0);
+        }
+        let text = sentences(&some);
+        // 8 % of 25 s and of 10 s.
+        assert!(
+            text.contains(
+                "takes 2.8 s of CPU time of thermo's, and 15.0 s less run time than orig: 5.4 s for each"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Judged {
     pub precision: f64,
     /// How much of what is hot was told to be, 0 to 1.
     pub recall: f64,
+    /// How much of what is hot was told to be unknown, which recall leaves out, 0 to 1.
+    pub unknown_share: f64,
     /// Bytes that were told wrongly, as hot or as not, beside those that are hot: 0 is perfect, and 1 no better than
     /// to tell nothing.
     pub error: f64,
@@ -67,6 +69,7 @@ struct Told {
 struct Score {
     precision: f64,
     recall: f64,
+    unknown_share: f64,
     error: f64,
     edge_error_pages: f64,
     regions: usize,
@@ -101,6 +104,7 @@ pub fn judge(snapshots: &[&Snapshot], truth: &Truth) -> Option<Judged> {
         phases,
         precision: mean(|score| score.precision),
         recall: mean(|score| score.recall),
+        unknown_share: mean(|score| score.unknown_share),
         error: mean(|score| score.error),
         edge_error_pages: mean(|score| score.edge_error_pages),
         notice_s,
@@ -141,6 +145,7 @@ fn score(snapshot: &Snapshot, phase: &Phase, pid: u32) -> Option<Score> {
             0.0
         },
         recall: right as f64 / hot as f64,
+        unknown_share: 1.0 - hot as f64 / length(&phase.ranges) as f64,
         error: (found + hot - 2 * right) as f64 / hot as f64,
         edge_error_pages: edge_error_pages(&told.hot, &truth).unwrap_or(0.0),
         regions: told.regions,
@@ -263,6 +268,7 @@ mod tests {
             phases: 2,
             precision: 1.0,
             recall: 1.0,
+            unknown_share: 0.0,
             error: 0.0,
             edge_error_pages: 0.0,
             notice_s: Some(1.0),
@@ -313,6 +319,7 @@ mod tests {
             _ => snapshot(end, &[(1000, 1100, 20)]),
         });
         assert_eq!((half.precision, half.recall, half.error), (1.0, 1.0, 0.0));
+        assert!((half.unknown_share - 0.25).abs() < 1e-9, "{half:?}");
     }
 
     #[test]

@@ -35,8 +35,6 @@ pub struct Verdict {
     /// How well it tells what is hot.
     #[serde(flatten)]
     pub judged: Judged,
-    /// The share of memory that could not be judged in the last snapshot, 0 to 1.
-    pub unknown_share: f64,
     /// CPU time of looking, in percent of one CPU.
     pub looking_cpu_percent: Option<f64>,
     /// How memory was looked at, at last.
@@ -68,7 +66,6 @@ pub fn verdict(recording: &Path, truth: &Path) -> Result<Verdict, String> {
     Ok(Verdict {
         schema: 1,
         judged,
-        unknown_share: info.unknown_share,
         looking_cpu_percent: info.cost.looking_cpu_percent,
         plan: info
             .notes
@@ -109,6 +106,7 @@ impl Verdict {
         let Judged {
             precision,
             recall,
+            unknown_share,
             error,
             edge_error_pages,
             notice_s,
@@ -120,7 +118,7 @@ impl Verdict {
             (metric::HOT_ERROR, Some(error * 100.0)),
             (metric::EDGE_ERROR, Some(edge_error_pages)),
             (metric::NOTICE, notice_s),
-            (metric::UNKNOWN, Some(self.unknown_share * 100.0)),
+            (metric::UNKNOWN, Some(unknown_share * 100.0)),
             (metric::LOOKING_CPU, self.looking_cpu_percent),
         ]
         .into_iter()
@@ -136,6 +134,7 @@ impl Verdict {
             snapshots,
             precision,
             recall,
+            unknown_share,
             error,
             edge_error_pages,
             notice_s,
@@ -167,7 +166,7 @@ impl Verdict {
             percent(precision),
             percent(recall),
             percent(error),
-            percent(self.unknown_share),
+            percent(unknown_share),
         )
     }
 }

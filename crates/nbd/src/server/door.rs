@@ -45,15 +45,15 @@ impl Listener {
         } else {
             Self::Tcp(fd.into())
         };
-        listener.set_nonblocking()?;
-        Ok(listener)
+        listener.without_waiting()
     }
 
-    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Self::Unix(listener) => listener.set_nonblocking(true),
-            Self::Tcp(listener) => listener.set_nonblocking(true),
+    pub(crate) fn without_waiting(self) -> io::Result<Self> {
+        match &self {
+            Self::Unix(listener) => listener.set_nonblocking(true)?,
+            Self::Tcp(listener) => listener.set_nonblocking(true)?,
         }
+        Ok(self)
     }
 
     fn accept(&self) -> io::Result<Socket> {

@@ -1,6 +1,6 @@
 //! The server: sockets that listen, a few workers for all clients, and a graceful end.
 
-mod door;
+pub(crate) mod door;
 pub(crate) mod shared;
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,11 +17,13 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use thermo_core::{Bytes, Nanos};
-use thermo_pool::{OpenError, Pools};
+use thermo_pool::{OpenError, Pool, Pools};
 
 use crate::client::read_job::CHUNK;
 use crate::export::Export;
+use crate::protocol::handshake::Directory as _;
 use crate::tls::Encryption;
+use crate::vhost::Place;
 use crate::wire::Socket;
 use crate::worker::Worker;
 use door::Listener;
@@ -30,7 +32,7 @@ use shared::{Counts, Exports, Parked, STOP, Shared, locked};
 /// Of the pool of bytes that were read and not understood; no export may have it.
 const STASH: &str = "(stash)";
 /// The largest stash.
-const STASH_BYTES: Bytes = Bytes::kib(64);
+const STASH_BYTES: usize = 64 << 10;
 
 /// Where clients come.
 #[derive(Debug)]
@@ -42,6 +44,13 @@ pub enum Listen {
     Tcp(String),
     /// A socket that listens already: of the service manager.
     Socket(OwnedFd),
+    /// A socket at `path` where a virtual machine finds an export as its disk (vhost-user-blk); one machine at a time.
+    VhostUser {
+        /// Where it is. One that nobody listens at any more is replaced.
+        path: PathBuf,
+        /// The name of the export.
+        export: String,
+    },
 }
 
 /// What clients may take.
@@ -82,6 +91,16 @@ pub enum ServerError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A machine is to have a disk that is not there.
+    #[error("no export is named {name:?}, which a virtual machine is to find at {}. There is {}", .path.display(), .there.join(", "))]
+    NoExport {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        there: Vec<String>,
+    },
     /// Its name is taken, or its pool does not fit the budget.
     #[error("export {name:?}: {source}")]
     Pool {
@@ -117,6 +136,8 @@ pub struct Status {
     pub parked: usize,
     /// Times that a client had to wait for memory.
     pub parks: u64,
+    /// Virtual machines that are connected.
+    pub machines: usize,
     /// Clients of each export.
     pub clients_of: BTreeMap<String, usize>,
     /// Why a connection last broke, if one did.
@@ -132,6 +153,7 @@ pub struct Server {
     stop: OwnedFd,
     sockets: Vec<PathBuf>,
     addrs: Vec<SocketAddr>,
+    places: Vec<Place>,
 }
 
 impl Server {
@@ -157,16 +179,9 @@ impl Server {
             stop,
             sockets: Vec::new(),
             addrs: Vec::new(),
+            places: Vec::new(),
         };
-        let mut listeners = Vec::new();
-        for one in listen {
-            let at = format!("{one:?}");
-            listeners.push(
-                server
-                    .listen(one)
-                    .map_err(|source| ServerError::Listen { at, source })?,
-            );
-        }
+        let listeners = server.listen(listen, pools)?;
         for number in 0..limits.workers.max(1) {
             let mut worker = Worker::new(Arc::clone(&server.shared));
             server
@@ -178,23 +193,49 @@ impl Server {
         Ok(server)
     }
 
-    fn listen(&mut self, listen: Listen) -> io::Result<Listener> {
-        let listener = match listen {
-            Listen::Unix(path) => {
-                door::remove_stale(&path)?;
-                let listener = UnixListener::bind(&path)?;
-                self.sockets.push(path);
-                Listener::Unix(listener)
+    fn listen(&mut self, listen: Vec<Listen>, pools: &Pools) -> Result<Vec<Listener>, ServerError> {
+        let mut listeners = Vec::new();
+        for one in listen {
+            let at = format!("{one:?}");
+            let refused = |source| ServerError::Listen { at, source };
+            match one {
+                Listen::VhostUser { path, export } => {
+                    let (export, pool) = self.disk(&path, &export, pools)?;
+                    let shared = Arc::clone(&self.shared);
+                    self.places
+                        .push(Place::open(&path, export, pool, shared).map_err(refused)?);
+                }
+                Listen::Unix(path) => listeners.push(self.listen_unix(path).map_err(refused)?),
+                Listen::Tcp(addr) => listeners.push(self.listen_tcp(&addr).map_err(refused)?),
+                Listen::Socket(fd) => listeners.push(Listener::from_fd(fd).map_err(refused)?),
             }
-            Listen::Tcp(addr) => {
-                let listener = TcpListener::bind(addr)?;
-                self.addrs.push(listener.local_addr()?);
-                Listener::Tcp(listener)
-            }
-            Listen::Socket(fd) => Listener::from_fd(fd)?,
-        };
-        listener.set_nonblocking()?;
-        Ok(listener)
+        }
+        Ok(listeners)
+    }
+
+    fn listen_unix(&mut self, path: PathBuf) -> io::Result<Listener> {
+        door::remove_stale(&path)?;
+        let listener = UnixListener::bind(&path)?;
+        self.sockets.push(path);
+        Listener::Unix(listener).without_waiting()
+    }
+
+    fn listen_tcp(&mut self, addr: &str) -> io::Result<Listener> {
+        let listener = TcpListener::bind(addr)?;
+        self.addrs.push(listener.local_addr()?);
+        Listener::Tcp(listener).without_waiting()
+    }
+
+    // An export for a machine, with a pool that its NBD clients cannot use up.
+    fn disk(&self, path: &Path, name: &str, pools: &Pools) -> Result<(Arc<Export>, Pool), ServerError> {
+        let exports = &self.shared.exports;
+        let export = exports.named(name).ok_or_else(|| ServerError::NoExport {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            there: exports.names(),
+        })?;
+        let pool = open(pools, &format!("vhost-user {}", path.display()), CHUNK)?;
+        Ok((Arc::clone(export), pool))
     }
 
     /// Serves one client that is connected already.
@@ -230,6 +271,7 @@ impl Server {
             written: Bytes(counts.written.load(Ordering::Relaxed)),
             parked: shared.parked.len(),
             parks: shared.parked.times.load(Ordering::Relaxed),
+            machines: self.places.iter().filter(|place| place.has_machine()).count(),
             clients_of,
             last_error: locked(&shared.last_error).clone(),
         }
@@ -254,6 +296,7 @@ impl Drop for Server {
             // It has nothing that could panic halfway through a change.
             let _ = door.join();
         }
+        self.places.clear();
         for path in &self.sockets {
             // Somebody else may have removed it.
             let _ = std::fs::remove_file(path);
@@ -277,14 +320,8 @@ fn share(
     limits: Limits,
     encryption: Option<Encryption>,
 ) -> Result<Shared, ServerError> {
-    let open = |name: &str, largest| {
-        pools.open(name, largest).map_err(|source| ServerError::Pool {
-            name: name.to_owned(),
-            source,
-        })
-    };
     let with_pool = |export: Export| {
-        let pool = open(export.name(), Bytes(CHUNK as u64))?;
+        let pool = open(pools, export.name(), CHUNK)?;
         Ok((Arc::new(export), pool))
     };
     let exports = exports
@@ -296,7 +333,7 @@ fn share(
         limits,
         encryption,
         epoll: epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?,
-        stash: open(STASH, STASH_BYTES)?,
+        stash: open(pools, STASH, STASH_BYTES)?,
         parked: Parked::default(),
         counts: Counts::default(),
         stop: AtomicBool::new(false),
@@ -304,6 +341,15 @@ fn share(
         left: Condvar::new(),
         last_error: Mutex::new(None),
     })
+}
+
+fn open(pools: &Pools, name: &str, largest: usize) -> Result<Pool, ServerError> {
+    pools
+        .open(name, Bytes(largest as u64))
+        .map_err(|source| ServerError::Pool {
+            name: name.to_owned(),
+            source,
+        })
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {

@@ -42,6 +42,12 @@ impl Exports {
         named.or_else(|| (name.is_empty() && !self.0.is_empty()).then_some(0))
     }
 
+    /// The export of exactly this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Export>> {
+        let mut all = self.0.iter().map(|(export, _)| export);
+        all.find(|export| export.name() == name)
+    }
+
     pub(crate) fn session(&self, chosen: &Chosen) -> Option<Session> {
         let index = self.position(&chosen.name)?;
         let (export, pool) = &self.0[index];

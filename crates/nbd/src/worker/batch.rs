@@ -2,6 +2,7 @@
 
 use thermo_pool::{AcquireError, Buffer};
 
+use super::SMALL;
 use crate::client::Session;
 use crate::client::outbox::Item;
 use crate::protocol::reply::{Head, LONGEST_HEAD, MOST_EXTENTS, block_status};
@@ -23,7 +24,8 @@ impl Batch {
     /// The room that the answer takes.
     pub(super) fn need(request: &Request) -> usize {
         match request.command {
-            Command::Read => LONGEST_HEAD + request.length as usize,
+            // A longer one is here only to be refused.
+            Command::Read if request.length as usize <= SMALL => LONGEST_HEAD + request.length as usize,
             Command::BlockStatus => STATUS,
             _ => LONGEST_HEAD,
         }

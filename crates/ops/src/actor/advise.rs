@@ -25,11 +25,12 @@ const fn call_bytes(advice: Advice) -> Bytes {
     }
 }
 
-/// The largest range of a call. Huge pages are made one by one, so that one that cannot be made does not keep its
-/// neighbours from it.
+/// The largest range of a call. For every range in which huge pages are to be made, the kernel first has all processors
+/// give up pages that they hold back (`lru_add_drain_all`), which waits for each that is busy. So a few huge pages go in
+/// one; where one of them cannot be made, each by itself.
 const fn piece_bytes(advice: Advice) -> Bytes {
     match advice {
-        Advice::Collapse => HUGE_PAGE,
+        Advice::Collapse => Bytes::mib(16),
         _ => call_bytes(advice),
     }
 }
@@ -103,6 +104,10 @@ impl Advisor<'_> {
         done: &mut Vec<AddrRange>,
         applied: &mut Applied,
     ) {
+        if self.advice == Advice::Collapse && range.len() > HUGE_PAGE {
+            self.one_by_one(range, done, applied);
+            return;
+        }
         let in_part = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM));
         if !in_part || self.advice == Advice::Collapse {
             applied.skip(self.reason(error, None), range.len());
@@ -128,6 +133,20 @@ impl Advisor<'_> {
             }
         }
         applied.skip(Skip::NotPresent, left);
+    }
+
+    /// Not all of `range` could be made huge: each 2 MiB of it is tried. Those that were made count at once.
+    fn one_by_one(&self, range: AddrRange, done: &mut Vec<AddrRange>, applied: &mut Applied) {
+        for unit in spans::cut(&[range], HUGE_PAGE) {
+            match process_madvise(self.process.pidfd.as_fd(), &[unit], self.advice) {
+                Ok(bytes) if bytes == unit.len() => {
+                    applied.applied += bytes;
+                    spans::push(done, unit);
+                }
+                Ok(_) => applied.skip(Skip::Refused, unit.len()),
+                Err(error) => applied.skip(self.reason(&error, None), unit.len()),
+            }
+        }
     }
 
     fn reason(&self, error: &io::Error, mapping: Option<&Mapping>) -> Skip {

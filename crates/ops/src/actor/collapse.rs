@@ -2,7 +2,7 @@
 
 use thermo_core::ops::{Applied, Skip};
 use thermo_core::{AddrRange, Bytes, PAGE_SIZE, Permille};
-use thermo_sys::pagemap::Pagemap;
+use thermo_sys::pagemap::{Page, Pagemap};
 
 use super::huge::{entries, is_huge};
 use super::spans;
@@ -18,6 +18,12 @@ const PAGES: usize = (HUGE_PAGE.0 / PAGE_SIZE) as usize;
 /// not in use, and at least one.
 fn least_pages(least: Permille) -> usize {
     (PAGES * least.0 as usize).div_ceil(1000).max(1)
+}
+
+/// Whether a page is memory that the unit has already: the kernel's page of zeroes, which stands wherever nothing was
+/// written, and pages shared with a child are not, and a huge page would have to be filled with copies of them.
+const fn takes_memory(page: &Page) -> bool {
+    page.is_present() && (page.is_exclusive() || page.is_file())
 }
 
 /// How units are chosen.
@@ -52,7 +58,7 @@ impl Choice<'_> {
                 return false;
             }
             let present = match self.pagemap.read(*unit, &mut pages) {
-                Ok(()) => pages.iter().filter(|page| page.is_present()).count(),
+                Ok(()) => pages.iter().filter(|page| takes_memory(page)).count(),
                 Err(_) => 0,
             };
             let is_worth_it = present >= least_pages(self.least);
@@ -74,5 +80,19 @@ mod tests {
         assert_eq!(least_pages(Permille(800)), 410);
         assert_eq!(least_pages(Permille(0)), 1);
         assert_eq!(least_pages(Permille(1000)), 512);
+    }
+
+    #[test]
+    fn pages_of_zeroes_are_no_memory_that_is_there() {
+        let (present, file, exclusive) = (1 << 63, 1 << 61, 1 << 56);
+        for (bits, takes) in [
+            (present | exclusive, true),
+            (present | file, true),
+            (present, false),
+            (1 << 62, false),
+            (0, false),
+        ] {
+            assert_eq!(takes_memory(&Page::from_bits(bits)), takes, "{bits:x}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use thermo_core::{AddrRange, TargetId};
 use thermo_sys::leftovers::{Leftover, Owner};
 use thermo_sys::stat::{self, Image};
 
+use super::flag_needs::Flagged;
 use super::spans;
 use crate::inject::{Call, HugeFlag};
 
@@ -107,6 +108,17 @@ impl Book {
         unit.now = now;
     }
 
+    /// Forgets the units of a target that no longer have the flag we set: they were unmapped, mapped anew, or given
+    /// another flag by the program itself, so that there is nothing of ours to put back.
+    pub(super) fn forget_lost(&mut self, target: TargetId, flagged: &Flagged) {
+        if let Some(pages) = self.0.get_mut(&target) {
+            let stands = |start: &u64, unit: &mut Unit| {
+                flagged.has(AddrRange::new(*start, start + unit.len), unit.now)
+            };
+            pages.units.retain(stands);
+        }
+    }
+
     /// What is noted of a target.
     pub(super) fn clone_of(&self, target: TargetId) -> Option<Pages> {
         self.0.get(&target).cloned()
@@ -168,6 +180,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use HugeFlag::{HugePage, NoHugePage};
+    use thermo_sys::{maps, smaps};
 
     const TARGET: TargetId = TargetId(3);
 
@@ -239,6 +252,31 @@ mod tests {
         book.restore(TARGET, before);
         assert_eq!(book.flag(TARGET, 0), None);
         assert!(book.to_put_back(HugePage).is_empty());
+    }
+
+    #[test]
+    fn what_was_mapped_anew_is_forgotten() {
+        let mut book = Book::default();
+        for n in 0..3 {
+            book.note(TARGET, holder(7, 1), change(n, None), NoHugePage);
+        }
+        let mapping = |start: u64, end: u64, flags: &str| smaps::Vma {
+            mapping: maps::Mapping {
+                range: AddrRange::new(start << 21, end << 21),
+                perms: maps::Perms::default(),
+                offset: 0,
+                inode: 0,
+                name: String::new(),
+            },
+            counts: smaps::Counts::default(),
+            vm_flags: flags.to_owned(),
+        };
+        // The second was unmapped and mapped again, the third is gone.
+        let now = [mapping(0, 1, "rd nh"), mapping(1, 2, "rd wr")];
+        book.forget_lost(TARGET, &Flagged::of(&now));
+        let flags = [0, 1, 2].map(|n| book.flag(TARGET, n << 21));
+        assert_eq!(flags, [Some(NoHugePage), None, None]);
+        book.forget_lost(TargetId(9), &Flagged::of(&now));
     }
 
     #[test]

@@ -16,15 +16,16 @@ use thermo_sys::leftovers::{self, Leftover, Note};
 use thermo_sys::{FileError, clock, smaps, thp};
 
 use super::flag_book::{Book, Change, Holder};
+use super::flag_needs::{Flagged, having, needed};
 use super::spans;
-use crate::inject::{Call, HugeFlag, InjectError, Injector};
+use crate::inject::{Call, HugeFlag, InjectError, Injector, living_thread};
 use crate::process::Process;
 
 /// Calls in one application of a scheme to one target: each takes a moment of one of its threads.
 const MOST_CALLS: usize = 16;
 /// A target whose flags could not be set is left alone for so long.
 const REST: Nanos = Nanos::secs(10);
-/// What was read of a target's own flags holds for so long.
+/// What was read of a target's flags holds for so long: reading them takes tens of milliseconds a GiB.
 const HOLDS: Nanos = Nanos::secs(30);
 /// How long putting back may take.
 const TO_PUT_BACK: Nanos = Nanos::secs(10);
@@ -35,6 +36,8 @@ pub(super) struct Flags {
     root: PathBuf,
     injector: Injector,
     book: Book,
+    /// Until when what the book says of a target is taken for what its mappings have.
+    checked: BTreeMap<TargetId, Nanos>,
     /// Units that need no flag, until when that holds.
     needless: BTreeMap<TargetId, (Nanos, BTreeMap<u64, HugeFlag>)>,
     /// Targets that are left alone, until when.
@@ -53,6 +56,7 @@ impl Flags {
             root: root.to_owned(),
             injector: Injector::new(root),
             book: Book::default(),
+            checked: BTreeMap::new(),
             needless: BTreeMap::new(),
             resting: BTreeMap::new(),
             note: None,
@@ -76,7 +80,8 @@ impl Flags {
         let now = clock::monotonic();
         let until = |until: &Nanos| now < *until;
         let needless = self.needless.get(&process.id).filter(|(until, _)| now < *until);
-        self.book.flag(process.id, unit.start.0) == Some(flag)
+        let is_checked = self.checked.get(&process.id).is_some_and(until);
+        is_checked && self.book.flag(process.id, unit.start.0) == Some(flag)
             || self.resting.get(&process.id).is_some_and(until)
             || needless.is_some_and(|(_, units)| units.get(&unit.start.0) == Some(&flag))
     }
@@ -96,12 +101,11 @@ impl Flags {
         let ours = |unit: &&AddrRange| self.book.flag(process.id, unit.start.0) == Some(HugeFlag::NoHugePage);
         let ours: Vec<AddrRange> = units.iter().filter(ours).copied().collect();
         if !ours.is_empty() {
-            self.change(process, &ours, HugeFlag::HugePage, true);
+            self.change(process, &ours, HugeFlag::HugePage, false);
         }
     }
 
     fn change(&mut self, process: &Process, units: &[AddrRange], flag: HugeFlag, everywhere: bool) {
-        let now = clock::monotonic();
         let open: Vec<AddrRange> = units
             .iter()
             .filter(|unit| !self.is_settled(process, **unit, flag))
@@ -111,22 +115,10 @@ impl Flags {
             return;
         }
         // It ended: nothing is to be done.
-        let Ok(vmas) = smaps::read(&self.root, process.pid) else {
+        let Some(vmas) = mappings(&self.root, process.pid) else {
             return;
         };
-        let mut changes = Vec::new();
-        for unit in open {
-            match needed(&vmas, unit, flag, everywhere) {
-                Some(before) => changes.push(Change { unit, before }),
-                None => {
-                    let known = self.needless.entry(process.id).or_default();
-                    if known.0 <= now {
-                        *known = (now.saturating_add(HOLDS), BTreeMap::new());
-                    }
-                    known.1.insert(unit.start.0, flag);
-                }
-            }
-        }
+        let changes = self.changes(process, &vmas, &open, (flag, everywhere));
         let mut calls = in_calls(&changes);
         // The largest do the most for a call.
         calls.sort_by_key(|call| std::cmp::Reverse(call.len()));
@@ -144,6 +136,37 @@ impl Flags {
             }
         }
         self.write_down();
+    }
+
+    /// What of `open` is to be changed to the flag that is asked for, as the mappings are now; and learns from them.
+    fn changes(
+        &mut self,
+        process: &Process,
+        vmas: &[smaps::Vma],
+        open: &[AddrRange],
+        (flag, everywhere): (HugeFlag, bool),
+    ) -> Vec<Change> {
+        let now = clock::monotonic();
+        let until = now.saturating_add(HOLDS);
+        self.book.forget_lost(process.id, &Flagged::of(vmas));
+        self.checked.insert(process.id, until);
+        let needless = self.needless.entry(process.id).or_default();
+        if needless.0 <= now {
+            *needless = (until, BTreeMap::new());
+        }
+        let mut changes = Vec::new();
+        for unit in open {
+            if self.book.flag(process.id, unit.start.0) == Some(flag) {
+                continue;
+            }
+            match needed(vmas, *unit, flag, everywhere) {
+                Some(before) => changes.push(Change { unit: *unit, before }),
+                None => {
+                    needless.1.insert(unit.start.0, flag);
+                }
+            }
+        }
+        changes
     }
 
     /// Has it make one call, and notes what that changed. False when no further one is worth trying now.
@@ -277,27 +300,9 @@ impl Drop for Flags {
     }
 }
 
-/// Whether `unit` needs `flag`: the flag it has now, if any. Nothing when it has it, or cannot get it, or it would
-/// change nothing.
-fn needed(
-    vmas: &[smaps::Vma],
-    unit: AddrRange,
-    flag: HugeFlag,
-    everywhere: bool,
-) -> Option<Option<HugeFlag>> {
-    let at = vmas.partition_point(|vma| vma.mapping.range.end <= unit.start);
-    let vma = vmas
-        .get(at)
-        .filter(|vma| vma.mapping.range.start <= unit.start && unit.end <= vma.mapping.range.end)?;
-    let is_memory = vma.mapping.inode == 0 && !vma.mapping.perms.shared && vma.mapping.perms.write;
-    if !is_memory || ["ht", "io", "pf"].iter().any(|kind| vma.has_flag(kind)) {
-        return None;
-    }
-    let now = [HugeFlag::HugePage, HugeFlag::NoHugePage]
-        .into_iter()
-        .find(|flag| vma.has_flag(flag.letters()));
-    let changes = now != Some(flag) && (everywhere || now == Some(flag.opposite()));
-    changes.then_some(now)
+/// The mappings of a process with their flags; nothing when it has ended.
+fn mappings(root: &Path, pid: u32) -> Option<Vec<smaps::Vma>> {
+    smaps::read(root, living_thread(root, pid)?).ok()
 }
 
 /// What of `calls`, which put flags back, is still to be done: where `holder` lives and has the flag that we set.
@@ -305,7 +310,7 @@ fn still_due(root: &Path, holder: &Holder, calls: &[Call]) -> Vec<Call> {
     if calls.is_empty() {
         return Vec::new();
     }
-    let vmas = smaps::read(root, holder.pid()).unwrap_or_default();
+    let vmas = mappings(root, holder.pid()).unwrap_or_default();
     // Asked after the reading, so that what was read is its own.
     if !holder.lives(root) {
         return Vec::new();
@@ -316,17 +321,6 @@ fn still_due(root: &Path, holder: &Holder, calls: &[Call]) -> Vec<Call> {
         ranges.map(move |range| Call { range, flag })
     };
     calls.iter().flat_map(due).collect()
-}
-
-/// What of `range` has `flag`.
-fn having(vmas: &[smaps::Vma], range: AddrRange, flag: HugeFlag) -> Vec<AddrRange> {
-    let mut ranges = Vec::new();
-    for vma in vmas.iter().filter(|vma| vma.has_flag(flag.letters())) {
-        if let Some(part) = vma.mapping.range.intersection(&range) {
-            spans::push(&mut ranges, part);
-        }
-    }
-    ranges
 }
 
 /// Neighbours joined.
@@ -350,25 +344,6 @@ fn room_for_calls(root: &Path, mappings: usize) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_sys::maps::{Mapping, Perms};
-
-    fn vma(start: u64, end: u64, vm_flags: &str) -> smaps::Vma {
-        smaps::Vma {
-            mapping: Mapping {
-                range: AddrRange::new(start << 21, end << 21),
-                perms: Perms {
-                    read: true,
-                    write: true,
-                    ..Perms::default()
-                },
-                offset: 0,
-                inode: 0,
-                name: String::new(),
-            },
-            counts: smaps::Counts::default(),
-            vm_flags: vm_flags.to_owned(),
-        }
-    }
 
     fn unit(n: u64) -> AddrRange {
         AddrRange::new(n << 21, (n + 1) << 21)
@@ -390,56 +365,6 @@ mod tests {
         assert!(notes[0].contains("thermocline"), "{notes:?}");
         flags.write_down();
         assert!(flags.take_notes().is_empty());
-    }
-
-    #[test]
-    fn a_flag_is_needed_only_where_it_changes_something() {
-        use HugeFlag::{HugePage, NoHugePage};
-        let vmas = [
-            vma(0, 4, "rd wr"),
-            vma(4, 8, "rd hg"),
-            vma(8, 12, "rd nh"),
-            vma(12, 16, "rd ht"),
-        ];
-        assert_eq!(needed(&vmas, unit(1), NoHugePage, true), Some(None));
-        assert_eq!(
-            needed(&vmas, unit(1), NoHugePage, false),
-            None,
-            "the mode forbids already"
-        );
-        assert_eq!(needed(&vmas, unit(5), NoHugePage, false), Some(Some(HugePage)));
-        assert_eq!(needed(&vmas, unit(9), NoHugePage, true), None);
-        assert_eq!(needed(&vmas, unit(9), HugePage, true), Some(Some(NoHugePage)));
-        assert_eq!(needed(&vmas, unit(13), NoHugePage, true), None, "hugetlb");
-        assert_eq!(needed(&vmas, unit(17), NoHugePage, true), None, "a hole");
-        assert_eq!(
-            needed(
-                &vmas,
-                AddrRange::new((3 << 21) + 4096, (4 << 21) + 4096),
-                NoHugePage,
-                true
-            ),
-            None
-        );
-    }
-
-    #[test]
-    fn only_what_has_the_flag_still_is_put_back() {
-        use HugeFlag::{HugePage, NoHugePage};
-        let vmas = [
-            vma(0, 2, "rd nh"),
-            vma(2, 4, "rd nh"),
-            vma(4, 6, "rd wr"),
-            vma(8, 9, "rd nh"),
-            vma(9, 12, "rd hg"),
-        ];
-        let range = |start: u64, end: u64| AddrRange::new(start << 21, end << 21);
-        assert_eq!(
-            having(&vmas, range(1, 10), NoHugePage),
-            [range(1, 4), range(8, 9)]
-        );
-        assert_eq!(having(&vmas, range(1, 10), HugePage), [range(9, 10)]);
-        assert_eq!(having(&vmas, range(5, 8), NoHugePage), []);
     }
 
     #[test]

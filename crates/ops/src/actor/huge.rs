@@ -13,6 +13,7 @@ use thermo_bpf::Entry;
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, Run};
 use thermo_core::{Addr, AddrRange, Bytes, Nanos, Permille, TargetId};
+use thermo_sys::process_madvise::Advice;
 use thermo_sys::{clock, thp, uname};
 
 use super::collapse::HUGE_PAGE;
@@ -44,8 +45,11 @@ impl Default for HugeOptions {
     }
 }
 
-/// A unit that could not be made huge is left alone for this long.
-const REST: Nanos = Nanos::secs(30);
+/// A unit that could not be made huge is left alone for this long, and twice as long each further time: often a page of
+/// it was only in use by the kernel at that moment.
+const FIRST_REST: Nanos = Nanos::secs(2);
+/// But no longer than this.
+const LONGEST_REST: Nanos = Nanos::secs(64);
 /// So many of them are remembered.
 const MOST_RESTING: usize = 1 << 16;
 
@@ -56,7 +60,25 @@ pub(super) struct Huge {
     pub(super) flags: Flags,
     /// Splitting alone gives back what is all zeroes.
     pub(super) split_frees: bool,
-    resting: BTreeMap<(TargetId, Addr), Nanos>,
+    resting: BTreeMap<(TargetId, Addr), Rest>,
+}
+
+/// How long a unit is left alone.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until: Nanos,
+    span: Nanos,
+}
+
+impl Rest {
+    /// The one that begins now, after `last`.
+    fn after(last: Option<&Self>, now: Nanos) -> Self {
+        let span = last.map_or(FIRST_REST, |last| (last.span * 2).min(LONGEST_REST));
+        Self {
+            until: now.saturating_add(span),
+            span,
+        }
+    }
 }
 
 impl Huge {
@@ -72,15 +94,17 @@ impl Huge {
 
     /// Notes which of `tried` did not become huge.
     fn rest(&mut self, target: TargetId, tried: &[AddrRange], became: &[bool]) {
-        let until = clock::monotonic().saturating_add(REST);
+        let now = clock::monotonic();
         if self.resting.len() > MOST_RESTING {
             self.resting.clear();
         }
         for (unit, became) in tried.iter().zip(became) {
+            let key = (target, unit.start);
             if *became {
-                self.resting.remove(&(target, unit.start));
+                self.resting.remove(&key);
             } else {
-                self.resting.insert((target, unit.start), until);
+                let rest = Rest::after(self.resting.get(&key), now);
+                self.resting.insert(key, rest);
             }
         }
     }
@@ -88,7 +112,7 @@ impl Huge {
     fn rests(&self, target: TargetId, unit: Addr, now: Nanos) -> bool {
         self.resting
             .get(&(target, unit))
-            .is_some_and(|until| now < *until)
+            .is_some_and(|rest| now < rest.until)
     }
 }
 
@@ -151,46 +175,67 @@ impl Actor {
         plans: Vec<Plan>,
         mut pte: Option<&mut PteTracker>,
     ) -> Vec<Applied> {
+        let in_all = all_units(&plans);
+        let mut choose = |plan: Plan| self.choose(task, plan, pte.as_deref_mut());
+        let mut chosen: Vec<(Applied, Vec<AddrRange>)> = plans.into_iter().map(&mut choose).collect();
         if task.action == Action::Hugepage {
-            let units = all_units(&plans);
-            self.huge.flags.take_back(task.process, &units);
+            self.huge.flags.take_back(task.process, &in_all);
             if self.huge.options.set_flag {
-                self.huge.flags.set(task.process, &units, HugeFlag::HugePage);
+                self.huge.flags.set(task.process, &in_all, HugeFlag::HugePage);
             }
+        } else {
+            let units: Vec<AddrRange> = chosen.iter().flat_map(|(_, units)| units).copied().collect();
+            self.huge.flags.take_back(task.process, &units);
         }
-        let mut one = |Plan { mut applied, kept }: Plan| {
-            if kept.is_empty() {
-                return applied;
-            }
-            let least = match task.action {
-                Action::Collapse => self.huge.options.least_present,
-                _ => Permille(0),
-            };
-            let choice = collapse::Choice {
-                process: task.process,
-                pagemap: task.pagemap,
-                least,
-            };
-            let units = choice.units(&kept, pte.as_deref_mut(), &mut applied);
-            self.advise(
-                task.process,
-                thermo_sys::process_madvise::Advice::Collapse,
-                &units,
-                &mut applied,
-            );
-            let became: Vec<bool> = entries(task.process, &units, pte.as_deref_mut())
-                .iter()
-                .map(is_huge)
-                .collect();
-            if pte.is_some() {
-                applied.changed = Some(Bytes(
-                    HUGE_PAGE.0 * became.iter().filter(|became| **became).count() as u64,
-                ));
-                self.huge.rest(task.process.id, &units, &became);
-            }
-            applied
+        for (applied, units) in &mut chosen {
+            self.collapse(task.process, units, pte.as_deref_mut(), applied);
+        }
+        chosen.into_iter().map(|(applied, _)| applied).collect()
+    }
+
+    /// The units in what `plan` keeps that are worth making huge.
+    fn choose(&self, task: &Task<'_>, plan: Plan, pte: Option<&mut PteTracker>) -> (Applied, Vec<AddrRange>) {
+        let Plan { mut applied, kept } = plan;
+        if kept.is_empty() {
+            return (applied, Vec::new());
+        }
+        let least = match task.action {
+            Action::Collapse => self.huge.options.least_present,
+            _ => Permille(0),
         };
-        plans.into_iter().map(&mut one).collect()
+        let choice = collapse::Choice {
+            process: task.process,
+            pagemap: task.pagemap,
+            least,
+        };
+        applied.changed = pte.is_some().then_some(Bytes::ZERO);
+        let units = choice.units(&kept, pte, &mut applied);
+        (applied, units)
+    }
+
+    /// Makes `units` huge, and looks at which of them became it.
+    fn collapse(
+        &mut self,
+        process: &Process,
+        units: &[AddrRange],
+        mut pte: Option<&mut PteTracker>,
+        applied: &mut Applied,
+    ) {
+        if units.is_empty() {
+            return;
+        }
+        let mut neighbours = Vec::new();
+        units.iter().for_each(|unit| spans::push(&mut neighbours, *unit));
+        self.advise(process, Advice::Collapse, &neighbours, applied);
+        let became: Vec<bool> = entries(process, units, pte.as_deref_mut())
+            .iter()
+            .map(is_huge)
+            .collect();
+        if pte.is_some() {
+            let made = became.iter().filter(|became| **became).count() as u64;
+            applied.changed = Some(Bytes(HUGE_PAGE.0 * made));
+            self.huge.rest(process.id, units, &became);
+        }
     }
 
     /// Forbids huge pages for what `plans` keep, and splits those that are there.
@@ -217,4 +262,23 @@ fn all_units(plans: &[Plan]) -> Vec<AddrRange> {
     units.sort_unstable_by_key(|unit| unit.start);
     units.dedup();
     units
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_that_fails_again_rests_longer() {
+        let now = Nanos::secs(100);
+        let mut rest = Rest::after(None, now);
+        assert_eq!(rest.until, Nanos::secs(102));
+        for span in [4, 8, 16, 32, 64, 64] {
+            rest = Rest::after(Some(&rest), now);
+            assert_eq!(
+                (rest.span, rest.until),
+                (Nanos::secs(span), Nanos::secs(100 + span))
+            );
+        }
+    }
 }

@@ -29,6 +29,7 @@ mod cold;
 mod collapse;
 mod filter;
 mod flag_book;
+mod flag_needs;
 mod flags;
 mod guard;
 mod huge;

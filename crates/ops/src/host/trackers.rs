@@ -68,8 +68,8 @@ fn pte(facts: &HostFacts, opened: &Result<(), String>) -> TrackerReport {
     )
 }
 
-/// Who else takes accessed marks off here, as far as can be seen. Who writes to clear_refs, and
-/// another thermo, cannot be seen from outside.
+/// Who else takes accessed marks off here, as far as can be seen beforehand. Another thermo, and who writes to clear_refs,
+/// matter where they look at the same targets: that shows while monitoring ([`crate::beside`]).
 fn besides(facts: &HostFacts) -> String {
     let running = facts
         .damon
@@ -213,17 +213,23 @@ fn paddr(facts: &HostFacts) -> TrackerReport {
             .iter()
             .any(|kdamond| kdamond.avail_operations.iter().any(|one| one == "paddr"))
     };
-    let here = match (facts.idle_bitmap, facts.damon.as_ref().is_some_and(has_paddr)) {
-        (true, _) => "This kernel's idle-page bitmap could tell",
-        (false, true) => "This kernel's DAMON could tell (paddr), but has no idle-page bitmap",
-        (false, false) => "This kernel would need the idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING)",
-    };
     let instead = "with --system all processes are watched, each in its own address space";
     report(
         "paddr",
-        Err(format!(
-            "watching physical memory is not built yet. {here}; {instead}"
-        )),
+        if !facts.idle_bitmap {
+            let damon = if facts.damon.as_ref().is_some_and(has_paddr) {
+                "; its DAMON could tell (paddr), but that is not handed physical memory"
+            } else {
+                ""
+            };
+            Err(format!(
+                "this kernel has no idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING){damon}: {instead}"
+            ))
+        } else if let Some(lack) = lacking(facts.capabilities, &[Capability::SysAdmin]) {
+            Err(format!("{lack} to see where memory is: run as root"))
+        } else {
+            Ok("physical memory by the kernel's idle-page bitmap, with --system; it only looks".to_owned())
+        },
     )
 }
 
@@ -321,7 +327,7 @@ mod tests {
                 "{reason}"
             );
             assert!(!is_available(&facts, "kdamond"));
-            assert!(why(&facts, "paddr").contains("DAMON could tell"));
+            assert!(why(&facts, "paddr").contains("DAMON could tell (paddr)"));
         }
     }
 
@@ -372,7 +378,9 @@ mod tests {
             idle_bitmap: true,
             ..host()
         };
-        assert!(is_available(&has, "idle") && !is_available(&host(), "idle"));
+        for name in ["idle", "paddr"] {
+            assert!(is_available(&has, name) && !is_available(&host(), name), "{name}");
+        }
         let poor = HostFacts {
             capabilities: Capabilities(0),
             ..has

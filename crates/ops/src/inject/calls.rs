@@ -24,6 +24,10 @@ const MADE_AGAIN: [u64; 21] = [
 /// afterwards, were we to die in between.
 const FOR_A_SIGNAL: [u64; 2] = [34, 130];
 
+/// restart_syscall: goes on with a call from what the kernel keeps of it, which a return from a signal frame makes it
+/// forget.
+pub(super) const RESTART_SYSCALL: u64 = 219;
+
 /// futex: whoever waits looks at the word again after any return, so that it makes no difference whether a signal ends
 /// the wait or comes before it is taken up again.
 const FUTEX: u64 = 202;
@@ -41,6 +45,30 @@ pub(super) enum Doing {
     Untouchable,
 }
 
+/// Which argument of a call, from 0, points at a signal mask to wait with: rt_sigsuspend, ppoll, epoll_pwait,
+/// epoll_pwait2, io_uring_enter, pselect6, io_pgetevents. None: it has no such argument.
+pub(super) const fn mask_argument(nr: u64) -> Option<usize> {
+    match nr {
+        130 => Some(0),
+        271 => Some(3),
+        281 | 441 | 426 => Some(4),
+        270 | 333 => Some(5),
+        _ => None,
+    }
+}
+
+/// The argument of a call, from 0, as the kernel was given it.
+const fn argument(registers: &Registers, at: usize) -> u64 {
+    match at {
+        0 => registers.rdi,
+        1 => registers.rsi,
+        2 => registers.rdx,
+        3 => registers.r10,
+        4 => registers.r8,
+        _ => registers.r9,
+    }
+}
+
 impl Doing {
     /// What the registers of a stop that we asked for tell.
     pub(super) fn of(registers: &Registers) -> Self {
@@ -48,12 +76,31 @@ impl Doing {
             return Self::Program;
         };
         match registers.rax.cast_signed() {
-            RESTARTSYS | RESTARTNOINTR | RESTARTNOHAND if !FOR_A_SIGNAL.contains(&nr) => Self::Restartable,
+            RESTARTSYS | RESTARTNOINTR | RESTARTNOHAND
+                if nr != RESTART_SYSCALL && !FOR_A_SIGNAL.contains(&nr) =>
+            {
+                Self::Restartable
+            }
             RESTART_RESTARTBLOCK..=RESTARTSYS => Self::Untouchable,
             INTERRUPTED if MADE_AGAIN.contains(&nr) => Self::Broken,
             // What else it may mean is not known.
             INTERRUPTED => Self::Untouchable,
             _ => Self::Program,
+        }
+    }
+
+    /// Why no other call can be put before what it was doing, by its registers alone; nothing when one can.
+    pub(super) fn objection(self, registers: &Registers) -> Option<&'static str> {
+        // The mask holds while the call waits. Ours would run with the thread's own, and a signal that came for it
+        // then, and that the call keeps out, would end the call.
+        let waits_with_a_mask = || {
+            let at = registers.syscall().and_then(mask_argument)?;
+            (argument(registers, at) != 0).then_some("it waits with a signal mask for that call alone")
+        };
+        match self {
+            Self::Program => None,
+            Self::Untouchable => Some("it is in a call that cannot be made again"),
+            Self::Restartable | Self::Broken => waits_with_a_mask(),
         }
     }
 
@@ -90,6 +137,7 @@ impl Doing {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
     fn at(nr: i64, rax: i64) -> Registers {
@@ -114,6 +162,9 @@ mod tests {
             (202, -516, Doing::Untouchable),
             (34, -514, Doing::Untouchable),
             (130, -514, Doing::Untouchable),
+            (219, -514, Doing::Untouchable),
+            (219, -516, Doing::Untouchable),
+            (219, -4, Doing::Untouchable),
             (232, -4, Doing::Broken),
             (281, -4, Doing::Broken),
             (0, -4, Doing::Broken),
@@ -122,6 +173,44 @@ mod tests {
         ] {
             assert_eq!(Doing::of(&at(nr, rax)), doing, "call {nr} with {rax}");
         }
+    }
+
+    #[test]
+    fn nothing_is_put_before_a_call_with_a_mask_of_its_own() {
+        let with_mask = |nr: i64, rax: i64| {
+            let mut registers = at(nr, rax);
+            match nr {
+                130 => registers.rdi = 0x7000,
+                271 => registers.r10 = 0x7000,
+                270 | 333 => registers.r9 = 0x7000,
+                _ => registers.r8 = 0x7000,
+            }
+            registers
+        };
+        for (nr, rax) in [
+            (271, -514),
+            (270, -514),
+            (281, -4),
+            (441, -4),
+            (333, -4),
+            (426, -4),
+        ] {
+            let (masked, plain) = (with_mask(nr, rax), at(nr, rax));
+            let why = Doing::of(&masked).objection(&masked).unwrap();
+            assert!(why.contains("mask"), "call {nr}: {why}");
+            assert_eq!(Doing::of(&plain).objection(&plain), None, "call {nr}");
+            // It has come to its end: the mask is the thread's own again.
+            let over = with_mask(nr, 1);
+            assert_eq!(Doing::of(&over).objection(&over), None, "call {nr}");
+            // Whatever is put before it, it is left to be made again.
+            assert_eq!(
+                Doing::of(&masked).exact(&masked),
+                with_mask(nr, -514),
+                "call {nr}"
+            );
+        }
+        let sleeps = at(35, -516);
+        assert!(Doing::of(&sleeps).objection(&sleeps).is_some());
     }
 
     #[test]

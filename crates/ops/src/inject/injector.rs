@@ -1,18 +1,18 @@
 //! Choosing a thread of a process and having it make a call.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_sys::{maps, stat, status};
+use thermo_sys::{maps, stat};
 
 use super::gadget::Gadgets;
 use super::sequence::{self, Failed, Plan, Request};
 use super::stacks::Stacks;
 use super::threads::{Candidate, candidates};
-use super::{Call, InjectError, Injected};
+use super::{Call, InjectError, Injected, living_thread};
 
 /// How long a fit thread is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -57,14 +57,14 @@ impl Injector {
         call: Call,
         watch: &mut (dyn FnMut(Request) + Send),
     ) -> Result<Injected, InjectError> {
-        self.check(pid)?;
-        let mappings = maps::read(&self.root, pid).map_err(|_| InjectError::Gone { pid })?;
+        let living = self.check(pid)?;
+        let mappings = maps::read(&self.root, living).map_err(|_| InjectError::Gone { pid })?;
         let known = self
             .gadgets
-            .filter(|(of, gadgets)| *of == pid && gadgets.hold(pid));
+            .filter(|(of, gadgets)| *of == pid && gadgets.hold(living));
         let gadgets = match known {
             Some((_, gadgets)) => gadgets,
-            None => Gadgets::find(pid, &mappings).ok_or_else(|| {
+            None => Gadgets::find(living, &mappings).ok_or_else(|| {
                 InjectError::refused(
                     pid,
                     "its code has no place to return from a signal by, as a C library has one",
@@ -99,9 +99,7 @@ impl Injector {
                     Err(Failed::Refused(why)) => return Err(InjectError::Refused { pid, why }),
                     Err(Failed::Unfinished) => return Err(InjectError::Unfinished { pid }),
                     // One of its threads may end at any time.
-                    Err(Failed::Kernel(error))
-                        if error.raw_os_error() == Some(libc::ESRCH) && self.lives(pid) =>
-                    {
+                    Err(Failed::Kernel(error)) if self.is_over(tid, &error) && self.lives(pid) => {
                         "the thread ended".clone_into(&mut why);
                     }
                     Err(Failed::Kernel(error)) => return Err(InjectError::of(pid, error)),
@@ -121,29 +119,38 @@ impl Injector {
         }
     }
 
+    /// Whether `error` of a request on thread `tid` is that it ended. The first thread of a process stays, as one that
+    /// may not be traced, until the others have ended.
+    fn is_over(&self, tid: u32, error: &io::Error) -> bool {
+        let has_ended = || stat::read(&self.root, tid).map_or(true, |stat| stat.has_ended());
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => true,
+            Some(libc::EPERM) => has_ended(),
+            _ => false,
+        }
+    }
+
     /// The first thread may have ended before the others.
     fn lives(&self, pid: u32) -> bool {
         stat::read(&self.root, pid).is_ok_and(|stat| !stat.has_ended() || stat.num_threads > 1)
     }
 
-    /// What can be told without touching it.
-    fn check(&self, pid: u32) -> Result<(), InjectError> {
-        let text = std::fs::read_to_string(self.root.join(format!("proc/{pid}/status")))
+    /// What can be told without touching it. Returns a thread to look at its memory by.
+    fn check(&self, pid: u32) -> Result<u32, InjectError> {
+        // It ended, or has no memory.
+        let living = living_thread(&self.root, pid).ok_or(InjectError::Gone { pid })?;
+        let text = std::fs::read_to_string(self.root.join(format!("proc/{living}/status")))
             .map_err(|_| InjectError::Gone { pid })?;
-        match refusal(&text).or_else(|| self.of_other_machine(pid)) {
+        match refusal(&text).or_else(|| self.of_other_machine(living)) {
             Some(why) => Err(InjectError::Refused { pid, why }),
-            // It is a number of a thread, or has no memory.
-            None if status::read(&self.root, pid).is_ok_and(|status| status.vm_rss.is_none()) => {
-                Err(InjectError::Gone { pid })
-            }
-            None => Ok(()),
+            None => Ok(living),
         }
     }
 
     /// Why a program made for another machine, or for 32 bits of this one, is refused.
-    fn of_other_machine(&self, pid: u32) -> Option<String> {
+    fn of_other_machine(&self, tid: u32) -> Option<String> {
         let mut head = [0; 20];
-        let mut file = File::open(self.root.join(format!("proc/{pid}/exe"))).ok()?;
+        let mut file = File::open(self.root.join(format!("proc/{tid}/exe"))).ok()?;
         file.read_exact(&mut head).ok()?;
         (!is_x86_64(&head)).then(|| "its program is not made for 64-bit x86".to_owned())
     }
@@ -183,7 +190,7 @@ fn on_a_thread(plan: &Plan<'_>, watch: &mut (dyn FnMut(Request) + Send)) -> Resu
         let builder = thread::Builder::new().name("thermo-inject".into());
         let tracer = builder.spawn_scoped(scope, || sequence::run(plan, watch))?;
         let ended = tracer.join();
-        ended.unwrap_or_else(|_| Err(Failed::Kernel(std::io::ErrorKind::Other.into())))
+        ended.unwrap_or_else(|_| Err(Failed::Kernel(io::ErrorKind::Other.into())))
     })
 }
 

@@ -13,7 +13,7 @@
 //! **No call fails that would not have**: threads that wait for good in a call that the kernel takes up again by itself
 //! come first, then those in their program, last those in calls that a stop ends with `EINTR` (`threads`). Such an
 //! `EINTR` is turned into a call that the kernel makes again unless a handler runs (`calls`); a call that needs its
-//! restart block is left as it is. Only if we are killed within the microseconds of a stop in a call of the last kind
+//! restart block, or waits with a signal mask of its own, is left as it is. Only if we are killed within the microseconds of a stop in a call of the last kind
 //! does its program see the `EINTR`.
 //!
 //! **Refused**, never tried: targets that somebody traces, with user shadow stacks, 32-bit code, system calls handled
@@ -34,6 +34,7 @@ mod frame;
 mod gadget;
 #[cfg(target_arch = "x86_64")]
 mod injector;
+mod living;
 #[cfg(target_arch = "x86_64")]
 mod sequence;
 #[cfg(target_arch = "x86_64")]
@@ -46,6 +47,7 @@ mod unsupported;
 pub use error::InjectError;
 #[cfg(target_arch = "x86_64")]
 pub use injector::Injector;
+pub(crate) use living::living_thread;
 #[cfg(target_arch = "x86_64")]
 pub use sequence::Request;
 #[cfg(not(target_arch = "x86_64"))]

@@ -16,7 +16,7 @@ use thermo_core::Nanos;
 use thermo_sys::process_vm;
 use thermo_sys::ptrace::{self, Registers, Stop, Tracee};
 
-use super::calls::Doing;
+use super::calls::{Doing, RESTART_SYSCALL};
 use super::filtered::{self, Mode, NR_MADVISE};
 use super::frame::{self, Saved};
 use super::gadget::Gadgets;
@@ -144,8 +144,11 @@ impl Sequence<'_> {
         if !registers.is_64_bit() {
             return Err(Failed::Refused("it runs 32-bit code".into()));
         }
-        if doing == Doing::Untouchable {
-            return Err(Failed::NotNow("it is in a call that cannot be made again".into()));
+        if let Some(why) = doing.objection(registers) {
+            return Err(Failed::NotNow(why.into()));
+        }
+        if !self.may_be_put_off(registers, doing) {
+            return Err(Failed::NotNow("it goes on with a call of its past".into()));
         }
         if self.tracee.dispatches_syscalls()? == Some(true) {
             return Err(Failed::Refused(
@@ -159,6 +162,28 @@ impl Sequence<'_> {
         }
         self.check_filters()?;
         self.write_frame(registers, doing)
+    }
+
+    /// Whether what it does next can be done after our call as well as now.
+    ///
+    /// A stop may come right after an earlier one, when the kernel has already set its registers to go on with a call
+    /// from what it keeps of it: that is forgotten in a return from a signal frame. And a call made in the way of
+    /// 32-bit programs is not made again as ours are.
+    fn may_be_put_off(&self, registers: &Registers, doing: Doing) -> bool {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        const OLD_CALL: [u8; 2] = [0xcd, 0x80];
+        let code = |at: u64| {
+            let mut bytes = [0; 2];
+            let read = process_vm::read(self.plan.tid, thermo_core::Addr(at), &mut bytes);
+            read.is_ok_and(|read| read == bytes.len()).then_some(bytes)
+        };
+        match doing {
+            Doing::Program if registers.rax == RESTART_SYSCALL => {
+                code(registers.rip).is_some_and(|code| code != SYSCALL && code != OLD_CALL)
+            }
+            Doing::Program => code(registers.rip) != Some(OLD_CALL),
+            _ => code(registers.rip.wrapping_sub(2)) == Some(SYSCALL),
+        }
     }
 
     /// Whether it may make both calls. Looked at while it stands still, so that it cannot forbid them to itself.

@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use thermo_sys::stat;
+
+use super::calls::mask_argument;
+
 /// A thread, and how well it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
@@ -32,7 +36,12 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
     let tids: Vec<u32> = folder
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
+    // The first thread may have ended before the others.
+    let leads_no_more = stat::read(root, pid).is_ok_and(|stat| stat.has_ended());
     let candidate = |tid: &u32| {
+        if *tid == pid && leads_no_more {
+            return None;
+        }
         let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/syscall"))).ok()?;
         let (fitness, stack_pointer) = fitness(text.trim())?;
         Some(Candidate {
@@ -71,6 +80,10 @@ fn asleep(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<Fitness> 
     const FUTEX_PRIVATE_OR_CLOCK: u64 = 128 | 256;
     /// What was received before the stop would be answered, though it is less than all.
     const MSG_WAITALL: u64 = 0x100;
+    let mask = u64::try_from(nr).ok().and_then(mask_argument);
+    if mask.is_some_and(|at| argument(at) != Some(0)) {
+        return None;
+    }
     match nr {
         // read, wait4, accept, accept4; of sockets with a timeout, which cannot be told here, they break
         0 | 61 | 43 | 288 => Some(Fitness::Parked),
@@ -119,6 +132,22 @@ mod tests {
                 Some((Fitness::Breakable, Some(0x7ffc_0010))),
             ),
             (format!("232 0x4 0x7f00 0x40 0x64 {tail}"), None),
+            // Without an end; the same with a mask for its own time.
+            (
+                format!("281 0x4 0x7f00 0x40 0xffffffff 0x0 0x8 {}", &tail[8..]),
+                Some((Fitness::Breakable, Some(0x7ffc_0010))),
+            ),
+            (
+                format!("281 0x4 0x7f00 0x40 0xffffffff 0x7ffe 0x8 {}", &tail[8..]),
+                None,
+            ),
+            (
+                format!("271 0x7f00 0x1 0x0 0x0 {tail}"),
+                Some((Fitness::Parked, Some(0x7ffc_0010))),
+            ),
+            (format!("271 0x7f00 0x1 0x0 0x7ffe {tail}"), None),
+            // It goes on with a sleep from what the kernel keeps of it.
+            (format!("219 0x7f00 0x1 0x0 0x0 {tail}"), None),
             (format!("230 0x1 0x0 0x7f00 0x0 {tail}"), None),
             (
                 format!("45 0x3 0x1000 0x10 0x40 {tail}"),

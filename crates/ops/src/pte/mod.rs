@@ -24,6 +24,7 @@ mod present;
 mod rival;
 mod shared;
 mod sweep;
+mod witness;
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -41,6 +42,7 @@ use self::cleared::Cleared;
 use self::rival::Rival;
 use self::shared::Shared;
 use self::sweep::SweptChunks;
+use self::witness::Witnesses;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
 
@@ -71,6 +73,8 @@ pub struct PteTracker {
     shared: Option<Shared>,
     /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
     active: Option<Active>,
+    /// What shows that others take marks off.
+    witnesses: Witnesses,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
     /// The pages of a run whose marks stayed.
@@ -98,6 +102,7 @@ impl PteTracker {
             swept: SweptChunks::default(),
             shared: None,
             active: None,
+            witnesses: Witnesses::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
             pages: Vec::new(),
@@ -271,6 +276,7 @@ impl PteTracker {
                 Entry::Absent(_) => Mark::Off { idle: Some(false) },
                 Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,
                 Entry::Leaf(leaf) if leaf.accessed && self.is_left_alone(pagemap(), addr, *leaf) => {
+                    self.witnesses.add(process.id, addr, *leaf);
                     Mark::Unknown
                 }
                 Entry::Leaf(leaf) => {
@@ -372,6 +378,21 @@ impl Tracker for PteTracker {
 
     fn can_sweep(&self) -> bool {
         true
+    }
+
+    fn news(&mut self, processes: &Processes) -> Vec<String> {
+        // Our own walks take all marks off.
+        if self.shared.is_some() {
+            return Vec::new();
+        }
+        let Self {
+            witnesses,
+            tables,
+            root,
+            frames,
+            ..
+        } = self;
+        Vec::from_iter(witnesses.look(tables, root, processes, frames.as_ref()))
     }
 
     fn as_pte(&mut self) -> Option<&mut PteTracker> {

@@ -197,7 +197,12 @@ impl PteTracker {
             }
             for (nth, addr) in (run.start.0..run.end.0).step_by(4096).enumerate() {
                 let page = self.pages.get(nth).copied().unwrap_or_default();
-                if !page.is_exclusive() || self.is_on_no_list(page.pfn(), &mut flags_to_read) {
+                if !page.is_exclusive() {
+                    if let Some(pfn) = page.pfn() {
+                        self.witnesses.add_frame(process.id, Addr(addr), pfn);
+                    }
+                    piece.set_unknown(Addr(addr));
+                } else if self.is_on_no_list(page.pfn(), &mut flags_to_read) {
                     piece.set_unknown(Addr(addr));
                 }
             }

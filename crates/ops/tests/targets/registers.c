@@ -1,7 +1,7 @@
 /*
  * A program that knows what its registers hold, and what its calls may answer.
  *
- *   registers spin | read | calls | events | allows | denies | traced
+ *   registers spin | read | calls | events | allows | denies | traced | leaderless | kind:KIND
  *
  * spin: the main thread runs in circles with general registers, all vector registers and the red zone set to known
  *       values, and looks at them after each round.
@@ -10,8 +10,10 @@
  * events: as calls, with the main thread in epoll_wait, so that no thread waits in a read.
  * allows, denies: as read, with a seccomp filter that lets madvise be, or has it fail.
  * traced: as read, traced by its own parent.
+ * leaderless: as read, in a second thread, when the first has ended.
+ * kind:KIND: rounds in a second thread, each one call of a kind (see `kinds`), while the first pokes it to go on.
  *
- * Prints "ready PID START END" with 4 MiB of its own memory. At the byte 'q', or the end of standard input, it prints
+ * Prints "ready PID START END TID" with 4 MiB of its own memory and the thread that makes the rounds. At the byte 'q', or the end of standard input, it prints
  * "intact ROUNDS" and ends well. What was wrong is printed at once, and ends it with 1.
  */
 #define _GNU_SOURCE
@@ -30,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
@@ -43,13 +46,16 @@ unsigned char vectors[16 * 32] __attribute__((aligned(32)));
 unsigned char vectors_after[16 * 32] __attribute__((aligned(32)));
 uint64_t red[16], red_after[16], general_after[8];
 char byte;
+/* The call that a round makes, and the six things it is given. */
+long call_nr = SYS_read;
+uint64_t call_args[6];
 static const uint64_t general[8] = {0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, 0x7777, 0x8888};
 
 long round_avx(long turns);
 long round_sse(long turns);
 
-/* One round: everything is set, then `turns` turns of an empty loop, or with 0 one read(0, &byte, 1); then all is
- * stored. Returns what the call answered. */
+/* One round: everything is set, then `turns` turns of an empty loop, or with 0 one call; then all is stored. Returns
+ * what the call answered. */
 #define ROUND(name, load, store)                                                                                   \
 	__asm__(".text\n" #name ":\n"                                                                              \
 		"push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"                            \
@@ -59,7 +65,9 @@ long round_sse(long turns);
 		"mov $0x1111, %rbx\n mov $0x2222, %rbp\n mov $0x3333, %r8\n mov $0x4444, %r10\n"                      \
 		"mov $0x5555, %r12\n mov $0x6666, %r13\n mov $0x7777, %r14\n mov $0x8888, %r15\n"                     \
 		"test %r9, %r9\n jz 2f\n1: dec %r9\n jnz 1b\n xor %eax, %eax\n jmp 3f\n"                              \
-		"2: xor %eax, %eax\n xor %edi, %edi\n lea byte(%rip), %rsi\n mov $1, %edx\n syscall\n3:\n"            \
+		"2: mov call_args(%rip), %rdi\n mov call_args+8(%rip), %rsi\n mov call_args+16(%rip), %rdx\n"        \
+		"mov call_args+24(%rip), %r10\n mov call_args+32(%rip), %r8\n mov call_args+40(%rip), %r9\n"         \
+		"mov call_nr(%rip), %rax\n syscall\n3:\n"                                                           \
 		"mov %rbx, general_after(%rip)\n mov %rbp, general_after+8(%rip)\n"                                 \
 		"mov %r8, general_after+16(%rip)\n mov %r10, general_after+24(%rip)\n"                              \
 		"mov %r12, general_after+32(%rip)\n mov %r13, general_after+40(%rip)\n"                             \
@@ -100,6 +108,7 @@ static long checked_round(long turns)
 {
 	static int has_avx = -1;
 	static uint64_t round;
+	uint64_t expected[8];
 	size_t width, n;
 	long answer;
 
@@ -117,7 +126,12 @@ static long checked_round(long turns)
 			wrong("a vector register");
 	if (memcmp(red, red_after, sizeof red))
 		wrong("the red zone");
-	if (memcmp(general, general_after, sizeof general))
+	memcpy(expected, general, sizeof expected);
+	if (!turns) {
+		expected[2] = call_args[4];
+		expected[3] = call_args[3];
+	}
+	if (memcmp(expected, general_after, sizeof expected))
 		wrong("a general register");
 	return answer;
 }
@@ -263,6 +277,140 @@ static void start_calls(int with_reads)
 			wrong("pthread_create");
 }
 
+static int event, epoll_of_events, epoll_of_none, futex_word;
+static struct timespec soon;
+static struct epoll_event happened;
+static sigset_t every_signal;
+static struct {
+	const sigset_t *set;
+	size_t size;
+} masked = {&every_signal, 8};
+
+static void wake(void)
+{
+	futex_word++;
+	syscall(SYS_futex, &futex_word, 1 /* FUTEX_WAKE */, 1, NULL, NULL, 0);
+}
+
+static void write_to_pipe(void)
+{
+	if (write(pipe_ends[1], "x", 1) != 1)
+		wrong("write");
+}
+
+static void make_happen(void)
+{
+	eventfd_write(event, 1);
+}
+
+static pthread_t worker;
+
+static void send_signal(void)
+{
+	pthread_kill(worker, SIGUSR2);
+}
+
+/* What a round of each kind does, what it must answer, and how it is made to go on. Those with an end wait half a
+ * millisecond or one. Those with a mask keep every signal out of their call: the ones that are sent may not end it. */
+static const struct kind {
+	const char *name;
+	long nr;
+	uint64_t args[6];
+	long answer;
+	void (*poke)(void);
+} kinds[] = {
+	{"avx", -1, {0}, 0, NULL},
+	{"pipe", SYS_read, {0, (uint64_t)&byte, 1}, 1, write_to_pipe},
+	{"futex", SYS_futex, {(uint64_t)&futex_word}, 0, wake},
+	{"epoll", SYS_epoll_wait, {0, (uint64_t)&happened, 1, (uint64_t)-1}, 1, make_happen},
+	{"sleep", SYS_nanosleep, {(uint64_t)&soon}, 0, NULL},
+	{"poll", SYS_poll, {0, 0, 1}, 0, NULL},
+	{"ppoll", SYS_ppoll, {0, 0, (uint64_t)&soon, (uint64_t)&every_signal, 8}, 0, send_signal},
+	{"pselect", SYS_pselect6, {0, 0, 0, 0, (uint64_t)&soon, (uint64_t)&masked}, 0, send_signal},
+	{"pwait", SYS_epoll_pwait, {0, (uint64_t)&happened, 1, 1, (uint64_t)&every_signal, 8}, 0, send_signal},
+};
+static const struct kind *kind;
+static _Atomic int worker_tid, is_over, has_ended;
+
+static void nothing(int signal)
+{
+	(void)signal;
+}
+
+static void *rounds_of_a_kind(void *unused)
+{
+	long answer;
+
+	(void)unused;
+	worker_tid = (int)syscall(SYS_gettid);
+	while (!is_over) {
+		/* The kernel writes there how much is left. */
+		soon = (struct timespec){0, 500000};
+		if (kind->nr == SYS_futex)
+			call_args[2] = (uint64_t)futex_word;
+		answer = checked_round(kind->nr < 0 ? 200000 : 0);
+		if (kind->nr == SYS_futex && answer == -EAGAIN)
+			answer = 0;
+		if (answer != kind->answer) {
+			errno = answer < 0 ? (int)-answer : 0;
+			wrong(kind->name);
+		}
+		calls++;
+	}
+	has_ended = 1;
+	return NULL;
+}
+
+static void start_kind(const char *name)
+{
+	struct sigaction action = {.sa_handler = nothing};
+	struct epoll_event input = {.events = EPOLLIN | EPOLLET};
+	size_t n;
+
+	for (n = 0; n < sizeof kinds / sizeof *kinds; n++)
+		if (!strcmp(kinds[n].name, name))
+			kind = &kinds[n];
+	if (!kind || pipe(pipe_ends))
+		wrong("no such kind");
+	sigaction(SIGUSR2, &action, NULL);
+	sigfillset(&every_signal);
+	event = eventfd(0, 0);
+	epoll_of_events = epoll_create1(0);
+	epoll_of_none = epoll_create1(0);
+	epoll_ctl(epoll_of_events, EPOLL_CTL_ADD, event, &input);
+	call_nr = kind->nr;
+	memcpy(call_args, kind->args, sizeof call_args);
+	if (call_nr == SYS_read)
+		call_args[0] = (uint64_t)pipe_ends[0];
+	else if (call_nr == SYS_epoll_wait)
+		call_args[0] = (uint64_t)epoll_of_events;
+	else if (call_nr == SYS_epoll_pwait)
+		call_args[0] = (uint64_t)epoll_of_none;
+	if (pthread_create(&worker, NULL, rounds_of_a_kind, NULL))
+		wrong("pthread_create");
+	while (!worker_tid)
+		usleep(1000);
+}
+
+/* Until standard input has something. The thread itself is in a poll with an end, or runs: nobody's first choice. */
+static void poke_until_told(void)
+{
+	struct pollfd input = {.fd = 0, .events = POLLIN};
+	int answer;
+
+	while (!(answer = poll(&input, 1, 2)))
+		if (kind->poke)
+			kind->poke();
+	if (answer < 0)
+		wrong("poll");
+	is_over = 1;
+	while (!has_ended) {
+		if (kind->poke)
+			kind->poke();
+		usleep(1000);
+	}
+}
+
 static void filter_madvise(unsigned answer)
 {
 	struct sock_filter code[] = {
@@ -291,14 +439,66 @@ static void be_traced(void)
 	_exit(0);
 }
 
+static long read_until_told(void)
+{
+	long rounds = 0, answer;
+
+	call_args[1] = (uint64_t)&byte;
+	call_args[2] = 1;
+	for (;;) {
+		answer = checked_round(0);
+		if (answer < 0) {
+			errno = (int)-answer;
+			wrong("a read that waits");
+		}
+		if (answer == 0 || byte == 'q')
+			return rounds;
+		rounds++;
+	}
+}
+
+static uintptr_t memory;
+
+static void say_ready(int tid)
+{
+	printf("ready %d %lx %lx %d\n", getpid(), (long)memory, (long)memory + (4 << 20), tid);
+	fflush(stdout);
+}
+
+/* Waits until the first thread has ended. */
+static void *outlives_the_first(void *unused)
+{
+	char line[512], *state;
+	ssize_t got;
+	int file;
+
+	(void)unused;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	do {
+		usleep(1000);
+		file = open("/proc/self/stat", O_RDONLY);
+		got = read(file, line, sizeof line - 1);
+		close(file);
+		if (got <= 0)
+			wrong("the state of the first thread");
+		line[got] = 0;
+		state = strrchr(line, ')');
+	} while (!state || state[2] != 'Z');
+	say_ready((int)syscall(SYS_gettid));
+	printf("intact %ld\n", read_until_told());
+	fflush(stdout);
+	_exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "spin";
-	uintptr_t memory = (uintptr_t)mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack};
+	pthread_t outliving;
 	long rounds = 0;
 	sigset_t mask;
 
+	memory = (uintptr_t)mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	memory = (memory + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1);
 	sigaltstack(&stack, NULL);
@@ -317,8 +517,13 @@ int main(int argc, char **argv)
 		filter_madvise(SECCOMP_RET_ERRNO | EPERM);
 	else if (!strcmp(mode, "traced"))
 		be_traced();
-	printf("ready %d %lx %lx\n", getpid(), (long)memory, (long)memory + (4 << 20));
-	fflush(stdout);
+	else if (!strncmp(mode, "kind:", 5))
+		start_kind(mode + 5);
+	else if (!strcmp(mode, "leaderless")) {
+		pthread_create(&outliving, NULL, outlives_the_first, NULL);
+		syscall(SYS_exit, 0);
+	}
+	say_ready(kind ? worker_tid : getpid());
 	if (!strcmp(mode, "spin")) {
 		struct pollfd input = {.fd = 0, .events = POLLIN};
 		while (!poll(&input, 1, 0)) {
@@ -332,18 +537,10 @@ int main(int argc, char **argv)
 		epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event);
 		if (epoll_wait(epoll, &event, 1, -1) != 1)
 			wrong("epoll_wait for ever");
-	} else {
-		for (;;) {
-			long answer = checked_round(0);
-			if (answer < 0) {
-				errno = (int)-answer;
-				wrong("a read that waits");
-			}
-			if (answer == 0 || byte == 'q')
-				break;
-			rounds++;
-		}
-	}
+	} else if (kind)
+		poke_until_told();
+	else
+		rounds = read_until_told();
 	check_surroundings();
 	printf("intact %ld\n", calls ? (long)calls : rounds);
 	return 0;

@@ -121,8 +121,9 @@ fn bytes(told: &Value, name: &str) -> Bytes {
 
 fn lines(told: &Value) -> String {
     format!(
-        "{} clients are connected, {} came, {} were refused, {} broke\n{} requests, {} read, {} written\n{}",
+        "{} clients and {} machines are connected, {} clients came, {} were refused, {} broke\n{} requests, {} read, {} written\n{}",
         number(told, "connections"),
+        number(told, "machines"),
         number(told, "accepted"),
         number(told, "refused"),
         number(told, "broken"),

@@ -24,9 +24,9 @@ use told::Facts;
 /// How soon the end that was asked for begins.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Serve files, block devices and memory over NBD, with buffers that give memory back under pressure.
+/// Serve files, block devices and memory over NBD and to virtual machines, with buffers that give memory back under pressure.
 ///
-/// All connections together hold at most the budget; who finds it used up waits. When memory is short, free
+/// All clients together hold at most the budget; who finds it used up waits. When memory is short, free
 /// buffers go back to the kernel. Ctrl-C or SIGTERM ends it after the requests that have come are answered.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -34,6 +34,7 @@ const POLL: Duration = Duration::from_millis(50);
     after_help = "Examples:
   thermo nbd --unix /run/disk.sock --export disk=/srv/disk.img
   thermo nbd --tcp 127.0.0.1:10809 --export a=/srv/a.img --export b=/dev/vg0/b,ro --budget 64M --control /run/nbd.ctl
+  thermo nbd --vhost-user /run/vm1.sock=disk --export disk=/srv/disk.img
   thermo nbd status --control /run/nbd.ctl --json
   thermo nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100"
 )]
@@ -74,8 +75,12 @@ struct Clients {
     #[arg(long, value_name = "ADDR:PORT")]
     tcp: Vec<String>,
 
+    /// Give a virtual machine an export as its disk (vhost-user-blk) at this Unix socket; may be given more than once
+    #[arg(long, value_name = "PATH=EXPORT")]
+    vhost_user: Vec<String>,
+
     /// Serve the one client that standard input is connected to, and end when it leaves
-    #[arg(short = 's', long = "stdin", conflicts_with_all = ["unix", "tcp"])]
+    #[arg(short = 's', long = "stdin", conflicts_with_all = ["unix", "tcp", "vhost_user"])]
     stdin: bool,
 
     /// Clients at a time; more are hung up on
@@ -108,16 +113,31 @@ impl Clients {
     // Where to listen: what was asked for, and what a service manager opened for us.
     fn listen(&self) -> anyhow::Result<Vec<Listen>> {
         let given = activation::sockets(|name| std::env::var(name).ok())?;
+        let machines = self.vhost_user.iter().map(|text| machine(text));
+        let machines = machines.collect::<anyhow::Result<Vec<_>>>()?;
         let listen: Vec<_> = (self.unix.iter().cloned().map(Listen::Unix))
             .chain(self.tcp.iter().cloned().map(Listen::Tcp))
+            .chain(machines)
             .chain(given.into_iter().map(Listen::Socket))
             .collect();
         ensure!(
             self.stdin || !listen.is_empty(),
-            "nobody could connect: give --unix PATH or --tcp ADDR:PORT"
+            "nobody could connect: give --unix PATH, --tcp ADDR:PORT, or --vhost-user PATH=EXPORT"
         );
         Ok(listen)
     }
+}
+
+// A path may hold an equals sign, so the last one counts.
+fn machine(text: &str) -> anyhow::Result<Listen> {
+    let (path, export) = text
+        .rsplit_once('=')
+        .filter(|(path, _)| !path.is_empty())
+        .with_context(|| format!("--vhost-user {text:?} is not PATH=EXPORT"))?;
+    Ok(Listen::VhostUser {
+        path: PathBuf::from(path),
+        export: export.to_owned(),
+    })
 }
 
 /// Encryption.
@@ -206,7 +226,7 @@ impl Nbd {
 fn serve_stdin(server: &Server) -> anyhow::Result<()> {
     let Some(client) = activation::stdin()? else {
         bail!(
-            "standard input is no socket, so there is no client on it. Start it from one (nbdinfo [ thermo nbd -s … ]), or give --unix PATH"
+            "standard input is no socket, so there is no client on it. Start it from a program that gives it one (nbdsh: h.connect_command), or give --unix PATH"
         );
     };
     server.serve(client).context("the client on standard input")?;

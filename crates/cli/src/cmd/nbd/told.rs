@@ -40,6 +40,7 @@ impl Facts {
         json!({
             "schema": 1,
             "connections": status.connections,
+            "machines": status.machines,
             "accepted": status.accepted,
             "refused": status.refused,
             "broken": status.broken,
@@ -77,6 +78,12 @@ impl Facts {
             "gauge",
             "Clients that are connected.",
             status.connections as u64,
+        );
+        tell(
+            "machines",
+            "gauge",
+            "Virtual machines that are connected.",
+            status.machines as u64,
         );
         tell("accepted_total", "counter", "Clients that came.", status.accepted);
         tell(

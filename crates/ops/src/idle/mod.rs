@@ -7,28 +7,29 @@
 //!
 //! What cannot be told is unknown: frames on no LRU list, and probes behind which another frame lies by now (moved by
 //! compaction, copied on write).
+//!
+//! [`Paddr`] looks at the frames themselves, all of the machine's.
 
-use std::collections::BTreeMap;
+mod folios;
+mod paddr;
+
 use std::path::{Path, PathBuf};
 
 use thermo_core::ops::{Probe, Seen};
 use thermo_sys::FileError;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::page_idle::{FRAMES, IdleBitmap};
 use thermo_sys::pagemap::{Page, Pagemap};
 
+pub use paddr::Paddr;
+
+use self::folios::Folios;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
-
-/// The largest folio on an LRU list: 2 MiB.
-const MAX_ORDER: u32 = 9;
 
 /// The tracker.
 #[derive(Debug)]
 pub struct Idle {
     root: PathBuf,
-    bitmap: IdleBitmap,
-    frames: PageFrames,
+    folios: Folios,
     /// One for each probe last prepared.
     marks: Vec<Mark>,
 }
@@ -52,10 +53,8 @@ impl Idle {
     /// # Errors
     /// The kernel has none, or we are not root.
     pub fn new(root: &Path) -> Result<Self, FileError> {
-        let frames = PageFrames::open(root);
         Ok(Self {
-            bitmap: IdleBitmap::open(root)?,
-            frames: frames.map_err(|error| FileError::new(&root.join("proc/kpageflags"), error))?,
+            folios: Folios::open(root)?,
             root: root.to_owned(),
             marks: Vec::new(),
         })
@@ -65,29 +64,15 @@ impl Idle {
         if !page.is_present() {
             return Mark::Absent;
         }
-        let found = page.pfn().and_then(|pfn| Some((pfn, self.head_of(pfn)?)));
+        let found = page.pfn().and_then(|pfn| Some((pfn, self.folios.head_of(pfn)?)));
         found.map_or(Mark::Unknown, |(pfn, head)| Mark::Set { pfn, head })
-    }
-
-    /// The first frame of the folio of `pfn`; none when it is on no LRU list. Folios are a power of two long and begin
-    /// at a multiple of their length.
-    fn head_of(&self, pfn: u64) -> Option<u64> {
-        let flags = |pfn| self.frames.flags(pfn).unwrap_or_default();
-        let head = if flags(pfn).is_compound_tail() {
-            (1..=MAX_ORDER)
-                .map(|order| pfn >> order << order)
-                .find(|start| flags(*start).is_compound_head())?
-        } else {
-            pfn
-        };
-        flags(head).is_lru().then_some(head)
     }
 
     fn check_one(&self, process: &Process, marks: &[Mark], probes: &mut [Probe]) {
         let Ok(pagemap) = Pagemap::open(&self.root, process.pid) else {
             return;
         };
-        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut look = self.folios.look();
         for (probe, mark) in probes.iter_mut().zip(marks) {
             // An entry that cannot be read is not one without a page.
             let Ok(page) = pagemap.page(probe.addr) else {
@@ -98,16 +83,10 @@ impl Idle {
                 Mark::Absent if page.is_present() => Seen::Accessed,
                 Mark::Absent => Seen::Idle,
                 Mark::Set { .. } if !page.is_present() => Seen::Idle,
-                Mark::Set { pfn, head } if page.pfn() == Some(pfn) => {
-                    let word = words
-                        .entry(head / FRAMES)
-                        .or_insert_with_key(|word| self.bitmap.idle(*word).unwrap_or(0));
-                    if *word >> (head % FRAMES) & 1 == 1 {
-                        Seen::Idle
-                    } else {
-                        Seen::Accessed
-                    }
-                }
+                Mark::Set { pfn, head } if page.pfn() == Some(pfn) => match look.is_idle(head) {
+                    true => Seen::Idle,
+                    false => Seen::Accessed,
+                },
                 Mark::Set { .. } | Mark::Unknown => Seen::Unknown,
             };
         }
@@ -125,29 +104,23 @@ impl Tracker for Idle {
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         let mut marks = Vec::with_capacity(probes.len());
-        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
         for group in probes.chunk_by(|a, b| a.target == b.target) {
             let process = group.first().and_then(|probe| processes.get(&probe.target));
             let pagemap = process.and_then(|process| Pagemap::open(&self.root, process.pid).ok());
             for probe in group {
                 let page = pagemap.as_ref().and_then(|pagemap| pagemap.page(probe.addr).ok());
-                let mark = page.map_or(Mark::Unknown, |page| self.mark_of(page));
-                if let Mark::Set { head, .. } = mark {
-                    *words.entry(head / FRAMES).or_default() |= 1 << (head % FRAMES);
-                }
-                marks.push(mark);
+                marks.push(page.map_or(Mark::Unknown, |page| self.mark_of(page)));
             }
         }
-        let refused: Vec<u64> = words
-            .into_iter()
-            .filter(|(word, frames)| self.bitmap.mark(*word, *frames).is_err())
-            .map(|(word, _)| word)
-            .collect();
-        let was_refused =
-            |mark: &Mark| matches!(mark, Mark::Set { head, .. } if refused.contains(&(head / FRAMES)));
+        let head = |mark: &Mark| match mark {
+            Mark::Set { head, .. } => Some(*head),
+            Mark::Absent | Mark::Unknown => None,
+        };
+        let refused = self.folios.mark(marks.iter().filter_map(head));
+        let was_refused = |mark: &&mut Mark| head(mark).is_some_and(|head| refused.contains(&head));
         marks
             .iter_mut()
-            .filter(|mark| was_refused(mark))
+            .filter(was_refused)
             .for_each(|mark| *mark = Mark::Unknown);
         self.marks = marks;
     }
@@ -175,11 +148,11 @@ mod tests {
     use thermo_core::{Addr, TargetId};
 
     const PRESENT: u64 = 1 << 63;
-    const LRU: u64 = 1 << 5;
+    pub(in crate::idle) const LRU: u64 = 1 << 5;
     const HEAD: u64 = 1 << 15;
     const TAIL: u64 = 1 << 16;
 
-    fn words(path: &Path, words: &[u64]) {
+    pub(in crate::idle) fn words(path: &Path, words: &[u64]) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         fs::write(path, bytes).unwrap();
@@ -215,7 +188,7 @@ mod tests {
     }
 
     /// What the kernel does when it finds the frame touched.
-    fn touched(root: &Path, pfn: u64) {
+    pub(in crate::idle) fn touched(root: &Path, pfn: u64) {
         let path = root.join("sys/kernel/mm/page_idle/bitmap");
         let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let mut word = [0; 8];

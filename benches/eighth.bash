@@ -1,0 +1,34 @@
+# Sourced after lib.bash: targets of which a part is hot and the rest was touched once, watched and judged by their own
+# truth.
+
+# A process with so many MiB of which the first seven eighths are touched once and the last one on and on; returns when
+# that has begun. Sets target.
+begin_target() { # MIB TRUTH [OPTIONS of workload...]
+    local mib=$1 truth=$2
+    shift 2
+    printf 'cold, %d\nhot, %d\n\nfill\n%d\ncold, 0, 4096, 1\n\nhot\n1000000\nhot, 0, 4096, 1\n' \
+        $((mib * 7 * 131072)) $((mib * 131072)) $((300 + mib)) >"$work/target-$mib.cfg"
+    begin_workload "$work/target-$mib.cfg" "$truth" "$@"
+    until [ -s "$truth" ]; do
+        kill -0 "$target" || { cat "$work/errors" >&2; exit 1; }
+        sleep 0.1
+    done
+}
+
+begin_workload() { # CONFIGURATION TRUTH [OPTIONS...]
+    local configuration=$1 truth=$2
+    shift 2
+    rm -f "$truth"
+    begin "$thermo" workload --quiet --truth "$truth" "$@" "$configuration"
+    target=$last
+}
+
+# Records processes for so many seconds; leaves NAME.info.json and NAME.judged.json in $work, judged by the truth of the
+# first.
+record_and_judge() { # NAME SECONDS TRUTH OPTIONS...
+    local name=$1 each=$2 truth=$3
+    shift 3
+    "$thermo" record "$@" --duration "${each}s" -o "$work/$name.arrow" 2>"$work/errors" || cat "$work/errors" >&2
+    "$thermo" report info "$work/$name.arrow" --json >"$work/$name.info.json"
+    "$thermo" eval monitor --judge "$work/$name.arrow" --truth "$truth" --json >"$work/$name.judged.json"
+}

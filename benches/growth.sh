@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# How cost, memory and exactness grow with the target: real ones from 64 MiB to 8 GiB (SIZES, in MiB; 16384 where there
+# is memory for it), of which an eighth is hot, at the default budget for SECONDS_EACH (40) and ten seconds a GiB more;
+# what one look costs (a probe, and a GiB of small and of huge pages); and synthetic page tables up to a TiB
+# (GROWTH_MIB, GROWTH_SECONDS). As root.
+. "$(dirname "$0")/lib.bash"
+. benches/eighth.bash
+need_thermo
+each=${SECONDS_EACH:-40}
+sizes=${SIZES:-64 256 1024 4096 8192}
+
+real() {
+    local mib
+    for mib in $sizes; do
+        begin_target "$mib" "$work/truth"
+        sleep $((3 + mib / 500))
+        record_and_judge "$mib" $((each + mib / 100)) "$work/truth" --pid "$target" || rm -f "$work/$mib.judged.json"
+        end_all
+    done
+    # shellcheck disable=SC2086 # several words
+    python3 benches/growth.py "$work" $sizes
+}
+
+measure() {
+    echo "== real targets at 1 % of a CPU"
+    real
+    echo
+    echo "== one look"
+    scripts/cargo.sh bench --quiet --locked -p thermocline-ops --bench probe_cost
+    echo
+    echo "== synthetic page tables"
+    scripts/cargo.sh bench --quiet --locked -p thermocline-sim --bench growth
+}
+
+keep growth "How cost and exactness grow with the target" measure

@@ -1,0 +1,162 @@
+//! Applying schemes: to the regions that are told of, or, where every page is known, to runs of pages.
+//!
+//! A round of sweeps lasts as long as the budget wants, often longer than a quota's window. Applied once a round, a
+//! scheme would use one window of several; so what its quota left of a round is kept, and the scheme goes on with it
+//! window by window, until the next round is through. Operations look at pages again before they act, so what was
+//! touched meanwhile is safe.
+
+use super::Context;
+use crate::PAGE_SIZE;
+use crate::action::Action;
+use crate::attrs::Attrs;
+use crate::ops::{Operations, Run, TargetId};
+use crate::region::Region;
+use crate::scheme::{self, ApplyInput, SchemeState, TargetMut};
+use crate::sink::{Event, Sink};
+use crate::units::{Bytes, Nanos};
+
+/// Which schemes have their turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Those whose apply interval is over.
+    Due,
+    /// Those that their quota stopped, and that have a new window now.
+    NextWindow,
+}
+
+/// The runs of pages of the last round, where a quota stopped a scheme before it was through.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    runs: Vec<(TargetId, Vec<Region>)>,
+    /// The aggregation interval that their ages are counted in.
+    aggr: Nanos,
+}
+
+impl Context {
+    /// Applies the schemes whose turn it is to the targets' regions.
+    pub(super) fn apply_schemes(
+        &mut self,
+        turn: Turn,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) {
+        if self.schemes.is_empty() {
+            return;
+        }
+        let mut targets: Vec<TargetMut<'_>> = self
+            .targets
+            .iter_mut()
+            .map(|t| TargetMut {
+                id: t.id,
+                regions: &mut t.regions,
+            })
+            .collect();
+        let input = ApplyInput {
+            now,
+            passed: self.schedule.passed,
+            attrs: &self.attrs,
+            min_region: Bytes(PAGE_SIZE),
+        };
+        let apply = match turn {
+            Turn::Due => scheme::apply_due,
+            Turn::NextWindow => scheme::apply_next_window,
+        };
+        apply(&mut self.schemes, &mut targets, &input, ops, sink);
+    }
+
+    /// Applies the schemes to runs of pages as they are, not to the fewer regions that are told of: joined with
+    /// its few busy neighbours, idle memory would match no pattern that wants none. What quotas leave is kept.
+    pub(super) fn act_on_runs(
+        &mut self,
+        turn: Turn,
+        runs: Vec<Vec<Region>>,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) {
+        let mut acted_on = Vec::new();
+        let mut listener = |event: &Event<'_>| {
+            if let Event::SchemeApplied { scheme, tried, .. } = event {
+                acted_on.extend(tried.iter().map(|tried| (*scheme, tried.run)));
+            }
+            sink.on(event);
+        };
+        let told = self.replace_regions(runs);
+        self.apply_schemes(turn, now, ops, &mut listener);
+        let runs = self.replace_regions(told);
+        self.restart_ages_of_pages(&acted_on, now);
+        self.sweeping.leftover = self.next_window().map(|_| Leftover {
+            runs: self.targets.iter().map(|t| t.id).zip(runs).collect(),
+            aggr: self.attrs.aggr,
+        });
+    }
+
+    /// Goes on with what quotas left of the last round, if a window began since. Returns when the next one does;
+    /// nothing when nothing is left or nobody may act.
+    pub(super) fn use_next_window(
+        &mut self,
+        now: Nanos,
+        ops: &mut dyn Operations,
+        sink: &mut dyn Sink,
+    ) -> Option<Nanos> {
+        self.sweeping.leftover.as_ref()?;
+        let next = self.next_window()?;
+        if now < next {
+            return Some(next);
+        }
+        if scheme::check_watermarks(&mut self.schemes, now, ops, sink).is_some() {
+            return None;
+        }
+        let mut leftover = self.sweeping.leftover.take()?;
+        leftover.rescale(&self.attrs);
+        let runs = leftover.of_targets(self.targets.iter().map(|t| t.id));
+        self.act_on_runs(Turn::NextWindow, runs, now, ops, sink);
+        self.next_window()
+    }
+
+    /// When the next window of a scheme begins that its quota stopped.
+    fn next_window(&self) -> Option<Nanos> {
+        self.schemes.iter().filter_map(SchemeState::goes_on_at).min()
+    }
+
+    fn restart_ages_of_pages(&mut self, acted_on: &[(usize, Run)], now: Nanos) {
+        for (scheme, run) in acted_on {
+            let changes = self
+                .schemes
+                .get(*scheme)
+                .is_some_and(|state| state.scheme().action != Action::Stat);
+            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == run.target) {
+                target.heat.restart_age(run.range, now);
+            }
+        }
+    }
+
+    /// Puts `regions` in the place of those there are, target by target; returns what was there.
+    pub(super) fn replace_regions(&mut self, regions: Vec<Vec<Region>>) -> Vec<Vec<Region>> {
+        let targets = self.targets.iter_mut().zip(regions);
+        targets
+            .map(|(target, regions)| std::mem::replace(&mut target.regions, regions))
+            .collect()
+    }
+}
+
+impl Leftover {
+    /// Counts the same ages in the aggregations of `attrs`: the budget may have chosen others since the round.
+    fn rescale(&mut self, attrs: &Attrs) {
+        if self.aggr != attrs.aggr {
+            for region in self.runs.iter_mut().flat_map(|(_, runs)| runs) {
+                region.age = attrs.aggrs_in(self.aggr * u64::from(region.age));
+            }
+        }
+    }
+
+    /// The runs of each of `targets`, of which some may have gone and some have come since.
+    fn of_targets(mut self, targets: impl Iterator<Item = TargetId>) -> Vec<Vec<Region>> {
+        let mut take = |id| {
+            let found = self.runs.iter_mut().find(|(target, _)| *target == id);
+            found.map(|(_, runs)| std::mem::take(runs)).unwrap_or_default()
+        };
+        targets.map(&mut take).collect()
+    }
+}

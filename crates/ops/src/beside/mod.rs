@@ -1,0 +1,194 @@
+//! Who else takes accessed marks off while we look, as far as the machine shows it.
+//!
+//! What another takes off before we see it is an access that we miss. In-kernel DAMON and the idle-page bitmap keep what
+//! they found in a flag of the folio, which the tracker `pte` reads; those that were there before are told by the probe
+//! of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches one of our
+//! targets (`announced.rs`), and the kernel's own search for memory to reclaim, which ages pages with or without
+//! MGLRU. Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
+//!
+//! Each is told once.
+
+mod announced;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use thermo_core::Nanos;
+use thermo_sys::{clock, damon, vmstat};
+
+pub use announced::{Announcement, Watcher, watchers};
+
+use crate::process::Processes;
+
+/// How often it is looked.
+const EVERY: Nanos = Nanos::secs(5);
+/// The kernel's search for memory to reclaim is worth a word from so many pages on: 16 MiB.
+const SCANNED: u64 = 4096;
+
+/// What is known of others.
+#[derive(Debug)]
+pub struct Beside {
+    root: PathBuf,
+    next: Nanos,
+    /// Other instances of ours that were told of.
+    watchers: BTreeSet<u32>,
+    /// The threads of in-kernel DAMON that are known; none before the first look.
+    kdamonds: Option<BTreeSet<u32>>,
+    /// Pages the kernel had scanned at the first look; none where that was told of.
+    scanned: Option<u64>,
+}
+
+impl Beside {
+    /// Nobody is known on the machine at `root` (`/`).
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        let scanned = vmstat::read(root).ok().map(|counters| counters.scanned_pages());
+        Self {
+            root: root.to_owned(),
+            next: Nanos::ZERO,
+            watchers: BTreeSet::new(),
+            kdamonds: None,
+            scanned,
+        }
+    }
+
+    /// Whether it is time to look again; then the next time is put off.
+    pub fn is_due(&mut self) -> bool {
+        let now = clock::monotonic();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now.saturating_add(EVERY);
+        }
+        is_due
+    }
+
+    /// Looks who there is beside us, and returns a sentence for each that is new.
+    pub fn look(&mut self, targets: &Processes) -> Vec<String> {
+        let mut news = self.new_watchers(targets);
+        news.extend(self.new_kdamonds());
+        news.extend(self.reclaim());
+        news
+    }
+
+    fn new_watchers(&mut self, targets: &Processes) -> Vec<String> {
+        let ours: BTreeSet<u32> = targets.values().map(|process| process.pid).collect();
+        let told = |watcher: &Watcher| {
+            let text = watcher.sentence(&ours)?;
+            self.watchers.insert(watcher.pid).then_some(text)
+        };
+        watchers(&self.root).iter().filter_map(told).collect()
+    }
+
+    fn new_kdamonds(&mut self) -> Vec<String> {
+        let running = damon::read(&self.root)
+            .ok()
+            .flatten()
+            .unwrap_or_default()
+            .kdamonds;
+        let running = running.iter().filter(|kdamond| kdamond.running);
+        let now: BTreeSet<u32> = running.filter_map(|kdamond| kdamond.pid).collect();
+        // Those of the beginning are in the reason why this tracker was taken.
+        let known = self.kdamonds.get_or_insert_with(|| now.clone());
+        let new = now.into_iter().filter(|pid| known.insert(*pid));
+        new.map(|pid| {
+            format!(
+                "in-kernel DAMON (pid {pid}) looks, too, from now on: pages whose accessed mark it took are unknown \
+                 to us, not idle"
+            )
+        })
+        .collect()
+    }
+
+    fn reclaim(&mut self) -> Option<String> {
+        let before = self.scanned?;
+        let scanned = vmstat::read(&self.root)
+            .ok()?
+            .scanned_pages()
+            .saturating_sub(before);
+        if scanned < SCANNED {
+            return None;
+        }
+        self.scanned = None;
+        Some(format!(
+            "the kernel is short of memory and looks for pages to reclaim ({scanned} so far), which takes accessed \
+             marks off, and with MGLRU those of their neighbours, too: some of what is touched looks idle to us"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use std::fs;
+    use thermo_core::TargetId;
+
+    use crate::process::Process;
+
+    fn put(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn reclaim_is_told_once_and_not_what_was_before() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "proc/vmstat", "pgscan_kswapd 1000000\n");
+        let mut beside = Beside::new(root.path());
+        let nobody = Processes::new();
+        assert!(beside.look(&nobody).is_empty());
+        put(
+            root.path(),
+            "proc/vmstat",
+            "pgscan_kswapd 1003000\npgscan_direct 2000\n",
+        );
+        let told = beside.look(&nobody);
+        assert!(told.len() == 1 && told[0].contains("(5000 so far)"), "{told:?}");
+        assert!(beside.look(&nobody).is_empty());
+    }
+
+    #[test]
+    fn a_kdamond_is_told_of_when_it_comes_later() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = "sys/kernel/mm/damon/admin/kdamonds";
+        put(root.path(), &format!("{dir}/nr_kdamonds"), "1\n");
+        put(root.path(), &format!("{dir}/0/state"), "on\n");
+        put(root.path(), &format!("{dir}/0/pid"), "77\n");
+        let nobody = Processes::new();
+        let mut beside = Beside::new(root.path());
+        assert!(
+            beside.look(&nobody).is_empty(),
+            "the probe of the host told of it"
+        );
+        put(root.path(), &format!("{dir}/0/pid"), "78\n");
+        let told = beside.look(&nobody);
+        assert!(told.len() == 1 && told[0].contains("(pid 78)"), "{told:?}");
+        assert!(beside.look(&nobody).is_empty());
+    }
+
+    #[test]
+    fn another_thermo_is_told_of_when_it_watches_one_of_ours() {
+        let root = tempfile::tempdir().unwrap();
+        let us = std::process::id();
+        put(
+            root.path(),
+            "proc/net/unix",
+            &format!("head\n0: 2 0 0 2 01 17 @{}4242/0\n", announced::PREFIX),
+        );
+        put(root.path(), "proc/4242/fdinfo/3", "Pid:\t1\nNSpid:\t1\n");
+        let ours = Processes::from([(TargetId(0), Process::open(TargetId(0), us).unwrap())]);
+        let mut beside = Beside::new(root.path());
+        assert!(beside.look(&ours).is_empty(), "it watches others");
+        put(root.path(), "proc/4242/fdinfo/4", &format!("Pid:\t{us}\n"));
+        let told = beside.look(&ours);
+        assert!(
+            told.len() == 1 && told[0].contains("(pid 4242)") && told[0].contains(&us.to_string()),
+            "{told:?}"
+        );
+        assert!(beside.look(&ours).is_empty());
+        assert!(beside.is_due());
+        beside.next = Nanos(u64::MAX);
+        assert!(!beside.is_due());
+    }
+}

@@ -1,0 +1,82 @@
+//! Folios as the idle-page bitmap sees them: one mark each, that of the first frame.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use thermo_sys::FileError;
+use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::page_idle::{FRAMES, IdleBitmap};
+
+/// The largest folio on an LRU list: 2 MiB.
+const MAX_ORDER: u32 = 9;
+
+/// The bitmap, and what tells folios apart.
+#[derive(Debug)]
+pub(super) struct Folios {
+    bitmap: IdleBitmap,
+    frames: PageFrames,
+}
+
+impl Folios {
+    /// Opens the bitmap of the machine at `root` (`/`).
+    ///
+    /// # Errors
+    /// The kernel has none, or we are not root.
+    pub(super) fn open(root: &Path) -> Result<Self, FileError> {
+        let frames = PageFrames::open(root);
+        Ok(Self {
+            bitmap: IdleBitmap::open(root)?,
+            frames: frames.map_err(|error| FileError::new(&root.join("proc/kpageflags"), error))?,
+        })
+    }
+
+    /// The first frame of the folio of `pfn`; none when it is on no LRU list. Folios are a power of two long and begin
+    /// at a multiple of their length.
+    pub(super) fn head_of(&self, pfn: u64) -> Option<u64> {
+        let flags = |pfn| self.frames.flags(pfn).unwrap_or_default();
+        let head = if flags(pfn).is_compound_tail() {
+            (1..=MAX_ORDER)
+                .map(|order| pfn >> order << order)
+                .find(|start| flags(*start).is_compound_head())?
+        } else {
+            pfn
+        };
+        flags(head).is_lru().then_some(head)
+    }
+
+    /// Marks the folios of these first frames idle. Returns those that were refused.
+    pub(super) fn mark(&self, heads: impl Iterator<Item = u64>) -> BTreeSet<u64> {
+        let mut words: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        heads.for_each(|head| words.entry(head / FRAMES).or_default().push(head));
+        let bits = |heads: &[u64]| heads.iter().fold(0, |bits, head| bits | 1 << (head % FRAMES));
+        let refused = words
+            .into_iter()
+            .filter(|(word, heads)| self.bitmap.mark(*word, bits(heads)).is_err());
+        refused.flat_map(|(_, heads)| heads).collect()
+    }
+
+    /// A look at which are idle still.
+    pub(super) const fn look(&self) -> Look<'_> {
+        Look {
+            bitmap: &self.bitmap,
+            words: BTreeMap::new(),
+        }
+    }
+}
+
+/// What one look at the bitmap found: each of its words is read once.
+pub(super) struct Look<'a> {
+    bitmap: &'a IdleBitmap,
+    words: BTreeMap<u64, u64>,
+}
+
+impl Look<'_> {
+    /// Whether the folio with this first frame was not touched since it was marked.
+    pub(super) fn is_idle(&mut self, head: u64) -> bool {
+        let word = self
+            .words
+            .entry(head / FRAMES)
+            .or_insert_with_key(|word| self.bitmap.idle(*word).unwrap_or(0));
+        *word >> (head % FRAMES) & 1 == 1
+    }
+}

@@ -1,0 +1,170 @@
+//! Marks that witness whether somebody else takes accessed marks off and keeps nothing.
+//!
+//! `MADV_COLD` leaves pages alone that are mapped more than once (libraries, mostly): their marks are set, we do not take
+//! them off, and they stay for good. Where some of them are gone at the next look although the same frame is mapped
+//! still, somebody took them: who writes to `clear_refs`, or the kernel on its search for memory. Marks that in-kernel
+//! DAMON or the idle-page bitmap took do not count, for those leave a flag.
+//!
+//! Pages that are touched all the time have their marks back at once and witness nothing, so what is seen is the least.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thermo_bpf::{Entry, Leaf, PageTables};
+use thermo_core::{Addr, TargetId};
+use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::pagemap::Pagemap;
+
+use crate::process::{Process, Processes};
+
+/// Most pages kept of a target, and most targets: a look costs some 50 µs each.
+const MOST: usize = 256;
+const MOST_TARGETS: usize = 8;
+/// Marks that must be gone, and the part of those that were kept they must be (one in so many), to be told of.
+const LEAST_GONE: usize = 8;
+const LEAST_PART: usize = 4;
+
+/// Pages whose marks nobody of us takes off.
+#[derive(Debug, Default)]
+pub(super) struct Witnesses {
+    /// Of each target: where, and the frame behind it.
+    pages: BTreeMap<TargetId, BTreeMap<Addr, u64>>,
+    /// Nothing more is kept once it was told.
+    told: bool,
+}
+
+/// What became of the marks of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Count {
+    kept: usize,
+    gone: usize,
+}
+
+impl Count {
+    const fn is_telling(self) -> bool {
+        self.gone >= LEAST_GONE && self.gone * LEAST_PART >= self.gone + self.kept
+    }
+}
+
+impl Witnesses {
+    /// Keeps the page at `addr`, mapped by `leaf`, whose mark was set and left alone. Others than small pages have
+    /// pieces that tell nothing of each other.
+    pub(super) fn add(&mut self, id: TargetId, addr: Addr, leaf: Leaf) {
+        if leaf.level == 0 {
+            self.add_frame(id, addr, leaf.pfn);
+        }
+    }
+
+    /// The same, for who knows the frame of a small page.
+    pub(super) fn add_frame(&mut self, id: TargetId, addr: Addr, pfn: u64) {
+        let has_room = self.pages.len() < MOST_TARGETS || self.pages.contains_key(&id);
+        if self.told || !has_room {
+            return;
+        }
+        let pages = self.pages.entry(id).or_default();
+        if pages.len() < MOST {
+            pages.insert(addr, pfn);
+        }
+    }
+
+    /// Looks at the pages again. Returns a sentence, once, when marks are gone.
+    pub(super) fn look(
+        &mut self,
+        tables: &mut PageTables,
+        root: &Path,
+        processes: &Processes,
+        frames: Option<&PageFrames>,
+    ) -> Option<String> {
+        self.pages.retain(|id, _| processes.contains_key(id));
+        for (id, pages) in &mut self.pages {
+            let Some(process) = processes.get(id) else {
+                continue;
+            };
+            let count = look_at(process, pages, tables, root, frames).unwrap_or_default();
+            if count.is_telling() {
+                let Count { kept, gone } = count;
+                let pid = process.pid;
+                (self.told, self.pages) = (true, BTreeMap::new());
+                return Some(format!(
+                    "somebody else takes accessed marks off: of {} marks of process {pid} that we leave alone {gone} \
+                     are gone. Whoever writes to clear_refs does that, and the kernel when it reclaims; what they take \
+                     before our look we miss, so that some of what is touched looks idle",
+                    gone + kept
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// Counts what became of the marks of `pages`, and keeps those that are as they were. None when it cannot be told.
+fn look_at(
+    process: &Process,
+    pages: &mut BTreeMap<Addr, u64>,
+    tables: &mut PageTables,
+    root: &Path,
+    frames: Option<&PageFrames>,
+) -> Option<Count> {
+    let addrs: Vec<Addr> = pages.keys().copied().collect();
+    let mut entries = Vec::new();
+    tables.entries(process.pid, &addrs, &mut entries).ok()?;
+    let pagemap = Pagemap::open(root, process.pid).ok()?;
+    let mut count = Count::default();
+    for (addr, entry) in addrs.iter().zip(&entries) {
+        let same = |leaf: &Leaf| leaf.level == 0 && pages.get(addr) == Some(&leaf.pfn);
+        match entry {
+            Entry::Leaf(leaf) if same(leaf) && leaf.accessed => {
+                count.kept += 1;
+                continue;
+            }
+            Entry::Leaf(leaf) if same(leaf) && was_taken(*addr, *leaf, &pagemap, frames) => count.gone += 1,
+            _ => {}
+        }
+        pages.remove(addr);
+    }
+    // A number that was given to another process in the meantime: what was read is not the target's.
+    process.is_alive().then_some(count)
+}
+
+/// Whether a mark that is not there can have been taken by strangers alone: the page is mapped by others still, or we
+/// could have been it, and no flag says who it was.
+fn was_taken(addr: Addr, leaf: Leaf, pagemap: &Pagemap, frames: Option<&PageFrames>) -> bool {
+    let is_shared = pagemap
+        .page(addr)
+        .is_ok_and(|page| page.is_present() && !page.is_exclusive());
+    let flags = frames.map(|frames| frames.flags(leaf.pfn).unwrap_or_default());
+    is_shared && flags.is_some_and(|flags| flags.is_lru() && !flags.is_idle())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_that_are_gone_prove_nothing() {
+        let count = |gone, kept| Count { kept, gone };
+        assert!(!count(7, 0).is_telling());
+        assert!(count(8, 24).is_telling());
+        assert!(!count(8, 25).is_telling());
+    }
+
+    #[test]
+    fn so_many_pages_are_kept_and_no_huge_ones() {
+        let mut witnesses = Witnesses::default();
+        let leaf = |level| Leaf {
+            level,
+            accessed: true,
+            pfn: 7,
+        };
+        witnesses.add(TargetId(1), Addr(4096), leaf(1));
+        (0..1000).for_each(|page| witnesses.add(TargetId(0), Addr(page * 4096), leaf(0)));
+        assert_eq!(witnesses.pages[&TargetId(0)].len(), MOST);
+        assert!(!witnesses.pages.contains_key(&TargetId(1)));
+        (10..100).for_each(|id| witnesses.add(TargetId(id), Addr(0), leaf(0)));
+        assert_eq!(witnesses.pages.len(), MOST_TARGETS);
+        witnesses.told = true;
+        witnesses.pages.clear();
+        witnesses.add(TargetId(0), Addr(0), leaf(0));
+        assert!(witnesses.pages.is_empty());
+    }
+}

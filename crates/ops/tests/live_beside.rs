@@ -1,0 +1,65 @@
+//! Others that take accessed marks off and keep nothing show in marks that nobody of us touches.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Target, repeat_until_good, tracker};
+use thermo_core::sweep::Piece;
+use thermo_core::{AddrRange, Bytes, TargetId};
+use thermo_ops::{Processes, PteTracker, Tracker as _};
+use thermo_sys::clear_refs::{self, Marks};
+use thermo_sys::maps;
+
+#[test]
+fn child() {
+    common::live_as_child();
+}
+
+/// Where the target maps a library that others map, too.
+fn library(target: &Target) -> Option<AddrRange> {
+    let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
+    let libc = mappings
+        .iter()
+        .find(|one| one.perms.exec && one.name.contains("/libc.so"));
+    libc.map(|one| one.range)
+}
+
+/// What a tracker has to tell after it looked twice, with somebody's `deed` between.
+fn told(
+    tracker: &mut PteTracker,
+    processes: &Processes,
+    range: AddrRange,
+    deed: impl FnOnce(),
+) -> Vec<String> {
+    let mut piece = Piece::default();
+    piece.reset(range);
+    tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
+    deed();
+    tracker.news(processes)
+}
+
+#[test]
+fn who_writes_to_clear_refs_is_noticed_and_nobody_is_made_up() {
+    let Some(first) = tracker() else { return };
+    let mut trackers = Some(first);
+    if library(&Target::start(1 << 20)).is_none() {
+        eprintln!("SKIP: the test binary has no libc that it shares with others");
+        return;
+    }
+    repeat_until_good(|| {
+        // Marks that were taken once do not all come back, so every attempt is another target's.
+        let target = Target::start(1 << 20);
+        let (processes, libc) = (target.processes(), library(&target).unwrap());
+        let mut quiet = trackers.take().or_else(tracker).unwrap();
+        let told_of_nobody = told(&mut quiet, &processes, libc, || ());
+        let told_of_us = told(&mut quiet, &processes, libc, || {
+            clear_refs::clear(Path::new("/"), target.pid(), Marks::All).unwrap();
+        });
+        match (told_of_nobody.as_slice(), told_of_us.as_slice()) {
+            ([], [said]) if said.contains(&format!("process {}", target.pid())) => Ok(()),
+            other => Err(format!("{other:?}; the library has {}", Bytes(libc.len().0))),
+        }
+    });
+}

@@ -1,0 +1,228 @@
+#!/usr/bin/env bash
+# The suites of two other projects, run against `thermo nbd`: the tests of the reference server (nbd-tester-client with
+# all its traces, by its own script) and the interoperability programs of libnbd. Each test prints one line, PASS, FAIL
+# or SKIP with the reason; then a count for each suite. The script ends with 1 if one failed.
+#
+#   tests/nbd-suites.sh [THERMO]        (default: target/release/thermo, else target/debug/thermo)
+#
+# Both are built from Debian's sources, which are fetched with apt into ~/.cache/thermocline/suites with a list of
+# sources of our own; nothing is installed. Needs gcc, openssl, libgnutls28-dev and libnbd0.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+repo=$PWD
+target=${CARGO_TARGET_DIR:-target}
+thermo=${1:-}
+for candidate in "$target/release/thermo" "$target/debug/thermo"; do
+    [ -n "$thermo" ] || { [ -x "$candidate" ] && thermo=$candidate; }
+done
+[ -x "${thermo:-/nowhere}" ] || { echo "SKIP: no thermo is built" && exit 0; }
+thermo=$(realpath "$thermo")
+for program in gcc openssl apt-get dpkg-deb; do
+    command -v "$program" >/dev/null || { echo "SKIP: $program is not here" && exit 0; }
+done
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline/suites
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+of_our_own() { # ARGUMENTS...
+    apt-get -q -o "Dir::State=$cache/apt/state" -o "Dir::Cache=$cache/apt/cache" -o Dir::State::status=/dev/null \
+        -o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Acquire::Languages=none \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root "$@"
+}
+fetch() {
+    local from
+    [ -e "$cache/fetched" ] && return
+    from=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Release: bookworm' | head -n 1)
+    [ -n "$from" ] || { echo "no source of Debian's bookworm is set up for apt"; return 1; }
+    mkdir -p "$cache/apt/state/lists/partial" "$cache/apt/cache/archives/partial" "$cache/root" "$cache/sources"
+    # bookworm's archive lists a source of nbd that it does not have any more.
+    for source in "deb bookworm" "deb-src bookworm" "deb-src trixie"; do
+        echo "${source% *} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $from ${source#* } main"
+    done >"$cache/apt/sources.list"
+    of_our_own update || return 1
+    (cd "$cache/sources" && of_our_own source --download-only nbd/trixie libnbd/bookworm) || return 1
+    (cd "$cache/sources" && for tar in *.orig.tar.*; do case $tar in *.asc) ;; *) tar -xf "$tar" || return 1 ;; esac; done) || return 1
+    (cd "$work" && of_our_own download libnbd-dev libglib2.0-0 libglib2.0-dev nbd-client libnl-3-200 libnl-genl-3-200) || return 1
+    for package in "$work"/*.deb; do dpkg-deb --extract "$package" "$cache/root" || return 1; done
+    touch "$cache/fetched"
+}
+fetch >"$work/fetch.log" 2>&1 || { tail -n 5 "$work/fetch.log"; echo "SKIP: the sources cannot be fetched"; exit 0; }
+nbd=$(echo "$cache"/sources/nbd-*/)
+libnbd=$(echo "$cache"/sources/libnbd-*/)
+libraries=$cache/root/usr/lib/x86_64-linux-gnu
+export LD_LIBRARY_PATH=$libraries:$cache/root/lib/x86_64-linux-gnu
+
+declare -A count
+suite=
+failed=0
+result() { # PASS|FAIL|SKIP NAME [REASON]
+    echo "$1 $suite: $2${3:+: $3}"
+    count[$1]=$((${count[$1]:-0} + 1))
+    if [ "$1" = FAIL ]; then
+        failed=1
+        tr '\r' '\n' <"$work/log" | grep -v '^ *$' | tail -n 8 | cut -c 1-160 | sed 's/^/     /'
+    fi
+}
+run() { # NAME COMMAND...
+    local name=$1 status=0
+    shift
+    timeout 300 "$@" >"$work/log" 2>&1 || status=$?
+    if [ "$status" -eq 0 ]; then result PASS "$name"; else result FAIL "$name" "it ended with $status"; fi
+}
+begin() { suite=$1; count=(); }
+end() { echo "== $suite: ${count[PASS]:-0} passed, ${count[FAIL]:-0} failed, ${count[SKIP]:-0} skipped"; }
+
+# Certificates that are valid today, of one authority, and one of nobody.
+certificates() { # FOLDER
+    local who options=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes)
+    mkdir -p "$1"
+    openssl req -x509 "${options[@]}" -keyout "$1/ca-key.pem" -out "$1/ca-cert.pem" -days 2 -subj /CN=ca -addext basicConstraints=critical,CA:TRUE
+    openssl req -x509 "${options[@]}" -keyout "$1/selfsigned-key.pem" -out "$1/selfsigned-cert.pem" -days 2 -subj /CN=nobody
+    for who in server client; do
+        openssl req "${options[@]}" -keyout "$1/$who-key.pem" -out "$1/$who.csr" -subj /CN=localhost
+        openssl x509 -req -in "$1/$who.csr" -CA "$1/ca-cert.pem" -CAkey "$1/ca-key.pem" -CAcreateserial -days 2 -out "$1/$who-cert.pem" \
+            -extfile <(printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n')
+    done
+} 2>/dev/null
+
+# The reference server's own script starts ../../nbd-server and ./nbd-tester-client: there it finds ours, which
+# understands as much of its configuration as the tests use.
+begin nbd
+mkdir -p "$work/nbd/tests/run" "$work/nbd/certs"
+cp "$nbd"/tests/run/*.tr "$work/nbd/tests/run/"
+# It gives its server a fixed time to start; here it waits as long as that takes.
+sed "s|sleep \$DELAY|$work/nbd/wait-for up|" "$nbd/tests/run/simple_test" >"$work/nbd/tests/run/simple_test"
+cat >"$work/nbd/wait-for" <<'WAIT'
+#!/usr/bin/env bash
+# Until somebody (up) or nobody (down) listens where the tests expect the server.
+for _ in $(seq 600); do
+    if (exec 3<>/dev/tcp/127.0.0.1/10809) 2>/dev/null; then state=up; else state=down; fi
+    [ "$state" != "$1" ] || exit 0
+    sleep 0.1
+done
+exit 1
+WAIT
+chmod +x "$work/nbd/wait-for"
+certificates "$work/nbd/tests/run/certs"
+ln -s "$cache/root/sbin/nbd-client" "$work/nbd/nbd-client"
+cat >"$work/nbd/config.h" <<'CONFIG'
+#define VERSION "3.26"
+#define PACKAGE "nbd"
+#define SIZEOF_UNSIGNED_SHORT_INT 2
+#define SIZEOF_UNSIGNED_INT 4
+#define SIZEOF_UNSIGNED_LONG_INT 8
+#define SIZEOF_UNSIGNED_LONG_LONG_INT 8
+#define HAVE_GNUTLS 1
+#define WITH_GNUTLS 1
+#define ISSERVER 1
+#define HAVE_SYS_MOUNT_H 1
+CONFIG
+build_tester() {
+    gcc -O1 -w -D_GNU_SOURCE -I"$work/nbd" -I"$nbd" -I"$cache/root/usr/include/glib-2.0" -I"$libraries/glib-2.0/include" \
+        "$nbd/tests/run/nbd-tester-client.c" "$nbd/cliserv.c" "$nbd/buffer.c" "$nbd/crypto-gnutls.c" \
+        -o "$work/nbd/tests/run/nbd-tester-client" "$(ls "$libraries"/libglib-2.0.so.0)" -lgnutls
+}
+cat >"$work/nbd/nbd-server" <<SERVER
+#!/usr/bin/env bash
+exec python3 "$work/nbd/translate.py" "$thermo" "\$@"
+SERVER
+cat >"$work/nbd/translate.py" <<'TRANSLATE'
+# nbd-server -C FILE [-p PIDFILE] [-d], as a call of thermo nbd.
+import configparser, getopt, glob, os, sys
+thermo, given = sys.argv[1], dict(getopt.getopt(sys.argv[2:], "C:p:d")[0])
+config = configparser.ConfigParser()
+config.read(given["-C"])
+generic = config["generic"]
+if "includedir" in generic:
+    config.read(glob.glob(generic["includedir"] + "/*.conf"))
+call = [thermo, "nbd"]
+for name in config.sections():
+    if name == "generic":
+        continue
+    section = config[name]
+    path = section["exportname"]
+    if "filesize" in section:
+        os.truncate(path, int(section["filesize"]))
+    call += ["--export", f"{name}={path}" + (",ro" if section.getboolean("readonly", False) else "")]
+if generic.get("port") == "0":
+    call += ["-s"]
+else:
+    call += ["--tcp", "127.0.0.1:10809"]
+    if "unixsock" in generic:
+        call += ["--unix", generic["unixsock"]]
+for key, option in ("certfile", "--tls-cert"), ("keyfile", "--tls-key"), ("cacertfile", "--tls-ca"):
+    if key in generic:
+        call += [option, generic[key]]
+if "-p" in given:
+    with open(given["-p"], "w") as file:
+        file.write(str(os.getpid()))
+os.execv(thermo, call)
+TRANSLATE
+chmod +x "$work/nbd/nbd-server"
+if build_tester >"$work/log" 2>&1; then
+    cd "$work/nbd/tests/run" || exit 1
+    for test in $(sed -n 's/^\t\*\/\([a-z0-9]*\))$/\1/p' simple_test); do
+        case $test in
+            tree | rotree) result SKIP "$test" "exports made of a tree of files are not offered" ;;
+            *)
+                "$work/nbd/wait-for" down || echo "somebody else listens at port 10809" >&2
+                run "$test" sh ./simple_test "./$test"
+                ;;
+        esac
+    done
+    cd "$repo" || exit 1
+else
+    result FAIL "nbd-tester-client is built"
+fi
+end
+
+# libnbd's programs know their server when they are compiled: a script with one argument, the file.
+begin libnbd
+mkdir -p "$work/libnbd/interop" "$work/libnbd/disks"
+certificates "$work/libnbd/tests/pki"
+: >"$work/libnbd/config.h"
+head -c 1M /dev/zero >"$work/libnbd/disks/disk1"
+cp "$work/libnbd/disks/disk1" "$work/libnbd/disks/disk2"
+pki=$work/libnbd/tests/pki
+tls="--tls-cert $pki/server-cert.pem --tls-key $pki/server-key.pem"
+serve() { # NAME ARGUMENTS: with FILE for the file
+    printf '#!/bin/sh\nexec "%s" nbd %s\n' "$thermo" "${2//FILE/\$1}" >"$work/libnbd/$1"
+    chmod +x "$work/libnbd/$1"
+}
+serve stdin '-s --export "=FILE"'
+serve stdin-tls "-s --export \"=FILE\" $tls --tls-ca $pki/ca-cert.pem --tls-required"
+serve stdin-tls-offered "-s --export \"=FILE\" $tls"
+serve activated '--export "=FILE"'
+serve activated-tls "--export \"=FILE\" $tls --tls-ca $pki/ca-cert.pem --tls-required"
+serve lists "-s --export disk1=$work/libnbd/disks/disk1 --export disk2=$work/libnbd/disks/disk2"
+interop() { # NAME SOURCE SERVER DEFINITIONS...
+    local name=$1 source=$2 server=$3
+    shift 3
+    gcc -O1 -w -D_GNU_SOURCE "$@" -DSERVER="\"$work/libnbd/$server\"" -I"$work/libnbd" -I"$libnbd/tests" -I"$libnbd/common/include" \
+        -I"$cache/root/usr/include" "$libnbd/interop/$source.c" "$libnbd/tests/requires.c" -o "$work/libnbd/interop/$name" \
+        "$(ldconfig -p | awk '/libnbd\.so\.0/ { print $NF; exit }')" >"$work/log" 2>&1 || { result FAIL "$name" "it is not built"; return; }
+    cd "$work/libnbd/interop" || exit 1
+    run "$name" "./$name"
+    cd "$repo" || exit 1
+}
+file=(-DNEEDS_TMPFILE=1 "-DSERVER_PARAMS=TMPFILE" '-DEXPORT_NAME=""')
+certs=(-DCERTS=1)
+interop interop interop stdin "${file[@]}"
+interop interop-socket-activation interop activated "${file[@]}" -DSOCKET_ACTIVATION=1
+interop interop-tls-certs interop stdin-tls "${file[@]}" "${certs[@]}" -DTLS_MODE=LIBNBD_TLS_REQUIRE
+interop interop-tls-certs-socket-activation interop activated-tls "${file[@]}" "${certs[@]}" -DTLS_MODE=LIBNBD_TLS_REQUIRE -DSOCKET_ACTIVATION=1
+interop interop-tls-certs-allow-enabled interop stdin-tls-offered "${file[@]}" "${certs[@]}" -DTLS_MODE=LIBNBD_TLS_ALLOW
+interop interop-tls-certs-allow-fallback interop stdin "${file[@]}" "${certs[@]}" -DTLS_MODE=LIBNBD_TLS_ALLOW -DTLS_FALLBACK=1
+interop list-exports list-exports lists '-DSERVER_PARAMS=NULL' '-DEXPORTS="disk1", "disk2"' '-DDESCRIPTIONS="", ""'
+interop socket-activation socket-activation activated -DSERVER_PARAMS=tmpfile
+for test in interop-tls-psk interop-tls-psk-allow-enabled interop-tls-psk-allow-fallback; do
+    result SKIP "$test" "keys agreed on beforehand (PSK) are not offered"
+done
+result SKIP structured-read "asks for a hole of 512 bytes, which a qcow2 has and a file has not"
+result SKIP dirty-bitmap "asks for a context of QEMU's"
+result SKIP interop-qemu-storage-daemon "has no server to put ours in the place of"
+result SKIP interop-qemu-block-size "has no server to put ours in the place of"
+end
+exit $failed
