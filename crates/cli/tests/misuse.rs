@@ -226,14 +226,27 @@ fn facts_are_printed_as_keys_and_values() {
 }
 
 #[test]
-fn what_reclaim_and_run_cannot_do_is_said_by_their_own_flags() {
+fn what_reclaim_and_run_cannot_do_is_said_by_the_names_of_their_parameters() {
     let folder = tempfile::tempdir().unwrap();
     let pid = std::process::id().to_string();
-    refused(
-        folder.path(),
-        &["reclaim", "--pid", &pid, "--wmarks-high", "100"],
-        "(--wmarks-high 100, --wmarks-mid 400, --wmarks-low 200)",
-    );
+    for (flags, why) in [
+        (
+            ["--wmarks-high", "100"],
+            "(wmarks_high 100, wmarks_mid 400, wmarks_low 200)",
+        ),
+        (
+            ["--wmarks-high", "1200"],
+            "wmarks_high is 1200, and the most is 1000",
+        ),
+        (["--wmarks-interval", "0"], "wmarks_interval is 0"),
+        (
+            ["--quota-reset-interval-ms", "0"],
+            "quota_ms is 10 but quota_reset_interval_ms is 0",
+        ),
+    ] {
+        let arguments = [&["reclaim", "--pid", &pid][..], &flags].concat();
+        refused(folder.path(), &arguments, why);
+    }
     let help = String::from_utf8(run(folder.path(), &["run", "--help"]).stdout).unwrap();
     assert!(help.contains("--no-children"), "{help}");
     assert!(!help.contains("--pid") && !help.contains("--cgroup"), "{help}");

@@ -1,6 +1,5 @@
 //! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
 
-use anyhow::ensure;
 use serde_json::json;
 use thermo_core::scheme::SchemeStats;
 use thermo_core::{Bytes, Nanos, Permille};
@@ -82,10 +81,11 @@ impl Reclaim {
     /// Reclaims until the time has passed or the targets are gone, then prints the module's statistics.
     pub fn run(self) -> anyhow::Result<Exit> {
         let targets = self.targets.checked()?;
-        self.module.check()?;
+        let preset = self.module.preset();
+        preset.check()?;
         let (is_done, as_json) = (!self.course.limits.dry_run, self.course.json);
         let attrs = self.course.monitoring.attrs()?;
-        let schemes = vec![self.module.preset().scheme()];
+        let schemes = vec![preset.scheme()];
         let done = self.course.plan(targets, attrs, schemes).carry_out()?;
         let sink = &done.outcome.sink;
         if let Some(total) = sink.schemes.first() {
@@ -98,17 +98,6 @@ impl Reclaim {
 }
 
 impl Module {
-    /// What the scheme's own check would say of a scheme that nobody wrote, by the names of the flags.
-    fn check(&self) -> anyhow::Result<()> {
-        let (high, mid, low) = (self.wmarks_high, self.wmarks_mid, self.wmarks_low);
-        ensure!(
-            low <= mid && mid <= high,
-            "the watermarks are out of order (--wmarks-high {high}, --wmarks-mid {mid}, --wmarks-low {low}): \
-             high must be the largest, low the smallest"
-        );
-        Ok(())
-    }
-
     fn preset(&self) -> preset::Reclaim {
         preset::Reclaim {
             min_age: self.min_age,

@@ -5,7 +5,7 @@ use thermo_core::scheme::{
 };
 use thermo_core::{Action, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
 
-use super::Wmarks;
+use super::{PresetError, Wmarks};
 
 /// The parameters. The defaults are the module's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,21 @@ impl Default for Reclaim {
 }
 
 impl Reclaim {
+    /// Whether they can be meant.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self) -> Result<(), PresetError> {
+        let is_limited = self.quota_ms > 0
+            || self.quota_sz > Bytes::ZERO
+            || self.quota_mem_pressure_us > 0
+            || self.quota_autotune_feedback > 0;
+        if self.quota_reset_interval_ms == 0 && is_limited {
+            return Err(PresetError::NoWindow { ms: self.quota_ms });
+        }
+        self.wmarks.check()
+    }
+
     /// The scheme they mean.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
