@@ -36,7 +36,7 @@ pub enum Watch {
     /// These processes, in their order.
     Staged(Rule, Vec<StagedTarget>),
     /// Whoever belongs to what was named; where nobody else can join, the processes that were.
-    Named(Members, Option<Vec<u32>>),
+    Named(Box<Members>, Option<Vec<u32>>),
 }
 
 /// Where the ranges to monitor come from.
