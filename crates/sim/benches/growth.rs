@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a benchmark a panic is the report")]
 
+use std::process::Command;
 use std::time::Instant;
 
 use thermo_core::budget::{CpuShare, Looks, Way};
@@ -16,6 +17,8 @@ use thermo_sim::{Expanse, LookingCost, run};
 const BEGIN: u64 = 1 << 40;
 const RUNS: u64 = 16;
 const HOT_PART: u64 = 64;
+/// What names the one target that a process of its own watches.
+const ONE: &str = "GROWTH_ONE";
 
 /// Medians of a machine of 2026: pages of 4 KiB, and of 2 MiB, which the other two figures are of.
 const SMALL: LookingCost = LookingCost {
@@ -34,27 +37,41 @@ fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    let sizes = std::env::var("GROWTH_MIB").unwrap_or("64 1024 16384 131072 1048576".to_owned());
-    let seconds = std::env::var("GROWTH_SECONDS").map_or(300, |seconds| seconds.parse().unwrap());
+    if let Ok(one) = std::env::var(ONE) {
+        return watch_one(&one);
+    }
+    println!("{} s of 1 % of a CPU, simulated", seconds());
     println!(
-        "{seconds} s of 1 % of a CPU, simulated. Real: what a second took here, the tables' simulation included;"
+        "real: what a second took here, the tables' simulation included; memory: of the engine, a GiB watched"
     );
-    println!("memory: of the engine, for each GiB watched");
     println!(
         "{:<20} {:<7} {:>8} {:>9} {:>10} {:>9} {:>8} {:>12} {:>10}",
         "target", "way", "every", "looking", "hot found", "right", "regions", "real", "memory"
     );
-    for (leaf, cost, name) in [(PAGE_SIZE, SMALL, "4 KiB"), (PAGE_SIZE << 9, HUGE, "2 MiB")] {
+    let sizes = std::env::var("GROWTH_MIB").unwrap_or("64 1024 16384 131072 1048576".to_owned());
+    for leaf in [PAGE_SIZE, PAGE_SIZE << 9] {
         for mib in sizes.split_whitespace() {
-            watch(
-                Bytes::mib(mib.parse().unwrap()),
-                Bytes(leaf),
-                cost,
-                name,
-                Nanos::secs(seconds),
-            );
+            // Each in a process of its own, so that nothing freed before is used again unseen.
+            let mut this = Command::new(std::env::current_exe().unwrap());
+            let status = this.arg("--bench").env(ONE, format!("{mib} {leaf}")).status();
+            assert!(status.unwrap().success());
         }
     }
+}
+
+fn seconds() -> u64 {
+    std::env::var("GROWTH_SECONDS").map_or(300, |seconds| seconds.parse().unwrap())
+}
+
+/// Watches the target that is named by its MiB and the bytes of its leaves.
+fn watch_one(name: &str) {
+    let (mib, leaf) = name.split_once(' ').unwrap();
+    let (size, leaf) = (Bytes::mib(mib.parse().unwrap()), Bytes(leaf.parse().unwrap()));
+    let (cost, pages) = match leaf.0 {
+        PAGE_SIZE => (SMALL, "4 KiB"),
+        _ => (HUGE, "2 MiB"),
+    };
+    watch(size, leaf, cost, pages, Nanos::secs(seconds()));
 }
 
 fn watch(size: Bytes, leaf: Bytes, cost: LookingCost, pages: &str, length: Nanos) {

@@ -80,7 +80,7 @@ idle_beside_pte_takes_little_away() {
             thermo record -o /tmp/idle.arrow --tracker idle $intervals --pid "$pid" 2>/dev/null &
             to_be_stopped $!
         fi
-        thermo_says record -o /tmp/pte.arrow --tracker pte --pid "$pid" --duration 15s || fail "record ended with $?: $(last_words)"
+        thermo_says record -o /tmp/pte.arrow --tracker pte --cpu 50% --pid "$pid" --duration 30s || fail "record ended with $?: $(last_words)"
         judge /tmp/pte.arrow
         note "pte $look: hot bytes wrong by $error % (precision $precision %, recall $recall %)"
     done

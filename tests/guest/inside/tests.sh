@@ -15,14 +15,24 @@ doctor_chooses_pte() {
     grep -q '"default_tracker":"pte"' /out/doctor.json || fail "$(thermo_says doctor | grep '  pte ')"
 }
 
+has_snapshot() { thermo_says report info --json /tmp/some.arrow >/tmp/info.json && [ "$(number_of snapshots </tmp/info.json)" -gt 0 ]; }
+
 # No more than that: for machines too slow to wait until a picture is right.
 record_tells_something() {
-    thermo workload /hot.cfg --duration 100s >/dev/null 2>&1 &
-    to_be_stopped $!
-    thermo_says record -o /tmp/some.arrow --tracker pte --pid $! --duration 5s || fail "record ended with $?: $(last_words)"
-    thermo_says report info --json /tmp/some.arrow >/tmp/info.json || fail "report ended with $?: $(last_words)"
-    grep -q '"tracker":"pte"' /tmp/info.json && [ "$(number_of snapshots </tmp/info.json)" -gt 0 ] || fail "nothing is told: $(cat /tmp/info.json)"
-    note "$(number_of snapshots </tmp/info.json) snapshots"
+    local recorder status=0
+    thermo workload /hot.cfg --duration 10m >/dev/null 2>&1 &
+    pid=$!
+    to_be_stopped "$pid"
+    rm -f /tmp/some.arrow
+    # shellcheck disable=SC2086 # several words
+    thermo record -o /tmp/some.arrow --tracker pte $intervals --pid "$pid" 2>/dev/null &
+    recorder=$!
+    to_be_stopped "$recorder"
+    wait_until "a snapshot is recorded" has_snapshot
+    kill -INT "$recorder"
+    wait "$recorder" || status=$?
+    [ "$status" -eq 130 ] || fail "record ended with $status, not 130"
+    grep -q '"tracker":"pte"' /tmp/info.json || fail "not recorded as pte's: $(cat /tmp/info.json)"
 }
 
 record_sees_the_hot_part() {
