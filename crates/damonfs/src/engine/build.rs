@@ -31,7 +31,6 @@ pub struct Settings {
 
 /// Whom to watch.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved on at once")]
 pub enum Watch {
     /// These processes, in their order.
     Staged(Rule, Vec<StagedTarget>),

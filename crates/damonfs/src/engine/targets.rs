@@ -26,7 +26,6 @@ pub struct Targets {
     actor: Actor,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a kdamond has one")]
 enum Who {
     Staged(Places),
     Named(Box<Members>, Option<Vec<u32>>),
