@@ -49,6 +49,12 @@ def timed(what, command, runs=5):
     print(f"{what:44} {spans[len(spans) // 2]:10.2f} s ({spans[0]:.2f} to {spans[-1]:.2f}, {runs} runs)")
 
 
+def cpu_time():
+    """Seconds of CPU time of this program, and of the one that serves the files."""
+    fields = read(f"/proc/{os.getppid()}/stat").rsplit(")", 1)[1].split()
+    return sum(os.times()[:2]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def read_all(folder):
     return sum(len(read(os.path.join(at, name))) for at, _, names in os.walk(folder) for name in names)
 
@@ -81,10 +87,12 @@ def main():
         write(f"{TREE}/0/state", "update_schemes_tried_regions")
         tried = f"{CONTEXT}/schemes/0/tried_regions"
         nr_regions = len(os.listdir(tried)) - 1
-        collected = time.monotonic()
+        collected, before = time.monotonic(), cpu_time()
         read_all(tried)
         print(f"{f'collecting {nr_regions} tried regions':44} {collected - begin:10.2f} s")
         print(f"{f'reading {nr_regions} tried regions':44} {time.monotonic() - collected:10.2f} s")
+        ours, theirs = (after - began for after, began in zip(cpu_time(), before))
+        print(f"{'  of which CPU time':44} {ours:10.2f} s here, {theirs:.2f} s of who serves the files")
         timed(f"damo report access, {nr_regions} regions", [damo, "report", "access"])
         subprocess.run([damo, "stop"], check=True, stdin=subprocess.DEVNULL)
     finally:

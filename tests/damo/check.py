@@ -97,7 +97,7 @@ class Workload:
         self.truth = os.path.join(FOLDER, "truth.jsonl")
         config = os.path.join(FOLDER, "hot-cold.cfg")
         with open(config, "w") as file:
-            file.write(f"hot, {HOT}\ncold, {COLD}\n\nall\n500\nhot, 0, 4096, 1\ncold, 0, 4096, 1\n\n")
+            file.write(f"hot, {HOT}\ncold, {COLD}\n\nall\n1500\nhot, 0, 4096, 1\ncold, 0, 4096, 1\n\n")
             file.write("hot only\n900000\nhot, 0, 4096, 1, wo\n")
         self.process = subprocess.Popen([THERMO, "workload", "--quiet", "--truth", self.truth, config])
         self.pid = self.process.pid
@@ -274,13 +274,15 @@ def schemes():
     need_swap()
     workload = Workload()
     before = resident(workload.pid)
+    # On a busy machine it had no time for all of it.
+    most = (before - HOT) * 7 // 10
     process = subprocess.Popen(
         [DAMO, "schemes", "-c", scheme_file(), str(workload.pid)], cwd=FOLDER, stdout=subprocess.DEVNULL
     )
     try:
-        eventually("most of the cold part is out", lambda: before - resident(workload.pid) > COLD * 7 // 10)
+        eventually("most of the cold part is out", lambda: before - resident(workload.pid) > most)
         applied = stat("sz_applied")
-        check(applied >= COLD * 7 // 10, f"{applied} bytes are said to be paged out")
+        check(applied >= most, f"{applied} bytes are said to be paged out, and {most} are")
         time.sleep(1)
         left = resident(workload.pid)
         check(left >= HOT * 8 // 10, f"of {HOT} hot bytes, with all else, {left} are left")

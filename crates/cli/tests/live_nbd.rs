@@ -124,7 +124,7 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), "x").unwrap();
     for (arguments, says) in [
-        (&["nbd", "--export", "disk=disk.img"][..], "--unix PATH or --tcp"),
+        (&["nbd", "--export", "disk=disk.img"][..], "--unix PATH, --tcp"),
         (&["nbd", "--unix", "s", "--export", "disk"], "NAME=PATH"),
         (
             &["nbd", "--unix", "s", "--export", "disk=nowhere.img"],

@@ -243,6 +243,22 @@ fn what_a_machine_gets_wrong_is_answered_and_it_goes_on() {
 }
 
 #[test]
+fn a_used_up_budget_keeps_no_machine_from_its_disk() {
+    let house = house();
+    let hog = house.pools.open("hog", Bytes(CHUNK as u64)).unwrap();
+    let held: Vec<_> = std::iter::from_fn(|| hog.try_acquire(CHUNK).ok()).collect();
+    assert!(!held.is_empty());
+    let mut machine = Machine::connect(&house.socket());
+    assert_eq!(machine.ask(READ, 0, &[(DATA, 1 << 20, true)]), OK);
+    assert_eq!(machine.ask(WRITE, 0, &[(DATA, 1 << 20, false)]), OK);
+    assert!(
+        house.pools.usage().peak <= Bytes::mib(1),
+        "{:?}",
+        house.pools.usage()
+    );
+}
+
+#[test]
 fn messages_that_are_none_end_a_machine_and_nothing_else() {
     use std::io::{Read as _, Write as _};
     let house = house();

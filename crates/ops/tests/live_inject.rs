@@ -208,7 +208,7 @@ fn threads_that_cannot_be_disturbed_are_not() {
             return;
         };
         let mut injector = Injector::new(Path::new("/"));
-        for _ in 0..6 {
+        for _ in 0..4 {
             match injector.madvise(target.pid, target.call(HugeFlag::NoHugePage)) {
                 Ok(done) => assert_eq!(done.errno, 0, "{kind}"),
                 Err(InjectError::NoFitThread { .. }) => {}

@@ -161,7 +161,8 @@ proptest! {
     fn no_window_tries_more_than_its_size_and_none_less_than_it_could(
         targets in prop::collection::vec(regions(), 0..4), scheme in scheme(), times in times(),
     ) {
-        let size = scheme.quota.sz.0;
+        // Nothing less than this is acted on: a page, or a huge page.
+        let (size, unit) = (scheme.quota.sz.0, scheme.action.unit().0);
         let free = Scheme { quota: Quota::default(), ..scheme.clone() };
         let slices: Vec<&[Region]> = targets.iter().map(Vec::as_slice).collect();
         let mut bench = Bench::new(scheme, &slices);
@@ -177,7 +178,7 @@ proptest! {
             limitless.apply_at(now);
             bench.apply_at(now);
             let sum = |bench: &Bench| bench.tried.last().unwrap().iter().map(|t| t.run.range.len().0).sum::<u64>();
-            let room = if size == 0 { u64::MAX } else { (size - tried) / PAGE_SIZE * PAGE_SIZE };
+            let room = if size == 0 { u64::MAX } else { (size - tried) / unit * unit };
             prop_assert_eq!(sum(&bench), sum(&limitless).min(room));
             tried += sum(&bench);
             prop_assert!(size == 0 || tried <= size);

@@ -31,12 +31,11 @@ pub struct Settings {
 
 /// Whom to watch.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved on at once")]
 pub enum Watch {
     /// These processes, in their order.
     Staged(Rule, Vec<StagedTarget>),
     /// Whoever belongs to what was named; where nobody else can join, the processes that were.
-    Named(Members, Option<Vec<u32>>),
+    Named(Box<Members>, Option<Vec<u32>>),
 }
 
 /// Where the ranges to monitor come from.

@@ -26,10 +26,9 @@ pub struct Targets {
     actor: Actor,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a kdamond has one")]
 enum Who {
     Staged(Places),
-    Named(Members, Option<Vec<u32>>),
+    Named(Box<Members>, Option<Vec<u32>>),
 }
 
 /// Targets by their place in the control files, which is their number.

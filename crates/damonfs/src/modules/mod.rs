@@ -126,7 +126,7 @@ impl Modules {
             (self.reach.tell)(&error.to_string());
             Errno::INVAL
         })?;
-        Ok(Watch::Named(members, pids))
+        Ok(Watch::Named(Box::new(members), pids))
     }
 
     /// Keeps what is seen now for those who ask later.

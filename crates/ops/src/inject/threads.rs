@@ -43,7 +43,11 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
             return None;
         }
         let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/syscall"))).ok()?;
-        let (fitness, stack_pointer) = fitness(text.trim())?;
+        let is_socket = |fd: u64| {
+            let link = fs::read_link(root.join(format!("proc/{tid}/fd/{fd}")));
+            link.is_ok_and(|file| file.to_string_lossy().starts_with("socket:"))
+        };
+        let (fitness, stack_pointer) = fitness(text.trim(), &is_socket)?;
         Some(Candidate {
             fitness,
             tid: *tid,
@@ -56,8 +60,9 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
     (found, tids.len())
 }
 
-/// What the line of a thread's `syscall` file says; nothing when it does not fit.
-fn fitness(line: &str) -> Option<(Fitness, Option<u64>)> {
+/// What the line of a thread's `syscall` file says; nothing when it does not fit. Which of its descriptors are sockets,
+/// `is_socket` tells.
+fn fitness(line: &str, is_socket: &impl Fn(u64) -> bool) -> Option<(Fitness, Option<u64>)> {
     if line == "running" {
         return Some((Fitness::Running, None));
     }
@@ -72,11 +77,15 @@ fn fitness(line: &str) -> Option<(Fitness, Option<u64>)> {
         return Some((Fitness::Running, hex(1)));
     }
     let argument = |at: usize| hex(1 + at);
-    Some((asleep(nr, &argument)?, hex(7)))
+    Some((asleep(nr, &argument, is_socket)?, hex(7)))
 }
 
 /// How well a thread fits in a call that waits without an end.
-fn asleep(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<Fitness> {
+fn asleep(
+    nr: i64,
+    argument: &impl Fn(usize) -> Option<u64>,
+    is_socket: &impl Fn(u64) -> bool,
+) -> Option<Fitness> {
     const FUTEX_PRIVATE_OR_CLOCK: u64 = 128 | 256;
     /// What was received before the stop would be answered, though it is less than all.
     const MSG_WAITALL: u64 = 0x100;
@@ -85,8 +94,11 @@ fn asleep(nr: i64, argument: &impl Fn(usize) -> Option<u64>) -> Option<Fitness> 
         return None;
     }
     match nr {
-        // read, wait4, accept, accept4; of sockets with a timeout, which cannot be told here, they break
-        0 | 61 | 43 | 288 => Some(Fitness::Parked),
+        // read, accept, accept4: with a timeout of the socket, which cannot be told here, they break
+        0 if is_socket(argument(0)?) => Some(Fitness::Breakable),
+        43 | 288 => Some(Fitness::Breakable),
+        // read, wait4
+        0 | 61 => Some(Fitness::Parked),
         // futex: FUTEX_WAIT and FUTEX_WAIT_BITSET, without a timeout
         202 if matches!(argument(1)? & !FUTEX_PRIVATE_OR_CLOCK, 0 | 9) && argument(3)? == 0 => {
             Some(Fitness::Parked)
@@ -118,6 +130,10 @@ mod tests {
             (
                 format!("0 0x3 0x1000 0x10 0x0 {tail}"),
                 Some((Fitness::Parked, Some(0x7ffc_0010))),
+            ),
+            (
+                format!("0 0x9 0x1000 0x10 0x0 {tail}"),
+                Some((Fitness::Breakable, Some(0x7ffc_0010))),
             ),
             // A futex for ever, and one with a timeout.
             (
@@ -162,7 +178,7 @@ mod tests {
             (format!("47 0x3 0x1000 0x140 0x0 {tail}"), None),
             ("".to_owned(), None),
         ] {
-            assert_eq!(fitness(&line), expected, "{line}");
+            assert_eq!(fitness(&line, &|fd| fd == 9), expected, "{line}");
         }
     }
 
