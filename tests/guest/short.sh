@@ -23,8 +23,13 @@ timeout "$(left)" scripts/deps.sh guest >"$log" 2>&1 || skip "what emulates a ma
 timeout "$(left)" tests/guest/kernel.sh 6.12 >"$log" 2>&1 || skip "Debian's kernel could not be fetched within $limit s: $(tail -n 1 "$log")"
 [ "$(left)" -gt 60 ] || skip "installing and fetching took $SECONDS s of the $limit there are"
 
-status=0
-GUEST_TIMEOUT=$(left) tests/guest/guest.sh 6.12 doctor_chooses_pte record_tells_something >"$log" 2>&1 || status=$?
-if grep -q 'before its tests did' "$log"; then skip "the emulated machine was not through within $limit s"; fi
+# Emulated time passes as this machine has time for it: what fails is tried again, and named when it passes then.
+for attempt in first second; do
+    status=0
+    GUEST_TIMEOUT=$(left) tests/guest/guest.sh 6.12 doctor_chooses_pte record_tells_something >"$log" 2>&1 || status=$?
+    if grep -q 'before its tests did' "$log"; then skip "the emulated machine was not through within $limit s"; fi
+    [ "$status" -ne 0 ] && [ "$(left)" -gt 60 ] || break
+done
+[ "$status" -ne 0 ] || [ "$attempt" = first ] || echo "FLAKY: guest: passed when it was run again"
 cat "$log"
 exit "$status"
