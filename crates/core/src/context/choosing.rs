@@ -10,8 +10,8 @@ use crate::sink::{Event, Sink};
 use crate::sweep::MAX_NR_ACCESSES;
 use crate::units::Nanos;
 
-/// Sweeps are not made more often: what changes faster than this is hot anyway.
-const SHORTEST_ROUND: Nanos = Nanos::secs(1);
+/// Sweeps are not made more often: seven of them, which tell hot from warm, then span two seconds.
+const SHORTEST_ROUND: Nanos = Nanos::millis(250);
 /// A picture older than this is not worth its exactness: sampling sees more.
 const LONGEST_ROUND: Nanos = Nanos::secs(20);
 /// The first round takes off all the marks of the past, which costs many times what the later ones do.
