@@ -159,6 +159,9 @@ impl Context {
 
     fn change_to(&mut self, way: Way, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
+        if let Some(leftover) = &mut self.sweeping.leftover {
+            leftover.rescale(&self.attrs, &attrs);
+        }
         self.attrs = attrs;
         self.sampling.begin_anew();
         if way != self.way {

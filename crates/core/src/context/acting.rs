@@ -26,11 +26,7 @@ pub(super) enum Turn {
 
 /// The runs of pages of the last round, where a quota stopped a scheme before it was through.
 #[derive(Debug)]
-pub(super) struct Leftover {
-    runs: Vec<(TargetId, Vec<Region>)>,
-    /// The aggregation interval that their ages are counted in.
-    aggr: Nanos,
-}
+pub(super) struct Leftover(Vec<(TargetId, Vec<Region>)>);
 
 impl Context {
     /// Applies the schemes whose turn it is to the targets' regions.
@@ -86,10 +82,8 @@ impl Context {
         self.apply_schemes(turn, now, ops, &mut listener);
         let runs = self.replace_regions(told);
         self.restart_ages_of_pages(&acted_on, now);
-        self.sweeping.leftover = self.next_window().map(|_| Leftover {
-            runs: self.targets.iter().map(|t| t.id).zip(runs).collect(),
-            aggr: self.attrs.aggr,
-        });
+        let of_targets = self.targets.iter().map(|t| t.id).zip(runs);
+        self.sweeping.leftover = self.next_window().map(|_| Leftover(of_targets.collect()));
     }
 
     /// Goes on with what quotas left of the last round, if a window began since. Returns when the next one does;
@@ -108,8 +102,7 @@ impl Context {
         if scheme::check_watermarks(&mut self.schemes, now, ops, sink).is_some() {
             return None;
         }
-        let mut leftover = self.sweeping.leftover.take()?;
-        leftover.rescale(&self.attrs);
+        let leftover = self.sweeping.leftover.take()?;
         let runs = leftover.of_targets(self.targets.iter().map(|t| t.id));
         self.act_on_runs(Turn::NextWindow, runs, now, ops, sink);
         self.next_window()
@@ -142,21 +135,19 @@ impl Context {
 }
 
 impl Leftover {
-    /// Counts the same ages in the aggregations of `attrs`: the budget may have chosen others since the round.
-    fn rescale(&mut self, attrs: &Attrs) {
-        if self.aggr != attrs.aggr {
-            for region in self.runs.iter_mut().flat_map(|(_, runs)| runs) {
-                region.age = attrs.aggrs_in(self.aggr * u64::from(region.age));
-            }
+    /// Counts the same ages, so far in the aggregations of `old`, in those of `new`.
+    pub(super) fn rescale(&mut self, old: &Attrs, new: &Attrs) {
+        for region in self.0.iter_mut().flat_map(|(_, runs)| runs) {
+            region.age = new.aggrs_in(old.aggr * u64::from(region.age));
         }
     }
 
     /// The runs of each of `targets`, of which some may have gone and some have come since.
     fn of_targets(mut self, targets: impl Iterator<Item = TargetId>) -> Vec<Vec<Region>> {
-        let mut take = |id| {
-            let found = self.runs.iter_mut().find(|(target, _)| *target == id);
+        let runs_of = |id| {
+            let found = self.0.iter_mut().find(|(target, _)| *target == id);
             found.map(|(_, runs)| std::mem::take(runs)).unwrap_or_default()
         };
-        targets.map(&mut take).collect()
+        targets.map(runs_of).collect()
     }
 }

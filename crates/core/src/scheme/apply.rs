@@ -48,7 +48,6 @@ pub fn apply_due(
 ) {
     for (index, state) in states.iter_mut().enumerate() {
         if state.take_turn(input.attrs, input.passed) {
-            state.renew_window(index, input, ops, sink);
             state.stats.nr_snapshots += 1;
             state.apply(index, targets, input, ops, sink);
         }
@@ -66,7 +65,6 @@ pub(crate) fn apply_next_window(
 ) {
     for (index, state) in states.iter_mut().enumerate() {
         if state.goes_on_at().is_some_and(|begin| begin <= input.now) {
-            state.renew_window(index, input, ops, sink);
             state.apply(index, targets, input, ops, sink);
         }
     }
@@ -109,6 +107,7 @@ impl SchemeState {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) {
+        self.renew_window(index, input, ops, sink);
         let room = self.window.room(&self.scheme.quota);
         let chosen = if room.is_some_and(|room| room < input.min_region.max(self.scheme.action.unit())) {
             Vec::new()
