@@ -211,10 +211,8 @@ impl ControlFiles for Early {
             Role::MakeContext | Role::RemoveContext => return Err(Errno::INVAL),
             Role::MonitorOn => if self.is_on() { "on" } else { "off" }.to_owned(),
             Role::KdamondPid => {
-                let slot = self.slot(context);
-                slot.runs();
-                slot.tid()
-                    .map_or_else(|| "none".to_owned(), |tid| tid.to_string())
+                let tid = self.slot(context).tid_now();
+                tid.map_or_else(|| "none".to_owned(), |tid| tid.to_string())
             }
             _ => staged,
         };

@@ -221,6 +221,12 @@ impl Slot {
         Some(self.tid.load(Ordering::Relaxed)).filter(|tid| *tid > 0)
     }
 
+    /// The same, of a kdamond that may have ended meanwhile: then there is none.
+    pub fn tid_now(&self) -> Option<i32> {
+        self.runs();
+        self.tid()
+    }
+
     /// Does `f` to it, alone.
     pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

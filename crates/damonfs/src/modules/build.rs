@@ -1,10 +1,9 @@
 //! From parameters of a module to what the engine runs, through the same presets as the commands.
 
 use rustix::io::Errno;
-use thermo_core::scheme::{CoreFilter, CoreFilterKind};
 use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Addr, AddrRange, Attrs, Bytes, Nanos, Permille, Scheme};
-use thermo_ops::preset::{LruSort, Reclaim, Wmarks};
+use thermo_core::{Attrs, Bytes, Nanos, Permille, Scheme};
+use thermo_ops::preset::{LruSort, Reclaim, Wmarks, monitor_region};
 
 use super::Module;
 use crate::engine::Settings;
@@ -48,21 +47,11 @@ fn reclaim(parameters: Staged<'_>) -> Result<Scheme, Errno> {
         skip_anon: parameters.yes("skip_anon"),
     };
     let mut scheme = preset.scheme();
-    let (start, end) = (
+    let elsewhere = monitor_region(
         parameters.number("monitor_region_start"),
         parameters.number("monitor_region_end"),
     );
-    if (start, end) != (0, 0) {
-        if end <= start {
-            return Err(Errno::INVAL);
-        }
-        let (start, end) = (Addr(start), Addr(end));
-        scheme.filters.core.push(CoreFilter {
-            kind: CoreFilterKind::Addr(AddrRange { start, end }),
-            matching: false,
-            allow: false,
-        });
-    }
+    scheme.filters.core.extend(elsewhere.map_err(|_| Errno::INVAL)?);
     Ok(scheme)
 }
 

@@ -168,11 +168,7 @@ impl ControlFiles for Modules {
         };
         let line = match role {
             Role::Enabled => if self.slot(parameters).runs() { "Y" } else { "N" }.to_owned(),
-            Role::Pid => {
-                let slot = self.slot(parameters);
-                slot.runs();
-                slot.tid().unwrap_or(-1).to_string()
-            }
+            Role::Pid => self.slot(parameters).tid_now().unwrap_or(-1).to_string(),
             Role::Told => self.told(parameters, &name)?,
             _ => staged,
         };

@@ -6,14 +6,14 @@
 //! it is ranked by age, as its first patches did.
 
 use thermo_core::scheme::{
-    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, OpsFilter, OpsFilterKind, Quota,
-    Rate, SystemMetric, Weights,
+    AccessPattern, Age, Bounds, CoreFilter, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate,
+    SystemMetric, Weights,
 };
 use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Action, Addr, AddrRange, Attrs, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
+use thermo_core::{Action, Attrs, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
 
 use super::parameter::{ParameterError, boolean, number, share, time};
-use super::{PresetError, Wmarks, at_most_all};
+use super::{PresetError, Wmarks, at_most_all, monitor_region};
 
 /// The parameters. The defaults are the module's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,10 +155,7 @@ impl LruSort {
         if self.quota_reset_interval_ms == 0 && (self.quota_ms > 0 || self.active_mem_bp > 0) {
             return Err(PresetError::NoWindow { ms: self.quota_ms });
         }
-        let (start, end) = (self.monitor_region_start, self.monitor_region_end);
-        if (start, end) != (0, 0) && end <= start {
-            return Err(PresetError::EmptyRegion { start, end });
-        }
+        self.elsewhere()?;
         self.wmarks.check()
     }
 
@@ -244,6 +241,10 @@ impl LruSort {
         }
     }
 
+    fn elsewhere(&self) -> Result<Option<CoreFilter>, PresetError> {
+        monitor_region(self.monitor_region_start, self.monitor_region_end)
+    }
+
     /// Pages that are young (`matching`), or those that are not, are left alone, and so is what lies elsewhere.
     fn filters(&self, matching: bool) -> Filters {
         let young = OpsFilter {
@@ -251,17 +252,9 @@ impl LruSort {
             matching,
             allow: false,
         };
-        let all = (self.monitor_region_start, self.monitor_region_end) == (0, 0);
-        let elsewhere = CoreFilter {
-            kind: CoreFilterKind::Addr(AddrRange {
-                start: Addr(self.monitor_region_start),
-                end: Addr(self.monitor_region_end),
-            }),
-            matching: false,
-            allow: false,
-        };
         Filters {
-            core: Vec::from_iter((!all).then_some(elsewhere)),
+            // A region that is nothing does not come past the check.
+            core: Vec::from_iter(self.elsewhere().ok().flatten()),
             ops: Vec::from_iter(self.filter_young_pages.then_some(young)),
         }
     }

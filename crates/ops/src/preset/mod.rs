@@ -11,8 +11,8 @@ pub use lru_sort::LruSort;
 pub use parameter::ParameterError;
 pub use reclaim::Reclaim;
 
-use thermo_core::scheme::{WatermarkMetric, Watermarks};
-use thermo_core::{Nanos, Permille};
+use thermo_core::scheme::{CoreFilter, CoreFilterKind, WatermarkMetric, Watermarks};
+use thermo_core::{Addr, AddrRange, Nanos, Permille};
 
 /// The marks on free memory that modules have in common (`wmarks_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,26 @@ impl Wmarks {
         }
         Ok(())
     }
+}
+
+/// What leaves alone all that lies outside of the region that modules are given as `monitor_region_start` and
+/// `monitor_region_end`; nothing where both are 0, which means all memory.
+///
+/// # Errors
+/// The region is nothing.
+pub fn monitor_region(start: u64, end: u64) -> Result<Option<CoreFilter>, PresetError> {
+    if (start, end) == (0, 0) {
+        return Ok(None);
+    }
+    if end <= start {
+        return Err(PresetError::EmptyRegion { start, end });
+    }
+    let (start, end) = (Addr(start), Addr(end));
+    Ok(Some(CoreFilter {
+        kind: CoreFilterKind::Addr(AddrRange { start, end }),
+        matching: false,
+        allow: false,
+    }))
 }
 
 const fn at_most_all(name: &'static str, given: Permille) -> Result<(), PresetError> {
