@@ -5,21 +5,12 @@
 mod common;
 
 use std::path::Path;
-use std::process::Stdio;
 
-use common::{Guard, has_snapshots, json, run, stderr, thermo, wait_until, workload};
+use common::{Guard, has_snapshots, json, quiet, run, stderr, wait_until, workload};
 
 /// Watches `pid` until it is stopped.
 fn watch(here: &Path, pid: &str, file: &str) -> Guard {
-    let arguments = ["record", "--sample", "5ms", "--pid", pid, "-o", file];
-    let mut command = thermo(here, &arguments);
-    Guard(
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    )
+    quiet(here, &["record", "--sample", "5ms", "--pid", pid, "-o", file])
 }
 
 /// Whether the recording says that the thermo with this number watches the same.
@@ -46,11 +37,7 @@ fn two_that_watch_one_process_tell_of_each_other_and_one_that_was_killed_is_forg
         return;
     }
     let cfg = workload(here, 600_000).unwrap();
-    let target = Guard(
-        thermo(here, &["workload", "-q", cfg.to_str().unwrap()])
-            .spawn()
-            .unwrap(),
-    );
+    let target = quiet(here, &["workload", "-q", cfg.to_str().unwrap()]);
     let pid = target.0.id().to_string();
     let first = watch(here, &pid, "first.arrow");
     assert!(wait_until(|| has_snapshots(here, "first.arrow")));

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use common::{Guard, run, stderr, thermo, wait_until};
+use common::{Guard, quiet, run, stderr, thermo, wait_until};
 use thermo_core::Bytes;
 use thermo_sys::zram::ZramSwap;
 
@@ -66,10 +66,8 @@ impl Target {
             truth.to_str().unwrap(),
             config.to_str().unwrap(),
         ];
-        let mut command = thermo(folder, &arguments);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut target = Self {
-            guard: Guard(child.unwrap()),
+            guard: quiet(folder, &arguments),
             truth,
             cold: 0,
         };

@@ -5,28 +5,15 @@
 mod common;
 
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use common::{PATIENCE, json, run, stderr, thermo, workload};
+use common::{Guard, PATIENCE, json, quiet, run, stderr, workload};
 use serde_json::Value;
-
-/// A child that does not outlive its test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A workload that goes on for minutes.
 fn target(folder: &Path) -> (Guard, String) {
     let cfg = workload(folder, 300_000).unwrap();
-    let mut command = thermo(folder, &["workload", "-q", cfg.to_str().unwrap()]);
-    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
-    let child = Guard(command.spawn().unwrap());
+    let child = quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]);
     let pid = child.0.id().to_string();
     (child, pid)
 }

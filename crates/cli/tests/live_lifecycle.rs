@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Guard, PATIENCE, run, stderr, thermo, wait_until, workload};
+use common::{Guard, PATIENCE, quiet, run, stderr, thermo, wait_until, workload};
 use serde_json::{Value, json};
 use thermo_core::Bytes;
 use thermo_sys::meminfo;
@@ -88,14 +88,7 @@ fn say(client: &mut BufReader<UnixStream>, bytes: &[u8]) -> Value {
 /// A program with 48 MiB that goes on for minutes, once it has touched them all.
 fn target(folder: &Path) -> Guard {
     let cfg = workload(folder, 300_000).unwrap();
-    let mut command = thermo(folder, &["workload", "-q", cfg.to_str().unwrap()]);
-    let child = Guard(
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let child = quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]);
     let touched = || anon_rss(child.0.id()) >= Bytes::mib(44);
     assert!(wait_until(touched), "it has {}", anon_rss(child.0.id()));
     child

@@ -10,18 +10,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use common::{PATIENCE, json, run, thermo, wait_until, workload};
+use common::{Guard, PATIENCE, json, quiet, run, thermo, wait_until, workload};
 use rustix::process::{Pid, Signal, kill_process};
-
-/// A child that does not outlive its test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A workload that goes on for minutes; none where no tracker can be used.
 fn target(folder: &Path) -> Option<Guard> {
@@ -30,14 +20,7 @@ fn target(folder: &Path) -> Option<Guard> {
         return None;
     }
     let cfg = workload(folder, 300_000).unwrap();
-    let mut command = thermo(folder, &["workload", "-q", cfg.to_str().unwrap()]);
-    Some(Guard(
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    ))
+    Some(quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]))
 }
 
 /// Marks that any amount of free memory lies between.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Read as _;
 use std::process::Stdio;
 
-use common::{Guard, can_watch, has_snapshots, json, run, stderr, thermo, wait_until, workload};
+use common::{Guard, can_watch, has_snapshots, json, quiet, run, stderr, thermo, wait_until, workload};
 
 #[test]
 fn doctor_keeps_its_contract() {
@@ -106,19 +106,9 @@ fn killed_at_any_moment_it_leaves_what_is_whole_and_the_target_runs_on() {
         return;
     }
     let cfg = workload(here, 120_000).unwrap();
-    let quiet = |arguments: &[&str]| {
-        let mut command = thermo(here, arguments);
-        Guard(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
-    };
-    let mut target = quiet(&["workload", "-q", cfg.to_str().unwrap()]);
+    let mut target = quiet(here, &["workload", "-q", cfg.to_str().unwrap()]);
     let pid = target.0.id().to_string();
-    let mut recorder = quiet(&["record", "--pid", &pid, "-o", "r.arrow"]);
+    let mut recorder = quiet(here, &["record", "--pid", &pid, "-o", "r.arrow"]);
     let has_snapshots = || has_snapshots(here, "r.arrow");
     assert!(wait_until(has_snapshots), "nothing was recorded");
     recorder.0.kill().unwrap();

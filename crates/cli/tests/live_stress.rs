@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{json, run, stderr, thermo, wait_until};
+use common::{Guard, json, run, stderr, thermo, wait_until};
 
 const PAGE: usize = 4096;
 /// Set in the environment of ourselves started as the program of many threads.
@@ -42,16 +42,6 @@ fn child() {
     // Until whoever started it ends.
     for _ in std::io::stdin().lines() {}
     std::process::exit(0);
-}
-
-/// A process that is watched, or watches; it does not outlive its test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Whether pages can be told apart here; says why not otherwise.

@@ -48,6 +48,17 @@ fn watch(
     (last, plans)
 }
 
+/// A process that maps `range` and has touched all of it, and a context that watches it with one percent.
+fn at_one_percent(range: AddrRange) -> (Machine, TargetId, Context) {
+    let mut machine = machine();
+    let id = machine.spawn(&[range]);
+    touch_all(&mut machine, id);
+    let context = Context::new(Attrs::default(), 1)
+        .unwrap()
+        .with_budget(ONE_PERCENT, Looks::Auto);
+    (machine, id, context)
+}
+
 fn touch_all(machine: &mut Machine, id: TargetId) {
     machine.touch(id, pages(0, u64::MAX / PAGE_SIZE));
 }
@@ -83,12 +94,7 @@ fn the_budget_is_kept_on_small_and_large_targets() {
         (1 << 15, Way::Sweep),
         (1 << 20, Way::Sample),
     ] {
-        let mut machine = machine();
-        let id = machine.spawn(&[pages(0, nr_pages)]);
-        touch_all(&mut machine, id);
-        let mut context = Context::new(Attrs::default(), 1)
-            .unwrap()
-            .with_budget(ONE_PERCENT, Looks::Auto);
+        let (mut machine, _, mut context) = at_one_percent(pages(0, nr_pages));
         watch(&mut context, &mut machine, 120, |_, _| {});
         let permille = machine.spent_looking.0 * 1000 / Nanos::secs(120).0;
         assert!(
@@ -101,12 +107,7 @@ fn the_budget_is_kept_on_small_and_large_targets() {
 
 #[test]
 fn plans_settle() {
-    let mut machine = machine();
-    let id = machine.spawn(&[pages(0, 1 << 17)]);
-    touch_all(&mut machine, id);
-    let mut context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_budget(ONE_PERCENT, Looks::Auto);
+    let (mut machine, _, mut context) = at_one_percent(pages(0, 1 << 17));
     let (_, plans) = watch(&mut context, &mut machine, 300, |_, _| {});
     let sweeps = plans.iter().filter(|(way, _)| *way == Way::Sweep).count();
     assert!(sweeps <= 4, "{plans:?}");
@@ -120,12 +121,7 @@ fn plans_settle() {
 
 #[test]
 fn a_scheme_takes_exactly_what_matches_and_not_again_at_once() {
-    let mut machine = machine();
-    let id = machine.spawn(&[pages(0, 2000)]);
-    touch_all(&mut machine, id);
-    let mut context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_budget(ONE_PERCENT, Looks::Auto);
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let cold = AccessPattern {
         nr_accesses: Bounds {
             min: Rate::Samples(0),
@@ -154,12 +150,7 @@ fn a_scheme_takes_exactly_what_matches_and_not_again_at_once() {
 
 #[test]
 fn pageout_leaves_the_hot_page_in_the_middle() {
-    let mut machine = machine();
-    let id = machine.spawn(&[pages(0, 2000)]);
-    touch_all(&mut machine, id);
-    let mut context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_budget(ONE_PERCENT, Looks::Auto);
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.pattern.nr_accesses.max = Rate::Samples(0);
     scheme.pattern.age.min = Age::Time(Nanos::secs(10));
@@ -203,12 +194,7 @@ fn schemes_see_runs_that_are_finer_than_the_regions_told_of() {
 
 #[test]
 fn a_quota_is_used_in_every_window_also_when_rounds_last_longer() {
-    let mut machine = machine();
-    let id = machine.spawn(&[pages(0, 1 << 15)]);
-    touch_all(&mut machine, id);
-    let mut context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_budget(ONE_PERCENT, Looks::Auto);
+    let (mut machine, _, mut context) = at_one_percent(pages(0, 1 << 15));
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.pattern.nr_accesses.max = Rate::Samples(0);
     scheme.pattern.age.min = Age::Time(Nanos::secs(5));

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a condition may take on the slowest machine.
@@ -13,6 +13,13 @@ pub fn thermo(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thermo"));
     command.current_dir(folder).args(arguments);
     command
+}
+
+/// The command under test, started and not heard of.
+pub fn quiet(folder: &Path, arguments: &[&str]) -> Guard {
+    let mut command = thermo(folder, arguments);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    Guard(command.spawn().unwrap())
 }
 
 /// What it printed, and how it ended.
