@@ -8,14 +8,11 @@
 # Debian: libnbd-bin python3-libnbd qemu-utils fio openssl nbdkit.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-thermo=${1:-}
-for candidate in target/release/thermo target/debug/thermo; do
-    [ -n "$thermo" ] || { [ -x "$candidate" ] && thermo=$candidate; }
-done
+# shellcheck source=scripts/built.sh
+. scripts/built.sh
+find_thermo "${1:-}"
 only=.
 [ "${2:-}" = --only ] && only=$3
-[ -x "${thermo:-/nowhere}" ] || { echo "SKIP: no thermo is built" && exit 0; }
-thermo=$(realpath "$thermo")
 work=$(mktemp -d)
 server=
 failed=0

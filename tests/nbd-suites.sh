@@ -10,16 +10,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 repo=$PWD
-target=${CARGO_TARGET_DIR:-target}
-thermo=${1:-}
-for candidate in "$target/release/thermo" "$target/debug/thermo"; do
-    [ -n "$thermo" ] || { [ -x "$candidate" ] && thermo=$candidate; }
-done
-[ -x "${thermo:-/nowhere}" ] || { echo "SKIP: no thermo is built" && exit 0; }
-thermo=$(realpath "$thermo")
-for program in gcc openssl apt-get dpkg-deb; do
-    command -v "$program" >/dev/null || { echo "SKIP: $program is not here" && exit 0; }
-done
+# shellcheck source=scripts/built.sh
+. scripts/built.sh
+find_thermo "${1:-}"
+need_programs gcc openssl apt-get dpkg-deb
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline/suites
 work=$(mktemp -d)

@@ -10,16 +10,10 @@
 # machine or from what tests/nbd-suites.sh fetched.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-target=${CARGO_TARGET_DIR:-target}
-thermo=${1:-}
-for candidate in "$target/release/thermo" "$target/debug/thermo"; do
-    [ -n "$thermo" ] || { [ -x "$candidate" ] && thermo=$candidate; }
-done
-[ -x "${thermo:-/nowhere}" ] || { echo "SKIP: no thermo is built" && exit 0; }
-thermo=$(realpath "$thermo")
-for program in qemu-system-x86_64 busybox cpio mkfs.ext4 e2fsck debugfs; do
-    command -v "$program" >/dev/null || { echo "SKIP: $program is not here" && exit 0; }
-done
+# shellcheck source=scripts/built.sh
+. scripts/built.sh
+find_thermo "${1:-}"
+need_programs qemu-system-x86_64 busybox cpio mkfs.ext4 e2fsck debugfs
 kernel=$(GUEST_MODULES="crc32c_generic virtio_pci virtio_blk ext4 nbd" tests/guest/kernel.sh 6.12) || { echo "SKIP: no kernel can be had" && exit 0; }
 
 limit=600
