@@ -3,6 +3,34 @@
 use super::Entry::Dir as Sub;
 use super::{Dir, Entry, Kind, Role, file, int, rw, ulong};
 
+/// The parameters of a module that does something to memory: those that each such module has, at what it shows at first for
+/// the watermarks, and its own.
+macro_rules! acting_on_memory {
+    (wmarks: $high:literal, $mid:literal, $low:literal; $($own:expr),+ $(,)?) => {
+        Dir {
+            entries: &[
+                ENABLED,
+                COMMIT_INPUTS,
+                KDAMOND_PID,
+                rw("quota_ms", ulong(10)),
+                rw("quota_reset_interval_ms", ulong(1000)),
+                rw("wmarks_interval", ulong(5_000_000)),
+                rw("wmarks_high", ulong($high)),
+                rw("wmarks_mid", ulong($mid)),
+                rw("wmarks_low", ulong($low)),
+                rw("sample_interval", ulong(5_000)),
+                rw("aggr_interval", ulong(100_000)),
+                rw("min_nr_regions", ulong(10)),
+                rw("max_nr_regions", ulong(1000)),
+                rw("monitor_region_start", ulong(0)),
+                rw("monitor_region_end", ulong(0)),
+                rw("addr_unit", ulong(1)),
+                $($own),+
+            ],
+        }
+    };
+}
+
 /// The modules.
 pub static MODULES: Dir = Dir {
     entries: &[
@@ -16,72 +44,38 @@ static RECLAIM: Dir = Dir {
     entries: &[Sub("parameters", &RECLAIM_PARAMETERS)],
 };
 
-static RECLAIM_PARAMETERS: Dir = Dir {
-    entries: &[
-        ENABLED,
-        COMMIT_INPUTS,
-        rw("min_age", ulong(120_000_000)),
-        rw("quota_ms", ulong(10)),
-        rw("quota_sz", ulong(128 << 20)),
-        rw("quota_reset_interval_ms", ulong(1000)),
-        rw("quota_mem_pressure_us", ulong(0)),
-        rw("quota_autotune_feedback", ulong(0)),
-        rw("wmarks_interval", ulong(5_000_000)),
-        rw("wmarks_high", ulong(500)),
-        rw("wmarks_mid", ulong(400)),
-        rw("wmarks_low", ulong(200)),
-        rw("sample_interval", ulong(5_000)),
-        rw("aggr_interval", ulong(100_000)),
-        rw("min_nr_regions", ulong(10)),
-        rw("max_nr_regions", ulong(1000)),
-        rw("monitor_region_start", ulong(0)),
-        rw("monitor_region_end", ulong(0)),
-        rw("addr_unit", ulong(1)),
-        rw("skip_anon", Kind::Bool),
-        KDAMOND_PID,
-        told("nr_reclaim_tried_regions"),
-        told("bytes_reclaim_tried_regions"),
-        told("nr_reclaimed_regions"),
-        told("bytes_reclaimed_regions"),
-        told("nr_quota_exceeds"),
-    ],
+static RECLAIM_PARAMETERS: Dir = acting_on_memory! {
+    wmarks: 500, 400, 200;
+    rw("min_age", ulong(120_000_000)),
+    rw("quota_sz", ulong(128 << 20)),
+    rw("quota_mem_pressure_us", ulong(0)),
+    rw("quota_autotune_feedback", ulong(0)),
+    rw("skip_anon", Kind::Bool),
+    told("nr_reclaim_tried_regions"),
+    told("bytes_reclaim_tried_regions"),
+    told("nr_reclaimed_regions"),
+    told("bytes_reclaimed_regions"),
+    told("nr_quota_exceeds"),
 };
 
 static LRU_SORT: Dir = Dir {
     entries: &[Sub("parameters", &LRU_SORT_PARAMETERS)],
 };
 
-static LRU_SORT_PARAMETERS: Dir = Dir {
-    entries: &[
-        ENABLED,
-        COMMIT_INPUTS,
-        rw("hot_thres_access_freq", ulong(500)),
-        rw("cold_min_age", ulong(120_000_000)),
-        rw("quota_ms", ulong(10)),
-        rw("quota_reset_interval_ms", ulong(1000)),
-        rw("wmarks_interval", ulong(5_000_000)),
-        rw("wmarks_high", ulong(200)),
-        rw("wmarks_mid", ulong(150)),
-        rw("wmarks_low", ulong(50)),
-        rw("sample_interval", ulong(5_000)),
-        rw("aggr_interval", ulong(100_000)),
-        rw("min_nr_regions", ulong(10)),
-        rw("max_nr_regions", ulong(1000)),
-        rw("monitor_region_start", ulong(0)),
-        rw("monitor_region_end", ulong(0)),
-        rw("addr_unit", ulong(1)),
-        KDAMOND_PID,
-        told("nr_lru_sort_tried_hot_regions"),
-        told("bytes_lru_sort_tried_hot_regions"),
-        told("nr_lru_sorted_hot_regions"),
-        told("bytes_lru_sorted_hot_regions"),
-        told("nr_hot_quota_exceeds"),
-        told("nr_lru_sort_tried_cold_regions"),
-        told("bytes_lru_sort_tried_cold_regions"),
-        told("nr_lru_sorted_cold_regions"),
-        told("bytes_lru_sorted_cold_regions"),
-        told("nr_cold_quota_exceeds"),
-    ],
+static LRU_SORT_PARAMETERS: Dir = acting_on_memory! {
+    wmarks: 200, 150, 50;
+    rw("hot_thres_access_freq", ulong(500)),
+    rw("cold_min_age", ulong(120_000_000)),
+    told("nr_lru_sort_tried_hot_regions"),
+    told("bytes_lru_sort_tried_hot_regions"),
+    told("nr_lru_sorted_hot_regions"),
+    told("bytes_lru_sorted_hot_regions"),
+    told("nr_hot_quota_exceeds"),
+    told("nr_lru_sort_tried_cold_regions"),
+    told("bytes_lru_sort_tried_cold_regions"),
+    told("nr_lru_sorted_cold_regions"),
+    told("bytes_lru_sorted_cold_regions"),
+    told("nr_cold_quota_exceeds"),
 };
 
 static STAT: Dir = Dir {
