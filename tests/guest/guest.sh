@@ -9,6 +9,7 @@
 # THERMO=PROGRAM      the binary to test (else a release build is made)
 # GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
 # GUEST_APPEND=WORDS  more words for the kernel's command line
+# GUEST_PROGRAMS, GUEST_FILES, GUEST_MODULES  what to take along besides: see initramfs.sh and kernel.sh
 # GUEST_OUT=FOLDER    where what the guests leave behind is kept: the console, and doctor's JSON (a temporary one)
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -3,6 +3,7 @@
 # modules of one kernel, and the tests. Usage: tests/guest/initramfs.sh THERMO KERNEL_FOLDER OUTPUT
 #
 # GUEST_PROGRAMS="NAME..."  programs of this machine to take along; one that is not here is left out
+# GUEST_FILES=FOLDER        what lies in it becomes part of the root
 set -euo pipefail
 
 thermo=$(realpath "${1:?"which thermo?"}")
@@ -30,6 +31,7 @@ copy_with_libraries "$thermo" thermo
 for program in ${GUEST_PROGRAMS:-}; do
     path=$(command -v "$program") && copy_with_libraries "$path" "$program"
 done
+[ -z "${GUEST_FILES:-}" ] || cp -a "$GUEST_FILES/." "$root/"
 # A kernel that was built for the guest has none.
 find "$kernel/modules" -name '*.ko' -exec cp {} "$root/modules/" \;
 cp -r workloads schemes "$root/"
