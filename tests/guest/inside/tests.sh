@@ -4,6 +4,7 @@
 . /kdamond.sh
 . /conformance.sh
 . /contest.sh
+. /damo.sh
 . /idle.sh
 . /lru_sort.sh
 . /without_privilege.sh
