@@ -49,6 +49,8 @@ PATIENCE = 180 if PACE == 1 else 60 * PACE
 INTERVALS = () if PACE == 1 else ("--monitoring_intervals", f"{5 * PACE}ms", f"{100 * PACE}ms", f"{PACE}s")
 # What Linux 6.12 is known to do otherwise, by step.
 OTHERWISE = {
+    "report_json": "damo has no JSON of a kernel without sz_filter_passed (before 6.14): it ends with a TypeError",
+    "record_snapshots": "damo keeps them as JSON, which it has none of without sz_filter_passed",
     "tune": "it has no update_tuned_intervals",
     "filters": "it asks filters on pages of physical memory only, so they let everything through for processes",
 }
@@ -74,7 +76,7 @@ def damo(*arguments):
     # A file, for what damo starts has it open, too, and may live longer.
     with tempfile.TemporaryFile("w+") as output:
         done = subprocess.run(
-            [DAMO, *map(str, arguments)], cwd=FOLDER, timeout=PATIENCE, stdin=subprocess.DEVNULL,
+            [DAMO, *map(str, arguments)], cwd=FOLDER, timeout=4 * PATIENCE, stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
         output.seek(0)
@@ -127,6 +129,13 @@ def command(word):
 def stat(name, scheme=0):
     command("update_schemes_stats")
     return int(read(f"{TREE}/contexts/0/schemes/{scheme}/stats/{name}"))
+
+
+def applied():
+    try:
+        return stat("sz_applied")
+    except FileNotFoundError:
+        return 0
 
 
 def effective_bytes():
@@ -185,20 +194,31 @@ def running(*options):
         workload.end()
 
 
-def number(text):
-    return int(str(text).split()[0].replace(",", ""))
+# Of the many forms that a report may have, one to be read by programs that damo can make of every kernel's files.
+FORM = ("--raw_number", "--format", "set", "region", "region <start address> <end address> <access rate>")
+for part in ("record_head", "snapshot_tail", "record_tail"):
+    FORM += ("--format", "set", part, "")
+FORM += ("--format", "set", "snapshot_head", "snapshot")
 
 
 def snapshots(*arguments):
-    records = json.loads(damo("report", "access", "--json", "--raw_form", *arguments))
-    return [snapshot for record in records for snapshot in record["snapshots"]]
+    """Of each the regions: start, end, percent of looks that found it accessed."""
+    found = []
+    for word, *numbers in map(str.split, filter(str.strip, damo("report", "access", *FORM, *arguments).splitlines())):
+        if word == "snapshot":
+            found.append([])
+        elif word == "region":
+            start, end, rate = numbers
+            found[-1].append((int(start), int(end), float(rate)))
+    check(found, "report access shows no snapshot")
+    return found
 
 
 def hot_of(snapshot):
-    """Regions that at least half of twenty looks found accessed."""
-    for region in snapshot["regions"]:
-        if number(region["nr_accesses"]["samples"]) >= 10:
-            yield number(region["start"]), number(region["end"])
+    """Regions found accessed at least a quarter as often as the one that most often was. On a busy machine a target is given
+    no time for most of the looks, and what it touches then is still hot where it is."""
+    most = max((rate for _, _, rate in snapshot), default=0)
+    return [(start, end) for start, end, rate in snapshot if rate and rate >= most / 4]
 
 
 def overlap(found, truth):
@@ -229,7 +249,7 @@ def start_and_access():
 
         def good():
             latest = snapshots()[-1]
-            judged.append(precision_and_recall(list(hot_of(latest)), workload.hot))
+            judged.append(precision_and_recall(hot_of(latest), workload.hot))
             return min(judged[-1]) >= 0.9
 
         try:
@@ -244,6 +264,15 @@ def styles():
         for style in STYLES:
             check(damo("report", "access", "--style", style).strip(), f"style {style} shows nothing")
         return f"{len(STYLES)} styles"
+
+
+def report_json():
+    with running() as workload:
+        (record,) = json.loads(damo("report", "access", "--json", "--raw_form"))
+        regions = record["snapshots"][-1]["regions"]
+        total = sum(int(region["end"].replace(",", "")) - int(region["start"].replace(",", "")) for region in regions)
+        check(total >= resident(workload.pid), f"{len(regions)} regions of {total} bytes hold less than is resident")
+        return f"{len(regions)} regions"
 
 
 def report_damon():
@@ -288,9 +317,11 @@ def recorded(workload, skipped, *options):
     median = int(percentiles[0][1])
     check(HOT // 2 <= median <= 2 * HOT, f"the median working set is {median}, and {HOT} bytes are hot")
     check("x-axis: space" in damo("report", "heatmap", "-i", path), "no heatmap")
-    last = snapshots("-i", path)[-1]
-    precision, recall = precision_and_recall(list(hot_of(last)), workload.hot)
-    check(min(precision, recall) >= 0.8, f"precision {precision}, recall {recall} at the end")
+    shown = snapshots("-i", path)
+    # In the later half, and of one that is neither better nor worse than most: now and then nothing is given time.
+    judged = sorted((precision_and_recall(hot_of(one), workload.hot) for one in shown[len(shown) // 2 :]), key=min)
+    precision, recall = judged[len(judged) // 2]
+    check(min(precision, recall) >= 0.8, f"precision {precision}, recall {recall} in the later half")
     return f"wss {median // MIB} of {HOT // MIB} MiB, precision {precision:.0%}, recall {recall:.0%}"
 
 
@@ -319,7 +350,7 @@ def record_tracepoints():
 
 
 def record_snapshots():
-    return records(0, [("--snapshot", 0.3 * PACE, count, "--do_record", "access") for count in (10, 20, 40)])
+    return records(0, [("--snapshot", 0.3 * PACE, count, "--do_record", "access") for count in (10, 20, 30)])
 
 
 # Page out what was not touched for half a second, when nothing is slower than usual.
@@ -361,8 +392,8 @@ def schemes():
     )
     try:
         eventually("most of the cold part is out", lambda: before - resident(workload.pid) > most)
-        applied = stat("sz_applied")
-        check(applied >= most, f"{applied} bytes are said to be paged out, and {most} are")
+        # Others may have it paged out, too, before damo has begun.
+        eventually(f"at least {most} bytes are said to be paged out", lambda: applied() >= most)
         left = eventually("the hot part is in memory and stays there", lambda: stays(workload.pid))
     finally:
         process.send_signal(signal.SIGINT)
@@ -428,7 +459,7 @@ def watermarks():
 
 
 STEPS = [
-    sysinfo, start_and_access, styles, report_damon, tune, start_command, record_tracepoints, record_snapshots,
+    sysinfo, start_and_access, report_json, styles, report_damon, tune, start_command, record_tracepoints, record_snapshots,
     schemes, quota, goal, filters, watermarks,
 ]  # fmt: skip
 
@@ -448,9 +479,10 @@ def run(step):
             print(f"FAIL  {name}: {type(why).__name__}: {why}", flush=True)
             return False
     finally:
-        # What it left half-way is not the next one's.
+        # What it left half-way is not the next one's; it may end by itself meanwhile.
         if state() == "on":
-            command("off")
+            with contextlib.suppress(PermissionError, FileNotFoundError):
+                command("off")
     return True
 
 
