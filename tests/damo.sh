@@ -17,6 +17,7 @@ skip() {
 [ -e /dev/fuse ] || skip "there is no /dev/fuse"
 command -v python3 >/dev/null || skip "there is no python3"
 command -v file >/dev/null || skip "damo takes the program file to read records"
+command -v less >/dev/null || skip "damo takes the program less to show long texts"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 damo=$("$here/damo/get.sh" 2>"$work/why") || skip "$(tail -n 1 "$work/why")"

@@ -50,6 +50,9 @@ def main():
     (root / "bin/python3").symlink_to("/usr/bin/python3")
     (root / "bin/damo").write_text("#!/bin/python3\nimport sys\nfrom damo.damo import main\nsys.exit(main())\n")
     (root / "bin/damo").chmod(0o755)
+    # Busybox's does not know the options that damo shows long texts with, and nobody turns pages here.
+    (root / "bin/less").write_text('#!/bin/sh\nfor last; do :; done\nexec cat "$last"\n')
+    (root / "bin/less").chmod(0o755)
     if os.path.exists(MAGIC):
         (root / MAGIC[1:]).parent.mkdir(parents=True)
         shutil.copy(MAGIC, root / MAGIC[1:])

@@ -8,6 +8,8 @@
 #                     and only tell)
 # THERMO=PROGRAM      the binary to test (else a release build is made)
 # GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
+# GUEST_CLOCK=instructions  time in a guest is the number of its instructions, 2 ns each, however busy this machine is, and
+#                     what sleeps takes none of this machine's: for comparing, not for what waits for time to pass
 # GUEST_APPEND=WORDS  more words for the kernel's command line
 # GUEST_PROGRAMS, GUEST_FILES, GUEST_MODULES  what to take along besides: see initramfs.sh and kernel.sh
 # GUEST_OUT=FOLDER    where what the guests leave behind is kept: the console, and doctor's JSON (a temporary one)
@@ -41,10 +43,17 @@ find_thermo() {
     realpath "${CARGO_TARGET_DIR:-target}/release/thermo"
 }
 
+case "${GUEST_CLOCK:-}" in
+    "") clock="-accel tcg,thread=multi" ;;
+    instructions) clock="-accel tcg,thread=single -icount shift=1,sleep=off" ;;
+    *) echo "guest: GUEST_CLOCK=$GUEST_CLOCK is not a clock: use instructions, or leave it out" >&2; exit 2 ;;
+esac
+
 # Without cmpxchg16b: QEMU 7.2 now and then leaves nonsense in the flags after it, and the kernel dies of them.
 # The console goes to a file, what the guest leaves behind comes out of the second serial port as a tar.
 boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
-    timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 \
+    # shellcheck disable=SC2086 # several words
+    timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 -m 1536 \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off tests=${chosen// /,} ${GUEST_APPEND:-}" \
         -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=left,path=$4" -serial chardev:left \
