@@ -152,6 +152,9 @@ class Workload:
 
     def __init__(self):
         self.truth = os.path.join(FOLDER, "truth.jsonl")
+        # That of the one before would be believed until this one has begun.
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.truth)
         config = os.path.join(FOLDER, "hot-cold.cfg")
         with open(config, "w") as file:
             file.write(f"hot, {HOT}\ncold, {COLD}\n\nall\n{1000 + 500 * PACE}\nhot, 0, 4096, 1\ncold, 0, 4096, 1\n\n")
@@ -473,7 +476,8 @@ def run(step):
         print(f"SKIP: {name}: {why}", flush=True)
     except (Failed, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as why:
         if GIVEN.kernel and name in OTHERWISE:
-            print(f"differs {name}: {OTHERWISE[name]} ({why})", flush=True)
+            # Of a traceback the last words.
+            print(f"differs {name}: {OTHERWISE[name]} ({str(why).strip().splitlines()[-1]})", flush=True)
         else:
             print(f"FAIL  {name}: {type(why).__name__}: {why}", flush=True)
             return False
