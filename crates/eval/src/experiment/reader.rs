@@ -46,6 +46,7 @@ pub(super) struct ConfigurationText {
     pressure: Vec<StepText>,
     against: Option<Spanned<String>>,
     thp: Option<Spanned<String>>,
+    repeats: Option<Spanned<usize>>,
 }
 
 #[derive(Deserialize)]
@@ -178,6 +179,10 @@ impl Reader<'_> {
                 return Err(self.fault(against, message));
             }
         }
+        if let Some(none) = given.repeats.as_ref().filter(|repeats| *repeats.get_ref() == 0) {
+            let message = "0 repeats measure nothing: leave the configuration out";
+            return Err(self.fault(none, message));
+        }
         let steps = given.pressure.iter().map(|step| self.step(step));
         Ok(Configuration {
             pressure: steps.collect::<Result<_, _>>()?,
@@ -187,6 +192,7 @@ impl Reader<'_> {
             attach: given.attach,
             env: given.env,
             thp: given.thp.map(|word| self.thp(&word)).transpose()?,
+            repeats: given.repeats.map(Spanned::into_inner),
         })
     }
 
