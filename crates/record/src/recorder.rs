@@ -132,9 +132,11 @@ impl Sink for Recorder {
                 end,
                 attrs,
                 targets,
-                ..
+                sums,
             } => {
-                self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
+                let mut snapshot = snapshot(start, end, attrs, targets);
+                snapshot.swept = Some(!sums.is_empty());
+                self.record(&Record::Snapshot(snapshot));
                 self.tick(end);
             }
             Event::SchemeApplied {
@@ -188,6 +190,7 @@ fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_
         aggr_ns: attrs.aggr.0,
         max_nr_accesses: attrs.max_nr_accesses(),
         targets: targets.iter().map(target).collect(),
+        ..Snapshot::default()
     }
 }
 
