@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
-use serde::Deserialize;
 use thermo_core::text::Fault;
 use thermo_core::{Bytes, Nanos};
 use thermo_sys::thp::ThpMode;
 
 use self::reader::{FileText, Reader};
 use crate::Error;
+use crate::needs::Need;
 
 /// An experiment, read and checked.
 #[derive(Debug, Clone)]
@@ -100,16 +100,6 @@ pub struct Workload {
     pub limit: Option<Bytes>,
     /// A run that takes longer has failed.
     pub timeout: Nanos,
-}
-
-/// A program and the Debian package that has it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Need {
-    /// The program, as found on `PATH`, or a path.
-    pub program: String,
-    /// The package.
-    pub package: String,
 }
 
 /// How to know that a program is ready.

@@ -9,8 +9,9 @@ use thermo_core::{Bytes, Nanos};
 use thermo_sys::thp::ThpMode;
 use toml::Spanned;
 
-use super::{Configuration, Need, Ready, Step, Workload};
+use super::{Configuration, Ready, Step, Workload};
 use crate::ethp::mode_of;
+use crate::needs::Need;
 use crate::placeholder;
 
 /// The shortest time a limit of a pressure may hold.

@@ -8,7 +8,7 @@ use thermo_core::{Bytes, Nanos, Permille};
 use toml::Spanned;
 
 use crate::Error;
-use crate::experiment::Need;
+use crate::needs::{self, Need};
 
 /// An experiment, read and checked.
 #[derive(Debug, Clone)]
@@ -164,18 +164,7 @@ impl Plan {
     /// # Errors
     /// Those that are not, with their packages.
     pub fn check_programs(&self) -> Result<(), Error> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        let is_there = |need: &&Need| folders.iter().any(|folder| folder.join(&need.program).is_file());
-        let needs = self.apps.iter().flat_map(|app| &app.needs);
-        let mut missing: Vec<Need> = needs.filter(|need| !is_there(need)).cloned().collect();
-        missing.sort();
-        missing.dedup();
-        if missing.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::Missing(missing))
-        }
+        needs::check(self.apps.iter().flat_map(|app| &app.needs))
     }
 }
 
