@@ -36,6 +36,7 @@ pub mod squeeze;
 pub mod stats;
 mod swap;
 mod table;
+mod text;
 mod warm;
 
 pub use error::{Error, RunFailure};
