@@ -195,16 +195,22 @@ fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_
 }
 
 fn target(target: &TargetRegions<'_>) -> Target {
-    let region = |region: &thermo_core::Region| Region {
-        start: region.range.start.0,
-        end: region.range.end.0,
-        nr_accesses: region.nr_accesses,
-        age: region.age,
-        unknown: region.unknown,
-    };
     Target {
         id: target.id.0,
         pid: target.pid,
-        regions: target.regions.iter().map(region).collect(),
+        regions: target.regions.iter().map(Region::from).collect(),
+    }
+}
+
+impl From<&thermo_core::Region> for Region {
+    /// A region with what was counted of it in the aggregation under way.
+    fn from(region: &thermo_core::Region) -> Self {
+        Self {
+            start: region.range.start.0,
+            end: region.range.end.0,
+            nr_accesses: region.nr_accesses,
+            age: region.age,
+            unknown: region.unknown,
+        }
     }
 }
