@@ -57,6 +57,19 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
 }
 
 #[test]
+fn a_squeeze_that_cannot_be_measured_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (more, says) in [
+        (["--through", "/dev/no-such-device"], "modprobe nbd"),
+        (["--block", "100M"], "512 B to 32 MiB"),
+    ] {
+        refused(here, &[&["eval", "squeeze"][..], &more].concat(), says);
+    }
+    assert_eq!(fs::read_dir(here).unwrap().count(), 0);
+}
+
+#[test]
 fn targets_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), &["record"], "no target is named");

@@ -80,6 +80,9 @@ pub struct Configuration {
     pub pressure: Vec<Step>,
     /// The configuration it is compared to; the first when not given.
     pub against: Option<String>,
+    /// It takes part in so many of the repeats only, the first ones; in all when not given.
+    #[serde(default, deserialize_with = "written::repeats_of_its_own")]
+    pub repeats: Option<usize>,
 }
 
 /// One limit of a pressure.

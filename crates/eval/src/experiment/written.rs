@@ -36,6 +36,14 @@ pub(super) fn repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Er
     })
 }
 
+pub(super) fn repeats_of_its_own<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    let message = "0 repeats measure nothing: leave the configuration out";
+    text::checked(from, |&repeats: &usize| {
+        (repeats == 0).then(|| message.to_owned())
+    })
+    .map(Some)
+}
+
 pub(super) fn sample<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error> {
     let sample = text::word(from)?;
     if sample < SHORTEST_SAMPLE {
