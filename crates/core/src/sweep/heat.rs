@@ -7,11 +7,18 @@
 //! | 128–254 | idle since the moment in slot (byte − 128) |
 //! | 255 | cannot be told |
 //!
+//! How much of the window was touched tells hot from warm, but notices a change only when the window has half gone by. So
+//! a run of pages that all went from touched to untouched at once, or the other way, and stayed so for two rounds, is
+//! told as what it is since: many pages do not change together by chance.
+//!
 //! Slots are moments. When they run out, those of no page are given up, and moments that are close for their
 //! age go together: old ages become coarser, young ones stay exact, and no page ever needs more than its byte.
 
+mod step;
+
 use std::collections::BTreeMap;
 
+use self::step::{PAGES_OF_STEP, Step};
 use super::WINDOW;
 use super::piece::{PageSeen, Piece};
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
@@ -142,7 +149,7 @@ impl PageHeat {
     pub(crate) fn restart_age(&mut self, range: AddrRange, now: Nanos) {
         let code = FIRST_SLOT + self.slot_of(now);
         for byte in self.bytes_of(range).flatten() {
-            if (FIRST_SLOT..UNKNOWN).contains(byte) {
+            if (FIRST_SLOT..UNKNOWN).contains(byte) || matches!(Step::of(*byte), Some(Step::Ended { .. })) {
                 *byte = code;
             }
         }
@@ -194,12 +201,28 @@ impl PageHeat {
         chunk.chunk_by(|a, b| a == b).filter_map(move |same| {
             let first = number * CHUNK + start as u64 * PAGE_SIZE;
             start += same.len();
-            let state = self.state(same[0])?;
+            let state = self.state_of(same)?;
             Some(Run {
                 range: AddrRange::new(first, first + same.len() as u64 * PAGE_SIZE),
                 state,
             })
         })
+    }
+
+    /// The state of neighbouring pages whose bytes are the same, at least one.
+    fn state_of(&self, same: &[u8]) -> Option<State> {
+        let step = Step::of(same[0]).filter(|_| same.len() >= PAGES_OF_STEP);
+        match step {
+            Some(Step::Began) => Some(State::Touched(WINDOW)),
+            Some(Step::Ended { rounds }) => Some(State::Idle(self.ended_before(rounds))),
+            None => self.state(same[0]),
+        }
+    }
+
+    /// The end of the round that the last `rounds` came after.
+    fn ended_before(&self, rounds: u32) -> Nanos {
+        let known = self.rounds.len().checked_sub(1 + rounds as usize);
+        known.map_or_else(|| self.window_start(Nanos::ZERO), |at| self.rounds[at])
     }
 
     fn state(&self, byte: u8) -> Option<State> {
