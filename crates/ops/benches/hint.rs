@@ -1,7 +1,7 @@
 //! Hints against bare `process_madvise` on the same ranges of another process, in turns: pageout (into zram swap of our
 //! own) and cold, in few large ranges and in many small ones, next to each other and apart.
 //!
-//! `cargo bench -p thermocline-ops --bench hint`
+//! `cargo bench -p thermocline-ops --bench hint [-- cold|pageout]`
 //!
 //! Raw is one call for each 1024 ranges, without a look at what came of it.
 #![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
@@ -15,7 +15,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
-use measure::{Pair, Way, print_head, time};
+use measure::{Pair, Way, is_asked_for, print_head, time};
 use thermo_core::{Action, AddrRange, Bytes, Permille, TargetId};
 use thermo_ops::hint::{Hint, Hinter, Limits};
 use thermo_ops::{Actor, PageoutLimits, Processes};
@@ -35,25 +35,38 @@ const SHAPES: [(Bytes, Bytes); 4] = [
 
 fn main() {
     common::live_as_child();
-    let swap = ZramSwap::create(Path::new("/"), Bytes::gib(1), None);
     let mut target = Target::start(MEMORY.0);
     print_head("MiB/s, ratio of throughputs");
-    for (len, every) in SHAPES {
-        throughput(&mut target, Action::Cold, Advice::Cold, len, every);
+    for shape in SHAPES {
+        throughput(&mut target, Action::Cold, Advice::Cold, shape);
     }
-    match &swap {
-        Ok(_) => {
-            for (len, every) in SHAPES {
-                throughput(&mut target, Action::Pageout, Advice::PageOut, len, every);
-            }
+    if SHAPES
+        .iter()
+        .any(|shape| is_asked_for(&name(Action::Pageout, *shape)))
+    {
+        let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1), None) {
+            Ok(swap) => swap,
+            Err(why) => return println!("SKIP: no swap for pageout: {why}"),
+        };
+        for shape in SHAPES {
+            throughput(&mut target, Action::Pageout, Advice::PageOut, shape);
         }
-        Err(why) => println!("SKIP: no swap for pageout: {why}"),
+        // It ends before its swap is taken away.
+        drop(target);
+        drop(swap);
     }
-    // It ends before its swap is taken away.
-    drop(target);
 }
 
-fn throughput(target: &mut Target, action: Action, advice: Advice, len: Bytes, every: Bytes) {
+fn name(action: Action, (len, every): (Bytes, Bytes)) -> String {
+    let apart = if len == every { "" } else { " apart" };
+    format!("{action}, {} ranges of {len}{apart}", MEMORY.0 / every.0)
+}
+
+fn throughput(target: &mut Target, action: Action, advice: Advice, (len, every): (Bytes, Bytes)) {
+    let name = name(action, (len, every));
+    if !is_asked_for(&name) {
+        return;
+    }
     let all = target.range;
     let starts = (all.start.0..all.end.0).step_by(every.0 as usize);
     let ranges: Vec<AddrRange> = starts.map(|start| AddrRange::new(start, start + len.0)).collect();
@@ -63,19 +76,23 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, len: Bytes, e
         action,
     };
     let hints: Vec<Hint> = ranges.iter().map(hint).collect();
+    let limits = PageoutLimits {
+        swap_floor: Permille(0),
+        refaults: Permille(1000),
+        ..PageoutLimits::default()
+    };
+    let mut hinter = Hinter::new(Actor::new(limits, false), Limits::default());
     let pair = Pair::measure(ROUNDS, |way| {
         target.touch(all);
         let processes = target.processes();
         match way {
-            Way::Ours => time(|| by_hints(&processes, &hints)),
+            Way::Ours => time(|| drop(black_box(hinter.give(&processes, &hints)))),
             Way::Raw => time(|| bare(&processes, &ranges, advice)),
         }
     });
-    let mib = ranges.iter().map(AddrRange::len).sum::<Bytes>().0 >> 20;
-    let apart = if len == every { "" } else { " apart" };
-    let name = format!("{action}, {} ranges of {len}{apart}", ranges.len());
     // Nanoseconds for all of it become MiB a second.
-    pair.print_rates(&name, mib as f64 * 1e9, "");
+    let mib = (len.0 >> 10) as f64 * hints.len() as f64 / 1024.0;
+    pair.print_rates(&name, mib * 1e9, "");
 }
 
 fn bare(processes: &Processes, ranges: &[AddrRange], advice: Advice) {
@@ -83,13 +100,4 @@ fn bare(processes: &Processes, ranges: &[AddrRange], advice: Advice) {
     for call in ranges.chunks(MAX_RANGES) {
         process_madvise(processes[&TargetId(0)].pidfd.as_fd(), call, advice).unwrap();
     }
-}
-
-fn by_hints(processes: &Processes, hints: &[Hint]) {
-    let limits = PageoutLimits {
-        swap_floor: Permille(0),
-        refaults: Permille(1000),
-        ..PageoutLimits::default()
-    };
-    black_box(Hinter::new(Actor::new(limits, false), Limits::default()).give(processes, hints));
 }

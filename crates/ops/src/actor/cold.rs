@@ -19,10 +19,10 @@ impl Actor {
         task: &Task<'_>,
         mut plans: Vec<Plan>,
         pte: Option<&mut PteTracker>,
-    ) -> Vec<Applied> {
+    ) -> impl Iterator<Item = Applied> {
         self.advise_plans(task, Advice::Cold, &mut plans);
         let found = there(task, &plans, pte);
-        plans.into_iter().zip(found).map(book).collect()
+        plans.into_iter().zip(found).map(book)
     }
 }
 

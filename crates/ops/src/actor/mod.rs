@@ -152,7 +152,7 @@ impl Actor {
                         filters: &filters,
                         pagemap: &pagemap,
                     };
-                    runs.extend(self.group(&task, group, pte.as_deref_mut()));
+                    self.group(&task, group, pte.as_deref_mut(), &mut runs);
                 }
                 Some((_, Err(error))) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     runs.extend(all(Skip::Refused));
@@ -167,41 +167,52 @@ impl Actor {
         })
     }
 
-    /// Does it to the runs of one process.
-    fn group(&mut self, task: &Task<'_>, group: &[Run], mut pte: Option<&mut PteTracker>) -> Vec<Applied> {
+    /// Does it to the runs of one process, and adds what came of each to `done`.
+    fn group(
+        &mut self,
+        task: &Task<'_>,
+        group: &[Run],
+        mut pte: Option<&mut PteTracker>,
+        done: &mut Vec<Applied>,
+    ) {
         // What takes long outlives processes, and what was seen of them before.
         let at_once: fn(&[Run]) -> usize = match task.action {
             Action::Pageout | Action::Willneed => pageout::batch_len,
             Action::LruPrio => |_: &[Run]| 1,
             _ => <[Run]>::len,
         };
-        let mut done = Vec::with_capacity(group.len());
-        while done.len() < group.len() {
-            let rest = &group[done.len()..];
-            let runs = &rest[..at_once(rest)];
+        let mut rest = group;
+        while !rest.is_empty() {
+            let (runs, others) = rest.split_at(at_once(rest));
+            rest = others;
             if task.process.is_alive() {
-                done.extend(self.batch(task, runs, pte.as_deref_mut()));
+                self.batch(task, runs, pte.as_deref_mut(), done);
             } else {
                 done.extend(runs.iter().map(|run| left_alone(Skip::TargetGone, run.range)));
             }
         }
-        done
     }
 
     /// Does it to some of them at once.
-    fn batch(&mut self, task: &Task<'_>, runs: &[Run], mut pte: Option<&mut PteTracker>) -> Vec<Applied> {
+    fn batch(
+        &mut self,
+        task: &Task<'_>,
+        runs: &[Run],
+        mut pte: Option<&mut PteTracker>,
+        done: &mut Vec<Applied>,
+    ) {
         let plans = runs.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
         let plans: Vec<Plan> = plans.collect();
         match task.action {
-            Action::Nohugepage => self.forbid_huge(task, plans, pte),
-            Action::Hugepage | Action::Collapse => self.make_huge(task, plans, pte),
-            Action::Cold | Action::LruDeprio => self.cold(task, plans, pte),
-            Action::Pageout => self.pageout(task, runs, plans),
-            Action::Willneed => self.bring_in(task, plans),
-            Action::LruPrio => plans.into_iter().map(|plan| self.touch(task, plan)).collect(),
+            Action::Nohugepage => done.extend(self.forbid_huge(task, plans, pte)),
+            Action::Hugepage | Action::Collapse => done.extend(self.make_huge(task, plans, pte)),
+            Action::Cold | Action::LruDeprio => done.extend(self.cold(task, plans, pte)),
+            Action::Pageout => done.extend(self.pageout(task, runs, plans)),
+            Action::Willneed => done.extend(self.bring_in(task, plans)),
+            Action::LruPrio => done.extend(plans.into_iter().map(|plan| self.touch(task, plan))),
             // Decided and counted is all that is done; what cannot be done at all did not come here.
             Action::Stat | Action::MigrateHot | Action::MigrateCold => {
-                plans.into_iter().map(|plan| plan.applied).collect()
+                done.extend(plans.into_iter().map(|plan| plan.applied));
             }
         }
     }

@@ -8,9 +8,9 @@ use super::spans;
 /// What is read at once of memory that is looked at whole.
 const WHOLE: Bytes = Bytes::mib(16);
 /// What is looked at in one place where memory is looked at in samples, and in how many places if they can be so large.
-/// A look costs as much as reading 30 pages: many small ones cost more, few large ones tell less.
+/// A look costs as much as reading 30 pages more: many small ones cost much, few large ones tell little.
 const CHUNK: std::ops::RangeInclusive<Bytes> = Bytes::kib(16)..=Bytes::kib(64);
-const PLACES: u64 = 16;
+const PLACES: u64 = 8;
 /// Ranges no farther apart are read in one go: reading what is between costs less than another call.
 const GAP: Bytes = Bytes::kib(64);
 

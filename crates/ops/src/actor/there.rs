@@ -6,7 +6,7 @@
 //! in page tables, or else estimated.
 //!
 //! Which of it others map is told by the pagemap alone, which costs half as much as the action. So it is estimated, from a
-//! 256th of what lies near each other, up to 8 MiB; where that says some of it and not all, each run is asked by itself.
+//! 512th of what lies near each other, up to 16 MiB; where that says some of it and not all, each run is asked by itself.
 //! Up to 2 MiB in all of a process, both are counted in the pagemap.
 
 use std::io;
@@ -22,12 +22,14 @@ use crate::pte::PteTracker;
 const LITTLE: Bytes = Bytes::mib(2);
 /// What is there of a run of no more than this is counted in any case.
 const COUNTED: Bytes = Bytes::mib(4);
-/// Of what cannot be counted a 128th is looked at, and no less than this.
-const LOOK_AT_UNTOLD: Bytes = Bytes::kib(128);
+/// Of what cannot be counted a 256th is looked at, and no less than this.
+const LOOK_AT_UNTOLD: Bytes = Bytes::kib(64);
+/// Without the kernel's help no more than this is counted, page by page.
+const READ: Bytes = Bytes::kib(128);
 /// Runs no farther apart are counted in one go, and are neighbours when it is asked who maps them.
 const GAP: Bytes = Bytes::mib(1);
 /// How much of neighbouring runs together is asked as one who maps them, and how much of that is looked at.
-const STRETCH: Bytes = Bytes::mib(8);
+const STRETCH: Bytes = Bytes::mib(16);
 const LOOK_AT_STRETCH: Bytes = Bytes::kib(32);
 /// How much of a run is, where its neighbours do not agree.
 const LOOK_AT_RUN: Bytes = Bytes::kib(64);
@@ -114,9 +116,9 @@ fn absent(pagemap: &Pagemap, ranges: Vec<AddrRange>) -> io::Result<Vec<AddrRange
     Ok(absent)
 }
 
-/// What is there of each range of which no less would be looked at, read page by page.
+/// What is there of each range that is little, read page by page.
 fn read(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Option<Bytes>> {
-    let little = |range: &&AddrRange| range.len() <= LOOK_AT_UNTOLD;
+    let little = |range: &&AddrRange| range.len() <= READ;
     let read: Vec<AddrRange> = ranges.iter().filter(little).copied().collect();
     let mut found = survey_each(pagemap, &read).into_iter();
     let of_range = |range| {
@@ -137,7 +139,7 @@ fn look(pagemap: &Pagemap, plans: &[Plan], present: &[Option<Bytes>]) -> Vec<Sur
         kept.extend(stretch.iter().flat_map(|plan| &plan.kept).copied());
         let all = spans::sum(&kept);
         if counted.contains(&None) {
-            let most = Bytes(all.0 / 128).max(LOOK_AT_UNTOLD);
+            let most = Bytes(all.0 / 256).max(LOOK_AT_UNTOLD);
             found.push(survey(pagemap, &kept, most));
             continue;
         }
@@ -210,12 +212,12 @@ mod tests {
         let plans = [
             plan(0, 2),
             plan(2, 4),
-            plan(5, 8),
-            plan(8, 10),
-            plan(12, 13),
-            plan(13, 13),
-            plan(13, 14),
-            plan(14, 90),
+            plan(5, 16),
+            plan(16, 18),
+            plan(20, 21),
+            plan(21, 21),
+            plan(21, 22),
+            plan(22, 90),
             plan(90, 91),
         ];
         let lens = |present: &[Option<Bytes>]| -> Vec<usize> {
