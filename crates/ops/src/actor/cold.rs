@@ -21,7 +21,7 @@ impl Actor {
         pte: Option<&mut PteTracker>,
     ) -> impl Iterator<Item = Applied> {
         self.advise_plans(task, Advice::Cold, &mut plans);
-        let found = there(task, &plans, pte);
+        let found = there(&self.root, task, &plans, pte);
         plans.into_iter().zip(found).map(book)
     }
 }

@@ -26,6 +26,7 @@
 
 mod act;
 mod advise;
+mod borders;
 mod cold;
 mod collapse;
 mod filter;

@@ -97,6 +97,15 @@ pub(super) fn overlap(range: &AddrRange, ranges: &[AddrRange]) -> Bytes {
     parts.map(|part| part.len()).sum()
 }
 
+/// From where to where they reach, with what is between them; nothing where there are none.
+pub(super) fn ends(ranges: &[AddrRange]) -> Option<AddrRange> {
+    let (first, last) = ranges.first().zip(ranges.last())?;
+    Some(AddrRange {
+        start: first.start,
+        end: last.end,
+    })
+}
+
 /// How many bytes they hold together.
 pub(super) fn sum(ranges: &[AddrRange]) -> Bytes {
     ranges.iter().map(AddrRange::len).sum()
@@ -174,5 +183,7 @@ mod tests {
         );
         assert_eq!(aligned_units(&ranges(&[(1, 7)]), Bytes(4)), []);
         assert_eq!(sum(&ranges(&[(1, 8), (9, 10)])), Bytes(8));
+        assert_eq!(ends(&ranges(&[(1, 8), (9, 10)])), Some(AddrRange::new(1, 10)));
+        assert_eq!(ends(&[]), None);
     }
 }

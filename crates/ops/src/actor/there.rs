@@ -1,41 +1,44 @@
 //! How much of each of many runs is in memory, and how much of that others map too: at a small part of what it costs to
 //! do something to it.
 //!
-//! What is there of runs of up to 4 MiB is counted for each, many at once: in copies of the page tables, where the tracker
-//! reads them, or by the kernel (`PAGEMAP_SCAN`; before Linux 6.7 up to 128 KiB, in the pagemap). Larger ones are counted
-//! in page tables, or else estimated.
+//! What is there is counted for many runs at once: in copies of the page tables, where the tracker reads them, or by the
+//! kernel (`PAGEMAP_SCAN`). Before Linux 6.7 runs of up to 128 KiB are counted in the pagemap, and larger ones estimated
+//! from a 64th of each.
 //!
 //! Which of it others map is told by the pagemap alone, which costs half as much as the action. So it is estimated, from a
-//! 512th of what lies near each other, up to 16 MiB; where that says some of it and not all, each run is asked by itself.
-//! Up to 2 MiB in all of a process, both are counted in the pagemap.
+//! 1024th of what lies near each other in one mapping, up to 32 MiB; where that says some of it and not all, each run is
+//! asked by itself. Up to 2 MiB in all of a process, both are counted in the pagemap.
 
 use std::io;
+use std::path::Path;
 
-use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
+use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use thermo_sys::pagemap::Pagemap;
 
+use super::borders::Borders;
 use super::survey::{Survey, survey, survey_each};
 use super::{Plan, Task, spans};
 use crate::pte::PteTracker;
 
 /// So much in all of a process is counted in the pagemap.
 const LITTLE: Bytes = Bytes::mib(2);
-/// What is there of a run of no more than this is counted in any case.
-const COUNTED: Bytes = Bytes::mib(4);
-/// Of what cannot be counted a 256th is looked at, and no less than this.
-const LOOK_AT_UNTOLD: Bytes = Bytes::kib(64);
-/// Without the kernel's help no more than this is counted, page by page.
+/// Where nobody counts, so much is read page by page; of more a 64th is looked at, and no less than this.
 const READ: Bytes = Bytes::kib(128);
 /// Runs no farther apart are counted in one go, and are neighbours when it is asked who maps them.
 const GAP: Bytes = Bytes::mib(1);
 /// How much of neighbouring runs together is asked as one who maps them, and how much of that is looked at.
-const STRETCH: Bytes = Bytes::mib(16);
+const STRETCH: Bytes = Bytes::mib(32);
 const LOOK_AT_STRETCH: Bytes = Bytes::kib(32);
 /// How much of a run is, where its neighbours do not agree.
 const LOOK_AT_RUN: Bytes = Bytes::kib(64);
 
 /// What is there of what each of `plans` keeps, which was advised: all of it is mapped.
-pub(super) fn there(task: &Task<'_>, plans: &[Plan], pte: Option<&mut PteTracker>) -> Vec<Survey> {
+pub(super) fn there(
+    root: &Path,
+    task: &Task<'_>,
+    plans: &[Plan],
+    pte: Option<&mut PteTracker>,
+) -> Vec<Survey> {
     let pieces = Pieces::of(plans);
     if spans::sum(&pieces.ranges) <= LITTLE {
         let found = survey_each(task.pagemap, &pieces.ranges);
@@ -50,7 +53,9 @@ pub(super) fn there(task: &Task<'_>, plans: &[Plan], pte: Option<&mut PteTracker
         let sum = &mut of_plans[*owner];
         *sum = sum.zip(present).map(|(sum, present)| sum + present);
     }
-    look(task.pagemap, plans, &of_plans)
+    let mut borders = Borders::of(root, task.process.pid);
+    let of_one = |start, end| borders.is_of_one(start, end);
+    look(task.pagemap, plans, &of_plans, of_one)
 }
 
 /// All that plans keep, ascending, and the plan each range is of.
@@ -91,23 +96,21 @@ fn in_tables(task: &Task<'_>, ranges: &[AddrRange], pte: &mut PteTracker) -> Opt
         .then(|| present.into_iter().map(Some).collect())
 }
 
-/// What is there of each range that is not large.
+/// What is there of each range, where the kernel counts, or where it is little.
 fn counted(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Option<Bytes>> {
-    let small = |range: &&AddrRange| range.len() <= COUNTED;
-    match absent(pagemap, ranges.iter().filter(small).copied().collect()) {
+    match absent(pagemap, ranges) {
         Ok(absent) => {
-            let there = |range: &AddrRange| range.len() - spans::overlap(range, &absent);
-            let of_range = |range| Some(range).filter(small).map(there);
-            ranges.iter().map(of_range).collect()
+            let there = |range: &AddrRange| Some(range.len() - spans::overlap(range, &absent));
+            ranges.iter().map(there).collect()
         }
         Err(_) => read(pagemap, ranges),
     }
 }
 
 /// What of `ranges` is not there, where the kernel tells.
-fn absent(pagemap: &Pagemap, ranges: Vec<AddrRange>) -> io::Result<Vec<AddrRange>> {
+fn absent(pagemap: &Pagemap, ranges: &[AddrRange]) -> io::Result<Vec<AddrRange>> {
     let mut absent = Vec::new();
-    let mut rest = &ranges[..];
+    let mut rest = ranges;
     while !rest.is_empty() {
         let (span, nr) = spans::near(rest, GAP, Bytes(u64::MAX));
         pagemap.absent(span, &mut absent)?;
@@ -130,16 +133,21 @@ fn read(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Option<Bytes>> {
 }
 
 /// Puts together what was counted, `present`, and what is looked at.
-fn look(pagemap: &Pagemap, plans: &[Plan], present: &[Option<Bytes>]) -> Vec<Survey> {
+fn look(
+    pagemap: &Pagemap,
+    plans: &[Plan],
+    present: &[Option<Bytes>],
+    of_one: impl FnMut(Addr, Addr) -> bool,
+) -> Vec<Survey> {
     let mut found = Vec::with_capacity(plans.len());
     let mut kept = Vec::new();
-    for stretch in stretches(plans, present) {
+    for stretch in stretches(plans, present, of_one) {
         let counted = &present[found.len()..][..stretch.len()];
         kept.clear();
         kept.extend(stretch.iter().flat_map(|plan| &plan.kept).copied());
         let all = spans::sum(&kept);
         if counted.contains(&None) {
-            let most = Bytes(all.0 / 256).max(LOOK_AT_UNTOLD);
+            let most = Bytes(all.0 / 64).max(READ);
             found.push(survey(pagemap, &kept, most));
             continue;
         }
@@ -159,19 +167,24 @@ fn look(pagemap: &Pagemap, plans: &[Plan], present: &[Option<Bytes>]) -> Vec<Sur
     found
 }
 
-/// The plans that are looked at as one: neighbours, of which is known what is there.
-fn stretches<'a>(plans: &'a [Plan], present: &'a [Option<Bytes>]) -> impl Iterator<Item = &'a [Plan]> {
+/// The plans that are looked at as one: neighbours of which is known what is there, and that lie in one mapping, as
+/// `of_one` tells of what is between two addresses.
+fn stretches<'a>(
+    plans: &'a [Plan],
+    present: &'a [Option<Bytes>],
+    mut of_one: impl FnMut(Addr, Addr) -> bool,
+) -> impl Iterator<Item = &'a [Plan]> {
     let (mut nth, mut so_far) = (0, Bytes::ZERO);
     plans.chunk_by(move |a, b| {
         so_far += spans::sum(&a.kept);
         let known = present[nth].and(present[nth + 1]).is_some();
         nth += 1;
-        let ends = a.kept.last().map(|range| range.end);
-        let begins = b.kept.first().map(|range| range.start);
-        let near = ends
-            .zip(begins)
-            .is_some_and(|(end, start)| end <= start && start <= end + GAP);
-        let together = known && near && so_far + spans::sum(&b.kept) <= STRETCH;
+        let (a, together) = (spans::ends(&a.kept), so_far + spans::sum(&b.kept) <= STRETCH);
+        let near = a.zip(spans::ends(&b.kept)).is_some_and(|(a, b)| {
+            let is_near = a.end <= b.start && b.start <= a.end + GAP;
+            is_near && of_one(a.start, b.end)
+        });
+        let together = known && together && near;
         if !together {
             so_far = Bytes::ZERO;
         }
@@ -212,23 +225,31 @@ mod tests {
         let plans = [
             plan(0, 2),
             plan(2, 4),
-            plan(5, 16),
-            plan(16, 18),
-            plan(20, 21),
-            plan(21, 21),
-            plan(21, 22),
-            plan(22, 90),
+            plan(5, 32),
+            plan(32, 34),
+            plan(40, 41),
+            plan(41, 41),
+            plan(41, 42),
+            plan(42, 90),
             plan(90, 91),
         ];
         let lens = |present: &[Option<Bytes>]| -> Vec<usize> {
-            stretches(&plans, present).map(<[Plan]>::len).collect()
+            stretches(&plans, present, |_, _| true)
+                .map(<[Plan]>::len)
+                .collect()
         };
         let mut present = [Some(Bytes::ZERO); 9];
         assert_eq!(lens(&present), [3, 1, 1, 1, 1, 1, 1]);
         present[1] = None;
         assert_eq!(lens(&present), [1, 1, 2, 1, 1, 1, 1, 1]);
         assert_eq!(lens(&[None; 9]), [1; 9]);
-        assert_eq!(stretches(&[], &[]).count(), 0);
+        assert_eq!(stretches(&[], &[], |_, _| true).count(), 0);
+        // The third begins another mapping.
+        let border = Addr(5 << 20);
+        let of_one = |start, end| end <= border || border <= start;
+        present[1] = Some(Bytes::ZERO);
+        let lens: Vec<usize> = stretches(&plans, &present, of_one).map(<[Plan]>::len).collect();
+        assert_eq!(lens, [2, 2, 1, 1, 1, 1, 1]);
     }
 
     #[test]
