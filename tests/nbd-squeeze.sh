@@ -3,6 +3,7 @@
 # version 2, swap on zram and stalls are whole and nobody else swaps. Prints the tables.
 #
 #   tests/nbd-squeeze.sh THERMO [ARGUMENTS of eval squeeze...]     (default: --part pressure --devices 64)
+#   tests/nbd-squeeze.sh THERMO --part throughput --through /dev/nbd0     (needs nbd-client)
 #
 # SQUEEZE_LIMIT=S   after so many seconds the machine is ended (1800)
 set -euo pipefail
@@ -13,6 +14,11 @@ shift
 for program in qemu-system-x86_64 busybox cpio; do
     command -v "$program" >/dev/null || { echo "SKIP: $program is not here" && exit 0; }
 done
+case " $* " in *" --through "*)
+    command -v nbd-client >/dev/null || { echo "SKIP: nbd-client is not here" && exit 0; }
+    export GUEST_PROGRAMS=nbd-client GUEST_MODULES="lzo-rle zram nbd"
+    ;;
+esac
 kernel=$(tests/guest/kernel.sh 6.12)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -20,9 +20,8 @@ pub fn read<E: Display>(file: &Path, set: impl FnMut(&str, &str) -> Result<(), E
 
 fn parse<E: Display>(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), Fault> {
     let table = DeTable::parse(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let why = error.message().trim_end().replace('\n', ", ");
-        Fault::at_offset(text, at, format!("this is not TOML: {why}"))
+        let message = format!("this is not TOML: {}", error.message());
+        Fault::of_parser(text, error.span(), &message)
     })?;
     for (name, value) in table.into_inner() {
         let at = value.span().start;

@@ -198,6 +198,37 @@ fn a_command_in_the_background_is_watched_to_its_end() {
 }
 
 #[test]
+fn a_command_whose_first_process_ends_at_once_is_watched_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    if !can_watch(here) {
+        return;
+    }
+    fs::write(here.join("on"), "").unwrap();
+    let daemon = "(while [ -e on ]; do sleep 0.1; done; exit 3) & exit 5";
+    let mut command = thermo(
+        here,
+        &[
+            "record", "-o", "r.arrow", "--sample", "5ms", "--", "sh", "-c", daemon,
+        ],
+    );
+    let mut record = Guard(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut ended_early = false;
+    wait_until(|| {
+        ended_early = record.0.try_wait().unwrap().is_some();
+        ended_early || has_snapshots(here, "r.arrow")
+    });
+    let watched = has_snapshots(here, "r.arrow");
+    fs::remove_file(here.join("on")).unwrap();
+    let (code, text) = said(record);
+    assert!(
+        watched && !ended_early,
+        "what the command left in the background was not watched: {text}"
+    );
+    assert_eq!(code, Some(5), "{text}");
+}
+
+#[test]
 fn paging_out_without_swap_is_told_before_it_begins() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

@@ -3,131 +3,17 @@
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
 
 mod common;
+mod daemon;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Guard, PATIENCE, quiet, run, stderr, thermo, wait_until, workload};
+use common::{Guard, run, stderr, thermo, wait_until};
+use daemon::{Daemon, anon_rss, app, is_refused, say, swap, target};
 use serde_json::{Value, json};
-use thermo_core::Bytes;
-use thermo_sys::meminfo;
-use thermo_sys::zram::ZramSwap;
-
-/// A daemon in a folder of its own.
-struct Daemon {
-    folder: tempfile::TempDir,
-    process: Guard,
-}
-
-impl Daemon {
-    fn start(config: &str, more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("apps.toml"), config).unwrap();
-        let arguments = [&["lifecycle", "run", "apps.toml", "--socket", "s"], more].concat();
-        let mut command = thermo(folder.path(), &arguments);
-        let told = fs::File::create(folder.path().join("told")).unwrap();
-        let process = Guard(command.stdout(Stdio::null()).stderr(told).spawn().unwrap());
-        let daemon = Self { folder, process };
-        assert!(
-            wait_until(|| daemon.told().contains("listening")),
-            "{}",
-            daemon.told()
-        );
-        daemon
-    }
-
-    fn here(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn told(&self) -> String {
-        fs::read_to_string(self.here().join("told")).unwrap()
-    }
-
-    fn connect(&self) -> BufReader<UnixStream> {
-        let stream = UnixStream::connect(self.here().join("s")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        BufReader::new(stream)
-    }
-
-    fn ask(&self, verb: &[&str]) -> Value {
-        common::json(
-            self.here(),
-            &[&["lifecycle"], verb, &["--socket", "s", "--json"]].concat(),
-        )
-    }
-
-    /// The last decision of a kind about an application that has come to its end, when there is one.
-    fn ended(&self, app: &str, kind: &str) -> Option<Value> {
-        let decisions = self.ask(&["why", app])["decisions"].clone();
-        let is_meant = |one: &&Value| one["decision"] == kind && one["cost"].is_object();
-        decisions.as_array().unwrap().iter().rfind(is_meant).cloned()
-    }
-
-    fn wait_for_end(&self, app: &str, kind: &str) -> Value {
-        assert!(
-            wait_until(|| self.ended(app, kind).is_some()),
-            "{}",
-            self.ask(&["why", app])
-        );
-        self.ended(app, kind).unwrap()
-    }
-}
-
-fn say(client: &mut BufReader<UnixStream>, bytes: &[u8]) -> Value {
-    client.get_mut().write_all(bytes).unwrap();
-    let mut line = String::new();
-    client.read_line(&mut line).unwrap();
-    serde_json::from_str(&line).unwrap()
-}
-
-/// A program with 48 MiB that goes on for minutes, once it has touched them all.
-fn target(folder: &Path) -> Guard {
-    let cfg = workload(folder, 300_000).unwrap();
-    let child = quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]);
-    let touched = || anon_rss(child.0.id()) >= Bytes::mib(44);
-    assert!(wait_until(touched), "it has {}", anon_rss(child.0.id()));
-    child
-}
-
-fn anon_rss(pid: u32) -> Bytes {
-    thermo_sys::status::read(Path::new("/"), pid)
-        .unwrap_or_default()
-        .rss_anon
-}
-
-fn app(name: &str, pid: u32, more: &str) -> String {
-    format!("[[app]]\nname = \"{name}\"\npid = {pid}\n{more}\n")
-}
-
-/// Swap enough, theirs or ours; what of it is ours goes with the value.
-fn swap() -> Option<Option<ZramSwap>> {
-    let info = meminfo::read(Path::new("/")).unwrap();
-    if info.swap_free >= Bytes::mib(256) && info.swap_free.0 * 2 > info.swap_total.0 {
-        return Some(None);
-    }
-    match ZramSwap::create(Path::new("/"), Bytes::mib(512), None) {
-        Ok(zram) => Some(Some(zram)),
-        Err(why) => {
-            eprintln!("SKIP: no swap is free and none can be made: {why}");
-            None
-        }
-    }
-}
-
-fn is_refused(decision: &Value) -> bool {
-    let refused = decision["cost"]["end"] == "failed";
-    if refused {
-        let why = decision["cost"]["error"].as_str().unwrap();
-        assert!(why.contains("root") || why.contains("privilege"), "{why}");
-        eprintln!("SKIP: other processes' memory cannot be advised here: {why}");
-    }
-    refused
-}
 
 #[test]
 fn who_may_say_what_is_told_in_a_sentence() {

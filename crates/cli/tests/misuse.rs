@@ -57,6 +57,19 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
 }
 
 #[test]
+fn a_squeeze_that_cannot_be_measured_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (more, says) in [
+        (["--through", "/dev/no-such-device"], "modprobe nbd"),
+        (["--block", "100M"], "512 B to 32 MiB"),
+    ] {
+        refused(here, &[&["eval", "squeeze"][..], &more].concat(), says);
+    }
+    assert_eq!(fs::read_dir(here).unwrap().count(), 0);
+}
+
+#[test]
 fn targets_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), &["record"], "no target is named");
@@ -299,40 +312,6 @@ fn a_scheme_is_explained_by_its_numbers() {
     assert_eq!(scheme["access_pattern"]["nr_accesses_permil"]["max"], 50);
     assert_eq!(scheme["access_pattern"]["age_us"]["min"], 120_000_000);
     assert!(scheme["text"].as_str().unwrap().contains("100 MiB"), "{scheme}");
-}
-
-#[test]
-fn every_verb_and_every_group_has_two_examples() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut verbs = verbs_below(&help(folder.path(), &[]), &[]);
-    let mut seen = 0;
-    while let Some(verb) = verbs.pop() {
-        let arguments: Vec<&str> = verb.iter().map(String::as_str).collect();
-        let help = help(folder.path(), &arguments);
-        let examples = help.split("Examples:").nth(1).unwrap_or("");
-        assert!(examples.matches("\n  thermo ").count() >= 2, "{verb:?}: {help}");
-        verbs.extend(verbs_below(&help, &verb));
-        seen += 1;
-    }
-    assert!(seen > 20, "only {seen} verbs were found in what --help prints");
-}
-
-fn help(folder: &std::path::Path, verb: &[&str]) -> String {
-    let arguments: Vec<&str> = verb.iter().copied().chain(["--help"]).collect();
-    String::from_utf8(run(folder, &arguments).stdout).unwrap()
-}
-
-/// What stands below "Commands:", each with what it is a verb of in front.
-fn verbs_below(help: &str, above: &[String]) -> Vec<Vec<String>> {
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    listed
-        .take_while(|line| !line.is_empty())
-        // Lines that are further in go on with a description.
-        .filter(|line| !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| *name != "help")
-        .map(|name| above.iter().cloned().chain([name.to_owned()]).collect())
-        .collect()
 }
 
 #[test]

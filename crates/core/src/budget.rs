@@ -71,11 +71,6 @@ pub struct Plan {
     pub attrs: Attrs,
 }
 
-impl Plan {
-    /// What the sentence of a plan that sweeps begins with; readers of recordings go by it.
-    pub const SWEEP_WORDS: &str = "look at every page";
-}
-
 impl fmt::Display for Plan {
     /// A sentence: `look at every page each 1.00 s (budget 1 % of a CPU)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +81,7 @@ impl fmt::Display for Plan {
             ..
         } = self.attrs;
         match self.way {
-            Way::Sweep => write!(f, "{} each {aggr}", Self::SWEEP_WORDS)?,
+            Way::Sweep => write!(f, "look at every page each {aggr}")?,
             Way::Sample => write!(
                 f,
                 "look at a page of each region every {sample}, sum up every {aggr}"

@@ -2,6 +2,7 @@
 //! experiment files.
 
 use std::fmt;
+use std::ops::Range;
 
 /// What is wrong at a place of a text. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,12 @@ impl Fault {
         Self::new(line, column, message)
     }
 
+    /// What a parser says of `text`, in one line, where it says it; the begin of `text` where it does not.
+    pub fn of_parser(text: &str, span: Option<Range<usize>>, message: &str) -> Self {
+        let at = span.map_or(0, |span| span.start);
+        Self::at_offset(text, at, message.trim_end().replace('\n', ", "))
+    }
+
     /// The fault with the name of its file in front: `file:line:column: message`.
     #[must_use]
     pub fn in_file(&self, file: &str) -> String {
@@ -64,5 +71,12 @@ mod tests {
         let fault = Fault::at(text, part, "not a number");
         assert_eq!((fault.line, fault.column), (2, 11));
         assert_eq!(fault.in_file("a.cfg"), "a.cfg:2:11: not a number");
+    }
+
+    #[test]
+    fn what_a_parser_says_is_one_line_at_its_place() {
+        let fault = Fault::of_parser("a = 1\nb = 2\n", Some(10..11), "not so\nexpected a text\n");
+        assert_eq!(fault.to_string(), "2:5: not so, expected a text");
+        assert_eq!(Fault::of_parser("a", None, "no").to_string(), "1:1: no");
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thermo_core::text::Fault;
 
-use crate::experiment::Need;
+use crate::needs::{Need, packages, programs};
 
 /// Why an experiment cannot be read, run or shown.
 #[derive(Debug, thiserror::Error)]
@@ -88,19 +88,6 @@ pub enum Error {
         /// The end of what it printed.
         output: String,
     },
-}
-
-fn programs(needs: &[Need]) -> String {
-    needs
-        .iter()
-        .map(|need| need.program.as_str())
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-fn packages(needs: &[Need]) -> String {
-    let names: std::collections::BTreeSet<&str> = needs.iter().map(|need| need.package.as_str()).collect();
-    names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// Why one run has no result.

@@ -13,75 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Error;
 
-/// Where control groups are made on this host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hierarchies {
-    memory: PathBuf,
-    cpu: Option<PathBuf>,
-    /// Version 2 beside the memory controller's version 1: its groups count stalls without any controller.
-    stalls: Option<PathBuf>,
-    is_v2: bool,
-}
+mod hierarchies;
+mod statistics;
 
-impl Hierarchies {
-    /// Those of this host.
-    ///
-    /// # Errors
-    /// When there is no memory controller.
-    pub fn of_this_host() -> Result<Self, Error> {
-        let mounts = fs::read_to_string("/proc/self/mounts")
-            .map_err(|error| Error::Group(format!("cannot read /proc/self/mounts: {error}")))?;
-        Self::in_mounts(&mounts, |path| fs::read_to_string(path).ok()).ok_or_else(|| {
-            Error::Group(
-                "no memory controller is mounted (see /proc/self/mounts). Mount one: version 2 with `mount -t \
-                 cgroup2 none /sys/fs/cgroup`, or version 1 with `mkdir -p /sys/fs/cgroup/memory && mount -t \
-                 cgroup -o memory none /sys/fs/cgroup/memory`"
-                    .into(),
-            )
-        })
-    }
-
-    /// Those in the text of `/proc/self/mounts`; `read` gives the text of other files.
-    fn in_mounts(mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<Self> {
-        let mounted = |kind: &str, controller: &str| {
-            mounts.lines().find_map(|line| {
-                let mut fields = line.split(' ').skip(1);
-                let (path, this_kind, options) = (Path::new(fields.next()?), fields.next()?, fields.next()?);
-                let has = match kind {
-                    "cgroup2" => read(&path.join("cgroup.controllers"))?
-                        .split_whitespace()
-                        .any(|offered| offered == controller),
-                    _ => options.split(',').any(|option| option == controller),
-                };
-                (this_kind == kind && has).then(|| path.to_owned())
-            })
-        };
-        if let Some(memory) = mounted("cgroup", "memory") {
-            return Some(Self {
-                memory,
-                cpu: mounted("cgroup", "cpuacct"),
-                stalls: unified(mounts),
-                is_v2: false,
-            });
-        }
-        let memory = mounted("cgroup2", "memory")?;
-        Some(Self {
-            cpu: Some(memory.clone()),
-            memory,
-            stalls: None,
-            is_v2: true,
-        })
-    }
-}
-
-/// Where version 2 is mounted.
-fn unified(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let path = fields.next()?;
-        (fields.next()? == "cgroup2").then(|| path.into())
-    })
-}
+pub use hierarchies::Hierarchies;
+pub use statistics::{CpuUse, MemoryUse};
+use statistics::{cpu_use, memory_use, stalled_micros};
 
 /// A group of our own; removed, with what still runs in it, when dropped.
 #[derive(Debug)]
@@ -92,26 +29,6 @@ pub struct Group {
     is_v2: bool,
     /// What was switched on for all groups, and is switched off again: `(file, text)`.
     undo: Option<(PathBuf, &'static str)>,
-}
-
-/// What a group holds and has suffered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Bytes in memory: anonymous ones, and files and shared memory that are mapped or written.
-    pub resident: u64,
-    /// Bytes in swap.
-    pub swapped: u64,
-    /// Major faults since the group was made.
-    pub major_faults: u64,
-}
-
-/// CPU seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct CpuUse {
-    /// In programs.
-    pub user: f64,
-    /// In the kernel for them.
-    pub system: f64,
 }
 
 /// The limit of a group's memory.
@@ -289,122 +206,4 @@ fn make(folder: PathBuf) -> Result<PathBuf, Error> {
 fn write(file: &Path, text: &str) -> Result<(), Error> {
     fs::write(file, text)
         .map_err(|error| Error::Group(format!("cannot write {text:?} to {}: {error}", file.display())))
-}
-
-/// Reads `memory.stat` of either version. Version 1 has the sums over sub-groups under `total_…`.
-fn memory_use(stat: &str, swap_current: Option<&str>) -> MemoryUse {
-    let field = |name: &str| -> Option<u64> {
-        stat.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-    };
-    let either = |v1: &str, v2: &str| field(v1).or_else(|| field(v2)).unwrap_or(0);
-    // Shared memory is counted once, though its mapped part is in both numbers.
-    let files = either("total_mapped_file", "file_mapped").max(either("total_shmem", "shmem"));
-    MemoryUse {
-        resident: either("total_rss", "anon") + files,
-        swapped: swap_current
-            .and_then(|text| text.trim().parse().ok())
-            .or(field("total_swap"))
-            .unwrap_or(0),
-        major_faults: either("total_pgmajfault", "pgmajfault"),
-    }
-}
-
-/// Reads `cpuacct.stat` (ticks of a hundredth of a second) or version 2's `cpu.stat` (microseconds).
-fn cpu_use(stat: &str) -> Option<CpuUse> {
-    let field = |name: &str, scale: f64| -> Option<f64> {
-        let value = stat.lines().find_map(|line| {
-            line.strip_prefix(name)?
-                .strip_prefix(' ')?
-                .trim()
-                .parse::<f64>()
-                .ok()
-        });
-        value.map(|value| value * scale)
-    };
-    Some(CpuUse {
-        user: field("user_usec", 1e-6).or_else(|| field("user", 1e-2))?,
-        system: field("system_usec", 1e-6).or_else(|| field("system", 1e-2))?,
-    })
-}
-
-fn stalled_micros(pressure: &str) -> Option<u64> {
-    pressure
-        .lines()
-        .find(|line| line.starts_with("some "))?
-        .split("total=")
-        .nth(1)?
-        .trim()
-        .parse()
-        .ok()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use super::*;
-
-    #[test]
-    fn version_1_is_preferred_where_it_has_the_controller() {
-        let v1 = "cgroup /c/cpuacct cgroup rw,cpuacct 0 0\ncgroup /c/memory cgroup rw,memory 0 0\nn /c/u cgroup2 rw 0 0\n";
-        let found = Hierarchies::in_mounts(v1, |_| Some("cpu\n".into())).unwrap();
-        assert_eq!(
-            found,
-            Hierarchies {
-                memory: "/c/memory".into(),
-                cpu: Some("/c/cpuacct".into()),
-                stalls: Some("/c/u".into()),
-                is_v2: false
-            }
-        );
-        let v2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
-        let found = Hierarchies::in_mounts(v2, |_| Some("cpu memory pids\n".into())).unwrap();
-        assert!(found.is_v2 && found.cpu.is_some());
-        assert_eq!(Hierarchies::in_mounts(v2, |_| Some("cpu\n".into())), None);
-        assert_eq!(Hierarchies::in_mounts("", |_| None), None);
-    }
-
-    #[test]
-    fn both_versions_of_the_statistics() {
-        let v1 = "rss 1\nswap 0\ntotal_shmem 50\ntotal_rss 100\ntotal_mapped_file 30\ntotal_swap 7\ntotal_pgmajfault 3\n";
-        assert_eq!(
-            memory_use(v1, None),
-            MemoryUse {
-                resident: 150,
-                swapped: 7,
-                major_faults: 3
-            }
-        );
-        let v2 = "anon 100\nfile 900\nfile_mapped 30\nshmem 5\npgmajfault 3\n";
-        assert_eq!(
-            memory_use(v2, Some("8\n")),
-            MemoryUse {
-                resident: 130,
-                swapped: 8,
-                major_faults: 3
-            }
-        );
-        assert_eq!(
-            cpu_use("user 250\nsystem 50\n"),
-            Some(CpuUse {
-                user: 2.5,
-                system: 0.5
-            })
-        );
-        let v2 = "usage_usec 3000000\nuser_usec 2500000\nsystem_usec 500000\n";
-        assert_eq!(
-            cpu_use(v2),
-            Some(CpuUse {
-                user: 2.5,
-                system: 0.5
-            })
-        );
-    }
-
-    #[test]
-    fn pressure_is_the_total_of_some() {
-        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n";
-        assert_eq!(stalled_micros(text), Some(123));
-        assert_eq!(stalled_micros(""), None);
-    }
 }

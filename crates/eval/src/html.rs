@@ -1,4 +1,4 @@
-//! Results as one self-contained page: pictures first, then every table.
+//! Results as one self-contained page: what was compared first, then pictures, then every table.
 
 use crate::metric::{self, Metric};
 use crate::plot::{self, colour, escaped};
@@ -22,6 +22,10 @@ impl Results {
             escaped(&self.introduction()),
             self.legend()
         );
+        let compared = self.ratios_text();
+        if !compared.is_empty() {
+            page.push_str(&format!("<pre>{}</pre>", escaped(&compared)));
+        }
         for metric in self.metrics() {
             page.push_str(&format!(
                 "<h2>{}</h2><p>{}: a dot is a run, a bar their mean.</p>{}",
@@ -44,14 +48,14 @@ impl Results {
     }
 
     fn legend(&self) -> String {
-        let one = |(at, name): (usize, &String)| {
+        let one = |name: &str| {
             format!(
                 "<span style=\"background:{}\"></span>{}",
-                colour(at),
+                colour(self.index(name)),
                 escaped(name)
             )
         };
-        let keys: String = self.head.configurations.iter().enumerate().map(one).collect();
+        let keys: String = self.columns().into_iter().map(one).collect();
         format!("<p class=\"key\">{keys}</p>")
     }
 

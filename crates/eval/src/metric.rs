@@ -83,243 +83,98 @@ pub const HUGE_FAULTS: &str = "huge_faults";
 /// What latency keys begin with; the workload's own name for it follows.
 pub const LATENCY: &str = "latency.";
 
-/// What recordings are judged by, and what they cost.
-fn judged() -> impl Iterator<Item = Metric> {
-    [
-        (
-            OUR_CPU_SYSTEM,
-            "thermo.cpu.kernel",
-            "%",
-            2,
-            "the part of it that was spent in the kernel",
-        ),
-        (
-            LOOKING_CPU,
-            "looking.cpu",
-            "%",
-            2,
-            "CPU time of looking, percent of one CPU",
-        ),
-        (
-            PRECISION,
-            "precision",
-            "%",
-            1,
-            "how much of what was told to be hot is, by bytes",
-        ),
-        (
-            RECALL,
-            "recall",
-            "%",
-            1,
-            "how much of what is hot was told to be, by bytes",
-        ),
-        (
-            HOT_ERROR,
-            "hot.error",
-            "%",
-            1,
-            "bytes told wrongly, as hot or as not, beside those that are hot",
-        ),
-        (
-            EDGE_ERROR,
-            "edge.error",
-            "pages",
-            1,
-            "how far borders of what is hot lie from the nearest told",
-        ),
-        (
-            NOTICE,
-            "notice",
-            "s",
-            2,
-            "how long it took until a change of what is hot was told",
-        ),
-        (
-            UNKNOWN,
-            "unknown",
-            "%",
-            2,
-            "what is hot and was told to be unknown, which recall leaves out",
-        ),
-    ]
-    .into_iter()
-    .map(|(key, title, unit, decimals, about)| Metric {
-        key: key.to_owned(),
-        title: title.to_owned(),
-        unit,
-        scale: 1.0,
-        decimals,
-        about: about.to_owned(),
-        adds_up: false,
-        compares: false,
-    })
-}
+/// How a value is shown: the unit, how many base units that has, and digits after the point.
+type Shown = (&'static str, f64, usize);
+
+const MEMORY: Shown = (MEMORY_UNIT, MIB, 1);
+const MILLISECONDS: Shown = ("s", 1.0, 3);
+const SECONDS: Shown = ("s", 1.0, 2);
+const PERCENT: Shown = ("%", 1.0, 2);
+const TENTHS: Shown = ("%", 1.0, 1);
+const NUMBER: Shown = ("", 1.0, 1);
+
+/// A metric as it is declared: key, title, how it is shown, and what it is.
+type Row = (&'static str, &'static str, Shown, &'static str);
+
+/// Of the workload.
+#[rustfmt::skip]
+const OF_WORKLOAD: [Row; 10] = [
+    (NET_AVG, "memory.net.avg", MEMORY, "resident memory and what zram holds for the workload, average"),
+    (NET_END, "memory.net.end", MEMORY, "the same, average over the last quarter of the run"),
+    (MEMORY_AVG, "memory.avg", MEMORY, "resident memory of the workload, average"),
+    (MEMORY_PEAK, "memory.peak", MEMORY, "resident memory of the workload, largest sample"),
+    (RUNTIME, "runtime", MILLISECONDS, "wall time of the measured part"),
+    (CPU_USER, "cpu.user", SECONDS, "CPU time of the workload in programs"),
+    (CPU_SYSTEM, "cpu.system", SECONDS, "CPU time of the workload in the kernel"),
+    (MAJOR_FAULTS, "major_faults", ("faults", 1.0, 0), "page faults of the workload that had to read swap or files"),
+    (SWAP_AVG, "swap.avg", MEMORY, "memory of the workload in swap, uncompressed, average"),
+    (PSI_SOME, "psi.some", MILLISECONDS, "time in which some task waited for memory (zram waits are under-reported)"),
+];
+
+/// Of the attached `thermo`, and what its recordings are judged by.
+#[rustfmt::skip]
+const OURS: [Row; 10] = [
+    (OUR_CPU, "thermo.cpu", PERCENT, "CPU time of the attached thermo, percent of one CPU"),
+    (OUR_RSS, "thermo.rss", MEMORY, "peak resident memory of the attached thermo"),
+    (OUR_CPU_SYSTEM, "thermo.cpu.kernel", PERCENT, "the part of it that was spent in the kernel"),
+    (LOOKING_CPU, "looking.cpu", PERCENT, "CPU time of looking, percent of one CPU"),
+    (PRECISION, "precision", TENTHS, "how much of what was told to be hot is, by bytes"),
+    (RECALL, "recall", TENTHS, "how much of what is hot was told to be, by bytes"),
+    (HOT_ERROR, "hot.error", TENTHS, "bytes told wrongly, as hot or as not, beside those that are hot"),
+    (EDGE_ERROR, "edge.error", ("pages", 1.0, 1), "how far borders of what is hot lie from the nearest told"),
+    (NOTICE, "notice", SECONDS, "how long it took until a change of what is hot was told"),
+    (UNKNOWN, "unknown", PERCENT, "what is hot and was told to be unknown, which recall leaves out"),
+];
+
+/// Of the whole machine.
+#[rustfmt::skip]
+const OF_MACHINE: [Row; 1] = [
+    (MEMUSED_AVG, "memused.avg", MEMORY, "memory of the whole machine in use (MemTotal less MemFree), average"),
+];
+
+/// Of huge pages: `orig` may have none, so there is nothing to compare to.
+#[rustfmt::skip]
+const OF_HUGE: [Row; 4] = [
+    (HUGE_AVG, "anon_huge.avg", MEMORY, "anonymous huge pages of the machine, average"),
+    (COLLAPSES, "collapses", NUMBER, "huge pages made of small ones"),
+    (SPLITS, "splits", NUMBER, "huge pages split"),
+    (HUGE_FAULTS, "huge_faults", NUMBER, "page faults that were given a huge page"),
+];
 
 /// Every metric there is, in the order it is shown, those that workloads print last.
 #[must_use]
 pub fn all<'a>(latencies: impl IntoIterator<Item = &'a str>) -> Vec<Metric> {
-    let new = |key: &str, title: &str, unit, scale, decimals, about: &str| Metric {
-        key: key.to_owned(),
-        title: title.to_owned(),
-        unit,
-        scale,
-        decimals,
-        about: about.to_owned(),
-        adds_up: true,
-        compares: true,
+    let declared = |rows: &[Row], adds_up, compares| {
+        let metric = |&(key, title, (unit, scale, decimals), about): &Row| Metric {
+            key: key.to_owned(),
+            title: title.to_owned(),
+            unit,
+            scale,
+            decimals,
+            about: about.to_owned(),
+            adds_up,
+            compares,
+        };
+        rows.iter().map(metric).collect::<Vec<_>>()
     };
-    let ours = |metric: Metric| Metric {
-        adds_up: false,
-        compares: false,
-        ..metric
-    };
-    let mut metrics = vec![
-        new(
-            NET_AVG,
-            "memory.net.avg",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "resident memory and what zram holds for the workload, average",
-        ),
-        new(
-            NET_END,
-            "memory.net.end",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "the same, average over the last quarter of the run",
-        ),
-        new(
-            MEMORY_AVG,
-            "memory.avg",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "resident memory of the workload, average",
-        ),
-        new(
-            MEMORY_PEAK,
-            "memory.peak",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "resident memory of the workload, largest sample",
-        ),
-        new(RUNTIME, "runtime", "s", 1.0, 3, "wall time of the measured part"),
-        new(
-            CPU_USER,
-            "cpu.user",
-            "s",
-            1.0,
-            2,
-            "CPU time of the workload in programs",
-        ),
-        new(
-            CPU_SYSTEM,
-            "cpu.system",
-            "s",
-            1.0,
-            2,
-            "CPU time of the workload in the kernel",
-        ),
-        new(
-            MAJOR_FAULTS,
-            "major_faults",
-            "faults",
-            1.0,
-            0,
-            "page faults of the workload that had to read swap or files",
-        ),
-        new(
-            SWAP_AVG,
-            "swap.avg",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "memory of the workload in swap, uncompressed, average",
-        ),
-        new(
-            PSI_SOME,
-            "psi.some",
-            "s",
-            1.0,
-            3,
-            "time in which some task waited for memory (zram waits are under-reported)",
-        ),
-        ours(new(
-            OUR_CPU,
-            "thermo.cpu",
-            "%",
-            1.0,
-            2,
-            "CPU time of the attached thermo, percent of one CPU",
-        )),
-        ours(new(
-            OUR_RSS,
-            "thermo.rss",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "peak resident memory of the attached thermo",
-        )),
-    ];
-    metrics.extend(judged().map(ours));
-    metrics.extend([
-        new(
-            MEMUSED_AVG,
-            "memused.avg",
-            MEMORY_UNIT,
-            MIB,
-            1,
-            "memory of the whole machine in use (MemTotal less MemFree), average",
-        ),
-        of_huge(
-            HUGE_AVG,
-            "anon_huge.avg",
-            MEMORY_UNIT,
-            MIB,
-            "anonymous huge pages of the machine, average",
-        ),
-        of_huge(COLLAPSES, "collapses", "", 1.0, "huge pages made of small ones"),
-        of_huge(SPLITS, "splits", "", 1.0, "huge pages split"),
-        of_huge(
-            HUGE_FAULTS,
-            "huge_faults",
-            "",
-            1.0,
-            "page faults that were given a huge page",
-        ),
-    ]);
-    metrics.extend(latencies.into_iter().map(|name| {
-        let about = format!("{name}, as the workload's load printed it");
-        Metric {
-            adds_up: false,
-            ..new(
-                &format!("{LATENCY}{name}"),
-                &format!("latency.{name}"),
-                "",
-                1.0,
-                3,
-                &about,
-            )
-        }
-    }));
+    let mut metrics = declared(&OF_WORKLOAD, true, true);
+    metrics.extend(declared(&OURS, false, false));
+    metrics.extend(declared(&OF_MACHINE, true, true));
+    metrics.extend(declared(&OF_HUGE, true, false));
+    metrics.extend(latencies.into_iter().map(latency));
     metrics
 }
 
-/// Of huge pages: `orig` may have none, so there is nothing to compare to.
-fn of_huge(key: &str, title: &str, unit: &'static str, scale: f64, about: &str) -> Metric {
+fn latency(name: &str) -> Metric {
     Metric {
-        key: key.to_owned(),
-        title: title.to_owned(),
-        unit,
-        scale,
-        decimals: 1,
-        about: about.to_owned(),
-        adds_up: true,
-        compares: false,
+        key: format!("{LATENCY}{name}"),
+        title: format!("latency.{name}"),
+        unit: "",
+        scale: 1.0,
+        decimals: 3,
+        about: format!("{name}, as the workload's load printed it"),
+        adds_up: false,
+        compares: true,
     }
 }
 

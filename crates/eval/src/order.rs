@@ -1,4 +1,5 @@
-//! The order of runs: every repeat is a round in which each workload meets each configuration once, shuffled.
+//! The order of runs: every repeat is a round in which each workload meets each configuration once, shuffled. A
+//! configuration with repeats of its own is in the first rounds only.
 //!
 //! Where a configuration presses, the first round has the runs without pressure first: its limits follow from them.
 //! CPU time drifts by a fifth between sessions on shared machines: only runs that are interleaved compare.
@@ -43,6 +44,11 @@ fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
         let with = usize::try_from(rng.below(at as u64 + 1)).unwrap_or(at);
         runs.swap(at, with);
     }
+    // After shuffling: leaving some out must not change the order of the others.
+    runs.retain(|run| {
+        let most = experiment.configurations[run.configuration].repeats;
+        most.is_none_or(|most| repeat < most)
+    });
     // A pressure is a share of the peak without one, which has to be known by then.
     if repeat == 0 && experiment.presses() {
         runs.sort_by_key(|run| run.configuration != 0);
@@ -97,6 +103,19 @@ mod tests {
         let runs = order(&experiment, 2);
         assert!(runs[..10].is_sorted_by_key(|run| run.configuration));
         assert!(!runs[10..].is_sorted_by_key(|run| run.configuration));
+    }
+
+    #[test]
+    fn a_configuration_with_repeats_of_its_own_is_in_the_first_rounds_only() {
+        let mut experiment = experiment(1);
+        let all = order(&experiment, 3);
+        experiment.configurations[0].repeats = Some(1);
+        let fewer = order(&experiment, 3);
+        let left: Vec<Planned> = all
+            .into_iter()
+            .filter(|run| run.configuration == 1 || run.repeat == 0)
+            .collect();
+        assert_eq!(fewer, left);
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub(crate) fn lines(lines: &[Line], unit: &str) -> String {
             r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
             left - 6.0,
             y + 4.0,
-            number(at)
+            up.label(at)
         );
     }
     let _ = write!(svg, r#"<text x="4" y="{:.1}">{unit}</text>"#, top + 8.0);
@@ -172,6 +172,14 @@ impl Scale {
             .take_while(|at| *at <= self.high + self.step / 2.0)
     }
 
+    /// A tick's number, with as many places as its neighbours need to differ.
+    fn label(&self, at: f64) -> String {
+        let places = (0..6).find(|places| self.step * 10f64.powi(*places) >= 1.0);
+        let places = usize::try_from(places.unwrap_or(6)).unwrap_or(0);
+        // Not -0, which a sum of steps can come to.
+        shortened(format!("{:.places$}", at + 0.0))
+    }
+
     fn axis_below(&self, svg: &mut String, y: f64, unit: &str) {
         for at in self.ticks() {
             let x = self.place(at);
@@ -179,7 +187,7 @@ impl Scale {
                 svg,
                 r#"<line class="grid" x1="{x:.1}" y1="0" x2="{x:.1}" y2="{y:.1}"/>"#
             );
-            let label = number(at);
+            let label = self.label(at);
             let _ = write!(
                 svg,
                 r#"<text x="{x:.1}" y="{:.1}" text-anchor="middle">{label}</text>"#,
@@ -202,9 +210,15 @@ fn number(value: f64) -> String {
     } else {
         format!("{value:.3}")
     };
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    shortened(text)
+}
+
+/// Without zeros at the end that say nothing.
+fn shortened(text: String) -> String {
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 
@@ -227,8 +241,13 @@ mod tests {
         assert!(Scale::over([3.0].into_iter(), 0.0, 1.0).place(3.0).is_finite());
         assert!(Scale::over(std::iter::empty(), 0.0, 1.0).place(0.5).is_finite());
         assert_eq!(
-            scale.ticks().map(number).collect::<Vec<_>>(),
+            scale.ticks().map(|at| scale.label(at)).collect::<Vec<_>>(),
             ["90", "95", "100", "105", "110"]
+        );
+        let fine = Scale::over([99.2, 101.4].into_iter(), 0.0, 100.0);
+        assert_eq!(
+            fine.ticks().map(|at| fine.label(at)).collect::<Vec<_>>(),
+            ["99", "99.5", "100", "100.5", "101", "101.5"]
         );
     }
 

@@ -1,5 +1,8 @@
 //! One run: start, wait until ready, fill, attach, measure while the load runs, stop everything, check.
 
+mod finish;
+mod measure;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,18 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use crate::error::RunFailure;
-use crate::ethp::{Mode, Watch};
+use crate::ethp::Mode;
 use crate::experiment::{Configuration, Experiment, Ready, Workload};
 use crate::group::{Group, Hierarchies};
-use crate::metric;
 use crate::monitor;
 use crate::placeholder::Values;
 use crate::pressure::Pressure;
 use crate::process::{Program, Start, bad_end, tail};
-use crate::sample::{Counters, Outcome, Samples};
+use crate::sample::Outcome;
 use crate::swap::Swap;
 
 /// How long a program has to end after it was asked to.
@@ -210,166 +210,6 @@ impl<'a> Running<'a> {
                 };
             }
         }
-    }
-
-    fn measure(&mut self, configuration: &Configuration, values: &Values) -> Result<Outcome, RunFailure> {
-        let before = Counters::of(&self.group);
-        let interval = Duration::from_nanos(self.bench.experiment.sample.0);
-        let watch = configuration
-            .thp
-            .is_some()
-            .then(|| Watch::begin(interval, self.bench.logs));
-        let begin = Instant::now();
-        if !configuration.attach.is_empty() {
-            let mut words = vec![self.bench.thermo.display().to_string()];
-            words.extend(values.fill_all(&configuration.attach));
-            self.attached =
-                Some(self.program("thermo", &words, &BTreeMap::new(), &self.our_group.doors())?);
-        }
-        if !self.workload.load.is_empty() {
-            let words = values.fill_all(&self.workload.load);
-            self.load = Some(self.program("load", &words, &BTreeMap::new(), &[])?);
-        }
-        if let (false, Some(peak)) = (configuration.pressure.is_empty(), self.bench.peak) {
-            self.pressure = Some(Pressure::start(&self.group, &configuration.pressure, peak));
-        }
-        let samples = self.sample_until_end(begin)?;
-        let runtime = begin.elapsed().as_secs_f64();
-        let mut outcome = samples.outcome();
-        outcome.measured.insert(metric::RUNTIME.into(), runtime);
-        before.differences(&self.group, &mut outcome.measured);
-        if let Some(watch) = watch {
-            watch.end(&mut outcome.measured);
-        }
-        if let Some(cpu) = self.attached.as_ref().and_then(|_| self.our_group.cpu()) {
-            outcome
-                .measured
-                .insert(metric::OUR_CPU.into(), (cpu.user + cpu.system) / runtime * 100.0);
-            outcome
-                .measured
-                .insert(metric::OUR_CPU_SYSTEM.into(), cpu.system / runtime * 100.0);
-        }
-        self.pressure = None;
-        Ok(outcome)
-    }
-
-    /// Samples memory until the load ends, or the command where there is no load.
-    fn sample_until_end(&mut self, begin: Instant) -> Result<Samples, RunFailure> {
-        let interval = Duration::from_nanos(self.bench.experiment.sample.0);
-        let mut samples = Samples::default();
-        let mut next = Duration::ZERO;
-        loop {
-            let now = begin.elapsed();
-            if now >= next {
-                samples.take(now, self.group.memory(), self.bench.swap, self.attached.as_ref());
-                next = now + interval;
-            }
-            self.still_wanted("the load did not end")?;
-            self.attached_still_runs()?;
-            let span = next.saturating_sub(begin.elapsed()).min(ATTENTION);
-            let has_load = self.load.is_some();
-            let waited_for = if has_load {
-                self.load.as_mut()
-            } else {
-                self.command.as_mut()
-            };
-            let Some((status, printed)) = waited_for.and_then(|program| ended(program, span)) else {
-                continue;
-            };
-            let name = if has_load { "load" } else { "command" };
-            return match bad_end(status) {
-                None => {
-                    if !has_load {
-                        samples.ended_at(begin.elapsed());
-                    }
-                    Ok(samples)
-                }
-                Some(how) => Err(RunFailure::wrong(format!("the {name} {how}: {}", tail(&printed)))),
-            };
-        }
-    }
-
-    /// What is attached may end well by itself only when its target has.
-    fn attached_still_runs(&mut self) -> Result<(), RunFailure> {
-        let Some((status, printed)) = self
-            .attached
-            .as_mut()
-            .and_then(|thermo| ended(thermo, Duration::ZERO))
-        else {
-            return Ok(());
-        };
-        let target_ended = self
-            .command
-            .as_mut()
-            .is_none_or(|command| ended(command, Duration::ZERO).is_some());
-        match bad_end(status) {
-            None if target_ended => Ok(()),
-            how => {
-                let how = how.unwrap_or_else(|| "ended".into());
-                Err(RunFailure::wrong(format!(
-                    "thermo {how} before the workload: {}",
-                    tail(&printed)
-                )))
-            }
-        }
-    }
-
-    /// Stops everything, and believes the result only if every program says that it is right.
-    fn finish(mut self, mut outcome: Outcome) -> Result<Outcome, RunFailure> {
-        if let Some(mut thermo) = self.attached.take() {
-            let status = thermo.end(Signal::INT, GRACE);
-            let interrupted = status.is_some_and(|status| status.code() == Some(130));
-            if let Some(how) = status.and_then(bad_end).filter(|_| !interrupted) {
-                return Err(RunFailure::wrong(format!(
-                    "thermo {how}: {}",
-                    tail(&thermo.printed())
-                )));
-            }
-        }
-        let mut printed = String::new();
-        if let Some(load) = self.load.take() {
-            printed.push_str(&load.printed());
-            let command = self.command.as_mut();
-            // A server that died under its load is a failure even if the load did not mind.
-            if let Some((status, said)) = command.and_then(|command| ended(command, Duration::ZERO)) {
-                let how = bad_end(status).unwrap_or_else(|| "ended".into());
-                return Err(RunFailure::wrong(format!(
-                    "the command {how} under its load: {}",
-                    tail(&said)
-                )));
-            }
-        }
-        if let Some(mut command) = self.command.take() {
-            command.end(Signal::TERM, GRACE);
-            printed.push_str(&command.printed());
-        }
-        if let Some(check) = self
-            .workload
-            .check
-            .as_ref()
-            .filter(|check| !check.is_match(&printed))
-        {
-            let sentence = format!(
-                "the output has no {check:?}, the sign of a right result: {}",
-                tail(&printed)
-            );
-            return Err(RunFailure::wrong(sentence));
-        }
-        for (name, pattern) in &self.workload.latency {
-            let number = pattern
-                .captures(&printed)
-                .and_then(|found| found.get(1)?.as_str().parse::<f64>().ok());
-            let number = number.filter(|number| number.is_finite()).ok_or_else(|| {
-                RunFailure::wrong(format!(
-                    "the output has no number at {pattern:?}: {}",
-                    tail(&printed)
-                ))
-            })?;
-            outcome
-                .measured
-                .insert(format!("{}{name}", metric::LATENCY), number);
-        }
-        Ok(outcome)
     }
 
     fn still_wanted(&self, late: &str) -> Result<(), RunFailure> {

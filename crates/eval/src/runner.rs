@@ -10,9 +10,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use thermo_core::Bytes;
 
 use crate::error::{Error, RunFailure};
-use crate::experiment::{Configuration, Experiment, Need, Workload};
+use crate::experiment::{Configuration, Experiment, Workload};
 use crate::group::Hierarchies;
 use crate::ledger::Ledger;
+use crate::needs;
 use crate::order::{Planned, order};
 use crate::process::{bad_end, tail};
 use crate::results::{Results, Run};
@@ -279,30 +280,13 @@ fn is_meant(asked: &str, name: &str) -> bool {
 }
 
 fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Error> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |need: &Need| {
-        let program = Path::new(&need.program);
-        program.is_absolute() && program.exists()
-            || std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    };
     let used = |at: usize| planned.iter().any(|run| run.workload == at);
     let needs = experiment
         .workloads
         .iter()
         .enumerate()
         .filter(|(at, _)| used(*at));
-    let mut missing: Vec<Need> = needs
-        .flat_map(|(_, workload)| &workload.needs)
-        .filter(|need| !is_there(need))
-        .cloned()
-        .collect();
-    missing.sort();
-    missing.dedup();
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Missing(missing))
-    }
+    needs::check(needs.flat_map(|(_, workload)| &workload.needs))
 }
 
 /// Runs a workload's set-up. Its data are removed with the work folder when the experiment ends.

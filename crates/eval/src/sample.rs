@@ -1,7 +1,9 @@
 //! What is read while a run is measured: memory again and again, counters at the begin and at the end.
 
-use std::fs;
+use std::path::Path;
 use std::time::Duration;
+
+use thermo_sys::status;
 
 use crate::group::{CpuUse, Group, MemoryUse};
 use crate::metric::{self, Measurements};
@@ -132,14 +134,8 @@ impl Samples {
 
 /// The peak resident bytes of a process.
 fn peak_rss(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib << 10)
+    let status = status::read(Path::new("/"), pid).ok()?;
+    Some(status.vm_hwm.0).filter(|peak| *peak > 0)
 }
 
 #[cfg(test)]

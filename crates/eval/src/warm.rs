@@ -1,10 +1,11 @@
 //! Warm memory: on a virtual machine, free pages may have been given back to the host, and the first run after a
 //! big free pays for getting them again. So memory is touched and freed before each run.
 
-use std::fs;
 use std::hint::black_box;
+use std::path::Path;
 
 use thermo_core::{Bytes, PAGE_SIZE};
+use thermo_sys::meminfo;
 
 /// What stays untouched, so that warming never pushes anybody out.
 const LEAVE: u64 = 512 << 20;
@@ -14,11 +15,8 @@ const PIECE: u64 = 64 << 20;
 /// Touches and frees `size` of memory, or what is available less 512 MiB. Returns what was touched.
 #[must_use]
 pub fn warm(size: Bytes) -> Bytes {
-    let free = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| available(&text))
-        .unwrap_or(0);
-    let size = size.0.min(free.saturating_sub(LEAVE));
+    let free = meminfo::read(Path::new("/")).unwrap_or_default().available;
+    let size = size.0.min(free.0.saturating_sub(LEAVE));
     let page = usize::try_from(PAGE_SIZE).unwrap_or(4096);
     let pieces: Vec<Vec<u8>> = (0..size / PIECE)
         .map(|_| {
@@ -30,18 +28,6 @@ pub fn warm(size: Bytes) -> Bytes {
     Bytes(black_box(&pieces).len() as u64 * PIECE)
 }
 
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,9 +36,5 @@ mod tests {
     fn no_more_is_touched_than_asked_for() {
         assert!(warm(Bytes::mib(130)) <= Bytes::mib(130));
         assert_eq!(warm(Bytes::ZERO), Bytes::ZERO);
-        assert_eq!(
-            available("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"),
-            Some(2 << 20)
-        );
     }
 }

@@ -56,6 +56,12 @@ fn everything_that_can_be_said_is_read() {
 fn mistakes_have_a_place_and_a_way_out() {
     for (from, to, place, sentence) in [
         ("repeats = 3", "repeats = 0", "3:11", "0 repeats"),
+        (
+            "name = \"orig\"",
+            "name = \"orig\"\nrepeats = 0",
+            "9:11",
+            "leave the configuration out",
+        ),
         ("repeats = 3", "repeats = \"x\"", "3:11", "invalid type"),
         ("repeats = 3", "repeats = 3\nrepaets = 3", "4:1", "unknown field"),
         ("zram = \"1G\"", "zram = \"1Q\"", "4:8", "not a unit"),

@@ -105,6 +105,37 @@ impl Connection {
     }
 }
 
+/// What the threads of all connections share: what was answered, and the moments they wait for each other at.
+struct Together {
+    done: AtomicU64,
+    errors: AtomicU64,
+    ready: Barrier,
+    over: Barrier,
+}
+
+impl Together {
+    // One connection from its opening until all may close.
+    fn load(&self, number: usize, socket: &str, export: &str, plan: &Plan) {
+        let opened = Connection::open(socket, export, 0x9e37_79b9 + number as u64 * 7919);
+        self.ready.wait();
+        let mut keep = None;
+        match opened.and_then(|mut one| one.run(plan, Instant::now()).map(|counts| (counts, one))) {
+            Ok(((requests, failed), one)) => {
+                self.done.fetch_add(requests, Ordering::Relaxed);
+                self.errors.fetch_add(failed, Ordering::Relaxed);
+                keep = Some(one);
+            }
+            Err(error) => {
+                self.errors.fetch_add(1, Ordering::Relaxed);
+                eprintln!("connection {number}: {error}");
+            }
+        }
+        self.over.wait();
+        self.over.wait();
+        drop(keep);
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [
@@ -130,46 +161,36 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let exports: Vec<&str> = exports.split(',').collect();
     let connections: usize = connections.parse()?;
-    let (done, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (ready, over) = (
-        Arc::new(Barrier::new(connections + 1)),
-        Arc::new(Barrier::new(connections + 1)),
-    );
+    let together = Arc::new(Together {
+        done: AtomicU64::new(0),
+        errors: AtomicU64::new(0),
+        ready: Barrier::new(connections + 1),
+        over: Barrier::new(connections + 1),
+    });
     let mut threads = Vec::new();
     for number in 0..connections {
         let (socket, export) = (socket.clone(), exports[number % exports.len()].to_owned());
-        let (plan, done, errors) = (plan.clone(), Arc::clone(&done), Arc::clone(&errors));
-        let (ready, over) = (Arc::clone(&ready), Arc::clone(&over));
+        let (plan, together) = (plan.clone(), Arc::clone(&together));
         threads.push(std::thread::spawn(move || {
-            let opened = Connection::open(&socket, &export, 0x9e37_79b9 + number as u64 * 7919);
-            ready.wait();
-            let mut keep = None;
-            match opened.and_then(|mut one| one.run(&plan, Instant::now()).map(|counts| (counts, one))) {
-                Ok(((requests, failed), one)) => {
-                    done.fetch_add(requests, Ordering::Relaxed);
-                    errors.fetch_add(failed, Ordering::Relaxed);
-                    keep = Some(one);
-                }
-                Err(error) => {
-                    errors.fetch_add(1, Ordering::Relaxed);
-                    eprintln!("connection {number}: {error}");
-                }
-            }
-            over.wait();
-            over.wait();
-            drop(keep);
+            together.load(number, &socket, &export, &plan);
         }));
     }
-    ready.wait();
+    together.ready.wait();
     let begin = Instant::now();
-    over.wait();
-    let (seconds, requests) = (begin.elapsed().as_secs_f64(), done.load(Ordering::Relaxed));
-    println!("{requests} {seconds:.3} {}", errors.load(Ordering::Relaxed));
+    together.over.wait();
+    let (seconds, requests) = (
+        begin.elapsed().as_secs_f64(),
+        together.done.load(Ordering::Relaxed),
+    );
+    println!(
+        "{requests} {seconds:.3} {}",
+        together.errors.load(Ordering::Relaxed)
+    );
     if let [_, hold] = rest {
         println!("holding");
         std::thread::sleep(Duration::from_secs_f64(hold.parse()?));
     }
-    over.wait();
+    together.over.wait();
     for thread in threads {
         thread.join().map_err(|_| "a thread panicked")?;
     }

@@ -143,6 +143,32 @@ fn a_command_that_goes_to_the_background_stays_a_target() {
 }
 
 #[test]
+fn what_a_command_left_that_ended_before_the_first_look_is_a_target() {
+    let ourselves = std::process::id();
+    let ended = Fake {
+        state: 'Z',
+        ..with(5, ourselves)
+    };
+    let spec = TargetSpec {
+        orphans: true,
+        ..TargetSpec::of_command(5)
+    };
+    let machine = Machine::new(&[with(ourselves, 1), ended, with(7, ourselves), with(8, 7)]);
+    let mut roster = Roster::new(machine.root(), spec.clone()).unwrap();
+    assert!(roster.any_left());
+    roster.look().unwrap();
+    assert_eq!(pids(&roster), [7, 8]);
+
+    let machine = Machine::new(&[with(ourselves, 1), ended]);
+    assert!(
+        !Roster::new(machine.root(), spec).unwrap().any_left(),
+        "it left nothing"
+    );
+    let named = TargetSpec::of_pids(&[5]);
+    assert!(Roster::new(machine.root(), named).is_err(), "it is no command");
+}
+
+#[test]
 fn without_children_only_the_named_are_targets() {
     let machine = Machine::new(&[with(5, 1), with(7, 5)]);
     let mut roster = Roster::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();

@@ -1,25 +1,17 @@
 //! Waiting for the budget: in order, with a deadline, never for ever, and never beyond it.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod until;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use thermo_core::{Bytes, Nanos};
 use thermo_pool::{AcquireError, OpenError, Pools, Settings};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use until::until;
 
 fn pools(mib: u64) -> Pools {
     Pools::new(Bytes::mib(mib), Settings::default())
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

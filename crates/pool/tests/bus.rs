@@ -1,23 +1,15 @@
 //! The bus and the keeper with threads that come and go.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod until;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use thermo_core::{Bytes, Nanos};
 use thermo_pool::source::{PsiTotal, Script, Source, SourceError};
 use thermo_pool::{Bus, Keeper, Pools, Settings};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use until::until;
 
 #[test]
 fn no_call_reaches_a_device_that_is_half_removed() {

@@ -83,12 +83,14 @@ impl Rows {
             Kind::Snapshot => {
                 let (start_ns, aggr_ns) = (value(&head, 0)?, value(&head, 1)?);
                 let max_nr_accesses = need(head.max_nr_accesses, "max_nr_accesses", at)?;
+                let swept = head.values.get(2).map(|&swept| swept != 0);
                 let targets = self.targets()?;
                 Ok(Record::Snapshot(Snapshot {
                     start_ns,
                     time_ns,
                     aggr_ns,
                     max_nr_accesses,
+                    swept,
                     targets,
                 }))
             }

@@ -79,6 +79,9 @@ pub struct Snapshot {
     pub aggr_ns: u64,
     /// The most `nr_accesses` could be.
     pub max_nr_accesses: u32,
+    /// Whether every page was looked at (a sweep), or one page of each region; `None` in recordings made before
+    /// snapshots told.
+    pub swept: Option<bool>,
     /// Every target, also one without regions.
     pub targets: Vec<Target>,
 }

@@ -132,9 +132,11 @@ impl Sink for Recorder {
                 end,
                 attrs,
                 targets,
-                ..
+                sums,
             } => {
-                self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
+                let mut snapshot = snapshot(start, end, attrs, targets);
+                snapshot.swept = Some(!sums.is_empty());
+                self.record(&Record::Snapshot(snapshot));
                 self.tick(end);
             }
             Event::SchemeApplied {
@@ -188,20 +190,27 @@ fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_
         aggr_ns: attrs.aggr.0,
         max_nr_accesses: attrs.max_nr_accesses(),
         targets: targets.iter().map(target).collect(),
+        ..Snapshot::default()
     }
 }
 
 fn target(target: &TargetRegions<'_>) -> Target {
-    let region = |region: &thermo_core::Region| Region {
-        start: region.range.start.0,
-        end: region.range.end.0,
-        nr_accesses: region.nr_accesses,
-        age: region.age,
-        unknown: region.unknown,
-    };
     Target {
         id: target.id.0,
         pid: target.pid,
-        regions: target.regions.iter().map(region).collect(),
+        regions: target.regions.iter().map(Region::from).collect(),
+    }
+}
+
+impl From<&thermo_core::Region> for Region {
+    /// A region with what was counted of it in the aggregation under way.
+    fn from(region: &thermo_core::Region) -> Self {
+        Self {
+            start: region.range.start.0,
+            end: region.range.end.0,
+            nr_accesses: region.nr_accesses,
+            age: region.age,
+            unknown: region.unknown,
+        }
     }
 }

@@ -140,15 +140,19 @@ fn snapshots() -> impl Strategy<Value = Record> {
     let target = (any::<u32>(), any::<Option<u32>>(), regions());
     let target = target.prop_map(|(id, pid, regions)| Target { id, pid, regions });
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
-    (numbers, vec(target, 0..4)).prop_map(|((start_ns, time_ns, aggr_ns, max_nr_accesses), targets)| {
-        Record::Snapshot(Snapshot {
-            start_ns,
-            time_ns,
-            aggr_ns,
-            max_nr_accesses,
-            targets,
-        })
-    })
+    let snapshot = (numbers, any::<Option<bool>>(), vec(target, 0..4));
+    snapshot.prop_map(
+        |((start_ns, time_ns, aggr_ns, max_nr_accesses), swept, targets)| {
+            Record::Snapshot(Snapshot {
+                start_ns,
+                time_ns,
+                aggr_ns,
+                max_nr_accesses,
+                swept,
+                targets,
+            })
+        },
+    )
 }
 
 fn others() -> impl Strategy<Value = Record> {

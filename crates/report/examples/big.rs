@@ -96,6 +96,7 @@ fn snapshot(n: u64) -> Record {
         time_ns,
         aggr_ns: 100_000_000,
         max_nr_accesses: 20,
+        swept: Some(false),
         targets: vec![target],
     })
 }

@@ -4,7 +4,6 @@
 //! the resident size is the largest seen.
 
 use serde::Serialize;
-use thermo_core::budget::Plan;
 use thermo_core::{Bytes, Nanos, PAGE_SIZE};
 use thermo_record::model::{Cost, Metadata, Note, Record, Region, Settings, Snapshot};
 
@@ -39,19 +38,19 @@ const MARK_COST_NS: u64 = 1000;
 /// Marks that were taken off and set again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Looks {
-    /// Whether every page is looked at, by the last plan.
-    sweeps: bool,
     marks: u64,
+    /// The time of snapshots that tell how they came about: of the others the marks cannot be counted.
     watched_ns: u64,
 }
 
 impl Looks {
     fn add(&mut self, snapshot: &Snapshot) {
+        let Some(swept) = snapshot.swept else { return };
         let regions = snapshot.targets.iter().flat_map(|target| &target.regions);
         let marks = |region: &Region| {
             let nr_accesses = u64::from(region.nr_accesses);
             // A sweep takes every mark of a page that is touched in a round, a sample one for each look.
-            if self.sweeps {
+            if swept {
                 let touched = (region.end - region.start) / PAGE_SIZE;
                 touched * nr_accesses / u64::from(snapshot.max_nr_accesses.max(1))
             } else {
@@ -73,9 +72,6 @@ impl OwnCost {
     pub fn add(&mut self, record: &Record, start_ns: u64) {
         match record {
             Record::Cost(cost) => self.add_cost(cost, start_ns),
-            Record::Note(note) if note.kind == "plan" => {
-                self.looks.sweeps = note.text.starts_with(Plan::SWEEP_WORDS);
-            }
             Record::Snapshot(snapshot) => {
                 self.looks.add(snapshot);
                 self.slow_down_percent = self.looks.slow_down_percent();

@@ -42,6 +42,7 @@ fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
         time_ns: n * 1_000_000_000,
         aggr_ns: 1_000_000_000,
         max_nr_accesses: 20,
+        swept: Some(false),
         targets: vec![Target {
             id: 0,
             pid: Some(7),
@@ -203,6 +204,7 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
             time_ns: (n + 1) * (n + 1) * 1000,
             aggr_ns: 1000,
             max_nr_accesses: 20,
+            swept: Some(false),
             targets: (0..80).map(target).collect(),
         })
     };
@@ -224,6 +226,24 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
         text.contains("72 more targets") && text.lines().count() < 50,
         "{text}"
     );
+}
+
+#[test]
+fn a_sweep_takes_a_mark_a_page_and_a_sample_one_a_region() {
+    // 1,000 pages in a second, touched in half of the looks.
+    let of = |how: Option<bool>| {
+        let Record::Snapshot(mut snapshot) = snapshot(1, &[(0, 1000 << 12, 10)]) else {
+            panic!("it is a snapshot");
+        };
+        snapshot.swept = how;
+        let metadata = recording::metadata();
+        report(InfoAccumulator::new(&metadata), vec![Record::Snapshot(snapshot)])
+            .cost
+            .slow_down_percent
+    };
+    assert_eq!(of(Some(true)), Some(0.05));
+    assert_eq!(of(Some(false)), Some(0.001));
+    assert_eq!(of(None), None, "recordings made before snapshots told");
 }
 
 #[test]

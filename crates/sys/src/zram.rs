@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use thermo_core::Bytes;
 
 use crate::file::{self, FileError};
+use crate::leftovers::{self, Leftover, Note};
 use crate::swap;
 
 /// What a device holds.
@@ -138,13 +139,14 @@ impl Zram {
 }
 
 /// Swap on a zram device of our own. It is given back by [`ZramSwap::remove`]; when that was not called, dropping it
-/// tries and complains on stderr.
+/// tries and complains on stderr. A note tells of it should we be killed.
 #[derive(Debug)]
 pub struct ZramSwap {
     zram: Zram,
     root: PathBuf,
     on: bool,
     removed: bool,
+    note: Option<Note>,
 }
 
 impl ZramSwap {
@@ -160,6 +162,7 @@ impl ZramSwap {
             root: root.to_owned(),
             on: false,
             removed: false,
+            note: note(root, zram),
         };
         if let Some(algorithm) = algorithm {
             zram.set_algorithm(root, algorithm)?;
@@ -191,7 +194,11 @@ impl ZramSwap {
     /// When memory is too short to take it back; the device stays in use then.
     pub fn remove(mut self) -> Result<(), FileError> {
         self.removed = true;
-        self.try_remove()
+        let removed = self.try_remove();
+        if removed.is_err() {
+            self.note.take().into_iter().for_each(Note::stay);
+        }
+        removed
     }
 
     fn try_remove(&self) -> Result<(), FileError> {
@@ -209,14 +216,33 @@ impl Drop for ZramSwap {
             return;
         }
         if let Err(err) = self.try_remove() {
-            let (device, id) = (self.zram.device(), self.zram.id);
+            self.note.take().into_iter().for_each(Note::stay);
+            let (device, back) = (self.zram.device(), give_back(self.zram));
             eprintln!(
-                "the swap on {device} is left behind: {err}. Give it back with: swapoff {device}; \
-                       echo {id} > /sys/class/zram-control/hot_remove",
-                device = device.display()
+                "the swap on {} is left behind: {err}. Give it back with: {back}",
+                device.display()
             );
         }
     }
+}
+
+/// The commands that undo what [`ZramSwap::create`] does.
+fn give_back(zram: Zram) -> String {
+    let (device, id) = (zram.device(), zram.id);
+    format!(
+        "swapoff {}; echo {id} > /sys/class/zram-control/hot_remove",
+        device.display()
+    )
+}
+
+/// Noted as soon as there is a device. A machine without a place for notes is no reason not to go on.
+fn note(root: &Path, zram: Zram) -> Option<Note> {
+    let folder = leftovers::folder(root)?;
+    let note = Note::new(root, &folder, "zram-swap").ok()?;
+    let (device, back) = (zram.device(), give_back(zram));
+    let what = format!("swap on {}: `{back}` gives it back", device.display());
+    note.say(&[Leftover { within: None, what }]).ok()?;
+    Some(note)
 }
 
 #[cfg(test)]

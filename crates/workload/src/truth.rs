@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
+use serde::{Deserialize, Serialize};
 use thermo_core::{AddrRange, Nanos};
 
 /// What was touched in one span. Spans follow one another without a gap.
@@ -21,7 +22,7 @@ pub struct Truth {
     pub ranges: Vec<AddrRange>,
 }
 
-#[derive(serde::Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Line {
     start_ns: u64,
     end_ns: u64,
@@ -48,6 +49,21 @@ impl Truth {
         };
         serde_json::to_writer(&mut *out, &line).map_err(io::Error::from)?;
         out.write_all(b"\n")
+    }
+
+    /// What a line of the file says; ranges of no bytes are left out.
+    ///
+    /// # Errors
+    /// It is not such a line.
+    pub fn parse(line: &str) -> Result<Self, serde_json::Error> {
+        let line: Line = serde_json::from_str(line)?;
+        let ranges = line.ranges.into_iter().filter(|(start, end)| start < end);
+        Ok(Self {
+            start: Nanos(line.start_ns),
+            end: Nanos(line.end_ns),
+            pid: line.pid,
+            ranges: ranges.map(|(start, end)| AddrRange::new(start, end)).collect(),
+        })
     }
 }
 

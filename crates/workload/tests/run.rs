@@ -218,19 +218,21 @@ fn the_file_of_truth_holds_a_line_a_span() {
     let path = folder.path().join("truth.jsonl");
     let writer = TruthWriter::create(&path).unwrap();
     let config = Config::parse("a, 64K\n\np\n20\na, 0, 64, 1\n").unwrap();
-    let mut count = 0;
+    let mut told = Vec::new();
     let quiet = Options {
         quiet: true,
         ..options()
     };
     run(&config, &quiet, &mut |truth| {
-        count += 1;
+        told.push(truth.clone());
         writer.write(truth);
     })
     .unwrap();
     writer.finish().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(text.lines().count(), count);
+    let read: Vec<Truth> = text.lines().map(|line| Truth::parse(line).unwrap()).collect();
+    assert_eq!(read, told);
+    assert!(Truth::parse("{}").is_err() && Truth::parse("").is_err());
     for line in text.lines() {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(value["start_ns"].as_u64() < value["end_ns"].as_u64());

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use regex::Regex;
-use serde::Deserialize;
 use thermo_core::text::Fault;
 use thermo_core::{Nanos, Permille};
 use toml::Spanned;
 
-use super::rules::{Rules, Throttle};
+use super::rules::Rules;
 
 mod raw;
 

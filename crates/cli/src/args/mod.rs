@@ -13,3 +13,13 @@ pub use course::Course;
 pub use monitoring::Monitoring;
 pub use output::Output;
 pub use targets::{Targets, TargetsOrMachine};
+
+/// What flags mean, without a verb around them.
+#[cfg(test)]
+pub fn parsed<T: clap::Args>(flags: &[&str]) -> T {
+    let command = T::augment_args(clap::Command::new("thermo").no_binary_name(true));
+    let parsed = command
+        .try_get_matches_from(flags)
+        .and_then(|mut matches| T::from_arg_matches_mut(&mut matches));
+    parsed.unwrap_or_else(|error| panic!("{error}"))
+}

@@ -172,17 +172,10 @@ impl Monitoring {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Alone {
-        #[command(flatten)]
-        monitoring: Monitoring,
-    }
+    use crate::args::parsed;
 
     fn budget(arguments: &[&str]) -> anyhow::Result<Option<(CpuShare, Looks)>> {
-        let words = ["thermo"].iter().chain(arguments);
-        Alone::try_parse_from(words).unwrap().monitoring.budget(false)
+        parsed::<Monitoring>(arguments).budget(false)
     }
 
     #[test]
@@ -218,8 +211,8 @@ mod tests {
     #[test]
     fn a_goal_leaves_nothing_to_a_budget() {
         let tuned = |arguments: &[&str]| {
-            let words = ["thermo", "--intervals-autotune"].iter().chain(arguments);
-            Alone::try_parse_from(words).unwrap().monitoring.budget(true)
+            let flags = [&["--intervals-autotune"], arguments].concat();
+            parsed::<Monitoring>(&flags).budget(true)
         };
         assert_eq!(tuned(&[]).unwrap(), None);
         assert_eq!(tuned(&["--sample", "10ms", "--aggr", "1s"]).unwrap(), None);

@@ -91,18 +91,10 @@ fn share(text: &str) -> anyhow::Result<BasisPoints> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Alone {
-        #[command(flatten)]
-        tuned: Tuned,
-    }
+    use crate::args::parsed;
 
     fn tuned(arguments: &[&str]) -> Tuned {
-        Alone::try_parse_from(["thermo"].iter().chain(arguments))
-            .unwrap()
-            .tuned
+        parsed(arguments)
     }
 
     #[test]

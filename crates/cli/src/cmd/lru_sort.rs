@@ -208,20 +208,19 @@ fn tell(hot: &SchemeStats, cold: &SchemeStats, as_json: bool) -> std::io::Result
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use crate::args::Monitoring;
-    use clap::Parser as _;
+    use crate::args::{Monitoring, parsed};
 
-    #[derive(clap::Parser)]
-    struct Alone {
+    #[derive(clap::Args)]
+    struct Both {
         #[command(flatten)]
         module: Module,
         #[command(flatten)]
         monitoring: Monitoring,
     }
 
-    fn flags(more: &[&str]) -> preset::LruSort {
-        let alone = Alone::try_parse_from(["lru-sort"].iter().chain(more)).unwrap();
-        alone.module.preset(&alone.monitoring.attrs().unwrap())
+    fn flags(flags: &[&str]) -> preset::LruSort {
+        let Both { module, monitoring } = parsed(flags);
+        module.preset(&monitoring.attrs().unwrap())
     }
 
     #[test]

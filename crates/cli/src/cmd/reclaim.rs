@@ -156,17 +156,10 @@ fn tell(total: &Total, saving: Option<Saving>, as_json: bool) -> std::io::Result
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Alone {
-        #[command(flatten)]
-        module: Module,
-    }
+    use crate::args::parsed;
 
     #[test]
     fn the_defaults_are_those_of_the_module() {
-        let module = Alone::try_parse_from(["reclaim"]).unwrap().module;
-        assert_eq!(module.preset(), preset::Reclaim::default());
+        assert_eq!(parsed::<Module>(&[]).preset(), preset::Reclaim::default());
     }
 }

@@ -267,10 +267,10 @@ fn members(spec: TargetSpec) -> Result<Members, TargetError> {
     Members::new(Path::new("/"), spec)
 }
 
-/// The targets of a command that was just started; none when it has ended already.
+/// The targets of a command that was just started; none when it has ended already and left nothing in the background.
 fn members_of_command(spec: TargetSpec) -> Result<Option<Members>, TargetError> {
     match members(spec) {
-        Ok(members) => Ok(Some(members)),
+        Ok(members) => Ok(Some(members).filter(Members::any_left)),
         Err(TargetError::NoProcess { .. }) => Ok(None),
         Err(error) => Err(error),
     }

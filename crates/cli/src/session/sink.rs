@@ -137,11 +137,8 @@ impl Sink for SessionSink {
 
 fn last_aggregation(context: &Context) -> Snapshot {
     let region = |region: &thermo_core::Region| Region {
-        start: region.range.start.0,
-        end: region.range.end.0,
         nr_accesses: region.last_nr_accesses,
-        age: region.age,
-        unknown: region.unknown,
+        ..Region::from(region)
     };
     let targets = context.targets().map(|target| Target {
         id: target.id.0,

@@ -74,13 +74,6 @@ fn merge(regions: &mut Vec<Region>, threshold: u32, apart: bool, sz_limit: Bytes
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::{TargetId, TargetLayout};
-
-    const NOWHERE: TargetLayout = TargetLayout {
-        id: TargetId(0),
-        pid: None,
-        ranges: Vec::new(),
-    };
 
     /// Regions of `(pages, nr_accesses, last_nr_accesses, age)` one after the other.
     fn target(rows: &[(u64, u32, u32, u32)]) -> Target {
@@ -98,7 +91,7 @@ mod tests {
                 }
             })
             .collect();
-        Target::new(NOWHERE, regions)
+        Target::of(regions)
     }
 
     fn rows(target: &Target) -> Vec<(u64, u32, u32)> {

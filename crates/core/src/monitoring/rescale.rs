@@ -25,14 +25,6 @@ pub(crate) fn rescale(targets: &mut [Target], old: &Attrs, new: &Attrs) {
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::{TargetId, TargetLayout};
-
-    const NOWHERE: TargetLayout = TargetLayout {
-        id: TargetId(0),
-        pid: None,
-        ranges: Vec::new(),
-    };
-
     use crate::region::Region;
 
     #[test]
@@ -49,7 +41,7 @@ mod tests {
             age: 35,
             ..Region::new(AddrRange::new(0, 4096))
         };
-        let mut targets = [Target::new(NOWHERE, vec![region])];
+        let mut targets = [Target::of(vec![region])];
         rescale(&mut targets, &old, &new);
         let region = &targets[0].regions[0];
         // 10 of 20 looks are 50 of 100; 35 times 100 ms are 3 times 1 s.

@@ -53,13 +53,6 @@ fn split_region(mut region: Region, pieces: usize, rng: &mut Rng) -> impl Iterat
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::ops::{TargetId, TargetLayout};
-
-    const NOWHERE: TargetLayout = TargetLayout {
-        id: TargetId(0),
-        pid: None,
-        ranges: Vec::new(),
-    };
 
     fn target(pages: &[u64]) -> Target {
         let mut start = 0;
@@ -76,7 +69,7 @@ mod tests {
                 }
             })
             .collect();
-        Target::new(NOWHERE, regions)
+        Target::of(regions)
     }
 
     #[test]

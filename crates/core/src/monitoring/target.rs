@@ -32,6 +32,17 @@ impl Target {
         }
     }
 
+    /// One with these regions and no place of its own, to be worked on.
+    #[cfg(test)]
+    pub(crate) fn of(regions: Vec<Region>) -> Self {
+        let layout = TargetLayout {
+            id: TargetId(0),
+            pid: None,
+            ranges: Vec::new(),
+        };
+        Self::new(layout, regions)
+    }
+
     /// Bytes its regions cover.
     pub(crate) fn len(&self) -> Bytes {
         self.regions.iter().map(Region::len).sum()

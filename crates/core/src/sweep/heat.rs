@@ -7,6 +7,10 @@
 //! | 128–254 | idle since the moment in slot (byte − 128) |
 //! | 255 | cannot be told |
 //!
+//! How much of the window was touched tells hot from warm, but notices a change only when the window has half gone by. So
+//! a run of pages that all went from touched to untouched at once, or the other way, and stayed so for two rounds, is
+//! told as what it is since: many pages do not change together by chance.
+//!
 //! Slots are moments. When they run out, those of no page are given up, and moments that are close for their
 //! age go together: old ages become coarser, young ones stay exact, and no page ever needs more than its byte.
 
@@ -22,6 +26,11 @@ const FIRST_SLOT: u8 = 128;
 const UNKNOWN: u8 = 255;
 const SLOTS: usize = (UNKNOWN - FIRST_SLOT) as usize;
 const HISTORY: u8 = FIRST_SLOT - 1;
+
+/// A change of heat counts as one when so many neighbouring pages made it in the same rounds, and when each side of it is
+/// so many rounds long. Pages that are touched at random do so by chance once in a hundred times, but not all at once.
+const PAGES_OF_STEP: usize = 16;
+const ROUNDS_OF_STEP: u32 = 2;
 
 /// Pages of one page-table page, the unit memory for bytes is taken in.
 const CHUNK_PAGES: usize = 512;
@@ -56,6 +65,33 @@ pub(crate) enum State {
     /// Not touched since.
     Idle(Nanos),
     Unknown,
+}
+
+/// A lasting change of heat within the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Untouched, and then touched in every round.
+    Began,
+    /// Touched, and then in none of the last `rounds`.
+    Ended { rounds: u32 },
+}
+
+impl Step {
+    /// The one change in a page's byte, if it has exactly one and both sides of it lasted.
+    fn of(byte: u8) -> Option<Self> {
+        if byte > HISTORY {
+            return None;
+        }
+        let (touched, newest) = (byte.count_ones(), byte.trailing_ones());
+        let rest = WINDOW - touched;
+        if touched < ROUNDS_OF_STEP || rest < ROUNDS_OF_STEP {
+            None
+        } else if newest == touched {
+            Some(Self::Began)
+        } else {
+            (byte.trailing_zeros() == rest).then_some(Self::Ended { rounds: rest })
+        }
+    }
 }
 
 /// Bytes of a target by what is known of them.
@@ -142,7 +178,7 @@ impl PageHeat {
     pub(crate) fn restart_age(&mut self, range: AddrRange, now: Nanos) {
         let code = FIRST_SLOT + self.slot_of(now);
         for byte in self.bytes_of(range).flatten() {
-            if (FIRST_SLOT..UNKNOWN).contains(byte) {
+            if (FIRST_SLOT..UNKNOWN).contains(byte) || matches!(Step::of(*byte), Some(Step::Ended { .. })) {
                 *byte = code;
             }
         }
@@ -194,12 +230,28 @@ impl PageHeat {
         chunk.chunk_by(|a, b| a == b).filter_map(move |same| {
             let first = number * CHUNK + start as u64 * PAGE_SIZE;
             start += same.len();
-            let state = self.state(same[0])?;
+            let state = self.state_of(same)?;
             Some(Run {
                 range: AddrRange::new(first, first + same.len() as u64 * PAGE_SIZE),
                 state,
             })
         })
+    }
+
+    /// The state of neighbouring pages whose bytes are the same, at least one.
+    fn state_of(&self, same: &[u8]) -> Option<State> {
+        let step = Step::of(same[0]).filter(|_| same.len() >= PAGES_OF_STEP);
+        match step {
+            Some(Step::Began) => Some(State::Touched(WINDOW)),
+            Some(Step::Ended { rounds }) => Some(State::Idle(self.ended_before(rounds))),
+            None => self.state(same[0]),
+        }
+    }
+
+    /// The end of the round that the last `rounds` came after.
+    fn ended_before(&self, rounds: u32) -> Nanos {
+        let known = self.rounds.len().checked_sub(1 + rounds as usize);
+        known.map_or_else(|| self.window_start(Nanos::ZERO), |at| self.rounds[at])
     }
 
     fn state(&self, byte: u8) -> Option<State> {

@@ -1,10 +1,9 @@
 //! Sizes.
 
 use std::fmt;
-use std::iter::Sum;
-use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
+use super::arithmetic::arithmetic;
 use super::number::{UnitError, take_apart};
 
 /// A number of bytes.
@@ -103,37 +102,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-impl Add for Bytes {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
-    }
-}
-
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
-    }
-}
-
-impl Sub for Bytes {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
-    }
-}
-
-impl SubAssign for Bytes {
-    fn sub_assign(&mut self, other: Self) {
-        self.0 -= other.0;
-    }
-}
-
-impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        Self(iter.map(|bytes| bytes.0).sum())
-    }
-}
+arithmetic!(Bytes);
 
 #[cfg(test)]
 mod tests {

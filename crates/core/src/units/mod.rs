@@ -4,6 +4,7 @@
 //! `5ms`, `12s`, `64M`, `5%`: a number (digits, optionally a fraction, optionally thousands commas), optional
 //! space, a unit. Sizes are binary (`K`, `KB` and `KiB` are all 1024 bytes), as in the kernel and in damo.
 
+mod arithmetic;
 mod bytes;
 mod nanos;
 mod number;

@@ -1,10 +1,10 @@
 //! Spans and moments of time.
 
 use std::fmt;
-use std::iter::Sum;
-use std::ops::{Add, AddAssign, Mul, Sub};
+use std::ops::Mul;
 use std::str::FromStr;
 
+use super::arithmetic::arithmetic;
 use super::number::{UnitError, take_apart};
 
 /// Nanoseconds: a span, or a moment on the clock of whoever calls (`CLOCK_MONOTONIC` in the product).
@@ -148,36 +148,12 @@ fn three_figures(ns: u64, scale: u64, unit: &str) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-impl Add for Nanos {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
-    }
-}
-
-impl AddAssign for Nanos {
-    fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
-    }
-}
-
-impl Sub for Nanos {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
-    }
-}
+arithmetic!(Nanos);
 
 impl Mul<u64> for Nanos {
     type Output = Self;
     fn mul(self, n: u64) -> Self {
         Self(self.0.saturating_mul(n))
-    }
-}
-
-impl Sum for Nanos {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        Self(iter.map(|span| span.0).sum())
     }
 }
 

@@ -2,48 +2,62 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use thermo_core::text::Fault;
 use thermo_core::{Bytes, Nanos, Permille};
-use toml::Spanned;
 
 use crate::Error;
-use crate::experiment::Need;
+use crate::needs::{self, Need};
+use crate::text::{self, Place};
 
 /// An experiment, read and checked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// What it is called.
     pub name: String,
     /// What it asks, in a sentence.
+    #[serde(default)]
     pub about: String,
     /// Of the script of switches.
     pub seed: u64,
     /// How many runs with and without.
+    #[serde(deserialize_with = "repeats")]
     pub repeats: usize,
     /// The size of the zram swap made for it.
+    #[serde(deserialize_with = "text::word")]
     pub zram: Bytes,
     /// Memory touched and freed before each run.
+    #[serde(deserialize_with = "text::word")]
     pub warm: Bytes,
     /// What all applications may have together.
+    #[serde(deserialize_with = "text::word")]
     pub limit: Bytes,
     /// Switches in a run.
+    #[serde(deserialize_with = "switches")]
     pub switches: usize,
     /// How long each application stays in front.
+    #[serde(deserialize_with = "text::word")]
     pub dwell: Nanos,
     /// The fixture kills when tasks stalled for so long within a second.
+    #[serde(deserialize_with = "text::word")]
     pub kill_stall: Nanos,
     /// The fixture kills when less than this share of swap is free.
+    #[serde(deserialize_with = "text::word")]
     pub kill_swap_free: Permille,
     /// Lines added to each application in the daemon's description.
+    #[serde(default)]
     pub rules: String,
     /// The daemon's `duty`.
     pub duty: String,
     /// The applications.
+    #[serde(rename = "app")]
     pub apps: Vec<AppPlan>,
     /// The folder the file is in.
+    #[serde(skip)]
     pub here: PathBuf,
     /// The text it was read from.
+    #[serde(skip)]
     pub text: String,
 }
 
@@ -68,29 +82,26 @@ pub struct AppPlan {
     pub say: String,
 }
 
+/// Where the applications stand.
+#[derive(Deserialize)]
+struct Places {
+    app: Vec<Place>,
+}
+
 fn line() -> String {
     "use\n".to_owned()
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileText {
-    name: String,
-    #[serde(default)]
-    about: String,
-    repeats: Spanned<usize>,
-    seed: u64,
-    zram: Spanned<String>,
-    warm: Spanned<String>,
-    limit: Spanned<String>,
-    switches: Spanned<usize>,
-    dwell: Spanned<String>,
-    kill_stall: Spanned<String>,
-    kill_swap_free: Spanned<String>,
-    #[serde(default)]
-    rules: String,
-    duty: String,
-    app: Vec<Spanned<AppPlan>>,
+fn repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    text::checked(from, |&repeats: &usize| {
+        (repeats < 1).then(|| "0 repeats measure nothing: 10 or more give a spread".to_owned())
+    })
+}
+
+fn switches<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    text::checked(from, |&switches: &usize| {
+        (switches < 2).then(|| "without switches nobody is put away: give 2 or more".to_owned())
+    })
 }
 
 impl Plan {
@@ -99,18 +110,7 @@ impl Plan {
     /// # Errors
     /// When it cannot be read, or with the place of the first mistake in it.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-            doing: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let here = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-        Self::parse(&text, &here).map_err(|fault| Error::Mistake {
-            path: path.to_owned(),
-            fault,
-        })
+        text::read(path, Self::parse)
     }
 
     /// Checks an experiment's text; `here` is the folder its `{here}` stands for.
@@ -118,45 +118,10 @@ impl Plan {
     /// # Errors
     /// The first mistake, with its place.
     pub fn parse(text: &str, here: &Path) -> Result<Self, Fault> {
-        let file: FileText = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            Fault::at_offset(text, offset, error.message().trim_end().replace('\n', ", "))
-        })?;
-        for (number, least, why) in [
-            (
-                &file.repeats,
-                1,
-                "0 repeats measure nothing: 10 or more give a spread",
-            ),
-            (
-                &file.switches,
-                2,
-                "without switches nobody is put away: give 2 or more",
-            ),
-        ] {
-            if *number.get_ref() < least {
-                return Err(Fault::at_offset(text, number.span().start, why));
-            }
-        }
-        let apps = apps(text, file.app)?;
-        Ok(Self {
-            zram: value(text, &file.zram)?,
-            warm: value(text, &file.warm)?,
-            limit: value(text, &file.limit)?,
-            dwell: value(text, &file.dwell)?,
-            kill_stall: value(text, &file.kill_stall)?,
-            kill_swap_free: value(text, &file.kill_swap_free)?,
-            name: file.name,
-            about: file.about,
-            seed: file.seed,
-            repeats: file.repeats.into_inner(),
-            switches: file.switches.into_inner(),
-            rules: file.rules,
-            duty: file.duty,
-            apps,
-            here: here.to_owned(),
-            text: text.to_owned(),
-        })
+        let read: Self = text::parse(text)?;
+        check(text, &read.apps)?;
+        let (here, text) = (here.to_owned(), text.to_owned());
+        Ok(Self { here, text, ..read })
     }
 
     /// Checks that every program is there.
@@ -164,49 +129,27 @@ impl Plan {
     /// # Errors
     /// Those that are not, with their packages.
     pub fn check_programs(&self) -> Result<(), Error> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        let is_there = |need: &&Need| folders.iter().any(|folder| folder.join(&need.program).is_file());
-        let needs = self.apps.iter().flat_map(|app| &app.needs);
-        let mut missing: Vec<Need> = needs.filter(|need| !is_there(need)).cloned().collect();
-        missing.sort();
-        missing.dedup();
-        if missing.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::Missing(missing))
-        }
+        needs::check(self.apps.iter().flat_map(|app| &app.needs))
     }
 }
 
-fn value<T: std::str::FromStr<Err: std::fmt::Display>>(
-    text: &str,
-    part: &Spanned<String>,
-) -> Result<T, Fault> {
-    let wrong = |why| Fault::at_offset(text, part.span().start, format!("{why}"));
-    part.get_ref().parse().map_err(wrong)
-}
-
-fn apps(text: &str, apps: Vec<Spanned<AppPlan>>) -> Result<Vec<AppPlan>, Fault> {
+fn check(text: &str, apps: &[AppPlan]) -> Result<(), Fault> {
     if apps.len() < 2 {
         return Err(Fault::new(1, 1, "switching takes two applications: add [[app]]"));
     }
-    let mut known: Vec<AppPlan> = Vec::new();
-    for app in apps {
-        let place = app.span().start;
-        let app = app.into_inner();
+    let places: Places = text::parse(text)?;
+    for (nth, (place, app)) in places.app.iter().zip(apps).enumerate() {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if app.name.is_empty() || !app.name.chars().all(is_word) {
             let why = "a name is of letters, digits and -: it is that of a control group";
-            return Err(Fault::at_offset(text, place, why));
+            return Err(text::fault(text, place, why));
         }
-        if app.command.is_empty() || known.iter().any(|other| other.name == app.name) {
+        if app.command.is_empty() || apps[..nth].iter().any(|other| other.name == app.name) {
             let why = format!("{}: it needs a command, and a name of its own", app.name);
-            return Err(Fault::at_offset(text, place, why));
+            return Err(text::fault(text, place, why));
         }
-        known.push(app);
     }
-    Ok(known)
+    Ok(())
 }
 
 #[cfg(test)]

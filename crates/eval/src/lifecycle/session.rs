@@ -72,6 +72,7 @@ pub(super) fn once(
     let _ = warm::warm(plan.warm);
     let mut session = Session::prepare(plan, conditions, hierarchies, arm, repeat)?;
     let before = counters::read(session.group.path());
+    let stalled_before = session.group.stalled_micros();
     let begin = Instant::now();
     let mut rng = Rng::new(plan.seed ^ (repeat as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut front = None;
@@ -81,6 +82,10 @@ pub(super) fn once(
         front = Some(next);
     }
     let mut measured = counters::between(&before, &counters::read(session.group.path()));
+    if let (Some(before), Some(after)) = (stalled_before, session.group.stalled_micros()) {
+        let stalled_ms = after.saturating_sub(before) as f64 / 1e3;
+        measured.insert("memory.stalled_ms".to_owned(), stalled_ms);
+    }
     session.sum_up(begin, &mut measured);
     Ok(measured)
 }

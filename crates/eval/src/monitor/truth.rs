@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use thermo_core::AddrRange;
+use thermo_workload::Truth as Span;
 
 use super::ranges::{joined, likeness};
 
@@ -56,14 +56,6 @@ pub enum TruthError {
     },
 }
 
-#[derive(Deserialize)]
-struct Line {
-    start_ns: u64,
-    end_ns: u64,
-    pid: u32,
-    ranges: Vec<(u64, u64)>,
-}
-
 impl Truth {
     /// Reads the file at `path`; a last line that is not whole is left out.
     ///
@@ -86,12 +78,12 @@ impl Truth {
         let mut pid = None;
         let mut phases: Vec<Phase> = Vec::new();
         for (nth, line) in whole.lines().enumerate() {
-            let line: Line = serde_json::from_str(line).map_err(|error| (nth + 1, error.to_string()))?;
-            if pid.is_some_and(|pid| pid != line.pid) {
+            let span = Span::parse(line).map_err(|error| (nth + 1, error.to_string()))?;
+            if pid.is_some_and(|pid| pid != span.pid) {
                 return Err((nth + 1, "a second process: a truth is of one".to_owned()));
             }
-            pid = Some(line.pid);
-            add(&mut phases, line);
+            pid = Some(span.pid);
+            add(&mut phases, span);
         }
         phases.retain(|phase| phase.spans >= FEWEST_SPANS);
         let pid = pid.ok_or_else(|| (1, "there is no whole line".to_owned()))?;
@@ -100,20 +92,19 @@ impl Truth {
 }
 
 /// Adds a span to the last phase, or begins one.
-fn add(phases: &mut Vec<Phase>, line: Line) {
-    let ranges = line.ranges.into_iter().filter(|(start, end)| start < end);
-    let ranges = joined(ranges.map(|(start, end)| AddrRange::new(start, end)).collect());
+fn add(phases: &mut Vec<Phase>, span: Span) {
+    let ranges = joined(span.ranges);
     match phases.last_mut() {
         Some(last) if likeness(&last.ranges, &ranges) >= SAME_PHASE => {
-            last.end_ns = line.end_ns;
+            last.end_ns = span.end.0;
             last.spans += 1;
             if last.ranges != ranges {
                 last.ranges = joined([std::mem::take(&mut last.ranges), ranges].concat());
             }
         }
         _ => phases.push(Phase {
-            start_ns: line.start_ns,
-            end_ns: line.end_ns,
+            start_ns: span.start.0,
+            end_ns: span.end.0,
             ranges,
             spans: 1,
         }),

@@ -5,10 +5,12 @@
 //!   out, without squeezing and with, for several durations;
 //! * [`throughput`]: the worst case, no free page ever kept, against the default, on memory.
 //!
-//! The server is a process of its own (`server`), the load comes from here (`client`). Whatever is made for it
+//! The server is a process of its own (`server`), the load comes from here (`client`) or from `dd` through the kernel's
+//! NBD client (`kernel`). Whatever is made for it
 //! (swap, group, processes) is undone when it is dropped.
 
 mod client;
+mod kernel;
 pub mod pressure;
 mod server;
 pub mod table;

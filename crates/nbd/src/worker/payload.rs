@@ -45,47 +45,18 @@ impl Worker {
         filled: usize,
     ) -> Result<Option<Step>, ConnectionError> {
         while payload.left() > 0 {
-            let left = usize::try_from(payload.left()).unwrap_or(usize::MAX);
-            if payload.refusal.is_none() && payload.buffer.is_none() {
-                let caches = &mut self.caches;
-                let mut lend = |len| caches.lend(Some(session), len);
-                let Ok(buffer) = lend(left.min(CHUNK)).or_else(|_| lend(left.min(SMALL))) else {
-                    return Ok(Some(Step::Park));
-                };
-                payload.buffer = Some(buffer);
+            if payload.refusal.is_none() && payload.buffer.is_none() && !self.borrow(session, payload) {
+                return Ok(Some(Step::Park));
             }
-            let count = match &mut payload.buffer {
-                Some(buffer) if *at < filled => {
-                    let place = &mut buffer[payload.filled..];
-                    let count = place.len().min(filled - *at);
-                    place[..count].copy_from_slice(&self.input[*at..*at + count]);
-                    *at += count;
-                    count
-                }
-                None if *at < filled => {
-                    let count = left.min(filled - *at);
-                    *at += count;
-                    count
-                }
-                Some(buffer) => match receive(client, &mut buffer[payload.filled..])? {
-                    Some(count) => count,
-                    None => return Ok(Some(Step::Wait)),
-                },
-                None => {
-                    let room = left.min(INPUT);
-                    match receive(client, &mut self.input[..room])? {
-                        Some(count) => count,
-                        None => return Ok(Some(Step::Wait)),
-                    }
-                }
+            let Some(count) = self.take_data(client, payload, at, filled)? else {
+                return Ok(Some(Step::Wait));
             };
             payload.filled += count;
-            let is_full = payload
-                .buffer
-                .as_ref()
-                .is_none_or(|buffer| payload.filled >= buffer.len());
-            if is_full
-                && payload.done == 0
+            let buffer = payload.buffer.as_ref();
+            if buffer.is_some_and(|buffer| payload.filled < buffer.len()) {
+                continue;
+            }
+            if payload.done == 0
                 && payload.left() == 0
                 && let Some(buffer) = payload.buffer.take()
             {
@@ -93,21 +64,57 @@ impl Worker {
                 let task = Task::Write(payload.request, buffer);
                 return Ok(Some(Step::Task(Box::new(task), false)));
             }
-            if is_full {
-                payload.spill(&session.export);
-            }
+            payload.spill(&session.export);
         }
         payload.spill(&session.export);
         self.count(&payload.request);
-        acknowledge(
-            client,
-            session,
-            &payload.request,
-            payload.refusal.map_or(Ok(()), Err),
-        );
+        let outcome = payload.refusal.map_or(Ok(()), Err);
+        acknowledge(client, session, &payload.request, outcome);
         self.pump(client)?;
         Ok(None)
     }
+
+    // A buffer for what is left, or for some of it; false when there is none.
+    fn borrow(&mut self, session: &Session, payload: &mut Payload) -> bool {
+        let left = left(payload);
+        let mut lend = |len| self.caches.lend(Some(session), len);
+        let lent = lend(left.min(CHUNK)).or_else(|_| lend(left.min(SMALL)));
+        payload.buffer = lent.ok();
+        payload.buffer.is_some()
+    }
+
+    // The next bytes into the buffer, or away where there is none; how many, nothing when none have come.
+    fn take_data(
+        &mut self,
+        client: &Client,
+        payload: &mut Payload,
+        at: &mut usize,
+        filled: usize,
+    ) -> Result<Option<usize>, ConnectionError> {
+        let left = left(payload);
+        let place = payload
+            .buffer
+            .as_mut()
+            .map(|buffer| &mut buffer[payload.filled..]);
+        if *at >= filled {
+            return match place {
+                Some(place) => receive(client, place),
+                None => receive(client, &mut self.input[..left.min(INPUT)]),
+            };
+        }
+        let there = &self.input[*at..filled];
+        let room = place.as_ref().map_or(left, |place| place.len());
+        let count = room.min(there.len());
+        if let Some(place) = place {
+            place[..count].copy_from_slice(&there[..count]);
+        }
+        *at += count;
+        Ok(Some(count))
+    }
+}
+
+fn left(payload: &Payload) -> usize {
+    usize::try_from(payload.left()).unwrap_or(usize::MAX)
 }
 
 // Nothing when nothing has come.

@@ -59,19 +59,7 @@ impl Injector {
     ) -> Result<Injected, InjectError> {
         let living = self.check(pid)?;
         let mappings = maps::read(&self.root, living).map_err(|_| InjectError::Gone { pid })?;
-        let known = self
-            .gadgets
-            .filter(|(of, gadgets)| *of == pid && gadgets.hold(living));
-        let gadgets = match known {
-            Some((_, gadgets)) => gadgets,
-            None => Gadgets::find(living, &mappings).ok_or_else(|| {
-                InjectError::refused(
-                    pid,
-                    "its code has no place to return from a signal by, as a C library has one",
-                )
-            })?,
-        };
-        self.gadgets = Some((pid, gadgets));
+        let gadgets = self.gadgets_of(pid, living, &mappings)?;
         let stacks = Stacks::of(&mappings);
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -117,6 +105,27 @@ impl Injector {
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    /// What is used of the code of `pid`; what is known of it is kept, and looked at again.
+    fn gadgets_of(
+        &mut self,
+        pid: u32,
+        living: u32,
+        mappings: &[maps::Mapping],
+    ) -> Result<Gadgets, InjectError> {
+        let known = self
+            .gadgets
+            .filter(|(of, gadgets)| *of == pid && gadgets.hold(living));
+        let gadgets = match known {
+            Some((_, gadgets)) => gadgets,
+            None => Gadgets::find(living, mappings).ok_or_else(|| {
+                let why = "its code has no place to return from a signal by, as a C library has one";
+                InjectError::refused(pid, why)
+            })?,
+        };
+        self.gadgets = Some((pid, gadgets));
+        Ok(gadgets)
     }
 
     /// Whether `error` of a request on thread `tid` is that it ended. The first thread of a process stays, as one that

@@ -68,9 +68,15 @@ impl Roster {
             return Err(TargetError::Nothing);
         }
         let ourselves = std::process::id();
-        spec.pids
-            .iter()
-            .try_for_each(|&pid| check(root, pid, ourselves))?;
+        let mut unseen = Vec::with_capacity(spec.pids.len());
+        for &pid in &spec.pids {
+            match check(root, pid, ourselves) {
+                Ok(()) => unseen.push(pid),
+                // A command can be over before it is looked at, and have left something in the background.
+                Err(TargetError::NoProcess { .. }) if spec.orphans => {}
+                Err(error) => return Err(error),
+            }
+        }
         let group = spec
             .cgroup
             .as_deref()
@@ -81,7 +87,6 @@ impl Roster {
         {
             return Err(TargetError::WholeMachine { path: path.clone() });
         }
-        let unseen = spec.pids.clone();
         let (members, by_pid) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self {
             root: root.to_owned(),

@@ -11,7 +11,8 @@ pub struct TargetSpec {
     /// has passed to another parent and is not found, unless `orphans` is set.
     pub children: bool,
     /// And all children of this program, which took orphans in ([`thermo_sys::subreaper`]) and has no others: a
-    /// command that sends itself to the background stays a target.
+    /// command that sends itself to the background stays a target, also when its first process ended before the
+    /// first look.
     pub orphans: bool,
     /// Every process of this control group and of those below it: a path below its mount, or its folder.
     pub cgroup: Option<String>,

@@ -48,6 +48,7 @@ pub fn snapshot(n: u64) -> Snapshot {
         time_ns: (n + 1) * 100_000_000,
         aggr_ns: 100_000_000,
         max_nr_accesses: 20,
+        swept: Some(false),
         targets: vec![
             Target {
                 id: 0,

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 
-use super::palette::{PAPER, hex};
+use super::palette::{PAPER, Rgb, hex};
 use super::{Anchor, Item, Scene, Size, escape};
 
 impl Scene {
@@ -51,23 +51,7 @@ fn item(item: &Item) -> String {
             size,
             colour,
             text,
-        } => {
-            let anchor = match anchor {
-                Anchor::Left => "start",
-                Anchor::Middle => "middle",
-                Anchor::Right => "end",
-            };
-            // A monospaced letter is about 0.6 em wide: 13.3 px make the 8 px that the layout counts on.
-            let (size, weight) = match size {
-                Size::Normal => ("13.3", "normal"),
-                Size::Title => ("15", "bold"),
-            };
-            let (colour, text, y) = (hex(*colour), escape(text), y + 4.5);
-            format!(
-                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\" \
-                 font-weight=\"{weight}\" fill=\"{colour}\" xml:space=\"preserve\">{text}</text>\n"
-            )
-        }
+        } => letters((*x, *y), *anchor, *size, *colour, text),
         Item::Raster {
             x,
             y,
@@ -76,14 +60,37 @@ fn item(item: &Item) -> String {
             columns,
             pixels,
         } => {
-            // Encoding pixels into memory fails only for a raster without pixels, which is nothing to draw.
-            let png = super::png::encode(*columns, pixels).unwrap_or_default();
-            let data = base64::engine::general_purpose::STANDARD.encode(png);
+            let data = embedded(*columns, pixels);
             format!(
                 "<image x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
-                 preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" \
-                 href=\"data:image/png;base64,{data}\"/>\n"
+                 preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" href=\"{data}\"/>\n"
             )
         }
     }
+}
+
+fn letters((x, y): (f64, f64), anchor: Anchor, size: Size, colour: Rgb, text: &str) -> String {
+    let anchor = match anchor {
+        Anchor::Left => "start",
+        Anchor::Middle => "middle",
+        Anchor::Right => "end",
+    };
+    // A monospaced letter is about 0.6 em wide: 13.3 px make the 8 px that the layout counts on.
+    let (size, weight) = match size {
+        Size::Normal => ("13.3", "normal"),
+        Size::Title => ("15", "bold"),
+    };
+    let (colour, text, y) = (hex(colour), escape(text), y + 4.5);
+    format!(
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\" \
+         font-weight=\"{weight}\" fill=\"{colour}\" xml:space=\"preserve\">{text}</text>\n"
+    )
+}
+
+/// A raster as the address of an image that holds it.
+fn embedded(columns: usize, pixels: &[Rgb]) -> String {
+    // Encoding pixels into memory fails only for a raster without pixels, which is nothing to draw.
+    let png = super::png::encode(columns, pixels).unwrap_or_default();
+    let data = base64::engine::general_purpose::STANDARD.encode(png);
+    format!("data:image/png;base64,{data}")
 }

@@ -128,6 +128,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
         time_ns,
         aggr_ns: 100 * MS,
         max_nr_accesses: 20,
+        swept: Some(false),
         targets,
     }
 }

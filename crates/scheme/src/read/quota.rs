@@ -102,40 +102,9 @@ fn goal(text: &str, node: Node) -> Result<Goal, Fault> {
     let Some(target) = fields.take("target_value") else {
         return Err(fields.fault("this goal has no target_value: say what the metric should be"));
     };
-    let current = fields
-        .take("current_value")
-        .map(|node| quantity::count(text, &node))
-        .transpose()?
-        .unwrap_or(0);
-    let nid = fields
-        .take("nid")
-        .map(|node| quantity::small(text, &node))
-        .transpose()?
-        .unwrap_or(0);
-    let path = fields
-        .take("path")
-        .map(|node| quantity::string(text, &node))
-        .transpose()?;
-    let group = || {
-        path.clone()
-            .ok_or_else(|| fields.fault("this goal needs the path of a memory control group"))
-    };
-    let metric = match quantity::string(text, &metric)?.as_str() {
-        "user_input" => None,
-        "some_mem_psi_us" => Some(SystemMetric::SomeMemPsiUs),
-        "node_mem_used_bp" => Some(SystemMetric::NodeMemUsedBp { nid }),
-        "node_mem_free_bp" => Some(SystemMetric::NodeMemFreeBp { nid }),
-        "node_memcg_used_bp" => Some(SystemMetric::NodeMemcgUsedBp { nid, path: group()? }),
-        "node_memcg_free_bp" => Some(SystemMetric::NodeMemcgFreeBp { nid, path: group()? }),
-        "active_mem_bp" => Some(SystemMetric::ActiveMemBp),
-        "inactive_mem_bp" => Some(SystemMetric::InactiveMemBp),
-        other => {
-            return Err(metric.fault(
-                text,
-                format!("{other:?} is not a metric of goals: use one of {METRICS}"),
-            ));
-        }
-    };
+    let current = fields.take("current_value");
+    let current = current.map_or(Ok(0), |node| quantity::count(text, &node))?;
+    let metric = goal_metric(text, &metric, &mut fields)?;
     fields.finish(
         "a goal",
         &["metric", "target_value", "current_value", "nid", "path"],
@@ -154,4 +123,27 @@ fn goal(text: &str, node: Node) -> Result<Goal, Fault> {
             target: quantity::basis_points(text, &target)?,
         },
     })
+}
+
+/// The metric of the system that a goal names, with what else says which; none for a number users give.
+fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Option<SystemMetric>, Fault> {
+    let nid = fields.take("nid");
+    let nid = nid.map_or(Ok(0), |node| quantity::small(text, &node))?;
+    let path = fields.take("path");
+    let path = path.map(|node| quantity::string(text, &node)).transpose()?;
+    let group = || path.ok_or_else(|| fields.fault("this goal needs the path of a memory control group"));
+    Ok(Some(match quantity::string(text, name)?.as_str() {
+        "user_input" => return Ok(None),
+        "some_mem_psi_us" => SystemMetric::SomeMemPsiUs,
+        "node_mem_used_bp" => SystemMetric::NodeMemUsedBp { nid },
+        "node_mem_free_bp" => SystemMetric::NodeMemFreeBp { nid },
+        "node_memcg_used_bp" => SystemMetric::NodeMemcgUsedBp { nid, path: group()? },
+        "node_memcg_free_bp" => SystemMetric::NodeMemcgFreeBp { nid, path: group()? },
+        "active_mem_bp" => SystemMetric::ActiveMemBp,
+        "inactive_mem_bp" => SystemMetric::InactiveMemBp,
+        other => {
+            let message = format!("{other:?} is not a metric of goals: use one of {METRICS}");
+            return Err(name.fault(text, message));
+        }
+    }))
 }

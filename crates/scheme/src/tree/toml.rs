@@ -9,15 +9,8 @@ use super::{Entry, Kind, Node};
 /// The tree of a TOML text.
 pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
     let parsed = DeTable::parse(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        Fault::at_offset(
-            text,
-            at,
-            format!(
-                "this is not TOML: {}",
-                error.message().trim_end().replace('\n', ", ")
-            ),
-        )
+        let message = format!("this is not TOML: {}", error.message());
+        Fault::of_parser(text, error.span(), &message)
     })?;
     Ok(Node {
         at: 0,

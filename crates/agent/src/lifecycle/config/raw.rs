@@ -1,76 +1,261 @@
-//! From the text to what is meant, each mistake with its place.
+//! From the text to what is meant, each mistake with its place. Every key stands once, in [`KEYS`].
+
+use toml::de::{DeTable, DeValue};
 
 use super::*;
 
-/// The keys as they stand in the file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileText {
-    socket: Option<PathBuf>,
-    duty: Option<Spanned<String>>,
-    poll: Option<Spanned<String>>,
-    #[serde(default)]
-    app: Vec<Spanned<AppText>>,
-}
+/// What a key of an application does with what it is given.
+type Take = fn(&mut Draft, &Given<'_>) -> Result<(), Fault>;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AppText {
-    name: Spanned<String>,
-    pid: Option<Spanned<u32>>,
-    cgroup: Option<Spanned<String>>,
-    unit: Option<Spanned<String>>,
-    command: Option<Spanned<String>>,
-    profile: Option<Spanned<String>>,
-    background: Option<Spanned<String>>,
-    prefetch: Option<bool>,
-    idle_after: Option<Spanned<String>>,
-    idle_touched: Option<Spanned<String>>,
-    some_some: Option<Spanned<String>>,
-    some_full: Option<Spanned<String>>,
-    full_some: Option<Spanned<String>>,
-    full_full: Option<Spanned<String>>,
-    min_anon_rss: Option<Spanned<String>>,
-    min_change: Option<Spanned<String>>,
-    swap_low: Option<Spanned<String>>,
-}
+/// The keys of an application.
+const KEYS: [(&str, Take); 17] = [
+    ("name", Draft::take_name),
+    ("pid", Draft::take_pid),
+    ("cgroup", Draft::take_cgroup),
+    ("unit", |app, given| {
+        app.aim(given, Target::Unit(given.text()?.to_owned()))
+    }),
+    ("command", |app, given| {
+        app.aim(given, Target::Command(given.pattern()?))
+    }),
+    ("profile", |app, given| given.set(&mut app.rules.profile)),
+    ("background", Draft::take_background),
+    ("prefetch", |app, given| {
+        app.rules.prefetch = given.flag()?;
+        Ok(())
+    }),
+    ("idle_after", Draft::take_idle_after),
+    ("idle_touched", |app, given| given.set(&mut app.idle_touched)),
+    ("some_some", |app, given| {
+        given.set(&mut app.rules.throttle.some_some)
+    }),
+    ("some_full", |app, given| {
+        given.set(&mut app.rules.throttle.some_full)
+    }),
+    ("full_some", |app, given| {
+        given.set(&mut app.rules.throttle.full_some)
+    }),
+    ("full_full", |app, given| {
+        given.set(&mut app.rules.throttle.full_full)
+    }),
+    ("min_anon_rss", |app, given| {
+        given.set(&mut app.rules.min_anon_rss)
+    }),
+    ("min_change", |app, given| given.set(&mut app.rules.min_change)),
+    ("swap_low", |app, given| given.set(&mut app.rules.swap_low)),
+];
 
 pub(super) fn parse(text: &str) -> Result<Config, Fault> {
-    let file: FileText = toml::from_str(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        Fault::at_offset(text, offset, error.message().trim_end().replace('\n', ", "))
-    })?;
-    let reader = Reader { text };
-    let duty = reader.value(file.duty.as_ref(), Permille(250))?;
-    if duty.0 == 0 || duty.0 > 1000 {
-        return Err(reader.fault_at(
-            file.duty.as_ref(),
-            format!("a duty of {duty} is none: give 1% to 100%"),
-        ));
+    let table =
+        DeTable::parse(text).map_err(|error| Fault::of_parser(text, error.span(), error.message()))?;
+    let mut config = Config {
+        socket: None,
+        duty: Permille(250),
+        poll: Nanos::secs(2),
+        apps: Vec::new(),
+    };
+    let mut claims = Claims::default();
+    for (key, value) in table.into_inner() {
+        let given = Given { text, value: &value };
+        match &**key.get_ref() {
+            "socket" => config.socket = Some(given.text()?.into()),
+            "duty" => config.duty = given.duty()?,
+            "poll" => config.poll = given.poll()?,
+            "app" => {
+                let apps = given.list()?.iter();
+                let apps = apps.map(|value| claims.admit(&Given { text, value }));
+                config.apps = apps.collect::<Result<_, _>>()?;
+            }
+            _ => return Err(unknown(text, &key, &["socket", "duty", "poll", "app"])),
+        }
     }
-    let poll = reader.value(file.poll.as_ref(), Nanos::secs(2))?;
-    if poll < Nanos::millis(10) {
-        let message = format!("looking every {poll} would be all that is done: give 10ms or more");
-        return Err(reader.fault_at(file.poll.as_ref(), message));
-    }
-    if file.app.is_empty() {
+    if config.apps.is_empty() {
         return Err(Fault::new(
             1,
             1,
             "no application is described: add [[app]] with a name and a cgroup",
         ));
     }
-    let mut claims = Claims::default();
-    let mut apps = Vec::with_capacity(file.app.len());
-    for app in file.app {
-        apps.push(reader.app(app, &mut claims)?);
+    Ok(config)
+}
+
+fn unknown<T: AsRef<str>>(text: &str, key: &Spanned<T>, known: &[&str]) -> Fault {
+    let (key, at) = (key.get_ref().as_ref(), key.span().start);
+    let message = format!("unknown field `{key}`, expected one of {}", known.join(", "));
+    Fault::at_offset(text, at, message)
+}
+
+/// A value and where it stands.
+struct Given<'a> {
+    text: &'a str,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Given<'a> {
+    fn at(&self) -> usize {
+        self.value.span().start
     }
-    Ok(Config {
-        socket: file.socket,
-        duty,
-        poll,
-        apps,
-    })
+
+    fn fault(&self, message: impl Into<String>) -> Fault {
+        Fault::at_offset(self.text, self.at(), message)
+    }
+
+    fn is_no(&self, what: &str) -> Fault {
+        let there = self.value.get_ref().type_str();
+        self.fault(format!("invalid type: {there}, expected {what}"))
+    }
+
+    fn text(&self) -> Result<&'a str, Fault> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.is_no("a string")),
+        }
+    }
+
+    fn flag(&self) -> Result<bool, Fault> {
+        match self.value.get_ref() {
+            DeValue::Boolean(flag) => Ok(*flag),
+            _ => Err(self.is_no("a boolean")),
+        }
+    }
+
+    fn list(&self) -> Result<&'a [Spanned<DeValue<'a>>], Fault> {
+        match self.value.get_ref() {
+            DeValue::Array(values) => Ok(values),
+            _ => Err(self.is_no("a sequence")),
+        }
+    }
+
+    fn number(&self) -> Result<u32, Fault> {
+        let number = match self.value.get_ref() {
+            DeValue::Integer(number) => u32::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        number.ok_or_else(|| self.is_no("the number of a process"))
+    }
+
+    fn word<T: FromStr<Err: std::fmt::Display>>(&self) -> Result<T, Fault> {
+        self.text()?.parse().map_err(|why| self.fault(format!("{why}")))
+    }
+
+    fn set<T: FromStr<Err: std::fmt::Display>>(&self, place: &mut T) -> Result<(), Fault> {
+        *place = self.word()?;
+        Ok(())
+    }
+
+    fn pattern(&self) -> Result<Regex, Fault> {
+        // A regular expression's error draws a picture of several lines; its last line is the sentence.
+        Regex::new(self.text()?).map_err(|error| {
+            let told = error.to_string();
+            self.fault(told.lines().last().unwrap_or_default().trim())
+        })
+    }
+
+    fn duty(&self) -> Result<Permille, Fault> {
+        let duty: Permille = self.word()?;
+        if duty.0 == 0 || duty.0 > 1000 {
+            return Err(self.fault(format!("a duty of {duty} is none: give 1% to 100%")));
+        }
+        Ok(duty)
+    }
+
+    fn poll(&self) -> Result<Nanos, Fault> {
+        let poll: Nanos = self.word()?;
+        if poll < Nanos::millis(10) {
+            return Err(self.fault(format!(
+                "looking every {poll} would be all that is done: give 10ms or more"
+            )));
+        }
+        Ok(poll)
+    }
+}
+
+/// An application as far as it was read.
+struct Draft {
+    name: Option<(String, usize)>,
+    /// Which processes it is, by each key that says so, and where that stands.
+    targets: Vec<(Target, usize)>,
+    rules: Rules,
+    idle_after: Option<Nanos>,
+    idle_touched: Permille,
+}
+
+impl Draft {
+    fn read(given: &Given<'_>) -> Result<Self, Fault> {
+        let DeValue::Table(table) = given.value.get_ref() else {
+            return Err(given.is_no("a table [[app]]"));
+        };
+        let mut draft = Self {
+            name: None,
+            targets: Vec::new(),
+            rules: Rules::default(),
+            idle_after: None,
+            idle_touched: Permille(10),
+        };
+        for (key, value) in table.iter() {
+            let name: &str = key.get_ref();
+            let Some((_, take)) = KEYS.iter().find(|(known, _)| *known == name) else {
+                return Err(unknown(given.text, key, &KEYS.map(|(known, _)| known)));
+            };
+            let text = given.text;
+            take(&mut draft, &Given { text, value })?;
+        }
+        Ok(draft)
+    }
+
+    fn take_name(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+        let text = given.text()?;
+        if text.is_empty() || text.len() > 80 || text.chars().any(char::is_control) {
+            return Err(given.fault("a name has 1 to 80 characters, none of them a control character"));
+        }
+        self.name = Some((text.to_owned(), given.at()));
+        Ok(())
+    }
+
+    fn take_pid(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+        let pid = given.number()?;
+        if pid < 2 {
+            return Err(given.fault(format!("process {pid} is never an application")));
+        }
+        self.aim(given, Target::Pid(pid))
+    }
+
+    fn take_cgroup(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+        let path = given.text()?;
+        if path.trim_matches('/').is_empty() {
+            return Err(given.fault("the group at the top holds the whole machine: name one below it"));
+        }
+        self.aim(given, Target::Cgroup(path.to_owned()))
+    }
+
+    fn aim(&mut self, given: &Given<'_>, target: Target) -> Result<(), Fault> {
+        self.targets.push((target, given.at()));
+        Ok(())
+    }
+
+    fn take_background(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+        let is_none = given.text()? == "none";
+        self.rules.background = if is_none { None } else { Some(given.word()?) };
+        Ok(())
+    }
+
+    fn take_idle_after(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+        let time: Nanos = given.word()?;
+        if time < Nanos::secs(1) {
+            return Err(given.fault("idle_after below 1s takes every pause for an end: give 1s or more"));
+        }
+        self.idle_after = Some(time);
+        Ok(())
+    }
+
+    /// The one target there must be.
+    fn target(&mut self, whole: &Given<'_>) -> Result<(Target, usize), Fault> {
+        match (self.targets.pop(), self.targets.is_empty()) {
+            (Some(target), true) => Ok(target),
+            (None, _) => Err(whole.fault("which processes is it? Give one of pid, cgroup, unit, command")),
+            _ => Err(whole.fault("it has more than one of pid, cgroup, unit, command: keep one")),
+        }
+    }
 }
 
 /// Who claims what, and in which line that stands.
@@ -80,174 +265,34 @@ struct Claims {
     targets: Vec<(Target, String, usize)>,
 }
 
-struct Reader<'a> {
-    text: &'a str,
-}
-
-impl Reader<'_> {
-    fn fault<T>(&self, part: &Spanned<T>, message: impl Into<String>) -> Fault {
-        Fault::at_offset(self.text, part.span().start, message)
-    }
-
-    fn fault_at<T>(&self, part: Option<&Spanned<T>>, message: impl Into<String>) -> Fault {
-        Fault::at_offset(self.text, part.map_or(0, |part| part.span().start), message)
-    }
-
-    fn value<T: FromStr<Err: std::fmt::Display>>(
-        &self,
-        part: Option<&Spanned<String>>,
-        default: T,
-    ) -> Result<T, Fault> {
-        match part {
-            None => Ok(default),
-            Some(part) => part
-                .get_ref()
-                .parse()
-                .map_err(|why| self.fault(part, format!("{why}"))),
-        }
-    }
-
-    fn optional<T: FromStr<Err: std::fmt::Display>>(
-        &self,
-        part: Option<&Spanned<String>>,
-    ) -> Result<Option<T>, Fault> {
-        part.map(|part| {
-            part.get_ref()
-                .parse()
-                .map_err(|why| self.fault(part, format!("{why}")))
-        })
-        .transpose()
-    }
-
-    fn app(&self, app: Spanned<AppText>, claims: &mut Claims) -> Result<AppConfig, Fault> {
-        let target = self.target(&app)?;
-        let place = app.span().start;
-        let app = app.into_inner();
-        let line = Fault::at_offset(self.text, place, "").line;
-        let name = self.name(&app.name, line, claims)?;
-        self.claim(&app, &target, &name, line, claims)?;
-        let idle_after: Option<Nanos> = self.optional(app.idle_after.as_ref())?;
-        if idle_after.is_some_and(|time| time < Nanos::secs(1)) {
-            let message = "idle_after below 1s takes every pause for an end: give 1s or more";
-            return Err(self.fault_at(app.idle_after.as_ref(), message));
-        }
-        Ok(AppConfig {
-            idle_after,
-            idle_touched: self.value(app.idle_touched.as_ref(), Permille(10))?,
-            rules: self.rules(&app)?,
-            name,
-            target,
-            line,
-        })
-    }
-
-    fn name(&self, name: &Spanned<String>, line: usize, claims: &mut Claims) -> Result<String, Fault> {
-        let text = name.get_ref();
-        if text.is_empty() || text.len() > 80 || text.chars().any(char::is_control) {
-            return Err(self.fault(
-                name,
-                "a name has 1 to 80 characters, none of them a control character",
-            ));
-        }
-        if let Some(first) = claims.names.insert(text.clone(), line) {
+impl Claims {
+    /// Reads an application that claims nothing of those before it.
+    fn admit(&mut self, given: &Given<'_>) -> Result<AppConfig, Fault> {
+        let mut draft = Draft::read(given)?;
+        let (target, place) = draft.target(given)?;
+        let line = given.fault("").line;
+        let (name, at) = draft.name.ok_or_else(|| given.fault("missing field `name`"))?;
+        if let Some(first) = self.names.insert(name.clone(), line) {
             let message =
-                format!("{text:?} is described in line {first} already: give this one another name");
-            return Err(self.fault(name, message));
+                format!("{name:?} is described in line {first} already: give this one another name");
+            return Err(Fault::at_offset(given.text, at, message));
         }
-        Ok(text.clone())
-    }
-
-    fn target(&self, app: &Spanned<AppText>) -> Result<Target, Fault> {
-        let whole = app.get_ref();
-        let mut found = Vec::new();
-        if let Some(pid) = &whole.pid {
-            if *pid.get_ref() < 2 {
-                return Err(self.fault(pid, format!("process {} is never an application", pid.get_ref())));
-            }
-            found.push(Target::Pid(*pid.get_ref()));
-        }
-        if let Some(path) = &whole.cgroup {
-            if path.get_ref().trim_matches('/').is_empty() {
-                return Err(self.fault(
-                    path,
-                    "the group at the top holds the whole machine: name one below it",
-                ));
-            }
-            found.push(Target::Cgroup(path.get_ref().clone()));
-        }
-        found.extend(
-            whole
-                .unit
-                .as_ref()
-                .map(|unit| Target::Unit(unit.get_ref().clone())),
-        );
-        if let Some(pattern) = &whole.command {
-            found.push(Target::Command(self.pattern(pattern)?));
-        }
-        match (found.pop(), found.is_empty()) {
-            (Some(target), true) => Ok(target),
-            (None, _) => Err(self.fault(
-                app,
-                "which processes is it? Give one of pid, cgroup, unit, command",
-            )),
-            _ => Err(self.fault(
-                app,
-                "it has more than one of pid, cgroup, unit, command: keep one",
-            )),
-        }
-    }
-
-    fn pattern(&self, pattern: &Spanned<String>) -> Result<Regex, Fault> {
-        // A regular expression's error draws a picture of several lines; its last line is the sentence.
-        Regex::new(pattern.get_ref()).map_err(|error| {
-            let told = error.to_string();
-            self.fault(pattern, told.lines().last().unwrap_or_default().trim().to_owned())
-        })
-    }
-
-    /// Memory that two applications claim would be judged by two states at once.
-    fn claim(
-        &self,
-        app: &AppText,
-        target: &Target,
-        name: &str,
-        line: usize,
-        claims: &mut Claims,
-    ) -> Result<(), Fault> {
-        let mut others = claims.targets.iter();
-        if let Some((_, other, of)) = others.find(|(other, ..)| overlap(other, target)) {
+        // Memory that two applications claim would be judged by two states at once.
+        let mut others = self.targets.iter();
+        if let Some((_, other, of)) = others.find(|(other, ..)| overlap(other, &target)) {
             let message = format!(
                 "application {other:?} (line {of}) claims the processes of {name:?} too: give each its own"
             );
-            let part = app.cgroup.as_ref().or(app.unit.as_ref()).or(app.command.as_ref());
-            return Err(match (&app.pid, part) {
-                (Some(pid), _) => self.fault(pid, message),
-                (None, part) => self.fault_at(part, message),
-            });
+            return Err(Fault::at_offset(given.text, place, message));
         }
-        claims.targets.push((target.clone(), name.to_owned(), line));
-        Ok(())
-    }
-
-    fn rules(&self, app: &AppText) -> Result<Rules, Fault> {
-        let (rules, throttle) = (Rules::default(), Throttle::default());
-        let background = match &app.background {
-            Some(none) if none.get_ref() == "none" => None,
-            given => self.optional(given.as_ref())?,
-        };
-        Ok(Rules {
-            profile: self.value(app.profile.as_ref(), rules.profile)?,
-            background,
-            prefetch: app.prefetch.unwrap_or(rules.prefetch),
-            throttle: Throttle {
-                some_some: self.value(app.some_some.as_ref(), throttle.some_some)?,
-                some_full: self.value(app.some_full.as_ref(), throttle.some_full)?,
-                full_some: self.value(app.full_some.as_ref(), throttle.full_some)?,
-                full_full: self.value(app.full_full.as_ref(), throttle.full_full)?,
-            },
-            min_anon_rss: self.value(app.min_anon_rss.as_ref(), rules.min_anon_rss)?,
-            min_change: self.value(app.min_change.as_ref(), rules.min_change)?,
-            swap_low: self.value(app.swap_low.as_ref(), rules.swap_low)?,
+        self.targets.push((target.clone(), name.clone(), line));
+        Ok(AppConfig {
+            name,
+            target,
+            rules: draft.rules,
+            idle_after: draft.idle_after,
+            idle_touched: draft.idle_touched,
+            line,
         })
     }
 }

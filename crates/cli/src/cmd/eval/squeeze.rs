@@ -58,6 +58,11 @@ pub struct Squeeze {
     #[arg(long, value_name = "SIZE", default_value = "128K")]
     block: Bytes,
 
+    /// Measure the throughput of `dd if=/dev/zero of=DEVICE bs=4k; sync` through the kernel's NBD
+    /// client and this free device of it, such as /dev/nbd0, as the patch did (needs nbd-client)
+    #[arg(long, value_name = "DEVICE", conflicts_with = "block")]
+    through: Option<PathBuf>,
+
     /// The folder the runs are kept in
     #[arg(long, value_name = "FOLDER", default_value = "squeeze")]
     results: PathBuf,
@@ -97,6 +102,7 @@ impl Kept {
 impl Squeeze {
     /// Runs what was asked for.
     pub fn run(self) -> anyhow::Result<Exit> {
+        let load = self.load()?;
         let setting = Setting {
             thermo: std::env::current_exe().context("cannot tell where this program is")?,
             stop: Arc::new(AtomicBool::new(false)),
@@ -125,7 +131,7 @@ impl Squeeze {
             told["durations"] = serde_json::to_value(runs)?;
         }
         if self.wants(Part::Throughput) {
-            let runs = self.throughput(&setting, &mut kept)?;
+            let runs = self.throughput(&setting, &mut kept, &load)?;
             text += &format!("Throughput, MB/s\n{}\n", table::throughput(&runs));
             told["throughput"] = serde_json::to_value(runs)?;
         }
@@ -180,12 +186,12 @@ impl Squeeze {
         Ok(runs)
     }
 
-    fn throughput(&self, setting: &Setting, kept: &mut Kept) -> anyhow::Result<Vec<Throughput>> {
-        let block = u32::try_from(self.block.0)
-            .ok()
-            .filter(|block| (512..=32 << 20).contains(block));
-        let block =
-            block.with_context(|| format!("--block {} is no request: 512 B to 32 MiB", self.block))?;
+    fn throughput(
+        &self,
+        setting: &Setting,
+        kept: &mut Kept,
+        load: &throughput::Load,
+    ) -> anyhow::Result<Vec<Throughput>> {
         let mut runs = Vec::new();
         for _ in 0..self.repeats.unwrap_or(5) {
             for max_buffer_pages in [0, DEFAULT_PAGES] {
@@ -194,8 +200,7 @@ impl Squeeze {
                 }
                 let shape = throughput::Shape {
                     max_buffer_pages,
-                    block,
-                    depth: 8,
+                    load: load.clone(),
                 };
                 let run = throughput::run(setting, &shape)?;
                 kept.keep("throughput", &serde_json::to_value(&run)?)?;
@@ -203,5 +208,24 @@ impl Squeeze {
             }
         }
         Ok(runs)
+    }
+
+    fn load(&self) -> anyhow::Result<throughput::Load> {
+        if let Some(device) = &self.through {
+            let shown = device.display();
+            anyhow::ensure!(
+                device.exists(),
+                "there is no {shown}: load the kernel's NBD client (modprobe nbd), or leave out --through"
+            );
+            return Ok(throughput::Load::Dd {
+                device: device.clone(),
+            });
+        }
+        let block = u32::try_from(self.block.0)
+            .ok()
+            .filter(|block| (512..=32 << 20).contains(block));
+        let block =
+            block.with_context(|| format!("--block {} is no request: 512 B to 32 MiB", self.block))?;
+        Ok(throughput::Load::Client { block, depth: 8 })
     }
 }

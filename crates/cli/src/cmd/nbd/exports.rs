@@ -94,9 +94,8 @@ fn one(text: &str) -> anyhow::Result<Wanted> {
 
 fn listed(text: &str) -> Result<Vec<Wanted>, Fault> {
     let table = DeTable::parse(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let why = error.message().trim_end().replace('\n', ", ");
-        Fault::at_offset(text, at, format!("this is not TOML: {why}"))
+        let message = format!("this is not TOML: {}", error.message());
+        Fault::of_parser(text, error.span(), &message)
     })?;
     let mut wanted = Vec::new();
     for (key, value) in table.get_ref() {

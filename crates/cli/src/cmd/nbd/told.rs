@@ -1,7 +1,6 @@
 //! What a running server tells: as JSON, as lines, in the text form of Prometheus.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io;
 
 use serde_json::{Value, json};
@@ -65,67 +64,27 @@ impl Facts {
     /// Everything that is a number, for Prometheus.
     pub fn metrics(&self) -> String {
         let (status, usage) = (self.server.status(), self.pools.usage());
-        let mut text = String::new();
-        let mut tell = |name: &str, kind: &str, help: &str, value: u64| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "# HELP thermo_nbd_{name} {help}\n# TYPE thermo_nbd_{name} {kind}\nthermo_nbd_{name} {value}"
-            );
+        #[rustfmt::skip]
+        let told = [
+            ("connections", "gauge", "Clients that are connected.", status.connections as u64),
+            ("machines", "gauge", "Virtual machines that are connected.", status.machines as u64),
+            ("accepted_total", "counter", "Clients that came.", status.accepted),
+            ("refused_total", "counter", "Clients hung up on because there were too many.", status.refused),
+            ("broken_total", "counter", "Connections that broke.", status.broken),
+            ("requests_total", "counter", "Requests answered.", status.requests),
+            ("read_bytes_total", "counter", "Bytes read.", status.read.0),
+            ("written_bytes_total", "counter", "Bytes written.", status.written.0),
+            ("waiting_for_memory", "gauge", "Clients that wait for memory.", status.parked as u64),
+            ("waits_for_memory_total", "counter", "Times that a client waited for memory.", status.parks),
+            ("budget_bytes", "gauge", "The byte budget.", usage.limit.0),
+            ("used_bytes", "gauge", "Bytes of it in use, lent or free.", usage.used.0),
+            ("peak_bytes", "gauge", "The most that ever was.", usage.peak.0),
+        ];
+        let one = |(name, kind, help, value)| {
+            let name = format!("thermo_nbd_{name}");
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
         };
-        tell(
-            "connections",
-            "gauge",
-            "Clients that are connected.",
-            status.connections as u64,
-        );
-        tell(
-            "machines",
-            "gauge",
-            "Virtual machines that are connected.",
-            status.machines as u64,
-        );
-        tell("accepted_total", "counter", "Clients that came.", status.accepted);
-        tell(
-            "refused_total",
-            "counter",
-            "Clients hung up on because there were too many.",
-            status.refused,
-        );
-        tell(
-            "broken_total",
-            "counter",
-            "Connections that broke.",
-            status.broken,
-        );
-        tell("requests_total", "counter", "Requests answered.", status.requests);
-        tell("read_bytes_total", "counter", "Bytes read.", status.read.0);
-        tell(
-            "written_bytes_total",
-            "counter",
-            "Bytes written.",
-            status.written.0,
-        );
-        tell(
-            "waiting_for_memory",
-            "gauge",
-            "Clients that wait for memory.",
-            status.parked as u64,
-        );
-        tell(
-            "waits_for_memory_total",
-            "counter",
-            "Times that a client waited for memory.",
-            status.parks,
-        );
-        tell("budget_bytes", "gauge", "The byte budget.", usage.limit.0);
-        tell(
-            "used_bytes",
-            "gauge",
-            "Bytes of it in use, lent or free.",
-            usage.used.0,
-        );
-        tell("peak_bytes", "gauge", "The most that ever was.", usage.peak.0);
+        let text: String = told.into_iter().map(one).collect();
         text + &self.pools.prometheus()
     }
 }

@@ -132,3 +132,54 @@ fn the_first_round_tells_nothing_of_what_is_marked() {
         [(0, 1, State::Idle(Nanos::secs(2))), (1, 2, State::Touched(7))]
     );
 }
+
+/// Round after round over 64 pages, the pages of which `touched` says were touched in it.
+fn rounds_of_64(rounds: std::ops::RangeInclusive<u64>, touched: impl Fn(u64, u64) -> bool) -> PageHeat {
+    let mut heat = PageHeat::default();
+    for at in rounds {
+        let mut piece = Piece::default();
+        piece.reset(AddrRange::new(0, 64 * PAGE));
+        for page in 0..64 {
+            piece.set(Addr(page * PAGE), touched(at, page));
+        }
+        heat.take_in(&piece, Nanos::secs(at));
+        heat.end_round(Nanos::secs(at));
+    }
+    heat
+}
+
+#[test]
+fn neighbours_that_change_together_are_what_they_are_since() {
+    // The first half is touched until 18 s, the second from 19 s on.
+    let heat = rounds_of_64(1..=20, |at, page| (page < 32) == (at < 19));
+    assert_eq!(
+        states(&heat),
+        [
+            (0, 32, State::Idle(Nanos::secs(18))),
+            (32, 64, State::Touched(WINDOW))
+        ]
+    );
+    // A round earlier it might have been a pause.
+    let heat = rounds_of_64(1..=19, |at, page| (page < 32) == (at < 19));
+    assert_eq!(
+        states(&heat),
+        [(0, 32, State::Touched(6)), (32, 64, State::Touched(1))]
+    );
+}
+
+#[test]
+fn few_pages_and_pauses_are_told_by_the_window() {
+    let heat = rounds_of_64(1..=20, |at, page| (page < 8) == (at < 19));
+    assert_eq!(states(&heat)[0], (0, 8, State::Touched(5)));
+    // Touched in two rounds of four, again and again.
+    let heat = rounds_of_64(1..=20, |at, _| at % 4 < 2);
+    assert!(matches!(states(&heat)[..], [(0, 64, State::Touched(3 | 4))]));
+}
+
+#[test]
+fn what_changed_and_was_acted_on_begins_anew() {
+    let mut heat = rounds_of_64(1..=20, |at, _| at < 19);
+    heat.restart_age(AddrRange::new(0, 32 * PAGE), Nanos::secs(21));
+    assert_eq!(states(&heat)[0], (0, 32, State::Idle(Nanos::secs(21))));
+    assert_eq!(states(&heat)[1], (32, 64, State::Idle(Nanos::secs(18))));
+}

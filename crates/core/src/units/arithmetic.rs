@@ -1,0 +1,40 @@
+//! Sums and differences of quantities that are one number of a unit.
+
+/// Adds, subtracts and sums up values of a type that holds one whole number.
+macro_rules! arithmetic {
+    ($quantity:ident) => {
+        impl std::ops::Add for $quantity {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self(self.0 + other.0)
+            }
+        }
+
+        impl std::ops::AddAssign for $quantity {
+            fn add_assign(&mut self, other: Self) {
+                self.0 += other.0;
+            }
+        }
+
+        impl std::ops::Sub for $quantity {
+            type Output = Self;
+            fn sub(self, other: Self) -> Self {
+                Self(self.0 - other.0)
+            }
+        }
+
+        impl std::ops::SubAssign for $quantity {
+            fn sub_assign(&mut self, other: Self) {
+                self.0 -= other.0;
+            }
+        }
+
+        impl std::iter::Sum for $quantity {
+            fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+                Self(all.map(|one| one.0).sum())
+            }
+        }
+    };
+}
+
+pub(super) use arithmetic;
