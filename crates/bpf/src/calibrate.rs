@@ -24,6 +24,8 @@ pub(crate) struct Machine {
     pub layout: Layout,
     pub direct_map: u64,
     pub memory_end: u64,
+    /// Where the array of struct page begins; 0 where that is not known.
+    pub page_array: u64,
 }
 
 impl Machine {
@@ -39,6 +41,9 @@ impl Machine {
             memory_end: self.memory_end,
             leaf_mask,
             leaf_value,
+            present_mask: self.layout.present_mask(),
+            accessed_mask: self.layout.accessed_mask(),
+            page_array: self.page_array,
             ..Call::default()
         }
     }
@@ -51,6 +56,7 @@ pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Res
         layout: Layout::new(arch, 4, memory_end),
         direct_map: 0,
         memory_end,
+        page_array: 0,
     };
     let pgd = run(runner, machine.call(WHAT_PROBES, std::process::id()))?.pgd;
     let mut tried = 0;
@@ -83,7 +89,7 @@ fn likely_levels(arch: Arch, pgd: u64) -> Vec<u32> {
     }
 }
 
-fn run(runner: &mut Runner, call: Call) -> Result<Call, BpfError> {
+pub(crate) fn run(runner: &mut Runner, call: Call) -> Result<Call, BpfError> {
     runner
         .run(call)
         .map_err(|error| failed("reading our own page tables", error))

@@ -55,6 +55,23 @@ pub enum BpfError {
     },
 }
 
+/// Why it cannot be seen which accessed marks others took off and noted in the folio.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoFolios {
+    /// Nobody can note it.
+    #[error("this kernel has neither in-kernel DAMON nor the idle-page bitmap (no CONFIG_PAGE_IDLE_FLAG)")]
+    NoMark,
+    /// `struct page` is not what it was in the kernels that are known.
+    #[error("this kernel lays struct page out in a way not known yet")]
+    Layout,
+    /// A page of ours, by which the array is found, could not be had.
+    #[error("no page could be had by which to find the kernel's array of struct page: {0}")]
+    NoPage(String),
+    /// What was found does not fit together.
+    #[error("the kernel's array of struct page was not found: {0}")]
+    NotFound(String),
+}
+
 /// Why the tables of one process could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WalkError {

@@ -29,7 +29,7 @@ pub struct Layout {
 }
 
 /// An entry that maps memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leaf {
     /// 0 for a page, 1 for a huge page of 2 MiB, 2 for one of 1 GiB.
     pub level: u8,
@@ -37,6 +37,11 @@ pub struct Leaf {
     pub accessed: bool,
     /// The number of its first 4 KiB page frame.
     pub pfn: u64,
+    /// Whether its folio is marked young: somebody who keeps account of it took the accessed mark off this or another
+    /// page of the folio. False where that was not asked.
+    pub young: bool,
+    /// Whether its folio is larger than a page, where that was asked.
+    pub is_large: Option<bool>,
 }
 
 /// What was found at an address.
@@ -69,6 +74,12 @@ const X86_FRAME: u64 = 0x000f_ffff_ffff_f000;
 const ARM_FRAME: u64 = 0x0000_ffff_ffff_f000;
 
 impl Leaf {
+    /// Whether it was accessed since both its mark and that of its folio were last taken off.
+    #[must_use]
+    pub const fn is_touched(&self) -> bool {
+        self.accessed || self.young
+    }
+
     /// How many bytes it maps.
     #[must_use]
     pub const fn len(&self) -> Bytes {
@@ -112,6 +123,22 @@ impl Layout {
         }
     }
 
+    /// The bits of which one is set in an entry of the lowest level that maps a page.
+    pub(crate) const fn present_mask(&self) -> u64 {
+        match self.arch {
+            Arch::X86_64 => X86_PRESENT | X86_PROTNONE,
+            Arch::Aarch64 => ARM_VALID,
+        }
+    }
+
+    /// The bit that is the accessed mark.
+    pub(crate) const fn accessed_mask(&self) -> u64 {
+        match self.arch {
+            Arch::X86_64 => X86_ACCESSED,
+            Arch::Aarch64 => ARM_ACCESSED,
+        }
+    }
+
     /// Reads the raw entry of a table at `level`.
     #[must_use]
     pub const fn decode(&self, raw: u64, level: u8) -> Entry {
@@ -148,6 +175,8 @@ impl Layout {
                     level,
                     accessed,
                     pfn: (raw & self.frame_mask & !(span - 1)) >> 12,
+                    young: false,
+                    is_large: None,
                 })
             }
         }
@@ -161,7 +190,12 @@ mod tests {
     const GIB_64: u64 = 64 << 30;
 
     fn leaf(level: u8, accessed: bool, pfn: u64) -> Entry {
-        Entry::Leaf(Leaf { level, accessed, pfn })
+        Entry::Leaf(Leaf {
+            level,
+            accessed,
+            pfn,
+            ..Leaf::default()
+        })
     }
 
     #[test]
@@ -218,8 +252,7 @@ mod tests {
         let sizes = [0, 1, 2].map(|level| {
             Leaf {
                 level,
-                accessed: false,
-                pfn: 0,
+                ..Leaf::default()
             }
             .len()
         });

@@ -17,8 +17,15 @@ pub(crate) const UNREADABLE: u8 = 255;
 pub(crate) const WHAT_PROBES: u32 = 0;
 pub(crate) const WHAT_TABLES: u32 = 1;
 pub(crate) const WHAT_WORDS: u32 = 2;
+pub(crate) const WHAT_FOLIO: u32 = 3;
 pub(crate) const STATUS_OK: u32 = 0;
 pub(crate) const STATUS_GONE: u32 = 1;
+
+/// `enum folio_bits`: it was read; it is marked young; it is larger than a page; it is in use as memory of tmpfs is.
+pub(crate) const FOLIO_READ: u32 = 1;
+pub(crate) const FOLIO_YOUNG: u32 = 2;
+pub(crate) const FOLIO_LARGE: u32 = 4;
+pub(crate) const FOLIO_SOUND: u32 = 8;
 
 /// `struct call`: what is asked for, and what came of it.
 #[repr(C)]
@@ -33,6 +40,12 @@ pub(crate) struct Call {
     pub memory_end: u64,
     pub leaf_mask: u64,
     pub leaf_value: u64,
+    pub present_mask: u64,
+    pub accessed_mask: u64,
+    pub page_array: u64,
+    pub folios: u32,
+    pub fd: u32,
+    pub start: u64,
     pub end: u64,
     pub cursor: u64,
     pub pgd: u64,
@@ -41,6 +54,9 @@ pub(crate) struct Call {
     pub middle: u32,
     pub has_middle: u32,
     pub middle_base: u64,
+    pub folio: u64,
+    pub page_size: u32,
+    pub has_young: u32,
 }
 
 /// `struct probe`.
@@ -49,7 +65,8 @@ pub(crate) struct Call {
 pub(crate) struct ProbeSlot {
     pub addr: u64,
     pub entry: u64,
-    pub level: u64,
+    pub level: u32,
+    pub folio: u32,
 }
 
 /// `struct head`: which table lies in the slot of the same number.
@@ -58,6 +75,7 @@ pub(crate) struct ProbeSlot {
 pub(crate) struct Head {
     pub base: u64,
     pub level: u64,
+    pub young: [u64; 8],
 }
 
 /// `struct table`.

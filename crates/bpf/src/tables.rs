@@ -5,18 +5,35 @@ use std::fs;
 use thermo_core::{Addr, AddrRange};
 
 use crate::calibrate::{Machine, calibrate};
-use crate::error::{BpfError, WalkError};
-use crate::layout::{Arch, Entry, Layout};
+use crate::error::{BpfError, NoFolios, WalkError};
+use crate::layout::{Arch, Entry, Layout, Leaf};
 use crate::load::{Kind, failed, load, load_as};
 use crate::memory_end::memory_end;
+use crate::page_array;
 use crate::run::Runner;
-use crate::shared::{Call, MAX_PROBES, UNREADABLE, WHAT_PROBES, WHAT_TABLES};
+use crate::shared::{
+    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_YOUNG, MAX_PROBES, ProbeSlot, UNREADABLE, WHAT_PROBES, WHAT_TABLES,
+};
 
 /// A way to read the page tables of any process.
 #[derive(Debug)]
 pub struct PageTables {
     runner: Runner,
     machine: Machine,
+    /// Whether it is seen which folios are marked young.
+    young: Result<(), NoFolios>,
+}
+
+/// Of which leaves the folio is looked at as well, where folios can be read: a read or two of the kernel's memory
+/// each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folios {
+    /// Of none.
+    Unasked = 0,
+    /// Of those that are not marked accessed: it tells whether somebody else took the mark off.
+    OfUnmarked = 1,
+    /// Of all: it tells how large they are, too. In whole tables the same as [`Folios::OfUnmarked`].
+    OfAll = 2,
 }
 
 /// A copy of one table.
@@ -29,6 +46,22 @@ pub struct Table<'a> {
     pub level: u8,
     /// Its entries as the processor reads them; [`Layout::decode`] tells what they mean.
     pub entries: &'a [u64; 512],
+    /// A bit for each entry: it is not marked accessed, but its folio is marked young. Zeroes where not asked.
+    pub young: &'a [u64; 8],
+}
+
+impl Table<'_> {
+    /// Understands an entry. There are 512.
+    #[must_use]
+    pub const fn decode(&self, layout: &Layout, nth: usize) -> Entry {
+        match layout.decode(self.entries[nth], self.level) {
+            Entry::Leaf(leaf) => Entry::Leaf(Leaf {
+                young: self.young[nth / 64] >> (nth % 64) & 1 == 1,
+                ..leaf
+            }),
+            other => other,
+        }
+    }
 }
 
 impl PageTables {
@@ -73,8 +106,27 @@ impl PageTables {
                 "it names no memory zone with a start_pfn",
             )
         })?;
-        let machine = calibrate(&mut runner, arch, end)?;
-        Ok(Self { runner, machine })
+        let mut machine = calibrate(&mut runner, arch, end)?;
+        let young = page_array::find(&mut runner, &machine).and_then(|found| {
+            machine.page_array = found.base;
+            found.has_young.then_some(()).ok_or(NoFolios::NoMark)
+        });
+        Ok(Self {
+            runner,
+            machine,
+            young,
+        })
+    }
+
+    /// Whether [`Leaf::young`] is told where it is asked for.
+    ///
+    /// # Errors
+    /// The reason why not. Asking changes nothing then.
+    pub const fn sees_young(&self) -> Result<(), &NoFolios> {
+        match &self.young {
+            Ok(()) => Ok(()),
+            Err(why) => Err(why),
+        }
     }
 
     /// How entries are to be read.
@@ -84,29 +136,32 @@ impl PageTables {
     }
 
     /// Reads the entries that map `addrs` in process `pid`, in the same order, into `entries` (which is emptied
-    /// first). Costs about 0.2 µs an address and one system call for every 4096.
+    /// first), and looks at their folios as `folios` says. Costs 0.1 to 0.2 µs an address and one system call for every
+    /// 4096.
     ///
     /// # Errors
     /// [`WalkError::Gone`] when the process ended.
-    pub fn entries(&mut self, pid: u32, addrs: &[Addr], entries: &mut Vec<Entry>) -> Result<(), WalkError> {
+    pub fn entries(
+        &mut self,
+        pid: u32,
+        addrs: &[Addr],
+        folios: Folios,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), WalkError> {
         entries.clear();
         for batch in addrs.chunks(MAX_PROBES) {
             for (slot, addr) in self.runner.loaded.probes.get_mut().iter_mut().zip(batch) {
                 slot.addr = addr.0;
-                slot.level = u64::from(UNREADABLE);
+                slot.level = u32::from(UNREADABLE);
             }
             let nr_probes = batch.len() as u32;
             self.runner.run(Call {
                 nr_probes,
+                folios: folios as u32,
                 ..self.machine.call(WHAT_PROBES, pid)
             })?;
             let slots = &self.runner.loaded.probes.get()[..batch.len()];
-            let decode = |level: u64, entry| {
-                self.machine
-                    .layout
-                    .decode(entry, u8::try_from(level).unwrap_or(UNREADABLE))
-            };
-            entries.extend(slots.iter().map(|slot| decode(slot.level, slot.entry)));
+            entries.extend(slots.iter().map(|slot| decode(&self.machine.layout, slot)));
         }
         Ok(())
     }
@@ -114,7 +169,7 @@ impl PageTables {
     /// Gives `each` a copy of every table of pages and of huge pages that maps a part of `range` in process
     /// `pid`: for each GiB first the table of level 1, then, ascending, those of level 0. Tables reach beyond the
     /// range where it does not lie on their borders. Pages of 1 GiB (hugetlb, devices) are left out: nothing can
-    /// be done to them. Costs about 1 ms a GiB of small pages.
+    /// be done to them. Costs about 1 ms a GiB of small pages, and more where `folios` are looked at.
     ///
     /// # Errors
     /// [`WalkError::Gone`] when the process ended.
@@ -122,6 +177,7 @@ impl PageTables {
         &mut self,
         pid: u32,
         range: AddrRange,
+        folios: Folios,
         each: &mut impl FnMut(Table<'_>),
     ) -> Result<(), WalkError> {
         let mut cursor = range.start.0;
@@ -129,7 +185,9 @@ impl PageTables {
         while cursor < range.end.0 {
             let call = Call {
                 cursor,
+                start: cursor,
                 end: range.end.0,
+                folios: folios as u32,
                 ..self.machine.call(WHAT_TABLES, pid)
             };
             let answer = self.runner.run(call)?;
@@ -144,6 +202,7 @@ impl PageTables {
                     base: Addr(head.base),
                     level: head.level as u8,
                     entries,
+                    young: &head.young,
                 });
             }
             // Every call gets on, but what is read from the kernel's memory is not trusted with our patience.
@@ -153,5 +212,67 @@ impl PageTables {
             cursor = answer.cursor;
         }
         Ok(())
+    }
+}
+
+/// What was found at a probe's address, and of its folio.
+fn decode(layout: &Layout, slot: &ProbeSlot) -> Entry {
+    let level = u8::try_from(slot.level).unwrap_or(UNREADABLE);
+    match layout.decode(slot.entry, level) {
+        Entry::Leaf(leaf) => Entry::Leaf(Leaf {
+            young: slot.folio & FOLIO_YOUNG != 0,
+            is_large: (slot.folio & FOLIO_READ != 0).then_some(slot.folio & FOLIO_LARGE != 0),
+            ..leaf
+        }),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 0x8000_0000_1234_5047;
+
+    fn layout() -> Layout {
+        Layout::new(Arch::X86_64, 4, 64 << 30)
+    }
+
+    #[test]
+    fn what_was_not_read_of_a_folio_is_not_made_up() {
+        let leaf = |folio| {
+            let slot = ProbeSlot {
+                addr: 0x1000,
+                entry: PAGE,
+                level: 0,
+                folio,
+            };
+            match decode(&layout(), &slot) {
+                Entry::Leaf(leaf) => (leaf.is_touched(), leaf.is_large),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(leaf(0), (false, None));
+        assert_eq!(leaf(FOLIO_READ), (false, Some(false)));
+        assert_eq!(leaf(FOLIO_READ | FOLIO_YOUNG), (true, Some(false)));
+        assert_eq!(leaf(FOLIO_READ | FOLIO_YOUNG | FOLIO_LARGE), (true, Some(true)));
+    }
+
+    #[test]
+    fn a_table_tells_which_of_its_entries_are_young() {
+        let mut entries = [0; 512];
+        entries[65..68].fill(PAGE);
+        let mut young = [0; 8];
+        young[1] = 1 << 2 | 1 << 10;
+        let table = Table {
+            base: Addr(0),
+            level: 0,
+            entries: &entries,
+            young: &young,
+        };
+        let found: Vec<usize> = (0..512)
+            .filter(|nth| matches!(table.decode(&layout(), *nth), Entry::Leaf(leaf) if leaf.is_touched()))
+            .collect();
+        assert_eq!(found, [66], "74 maps nothing");
     }
 }

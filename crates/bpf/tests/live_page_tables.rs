@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::process::{Command, id};
 
-use thermo_bpf::{Entry, PageTables, WalkError};
+use thermo_bpf::{Entry, Folios, PageTables, WalkError};
 use thermo_core::{Addr, AddrRange};
 
 /// 40 MiB: what is larger than 32 MiB comes fresh from the kernel, never from what was freed before.
@@ -48,7 +48,9 @@ fn pages_that_were_written_are_there_and_accessed() {
         let start = memory.range().start.0;
         let addrs: Vec<Addr> = (0..PAGES as u64).map(|page| Addr(start + page * 4096)).collect();
         let mut entries = Vec::new();
-        tables.entries(id(), &addrs, &mut entries).unwrap();
+        tables
+            .entries(id(), &addrs, Folios::Unasked, &mut entries)
+            .unwrap();
         assert_eq!(entries.len(), PAGES);
         let there = |entry: &Entry| matches!(entry, Entry::Leaf(_));
         assert!(entries[..PAGES / 2].iter().all(there), "{:?}", &entries[..8]);
@@ -73,7 +75,7 @@ fn whole_tables_say_what_single_entries_say() {
         let mut found = vec![false; PAGES];
         let mut last = None;
         tables
-            .tables(id(), range, &mut |table| {
+            .tables(id(), range, Folios::Unasked, &mut |table| {
                 assert!(
                     last < Some((table.base, u8::MAX - table.level)),
                     "{} after {last:?}",
@@ -107,7 +109,7 @@ fn an_empty_address_space_of_terabytes_is_crossed() {
         let mut pages = 0;
         let layout = *tables.layout();
         tables
-            .tables(id(), AddrRange::new(0, 1 << 47), &mut |table| {
+            .tables(id(), AddrRange::new(0, 1 << 47), Folios::Unasked, &mut |table| {
                 let leaf = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(_));
                 pages += table.entries.iter().filter(leaf).count();
             })
@@ -124,12 +126,18 @@ fn a_process_that_ended_is_gone() {
     for mut tables in open() {
         let pid = child.id();
         let gone = Err(WalkError::Gone { pid });
-        assert_eq!(tables.entries(pid, &[Addr(0x1000)], &mut Vec::new()), gone);
-        assert_eq!(tables.tables(pid, AddrRange::new(0, 1 << 30), &mut |_| ()), gone);
+        assert_eq!(
+            tables.entries(pid, &[Addr(0x1000)], Folios::Unasked, &mut Vec::new()),
+            gone
+        );
+        assert_eq!(
+            tables.tables(pid, AddrRange::new(0, 1 << 30), Folios::Unasked, &mut |_| ()),
+            gone
+        );
         // Kernel threads have no memory of their own: pid 2 is their parent, unless we are in a container.
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm.trim() == "kthreadd") {
             assert_eq!(
-                tables.entries(2, &[Addr(0x1000)], &mut Vec::new()),
+                tables.entries(2, &[Addr(0x1000)], Folios::Unasked, &mut Vec::new()),
                 Err(WalkError::Gone { pid: 2 })
             );
         }

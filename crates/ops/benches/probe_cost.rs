@@ -18,7 +18,7 @@ use std::os::fd::AsFd as _;
 
 use common::Target;
 use measure::{Pair, Way, print_head, quantile, time};
-use thermo_bpf::{Entry, PageTables};
+use thermo_bpf::{Entry, Folios, PageTables};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::sweep::Piece;
 use thermo_core::{Addr, AddrRange, Bytes, TargetId};
@@ -57,6 +57,7 @@ fn small_and_huge(tracker: &mut PteTracker, target: &mut Target, pages: &str) {
     println!("{:<44} {:>12} {:>12} {:>23}", "", "median", "", "quartiles");
     sweeps(tracker, target, "sweep, all touched since the last", true);
     sweeps(tracker, target, "sweep, nothing touched", false);
+    folios(tracker, target);
 }
 
 /// Pages far enough apart that no two share anything.
@@ -115,7 +116,9 @@ fn look_raw(
     }
     let mut entries = Vec::with_capacity(addrs.len());
     for _ in 0..reads {
-        tables.entries(process.pid, addrs, &mut entries).unwrap();
+        tables
+            .entries(process.pid, addrs, Folios::Unasked, &mut entries)
+            .unwrap();
     }
     black_box(entries);
 }
@@ -133,13 +136,13 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
                     let is_marked = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed);
                     marked += entries.filter(is_marked).count() as u64;
                 };
-                tables.tables(pid, range, &mut count).unwrap();
+                tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
             }),
             Way::Raw => time(|| {
                 let mut count = |table: thermo_bpf::Table<'_>| {
                     marked += table.entries.iter().filter(|raw| **raw != 0).count() as u64;
                 };
-                tables.tables(pid, range, &mut count).unwrap();
+                tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
             }),
         }
     });
@@ -158,10 +161,35 @@ fn sweeps(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bo
         }
         piece.reset(all);
         time(|| {
+            // Where a kdamond runs, this has the sweep look at folios.
+            black_box(tracker.prepare_round(&processes, true));
             black_box(tracker.sweep(process, all, &mut piece));
         })
     };
-    let took: Vec<f64> = (0..SWEEPS).map(once).map(|ns| ns / 1e6).collect();
+    print_median(name, (0..SWEEPS).map(once));
+}
+
+/// What it costs to look at the folios of all pages without a mark.
+fn folios(tracker: &mut PteTracker, target: &mut Target) {
+    if let Err(why) = tracker.sees_young() {
+        return println!("SKIP: {why}");
+    }
+    let (pid, range) = (target.pid(), target.range);
+    let tables = tracker.tables();
+    let once = |_| {
+        time(|| {
+            tables
+                .tables(pid, range, Folios::OfUnmarked, &mut |table| {
+                    black_box(table.young);
+                })
+                .unwrap();
+        })
+    };
+    print_median("reading all tables and folios, no marks", (0..SWEEPS).map(once));
+}
+
+fn print_median(name: &str, took: impl Iterator<Item = f64>) {
+    let took: Vec<f64> = took.map(|ns| ns / 1e6).collect();
     println!(
         "{name:<44} {:>12} {:>12} {:>23}",
         format!("{:.3} ms", quantile(&took, 0.5)),

@@ -37,6 +37,12 @@ pub trait Tracker {
         false
     }
 
+    /// Whether it sees the accessed marks that in-kernel DAMON and the idle-page bitmap took off before it, in the
+    /// flag by which they keep account of them.
+    fn sees_marks_taken(&self) -> bool {
+        false
+    }
+
     /// What it has noticed that a user should know, a sentence each; asked for now and then.
     fn news(&mut self, _processes: &Processes) -> Vec<String> {
         Vec::new()

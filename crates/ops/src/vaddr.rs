@@ -63,7 +63,8 @@ impl Operations for Vaddr {
             .map_err(|err| OpsError::Failed(err.to_string()))?;
         if self.beside.is_due() {
             let targets = self.members.processes();
-            self.news.extend(self.beside.look(targets));
+            let sees_taken = self.tracker.sees_marks_taken();
+            self.news.extend(self.beside.look(targets, sees_taken));
             self.news.extend(self.tracker.news(targets));
         }
         Ok(layouts)

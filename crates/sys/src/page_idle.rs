@@ -17,6 +17,12 @@ pub struct IdleBitmap {
 /// Frames in a word.
 pub const FRAMES: u64 = 64;
 
+/// Whether the kernel of the machine at `root` (`/`) has it.
+#[must_use]
+pub fn exists(root: &Path) -> bool {
+    root.join("sys/kernel/mm/page_idle/bitmap").exists()
+}
+
 impl IdleBitmap {
     /// Opens that of the machine at `root` (`/`).
     ///

@@ -39,8 +39,8 @@ a_kdamond_that_looks_too_takes_little_away() {
     note "alone $alone_precision % and $alone_recall %, beside a kdamond ($(kdamond_ticks) ticks of CPU) $precision % and $recall %"
 }
 
-# How much of what is known changes when a kdamond looks, too: told, not judged, for a snapshot is a sample. Both
-# kinds of kdamond, and both ways of ours; with a budget that even an emulated machine sees something for.
+# How much of what is known changes when a kdamond looks, too. Both kinds of kdamond, and both ways of ours; with a
+# budget that even an emulated machine sees something for.
 second_consumer_is_measured() {
     [ -d $damon ] || skip "this kernel has no DAMON"
     local kind look
@@ -49,12 +49,22 @@ second_consumer_is_measured() {
     for kind in nobody vaddr paddr; do
         [ $kind = nobody ] || { prepare_kdamond && watch_by $kind && start_kdamond || fail "in-kernel DAMON cannot be started"; }
         for look in sweep sample; do
-            thermo_says record -o /tmp/beside.arrow --tracker pte --look $look --cpu 50% --pid "$pid" --duration 30s || fail "record ended with $?: $(last_words)"
-            judge /tmp/beside.arrow
-            note "beside $kind, $look: hot bytes wrong by $error % (precision $precision %, recall $recall %)"
+            is_seen_beside $kind $look
         done
         stop_kdamond
     done
+}
+
+# The aim is 5 %. A snapshot is a sample, and the host is shared: it is told, and judged by more.
+is_seen_beside() { # WHO LOOK
+    local seconds
+    for seconds in 30 60; do
+        thermo_says record -o /tmp/beside.arrow --tracker pte --look "$2" --cpu 50% --pid "$pid" --duration "${seconds}s" || fail "record ended with $?: $(last_words)"
+        judge /tmp/beside.arrow
+        note "beside $1, $2: hot bytes wrong by $error % (precision $precision %, recall $recall %)"
+        [ "$error" -gt 20 ] || return 0
+    done
+    fail "beside $1, $2: hot bytes wrong by $error %; at most 20 % are wanted"
 }
 
 # All of the machine's memory, for paddr.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure};
 use thermo_core::{Action, Nanos, Scheme};
-use thermo_ops::host::{self, ActionReport, HostFacts, TrackerReport};
+use thermo_ops::host::{self, ActionReport, HostFacts, PteOpened, TrackerReport};
 use thermo_ops::idle::{Idle, Paddr};
 use thermo_ops::offload::Claim;
 use thermo_ops::smaps::Smaps;
@@ -99,7 +99,10 @@ impl Host {
     pub fn probe() -> Self {
         let facts = HostFacts::gather(Path::new("/"));
         let opened = PteTracker::new();
-        let proof = opened.as_ref().map(|_| ()).map_err(ToString::to_string);
+        let found = |pte: &PteTracker| PteOpened {
+            sees_taken: pte.sees_young().map_err(ToString::to_string),
+        };
+        let proof = opened.as_ref().map(found).map_err(ToString::to_string);
         Self {
             trackers: host::trackers(&facts, &proof),
             actions: host::actions(&facts),

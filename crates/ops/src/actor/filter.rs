@@ -164,7 +164,7 @@ impl Sight<'_> {
         match question {
             Question::Anon => (self.page.is_present() || self.page.is_swapped()) && !self.page.is_file(),
             Question::Unmapped => false,
-            Question::Young => self.leaf.is_some_and(|leaf| leaf.accessed),
+            Question::Young => self.leaf.is_some_and(|leaf| leaf.is_touched()),
             Question::Active => frame
                 .and_then(|(pfn, frames)| frames.flags(pfn).ok())
                 .is_some_and(|flags| flags.is_active()),
@@ -214,9 +214,10 @@ impl<'a> Eyes<'a> {
                 .step_by(PAGE_SIZE as usize)
                 .map(Addr)
                 .collect();
+            let folios = tables.folios_swept();
             if tables
                 .tables()
-                .entries(process.pid, &addrs, &mut self.entries)
+                .entries(process.pid, &addrs, folios, &mut self.entries)
                 .is_err()
             {
                 self.entries.clear();
@@ -259,6 +260,7 @@ mod tests {
                 level: 0,
                 accessed: young,
                 pfn: 0,
+                ..Leaf::default()
             }),
             frames: None,
         })
@@ -307,6 +309,7 @@ mod tests {
                 level,
                 accessed: false,
                 pfn: 512,
+                ..Leaf::default()
             }),
             frames: None,
         };

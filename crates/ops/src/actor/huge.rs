@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_bpf::Entry;
+use thermo_bpf::{Entry, Folios};
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, Run};
 use thermo_core::{Addr, AddrRange, Bytes, Nanos, Permille, TargetId};
@@ -122,7 +122,10 @@ pub(super) fn entries(process: &Process, units: &[AddrRange], pte: Option<&mut P
     let bases: Vec<Addr> = units.iter().map(|unit| unit.start).collect();
     let mut entries = Vec::new();
     // Of a process that is gone nothing is huge.
-    if pte.tables().entries(process.pid, &bases, &mut entries).is_err() {
+    let read = pte
+        .tables()
+        .entries(process.pid, &bases, Folios::Unasked, &mut entries);
+    if read.is_err() {
         entries.clear();
     }
     entries

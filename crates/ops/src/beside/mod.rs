@@ -1,8 +1,8 @@
 //! Who else takes accessed marks off while we look, as far as the machine shows it.
 //!
 //! What another takes off before we see it is an access that we miss. In-kernel DAMON and the idle-page bitmap keep what
-//! they found in a flag of the folio, which the tracker `pte` reads; those that were there before are told by the probe
-//! of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches one of our
+//! they found in a flag of the folio, which the tracker `pte` reads where it can; those that were there before are told
+//! by the probe of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches one of our
 //! targets (`announced.rs`), and the kernel's own search for memory to reclaim, which ages pages with or without
 //! MGLRU. Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
 //!
@@ -62,10 +62,11 @@ impl Beside {
         is_due
     }
 
-    /// Looks who there is beside us, and returns a sentence for each that is new.
-    pub fn look(&mut self, targets: &Processes) -> Vec<String> {
+    /// Looks who there is beside us, and returns a sentence for each that is new. `sees_taken`: the tracker sees marks
+    /// that in-kernel DAMON took.
+    pub fn look(&mut self, targets: &Processes, sees_taken: bool) -> Vec<String> {
         let mut news = self.new_watchers(targets);
-        news.extend(self.new_kdamonds());
+        news.extend(self.new_kdamonds(sees_taken));
         news.extend(self.reclaim());
         news
     }
@@ -79,7 +80,7 @@ impl Beside {
         watchers(&self.root).iter().filter_map(told).collect()
     }
 
-    fn new_kdamonds(&mut self) -> Vec<String> {
+    fn new_kdamonds(&mut self, sees_taken: bool) -> Vec<String> {
         let running = damon::read(&self.root)
             .ok()
             .flatten()
@@ -90,13 +91,9 @@ impl Beside {
         // Those of the beginning are in the reason why this tracker was taken.
         let known = self.kdamonds.get_or_insert_with(|| now.clone());
         let new = now.into_iter().filter(|pid| known.insert(*pid));
-        new.map(|pid| {
-            format!(
-                "in-kernel DAMON (pid {pid}) looks, too, from now on: pages whose accessed mark it took are unknown \
-                 to us, not idle"
-            )
-        })
-        .collect()
+        let what_it_takes = what_damon_takes(sees_taken);
+        new.map(|pid| format!("in-kernel DAMON (pid {pid}) looks, too, from now on: {what_it_takes}"))
+            .collect()
     }
 
     fn reclaim(&mut self) -> Option<String> {
@@ -113,6 +110,15 @@ impl Beside {
             "the kernel is short of memory and looks for pages to reclaim ({scanned} so far), which takes accessed \
              marks off, and with MGLRU those of their neighbours, too: some of what is touched looks idle to us"
         ))
+    }
+}
+
+/// What becomes of the accessed marks that in-kernel DAMON takes off.
+pub(crate) const fn what_damon_takes(sees_taken: bool) -> &'static str {
+    if sees_taken {
+        "accessed marks that it took are read in the folio, where it notes them"
+    } else {
+        "pages whose accessed mark it took are unknown to us, not idle"
     }
 }
 
@@ -137,15 +143,15 @@ mod tests {
         put(root.path(), "proc/vmstat", "pgscan_kswapd 1000000\n");
         let mut beside = Beside::new(root.path());
         let nobody = Processes::new();
-        assert!(beside.look(&nobody).is_empty());
+        assert!(beside.look(&nobody, false).is_empty());
         put(
             root.path(),
             "proc/vmstat",
             "pgscan_kswapd 1003000\npgscan_direct 2000\n",
         );
-        let told = beside.look(&nobody);
+        let told = beside.look(&nobody, false);
         assert!(told.len() == 1 && told[0].contains("(5000 so far)"), "{told:?}");
-        assert!(beside.look(&nobody).is_empty());
+        assert!(beside.look(&nobody, false).is_empty());
     }
 
     #[test]
@@ -158,13 +164,22 @@ mod tests {
         let nobody = Processes::new();
         let mut beside = Beside::new(root.path());
         assert!(
-            beside.look(&nobody).is_empty(),
+            beside.look(&nobody, false).is_empty(),
             "the probe of the host told of it"
         );
         put(root.path(), &format!("{dir}/0/pid"), "78\n");
-        let told = beside.look(&nobody);
-        assert!(told.len() == 1 && told[0].contains("(pid 78)"), "{told:?}");
-        assert!(beside.look(&nobody).is_empty());
+        let told = beside.look(&nobody, false);
+        assert!(
+            told.len() == 1 && told[0].contains("(pid 78)") && told[0].contains("unknown to us"),
+            "{told:?}"
+        );
+        assert!(beside.look(&nobody, false).is_empty());
+        put(root.path(), &format!("{dir}/0/pid"), "79\n");
+        let told = beside.look(&nobody, true);
+        assert!(
+            told.len() == 1 && told[0].contains("(pid 79)") && told[0].contains("where it notes them"),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -179,14 +194,14 @@ mod tests {
         put(root.path(), "proc/4242/fdinfo/3", "Pid:\t1\nNSpid:\t1\n");
         let ours = Processes::from([(TargetId(0), Process::open(TargetId(0), us).unwrap())]);
         let mut beside = Beside::new(root.path());
-        assert!(beside.look(&ours).is_empty(), "it watches others");
+        assert!(beside.look(&ours, false).is_empty(), "it watches others");
         put(root.path(), "proc/4242/fdinfo/4", &format!("Pid:\t{us}\n"));
-        let told = beside.look(&ours);
+        let told = beside.look(&ours, false);
         assert!(
             told.len() == 1 && told[0].contains("(pid 4242)") && told[0].contains(&us.to_string()),
             "{told:?}"
         );
-        assert!(beside.look(&ours).is_empty());
+        assert!(beside.look(&ours, false).is_empty());
         assert!(beside.is_due());
         beside.next = Nanos(u64::MAX);
         assert!(!beside.is_due());

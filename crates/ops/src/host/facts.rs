@@ -11,7 +11,7 @@ use thermo_sys::psi::{self, Resource};
 use thermo_sys::swap::{self, Swap};
 use thermo_sys::thp::{self, ThpMode};
 use thermo_sys::uname::{self, Uname};
-use thermo_sys::{btf, file, meminfo, node, zram};
+use thermo_sys::{btf, file, meminfo, node, page_idle, zram};
 
 use crate::offload::Holder;
 
@@ -66,7 +66,7 @@ impl HostFacts {
             capabilities: Capabilities::effective(root, ourselves).unwrap_or_default(),
             lockdown: lockdown::read(root),
             btf: btf::exists(root),
-            idle_bitmap: root.join("sys/kernel/mm/page_idle/bitmap").exists(),
+            idle_bitmap: page_idle::exists(root),
             clear_refs: root.join(format!("proc/{ourselves}/clear_refs")).exists(),
             damon_vaddr: damon.as_ref().and_then(|_| damon::has_vaddr(root)),
             damon_holder: damon

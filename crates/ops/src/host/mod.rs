@@ -6,8 +6,10 @@
 
 mod actions;
 mod facts;
+mod pte;
 mod trackers;
 
 pub use actions::{ActionReport, actions};
 pub use facts::HostFacts;
+pub use pte::PteOpened;
 pub use trackers::{TrackerReport, default_tracker, trackers};

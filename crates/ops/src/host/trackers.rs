@@ -2,18 +2,10 @@
 
 use thermo_sys::capabilities::{Capabilities, Capability};
 use thermo_sys::damon::DamonFacts;
-use thermo_sys::lockdown::Lockdown;
 
 use super::HostFacts;
+use super::pte::{PteOpened, pte};
 use crate::offload::Holder;
-
-/// What `pte` needs.
-const PTE_NEEDS: [Capability; 4] = [
-    Capability::Bpf,
-    Capability::Perfmon,
-    Capability::SysNice,
-    Capability::SysPtrace,
-];
 
 /// Whether a tracker can be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +18,10 @@ pub struct TrackerReport {
     pub reason: String,
 }
 
-/// Every tracker, the best first. `pte_opened` is what trying to open the page tables gave: the facts explain a failure,
-/// only the attempt proves a success.
+/// Every tracker, the best first. The facts explain why page tables could not be opened, only the attempt proves that they
+/// can.
 #[must_use]
-pub fn trackers(facts: &HostFacts, pte_opened: &Result<(), String>) -> Vec<TrackerReport> {
+pub fn trackers(facts: &HostFacts, pte_opened: &Result<PteOpened, String>) -> Vec<TrackerReport> {
     vec![
         pte(facts, pte_opened),
         kdamond(facts),
@@ -48,72 +40,13 @@ pub fn default_tracker(reports: &[TrackerReport]) -> Option<&'static str> {
         .map(|report| report.name)
 }
 
-fn report(name: &'static str, answer: Result<String, String>) -> TrackerReport {
+pub(super) fn report(name: &'static str, answer: Result<String, String>) -> TrackerReport {
     let available = answer.is_ok();
     TrackerReport {
         name,
         available,
         reason: answer.unwrap_or_else(|why| why),
     }
-}
-
-fn pte(facts: &HostFacts, opened: &Result<(), String>) -> TrackerReport {
-    let works = "page tables are read by BPF, accessed marks are cleared by MADV_COLD on the pages looked at";
-    report(
-        "pte",
-        match opened {
-            Ok(()) => Ok(format!("{works}{}", besides(facts))),
-            Err(failure) => Err(pte_obstacle(facts).unwrap_or_else(|| failure.clone())),
-        },
-    )
-}
-
-/// Who else takes accessed marks off here, as far as can be seen beforehand. Another thermo, and who writes to clear_refs,
-/// matter where they look at the same targets: that shows while monitoring ([`crate::beside`]).
-fn besides(facts: &HostFacts) -> String {
-    let running = facts
-        .damon
-        .iter()
-        .flat_map(|damon| damon.kdamonds.iter().enumerate());
-    let kdamonds = running
-        .filter(|(_, kdamond)| kdamond.running)
-        .map(|(nth, kdamond)| {
-            let pid = kdamond
-                .pid
-                .map_or_else(String::new, |pid| format!(" (pid {pid})"));
-            format!(
-                "kdamond.{nth}{pid} of in-kernel DAMON looks, too: what it took is unknown to us, not idle"
-            )
-        });
-    let ageing = facts.mglru.then(|| {
-        "MGLRU ages pages when memory is short: of those it ages meanwhile some look idle".to_owned()
-    });
-    kdamonds.chain(ageing).map(|who| format!("; {who}")).collect()
-}
-
-// The first of the known obstacles, in the order in which a user would have to take them away.
-fn pte_obstacle(facts: &HostFacts) -> Option<String> {
-    if !facts.btf {
-        return Some(
-            "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): it takes one built with \
-                     CONFIG_DEBUG_INFO_BTF, as distributions' are"
-                .to_owned(),
-        );
-    }
-    if facts.lockdown == Lockdown::Confidentiality {
-        return Some(
-            "the kernel is locked down (confidentiality), so that BPF may not read its memory: boot without \
-                     lockdown=confidentiality"
-                .to_owned(),
-        );
-    }
-    if !facts.uname.at_least(5, 12) {
-        let release = &facts.uname.release;
-        return Some(format!(
-            "the kernel is {release}; other processes' pages can be advised since 5.12"
-        ));
-    }
-    lacking(facts.capabilities, &PTE_NEEDS).map(|lack| format!("{lack} to read page tables: run as root"))
 }
 
 /// `we lack A, B`, when we do.
@@ -238,6 +171,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use thermo_sys::damon::Kdamond;
+    use thermo_sys::lockdown::Lockdown;
     use thermo_sys::uname::Uname;
 
     fn host() -> HostFacts {
@@ -254,6 +188,9 @@ mod tests {
         }
     }
 
+    /// Page tables could be opened.
+    const OPENED: Result<PteOpened, String> = Ok(PteOpened { sees_taken: Ok(()) });
+
     fn why(facts: &HostFacts, name: &str) -> String {
         let failed = Err("libbpf said no".to_owned());
         trackers(facts, &failed)
@@ -265,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_best_that_works_is_the_default() {
-        let reports = trackers(&host(), &Ok(()));
+        let reports = trackers(&host(), &OPENED);
         assert_eq!(default_tracker(&reports), Some("pte"));
         let reports = trackers(&host(), &Err("no".to_owned()));
         assert_eq!(default_tracker(&reports), Some("smaps"));
@@ -360,14 +297,28 @@ mod tests {
             mglru: true,
             ..with_damon(Holder::Nobody, Some(false))
         };
-        let reports = trackers(&facts, &Ok(()));
-        let reason = &reports[0].reason;
+        let blind: Result<PteOpened, String> = Ok(PteOpened {
+            sees_taken: Err("no such mark".to_owned()),
+        });
+        for (opened, words) in [
+            (&OPENED, "where it notes them"),
+            (&blind, "unknown to us, not idle"),
+        ] {
+            let reason = &trackers(&facts, opened)[0].reason;
+            assert!(
+                reason.contains("kdamond.0 (pid 77) of in-kernel DAMON looks")
+                    && reason.contains(words)
+                    && reason.contains("MGLRU"),
+                "{reason}"
+            );
+        }
         assert!(
-            reason.contains("kdamond.0 (pid 77) of in-kernel DAMON looks") && reason.contains("MGLRU"),
-            "{reason}"
+            trackers(&facts, &blind)[0]
+                .reason
+                .contains("not seen: no such mark")
         );
         assert!(
-            !trackers(&host(), &Ok(()))[0].reason.contains(';'),
+            !trackers(&host(), &OPENED)[0].reason.contains(';'),
             "nobody is made up"
         );
     }

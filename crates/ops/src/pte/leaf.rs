@@ -55,6 +55,7 @@ mod tests {
             level,
             accessed: true,
             pfn,
+            ..Leaf::default()
         }
     }
 

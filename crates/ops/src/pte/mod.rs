@@ -9,32 +9,38 @@
 //! **Check** reads the entries again. A page that is not there is idle; one that came since is accessed, because
 //! the fault that brought it set its mark.
 //!
-//! **Others who take marks off** (in-kernel DAMON, MGLRU's ageing, kswapd) note in the folio what they found:
-//! *young* if the mark was set. That flag is not shown to user space; what is, is *idle* (KPF_IDLE), which DAMON
-//! and the idle-page bitmap set when they take a mark off. So a page that became idle in this sense between our
-//! two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot be told.) Only a
-//! sample of the probes is asked until somebody else was met: see `rival.rs` in this folder.
+//! **Others who take marks off** and keep account of it (in-kernel DAMON, the idle-page bitmap) note in the folio what
+//! they found: *young* if the mark was set. `MADV_COLD` takes that mark off as well, from every page it does not pass
+//! over. So "touched since we cleared it" is: the mark of the entry, or that of the folio. The latter is no more
+//! exact than a folio: of a large one mapped page by page, all pages count as touched. Sweeps ask for it when it
+//! matters: see `taken.rs` in this folder.
+//!
+//! The folio's mark is not shown to user space, and where it cannot be read (`NoFolios`) only a trace of it is left:
+//! *idle* (KPF_IDLE), which the same two set when they take a mark off. So there, a page that became idle in this
+//! sense between our two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot
+//! be told.) Only a sample of the probes is asked until somebody else was met: see `rival.rs` in this folder.
 //! KPF_REFERENCED is no help: it tells of system calls.
 
 mod active;
 mod batch;
 mod cleared;
 mod leaf;
+mod prepare;
 mod present;
 mod rival;
 mod shared;
 mod sweep;
+mod taken;
 mod witness;
 
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use thermo_bpf::{BpfError, Entry, Leaf, PageTables, WalkError};
+use thermo_bpf::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::sweep::Preparation;
 use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_sys::pagemap::Page;
 
 use self::active::Active;
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
@@ -42,6 +48,7 @@ use self::cleared::Cleared;
 use self::rival::Rival;
 use self::shared::Shared;
 use self::sweep::SweptChunks;
+use self::taken::Taken;
 use self::witness::Witnesses;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
@@ -61,9 +68,11 @@ pub struct PteTracker {
     tables: PageTables,
     root: PathBuf,
     frames: Option<PageFrames>,
-    /// Whether this kernel can mark folios idle.
+    /// Whether others' work shows in folios that are marked idle, and nowhere else.
     has_idle_flag: bool,
     rival: Rival,
+    /// What sweeps ask of folios.
+    taken: Taken,
     /// One for each probe last prepared.
     marks: Vec<Mark>,
     cleared: Cleared,
@@ -91,12 +100,15 @@ impl PteTracker {
     pub fn new() -> Result<Self, BpfError> {
         let root = PathBuf::from("/");
         let idle_users = ["sys/kernel/mm/damon", "sys/kernel/mm/page_idle"];
+        let tables = PageTables::open()?;
+        let sees_young = tables.sees_young().is_ok();
         Ok(Self {
-            tables: PageTables::open()?,
             frames: PageFrames::open(&root).ok(),
-            has_idle_flag: idle_users.iter().any(|user| root.join(user).exists()),
+            has_idle_flag: !sees_young && idle_users.iter().any(|user| root.join(user).exists()),
+            tables,
             root,
             rival: Rival::default(),
+            taken: Taken::new(sees_young),
             marks: Vec::new(),
             cleared: Cleared::default(),
             swept: SweptChunks::default(),
@@ -115,6 +127,19 @@ impl PteTracker {
         &mut self.tables
     }
 
+    /// Whether marks that in-kernel DAMON and the idle-page bitmap took off are seen in the folio all the same.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub const fn sees_young(&self) -> Result<(), &NoFolios> {
+        self.tables.sees_young()
+    }
+
+    /// Of which pages sweeps take the young mark off the folio: what it says of others may be years old.
+    pub(crate) const fn folios_swept(&self) -> Folios {
+        self.taken.asks()
+    }
+
     /// Consents to walks that take the marks off pages which are mapped more than once and off locked mappings,
     /// each of at most `longest`; see `shared.rs` in this folder. Sweeps only.
     pub fn walk_shared(&mut self, longest: Nanos) {
@@ -130,8 +155,12 @@ impl PteTracker {
     ///
     /// [`Operations::prepare_round`]: thermo_core::Operations::prepare_round
     pub fn prepare_round(&mut self, processes: &Processes, first: bool) -> Preparation {
+        if first {
+            self.taken.begin_round(&mut self.tables, &self.root, processes);
+        }
+        let folios = self.taken.asks();
         match &mut self.shared {
-            Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, first),
+            Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
             None => Preparation::Ready,
         }
     }
@@ -148,13 +177,14 @@ impl PteTracker {
     ) -> Result<Vec<AddrRange>, WalkError> {
         self.addrs.clear();
         self.addrs.extend(self.cleared.within(process.id, range));
-        self.tables.entries(process.pid, &self.addrs, &mut self.entries)?;
+        self.tables
+            .entries(process.pid, &self.addrs, Folios::OfUnmarked, &mut self.entries)?;
         let touched = self
             .addrs
             .iter()
             .zip(&self.entries)
             .filter_map(|(addr, entry)| match entry {
-                Entry::Leaf(leaf) if leaf.accessed => {
+                Entry::Leaf(leaf) if leaf.is_touched() => {
                     let base = addr.0 & !(leaf.len().0 - 1);
                     Some(AddrRange::new(base, base + leaf.len().0))
                 }
@@ -168,131 +198,10 @@ impl PteTracker {
     }
 
     fn is_marked_idle(&self, leaf: Leaf) -> bool {
-        let frames = self.frames.as_ref().filter(|_| self.has_idle_flag);
-        frames
-            .and_then(|frames| frames.flags(leaf.pfn).ok())
-            .is_some_and(|flags| flags.is_idle())
-    }
-
-    /// True when `MADV_COLD` passes over this page without saying so.
-    fn is_left_alone(&self, pagemap: Option<&Pagemap>, addr: Addr, leaf: Leaf) -> bool {
-        let exclusive = pagemap
-            .and_then(|map| map.page(addr).ok())
-            .is_some_and(|page| page.is_exclusive());
-        let on_no_list = self
-            .frames
+        self.frames
             .as_ref()
             .and_then(|frames| frames.flags(leaf.pfn).ok())
-            .is_some_and(|flags| !flags.is_lru() || flags.is_zero_page());
-        !exclusive || on_no_list
-    }
-
-    /// Prepares the probes of one process and pushes a mark for each.
-    fn prepare_one(&mut self, process: &Process, probes: &[Probe]) {
-        let first = self.marks.len();
-        self.marks.resize(first + probes.len(), Mark::Unknown);
-        self.addrs.clear();
-        self.addrs.extend(probes.iter().map(|probe| probe.addr));
-        if self
-            .tables
-            .entries(process.pid, &self.addrs, &mut self.entries)
-            .is_err()
-        {
-            return;
-        }
-        self.read_flags();
-        let (ranges, owners) = self.pieces_that_are_marked();
-        let mut refused = vec![false; ranges.len()];
-        let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
-        if alive
-            && self
-                .tables
-                .entries(process.pid, &self.addrs, &mut self.entries)
-                .is_ok()
-        {
-            self.read_back(process, first, &owners, &refused);
-        }
-    }
-
-    /// Looks up the frames of the entries just read: those that will be cleared, for the folio they belong to,
-    /// and where frames can be marked idle a sample of the others.
-    fn read_flags(&mut self) {
-        let Self {
-            flags,
-            frames,
-            entries,
-            has_idle_flag,
-            rival,
-            ..
-        } = self;
-        let is_asked = |nth| *has_idle_flag && rival.asks(nth, entries.len());
-        let of = |(nth, entry): (usize, &Entry)| match (entry, &*frames) {
-            // A huge page is one piece, whatever its folio.
-            (Entry::Leaf(leaf), Some(frames)) if (leaf.accessed && leaf.level == 0) || is_asked(nth) => {
-                frames.flags(leaf.pfn).ok()
-            }
-            _ => None,
-        };
-        flags.clear();
-        flags.extend(entries.iter().enumerate().map(of));
-    }
-
-    /// Decides, from what was just read, for which pieces of memory a call is needed. Returns them, and for each
-    /// probe which of them is its.
-    fn pieces_that_are_marked(&self) -> (Vec<AddrRange>, Vec<Option<usize>>) {
-        let mut ranges: Vec<AddrRange> = Vec::new();
-        let owner = |((addr, entry), flags): ((&Addr, &Entry), &Option<Flags>)| {
-            let Entry::Leaf(leaf) = entry else { return None };
-            if !leaf.accessed {
-                return None;
-            }
-            let piece = leaf::piece(*addr, *leaf, flags.unwrap_or_default(), self.frames.as_ref())?;
-            // Probes come in order: those that share a piece are neighbours.
-            if ranges.last() != Some(&piece) {
-                ranges.push(piece);
-            }
-            Some(ranges.len() - 1)
-        };
-        let owners = self
-            .addrs
-            .iter()
-            .zip(&self.entries)
-            .zip(&self.flags)
-            .map(owner)
-            .collect();
-        (ranges, owners)
-    }
-
-    fn read_back(&mut self, process: &Process, first: usize, owners: &[Option<usize>], refused: &[bool]) {
-        let pagemap = std::cell::OnceCell::new();
-        let pagemap = || {
-            let opened = pagemap.get_or_init(|| Pagemap::open(&self.root, process.pid).ok());
-            opened.as_ref()
-        };
-        for (n, (entry, owner)) in self.entries.iter().zip(owners).enumerate() {
-            let addr = self.addrs[n];
-            let was_refused = owner.is_some_and(|owner| refused[owner]);
-            self.marks[first + n] = match entry {
-                Entry::Absent(_) => Mark::Off { idle: Some(false) },
-                Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,
-                Entry::Leaf(leaf) if leaf.accessed && self.is_left_alone(pagemap(), addr, *leaf) => {
-                    self.witnesses.add(process.id, addr, *leaf);
-                    Mark::Unknown
-                }
-                Entry::Leaf(leaf) => {
-                    self.cleared
-                        .insert(process.id, Addr(addr.0 & !(leaf.len().0 - 1)));
-                    Mark::Off {
-                        idle: self.flags[n].map(Flags::is_idle),
-                    }
-                }
-                Entry::Table | Entry::Unreadable => Mark::Unknown,
-            };
-        }
-        // A number that was given to another process in the meantime: what was read is not the target's.
-        if !process.is_alive() {
-            self.marks[first..].fill(Mark::Unknown);
-        }
+            .is_some_and(|flags| flags.is_idle())
     }
 
     fn check_one(&mut self, process: &Process, first: usize, probes: &mut [Probe]) {
@@ -300,7 +209,7 @@ impl PteTracker {
         self.addrs.extend(probes.iter().map(|probe| probe.addr));
         if self
             .tables
-            .entries(process.pid, &self.addrs, &mut self.entries)
+            .entries(process.pid, &self.addrs, Folios::OfUnmarked, &mut self.entries)
             .is_err()
             || !process.is_alive()
         {
@@ -311,10 +220,13 @@ impl PteTracker {
                 continue;
             };
             probe.seen = match self.entries[n] {
-                Entry::Leaf(leaf) if leaf.accessed => Seen::Accessed,
+                Entry::Leaf(leaf) if leaf.is_touched() => Seen::Accessed,
                 Entry::Leaf(_) | Entry::Absent(_) => Seen::Idle,
                 Entry::Table | Entry::Unreadable => Seen::Unknown,
             };
+        }
+        if !self.has_idle_flag {
+            return;
         }
         let asked_all = self.rival.asks_all();
         if self.doubt(first, probes) {
@@ -378,6 +290,10 @@ impl Tracker for PteTracker {
 
     fn can_sweep(&self) -> bool {
         true
+    }
+
+    fn sees_marks_taken(&self) -> bool {
+        self.sees_young().is_ok()
     }
 
     fn news(&mut self, processes: &Processes) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use thermo_bpf::{Entry, Layout, Table, WalkError};
+use thermo_bpf::{Entry, Folios, Layout, Table, WalkError};
 use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
 
 use super::PteTracker;
@@ -33,9 +33,10 @@ impl PteTracker {
                 start: first.start,
                 end: last.end,
             };
-            self.tables.tables(process.pid, all, &mut |table| {
-                count(&layout, &table, part, found);
-            })?;
+            self.tables
+                .tables(process.pid, all, Folios::Unasked, &mut |table| {
+                    count(&layout, &table, part, found);
+                })?;
         }
         Ok(found)
     }

@@ -5,6 +5,9 @@
 //! round if its frame was by any of the targets that were walked: so a page that many processes map is judged by all
 //! that they did with it, in each of them alike.
 //!
+//! `clear_refs` takes the marks of folios off as well, those by which in-kernel DAMON keeps account of the marks it took:
+//! what is young was touched since the last walk, by whoever maps it.
+//!
 //! `clear_refs` holds the lock of the address space for writing, and every fault of the target waits meanwhile. So a
 //! target whose walk would take longer than the user allows is not walked at all, and no target spends more than one
 //! part in [`REST`] of its time under a walk. It flushes no TLB: a page that is used all the time can keep an
@@ -13,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use thermo_bpf::{Leaf, PageTables, WalkError};
+use thermo_bpf::{Folios, Leaf, PageTables, WalkError};
 use thermo_core::sweep::{Piece, Preparation};
 use thermo_core::{AddrRange, Bytes, Nanos, TargetId};
 use thermo_sys::clear_refs::{self, Marks};
@@ -90,6 +93,7 @@ impl Shared {
         tables: &mut PageTables,
         root: &Path,
         processes: &Processes,
+        folios: Folios,
         first: bool,
     ) -> Preparation {
         if first {
@@ -97,7 +101,7 @@ impl Shared {
         }
         while let Some(id) = self.left.pop() {
             if let Some(process) = processes.get(&id) {
-                return Preparation::Part(self.walk(tables, root, process));
+                return Preparation::Part(self.walk(tables, root, process, folios));
             }
         }
         self.touched.clear();
@@ -120,14 +124,20 @@ impl Shared {
     }
 
     /// Notes what `process` touched and takes its marks off. Returns why not, if the user should know.
-    fn walk(&mut self, tables: &mut PageTables, root: &Path, process: &Process) -> Option<String> {
+    fn walk(
+        &mut self,
+        tables: &mut PageTables,
+        root: &Path,
+        process: &Process,
+        folios: Folios,
+    ) -> Option<String> {
         let walked = self.walked.get_mut(&process.id)?;
         let now = clock::monotonic();
         if now.saturating_sub(walked.began) < walked.took * REST {
             return None;
         }
         walked.frames.clear();
-        let leaves = read(tables, process, &mut walked.frames).ok()?;
+        let leaves = read(tables, process, folios, &mut walked.frames).ok()?;
         let estimate = Nanos(leaves.saturating_mul(self.per_leaf) / 1000);
         if estimate > self.longest {
             return Some(self.refuse(process, leaves, estimate));
@@ -182,23 +192,35 @@ impl Shared {
         piece: &mut Piece,
     ) -> Option<Result<(), WalkError>> {
         let walked = self.walked.get(&process.id).filter(|walked| walked.walks > 0)?;
-        Some(each_leaf(tables, process.pid, range, &mut |at, leaf| {
-            let touched = self.touched.any(leaf.pfn, nr_frames(leaf));
-            let untold = touched && walked.walks == 1 || is_hugetlb(leaf, frames);
-            each_page(at, |addr| match untold {
-                true => piece.set_unknown(addr),
-                false => piece.set(addr, touched),
-            });
-        }))
+        Some(each_leaf(
+            tables,
+            process.pid,
+            range,
+            Folios::Unasked,
+            &mut |at, leaf| {
+                let touched = self.touched.any(leaf.pfn, nr_frames(leaf));
+                let untold = touched && walked.walks == 1 || is_hugetlb(leaf, frames);
+                each_page(at, |addr| match untold {
+                    true => piece.set_unknown(addr),
+                    false => piece.set(addr, touched),
+                });
+            },
+        ))
     }
 }
 
 /// Reads which frames `process` touched; returns how many leaves it has.
-fn read(tables: &mut PageTables, process: &Process, touched: &mut Vec<(u64, u64)>) -> Result<u64, WalkError> {
+fn read(
+    tables: &mut PageTables,
+    process: &Process,
+    folios: Folios,
+    touched: &mut Vec<(u64, u64)>,
+) -> Result<u64, WalkError> {
     let mut leaves = 0;
-    each_leaf(tables, process.pid, AddrRange::new(0, END), &mut |_, leaf| {
+    let all = AddrRange::new(0, END);
+    each_leaf(tables, process.pid, all, folios, &mut |_, leaf| {
         leaves += 1;
-        if leaf.accessed {
+        if leaf.is_touched() {
             touched.push((leaf.pfn, nr_frames(leaf)));
         }
     })?;

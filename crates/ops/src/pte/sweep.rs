@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
-use thermo_bpf::{Entry, Leaf, PageTables, WalkError};
+use thermo_bpf::{Entry, Folios, Leaf, PageTables, WalkError};
 use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::pagemap::Pagemap;
@@ -36,9 +36,10 @@ struct Marked {
 impl PteTracker {
     /// Reads the marks of all pages of `range` into `piece` and takes them off.
     ///
-    /// Only pages whose mark is set are advised: the others' place on the kernel's lists stays as it is. A mark
-    /// that is still set afterwards is of a page that is touched all the time, or of one that the kernel passes
-    /// over (mapped more than once, on no list, locked): those are unknown.
+    /// Only pages whose mark is set, or whose folio's is where that is asked (`taken.rs`), are advised: the others'
+    /// place on the kernel's lists stays as it is. A mark that is still set afterwards is of a page that is touched
+    /// all the time, or of one that the kernel passes over (mapped more than once, on no list, locked): those are
+    /// unknown.
     pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
         let next = range.end;
         if let Some(shared) = &self.shared {
@@ -51,9 +52,11 @@ impl PteTracker {
             }
         }
         let mut marked = Vec::new();
-        let read = each_leaf(&mut self.tables, process.pid, range, &mut |at, leaf| {
-            book(piece, at, leaf.accessed);
-            if leaf.accessed {
+        let folios = self.taken.asks();
+        let read = each_leaf(&mut self.tables, process.pid, range, folios, &mut |at, leaf| {
+            book(piece, at, self.taken.is_touched(leaf));
+            // Also what is young since long ago: its mark comes off like the others.
+            if leaf.is_touched() {
                 extend(&mut marked, at, leaf);
                 if let Some(active) = &mut self.active {
                     active.note(at.start, leaf, self.frames.as_ref());
@@ -73,6 +76,9 @@ impl PteTracker {
             return Swept { next };
         }
         self.read_back_all(process, &ranges, piece);
+        for run in &marked {
+            self.taken.cleared(process.id, run.range, piece);
+        }
         if let Some(active) = &mut self.active {
             active.restore(process);
         }
@@ -104,9 +110,10 @@ impl PteTracker {
         while !window.is_empty() {
             let mut first: Option<Addr> = None;
             // Huge pages come before the small ones of their GiB.
-            let read = each_leaf(&mut self.tables, process.pid, window, &mut |at, _| {
+            let lowest = &mut |at: AddrRange, _| {
                 first = Some(first.map_or(at.start, |first| first.min(at.start)));
-            });
+            };
+            let read = each_leaf(&mut self.tables, process.pid, window, Folios::Unasked, lowest);
             match (read, first) {
                 (Ok(()), Some(first)) => return first,
                 (Ok(()), None) => {}
@@ -134,8 +141,9 @@ impl PteTracker {
                 &mut self.tables,
                 process.pid,
                 part.unwrap_or_default(),
+                self.taken.asks(),
                 &mut |at, leaf| {
-                    if leaf.accessed {
+                    if leaf.is_touched() {
                         touched.push(at);
                     }
                 },
@@ -162,7 +170,8 @@ impl PteTracker {
     }
 
     /// Reads again what lies between the first and the last of `advised`, and books as unknown what is still marked
-    /// and was left alone by the kernel.
+    /// and was left alone by the kernel. Folios are asked again as well, for somebody else may have taken a mark that the
+    /// kernel left alone.
     fn read_back_all(&mut self, process: &Process, advised: &[AddrRange], piece: &mut Piece) {
         let range = piece.range();
         let start = advised.iter().map(|part| part.start).min();
@@ -178,8 +187,9 @@ impl PteTracker {
             &mut self.tables,
             process.pid,
             between,
+            self.taken.asks(),
             &mut |at, leaf| match still_marked.last_mut() {
-                _ if !leaf.accessed => {}
+                _ if !leaf.is_touched() => {}
                 Some(run) if run.end == at.start => run.end = at.end,
                 _ => still_marked.push(at),
             },
@@ -232,23 +242,19 @@ pub(super) fn each_leaf(
     tables: &mut PageTables,
     pid: u32,
     range: AddrRange,
+    folios: Folios,
     each: &mut impl FnMut(AddrRange, Leaf),
 ) -> Result<(), WalkError> {
     let layout = *tables.layout();
-    tables.tables(pid, range, &mut |table| {
+    tables.tables(pid, range, folios, &mut |table| {
         let span = PAGE_SIZE << (9 * u64::from(table.level));
         let first = range.start.0.saturating_sub(table.base.0) / span;
-        let entries = table
-            .entries
-            .iter()
-            .enumerate()
-            .skip(usize::try_from(first).unwrap_or(512));
-        for (nth, raw) in entries {
+        for nth in usize::try_from(first).unwrap_or(512)..512 {
             let start = table.base.0 + nth as u64 * span;
             if start >= range.end.0 {
                 break;
             }
-            if let Entry::Leaf(leaf) = layout.decode(*raw, table.level) {
+            if let Entry::Leaf(leaf) = table.decode(&layout, nth) {
                 let all = AddrRange::new(start, start + span);
                 if let Some(part) = all.intersection(&range) {
                     each(part, leaf);

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_bpf::{Entry, Leaf, PageTables};
+use thermo_bpf::{Entry, Folios, Leaf, PageTables};
 use thermo_core::{Addr, TargetId};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
@@ -107,7 +107,9 @@ fn look_at(
 ) -> Option<Count> {
     let addrs: Vec<Addr> = pages.keys().copied().collect();
     let mut entries = Vec::new();
-    tables.entries(process.pid, &addrs, &mut entries).ok()?;
+    tables
+        .entries(process.pid, &addrs, Folios::OfUnmarked, &mut entries)
+        .ok()?;
     let pagemap = Pagemap::open(root, process.pid).ok()?;
     let mut count = Count::default();
     for (addr, entry) in addrs.iter().zip(&entries) {
@@ -117,7 +119,9 @@ fn look_at(
                 count.kept += 1;
                 continue;
             }
-            Entry::Leaf(leaf) if same(leaf) && was_taken(*addr, *leaf, &pagemap, frames) => count.gone += 1,
+            Entry::Leaf(leaf) if same(leaf) && !leaf.young && was_taken(*addr, *leaf, &pagemap, frames) => {
+                count.gone += 1
+            }
             _ => {}
         }
         pages.remove(addr);
@@ -155,6 +159,7 @@ mod tests {
             level,
             accessed: true,
             pfn: 7,
+            ..Leaf::default()
         };
         witnesses.add(TargetId(1), Addr(4096), leaf(1));
         (0..1000).for_each(|page| witnesses.add(TargetId(0), Addr(page * 4096), leaf(0)));

@@ -48,6 +48,20 @@ pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
     }))
 }
 
+/// Whether a kdamond runs, be it one of the tree or of one of the kernel's own modules.
+#[must_use]
+pub fn runs(root: &Path) -> bool {
+    const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
+    let says = |path: &Path, word: &str| file::text(path).is_ok_and(|text| text.trim() == word);
+    let tree = root.join("sys/kernel/mm/damon/admin/kdamonds");
+    let count = file::number(&tree.join("nr_kdamonds")).unwrap_or(0);
+    let modules = root.join("sys/module");
+    (0..count).any(|index| says(&tree.join(index.to_string()).join("state"), "on"))
+        || MODULES
+            .iter()
+            .any(|name| says(&modules.join(name).join("parameters/enabled"), "Y"))
+}
+
 /// Whether this kernel's DAMON can watch address spaces of processes; `None` when that cannot be told without setting
 /// a context up, because the kernel does not describe its types.
 #[must_use]
@@ -92,6 +106,27 @@ mod tests {
             avail_operations: vec!["vaddr".into(), "paddr".into()],
         };
         assert_eq!(facts.kdamonds, [want]);
+    }
+
+    #[test]
+    fn kdamonds_of_modules_run_as_well() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert!(!runs(root.path()));
+        put("sys/module/damon_stat/parameters/enabled", "N\n");
+        put("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "2\n");
+        put("sys/kernel/mm/damon/admin/kdamonds/0/state", "off\n");
+        put("sys/kernel/mm/damon/admin/kdamonds/1/state", "off\n");
+        assert!(!runs(root.path()));
+        put("sys/module/damon_stat/parameters/enabled", "Y\n");
+        assert!(runs(root.path()));
+        put("sys/module/damon_stat/parameters/enabled", "N\n");
+        put("sys/kernel/mm/damon/admin/kdamonds/1/state", "on\n");
+        assert!(runs(root.path()));
     }
 
     #[test]
