@@ -17,6 +17,7 @@ use std::path::Path;
 
 use common::Target;
 use measure::{Pair, Way, is_asked_for, print_head, time};
+use thermo_bpf::Folios;
 use thermo_core::ops::{Outcome, Probe, Request};
 use thermo_core::scheme::{CoreFilter, CoreFilterKind, Filters, Scheme, SystemMetric};
 use thermo_core::{
@@ -132,7 +133,7 @@ fn act(target: &Target, action: Action, regions: usize, tried: &mut Vec<AddrRang
     // One that has looked before has its memory.
     tracker
         .tables()
-        .tables(target.pid(), target.range, &mut |_| ())
+        .tables(target.pid(), target.range, Folios::Unasked, &mut |_| ())
         .unwrap();
     let mut ops = NotLooking {
         ops: Vaddr::new(Path::new("/"), members, tracker, Actor::new(limits, false)),
