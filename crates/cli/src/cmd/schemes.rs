@@ -169,11 +169,9 @@ mod tests {
     use thermo_core::{Action, Bytes};
 
     fn total(action: Action) -> Total {
-        Total {
-            action,
-            stats: SchemeStats::default(),
-            skipped: BTreeMap::from([(Skip::Young, Bytes::mib(2))]),
-        }
+        let mut total = Total::of(&Scheme::new(action));
+        total.skipped = BTreeMap::from([(Skip::Young, Bytes::mib(2))]);
+        total
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use thermo_record::Recorder;
 use thermo_sys::signals;
 
-use super::{Done, End};
+use super::{Done, End, Total};
 use crate::exit::Exit;
 use crate::interrupt;
 
@@ -22,6 +22,8 @@ pub struct Ending {
     end: End,
     recorder: Option<Recorder>,
     child: Option<Child>,
+    /// Why schemes never acted.
+    rested: Vec<String>,
 }
 
 impl Ending {
@@ -29,6 +31,13 @@ impl Ending {
     pub fn of(done: Done) -> Self {
         Self {
             end: done.outcome.end,
+            rested: done
+                .outcome
+                .sink
+                .schemes
+                .iter()
+                .filter_map(Total::rested)
+                .collect(),
             recorder: done.outcome.sink.recorder,
             child: done.child,
         }
@@ -45,8 +54,9 @@ impl Ending {
         Ok(())
     }
 
-    /// Tells why the session ended, where that is not plain.
+    /// Tells why the session ended and why schemes never acted, where that is not plain.
     pub fn tell(&mut self) {
+        self.rested.iter().for_each(|why| eprintln!("thermo: {why}"));
         let runs = self.child.as_mut().is_some_and(is_running);
         match (self.end, &self.child) {
             (End::TargetsGone, None) => eprintln!("thermo: every target has ended"),

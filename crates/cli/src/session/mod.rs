@@ -257,7 +257,9 @@ impl<O: Operations + Send + 'static> Watch<O> {
         }
         let Ended { parts, why } = self.kdamond.stop();
         let mut sink = parts.sink;
-        sink.saving = self.scale.as_ref().and_then(Scale::saving);
+        // What others put into zram meanwhile would pass for a saving where nothing was done.
+        let scale = self.scale.as_ref().filter(|_| sink.paged_out());
+        sink.saving = scale.and_then(Scale::saving);
         sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
         sink.news.drain(..).for_each(|text| self.progress.say(&text));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use thermo_core::ops::Skip;
-use thermo_core::scheme::SchemeStats;
+use thermo_core::scheme::{SchemeStats, Watermarks};
 use thermo_core::{Action, Bytes, Context, Event, Scheme, Sink};
 use thermo_record::Recorder;
 use thermo_record::model::{Record, Region, Snapshot, Target};
@@ -22,15 +22,31 @@ pub struct Total {
     pub stats: SchemeStats,
     /// Bytes it left alone, by why.
     pub skipped: BTreeMap<Skip, Bytes>,
+    /// Free memory in thousandths when its watermarks made it rest, if it rests.
+    resting_at: Option<u64>,
+    marks: Watermarks,
 }
 
 impl Total {
-    fn of(scheme: &Scheme) -> Self {
+    /// That of `scheme`, which has not acted yet.
+    pub fn of(scheme: &Scheme) -> Self {
         Self {
             action: scheme.action,
             stats: SchemeStats::default(),
             skipped: BTreeMap::new(),
+            resting_at: None,
+            marks: scheme.watermarks,
         }
+    }
+
+    /// Why it never acted, where its watermarks are why.
+    pub fn rested(&self) -> Option<String> {
+        let free = self.resting_at.filter(|_| self.stats.nr_tried == 0)?;
+        let (low, high) = (self.marks.low.0, self.marks.high.0);
+        Some(format!(
+            "{} rested: {free} thousandths of the machine's memory are free, and its watermarks let it act between {low} and {high}",
+            self.action.name()
+        ))
     }
 
     /// The reasons for JSON, `{reason, bytes}` each.
@@ -88,6 +104,12 @@ impl SessionSink {
         self.schemes.iter().any(|total| total.action == Action::Pageout)
     }
 
+    /// Whether anything was.
+    pub fn paged_out(&self) -> bool {
+        let did = |total: &Total| total.action == Action::Pageout && total.stats.sz_applied > Bytes::ZERO;
+        self.schemes.iter().any(did)
+    }
+
     /// Writes what is due, for events may be seldom.
     pub fn tick(&mut self) {
         if let Some(recorder) = &mut self.recorder {
@@ -128,6 +150,16 @@ impl Sink for SessionSink {
                     }
                 }
             }
+            Event::SchemeActive {
+                scheme,
+                active,
+                metric,
+                ..
+            } => {
+                if let Some(total) = self.schemes.get_mut(*scheme) {
+                    total.resting_at = (!active).then_some(*metric);
+                }
+            }
             Event::Planned { plan, .. } if self.verbose => self.news.push(plan.to_string()),
             Event::Warning { text, .. } => self.news.push((*text).to_owned()),
             _ => {}
@@ -149,5 +181,67 @@ fn last_aggregation(context: &Context) -> Snapshot {
         max_nr_accesses: context.attrs().max_nr_accesses(),
         targets: targets.collect(),
         ..Snapshot::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermo_core::scheme::WatermarkMetric;
+    use thermo_core::{Nanos, Permille};
+
+    use super::*;
+
+    fn sink() -> SessionSink {
+        let mut scheme = Scheme::new(Action::Pageout);
+        scheme.watermarks = Watermarks {
+            metric: WatermarkMetric::FreeMemRate,
+            interval: Nanos::secs(5),
+            high: Permille(500),
+            mid: Permille(400),
+            low: Permille(200),
+        };
+        SessionSink::new(None, &[scheme], false)
+    }
+
+    fn active(sink: &mut SessionSink, active: bool, metric: u64) {
+        sink.on(&Event::SchemeActive {
+            now: Nanos::ZERO,
+            scheme: 0,
+            active,
+            metric,
+        });
+    }
+
+    #[test]
+    fn who_never_acted_for_its_watermarks_says_so() {
+        let mut sink = sink();
+        assert_eq!(sink.schemes[0].rested(), None, "nobody said that it rests");
+        active(&mut sink, false, 612);
+        let told = sink.schemes[0].rested().unwrap_or_default();
+        assert!(
+            told.starts_with("pageout rested: 612 thousandths") && told.ends_with("between 200 and 500"),
+            "{told}"
+        );
+        active(&mut sink, true, 390);
+        assert_eq!(sink.schemes[0].rested(), None);
+    }
+
+    #[test]
+    fn what_was_not_paged_out_saved_nothing() {
+        let mut sink = sink();
+        assert!(sink.pages_out() && !sink.paged_out());
+        let stats = SchemeStats {
+            nr_tried: 1,
+            sz_applied: Bytes::kib(4),
+            ..SchemeStats::default()
+        };
+        sink.on(&Event::SchemeApplied {
+            now: Nanos::ZERO,
+            scheme: 0,
+            tried: &[],
+            skipped: &[],
+            stats: &stats,
+        });
+        assert!(sink.paged_out());
     }
 }
