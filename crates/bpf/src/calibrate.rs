@@ -89,7 +89,7 @@ fn likely_levels(arch: Arch, pgd: u64) -> Vec<u32> {
     }
 }
 
-pub(crate) fn run(runner: &mut Runner, call: Call) -> Result<Call, BpfError> {
+fn run(runner: &mut Runner, call: Call) -> Result<Call, BpfError> {
     runner
         .run(call)
         .map_err(|error| failed("reading our own page tables", error))

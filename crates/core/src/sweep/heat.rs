@@ -14,8 +14,11 @@
 //! Slots are moments. When they run out, those of no page are given up, and moments that are close for their
 //! age go together: old ages become coarser, young ones stay exact, and no page ever needs more than its byte.
 
+mod step;
+
 use std::collections::BTreeMap;
 
+use self::step::{PAGES_OF_STEP, Step};
 use super::WINDOW;
 use super::piece::{PageSeen, Piece};
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
@@ -26,11 +29,6 @@ const FIRST_SLOT: u8 = 128;
 const UNKNOWN: u8 = 255;
 const SLOTS: usize = (UNKNOWN - FIRST_SLOT) as usize;
 const HISTORY: u8 = FIRST_SLOT - 1;
-
-/// A change of heat counts as one when so many neighbouring pages made it in the same rounds, and when each side of it is
-/// so many rounds long. Pages that are touched at random do so by chance once in a hundred times, but not all at once.
-const PAGES_OF_STEP: usize = 16;
-const ROUNDS_OF_STEP: u32 = 2;
 
 /// Pages of one page-table page, the unit memory for bytes is taken in.
 const CHUNK_PAGES: usize = 512;
@@ -65,33 +63,6 @@ pub(crate) enum State {
     /// Not touched since.
     Idle(Nanos),
     Unknown,
-}
-
-/// A lasting change of heat within the window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Untouched, and then touched in every round.
-    Began,
-    /// Touched, and then in none of the last `rounds`.
-    Ended { rounds: u32 },
-}
-
-impl Step {
-    /// The one change in a page's byte, if it has exactly one and both sides of it lasted.
-    fn of(byte: u8) -> Option<Self> {
-        if byte > HISTORY {
-            return None;
-        }
-        let (touched, newest) = (byte.count_ones(), byte.trailing_ones());
-        let rest = WINDOW - touched;
-        if touched < ROUNDS_OF_STEP || rest < ROUNDS_OF_STEP {
-            None
-        } else if newest == touched {
-            Some(Self::Began)
-        } else {
-            (byte.trailing_zeros() == rest).then_some(Self::Ended { rounds: rest })
-        }
-    }
 }
 
 /// Bytes of a target by what is known of them.
