@@ -1,10 +1,11 @@
 //! How fast a scheme acts, beside the bare system call on the same ranges: pageout (into zram swap of our own) and
 //! cold.
 //!
-//! `cargo bench -p thermocline-ops --bench schemes`
+//! `cargo bench -p thermocline-ops --bench schemes [-- cold|pageout]`
 //!
 //! Ours is the step of a context in which its scheme is applied: aggregation, choice, action, and the look at what
-//! came of it. Raw is `process_madvise` of the ranges that scheme tried, in one call for each 1024 of them.
+//! came of it. Looking for accesses, which the same step ends and begins anew, is left out: it is not done for the scheme,
+//! and has a bench of its own. Raw is `process_madvise` of the ranges that scheme tried, in one call for each 1024 of them.
 #![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
 
 #[path = "../tests/common/mod.rs"]
@@ -15,9 +16,14 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
-use measure::{Pair, Way, print_head, time};
-use thermo_core::scheme::{CoreFilter, CoreFilterKind, Filters, Scheme};
-use thermo_core::{Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Permille, Sink, TargetId};
+use measure::{Pair, Way, is_asked_for, print_head, time};
+use thermo_bpf::Folios;
+use thermo_core::ops::{Outcome, Probe, Request};
+use thermo_core::scheme::{CoreFilter, CoreFilterKind, Filters, Scheme, SystemMetric};
+use thermo_core::{
+    Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Operations, OpsError, Permille, Sink,
+    TargetId, TargetLayout,
+};
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, PteTracker, Vaddr};
 use thermo_sys::pagemap::Pagemap;
@@ -32,22 +38,25 @@ fn main() {
     if let Err(why) = PteTracker::new() {
         return println!("SKIP: {why}");
     }
-    let swap = ZramSwap::create(Path::new("/"), Bytes::gib(1), None);
     let mut target = Target::start(MEMORY.0);
     print_head("MiB/s, ratio of throughputs");
-    for regions in [16, 1000] {
-        throughput(&mut target, Action::Cold, Advice::Cold, regions);
-    }
-    match &swap {
-        Ok(_) => {
-            for regions in [16, 1000] {
-                throughput(&mut target, Action::Pageout, Advice::PageOut, regions);
-            }
+    if is_asked_for("cold") {
+        for regions in [16, 1000] {
+            throughput(&mut target, Action::Cold, Advice::Cold, regions);
         }
-        Err(why) => println!("SKIP: no swap for pageout: {why}"),
     }
-    // It ends before its swap is taken away.
-    drop(target);
+    if is_asked_for("pageout") {
+        let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1), None) {
+            Ok(swap) => swap,
+            Err(why) => return println!("SKIP: no swap for pageout: {why}"),
+        };
+        for regions in [16, 1000] {
+            throughput(&mut target, Action::Pageout, Advice::PageOut, regions);
+        }
+        // It ends before its swap is taken away.
+        drop(target);
+        drop(swap);
+    }
 }
 
 fn throughput(target: &mut Target, action: Action, advice: Advice, regions: usize) {
@@ -120,8 +129,16 @@ fn act(target: &Target, action: Action, regions: usize, tried: &mut Vec<AddrRang
         refaults: Permille(1000),
         ..PageoutLimits::default()
     };
-    let tracker = Box::new(PteTracker::new().unwrap());
-    let mut ops = Vaddr::new(Path::new("/"), members, tracker, Actor::new(limits, false));
+    let mut tracker = Box::new(PteTracker::new().unwrap());
+    // One that has looked before has its memory.
+    tracker
+        .tables()
+        .tables(target.pid(), target.range, Folios::Unasked, &mut |_| ())
+        .unwrap();
+    let mut ops = NotLooking {
+        ops: Vaddr::new(Path::new("/"), members, tracker, Actor::new(limits, false)),
+        looked: 0.0,
+    };
     let mut applied = Applied::default();
     let mut now = Nanos::ZERO;
     loop {
@@ -131,8 +148,41 @@ fn act(target: &Target, action: Action, regions: usize, tried: &mut Vec<AddrRang
         });
         if !applied.0.is_empty() {
             *tried = applied.0;
-            return (took, swapped(target));
+            return (took - ops.looked, swapped(target));
         }
+        ops.looked = 0.0;
+    }
+}
+
+/// Operations, and how long they looked for accesses in a step.
+struct NotLooking {
+    ops: Vaddr,
+    looked: f64,
+}
+
+impl Operations for NotLooking {
+    fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
+        self.ops.update()
+    }
+
+    fn prepare_access_checks(&mut self, probes: &[Probe]) {
+        self.looked += time(|| self.ops.prepare_access_checks(probes));
+    }
+
+    fn check_accesses(&mut self, probes: &mut [Probe]) {
+        self.looked += time(|| self.ops.check_accesses(probes));
+    }
+
+    fn any_target_left(&mut self) -> bool {
+        self.ops.any_target_left()
+    }
+
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
+        self.ops.apply(request)
+    }
+
+    fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
+        self.ops.metric(metric)
     }
 }
 

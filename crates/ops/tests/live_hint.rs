@@ -192,3 +192,53 @@ fn what_is_paged_out_is_seen_to_be_out_and_nothing_else_is() {
     // The machine may be short of memory: then others take pages, but not most.
     assert!(swapped(pid, kept) <= kept_before + Bytes::mib(4));
 }
+
+#[test]
+fn neighbours_are_paged_out_together_and_each_is_told_of() {
+    let Some(_swap) = swap() else { return };
+    let Some((mut targets, processes)) = targets(16 << 20) else {
+        return;
+    };
+    let (pid, range) = (targets[0].pid(), targets[0].range);
+    let piece = Bytes::kib(64);
+    let pieces: Vec<AddrRange> = (range.start.0..range.end.0)
+        .step_by(piece.0 as usize)
+        .map(|start| AddrRange::new(start, start + piece.0))
+        .collect();
+    // Every fourth is not meant.
+    let hints: Vec<_> = pieces
+        .iter()
+        .enumerate()
+        .filter(|(nth, _)| nth % 4 != 3)
+        .map(|(_, piece)| hint(*piece, Action::Pageout))
+        .collect();
+    let limits = PageoutLimits {
+        swap_floor: thermo_core::Permille(0),
+        ..PageoutLimits::default()
+    };
+    repeat_until_good(|| {
+        targets[0].touch(range);
+        let actor = Actor::new(limits, false);
+        let given = Hinter::new(actor, Limits::default()).give(&processes, &hints);
+        let mut right = 0;
+        for (hint, hinted) in hints.iter().zip(&given) {
+            let left: Bytes = hinted.left.iter().map(|(_, bytes)| *bytes).sum();
+            assert_eq!(hinted.advised + left, piece, "{hint:?}: {hinted:?}");
+            let is_out = swapped(pid, hint.range) == piece;
+            right += usize::from(is_out && hinted.changed == Some(piece));
+        }
+        let kept = pieces.iter().skip(3).step_by(4);
+        let kept_out: Bytes = kept.map(|piece| swapped(pid, *piece)).sum();
+        // The machine may be short of memory: then others take pages, too.
+        if right * 10 >= hints.len() * 9 && kept_out <= Bytes::mib(1) {
+            Ok(())
+        } else {
+            Err(format!(
+                "{right} of {} are right, {kept_out} of the others are out",
+                hints.len()
+            ))
+        }
+    });
+    // They end before their swap is taken away.
+    drop(targets);
+}

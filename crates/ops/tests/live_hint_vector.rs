@@ -203,3 +203,56 @@ fn every_range_of_a_vector_has_the_result_that_is_right_for_it() {
         "{done} of {valid}: {not_done:?}"
     );
 }
+
+#[test]
+fn neighbours_of_what_is_refused_or_shared_have_results_of_their_own() {
+    for (kind, why) in [("locked", Skip::Locked), ("shared", Skip::Shared)] {
+        let Some(target) = Target::start(kind) else { return };
+        let id = TargetId(0);
+        let processes = Processes::from([(id, Process::open(id, target.child.id()).unwrap())]);
+        // By address, for one mapping may begin where the other ends; in pieces that do not end where the hole does.
+        let mut parts = [(target.private, PRIVATE), (target.other, OTHER)];
+        parts.sort_unstable();
+        let pieces = parts
+            .into_iter()
+            .filter(|(start, _)| *start != 0)
+            .flat_map(|(start, len)| {
+                let end = start + len;
+                let starts = (start..end).step_by(12 * PAGE_SIZE as usize);
+                starts.map(move |start| AddrRange::new(start, end.min(start + 12 * PAGE_SIZE)))
+            });
+        let hint = |range| Hint {
+            target: id,
+            range,
+            action: Action::Cold,
+        };
+        let hints: Vec<Hint> = pieces.map(hint).collect();
+        let given = Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default())
+            .give(&processes, &hints);
+        if given.iter().any(|hinted| says(hinted, Skip::Refused)) {
+            return eprintln!("SKIP: other processes' memory cannot be advised here");
+        }
+        let hole = AddrRange::new(target.hole, target.hole + HOLE);
+        let (mut valid, mut done) = (0, 0);
+        for (hint, hinted) in hints.iter().zip(&given) {
+            let len = hint.range.len();
+            assert_eq!(hinted.advised + left(hinted), len, "{hint:?}: {hinted:?}");
+            let unmapped = hint
+                .range
+                .intersection(&hole)
+                .map_or(Bytes::ZERO, |part| part.len());
+            if (target.other..target.other + OTHER).contains(&hint.range.start.0) {
+                let is_left = hinted.advised == Bytes::ZERO && says(hinted, why);
+                assert!(is_left || says(hinted, Skip::NotPresent), "{hint:?}: {hinted:?}");
+            } else if unmapped > Bytes::ZERO {
+                assert!(hinted.advised <= len - unmapped, "{hint:?}: {hinted:?}");
+                assert!(says(hinted, Skip::NotPresent), "{hint:?}: {hinted:?}");
+            } else {
+                valid += 1;
+                done += usize::from(hinted.advised == len);
+            }
+        }
+        // The kernel may have taken some away meanwhile.
+        assert!(done > valid * 9 / 10 && valid > 250, "{kind}: {done} of {valid}");
+    }
+}

@@ -1,9 +1,12 @@
 //! `/proc/PID/maps`: the mappings of a process (proc_pid_maps(5)).
 
+mod at;
+
 use std::path::Path;
 
 use thermo_core::AddrRange;
 
+pub use self::at::MapsFile;
 use crate::file::FileError;
 use crate::proc::{self, ProcError};
 

@@ -1,5 +1,7 @@
 //! What backs each page of an address space (`/proc/PID/pagemap`, Documentation/admin-guide/mm/pagemap.rst).
 
+mod scan;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -9,6 +11,7 @@ use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 
 /// The entry of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
 pub struct Page(u64);
 
 const PFN: u64 = (1 << 55) - 1;
@@ -92,16 +95,17 @@ impl Pagemap {
             range.start.align_down().0 / PAGE_SIZE,
             range.end.align_up().0 / PAGE_SIZE,
         );
-        let mut buffer = vec![0_u8; (last.saturating_sub(first).min(AT_ONCE) * 8) as usize];
         let mut next = first;
         while next < last {
-            let wanted = ((last - next).min(AT_ONCE) * 8) as usize;
-            let got = self.0.read_at(&mut buffer[..wanted], next * 8)? / 8;
+            let so_far = pages.len();
+            pages.resize(so_far + (last - next).min(AT_ONCE) as usize, Page(0));
+            let read = self.0.read_at(as_bytes(&mut pages[so_far..]), next * 8);
+            let got = read.as_ref().map_or(0, |bytes| bytes / 8);
+            pages.truncate(so_far + got);
+            read?;
             if got == 0 {
                 break;
             }
-            let (entries, _) = buffer[..got * 8].as_chunks::<8>();
-            pages.extend(entries.iter().map(|bytes| Page(u64::from_ne_bytes(*bytes))));
             next += got as u64;
         }
         Ok(())
@@ -116,6 +120,12 @@ impl Pagemap {
         let got = self.0.read_at(&mut bytes, addr.0 / PAGE_SIZE * 8)?;
         Ok(Page(if got == 8 { u64::from_ne_bytes(bytes) } else { 0 }))
     }
+}
+
+/// For the kernel to write the entries into.
+fn as_bytes(pages: &mut [Page]) -> &mut [u8] {
+    // SAFETY: the same memory for as long; a page is a number of 64 bits, and any bytes are one.
+    unsafe { std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), size_of_val(pages)) }
 }
 
 #[cfg(test)]

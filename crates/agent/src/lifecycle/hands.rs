@@ -22,11 +22,12 @@ const ATTENTION: Duration = Duration::from_millis(5);
 /// Ranges brought in by one call.
 const RANGES_A_CALL: usize = 256;
 
-/// What all jobs share.
+/// What all jobs of a kind share.
 #[derive(Debug, Clone)]
 pub(super) struct Hands {
     pub root: PathBuf,
-    pub duty: Permille,
+    /// The pace of the last job: the next one begins with what it learnt.
+    pub pace: Pace,
 }
 
 /// One process's turn: an action on its pages of a kind.
@@ -61,7 +62,7 @@ impl Hands {
     /// Reclaims from the processes of `hold` by `profile`, until done or until `cancel` is true. `since` is when the
     /// word that caused it was heard.
     pub(super) fn reclaim(
-        &self,
+        &mut self,
         hold: &mut Hold,
         profile: Profile,
         swap_floor: Permille,
@@ -86,7 +87,7 @@ impl Hands {
             over: Vec::new(),
             sum,
         };
-        let done = carry_out(&mut work, &mut Pace::new(self.duty), cancel);
+        let done = carry_out(&mut work, &mut self.pace, cancel);
         let Reclaiming { turns, over, sum, .. } = work;
         for (turn, to_the_end) in over
             .into_iter()

@@ -8,12 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_core::{Bytes, Nanos, Permille};
 
-/// What a call begins with.
+/// What a call begins with, before anything is known of what calls take.
 const FIRST: Bytes = Bytes::mib(1);
 /// Sizes stay within this.
 const SIZES: (Bytes, Bytes) = (Bytes::kib(64), Bytes::mib(32));
-/// What a call may take.
-const MOST: Nanos = Nanos::millis(2);
+/// What a call is to take where memory is as bad as it was lately. It may take 2 ms, but the next may be worse still, and
+/// the longest call is the one that somebody waits for.
+const AIM: Nanos = Nanos(1_400_000);
+/// How soon what was bad is forgotten: one part in so many a call.
+const FORGET: u64 = 32;
 /// No pause is longer: a call that was interrupted says little of what calls cost.
 const LONGEST_PAUSE: Nanos = Nanos::millis(200);
 
@@ -21,6 +24,8 @@ const LONGEST_PAUSE: Nanos = Nanos::millis(200);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
     size: Bytes,
+    /// The most that a MiB took lately.
+    worst: Nanos,
     duty: Permille,
 }
 
@@ -29,7 +34,22 @@ impl Pace {
     #[must_use]
     pub fn new(duty: Permille) -> Self {
         let duty = Permille(duty.0.clamp(1, 1000));
-        Self { size: FIRST, duty }
+        Self {
+            size: FIRST,
+            worst: Nanos::ZERO,
+            duty,
+        }
+    }
+
+    /// The pace for other work of the same kind, which uses `duty` of a CPU at most: it begins with what calls came to,
+    /// but no more than at first, for other memory may take longer.
+    #[must_use]
+    pub fn begin_again(&self, duty: Permille) -> Self {
+        Self {
+            size: self.size.min(FIRST),
+            worst: self.worst,
+            ..Self::new(duty)
+        }
     }
 
     /// How much the next call may be about.
@@ -40,21 +60,40 @@ impl Pace {
 
     /// Takes in that a call about `bytes` took `time`. Returns how long to pause.
     ///
-    /// One that took too long makes the next ones as much smaller, down to half; a quick one lets them grow by an
-    /// eighth, so that a single lucky call does not make a long one.
+    /// Calls are as large as what the worst memory met lately lets them be: memory differs, and the mean would make
+    /// every second call too long. They become at most half as large from one to the next, for a call that was
+    /// interrupted says little, and grow by an eighth at most, for so does a lucky one.
     pub fn called(&mut self, bytes: Bytes, time: Nanos) -> Nanos {
         let (least, most) = SIZES;
-        if time > MOST {
-            let fitting = u128::from(self.size.0) * u128::from(MOST.0) / u128::from(time.0);
-            let fitting = u64::try_from(fitting).unwrap_or(u64::MAX);
-            self.size = Bytes(fitting.max(self.size.0 / 2)).clamp(least, most);
-        } else if bytes >= self.size && time.0 <= MOST.0 / 8 * 7 {
-            self.size = Bytes(self.size.0 + self.size.0 / 8).clamp(least, most);
+        let half = Bytes(self.size.0 / 2);
+        // What little takes is mostly what any call takes.
+        if bytes >= half || time > AIM {
+            let took = per_mib(time, bytes.max(half));
+            let remembered = self.worst.saturating_sub(Nanos(self.worst.0 / FORGET));
+            let believed = if self.worst == Nanos::ZERO {
+                took
+            } else {
+                took.min(self.worst * 2)
+            };
+            self.worst = believed.max(remembered);
+            let fitting = Bytes(AIM.0.saturating_mul(1 << 20) / self.worst.0.max(1));
+            let largest = if bytes >= self.size {
+                self.size.0 + self.size.0 / 8
+            } else {
+                self.size.0
+            };
+            self.size = fitting.clamp(half, Bytes(largest)).clamp(least, most);
         }
         self.size = Bytes(self.size.0 & !0xfff);
         let idle = u128::from(time.0) * u128::from(1000 - self.duty.0) / u128::from(self.duty.0);
         Nanos(u64::try_from(idle).unwrap_or(u64::MAX)).min(LONGEST_PAUSE)
     }
+}
+
+/// What a MiB takes when `bytes` take `time`.
+fn per_mib(time: Nanos, bytes: Bytes) -> Nanos {
+    let nanos = (u128::from(time.0) << 20) / u128::from(bytes.0.max(1));
+    Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// Work that is cut into calls.
@@ -88,8 +127,8 @@ mod tests {
     fn calls_come_to_take_what_they_may() {
         // 0.5 and 8 milliseconds a MiB.
         for (nanos_per_kib, lo, hi) in [
-            (500, Bytes::mib(3), Bytes::mib(5)),
-            (8_000, Bytes::kib(200), Bytes::kib(260)),
+            (500, Bytes::kib(2600), Bytes::kib(2800)),
+            (8_000, Bytes::kib(160), Bytes::kib(176)),
         ] {
             let mut pace = Pace::new(Permille(250));
             assert_eq!(pace.size(), Bytes::mib(1));
@@ -103,6 +142,54 @@ mod tests {
                 pace.size()
             );
         }
+    }
+
+    /// What each KiB of some calls takes, and how much that differs from one to the next, in percent: numbers as good as
+    /// drawn, the same ones each time.
+    fn costs(nanos_per_kib: u64, spread: u64) -> impl Iterator<Item = u64> {
+        let next = |word: &u64| Some(word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
+        let draws = std::iter::successors(Some(7_u64), next).map(|word| word >> 33);
+        draws.map(move |draw| nanos_per_kib * (100 - spread + draw % (2 * spread + 1)) / 100)
+    }
+
+    #[test]
+    fn calls_take_two_milliseconds_at_most_though_memory_differs() {
+        // From what leaves quickly to what a slow compressor takes, each call up to 40 % more or less than the mean.
+        for nanos_per_kib in [100, 300, 1200, 3000, 6000] {
+            let mut pace = Pace::new(Permille(250));
+            let times: Vec<u64> = costs(nanos_per_kib, 40)
+                .take(2000)
+                .map(|cost| {
+                    let size = pace.size();
+                    let time = (size.0 >> 10) * cost;
+                    pace.called(size, Nanos(time));
+                    time
+                })
+                .collect();
+            // The first ones find out.
+            let settled = &times[50..];
+            let longest = settled.iter().max().copied().unwrap_or_default();
+            let mean = settled.iter().sum::<u64>() / settled.len() as u64;
+            assert!(longest <= 2_000_000, "{longest} ns at {nanos_per_kib} a KiB");
+            assert!(
+                mean >= 1_000_000,
+                "{mean} ns at {nanos_per_kib} a KiB: calls are needlessly small"
+            );
+        }
+    }
+
+    #[test]
+    fn other_work_begins_with_what_was_learnt() {
+        let mut pace = Pace::new(Permille(250));
+        pace.called(Bytes::mib(1), Nanos(2 * AIM.0));
+        let again = pace.begin_again(Permille(500));
+        assert_eq!((again.size(), again.duty), (Bytes::kib(512), Permille(500)));
+        // Quick calls that were made large are no reason to begin with large ones.
+        for _ in 0..50 {
+            pace.called(pace.size(), Nanos(1));
+        }
+        assert!(pace.size() > FIRST);
+        assert_eq!(pace.begin_again(Permille(250)).size(), FIRST);
     }
 
     #[test]

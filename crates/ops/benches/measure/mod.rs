@@ -15,6 +15,15 @@ pub fn print_head(what: &str) {
     );
 }
 
+/// Whether something of this name is to be measured: all is, unless words after `--` say what, each a part of names.
+pub fn is_asked_for(name: &str) -> bool {
+    let mut words = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .peekable();
+    words.peek().is_none() || words.any(|word| name.contains(&word))
+}
+
 /// How much CPU time `work` took, in nanoseconds.
 pub fn time(work: impl FnOnce()) -> f64 {
     let began = clock::thread_cpu();

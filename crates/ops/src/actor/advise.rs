@@ -18,7 +18,7 @@ use crate::pte::{call_len, whole_ranges};
 
 /// How much one call works on: for the slow kinds of advice about a tenth of a second's worth, so that a stop is
 /// heeded soon.
-const fn call_bytes(advice: Advice) -> Bytes {
+pub(super) const fn call_bytes(advice: Advice) -> Bytes {
     match advice {
         Advice::PageOut | Advice::Collapse => Bytes::mib(64),
         Advice::Cold | Advice::WillNeed => MAX_BYTES,

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use thermo_core::ops::Skip;
-use thermo_core::{AddrRange, Bytes, Nanos, Permille, TargetId};
-use thermo_sys::meminfo;
+use thermo_core::ops::{Run, Skip};
+use thermo_core::{Bytes, Nanos, Permille};
 use thermo_sys::pagemap::Pagemap;
+use thermo_sys::{clock, meminfo};
 
 use super::refault::{PagedOut, Refaults};
 use super::survey::survey;
@@ -108,18 +108,18 @@ impl Guard {
         }
     }
 
-    /// Notes that `out` bytes of `range` have left just now.
-    pub(super) fn left(
-        &mut self,
-        pagemap: &Pagemap,
-        target: TargetId,
-        range: AddrRange,
-        out: Bytes,
-        now: Nanos,
-    ) {
-        let still_there = survey(pagemap, &[range], LOOK_AT).present;
+    /// Notes that `out` bytes of `run` have left just now. `still_there` is what was counted of it since.
+    pub(super) fn left(&mut self, pagemap: &Pagemap, run: Run, out: Bytes, still_there: Option<Bytes>) {
+        if out == Bytes::ZERO {
+            return;
+        }
+        let Run { target, range } = run;
+        // What is looked at again later must be what is looked at now.
+        let still_there = still_there
+            .filter(|_| range.len() <= LOOK_AT)
+            .unwrap_or_else(|| survey(pagemap, &[range], LOOK_AT).present);
         self.refaults.record(PagedOut {
-            when: now,
+            when: clock::monotonic(),
             target,
             range,
             out,

@@ -2,7 +2,8 @@
 //!
 //! For each run: the pages that filters (and, for pageout, the young check) keep out are left out; the rest is
 //! advised in calls of at most 1024 ranges and 2 GiB, past mappings that the kernel refuses; then what really
-//! changed is looked up, because success of a call means that it was tried.
+//! changed is looked up, because success of a call means that it was tried. Runs that follow each other share calls
+//! and looks; what came of it is told for each.
 //!
 //! | action | done by | changed is seen in |
 //! | --- | --- | --- |
@@ -17,14 +18,15 @@
 //!
 //! Where swap is short or absent, `pageout` takes pages of files only.
 //!
-//! Ranges above 256 MiB are not counted page by page but estimated from chunks evenly spread over them. `cold` and
-//! `lru_deprio` cost so little that counting would cost as much: see the text of `cold.rs` in this folder.
+//! What is paged out is counted page by page in ranges up to 256 MiB, and estimated above from chunks evenly spread over
+//! them. `cold` and `lru_deprio` cost so little that counting all would cost as much: see `there.rs` in this folder.
 //!
 //! **The young check of pageout**: a page whose mark we took off and that has it again was touched since, and is
 //! left alone. A page we never looked at is judged by its region. A `young` filter of the scheme replaces it.
 
 mod act;
 mod advise;
+mod borders;
 mod cold;
 mod collapse;
 mod filter;
@@ -33,10 +35,13 @@ mod flag_needs;
 mod flags;
 mod guard;
 mod huge;
+mod pageout;
 mod refault;
 mod spans;
 mod split;
 mod survey;
+mod there;
+mod together;
 mod touch;
 
 use std::path::PathBuf;
@@ -55,6 +60,7 @@ use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge::Huge;
 pub use self::huge::HugeOptions;
+use self::spans::Ranges;
 pub(crate) use self::touch::touch_all;
 use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
@@ -147,7 +153,7 @@ impl Actor {
                         filters: &filters,
                         pagemap: &pagemap,
                     };
-                    runs.extend(self.group(&task, group, pte.as_deref_mut()));
+                    self.group(&task, group, pte.as_deref_mut(), &mut runs);
                 }
                 Some((_, Err(error))) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     runs.extend(all(Skip::Refused));
@@ -162,30 +168,54 @@ impl Actor {
         })
     }
 
-    /// Does it to the runs of one process.
-    fn group(&mut self, task: &Task<'_>, group: &[Run], mut pte: Option<&mut PteTracker>) -> Vec<Applied> {
-        let together = matches!(
-            task.action,
-            Action::Cold | Action::LruDeprio | Action::Hugepage | Action::Collapse | Action::Nohugepage
-        );
-        if together {
-            let plans = group.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
-            let plans = plans.collect();
-            return match task.action {
-                Action::Nohugepage => self.forbid_huge(task, plans, pte),
-                Action::Hugepage | Action::Collapse => self.make_huge(task, plans, pte),
-                _ => self.cold(task, plans, pte),
-            };
-        }
-        let mut one = |run: &Run| {
-            // What takes long outlives processes.
-            if !task.process.is_alive() {
-                return left_alone(Skip::TargetGone, run.range);
-            }
-            let plan = self.plan(task, run, pte.as_deref_mut());
-            self.act(task, run, plan)
+    /// Does it to the runs of one process, and adds what came of each to `done`.
+    fn group(
+        &mut self,
+        task: &Task<'_>,
+        group: &[Run],
+        mut pte: Option<&mut PteTracker>,
+        done: &mut Vec<Applied>,
+    ) {
+        // What takes long outlives processes, and what was seen of them before.
+        let at_once: fn(&[Run]) -> usize = match task.action {
+            Action::Pageout | Action::Willneed => pageout::batch_len,
+            Action::LruPrio => |_: &[Run]| 1,
+            _ => <[Run]>::len,
         };
-        group.iter().map(&mut one).collect()
+        let mut rest = group;
+        while !rest.is_empty() {
+            let (runs, others) = rest.split_at(at_once(rest));
+            rest = others;
+            if task.process.is_alive() {
+                self.batch(task, runs, pte.as_deref_mut(), done);
+            } else {
+                done.extend(runs.iter().map(|run| left_alone(Skip::TargetGone, run.range)));
+            }
+        }
+    }
+
+    /// Does it to some of them at once.
+    fn batch(
+        &mut self,
+        task: &Task<'_>,
+        runs: &[Run],
+        mut pte: Option<&mut PteTracker>,
+        done: &mut Vec<Applied>,
+    ) {
+        let plans = runs.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
+        let plans: Vec<Plan> = plans.collect();
+        match task.action {
+            Action::Nohugepage => done.extend(self.forbid_huge(task, plans, pte)),
+            Action::Hugepage | Action::Collapse => done.extend(self.make_huge(task, plans, pte)),
+            Action::Cold | Action::LruDeprio => done.extend(self.cold(task, plans, pte)),
+            Action::Pageout => done.extend(self.pageout(task, runs, plans)),
+            Action::Willneed => done.extend(self.bring_in(task, plans)),
+            Action::LruPrio => done.extend(plans.into_iter().map(|plan| self.touch(task, plan))),
+            // Decided and counted is all that is done; what cannot be done at all did not come here.
+            Action::Stat | Action::MigrateHot | Action::MigrateCold => {
+                done.extend(plans.into_iter().map(|plan| plan.applied));
+            }
+        }
     }
 
     /// Decides what of a run is to be acted on.
@@ -217,22 +247,20 @@ impl Actor {
         run: &Run,
         pte: Option<&mut PteTracker>,
         applied: &mut Applied,
-    ) -> Vec<AddrRange> {
+    ) -> Ranges {
         let whole_pages = AddrRange {
             start: run.range.start.align_up(),
             end: run.range.end.align_down(),
         };
         if task.filters.is_empty() {
-            return if whole_pages.is_empty() {
-                Vec::new()
-            } else {
-                vec![whole_pages]
-            };
+            let kept = Some(whole_pages).filter(|range| !range.is_empty());
+            return kept.into_iter().collect();
         }
         let mut eyes = Eyes::new(task.pagemap, self.frames.as_ref(), pte);
         let absent_too = task.action == Action::Willneed;
         task.filters
             .passed(task.process, whole_pages, absent_too, &mut eyes, applied)
+            .into()
     }
 }
 
@@ -248,15 +276,15 @@ struct Task<'a> {
 /// What of a run is to be acted on, and what is known of the rest.
 struct Plan {
     applied: Applied,
-    kept: Vec<AddrRange>,
+    kept: Ranges,
 }
 
 impl Plan {
     /// The run ends here.
-    const fn nothing(applied: Applied) -> Self {
+    fn nothing(applied: Applied) -> Self {
         Self {
             applied,
-            kept: Vec::new(),
+            kept: Ranges::new(),
         }
     }
 }
@@ -265,17 +293,17 @@ impl Plan {
 fn leave_young(
     process: &Process,
     range: AddrRange,
-    kept: Vec<AddrRange>,
+    kept: Ranges,
     pte: &mut PteTracker,
     applied: &mut Applied,
-) -> Vec<AddrRange> {
+) -> Ranges {
     // A process that is gone is found out by the action itself.
     let Ok(young) = pte.touched_since_cleared(process, range) else {
         return kept;
     };
     let rest = spans::without(&kept, &young);
     applied.skip(Skip::Young, spans::sum(&kept) - spans::sum(&rest));
-    rest
+    rest.into()
 }
 
 fn left_alone(why: Skip, range: AddrRange) -> Applied {

@@ -1,6 +1,10 @@
 //! Ranges in order: joining pages to ranges, taking ranges out of ranges, cutting them to the size of a call.
 
+use smallvec::SmallVec;
 use thermo_core::{Addr, AddrRange, Bytes};
+
+/// Ranges of one run: mostly one, for which nothing is allocated.
+pub(super) type Ranges = SmallVec<[AddrRange; 1]>;
 
 /// Adds `range` behind the last of `ranges`, joined to it where they touch.
 pub(super) fn push(ranges: &mut Vec<AddrRange>, range: AddrRange) {
@@ -40,11 +44,15 @@ pub(super) fn without(ranges: &[AddrRange], holes: &[AddrRange]) -> Vec<AddrRang
 
 /// The same memory in pieces of at most `most` bytes.
 pub(super) fn cut(ranges: &[AddrRange], most: Bytes) -> Vec<AddrRange> {
-    let pieces = ranges.iter().flat_map(|range| {
+    pieces(ranges, most).collect()
+}
+
+/// The same, one after the other.
+pub(super) fn pieces(ranges: &[AddrRange], most: Bytes) -> impl Iterator<Item = AddrRange> {
+    ranges.iter().flat_map(move |range| {
         let starts = (range.start.0..range.end.0).step_by(most.0 as usize);
-        starts.map(|start| AddrRange::new(start, range.end.0.min(start.saturating_add(most.0))))
-    });
-    pieces.collect()
+        starts.map(move |start| AddrRange::new(start, range.end.0.min(start.saturating_add(most.0))))
+    })
 }
 
 /// The whole units of `unit` bytes (a power of two), aligned to their size, in `ranges`.
@@ -62,6 +70,40 @@ pub(super) fn aligned_units(ranges: &[AddrRange], unit: Bytes) -> Vec<AddrRange>
             })
     });
     units.collect()
+}
+
+/// The first of `ranges` (ascending by where they begin) that lie no farther apart than `gap`, and within `most` bytes:
+/// from where to where they reach, and how many they are. The first is always among them.
+pub(super) fn near(ranges: &[AddrRange], gap: Bytes, most: Bytes) -> (AddrRange, usize) {
+    let mut span = ranges.first().copied().unwrap_or_default();
+    let more = ranges.iter().skip(1).take_while(|range| {
+        let end = span.end.max(range.end);
+        let is_near = range.start <= span.end + gap && end - span.start <= most;
+        if is_near {
+            span.end = end;
+        }
+        is_near
+    });
+    let nr = ranges.len().min(1 + more.count());
+    (span, nr)
+}
+
+/// How much of `range` lies in `ranges`, which are ascending and disjoint.
+pub(super) fn overlap(range: &AddrRange, ranges: &[AddrRange]) -> Bytes {
+    let first = ranges.partition_point(|other| other.end <= range.start);
+    let parts = ranges[first..]
+        .iter()
+        .map_while(|other| other.intersection(range));
+    parts.map(|part| part.len()).sum()
+}
+
+/// From where to where they reach, with what is between them; nothing where there are none.
+pub(super) fn ends(ranges: &[AddrRange]) -> Option<AddrRange> {
+    let (first, last) = ranges.first().zip(ranges.last())?;
+    Some(AddrRange {
+        start: first.start,
+        end: last.end,
+    })
 }
 
 /// How many bytes they hold together.
@@ -98,6 +140,38 @@ mod tests {
     }
 
     #[test]
+    fn those_that_are_near_are_taken_together() {
+        let all = ranges(&[(0, 10), (2, 3), (12, 14), (17, 20)]);
+        let near = |from: usize, gap, most| {
+            let (span, nr) = near(&all[from..], Bytes(gap), Bytes(most));
+            (span.start.0, span.end.0, nr)
+        };
+        assert_eq!(near(0, 2, 100), (0, 14, 3));
+        assert_eq!(near(0, 3, 100), (0, 20, 4));
+        assert_eq!(near(0, 3, 14), (0, 14, 3));
+        assert_eq!(near(0, 3, 1), (0, 10, 1), "the first, however large");
+        assert_eq!(near(3, 3, 1), (17, 20, 1));
+        assert_eq!(near(4, 3, 1), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_lies_in_others_is_summed_up() {
+        let others = ranges(&[(2, 4), (6, 10), (20, 30)]);
+        for (range, within) in [
+            ((0, 40), 16),
+            ((3, 7), 2),
+            ((4, 6), 0),
+            ((7, 9), 2),
+            ((25, 90), 5),
+            ((30, 31), 0),
+        ] {
+            let range = AddrRange::new(range.0, range.1);
+            assert_eq!(overlap(&range, &others), Bytes(within), "{range:?}");
+        }
+        assert_eq!(overlap(&AddrRange::new(0, 9), &[]), Bytes(0));
+    }
+
+    #[test]
     fn pieces_and_units() {
         assert_eq!(
             cut(&ranges(&[(1, 8)]), Bytes(3)),
@@ -109,5 +183,7 @@ mod tests {
         );
         assert_eq!(aligned_units(&ranges(&[(1, 7)]), Bytes(4)), []);
         assert_eq!(sum(&ranges(&[(1, 8), (9, 10)])), Bytes(8));
+        assert_eq!(ends(&ranges(&[(1, 8), (9, 10)])), Some(AddrRange::new(1, 10)));
+        assert_eq!(ends(&[]), None);
     }
 }

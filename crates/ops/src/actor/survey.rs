@@ -1,14 +1,18 @@
 //! How much of some memory is there: counted from the pagemap, whole or in samples.
 
-use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::pagemap::Pagemap;
+use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
+use thermo_sys::pagemap::{Page, Pagemap};
 
 use super::spans;
 
 /// What is read at once of memory that is looked at whole.
 const WHOLE: Bytes = Bytes::mib(16);
-/// What is taken or left out as a whole where memory is looked at in samples: less where few are taken.
+/// What is looked at in one place where memory is looked at in samples, and in how many places if they can be so large.
+/// A look costs as much as reading 30 pages more: many small ones cost much, few large ones tell little.
 const CHUNK: std::ops::RangeInclusive<Bytes> = Bytes::kib(16)..=Bytes::kib(64);
+const PLACES: u64 = 8;
+/// Ranges no farther apart are read in one go: reading what is between costs less than another call.
+const GAP: Bytes = Bytes::kib(64);
 
 /// What was found; estimates where the memory was larger than what was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,41 +23,107 @@ pub(super) struct Survey {
     pub shared: Bytes,
 }
 
-/// Looks at `ranges`: at all of them up to `most` bytes, and beyond that at every n-th chunk, the same ones each
-/// time. Nothing is present where the process does not let itself be read any more.
+impl Survey {
+    fn count(pages: &[Page]) -> Self {
+        let (mut present, mut shared) = (0_u64, 0_u64);
+        for page in pages.iter().filter(|page| page.is_present()) {
+            present += 1;
+            shared += u64::from(!page.is_exclusive());
+        }
+        Self {
+            present: Bytes(present * PAGE_SIZE),
+            shared: Bytes(shared * PAGE_SIZE),
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.present += other.present;
+        self.shared += other.shared;
+    }
+}
+
+/// Looks at `ranges`: at all of them up to `most` bytes, and beyond that in places evenly spread over them, the same
+/// ones each time. Nothing is present where the process does not let itself be read any more.
 pub(super) fn survey(pagemap: &Pagemap, ranges: &[AddrRange], most: Bytes) -> Survey {
     let total = spans::sum(ranges);
-    let stride = total.0.div_ceil(most.0.max(1)).max(1) as usize;
-    let (mut present, mut shared, mut looked) = (0_u64, 0_u64, Bytes::ZERO);
     let mut pages = Vec::new();
-    let chunk = if stride == 1 {
-        WHOLE
-    } else {
-        most.clamp(*CHUNK.start(), *CHUNK.end())
-    };
-    let chunks = spans::cut(ranges, chunk);
-    // From the middle of what each stands for.
-    let first = stride.min(chunks.len()) / 2;
-    for chunk in chunks.into_iter().skip(first).step_by(stride) {
-        looked += chunk.len();
-        if pagemap.read(chunk, &mut pages).is_err() {
-            continue;
+    let mut found = Survey::default();
+    let mut look = |at: AddrRange| {
+        if pagemap.read(at, &mut pages).is_ok() {
+            found.add(Survey::count(&pages));
         }
-        present += pages.iter().filter(|page| page.is_present()).count() as u64;
-        shared += pages
-            .iter()
-            .filter(|page| page.is_present() && !page.is_exclusive())
-            .count() as u64;
+    };
+    if total <= most {
+        spans::pieces(ranges, WHOLE).for_each(&mut look);
+        return found;
     }
-    let scaled = |pages: u64| {
-        let bytes = u128::from(pages * PAGE_SIZE) * u128::from(total.0) / u128::from(looked.0.max(1));
+    let chunk = Bytes(most.0 / PLACES / PAGE_SIZE * PAGE_SIZE).clamp(*CHUNK.start(), *CHUNK.end());
+    let nr_places = (most.0 / chunk.0).max(1);
+    let mut looked = Bytes::ZERO;
+    for place in places(ranges, total, nr_places, chunk) {
+        looked += place.len();
+        look(place);
+    }
+    let scaled = |found: Bytes| {
+        let bytes = u128::from(found.0) * u128::from(total.0) / u128::from(looked.0.max(1));
         // Pages are there whole or not at all, also in an estimate.
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(total.0) / PAGE_SIZE * PAGE_SIZE)
     };
     Survey {
-        present: scaled(present),
-        shared: scaled(shared),
+        present: scaled(found.present),
+        shared: scaled(found.shared),
     }
+}
+
+/// `nr` places of `chunk` bytes, or what their range has, each in the middle of what it stands for.
+fn places(ranges: &[AddrRange], total: Bytes, nr: u64, chunk: Bytes) -> impl Iterator<Item = AddrRange> {
+    let mut before = Bytes::ZERO;
+    let mut rest = ranges.iter();
+    let mut range = rest.next();
+    (0..nr).filter_map(move |nth| {
+        let middle = u128::from(total.0) * u128::from(2 * nth + 1) / u128::from(2 * nr);
+        let middle = Bytes(u64::try_from(middle).unwrap_or(u64::MAX));
+        while range.is_some_and(|range| before + range.len() <= middle) {
+            before += range?.len();
+            range = rest.next();
+        }
+        let range = range?;
+        let half = Bytes(chunk.0 / 2);
+        let within = (middle - before).saturating_sub(half);
+        let latest = range.len().saturating_sub(chunk);
+        let start = (range.start + within.min(latest)).align_down().max(range.start);
+        Some(AddrRange {
+            start,
+            end: range.end.min(start + chunk),
+        })
+    })
+}
+
+/// Looks at every page of each of `ranges` (of whole pages, ascending by where they begin); what lies near each other is
+/// read in one go.
+pub(super) fn survey_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Survey> {
+    let mut found = Vec::with_capacity(ranges.len());
+    let mut pages = Vec::new();
+    let mut rest = ranges;
+    while !rest.is_empty() {
+        let (span, nr) = spans::near(rest, GAP, WHOLE);
+        let (together, others) = rest.split_at(nr);
+        rest = others;
+        if span.len() > WHOLE {
+            found.push(survey(pagemap, together, span.len()));
+            continue;
+        }
+        // What cannot be read is not there.
+        if pagemap.read(span, &mut pages).is_err() {
+            pages.clear();
+        }
+        let nth_page = |addr: Addr| ((addr - span.start).0 / PAGE_SIZE) as usize;
+        found.extend(together.iter().map(|range| {
+            let end = nth_page(range.end).min(pages.len());
+            Survey::count(pages.get(nth_page(range.start)..end).unwrap_or_default())
+        }));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -81,6 +151,62 @@ mod tests {
             assert_eq!(found.present.0 % PAGE_SIZE, 0, "{pages} pages");
             assert_eq!(found.shared, found.present, "{pages} pages");
         }
+    }
+
+    #[test]
+    fn places_are_spread_and_lie_in_the_ranges() {
+        let ranges = [
+            AddrRange::new(0, 8 << 20),
+            AddrRange::new(1 << 30, (1 << 30) + (8 << 20)),
+        ];
+        let found: Vec<AddrRange> = places(&ranges, Bytes::mib(16), 4, Bytes::kib(64)).collect();
+        let at = |mib: u64| (mib << 20) - (32 << 10);
+        let starts = [at(2), at(6), at(1024 + 2), at(1024 + 6)];
+        assert_eq!(
+            found,
+            starts.map(|start| AddrRange::new(start, start + (64 << 10)))
+        );
+        // Ranges smaller than a place, and one place for many.
+        let pages: Vec<AddrRange> = (0..100)
+            .map(|n| AddrRange::new(n << 20, (n << 20) + 4096))
+            .collect();
+        let found: Vec<AddrRange> = places(&pages, Bytes(100 * 4096), 4, Bytes::kib(16)).collect();
+        assert_eq!(found.len(), 4);
+        assert!(found.iter().all(|place| pages.contains(place)), "{found:?}");
+        assert_eq!(places(&[], Bytes::ZERO, 4, Bytes::kib(16)).count(), 0);
+    }
+
+    #[test]
+    fn each_range_is_counted_by_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let page = |n: u64| {
+            if n < 5000 {
+                PRESENT | (u64::from(n.is_multiple_of(2)) << 56)
+            } else {
+                0
+            }
+        };
+        let map = pagemap(root.path(), page, 8192);
+        let pages = |from: u64, to: u64| AddrRange::new(from << 12, to << 12);
+        // Neighbours, one within another, near and far ones, one larger than is read at once, and one that reaches beyond
+        // what there is.
+        let ranges = [
+            pages(0, 1),
+            pages(1, 4),
+            pages(2, 3),
+            pages(10, 20),
+            pages(20, 4999),
+            pages(300, 400),
+            pages(4998, 5002),
+            pages(8190, 9000),
+            pages(1 << 30, (1 << 30) + 1),
+        ];
+        let found = survey_each(&map, &ranges);
+        let present: Vec<u64> = found.iter().map(|found| found.present.0 >> 12).collect();
+        let shared: Vec<u64> = found.iter().map(|found| found.shared.0 >> 12).collect();
+        assert_eq!(present, [1, 3, 1, 10, 4979, 100, 2, 0, 0]);
+        assert_eq!(shared, [0, 2, 0, 5, 2489, 50, 1, 0, 0]);
+        assert_eq!(survey_each(&map, &[]), []);
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Hinter {
             let rest = &hints[given.len()..];
             match self.nr_together(rest) {
                 0 | 1 => given.push(self.one(processes, &rest[0], &mut account)),
-                nr => given.extend(self.together(processes, &rest[..nr], &account)),
+                nr => self.together(processes, &rest[..nr], &account, &mut given),
             }
         }
         given
@@ -146,12 +146,20 @@ impl Hinter {
         hints.iter().take(MAX_RANGES).take_while(alike).count()
     }
 
-    fn together(&mut self, processes: &Processes, hints: &[Hint], account: &Account) -> Vec<Hinted> {
-        let mut given = vec![Hinted::default(); hints.len()];
-        let each = given.iter_mut().zip(hints);
+    fn together(
+        &mut self,
+        processes: &Processes,
+        hints: &[Hint],
+        account: &Account,
+        given: &mut Vec<Hinted>,
+    ) {
         if let Some(why) = account.exhausted() {
-            each.for_each(|(hinted, hint)| hinted.leave(why, hint.range.len()));
-            return given;
+            given.extend(hints.iter().map(|hint| {
+                let mut hinted = Hinted::default();
+                hinted.leave(why, hint.range.len());
+                hinted
+            }));
+            return;
         }
         let run = |hint: &Hint| Run {
             target: hint.target,
@@ -159,14 +167,17 @@ impl Hinter {
         };
         let runs: Vec<Run> = hints.iter().map(run).collect();
         match self.apply(processes, hints[0].action, &runs) {
-            Ok(applied) => {
-                for ((hinted, _), applied) in each.zip(&applied) {
-                    hinted.add(applied);
-                }
-            }
-            Err(why) => each.for_each(|(hinted, hint)| hinted.fail(&why, hint.range.len())),
+            Ok(applied) => given.extend(applied.iter().map(|applied| {
+                let mut hinted = Hinted::default();
+                hinted.add(applied);
+                hinted
+            })),
+            Err(why) => given.extend(hints.iter().map(|hint| {
+                let mut hinted = Hinted::default();
+                hinted.fail(&why, hint.range.len());
+                hinted
+            })),
         }
-        given
     }
 
     fn one(&mut self, processes: &Processes, hint: &Hint, account: &mut Account) -> Hinted {

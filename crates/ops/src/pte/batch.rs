@@ -1,4 +1,4 @@
-//! Clearing the accessed marks of many small ranges in few system calls.
+//! Advice on many small ranges, to clear their accessed marks or else, in few system calls.
 
 use std::os::fd::BorrowedFd;
 
@@ -25,13 +25,23 @@ pub(crate) fn whole_ranges(ranges: &[AddrRange], advised: Bytes) -> usize {
     whole.count()
 }
 
-/// Takes the marks off `ranges`. The kernel stops at the first it refuses; that one is reported by its index to
-/// `refused`, and the rest goes on. False: the process is gone, or may not be advised at all.
+/// Takes the marks off `ranges`, as [`advise`].
 pub(crate) fn clear(pidfd: BorrowedFd<'_>, ranges: &[AddrRange], refused: &mut impl FnMut(usize)) -> bool {
+    advise(pidfd, ranges, Advice::Cold, refused)
+}
+
+/// Gives `advice` on `ranges`. The kernel stops at the first it refuses; that one is reported by its index to
+/// `refused`, and the rest goes on. False: the process is gone, or may not be advised at all.
+pub(crate) fn advise(
+    pidfd: BorrowedFd<'_>,
+    ranges: &[AddrRange],
+    advice: Advice,
+    refused: &mut impl FnMut(usize),
+) -> bool {
     let mut next = 0;
     while next < ranges.len() {
         let call = &ranges[next..][..call_len(&ranges[next..])];
-        let advised = match process_madvise(pidfd, call, Advice::Cold) {
+        let advised = match process_madvise(pidfd, call, advice) {
             Ok(bytes) => whole_ranges(call, bytes),
             // A signal came before anything was done.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

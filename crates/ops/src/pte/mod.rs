@@ -43,7 +43,7 @@ use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::Page;
 
 use self::active::Active;
-pub(crate) use self::batch::{call_len, clear, whole_ranges};
+pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
 use self::rival::Rival;
 use self::shared::Shared;

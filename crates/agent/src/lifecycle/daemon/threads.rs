@@ -6,10 +6,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_core::Nanos;
+use thermo_core::{Nanos, Permille};
 
 use super::{Event, Hands, Task, Teller};
 use crate::lifecycle::config::AppConfig;
+use crate::lifecycle::pace::Pace;
 use crate::lifecycle::sources::{Accesses, Watch};
 use crate::lifecycle::table::Table;
 
@@ -73,11 +74,12 @@ impl Threads {
 }
 
 fn work(root: &Path, tasks: &Receiver<Task>, teller: &Teller) {
+    let mut hands = Hands {
+        root: root.to_owned(),
+        pace: Pace::new(Permille(1000)),
+    };
     for task in tasks {
-        let hands = Hands {
-            root: root.to_owned(),
-            duty: task.duty,
-        };
+        hands.pace = hands.pace.begin_again(task.duty);
         // One that panicked left nothing half done.
         let mut hold = task
             .hold
