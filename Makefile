@@ -3,7 +3,7 @@
 CARGO := scripts/cargo.sh
 RUN_SECONDS ?= 25
 
-.PHONY: help run test soak deps build lint guest contest bench clean
+.PHONY: help run test soak deps build lint guest guest-damo contest bench clean
 
 help:
 	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
@@ -13,6 +13,7 @@ help:
 	@echo "make deps    install the Debian packages that are missing"
 	@echo "make lint    format and lints only"
 	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
+	@echo "make guest-damo damo over the kernel's DAMON and over ours, in an emulated 6.12 (up to an hour)"
 	@echo "make contest in-kernel DAMON and ours side by side, on Debian's 6.12 (about 45 minutes)"
 	@echo "make bench   measurements, printed and kept below docs/results"
 	@echo "make clean   remove what was built"
@@ -45,6 +46,10 @@ soak: build
 # Not a part of `make test`: fetches kernels once, and emulates for minutes.
 guest:
 	@tests/guest/guest.sh all
+
+# Long: damo starts Python some fifty times, in an emulated machine.
+guest-damo:
+	@tests/guest/damo.sh
 
 # Long: every pattern is watched by each in turns, in an emulated machine.
 contest: build
