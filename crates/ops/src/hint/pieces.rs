@@ -107,13 +107,8 @@ impl Pieces {
             let next = addr + Bytes(PAGE_SIZE);
             if counts(page) {
                 piece.there += Bytes(PAGE_SIZE);
-                match piece.pages.last_mut() {
-                    Some(last) if last.end == addr => last.end = next,
-                    _ => piece.pages.push(AddrRange {
-                        start: addr,
-                        end: next,
-                    }),
-                }
+                let (start, end) = (addr, next);
+                AddrRange { start, end }.join_onto(&mut piece.pages);
             }
             addr = next;
             if piece.there >= most {
