@@ -2,20 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod world;
 
+use common::{idle_until, pages, run_until};
 use thermo_core::budget::{CpuShare, Looks, Way};
 use thermo_core::scheme::{AccessPattern, Age, Bounds, Rate};
 use thermo_core::{
     Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, Region, Scheme, TargetId,
 };
-use thermo_sim::{Machine, Place, run};
+use thermo_sim::{Machine, Place};
 
 const ONE_PERCENT: CpuShare = CpuShare(10_000);
-
-fn pages(start: u64, end: u64) -> AddrRange {
-    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
-}
 
 /// A machine that can sweep, at the cost of real ones, ten times as much for a page so that targets can be small:
 /// 3 µs a probe, 600 ns a page.
@@ -42,7 +41,7 @@ fn watch(
         Event::Planned { plan, .. } => plans.push((plan.way, plan.attrs.aggr)),
         _ => {}
     };
-    run(context, machine, &mut sink, Nanos(0), Nanos::secs(secs), touch).unwrap();
+    run_until(context, machine, &mut sink, Nanos::secs(secs), touch);
     (last, plans)
 }
 
@@ -210,15 +209,7 @@ fn a_quota_is_used_in_every_window_also_when_rounds_last_longer() {
         Event::Aggregated { .. } => rounds += 1,
         _ => {}
     };
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(30),
-        |_, _| {},
-    )
-    .unwrap();
+    idle_until(&mut context, &mut machine, &mut sink, Nanos::secs(30));
     assert!(rounds < 30, "{rounds} rounds of two seconds and more");
     assert!(
         applied.len() > 35,
