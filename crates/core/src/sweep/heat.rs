@@ -211,8 +211,8 @@ impl PageHeat {
 
     /// The state of neighbouring pages whose bytes are the same, at least one.
     fn state_of(&self, same: &[u8]) -> Option<State> {
-        let step = Step::of(same[0]).filter(|_| same.len() >= PAGES_OF_STEP);
-        match step {
+        let is_many = same.len() >= PAGES_OF_STEP;
+        match is_many.then(|| Step::of(same[0])).flatten() {
             Some(Step::Began) => Some(State::Touched(WINDOW)),
             Some(Step::Ended { rounds }) => Some(State::Idle(self.ended_before(rounds))),
             None => self.state(same[0]),
