@@ -146,6 +146,41 @@ fn a_scheme_takes_exactly_what_matches_and_not_again_at_once() {
 }
 
 #[test]
+fn what_is_acted_on_as_touched_does_not_look_idle_for_it() {
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
+    let mut scheme = Scheme::new(Action::LruPrio);
+    scheme.pattern.nr_accesses.min = Rate::Samples(1);
+    context.set_schemes(vec![scheme]).unwrap();
+    // Too few pages for a change of heat to count as one before the window has gone by.
+    let few = pages(1000, 1008);
+    let mut counts = Vec::new();
+    let mut sink = |event: &Event<'_>| {
+        if let Event::Aggregated { targets, .. } = event {
+            let of_few = targets[0].regions.iter().find(|r| r.range.contains(few.start));
+            counts.extend(of_few.map(|region| region.nr_accesses));
+        }
+    };
+    run_until(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        Nanos::secs(60),
+        |machine, now| {
+            machine.touch(id, pages(0, 1000));
+            if now < Nanos::secs(40) {
+                machine.touch(id, few);
+            }
+        },
+    );
+    counts.dedup();
+    assert!(
+        counts.ends_with(&[70, 60, 50, 40, 30, 20, 10, 0]),
+        "{counts:?} in the rounds"
+    );
+    assert!(context.schemes()[0].stats().sz_applied > Bytes::ZERO);
+}
+
+#[test]
 fn pageout_leaves_the_hot_page_in_the_middle() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::Pageout);
