@@ -11,6 +11,7 @@
 mod common;
 mod measure;
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 
 use common::Target;
@@ -70,7 +71,11 @@ fn raw(target: &Target, split: bool) {
     let processes = target.processes();
     let pidfd = processes[&TargetId(0)].pidfd.as_fd();
     if !split {
-        process_madvise(pidfd, &[target.range], Advice::Collapse).unwrap();
+        // A page that somebody holds for a moment stops the call; those behind it are still to be done.
+        while let Err(why) = process_madvise(pidfd, &[target.range], Advice::Collapse) {
+            let in_use = [ErrorKind::WouldBlock, ErrorKind::ResourceBusy].contains(&why.kind());
+            assert!(in_use, "{why}");
+        }
         return;
     }
     let begins = (target.range.start.0..target.range.end.0).step_by(HUGE as usize);
