@@ -67,6 +67,11 @@ impl Chooser {
         self.budget.share()
     }
 
+    /// Whether something was saved up that may be spent at `now`.
+    pub(super) fn has_saved(&self, now: Nanos) -> bool {
+        self.budget.saved_at(now) > Nanos::ZERO
+    }
+
     /// Until when nothing may be spent, if that lies ahead.
     pub(super) fn resting_at(&self, now: Nanos) -> Option<Nanos> {
         Some(self.budget.free_at()).filter(|free_at| *free_at > now)

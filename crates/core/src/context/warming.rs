@@ -1,8 +1,9 @@
 //! The first round of sweeps beside samples, so that there is a picture from the first moments on.
 //!
 //! The first round takes off all the marks of the past, which costs many times what later rounds do, and tells
-//! nothing before it is through: within a budget that can be a minute. So samples are looked at meanwhile, with half
-//! of the budget, and small pieces of the round in the time between them. When the round is through, sweeps go on
+//! nothing before it is through: of large memory that can be a minute within a budget. So samples are looked at meanwhile,
+//! with half of the budget, and small pieces of the round in the time between them; what the budget has saved up at its
+//! beginning is the round's alone, which is enough for a GiB. When the round is through, sweeps go on
 //! alone, and where it takes too long, samples do.
 //!
 //! Not where schemes act: what they do can be exact, so they wait for it.
@@ -72,7 +73,7 @@ impl Context {
     /// Looks at the next piece of the first round, where one goes on and has not spent more than its half. Returns
     /// whether it did.
     pub(super) fn warm_up(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) -> bool {
-        let Some(piece) = self.chooser.as_mut().and_then(Chooser::next_piece) else {
+        let Some(piece) = self.chooser.as_mut().and_then(|chooser| chooser.next_piece(now)) else {
             return false;
         };
         let goes_on = self.look_on(piece, now, ops, sink);
@@ -98,10 +99,12 @@ impl Context {
 
 impl Chooser {
     /// The bytes to look at next in a first round beside samples; none when that is not their turn.
-    fn next_piece(&mut self) -> Option<u64> {
+    fn next_piece(&mut self, now: Nanos) -> Option<u64> {
         let total = self.total();
+        // What was saved up is for this: samples cannot use it, they come at their intervals.
+        let has_saved = self.has_saved(now);
         let warm_up = self.warm_up.as_mut()?;
-        warm_up.stepped = warm_up.spent * 2 <= total;
+        warm_up.stepped = has_saved || warm_up.spent * 2 <= total;
         warm_up.stepped.then_some(warm_up.piece)
     }
 }

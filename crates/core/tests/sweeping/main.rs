@@ -92,8 +92,9 @@ fn the_budget_is_kept_on_small_and_large_targets() {
         (1 << 20, Way::Sample),
     ] {
         let (mut machine, _, mut context) = at_one_percent(pages(0, nr_pages));
-        watch(&mut context, &mut machine, 120, |_, _| {});
-        let permille = machine.spent_looking.0 * 1000 / Nanos::secs(120).0;
+        // Of a target that is too large, the first round is given up after a minute or two, or the second is.
+        watch(&mut context, &mut machine, 240, |_, _| {});
+        let permille = machine.spent_looking.0 * 1000 / Nanos::secs(240).0;
         assert!(
             permille <= 11,
             "{permille} thousandths of a CPU for {nr_pages} pages"
