@@ -105,6 +105,16 @@ impl AddrRange {
         };
         (!both.is_empty()).then_some(both)
     }
+
+    /// Adds it behind the last of `ranges`, as one with that where they touch; nothing where it is empty. So ranges
+    /// that are added in ascending order, disjoint, stay so, and no two of them are neighbours.
+    pub fn join_onto(self, ranges: &mut Vec<Self>) {
+        match ranges.last_mut() {
+            _ if self.is_empty() => {}
+            Some(last) if last.end == self.start => last.end = self.end,
+            _ => ranges.push(self),
+        }
+    }
 }
 
 impl fmt::Display for AddrRange {
@@ -129,6 +139,17 @@ mod tests {
         let (a, b) = (AddrRange::new(0, 0x1000), AddrRange::new(0x1000, 0x2000));
         assert!(!a.overlaps(&b));
         assert_eq!(a.intersection(&b), None);
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_what_is_empty_left_out() {
+        let mut ranges = Vec::new();
+        for (start, end) in [(3, 3), (1, 2), (2, 4), (4, 4), (4, 3), (5, 6), (6, 9), (2, 5)] {
+            AddrRange::new(start, end).join_onto(&mut ranges);
+        }
+        // Only the last is looked at: order is the caller's.
+        let expected = [(1, 4), (5, 9), (2, 5)].map(|(start, end)| AddrRange::new(start, end));
+        assert_eq!(ranges, expected);
     }
 
     #[test]

@@ -45,6 +45,14 @@ impl Fault {
         Self::at_offset(text, at, message.trim_end().replace('\n', ", "))
     }
 
+    /// What a parser of regular expressions says, in one line: its error draws a picture of the pattern, and the
+    /// sentence is the last line of it.
+    #[must_use]
+    pub fn sentence_of_pattern(error: &dyn fmt::Display) -> String {
+        let told = error.to_string();
+        told.lines().last().unwrap_or_default().trim().to_owned()
+    }
+
     /// The fault with the name of its file in front: `file:line:column: message`.
     #[must_use]
     pub fn in_file(&self, file: &str) -> String {
@@ -78,5 +86,12 @@ mod tests {
         let fault = Fault::of_parser("a = 1\nb = 2\n", Some(10..11), "not so\nexpected a text\n");
         assert_eq!(fault.to_string(), "2:5: not so, expected a text");
         assert_eq!(Fault::of_parser("a", None, "no").to_string(), "1:1: no");
+    }
+
+    #[test]
+    fn under_the_picture_of_a_pattern_stands_the_sentence() {
+        let told = "regex parse error:\n    (a\n    ^\n  error: unclosed group";
+        assert_eq!(Fault::sentence_of_pattern(&told), "error: unclosed group");
+        assert_eq!(Fault::sentence_of_pattern(&""), "");
     }
 }

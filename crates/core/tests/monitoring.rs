@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod common;
+
+use common::{idle_until, pages, run_until};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use thermo_core::{Addr, AddrRange, Attrs, Context, Event, Nanos, PAGE_SIZE, Region, TargetId};
@@ -22,10 +25,6 @@ fn keep(snapshots: &mut Vec<Snapshot>) -> impl FnMut(&Event<'_>) {
             snapshots.push(Snapshot { end: *end, targets });
         }
     }
-}
-
-fn pages(start: u64, end: u64) -> AddrRange {
-    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
 }
 
 const SPACE: (u64, u64) = (1000, 11_000);
@@ -53,17 +52,15 @@ fn a_hot_piece_is_found_and_followed() {
     let (first, second) = (pages(3000, 4000), pages(8000, 9000));
     let mut context = Context::new(attrs, 42).unwrap();
     let mut snapshots = Vec::new();
-    run(
+    run_until(
         &mut context,
         &mut machine,
         &mut keep(&mut snapshots),
-        Nanos(0),
         Nanos::secs(20),
         |machine, now| {
             machine.touch(id, if now < Nanos::secs(10) { first } else { second });
         },
-    )
-    .unwrap();
+    );
     for (at, truth) in [(Nanos::secs(9), first), (Nanos::secs(19), second)] {
         let snapshot = snapshots
             .iter()
@@ -88,17 +85,15 @@ fn the_same_seed_sees_the_same() {
         let mut context = Context::new(Attrs::default(), seed).unwrap();
         let mut snapshots = Vec::new();
         let hot = pages(2000, 2500);
-        run(
+        run_until(
             &mut context,
             &mut machine,
             &mut keep(&mut snapshots),
-            Nanos(0),
             Nanos::secs(2),
             |machine, _| {
                 machine.touch(id, hot);
             },
-        )
-        .unwrap();
+        );
         snapshots.into_iter().map(|s| s.targets).collect::<Vec<_>>()
     };
     assert_eq!(picture(7), picture(7));
@@ -112,19 +107,17 @@ fn idle_memory_grows_old_and_a_touch_makes_it_young() {
     let id = machine.spawn(&[pages(SPACE.0, SPACE.1)]);
     let mut context = Context::new(attrs, 1).unwrap();
     let mut snapshots = Vec::new();
-    run(
+    run_until(
         &mut context,
         &mut machine,
         &mut keep(&mut snapshots),
-        Nanos(0),
         Nanos::secs(6),
         |machine, now| {
             if now >= Nanos::secs(5) {
                 machine.touch(id, pages(SPACE.0, SPACE.1));
             }
         },
-    )
-    .unwrap();
+    );
     let youngest = |at: Nanos| {
         let snapshot = snapshots.iter().rev().find(|s| s.end <= at).unwrap();
         snapshot.targets[0].1.iter().map(|r| r.age).min().unwrap()
@@ -149,15 +142,12 @@ fn shared_memory_is_unknown_not_cold() {
     machine.change(id, shared, |page| page.shared = true);
     let mut context = Context::new(Attrs::default(), 3).unwrap();
     let mut snapshots = Vec::new();
-    run(
+    idle_until(
         &mut context,
         &mut machine,
         &mut keep(&mut snapshots),
-        Nanos(0),
         Nanos::secs(5),
-        |_, _| {},
-    )
-    .unwrap();
+    );
     let last = &snapshots.last().unwrap().targets[0].1;
     let unknown: u64 = last.iter().filter(|r| r.unknown).map(|r| r.len().0).sum();
     let wrong: u64 = last
@@ -188,11 +178,10 @@ fn targets_come_and_go_and_the_last_one_ends_it() {
         Event::TargetGone { id, .. } => told.push((id.0, false)),
         _ => {}
     };
-    let ended = run(
+    let ended = run_until(
         &mut context,
         &mut machine,
         &mut sink,
-        Nanos(0),
         Nanos::secs(60),
         |machine, now| {
             if now > Nanos::secs(2) && second.is_none() {
@@ -205,8 +194,7 @@ fn targets_come_and_go_and_the_last_one_ends_it() {
                 machine.kill(second.unwrap());
             }
         },
-    )
-    .unwrap();
+    );
     assert_eq!(told, [(0, true), (1, true), (0, false), (1, false)]);
     assert!(ended < Nanos::secs(12), "{ended}");
 }
@@ -218,15 +206,13 @@ fn settings_change_in_the_middle() {
     let mut context = Context::new(Attrs::default(), 3).unwrap();
     let mut snapshots = Vec::new();
     let touch = |machine: &mut Machine, _| machine.touch(id, pages(1000, 2000));
-    let now = run(
+    let now = run_until(
         &mut context,
         &mut machine,
         &mut keep(&mut snapshots),
-        Nanos(0),
         Nanos::secs(5),
         touch,
-    )
-    .unwrap();
+    );
     let slower = Attrs {
         sample: Nanos::millis(20),
         aggr: Nanos::secs(1),

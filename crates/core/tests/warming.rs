@@ -2,19 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod common;
+
+use common::{pages, run_until};
 use thermo_core::budget::{CpuShare, Looks, Way};
 use thermo_core::sweep::MAX_NR_ACCESSES;
 use thermo_core::{Action, AddrRange, Attrs, Context, Event, Nanos, PAGE_SIZE, Region, Scheme};
-use thermo_sim::{Machine, run};
+use thermo_sim::Machine;
 
 const ONE_PERCENT: CpuShare = CpuShare(10_000);
 /// 512 MiB of which a sixteenth is hot.
 const ALL: AddrRange = pages(0, 1 << 17);
 const HOT: AddrRange = pages(1 << 16, (1 << 16) + (1 << 13));
-
-const fn pages(start: u64, end: u64) -> AddrRange {
-    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
-}
 
 /// What was told: when, the most a region can count, its regions.
 type Told = (Nanos, u32, Vec<Region>);
@@ -41,15 +40,7 @@ fn watch(round: Nanos, secs: u64, schemes: Vec<Scheme>) -> (Context, Machine, Ve
         }
     };
     let touch = |machine: &mut Machine, _| machine.touch(id, HOT);
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(secs),
-        touch,
-    )
-    .unwrap();
+    run_until(&mut context, &mut machine, &mut sink, Nanos::secs(secs), touch);
     (context, machine, told)
 }
 

@@ -17,9 +17,10 @@ use std::hint::black_box;
 use std::os::fd::AsFd as _;
 
 use common::Target;
+use common::look::probe;
 use measure::{Pair, Way, print_head, quantile, time};
 use thermo_bpf::{Entry, Folios, PageTables};
-use thermo_core::ops::{Probe, Seen};
+use thermo_core::ops::Probe;
 use thermo_core::sweep::Piece;
 use thermo_core::{Addr, AddrRange, Bytes, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
@@ -63,11 +64,6 @@ fn small_and_huge(tracker: &mut PteTracker, target: &mut Target, pages: &str) {
 /// Pages far enough apart that no two share anything.
 fn probes_of(target: &Target) -> Vec<Probe> {
     let stride = (MEMORY.0 / 4096) as usize / NR_PROBES;
-    let probe = |addr| Probe {
-        target: TargetId(0),
-        addr,
-        seen: Seen::Unknown,
-    };
     target
         .pages()
         .step_by(stride)

@@ -2,6 +2,8 @@
 
 pub mod actor;
 pub mod beside;
+#[cfg(test)]
+mod fake;
 pub mod hint;
 pub mod host;
 pub mod idle;

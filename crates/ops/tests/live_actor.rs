@@ -5,11 +5,11 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
+use common::look::{probe, sweep};
 use common::{Target, repeat_until_good, swap, swapped, tracker};
 use thermo_core::action::Action;
-use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Seen, Skip};
+use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind};
-use thermo_core::sweep::Piece;
 use thermo_core::{AddrRange, Bytes, Permille, TargetId};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Tracker as _};
 
@@ -78,14 +78,7 @@ fn cold_memory_is_paged_out_and_what_was_touched_since_a_look_stays() {
         end: start + Bytes::mib(to),
     };
     let (looked_at, all, pid) = (mib(0, 8), mib(0, 16), target.pid());
-    let addrs = target.pages().take(2048);
-    let probes: Vec<Probe> = addrs
-        .map(|addr| Probe {
-            target: TargetId(0),
-            addr,
-            seen: Seen::Unknown,
-        })
-        .collect();
+    let probes: Vec<Probe> = target.pages().take(2048).map(probe).collect();
     repeat_until_good(|| {
         let mut actor = actor();
         // All of it is there, and no more than looked at is touched after the look.
@@ -130,9 +123,7 @@ fn what_was_touched_since_a_sweep_stays() {
     let (all, busy, pid) = (part(0, 16), part(4, 8), target.pid());
     repeat_until_good(|| {
         target.touch(all);
-        let mut piece = Piece::default();
-        piece.reset(all);
-        tracker.sweep(&processes[&TargetId(0)], all, &mut piece);
+        sweep(&mut tracker, &processes, all);
         target.touch(busy);
         let request = Request {
             action: Action::Pageout,

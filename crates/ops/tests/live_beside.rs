@@ -5,25 +5,15 @@ mod common;
 
 use std::path::Path;
 
+use common::look::{library, sweep};
 use common::{Target, repeat_until_good, tracker};
-use thermo_core::sweep::Piece;
-use thermo_core::{AddrRange, Bytes, TargetId};
+use thermo_core::{AddrRange, Bytes};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
 use thermo_sys::clear_refs::{self, Marks};
-use thermo_sys::maps;
 
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-/// Where the target maps a library that others map, too.
-fn library(target: &Target) -> Option<AddrRange> {
-    let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
-    let libc = mappings
-        .iter()
-        .find(|one| one.perms.exec && one.name.contains("/libc.so"));
-    libc.map(|one| one.range)
 }
 
 /// What a tracker has to tell after it looked twice, with somebody's `deed` between.
@@ -33,9 +23,7 @@ fn told(
     range: AddrRange,
     deed: impl FnOnce(),
 ) -> Vec<String> {
-    let mut piece = Piece::default();
-    piece.reset(range);
-    tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
+    sweep(tracker, processes, range);
     deed();
     tracker.news(processes)
 }
@@ -45,7 +33,6 @@ fn who_writes_to_clear_refs_is_noticed_and_nobody_is_made_up() {
     let Some(first) = tracker() else { return };
     let mut trackers = Some(first);
     if library(&Target::start(1 << 20)).is_none() {
-        eprintln!("SKIP: the test binary has no libc that it shares with others");
         return;
     }
     repeat_until_good(|| {

@@ -3,25 +3,15 @@
 
 mod common;
 
-use std::path::Path;
-
+use common::look::{library, probe};
 use common::{Target, repeat_until_good, tracker};
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::{Addr, AddrRange, Bytes, TargetId};
 use thermo_ops::Tracker as _;
-use thermo_sys::maps;
 
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-fn probe(addr: Addr) -> Probe {
-    Probe {
-        target: TargetId(0),
-        addr,
-        seen: Seen::Unknown,
-    }
 }
 
 fn count(probes: &[Probe], seen: Seen) -> usize {
@@ -88,15 +78,8 @@ fn looking_at_a_huge_page_does_not_split_it() {
 fn pages_that_others_map_too_are_unknown() {
     let Some(mut tracker) = tracker() else { return };
     let target = Target::start(1 << 20);
-    let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
-    let Some(libc) = mappings
-        .iter()
-        .find(|one| one.perms.exec && one.name.contains("/libc.so"))
-    else {
-        eprintln!("SKIP: the test binary has no libc that it shares with others");
-        return;
-    };
-    let pages = (libc.range.start.0..libc.range.end.0).step_by(4096);
+    let Some(libc) = library(&target) else { return };
+    let pages = (libc.start.0..libc.end.0).step_by(4096);
     let mut probes: Vec<Probe> = pages.map(|addr| probe(Addr(addr))).collect();
     let processes = target.processes();
     // The child sleeps in a read, or will soon; this process has the same pages mapped.

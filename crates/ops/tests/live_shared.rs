@@ -4,15 +4,12 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::look::sweeping;
 use common::repeat_until_good;
-use thermo_core::budget::{CpuShare, Looks};
-use thermo_core::{Addr, AddrRange, Attrs, Context, Event, Nanos, Next, Region};
-use thermo_ops::targets::{Members, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits, Vaddr};
+use thermo_core::{Addr, AddrRange, Event, Nanos, Next, Region};
 use thermo_sys::clock;
 
 #[test]
@@ -95,16 +92,7 @@ fn sweep_until(
     if let Some(longest) = longest_walk {
         tracker.walk_shared(longest);
     }
-    let spec = TargetSpec {
-        pids: pids.to_vec(),
-        ..TargetSpec::default()
-    };
-    let members = Members::new(Path::new("/"), spec).unwrap();
-    let actor = Actor::new(PageoutLimits::default(), false);
-    let mut ops = Vaddr::new(Path::new("/"), members, Box::new(tracker), actor);
-    let mut context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_budget(CpuShare(1_000_000), Looks::Sweep);
+    let (mut context, mut ops) = sweeping(pids, tracker);
     let mut warnings = Vec::new();
     repeat_until_good(|| {
         let mut regions: Option<Vec<Vec<Region>>> = None;

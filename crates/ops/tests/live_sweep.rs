@@ -5,29 +5,19 @@ mod common;
 
 use std::path::Path;
 
+use common::look::{library, sweep, sweeping};
 use common::{Target, repeat_until_good, tracker};
-use thermo_core::budget::{CpuShare, Looks, Way};
+use thermo_core::budget::Way;
 use thermo_core::sweep::{PageSeen, Piece};
-use thermo_core::{AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, TargetId};
-use thermo_ops::targets::{Members, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
+use thermo_core::{AddrRange, Bytes, Event, Nanos, Next};
+use thermo_sys::clock;
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 use thermo_sys::process_vm::{MAX_PAGES, touch};
-use thermo_sys::{clock, maps};
 
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-/// Sweeps `range` of target 0.
-fn sweep(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
-    let mut piece = Piece::default();
-    piece.reset(range);
-    let swept = tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
-    assert_eq!(swept.next, range.end);
-    piece
 }
 
 fn count(piece: &Piece, range: AddrRange, seen: PageSeen) -> usize {
@@ -140,20 +130,13 @@ fn huge_pages_stay_whole() {
 fn pages_that_others_map_too_are_unknown() {
     let Some(mut tracker) = tracker() else { return };
     let target = Target::start(1 << 20);
-    let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
-    let Some(libc) = mappings
-        .iter()
-        .find(|one| one.perms.exec && one.name.contains("/libc.so"))
-    else {
-        eprintln!("SKIP: the test binary has no libc that it shares with others");
-        return;
-    };
+    let Some(libc) = library(&target) else { return };
     let processes = target.processes();
     repeat_until_good(|| {
-        sweep(&mut tracker, &processes, libc.range);
-        let piece = sweep(&mut tracker, &processes, libc.range);
-        let accessed = count(&piece, libc.range, PageSeen::Accessed);
-        let unknown = count(&piece, libc.range, PageSeen::Unknown);
+        sweep(&mut tracker, &processes, libc);
+        let piece = sweep(&mut tracker, &processes, libc);
+        let accessed = count(&piece, libc, PageSeen::Accessed);
+        let unknown = count(&piece, libc, PageSeen::Unknown);
         if accessed == 0 && unknown > 0 {
             return Ok(());
         }
@@ -172,26 +155,11 @@ fn a_process_that_is_gone_has_no_pages() {
     assert_eq!(count(&piece, target.range, PageSeen::Absent), pages(target.range));
 }
 
-/// A context on `target` that sweeps.
-fn sweeping(target: &Target, tracker: PteTracker) -> (Context, Vaddr) {
-    let spec = TargetSpec {
-        pids: vec![target.pid()],
-        ..TargetSpec::default()
-    };
-    let members = Members::new(Path::new("/"), spec).unwrap();
-    let actor = Actor::new(PageoutLimits::default(), false);
-    let ops = Vaddr::new(Path::new("/"), members, Box::new(tracker), actor);
-    let context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_budget(CpuShare(1_000_000), Looks::Sweep);
-    (context, ops)
-}
-
 #[test]
 fn a_context_tells_the_exact_border_and_ends_with_its_target() {
     let Some(tracker) = tracker() else { return };
     let mut target = Target::start(64 << 20);
-    let (mut context, mut ops) = sweeping(&target, tracker);
+    let (mut context, mut ops) = sweeping(&[target.pid()], tracker);
     let (hot, cold) = quarter(target.range);
     // The clock is ours: no round is waited for.
     let mut now = clock::monotonic();

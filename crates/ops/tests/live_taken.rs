@@ -8,11 +8,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use common::look::{probe, sweep};
 use common::{Target, repeat_until_good, tracker};
 use thermo_bpf::{Entry, Folios};
+use thermo_core::Addr;
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::sweep::{PageSeen, Piece, Preparation};
-use thermo_core::{Addr, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
 use thermo_sys::damon;
 
@@ -69,12 +70,7 @@ fn look(
     pages: &[Addr],
     between: impl FnOnce(&mut PteTracker),
 ) -> (usize, usize) {
-    let probe = |addr: &Addr| Probe {
-        target: TargetId(0),
-        addr: *addr,
-        seen: Seen::Unknown,
-    };
-    let mut probes: Vec<Probe> = pages.iter().map(probe).collect();
+    let mut probes: Vec<Probe> = pages.iter().copied().map(probe).collect();
     tracker.prepare(processes, &probes);
     between(tracker);
     tracker.check(processes, &mut probes);
@@ -109,12 +105,10 @@ fn probes_see_marks_that_were_taken_and_take_those_of_folios_off() {
     });
 }
 
-fn sweep(tracker: &mut PteTracker, processes: &Processes, target: &Target) -> Piece {
+/// A round of sweeps, all of it.
+fn round(tracker: &mut PteTracker, processes: &Processes, target: &Target) -> Piece {
     assert_eq!(tracker.prepare_round(processes, true), Preparation::Ready);
-    let mut piece = Piece::default();
-    piece.reset(target.range);
-    tracker.sweep(&processes[&TargetId(0)], target.range, &mut piece);
-    piece
+    sweep(tracker, processes, target.range)
 }
 
 #[test]
@@ -127,7 +121,7 @@ fn sweeps_see_marks_that_were_taken_and_take_those_of_folios_off() {
     let pages: Vec<Addr> = target.pages().collect();
     // Before the first sweep, what folios say may be years old.
     let old = taken_from(&mut tracker, &mut target);
-    let first = sweep(&mut tracker, &processes, &target);
+    let first = round(&mut tracker, &processes, &target);
     let counted = old
         .iter()
         .filter(|page| first.get(**page) == PageSeen::Accessed)
@@ -140,7 +134,7 @@ fn sweeps_see_marks_that_were_taken_and_take_those_of_folios_off() {
             taken.len()
         );
     }
-    let seen = sweep(&mut tracker, &processes, &target);
+    let seen = round(&mut tracker, &processes, &target);
     let count = |seen: &Piece, what| pages.iter().filter(|page| seen.get(**page) == what).count();
     let (touched, idle) = (count(&seen, PageSeen::Accessed), count(&seen, PageSeen::Idle));
     assert!(
@@ -150,7 +144,7 @@ fn sweeps_see_marks_that_were_taken_and_take_those_of_folios_off() {
         taken.len()
     );
     repeat_until_good(|| {
-        let after = sweep(&mut tracker, &processes, &target);
+        let after = round(&mut tracker, &processes, &target);
         match count(&after, PageSeen::Accessed) {
             0 => Ok(()),
             left => Err(format!("{left} pages count as touched that nobody touched")),

@@ -53,38 +53,37 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, Fault> {
         ),
         age: wrapped(bounds(text, "age", [min_age, max_age], exact::nanos)?, Age::Time),
     };
-    match *limit {
-        [] => {}
-        [sz, time] => {
-            (scheme.quota.sz, scheme.quota.reset_interval) = (read(text, sz)?, read(text, time)?);
-            if scheme.quota.sz == Bytes::ZERO {
-                return Err(Fault::at(
-                    text,
-                    sz,
-                    "a limit of 0 bytes would be no limit: leave out both fields",
-                ));
-            }
-            if scheme.quota.reset_interval == Nanos::ZERO {
-                return Err(Fault::at(
-                    text,
-                    time,
-                    "the limit is for no time: give it one, like 1s",
-                ));
-            }
-        }
+    if let Some((sz, time)) = limit_of(text, line, limit)? {
+        (scheme.quota.sz, scheme.quota.reset_interval) = (sz, time);
+    }
+    Ok(scheme)
+}
+
+/// The limit at the end of `line`, if there is one: how much, in what time.
+fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Nanos)>, Fault> {
+    let (sz, time) = match *fields {
+        [] => return Ok(None),
+        [sz, time] => (sz, time),
         [_] => {
             let message = "a limit needs its bytes and its time, like `500M 1s`: the time is missing";
             return Err(Fault::at(text, &line[line.len()..], message));
         }
         [_, _, extra, ..] => {
-            return Err(Fault::at(
-                text,
-                extra,
-                format!("{extra:?} is one field too many: a scheme is `{FORM}`"),
-            ));
+            let message = format!("{extra:?} is one field too many: a scheme is `{FORM}`");
+            return Err(Fault::at(text, extra, message));
         }
+    };
+    match (read(text, sz)?, read(text, time)?) {
+        (Bytes::ZERO, _) => {
+            let message = "a limit of 0 bytes would be no limit: leave out both fields";
+            Err(Fault::at(text, sz, message))
+        }
+        (_, Nanos::ZERO) => {
+            let message = "the limit is for no time: give it one, like 1s";
+            Err(Fault::at(text, time, message))
+        }
+        limit => Ok(Some(limit)),
     }
-    Ok(scheme)
 }
 
 fn bounds<T, D>(text: &str, what: &str, fields: [&str; 2], show: impl Fn(T) -> D) -> Result<Bounds<T>, Fault>

@@ -49,18 +49,11 @@ impl Touched {
                 let skip = bits.trailing_zeros();
                 let run = (bits >> skip).trailing_ones();
                 let begin = base + u64::from(skip) * PAGE_SIZE;
-                push(ranges, AddrRange::new(begin, begin + u64::from(run) * PAGE_SIZE));
+                AddrRange::new(begin, begin + u64::from(run) * PAGE_SIZE).join_onto(ranges);
                 // Adding the lowest set bit carries through the run; what stays set is behind it.
                 bits &= bits.wrapping_add(1 << skip);
             }
         }
-    }
-}
-
-fn push(ranges: &mut Vec<AddrRange>, range: AddrRange) {
-    match ranges.last_mut() {
-        Some(last) if last.end == range.start => last.end = range.end,
-        _ => ranges.push(range),
     }
 }
 

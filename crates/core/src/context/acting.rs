@@ -12,7 +12,7 @@ use crate::attrs::Attrs;
 use crate::ops::{Operations, Run, TargetId};
 use crate::region::Region;
 use crate::scheme::{self, ApplyInput, SchemeState, TargetMut};
-use crate::sink::{Event, Sink};
+use crate::sink::{Event, Sink, TriedRegion};
 use crate::units::{Bytes, Nanos};
 
 /// Which schemes have their turn.
@@ -74,7 +74,7 @@ impl Context {
         let mut acted_on = Vec::new();
         let mut listener = |event: &Event<'_>| {
             if let Event::SchemeApplied { scheme, tried, .. } = event {
-                acted_on.extend(tried.iter().map(|tried| (*scheme, tried.run)));
+                acted_on.extend(tried.iter().map(|tried| (*scheme, *tried)));
             }
             sink.on(event);
         };
@@ -113,14 +113,15 @@ impl Context {
         self.schemes.iter().filter_map(SchemeState::goes_on_at).min()
     }
 
-    fn restart_ages_of_pages(&mut self, acted_on: &[(usize, Run)], now: Nanos) {
-        for (scheme, run) in acted_on {
+    fn restart_ages_of_pages(&mut self, acted_on: &[(usize, TriedRegion)], now: Nanos) {
+        for (scheme, tried) in acted_on {
             let changes = self
                 .schemes
                 .get(*scheme)
                 .is_some_and(|state| state.scheme().action != Action::Stat);
-            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == run.target) {
-                target.heat.restart_age(run.range, now);
+            let Run { target, range } = tried.run;
+            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == target) {
+                target.heat.restart_age(range, tried.nr_accesses == 0, now);
             }
         }
     }

@@ -146,10 +146,15 @@ impl PageHeat {
     }
 
     /// Makes the pages of `range` that are idle count as idle only since `now`: something was done to them.
-    pub(crate) fn restart_age(&mut self, range: AddrRange, now: Nanos) {
+    ///
+    /// Where a touched page became untouched lately, its neighbours decide which of both it is told as, and that may
+    /// have changed since. So those of a range that `was_idle` as a whole, as it was told of, begin anew; those of
+    /// another stay touched, or what is done to hot memory would make it look idle.
+    pub(crate) fn restart_age(&mut self, range: AddrRange, was_idle: bool, now: Nanos) {
         let code = FIRST_SLOT + self.slot_of(now);
         for byte in self.bytes_of(range).flatten() {
-            if (FIRST_SLOT..UNKNOWN).contains(byte) || matches!(Step::of(*byte), Some(Step::Ended { .. })) {
+            let is_idle = (FIRST_SLOT..UNKNOWN).contains(byte);
+            if is_idle || was_idle && matches!(Step::of(*byte), Some(Step::Ended { .. })) {
                 *byte = code;
             }
         }
@@ -211,8 +216,8 @@ impl PageHeat {
 
     /// The state of neighbouring pages whose bytes are the same, at least one.
     fn state_of(&self, same: &[u8]) -> Option<State> {
-        let step = Step::of(same[0]).filter(|_| same.len() >= PAGES_OF_STEP);
-        match step {
+        let is_many = same.len() >= PAGES_OF_STEP;
+        match is_many.then(|| Step::of(same[0])).flatten() {
             Some(Step::Began) => Some(State::Touched(WINDOW)),
             Some(Step::Ended { rounds }) => Some(State::Idle(self.ended_before(rounds))),
             None => self.state(same[0]),

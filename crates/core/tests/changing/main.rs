@@ -2,22 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod sweeps;
 
+use common::{idle_until, pages, run_until};
 use thermo_core::budget::{CpuShare, Looks};
 use thermo_core::scheme::{SystemMetric, WatermarkMetric, Watermarks};
 use thermo_core::{
-    Action, AddrRange, Attrs, Context, Event, IntervalsGoal, Nanos, Next, Operations as _, PAGE_SIZE,
-    Permille, Region, Scheme,
+    Action, AddrRange, Attrs, Context, Event, IntervalsGoal, Nanos, Next, Operations as _, Permille, Region,
+    Scheme,
 };
 use thermo_sim::{Machine, run};
 
 const ONE_PERCENT: CpuShare = CpuShare(10_000);
 const ALL: AddrRange = pages(0, 1 << 40);
-
-const fn pages(start: u64, end: u64) -> AddrRange {
-    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
-}
 
 /// A machine with one process of these mappings, all touched once, that can be swept.
 fn machine(mappings: &[AddrRange]) -> Machine {
@@ -60,15 +59,7 @@ fn updates_as_frequent_as_looks_do_not_lose_them() {
         }
     };
     let touch = |machine: &mut Machine, _| touch_first(machine, ALL);
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(1),
-        touch,
-    )
-    .unwrap();
+    run_until(&mut context, &mut machine, &mut sink, Nanos::secs(1), touch);
     assert_eq!(highest, attrs.max_nr_accesses());
 }
 
@@ -109,7 +100,7 @@ fn aggregations_until_seen(when: Nanos) -> u32 {
         }
     };
     let until = when + Nanos::secs(2);
-    run(&mut context, &mut machine, &mut sink, Nanos(0), until, map).unwrap();
+    run_until(&mut context, &mut machine, &mut sink, until, map);
     unseen
 }
 
@@ -146,19 +137,17 @@ fn nothing_is_looked_at_while_every_scheme_rests() {
                 longest = longest.max(end.saturating_sub(*start));
             }
         };
-        run(
+        run_until(
             &mut context,
             &mut machine,
             &mut sink,
-            Nanos(0),
             Nanos::secs(40),
             |machine, now| {
                 let resting = now >= Nanos::secs(10) && now < Nanos::secs(30);
                 set_free(machine, if resting { 900 } else { 300 });
                 spent.push((now, machine.spent_looking));
             },
-        )
-        .unwrap();
+        );
         let at = |secs| {
             spent
                 .iter()
@@ -199,15 +188,13 @@ fn schemes_stay_in_step_with_aggregations() {
     let none = |_: &mut Machine, _| {};
     let mut before = Times::default();
     context.set_schemes(vec![Scheme::new(Action::Stat)]).unwrap();
-    let now = run(
+    let now = run_until(
         &mut context,
         &mut machine,
         &mut before.sink(),
-        Nanos(0),
         Nanos::millis(433),
         none,
-    )
-    .unwrap();
+    );
     assert_eq!(before.applied, before.aggregated);
 
     let longer = Attrs {
@@ -250,15 +237,7 @@ fn intervals_are_tuned_and_counts_and_ages_keep_their_meaning() {
             touch_first(machine, ALL);
         }
     };
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(3),
-        |_, _| {},
-    )
-    .unwrap();
+    idle_until(&mut context, &mut machine, &mut sink, Nanos::secs(3));
     // Idle: 3 x 100 ms, 3 x 200 ms, 3 x 400 ms; the next tuning comes after 3 x 800 ms more.
     let idle = regions(&context)
         .iter()

@@ -7,7 +7,8 @@ use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{AddrRange, Attrs, Event, Nanos, Operations, OpsError, PAGE_SIZE, TargetLayout};
 use thermo_sim::{Machine, run};
 
-use super::{machine, pages, regions, sweeping, touch_first};
+use super::common::{idle_until, pages, run_until};
+use super::{machine, regions, sweeping, touch_first};
 
 #[test]
 fn busy_memory_stays_old_when_rounds_become_longer() {
@@ -27,18 +28,16 @@ fn busy_memory_stays_old_when_rounds_become_longer() {
         }
         _ => {}
     };
-    run(
+    run_until(
         &mut context,
         &mut machine,
         &mut sink,
-        Nanos(0),
         Nanos::secs(60),
         |machine, now| {
             machine.cost_of_sweeping = Nanos(if now > Nanos::secs(40) { 2000 } else { 100 });
             touch_first(machine, hot);
         },
-    )
-    .unwrap();
+    );
     assert!(plans > 1, "intervals should have changed");
     assert!(oldest >= Nanos::secs(40) && oldest <= Nanos::secs(60), "{oldest}");
 }
@@ -52,15 +51,7 @@ fn after_sweeps_samples_look_at_everything_at_once() {
     machine.touch(id, pages(300, 400));
     let mut context = sweeping();
     let mut none = |_: &Event<'_>| {};
-    let now = run(
-        &mut context,
-        &mut machine,
-        &mut none,
-        Nanos(0),
-        Nanos::secs(20),
-        |_, _| {},
-    )
-    .unwrap();
+    let now = idle_until(&mut context, &mut machine, &mut none, Nanos::secs(20));
     assert_eq!(
         regions(&context).iter().map(|r| r.range).collect::<Vec<_>>(),
         [pages(300, 400)]
@@ -99,15 +90,7 @@ fn sweeps_that_cannot_be_are_told_and_samples_taken() {
     let mut context = sweeping();
     let mut warned = 0;
     let mut sink = |event: &Event<'_>| warned += u32::from(matches!(event, Event::Warning { .. }));
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(5),
-        |_, _| {},
-    )
-    .unwrap();
+    idle_until(&mut context, &mut machine, &mut sink, Nanos::secs(5));
     assert_eq!((warned, context.plan().unwrap().way), (1, Way::Sample));
 }
 

@@ -54,10 +54,8 @@ impl Operations for Machine {
         for start in (run.range.start.0..run.range.end.0).step_by(unit as usize) {
             let unit = AddrRange::new(start, start + unit);
             assert_eq!((start % unit.len().0, unit.end <= run.range.end), (0, true));
-            match left.last_mut() {
-                _ if self.done.iter().any(|done| done.overlaps(&unit)) => {}
-                Some(last) if last.end == unit.start => last.end = unit.end,
-                _ => left.push(unit),
+            if !self.done.iter().any(|done| done.overlaps(&unit)) {
+                unit.join_onto(&mut left);
             }
         }
         left

@@ -1,12 +1,10 @@
 //! A context with a scheme on a simulated machine: is the memory it should reclaim reclaimed, and no other?
 
 use thermo_core::scheme::{Age, Bounds, Quota, Rate, Scheme};
-use thermo_core::{Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, TargetId};
-use thermo_sim::{Machine, Place, run};
+use thermo_core::{Action, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, TargetId};
+use thermo_sim::{Machine, Place};
 
-fn pages(start: u64, end: u64) -> AddrRange {
-    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
-}
+use super::common::{pages, run_until};
 
 const ALL: (u64, u64) = (1000, 5000);
 const HOT: (u64, u64) = (2000, 2500);
@@ -35,15 +33,7 @@ fn reclaim(quota: Quota) -> (Machine, TargetId, Context) {
     context.set_schemes(vec![scheme]).unwrap();
     let mut sink = |_: &Event<'_>| {};
     let touch = |machine: &mut Machine, _| machine.touch(id, pages(HOT.0, HOT.1));
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(20),
-        touch,
-    )
-    .unwrap();
+    run_until(&mut context, &mut machine, &mut sink, Nanos::secs(20), touch);
     (machine, id, context)
 }
 

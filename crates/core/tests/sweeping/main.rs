@@ -2,20 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod world;
 
+use common::{idle_until, pages, run_until};
 use thermo_core::budget::{CpuShare, Looks, Way};
 use thermo_core::scheme::{AccessPattern, Age, Bounds, Rate};
 use thermo_core::{
     Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, Region, Scheme, TargetId,
 };
-use thermo_sim::{Machine, Place, run};
+use thermo_sim::{Machine, Place};
 
 const ONE_PERCENT: CpuShare = CpuShare(10_000);
-
-fn pages(start: u64, end: u64) -> AddrRange {
-    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
-}
 
 /// A machine that can sweep, at the cost of real ones, ten times as much for a page so that targets can be small:
 /// 3 µs a probe, 600 ns a page.
@@ -42,7 +41,7 @@ fn watch(
         Event::Planned { plan, .. } => plans.push((plan.way, plan.attrs.aggr)),
         _ => {}
     };
-    run(context, machine, &mut sink, Nanos(0), Nanos::secs(secs), touch).unwrap();
+    run_until(context, machine, &mut sink, Nanos::secs(secs), touch);
     (last, plans)
 }
 
@@ -148,6 +147,41 @@ fn a_scheme_takes_exactly_what_matches_and_not_again_at_once() {
 }
 
 #[test]
+fn what_is_acted_on_as_touched_does_not_look_idle_for_it() {
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
+    let mut scheme = Scheme::new(Action::LruPrio);
+    scheme.pattern.nr_accesses.min = Rate::Samples(1);
+    context.set_schemes(vec![scheme]).unwrap();
+    // Too few pages for a change of heat to count as one before the window has gone by.
+    let few = pages(1000, 1008);
+    let mut counts = Vec::new();
+    let mut sink = |event: &Event<'_>| {
+        if let Event::Aggregated { targets, .. } = event {
+            let of_few = targets[0].regions.iter().find(|r| r.range.contains(few.start));
+            counts.extend(of_few.map(|region| region.nr_accesses));
+        }
+    };
+    run_until(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        Nanos::secs(60),
+        |machine, now| {
+            machine.touch(id, pages(0, 1000));
+            if now < Nanos::secs(40) {
+                machine.touch(id, few);
+            }
+        },
+    );
+    counts.dedup();
+    assert!(
+        counts.ends_with(&[70, 60, 50, 40, 30, 20, 10, 0]),
+        "{counts:?} in the rounds"
+    );
+    assert!(context.schemes()[0].stats().sz_applied > Bytes::ZERO);
+}
+
+#[test]
 fn pageout_leaves_the_hot_page_in_the_middle() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::Pageout);
@@ -211,15 +245,7 @@ fn a_quota_is_used_in_every_window_also_when_rounds_last_longer() {
         Event::Aggregated { .. } => rounds += 1,
         _ => {}
     };
-    run(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos(0),
-        Nanos::secs(30),
-        |_, _| {},
-    )
-    .unwrap();
+    idle_until(&mut context, &mut machine, &mut sink, Nanos::secs(30));
     assert!(rounds < 30, "{rounds} rounds of two seconds and more");
     assert!(
         applied.len() > 35,

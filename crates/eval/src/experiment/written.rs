@@ -7,6 +7,7 @@ use regex::Regex;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use thermo_core::Nanos;
+use thermo_core::text::Fault;
 use thermo_sys::thp::ThpMode;
 
 use crate::ethp::mode_of;
@@ -90,9 +91,7 @@ pub(super) fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error
 pub(super) fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Regex, D::Error> {
     let word = String::deserialize(from)?;
     Regex::new(&format!("(?m){word}")).map_err(|error| {
-        // A regular expression's error draws a picture of several lines; its last line is the sentence.
-        let told = error.to_string();
-        let sentence = told.lines().last().unwrap_or_default().trim();
+        let sentence = Fault::sentence_of_pattern(&error);
         D::Error::custom(format!("not a regular expression: {sentence}"))
     })
 }

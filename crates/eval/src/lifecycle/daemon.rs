@@ -31,19 +31,10 @@ impl Daemon {
         folder: &Path,
     ) -> Result<Self, String> {
         let (config, socket) = (folder.join("apps.toml"), folder.join("lifecycle.sock"));
-        let mut text = format!("duty = \"{}\"\n", plan.duty);
-        for app in &plan.apps {
-            let group = apps.path().join(&app.name);
-            let _ = writeln!(
-                text,
-                "[[app]]\nname = \"{}\"\ncgroup = \"{}\"\n{}",
-                app.name,
-                group.display(),
-                plan.rules
-            );
-        }
-        fs::write(&config, text).map_err(|why| format!("cannot write {}: {why}", config.display()))?;
-        let words = [
+        fs::write(&config, description(plan, apps))
+            .map_err(|why| format!("cannot write {}: {why}", config.display()))?;
+        let words: [&str; 9] = [
+            &thermo.display().to_string(),
             "lifecycle",
             "run",
             &config.display().to_string(),
@@ -51,11 +42,10 @@ impl Daemon {
             "--silent-after",
             "1h",
             "--socket",
+            &socket.display().to_string(),
         ];
-        let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        words.insert(0, thermo.display().to_string());
-        words.push(socket.display().to_string());
-        let mut program = Start {
+        let words = words.map(str::to_owned);
+        let program = Start {
             words: &words,
             env: &BTreeMap::new(),
             dir: folder,
@@ -64,9 +54,14 @@ impl Daemon {
         }
         .start()
         .map_err(|why| format!("cannot start thermo: {why}"))?;
+        Self::connect(program, &socket)
+    }
+
+    /// Waits until it listens.
+    fn connect(mut program: Program, socket: &Path) -> Result<Self, String> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            if let Ok(stream) = UnixStream::connect(&socket) {
+            if let Ok(stream) = UnixStream::connect(socket) {
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
                 let stream = BufReader::new(stream);
                 return Ok(Self { program, stream });
@@ -101,4 +96,20 @@ impl Daemon {
     pub(super) fn end(mut self) {
         self.program.end(Signal::INT, Duration::from_secs(30));
     }
+}
+
+/// The applications of `plan`, whose groups are below `apps`, as the daemon reads them.
+fn description(plan: &Plan, apps: &Group) -> String {
+    let mut text = format!("duty = \"{}\"\n", plan.duty);
+    for app in &plan.apps {
+        let group = apps.path().join(&app.name);
+        let _ = writeln!(
+            text,
+            "[[app]]\nname = \"{}\"\ncgroup = \"{}\"\n{}",
+            app.name,
+            group.display(),
+            plan.rules
+        );
+    }
+    text
 }

@@ -2,9 +2,10 @@
 //! device, written by `dd` through the page cache, and `sync`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::last_words;
 use crate::Error;
 
 /// An export attached to a block device; detached when dropped.
@@ -49,7 +50,7 @@ impl Attached {
         }
         let mut client = Command::new("nbd-client");
         client.arg("-d").arg(&self.device);
-        run(client).map(drop)
+        run(client)
     }
 }
 
@@ -60,7 +61,7 @@ impl Drop for Attached {
     }
 }
 
-fn run(mut command: Command) -> Result<Output, Error> {
+fn run(mut command: Command) -> Result<(), Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| {
         Error::Squeeze(format!(
@@ -68,12 +69,12 @@ fn run(mut command: Command) -> Result<Output, Error> {
         ))
     })?;
     if output.status.success() {
-        return Ok(output);
+        return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let last = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
     Err(Error::Squeeze(format!(
-        "{program} ended with {}: {last}",
-        output.status
+        "{program} ended with {}: {}",
+        output.status,
+        last_words(&said)
     )))
 }

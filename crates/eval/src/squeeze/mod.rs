@@ -59,3 +59,19 @@ pub struct Throughput {
     /// Megabytes (10⁶) a second.
     pub mb_per_second: f64,
 }
+
+/// The last line of what a program said, which tells why it ended.
+fn last_words(said: &str) -> &str {
+    said.trim().lines().last().unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_that_is_not_empty_counts() {
+        assert_eq!(last_words("connecting\nno such export\n\n"), "no such export");
+        assert_eq!(last_words(" \n"), "it said nothing");
+    }
+}

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::last_words;
 use crate::Error;
 
 /// A server that does not come up in this time never will.
@@ -64,8 +65,10 @@ impl Server {
             let ended = self.child.try_wait().ok().flatten().is_some();
             if ended || Instant::now() > deadline {
                 let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("it said nothing");
-                return Err(Error::Squeeze(format!("the server does not come up: {last}")));
+                return Err(Error::Squeeze(format!(
+                    "the server does not come up: {}",
+                    last_words(&said)
+                )));
             }
             sleep(LOOK);
         }

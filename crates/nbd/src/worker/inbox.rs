@@ -217,17 +217,10 @@ impl Worker {
                 }
                 Class::Small(data) if behind < data => break Taken::Need(HEAD + data),
                 Class::Small(data) => {
+                    let more = behind >= data + HEAD;
                     let need = Batch::need(&request);
-                    if !batch.has_room(need) {
-                        if self.send(client, &mut batch)? {
-                            break Taken::Over(Step::Wait);
-                        }
-                        let more = behind >= data + HEAD;
-                        let caches = &mut self.caches;
-                        let lent = batch.open(need, more, &mut |len| caches.lend(Some(session), len));
-                        if lent.is_err() {
-                            break Taken::Over(Step::Park);
-                        }
+                    if let Some(step) = self.make_room(client, session, &mut batch, need, more)? {
+                        break Taken::Over(step);
                     }
                     self.answer(session, &request, *at + HEAD, &mut batch);
                     *at += HEAD + data;
@@ -239,6 +232,27 @@ impl Worker {
             Taken::Need(_) if blocked => Taken::Over(Step::Wait),
             other => other,
         })
+    }
+
+    /// Sees to it that `batch` has room for an answer of `need` bytes, and where there are `more` requests, for theirs:
+    /// what is full is sent. Returns what comes before the answer where there is no room.
+    fn make_room(
+        &mut self,
+        client: &Client,
+        session: &Session,
+        batch: &mut Batch,
+        need: usize,
+        more: bool,
+    ) -> Result<Option<Step>, ConnectionError> {
+        if batch.has_room(need) {
+            return Ok(None);
+        }
+        if self.send(client, batch)? {
+            return Ok(Some(Step::Wait));
+        }
+        let caches = &mut self.caches;
+        let lent = batch.open(need, more, &mut |len| caches.lend(Some(session), len));
+        Ok(lent.is_err().then_some(Step::Park))
     }
 
     // True when the client does not take more.

@@ -62,9 +62,7 @@ impl Advisor<'_> {
                 Ok(bytes) => {
                     let whole = whole_ranges(call, bytes);
                     applied.applied += spans::sum(&call[..whole]);
-                    call[..whole]
-                        .iter()
-                        .for_each(|piece| spans::push(&mut done, *piece));
+                    call[..whole].iter().for_each(|piece| piece.join_onto(&mut done));
                     next += whole;
                     // The kernel never says why it stopped; the next call, which begins there, learns it.
                     if whole == 0 {
@@ -127,7 +125,7 @@ impl Advisor<'_> {
                 // One range is advised whole or not at all.
                 Ok(bytes) => {
                     applied.applied += bytes;
-                    spans::push(done, part);
+                    part.join_onto(done);
                 }
                 Err(error) => applied.skip(self.reason(&error, Some(mapping)), part.len()),
             }
@@ -141,7 +139,7 @@ impl Advisor<'_> {
             match process_madvise(self.process.pidfd.as_fd(), &[unit], self.advice) {
                 Ok(bytes) if bytes == unit.len() => {
                     applied.applied += bytes;
-                    spans::push(done, unit);
+                    unit.join_onto(done);
                 }
                 Ok(_) => applied.skip(Skip::Refused, unit.len()),
                 Err(error) => applied.skip(self.reason(&error, None), unit.len()),

@@ -113,7 +113,7 @@ impl PageFilters {
                 if !sight.page.is_present() && !absent_too {
                     applied.skip(Skip::NotPresent, page.len());
                 } else if self.allows(&sight) {
-                    spans::push(&mut passed, page);
+                    page.join_onto(&mut passed);
                 } else {
                     applied.skip(Skip::Filtered, page.len());
                 }

@@ -8,7 +8,6 @@ use thermo_sys::leftovers::{Leftover, Owner};
 use thermo_sys::stat::{self, Image};
 
 use super::flag_needs::Flagged;
-use super::spans;
 use crate::inject::{Call, HugeFlag};
 
 /// A unit to be changed, and the flag it has.
@@ -169,7 +168,7 @@ impl Pages {
     fn ranges(&self, is_meant: impl Fn(&Unit) -> bool) -> Vec<AddrRange> {
         let mut ranges = Vec::new();
         for (start, unit) in self.units.iter().filter(|(_, unit)| is_meant(unit)) {
-            spans::push(&mut ranges, AddrRange::new(*start, start + unit.len));
+            AddrRange::new(*start, start + unit.len).join_onto(&mut ranges);
         }
         ranges
     }

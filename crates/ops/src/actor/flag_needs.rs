@@ -3,7 +3,6 @@
 use thermo_core::AddrRange;
 use thermo_sys::smaps;
 
-use super::spans;
 use crate::inject::HugeFlag;
 
 /// Whether `unit` needs `flag`: the flag it has now, if any. Nothing when it has it, or cannot get it, or it would
@@ -34,7 +33,7 @@ pub(super) fn having(vmas: &[smaps::Vma], range: AddrRange, flag: HugeFlag) -> V
     let mut ranges = Vec::new();
     for vma in vmas.iter().filter(|vma| vma.has_flag(flag.letters())) {
         if let Some(part) = vma.mapping.range.intersection(&range) {
-            spans::push(&mut ranges, part);
+            part.join_onto(&mut ranges);
         }
     }
     ranges

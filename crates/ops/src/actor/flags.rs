@@ -17,7 +17,6 @@ use thermo_sys::{FileError, clock, smaps, thp};
 
 use super::flag_book::{Book, Change, Holder};
 use super::flag_needs::{Flagged, having, needed};
-use super::spans;
 use crate::inject::{Call, HugeFlag, InjectError, Injector, living_thread};
 use crate::process::Process;
 
@@ -327,7 +326,7 @@ fn still_due(root: &Path, holder: &Holder, calls: &[Call]) -> Vec<Call> {
 fn in_calls(changes: &[Change]) -> Vec<AddrRange> {
     let mut calls = Vec::new();
     for change in changes {
-        spans::push(&mut calls, change.unit);
+        change.unit.join_onto(&mut calls);
     }
     calls
 }

@@ -165,7 +165,7 @@ impl Actor {
                 _ => !self.huge.rests(process.id, unit.start, now) || lacks_flag(),
             };
             if to_do {
-                spans::push(&mut left, *unit);
+                unit.join_onto(&mut left);
             }
         }
         left
@@ -228,7 +228,7 @@ impl Actor {
             return;
         }
         let mut neighbours = Vec::new();
-        units.iter().for_each(|unit| spans::push(&mut neighbours, *unit));
+        units.iter().for_each(|unit| unit.join_onto(&mut neighbours));
         self.advise(process, Advice::Collapse, &neighbours, applied);
         let became: Vec<bool> = entries(process, units, pte.as_deref_mut())
             .iter()

@@ -174,7 +174,7 @@ fn file_pages(
             match pages.get(n).filter(|page| page.is_present()) {
                 None => applied.skip(Skip::NotPresent, page.len()),
                 Some(seen) if goes_to_swap(seen) => applied.skip(Skip::SwapFloor, page.len()),
-                Some(_) => spans::push(&mut files, page),
+                Some(_) => page.join_onto(&mut files),
             }
         }
     }

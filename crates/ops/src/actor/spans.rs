@@ -1,19 +1,10 @@
-//! Ranges in order: joining pages to ranges, taking ranges out of ranges, cutting them to the size of a call.
+//! Ranges in order: taking ranges out of ranges, cutting them to the size of a call.
 
 use smallvec::SmallVec;
 use thermo_core::{Addr, AddrRange, Bytes};
 
 /// Ranges of one run: mostly one, for which nothing is allocated.
 pub(super) type Ranges = SmallVec<[AddrRange; 1]>;
-
-/// Adds `range` behind the last of `ranges`, joined to it where they touch.
-pub(super) fn push(ranges: &mut Vec<AddrRange>, range: AddrRange) {
-    match ranges.last_mut() {
-        Some(last) if last.end == range.start => last.end = range.end,
-        _ if range.is_empty() => {}
-        _ => ranges.push(range),
-    }
-}
 
 /// What of `ranges` lies in none of `holes`. Both ascending, `ranges` disjoint.
 pub(super) fn without(ranges: &[AddrRange], holes: &[AddrRange]) -> Vec<AddrRange> {
@@ -22,22 +13,12 @@ pub(super) fn without(ranges: &[AddrRange], holes: &[AddrRange]) -> Vec<AddrRang
         let mut from = range.start;
         let first = holes.partition_point(|hole| hole.end <= range.start);
         for hole in holes[first..].iter().take_while(|hole| hole.start < range.end) {
-            push(
-                &mut rest,
-                AddrRange {
-                    start: from,
-                    end: hole.start.max(from),
-                },
-            );
+            let end = hole.start.max(from);
+            AddrRange { start: from, end }.join_onto(&mut rest);
             from = from.max(hole.end);
         }
-        push(
-            &mut rest,
-            AddrRange {
-                start: from.min(range.end),
-                end: range.end,
-            },
-        );
+        let (start, end) = (from.min(range.end), range.end);
+        AddrRange { start, end }.join_onto(&mut rest);
     }
     rest
 }

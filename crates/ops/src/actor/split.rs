@@ -91,7 +91,7 @@ fn zero_pages(unit: AddrRange, bytes: &[u8]) -> Vec<AddrRange> {
         .filter(|(_, page)| **page == ZEROES)
     {
         let start = unit.start.0 + n as u64 * PAGE_SIZE;
-        spans::push(&mut zero, AddrRange::new(start, start + PAGE_SIZE));
+        AddrRange::new(start, start + PAGE_SIZE).join_onto(&mut zero);
     }
     zero
 }

@@ -128,23 +128,15 @@ pub(super) fn survey_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Survey
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use crate::fake::pagemap;
 
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
 
-    fn pagemap(root: &std::path::Path, page: impl Fn(u64) -> u64, pages: u64) -> Pagemap {
-        let bytes: Vec<u8> = (0..pages).flat_map(|n| page(n).to_ne_bytes()).collect();
-        std::fs::create_dir_all(root.join("proc/1")).unwrap();
-        std::fs::write(root.join("proc/1/pagemap"), bytes).unwrap();
-        Pagemap::open(root, 1).unwrap()
-    }
-
     #[test]
     fn an_estimate_is_of_whole_pages() {
-        let root = tempfile::tempdir().unwrap();
-        let map = pagemap(root.path(), |n| if n % 3 == 0 { PRESENT } else { 0 }, 4096);
+        let map = pagemap(4096, |n| if n % 3 == 0 { PRESENT } else { 0 });
         for pages in [17, 100, 1000, 4095] {
             let found = survey(&map, &[AddrRange::new(0, pages * PAGE_SIZE)], Bytes::kib(128));
             assert!(found.present > Bytes::ZERO, "{pages} pages");
@@ -178,7 +170,6 @@ mod tests {
 
     #[test]
     fn each_range_is_counted_by_itself() {
-        let root = tempfile::tempdir().unwrap();
         let page = |n: u64| {
             if n < 5000 {
                 PRESENT | (u64::from(n.is_multiple_of(2)) << 56)
@@ -186,7 +177,7 @@ mod tests {
                 0
             }
         };
-        let map = pagemap(root.path(), page, 8192);
+        let map = pagemap(8192, page);
         let pages = |from: u64, to: u64| AddrRange::new(from << 12, to << 12);
         // Neighbours, one within another, near and far ones, one larger than is read at once, and one that reaches beyond
         // what there is.
@@ -211,7 +202,6 @@ mod tests {
 
     #[test]
     fn small_memory_is_counted_and_large_memory_estimated() {
-        let root = tempfile::tempdir().unwrap();
         // Every second page is there, every fourth shared.
         let page = |n: u64| {
             if n % 2 == 1 {
@@ -220,7 +210,7 @@ mod tests {
                 PRESENT | if n.is_multiple_of(4) { 0 } else { EXCLUSIVE }
             }
         };
-        let map = pagemap(root.path(), page, 4096);
+        let map = pagemap(4096, page);
         let all = [AddrRange::new(0, 6 << 20), AddrRange::new(8 << 20, 16 << 20)];
         for most in [Bytes::mib(64), Bytes::mib(14), Bytes::mib(3), Bytes(1)] {
             let found = survey(&map, &all, most);

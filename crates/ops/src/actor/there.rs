@@ -204,7 +204,6 @@ fn known_to_be_there(looked: Survey, present: Bytes) -> Survey {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use thermo_core::ops::Applied;
 
     use super::*;
@@ -267,14 +266,8 @@ mod tests {
 
     #[test]
     fn without_the_kernels_count_little_ranges_are_read() {
-        let root = tempfile::tempdir().unwrap();
         // Every second page is there.
-        let entries: Vec<u8> = (0..4096_u64)
-            .flat_map(|n| ((n % 2) << 63).to_ne_bytes())
-            .collect();
-        std::fs::create_dir_all(root.path().join("proc/1")).unwrap();
-        std::fs::write(root.path().join("proc/1/pagemap"), entries).unwrap();
-        let map = Pagemap::open(root.path(), 1).unwrap();
+        let map = crate::fake::pagemap(4096, |n| (n % 2) << 63);
         let kib = |from: u64, to: u64| AddrRange::new(from << 10, to << 10);
         let ranges = [
             kib(0, 8),

@@ -154,12 +154,8 @@ impl Hinter {
         given: &mut Vec<Hinted>,
     ) {
         if let Some(why) = account.exhausted() {
-            given.extend(hints.iter().map(|hint| {
-                let mut hinted = Hinted::default();
-                hinted.leave(why, hint.range.len());
-                hinted
-            }));
-            return;
+            let left = |hint: &Hint| Hinted::of(|hinted| hinted.leave(why, hint.range.len()));
+            return given.extend(hints.iter().map(left));
         }
         let run = |hint: &Hint| Run {
             target: hint.target,
@@ -167,16 +163,14 @@ impl Hinter {
         };
         let runs: Vec<Run> = hints.iter().map(run).collect();
         match self.apply(processes, hints[0].action, &runs) {
-            Ok(applied) => given.extend(applied.iter().map(|applied| {
-                let mut hinted = Hinted::default();
-                hinted.add(applied);
-                hinted
-            })),
-            Err(why) => given.extend(hints.iter().map(|hint| {
-                let mut hinted = Hinted::default();
-                hinted.fail(&why, hint.range.len());
-                hinted
-            })),
+            Ok(applied) => {
+                let added = |applied| Hinted::of(|hinted| hinted.add(applied));
+                given.extend(applied.iter().map(added));
+            }
+            Err(why) => {
+                let failed = |hint: &Hint| Hinted::of(|hinted| hinted.fail(&why, hint.range.len()));
+                given.extend(hints.iter().map(failed));
+            }
         }
     }
 

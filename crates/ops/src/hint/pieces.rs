@@ -107,13 +107,8 @@ impl Pieces {
             let next = addr + Bytes(PAGE_SIZE);
             if counts(page) {
                 piece.there += Bytes(PAGE_SIZE);
-                match piece.pages.last_mut() {
-                    Some(last) if last.end == addr => last.end = next,
-                    _ => piece.pages.push(AddrRange {
-                        start: addr,
-                        end: next,
-                    }),
-                }
+                let (start, end) = (addr, next);
+                AddrRange { start, end }.join_onto(&mut piece.pages);
             }
             addr = next;
             if piece.there >= most {
@@ -129,6 +124,7 @@ impl Pieces {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use crate::fake;
 
     const PRESENT: u64 = 1 << 63;
     const FILE: u64 = 1 << 61;
@@ -138,12 +134,9 @@ mod tests {
         only: Option<Kind>,
         ranges: &[(u64, u64)],
     ) -> (tempfile::TempDir, Pieces) {
-        let root = tempfile::tempdir().unwrap();
-        let bytes: Vec<u8> = (0..4096).flat_map(|n| page(n).to_ne_bytes()).collect();
-        std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
-        std::fs::write(root.path().join("proc/7/pagemap"), bytes).unwrap();
+        let root = fake::root(4096, page);
         let ranges = ranges.iter().map(|(a, b)| AddrRange::new(a << 12, b << 12));
-        let pieces = Pieces::open(root.path(), 7, ranges, only).unwrap();
+        let pieces = Pieces::open(root.path(), fake::PID, ranges, only).unwrap();
         (root, pieces)
     }
 

@@ -46,6 +46,13 @@ pub struct Hinted {
 }
 
 impl Hinted {
+    /// One of which nothing is known but what `tell` says.
+    pub(super) fn of(tell: impl FnOnce(&mut Self)) -> Self {
+        let mut hinted = Self::default();
+        tell(&mut hinted);
+        hinted
+    }
+
     /// Counts `bytes` as left alone.
     pub(super) fn leave(&mut self, why: Left, bytes: Bytes) {
         if bytes == Bytes::ZERO {

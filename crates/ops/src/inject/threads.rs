@@ -121,60 +121,38 @@ mod tests {
     #[test]
     fn threads_that_wait_for_ever_or_run_fit() {
         let tail = "0x0 0x0 0x7ffc0010 0x7f0012";
+        let fits = |fitness| Some((fitness, Some(0x7ffc_0010)));
+        let (parked, breakable) = (fits(Fitness::Parked), fits(Fitness::Breakable));
         for (line, expected) in [
             ("running".to_owned(), Some((Fitness::Running, None))),
-            (
-                "-1 0x7ffc0010 0x7f0012".to_owned(),
-                Some((Fitness::Running, Some(0x7ffc_0010))),
-            ),
-            (
-                format!("0 0x3 0x1000 0x10 0x0 {tail}"),
-                Some((Fitness::Parked, Some(0x7ffc_0010))),
-            ),
-            (
-                format!("0 0x9 0x1000 0x10 0x0 {tail}"),
-                Some((Fitness::Breakable, Some(0x7ffc_0010))),
-            ),
+            ("-1 0x7ffc0010 0x7f0012".to_owned(), fits(Fitness::Running)),
+            (format!("0 0x3 0x1000 0x10 0x0 {tail}"), parked),
+            (format!("0 0x9 0x1000 0x10 0x0 {tail}"), breakable),
             // A futex for ever, and one with a timeout.
-            (
-                format!("202 0x7f00 0x189 0x2 0x0 {tail}"),
-                Some((Fitness::Parked, Some(0x7ffc_0010))),
-            ),
+            (format!("202 0x7f00 0x189 0x2 0x0 {tail}"), parked),
             (format!("202 0x7f00 0x189 0x2 0x7ffd {tail}"), None),
             // Waking others is over in no time.
             (format!("202 0x7f00 0x81 0x1 0x0 {tail}"), None),
-            (
-                format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"),
-                Some((Fitness::Breakable, Some(0x7ffc_0010))),
-            ),
+            (format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"), breakable),
             (format!("232 0x4 0x7f00 0x40 0x64 {tail}"), None),
             // Without an end; the same with a mask for its own time.
             (
                 format!("281 0x4 0x7f00 0x40 0xffffffff 0x0 0x8 {}", &tail[8..]),
-                Some((Fitness::Breakable, Some(0x7ffc_0010))),
+                breakable,
             ),
             (
                 format!("281 0x4 0x7f00 0x40 0xffffffff 0x7ffe 0x8 {}", &tail[8..]),
                 None,
             ),
-            (
-                format!("271 0x7f00 0x1 0x0 0x0 {tail}"),
-                Some((Fitness::Parked, Some(0x7ffc_0010))),
-            ),
+            (format!("271 0x7f00 0x1 0x0 0x0 {tail}"), parked),
             (format!("271 0x7f00 0x1 0x0 0x7ffe {tail}"), None),
             // It goes on with a sleep from what the kernel keeps of it.
             (format!("219 0x7f00 0x1 0x0 0x0 {tail}"), None),
             (format!("230 0x1 0x0 0x7f00 0x0 {tail}"), None),
-            (
-                format!("45 0x3 0x1000 0x10 0x40 {tail}"),
-                Some((Fitness::Breakable, Some(0x7ffc_0010))),
-            ),
+            (format!("45 0x3 0x1000 0x10 0x40 {tail}"), breakable),
             // All of it or nothing.
             (format!("45 0x3 0x1000 0x10 0x100 {tail}"), None),
-            (
-                format!("47 0x3 0x1000 0x0 0x100 {tail}"),
-                Some((Fitness::Breakable, Some(0x7ffc_0010))),
-            ),
+            (format!("47 0x3 0x1000 0x0 0x100 {tail}"), breakable),
             (format!("47 0x3 0x1000 0x140 0x0 {tail}"), None),
             ("".to_owned(), None),
         ] {

@@ -177,8 +177,7 @@ impl PteTracker {
     ) -> Result<Vec<AddrRange>, WalkError> {
         self.addrs.clear();
         self.addrs.extend(self.cleared.within(process.id, range));
-        self.tables
-            .entries(process.pid, &self.addrs, Folios::OfUnmarked, &mut self.entries)?;
+        self.read_entries(process, Folios::OfUnmarked)?;
         let touched = self
             .addrs
             .iter()
@@ -197,6 +196,24 @@ impl PteTracker {
         Ok(touched)
     }
 
+    /// Reads the entries that map the pages at `addrs`.
+    fn read_entries(&mut self, process: &Process, folios: Folios) -> Result<(), WalkError> {
+        self.tables
+            .entries(process.pid, &self.addrs, folios, &mut self.entries)
+    }
+
+    /// The same of the pages that `probes` are of.
+    fn read_entries_of(
+        &mut self,
+        process: &Process,
+        probes: &[Probe],
+        folios: Folios,
+    ) -> Result<(), WalkError> {
+        self.addrs.clear();
+        self.addrs.extend(probes.iter().map(|probe| probe.addr));
+        self.read_entries(process, folios)
+    }
+
     fn is_marked_idle(&self, leaf: Leaf) -> bool {
         self.frames
             .as_ref()
@@ -205,14 +222,8 @@ impl PteTracker {
     }
 
     fn check_one(&mut self, process: &Process, first: usize, probes: &mut [Probe]) {
-        self.addrs.clear();
-        self.addrs.extend(probes.iter().map(|probe| probe.addr));
-        if self
-            .tables
-            .entries(process.pid, &self.addrs, Folios::OfUnmarked, &mut self.entries)
-            .is_err()
-            || !process.is_alive()
-        {
+        let read = self.read_entries_of(process, probes, Folios::OfUnmarked);
+        if read.is_err() || !process.is_alive() {
             return;
         }
         for (n, probe) in probes.iter_mut().enumerate() {

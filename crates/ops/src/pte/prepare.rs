@@ -29,25 +29,14 @@ impl PteTracker {
     pub(super) fn prepare_one(&mut self, process: &Process, probes: &[Probe]) {
         let first = self.marks.len();
         self.marks.resize(first + probes.len(), Mark::Unknown);
-        self.addrs.clear();
-        self.addrs.extend(probes.iter().map(|probe| probe.addr));
-        if self
-            .tables
-            .entries(process.pid, &self.addrs, Folios::OfAll, &mut self.entries)
-            .is_err()
-        {
+        if self.read_entries_of(process, probes, Folios::OfAll).is_err() {
             return;
         }
         self.read_flags();
         let (ranges, owners) = self.pieces_that_are_marked();
         let mut refused = vec![false; ranges.len()];
         let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
-        if alive
-            && self
-                .tables
-                .entries(process.pid, &self.addrs, Folios::OfUnmarked, &mut self.entries)
-                .is_ok()
-        {
+        if alive && self.read_entries(process, Folios::OfUnmarked).is_ok() {
             self.read_back(process, first, &owners, &refused);
         }
     }

@@ -188,10 +188,10 @@ impl PteTracker {
             process.pid,
             between,
             self.taken.asks(),
-            &mut |at, leaf| match still_marked.last_mut() {
-                _ if !leaf.is_touched() => {}
-                Some(run) if run.end == at.start => run.end = at.end,
-                _ => still_marked.push(at),
+            &mut |at, leaf| {
+                if leaf.is_touched() {
+                    at.join_onto(&mut still_marked);
+                }
             },
         );
         if read.is_err() {

@@ -53,12 +53,9 @@ fn can_be_touched(mapping: &Mapping) -> bool {
 }
 
 fn joined(ranges: Vec<AddrRange>) -> Vec<AddrRange> {
-    let mut joined: Vec<AddrRange> = Vec::new();
+    let mut joined = Vec::new();
     for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => joined.push(range),
-        }
+        range.join_onto(&mut joined);
     }
     joined
 }

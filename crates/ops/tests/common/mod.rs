@@ -2,6 +2,8 @@
 //! standard input. It ends when its input does, so a test that fails leaves none behind.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod look;
+
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsFd as _;

@@ -68,7 +68,7 @@ impl Pagemap {
             };
             let nr_runs = scan(&self.0, &mut arg)?;
             for run in runs.iter().take(nr_runs) {
-                join(absent, AddrRange::new(run.start, run.end.min(range.end.0)));
+                AddrRange::new(run.start, run.end.min(range.end.0)).join_onto(absent);
             }
             // Every call gets on, but a kernel that did not would have us here for good.
             if arg.walk_end <= next {
@@ -97,13 +97,6 @@ fn scan(pagemap: &File, arg: &mut ScanArg) -> io::Result<usize> {
                 error => return Err(error),
             },
         }
-    }
-}
-
-fn join(ranges: &mut Vec<AddrRange>, range: AddrRange) {
-    match ranges.last_mut() {
-        Some(last) if last.end == range.start => last.end = range.end,
-        _ => ranges.push(range),
     }
 }
 

@@ -144,11 +144,7 @@ impl<'a> Given<'a> {
     }
 
     fn pattern(&self) -> Result<Regex, Fault> {
-        // A regular expression's error draws a picture of several lines; its last line is the sentence.
-        Regex::new(self.text()?).map_err(|error| {
-            let told = error.to_string();
-            self.fault(told.lines().last().unwrap_or_default().trim())
-        })
+        Regex::new(self.text()?).map_err(|error| self.fault(Fault::sentence_of_pattern(&error)))
     }
 
     fn duty(&self) -> Result<Permille, Fault> {

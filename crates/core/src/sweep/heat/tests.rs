@@ -79,7 +79,7 @@ fn slots_never_run_out_and_nothing_looks_older_than_it_is() {
 fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
     let mut heat = PageHeat::default();
     round(&mut heat, 1, &[0]);
-    heat.restart_age(AddrRange::new(0, 4 * PAGE), Nanos::secs(9));
+    heat.restart_age(AddrRange::new(0, 4 * PAGE), true, Nanos::secs(9));
     assert_eq!(states(&heat)[1].2, State::Idle(Nanos::secs(9)));
     assert_eq!(states(&heat)[2].2, State::Idle(Nanos::secs(1)));
     heat.keep_only(&[AddrRange::new(CHUNK, 2 * CHUNK)]);
@@ -179,7 +179,24 @@ fn few_pages_and_pauses_are_told_by_the_window() {
 #[test]
 fn what_changed_and_was_acted_on_begins_anew() {
     let mut heat = rounds_of_64(1..=20, |at, _| at < 19);
-    heat.restart_age(AddrRange::new(0, 32 * PAGE), Nanos::secs(21));
+    heat.restart_age(AddrRange::new(0, 32 * PAGE), true, Nanos::secs(21));
     assert_eq!(states(&heat)[0], (0, 32, State::Idle(Nanos::secs(21))));
     assert_eq!(states(&heat)[1], (32, 64, State::Idle(Nanos::secs(18))));
+}
+
+#[test]
+fn what_was_acted_on_as_touched_stays_touched() {
+    let mut heat = rounds_of_64(1..=20, |at, page| page >= 8 && at < 19 || page >= 32);
+    heat.restart_age(AddrRange::new(0, 24 * PAGE), false, Nanos::secs(21));
+    let expected = [
+        (0, 8, State::Idle(Nanos::secs(21))),
+        (8, 32, State::Idle(Nanos::secs(18))),
+        (32, 64, State::Touched(WINDOW)),
+    ];
+    assert_eq!(states(&heat), expected);
+    // The rest of a run, too short to be told as idle by itself, was told of with the others.
+    heat.restart_age(AddrRange::new(8 * PAGE, 24 * PAGE), true, Nanos::secs(22));
+    assert_eq!(states(&heat)[2], (24, 32, State::Touched(5)));
+    heat.restart_age(AddrRange::new(24 * PAGE, 32 * PAGE), true, Nanos::secs(22));
+    assert_eq!(states(&heat)[1], (8, 32, State::Idle(Nanos::secs(22))));
 }

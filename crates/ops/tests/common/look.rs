@@ -1,0 +1,58 @@
+//! Looking at targets: probes, sweeps, a context that sweeps, and memory that others map, too.
+
+use std::path::Path;
+
+use thermo_core::budget::{CpuShare, Looks};
+use thermo_core::ops::{Probe, Seen};
+use thermo_core::sweep::Piece;
+use thermo_core::{Addr, AddrRange, Attrs, Context, TargetId};
+use thermo_ops::targets::{Members, TargetSpec};
+use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
+use thermo_sys::maps;
+
+use super::Target;
+
+/// A probe of target 0 of which nothing is known yet.
+pub fn probe(addr: Addr) -> Probe {
+    Probe {
+        target: TargetId(0),
+        addr,
+        seen: Seen::Unknown,
+    }
+}
+
+/// Sweeps `range` of target 0.
+pub fn sweep(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
+    let mut piece = Piece::default();
+    piece.reset(range);
+    let swept = tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
+    assert_eq!(swept.next, range.end);
+    piece
+}
+
+/// A context on these processes that sweeps without a limit, and what it works on.
+pub fn sweeping(pids: &[u32], tracker: PteTracker) -> (Context, Vaddr) {
+    let spec = TargetSpec {
+        pids: pids.to_vec(),
+        ..TargetSpec::default()
+    };
+    let members = Members::new(Path::new("/"), spec).unwrap();
+    let actor = Actor::new(PageoutLimits::default(), false);
+    let ops = Vaddr::new(Path::new("/"), members, Box::new(tracker), actor);
+    let context = Context::new(Attrs::default(), 1)
+        .unwrap()
+        .with_budget(CpuShare(1_000_000), Looks::Sweep);
+    (context, ops)
+}
+
+/// Where the target maps a library that others map, too; says why there is none otherwise.
+pub fn library(target: &Target) -> Option<AddrRange> {
+    let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
+    let libc = mappings
+        .iter()
+        .find(|one| one.perms.exec && one.name.contains("/libc.so"));
+    if libc.is_none() {
+        eprintln!("SKIP: the test binary has no libc that it shares with others");
+    }
+    libc.map(|one| one.range)
+}
