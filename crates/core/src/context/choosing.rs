@@ -14,6 +14,8 @@ use crate::units::Nanos;
 const SHORTEST_ROUND: Nanos = Nanos::millis(250);
 /// A picture older than this is not worth its exactness: sampling sees more.
 const LONGEST_ROUND: Nanos = Nanos::secs(20);
+/// Where samples would see next to nothing, because there are so many targets, rounds may be longer.
+const LONGEST_ROUND_OF_MANY: Nanos = Nanos::secs(60);
 /// The first round takes off all the marks of the past, which costs many times what the later ones do.
 pub(super) const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
 /// How long samples are taken before it is tried again whether sweeps fit by now; each time twice as long.
@@ -172,7 +174,7 @@ impl Context {
         chooser.total_at_start = chooser.total;
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, cost, &self.attrs),
+            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
             Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
         };
         chooser.nr_regions = nr_regions;
@@ -185,7 +187,7 @@ impl Context {
     pub(super) fn give_up_slow_round(&mut self, began: Nanos, now: Nanos, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
         let longest = if chooser.swept_once {
-            LONGEST_ROUND * 2
+            chooser.longest_round(self.targets.len()) * 2
         } else {
             LONGEST_FIRST_ROUND
         };
@@ -254,12 +256,34 @@ impl Chooser {
         cost
     }
 
-    fn after_round(&mut self, now: Nanos, cost: Nanos, attrs: &Attrs) -> Option<(Way, Attrs)> {
+    /// Whether samples could see anything of so many targets: as many regions as the least each is to have, which the
+    /// budget can pay for.
+    pub(super) fn can_sample(&self, nr_targets: usize) -> bool {
+        let (_, attrs) = self.first_samples(self.share());
+        nr_targets * self.asked.min_nr_regions <= attrs.max_nr_regions
+    }
+
+    /// How long rounds over so many targets may last.
+    fn longest_round(&self, nr_targets: usize) -> Nanos {
+        if self.can_sample(nr_targets) {
+            LONGEST_ROUND
+        } else {
+            LONGEST_ROUND_OF_MANY
+        }
+    }
+
+    fn after_round(
+        &mut self,
+        now: Nanos,
+        cost: Nanos,
+        attrs: &Attrs,
+        nr_targets: usize,
+    ) -> Option<(Way, Attrs)> {
         if !std::mem::replace(&mut self.swept_once, true) {
             return None;
         }
         let needed = self.share().time_for(self.smoothed(cost));
-        if needed > LONGEST_ROUND && self.looks == Looks::Auto {
+        if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
         let interval = adjusted(needed, attrs.aggr, SHORTEST_ROUND, Nanos::MAX)?;

@@ -6,7 +6,8 @@
 //! beginning is the round's alone, which is enough for a GiB. When the round is through, sweeps go on
 //! alone, and where it takes too long, samples do.
 //!
-//! Not where schemes act: what they do can be exact, so they wait for it.
+//! Not where schemes act: what they do can be exact, so they wait for it. And not where there are so many targets that
+//! samples would see next to nothing of each.
 
 use super::Context;
 use super::choosing::{Chooser, LONGEST_FIRST_ROUND};
@@ -59,7 +60,9 @@ impl WarmUp {
 impl Context {
     /// Whether a first round is worth going on beside samples, on operations that can sweep or not.
     pub(super) fn is_to_warm_up(&self, can_sweep: bool) -> bool {
-        let is_free_to_choose = self.chooser.as_ref().is_some_and(|c| c.looks == Looks::Auto);
+        let nr_targets = self.targets.len();
+        let is_to_choose = |c: &Chooser| c.looks == Looks::Auto && c.can_sample(nr_targets);
+        let is_free_to_choose = self.chooser.as_ref().is_some_and(is_to_choose);
         let only_looks = |action| action == Action::Stat;
         can_sweep && is_free_to_choose && self.schemes.iter().all(|s| only_looks(s.scheme().action))
     }

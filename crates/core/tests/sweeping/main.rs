@@ -104,6 +104,30 @@ fn the_budget_is_kept_on_small_and_large_targets() {
 }
 
 #[test]
+fn many_targets_are_swept_seldom_since_samples_would_see_next_to_nothing_of_each() {
+    let mut machine = machine();
+    let ids: Vec<TargetId> = (0..200).map(|_| machine.spawn(&[pages(0, 2000)])).collect();
+    ids.iter().for_each(|id| touch_all(&mut machine, *id));
+    let hot = pages(1800, 1900);
+    let mut context = Context::new(Attrs::default(), 1)
+        .unwrap()
+        .with_budget(ONE_PERCENT, Looks::Auto);
+    // A round takes 24 s.
+    let (regions, plans) = watch(&mut context, &mut machine, 200, |machine, _| {
+        ids.iter().for_each(|id| machine.touch(*id, hot));
+    });
+    assert!(plans.iter().all(|(way, _)| *way == Way::Sweep), "{plans:?}");
+    let found: Vec<AddrRange> = regions
+        .iter()
+        .filter(|region| region.nr_accesses > 0)
+        .map(|region| region.range)
+        .collect();
+    assert_eq!(found, [hot]);
+    let permille = machine.spent_looking.0 * 1000 / Nanos::secs(200).0;
+    assert!(permille <= 11, "{permille} thousandths of a CPU");
+}
+
+#[test]
 fn plans_settle() {
     let (mut machine, _, mut context) = at_one_percent(pages(0, 1 << 17));
     let (_, plans) = watch(&mut context, &mut machine, 300, |_, _| {});
