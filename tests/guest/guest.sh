@@ -50,7 +50,7 @@ case "${GUEST_CLOCK:-}" in
 esac
 
 # Without cmpxchg16b: QEMU 7.2 now and then leaves nonsense in the flags after it, and the kernel dies of them.
-# The console goes to a file, what the guest leaves behind comes out of the second serial port as a tar.
+# The console goes to a file, what the guest leaves behind comes out of the second serial port, a tar after each test.
 boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
     # shellcheck disable=SC2086 # several words
     timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 -m 1536 \
@@ -78,7 +78,7 @@ run_guest() { # VERSION
         echo "not ok guest: it ended with status $status after $((SECONDS - begin)) s (limit $limit s) before its tests did" >>"$work/lines"
         { cat "$work/qemu.log"; tail -n 30 "$console"; } >&2
     fi
-    tar -xf "$work/left-$version.tar" -C "$out" --one-top-level="$version" 2>/dev/null || true
+    tar -x --ignore-zeros -f "$work/left-$version.tar" -C "$out" --one-top-level="$version" 2>/dev/null || true
     echo "== $(cat "$kernel/release"), $((SECONDS - begin)) s"
     cat "$work/lines"
     sed "s/^/$version /" "$work/lines" >>"$work/results"
