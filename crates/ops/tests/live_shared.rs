@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::look::sweeping;
 use common::repeat_until_good;
+use rustix::process::{Pid, Signal, kill_process};
 use thermo_core::{Addr, AddrRange, Event, Nanos, Next, Region};
 use thermo_sys::clock;
 
@@ -84,7 +85,7 @@ impl Drop for Sharers {
 fn sweep_until(
     pids: &[u32],
     longest_walk: Option<Nanos>,
-    wanted: impl Fn(&[Vec<Region>], &[String]) -> Result<(), String>,
+    mut wanted: impl FnMut(&[Vec<Region>], &[String]) -> Result<(), String>,
 ) {
     let Some(mut tracker) = common::tracker() else {
         return;
@@ -172,6 +173,33 @@ fn without_consent_and_where_it_would_take_too_long_shared_memory_is_unknown() {
             }
         });
     }
+}
+
+#[test]
+fn what_is_not_shared_any_more_is_told_of_again() {
+    let Some(sharers) = Sharers::start() else { return };
+    let parent = sharers.child.id();
+    // The parent's part. All of it was touched by both.
+    let touched = inside(sharers.quarters(0, 1));
+    let mut other = sharers.pids.iter().copied().filter(|pid| *pid != parent);
+    let mut pictures = 0;
+    sweep_until(&[parent], None, |regions, _| {
+        pictures += 1;
+        let (least, _, is_known) = known(&regions[0], touched);
+        // The second picture is the first that tells anything.
+        if pictures >= 2
+            && !is_known
+            && let Some(other) = other.next().and_then(|pid| Pid::from_raw(pid.cast_signed()))
+        {
+            kill_process(other, Signal::KILL).unwrap();
+        }
+        if is_known && least >= 30 {
+            Ok(())
+        } else {
+            Err(format!("{regions:?}"))
+        }
+    });
+    assert!(pictures > 2 && other.next().is_none(), "it was shared at first");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod active;
 mod batch;
 mod cleared;
 mod leaf;
+mod left_alone;
 mod prepare;
 mod present;
 mod rival;
@@ -45,6 +46,7 @@ use thermo_sys::pagemap::Page;
 use self::active::Active;
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
+use self::left_alone::LeftAlone;
 use self::rival::Rival;
 use self::shared::Shared;
 use self::sweep::SweptChunks;
@@ -78,6 +80,8 @@ pub struct PteTracker {
     cleared: Cleared,
     /// Where every mark was taken off by a sweep, while sweeps go on.
     swept: SweptChunks,
+    /// Pages that sweeps need not advise each time.
+    left_alone: LeftAlone,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
     /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
@@ -112,6 +116,7 @@ impl PteTracker {
             marks: Vec::new(),
             cleared: Cleared::default(),
             swept: SweptChunks::default(),
+            left_alone: LeftAlone::default(),
             shared: None,
             active: None,
             witnesses: Witnesses::default(),
@@ -157,6 +162,7 @@ impl PteTracker {
     pub fn prepare_round(&mut self, processes: &Processes, first: bool) -> Preparation {
         if first {
             self.taken.begin_round(&mut self.tables, &self.root, processes);
+            self.left_alone.begin_round();
         }
         let folios = self.taken.asks();
         match &mut self.shared {

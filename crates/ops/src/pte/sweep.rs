@@ -37,7 +37,8 @@ impl PteTracker {
     /// Reads the marks of all pages of `range` into `piece` and takes them off.
     ///
     /// Only pages whose mark is set, or whose folio's is where that is asked (`taken.rs`), are advised: the others'
-    /// place on the kernel's lists stays as it is. A mark that is still set afterwards is of a page that is touched
+    /// place on the kernel's lists stays as it is; and of them not those whose mark stayed when they were advised lately
+    /// (`left_alone.rs`). A mark that is still set afterwards is of a page that is touched
     /// all the time, or of one that the kernel passes over (mapped more than once, on no list, locked): those are
     /// unknown.
     pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
@@ -52,11 +53,14 @@ impl PteTracker {
             }
         }
         let mut marked = Vec::new();
+        let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
         let read = each_leaf(&mut self.tables, process.pid, range, folios, &mut |at, leaf| {
             book(piece, at, self.taken.is_touched(leaf));
             // Also what is young since long ago: its mark comes off like the others.
-            if leaf.is_touched() {
+            if leaf.is_touched() && left_alone.has(at.start, leaf) {
+                piece.set_unknown(at.start);
+            } else if leaf.is_touched() {
                 extend(&mut marked, at, leaf);
                 if let Some(active) = &mut self.active {
                     active.note(at.start, leaf, self.frames.as_ref());
@@ -183,13 +187,14 @@ impl PteTracker {
             return;
         };
         let mut still_marked: Vec<AddrRange> = Vec::new();
+        let mut left_alone = self.left_alone.within(process.id, between);
         let read = each_leaf(
             &mut self.tables,
             process.pid,
             between,
             self.taken.asks(),
             &mut |at, leaf| {
-                if leaf.is_touched() {
+                if leaf.is_touched() && !left_alone.has(at.start, leaf) {
                     at.join_onto(&mut still_marked);
                 }
             },
@@ -210,6 +215,7 @@ impl PteTracker {
                 if !page.is_exclusive() {
                     if let Some(pfn) = page.pfn() {
                         self.witnesses.add_frame(process.id, Addr(addr), pfn);
+                        self.left_alone.add(process.id, Addr(addr), pfn);
                     }
                     piece.set_unknown(Addr(addr));
                 } else if self.is_on_no_list(page.pfn(), &mut flags_to_read) {
