@@ -70,7 +70,7 @@ pub const EDGE_ERROR: &str = "edge_error_pages";
 pub const NOTICE: &str = "notice_s";
 /// Memory that could not be judged.
 pub const UNKNOWN: &str = "unknown_percent";
-/// Memory of the whole machine in use (MemTotal less MemFree), average.
+/// Memory of the whole machine in use (MemTotal less MemFree and what the CPUs' own lists hold), average.
 pub const MEMUSED_AVG: &str = "memused_avg_bytes";
 /// Anonymous huge pages of the whole machine, average.
 pub const HUGE_AVG: &str = "anon_huge_avg_bytes";
@@ -129,7 +129,7 @@ const OURS: [Row; 10] = [
 /// Of the whole machine.
 #[rustfmt::skip]
 const OF_MACHINE: [Row; 1] = [
-    (MEMUSED_AVG, "memused.avg", MEMORY, "memory of the whole machine in use (MemTotal less MemFree), average"),
+    (MEMUSED_AVG, "memused.avg", MEMORY, "memory of the whole machine in use (MemTotal less MemFree and free pages that CPUs hold), average"),
 ];
 
 /// Of huge pages: `orig` may have none, so there is nothing to compare to.

@@ -45,6 +45,7 @@ pub mod swap;
 pub mod thp;
 pub mod uname;
 pub mod vmstat;
+pub mod zoneinfo;
 pub mod zram;
 
 pub use file::FileError;

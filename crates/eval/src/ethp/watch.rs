@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use thermo_sys::meminfo;
+use thermo_sys::{meminfo, zoneinfo};
 
 use crate::metric::{self, Measurements};
 
@@ -100,9 +100,12 @@ impl Drop for Watch {
 }
 
 fn sample(begin: Instant) -> Option<Sample> {
-    let info = meminfo::read(Path::new("/")).ok()?;
+    let root = Path::new("/");
+    let info = meminfo::read(root).ok()?;
+    // A GiB that was freed a moment ago, by a collapse or by the run before, can lie there.
+    let free = info.free + zoneinfo::on_cpu_lists(root).ok()?;
     let at = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Some((at, info.total.saturating_sub(info.free).0, info.anon_huge_pages.0))
+    Some((at, info.total.saturating_sub(free).0, info.anon_huge_pages.0))
 }
 
 fn counters() -> Vec<u64> {
