@@ -61,6 +61,7 @@ impl Operations for Vaddr {
             .members
             .update()
             .map_err(|err| OpsError::Failed(err.to_string()))?;
+        self.news.extend(self.members.take_news());
         if self.beside.is_due() {
             let targets = self.members.processes();
             let sees_taken = self.tracker.sees_marks_taken();

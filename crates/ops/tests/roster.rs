@@ -122,6 +122,27 @@ fn children_and_theirs_are_found_and_stay_when_their_parent_ends() {
 }
 
 #[test]
+fn who_cannot_be_read_for_a_moment_stays_the_target_it_was() {
+    let machine = Machine::new(&[with(5, 1)]);
+    let mut roster = Roster::new(machine.root(), TargetSpec::of_command(5)).unwrap();
+    roster.look().unwrap();
+    // As when no more files may be open.
+    let stat = machine.root().join("proc/5/stat");
+    fs::remove_file(&stat).unwrap();
+    fs::create_dir(&stat).unwrap();
+    let changes = roster.look().unwrap();
+    assert!(changes.vanished.is_empty(), "{changes:?}");
+    assert_eq!(pids(&roster), [5]);
+    fs::remove_dir(&stat).unwrap();
+    machine.put(with(5, 1));
+    let changes = roster.look().unwrap();
+    assert!(
+        changes.vanished.is_empty() && changes.appeared.is_empty(),
+        "{changes:?}"
+    );
+}
+
+#[test]
 fn a_command_that_goes_to_the_background_stays_a_target() {
     let ourselves = std::process::id();
     let machine = Machine::new(&[with(ourselves, 1), with(5, ourselves)]);

@@ -24,6 +24,7 @@ pub mod memlock;
 pub mod namespace;
 pub mod net_unix;
 pub mod node;
+pub mod open_files;
 pub mod page_cache;
 pub mod page_idle;
 pub mod pagemap;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use thermo_core::{AddrRange, TargetId, TargetLayout};
-use thermo_sys::{FileError, ProcError, maps, stat};
+use thermo_sys::{FileError, ProcError, maps, open_files, stat};
 
 use super::{LayoutRule, Roster, TargetError, TargetSpec};
 use crate::process::{Process, Processes};
@@ -17,7 +17,13 @@ pub struct Members {
     rule: LayoutRule,
     processes: Processes,
     fresh: BTreeSet<TargetId>,
+    news: Vec<String>,
+    /// Whether it was said that there are too many.
+    told_of_room: bool,
 }
+
+/// Files that are open besides those that hold targets.
+const OTHER_FILES: usize = 64;
 
 impl Members {
     /// Checks what the user named. Nobody is a target before the first [`Members::update`].
@@ -34,6 +40,8 @@ impl Members {
             rule,
             processes,
             fresh,
+            news: Vec::new(),
+            told_of_room: false,
         })
     }
 
@@ -45,7 +53,8 @@ impl Members {
     pub fn update(&mut self) -> Result<Vec<TargetLayout>, FileError> {
         let changes = self.roster.look()?;
         changes.vanished.iter().for_each(|&id| self.forget(id));
-        changes.appeared.iter().for_each(|&id| self.hold(id));
+        let room = self.make_room(changes.appeared.len());
+        changes.appeared.iter().for_each(|&id| self.hold(id, room));
         self.fresh
             .extend(changes.forked.iter().filter(|id| self.processes.contains_key(id)));
         let held: Vec<(TargetId, u32)> = self
@@ -89,13 +98,34 @@ impl Members {
         self.roster.can_grow() || self.processes.values().any(Process::is_alive)
     }
 
+    /// How many targets can be held when so many `more` are to be: each is an open file.
+    fn make_room(&mut self, more: usize) -> usize {
+        let wanted = self.processes.len() + more;
+        let files = open_files::make_room((wanted + OTHER_FILES) as u64);
+        let room = usize::try_from(files).map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES));
+        if room < wanted && !std::mem::replace(&mut self.told_of_room, true) {
+            self.news.push(format!(
+                "there are {wanted} targets and only {files} files may be open: {} of them are left out. `ulimit -n`, or \
+                 LimitNOFILE= of a service, allows more",
+                wanted - room
+            ));
+        }
+        room
+    }
+
+    /// What befell the targets and somebody should know; each sentence once.
+    pub fn take_news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
     // The number may have passed to another process between finding and holding it: then the next look finds out.
-    fn hold(&mut self, id: TargetId) {
+    fn hold(&mut self, id: TargetId, room: usize) {
         let Some(member) = self.roster.members().get(&id) else {
             return;
         };
         let (pid, starttime) = (member.pid, member.starttime);
-        let process = Process::open(id, pid).ok();
+        let has_room = self.processes.len() < room;
+        let process = has_room.then(|| Process::open(id, pid).ok()).flatten();
         let same = stat::read(&self.root, pid).is_ok_and(|stat| stat.starttime == starttime);
         match process.filter(|process| same && process.is_alive()) {
             Some(process) => drop(self.processes.insert(id, process)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thermo_core::TargetId;
 use thermo_sys::cgroup::Group;
 use thermo_sys::stat::{self, Image, Stat};
-use thermo_sys::{FileError, children, maps, proc, status};
+use thermo_sys::{FileError, ProcError, children, maps, proc, status};
 
 use super::{TargetError, TargetSpec, is_session_program};
 
@@ -175,7 +175,11 @@ impl Roster {
         let ids: Vec<TargetId> = self.members.keys().copied().collect();
         for id in ids {
             let member = &self.members[&id];
-            let now = living(&self.root, member.pid).filter(|stat| stat.starttime == member.starttime);
+            // What cannot be read now may live: the next look tells.
+            let Ok(now) = read_living(&self.root, member.pid) else {
+                continue;
+            };
+            let now = now.filter(|stat| stat.starttime == member.starttime);
             let left = member.found == Found::Group && !in_group.contains(&member.pid);
             match now {
                 Some(stat) if !left && ran_another(member.image, stat.image) => {
@@ -265,11 +269,17 @@ impl Roster {
     }
 }
 
-// The first thread may have ended before the others; the process lives on.
 fn living(root: &Path, pid: u32) -> Option<Stat> {
-    stat::read(root, pid)
-        .ok()
-        .filter(|stat| !stat.has_ended() || stat.num_threads > 1)
+    read_living(root, pid).ok().flatten()
+}
+
+// The first thread may have ended before the others; the process lives on.
+fn read_living(root: &Path, pid: u32) -> Result<Option<Stat>, ProcError> {
+    match stat::read(root, pid) {
+        Ok(stat) => Ok(Some(stat).filter(|stat| !stat.has_ended() || stat.num_threads > 1)),
+        Err(ProcError::Gone { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn ran_another(before: Image, now: Image) -> bool {
