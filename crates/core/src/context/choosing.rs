@@ -97,6 +97,7 @@ impl Context {
 
     /// Tells what looking has cost so far, all in all. After every step, where a budget is to be kept.
     pub fn spent(&mut self, now: Nanos, total: Nanos) {
+        let until_update = self.until_update(now);
         let Some(chooser) = &mut self.chooser else { return };
         let cost = total.saturating_sub(chooser.total);
         chooser.budget.spend(now, cost);
@@ -109,7 +110,7 @@ impl Context {
         }
         if std::mem::take(&mut chooser.updated) {
             let rest = chooser.share().time_for(cost) * UPDATE_PART;
-            self.schedule.next_update = now.saturating_add(self.attrs.update.max(rest));
+            self.schedule.next_update = now.saturating_add(until_update.max(rest));
         }
     }
 
@@ -178,11 +179,10 @@ impl Context {
     /// Samples from now on if the round that is under way shows already that sweeps are too slow.
     pub(super) fn give_up_slow_round(&mut self, began: Nanos, now: Nanos, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
-        let longest = if chooser.swept_once {
-            chooser.longest_round(self.targets.len()) * 2
-        } else {
-            LONGEST_FIRST_ROUND
-        };
+        let mut longest = chooser.longest_round(self.targets.len()) * 2;
+        if !chooser.swept_once {
+            longest = longest.max(LONGEST_FIRST_ROUND);
+        }
         if chooser.looks == Looks::Auto && now.saturating_sub(began) > longest {
             let (way, attrs) = chooser.give_up_sweeps(now);
             self.adopt(now, way, attrs, sink);

@@ -76,10 +76,10 @@ fn calls_that_come_early_count_nothing() {
     assert_eq!((sampled, due), (19, Next::At(Nanos::millis(100))));
 }
 
-/// How many aggregations pass until memory that is mapped at `when` is a part of a region.
-fn aggregations_until_seen(when: Nanos) -> u32 {
+/// How many aggregations of `context` pass until memory that is mapped and touched at `when` is a part of a region.
+fn aggregations_until_seen(mut context: Context, when: Nanos) -> u32 {
     let mut machine = machine(&[pages(0, 100)]);
-    let mut context = Context::new(Attrs::default(), 1).unwrap();
+    let mut is_mapped = false;
     let mapped = pages(200, 300);
     let mut unseen = 0;
     let mut sink = |event: &Event<'_>| {
@@ -94,9 +94,10 @@ fn aggregations_until_seen(when: Nanos) -> u32 {
         }
     };
     let map = |machine: &mut Machine, now| {
-        if now == when {
+        if now >= when && !std::mem::replace(&mut is_mapped, true) {
             let id = machine.update().unwrap()[0].id;
             machine.map(id, mapped);
+            machine.touch(id, mapped);
         }
     };
     let until = when + Nanos::secs(2);
@@ -106,10 +107,14 @@ fn aggregations_until_seen(when: Nanos) -> u32 {
 
 #[test]
 fn what_a_program_maps_in_its_first_moments_is_seen_within_an_aggregation_or_two() {
-    let early = aggregations_until_seen(Nanos::millis(205));
+    let sampling = || Context::new(Attrs::default(), 1).unwrap();
+    let early = aggregations_until_seen(sampling(), Nanos::millis(205));
     assert!(early <= 2, "{early}");
-    let late = aggregations_until_seen(Nanos::millis(3205));
+    let late = aggregations_until_seen(sampling(), Nanos::millis(3205));
     assert!((3..=10).contains(&late), "{late}");
+    // With a budget, too, as long as that allows it.
+    let early = aggregations_until_seen(sweeping(), Nanos::millis(205));
+    assert!(early <= 2, "{early}");
 }
 
 /// Free memory in thousandths, as watermarks see it.
