@@ -147,6 +147,10 @@ impl Flags {
     ) -> Vec<Change> {
         let now = clock::monotonic();
         let until = now.saturating_add(HOLDS);
+        // Also of targets that have ended since.
+        self.checked.retain(|_, until| now < *until);
+        self.resting.retain(|_, until| now < *until);
+        self.needless.retain(|_, (until, _)| now < *until);
         self.book.forget_lost(process.id, &Flagged::of(vmas));
         self.checked.insert(process.id, until);
         let needless = self.needless.entry(process.id).or_default();

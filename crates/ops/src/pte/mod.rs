@@ -163,6 +163,7 @@ impl PteTracker {
         if first {
             self.taken.begin_round(&mut self.tables, &self.root, processes);
             self.left_alone.begin_round();
+            self.swept.retain(|(id, _)| processes.contains_key(id));
         }
         let folios = self.taken.asks();
         match &mut self.shared {
