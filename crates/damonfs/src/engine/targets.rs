@@ -6,7 +6,8 @@ use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::{Outcome, Probe, Request, Seen};
+use thermo_core::action::Action;
+use thermo_core::ops::{Outcome, Probe, Request, Run, Seen};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::{AddrRange, Operations, OpsError, TargetId, TargetLayout};
 use thermo_ops::metric;
@@ -167,6 +168,13 @@ impl Operations for Targets {
             Who::Staged(places) => places.processes.values().any(|process| is_there(&process.pidfd)),
             Who::Named(members, _) => members.any_left(),
         }
+    }
+
+    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+        let process = self.who.processes().get(&run.target);
+        process.map_or_else(Vec::new, |process| {
+            self.actor.pending(process, action, run, self.tracker.as_pte())
+        })
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {

@@ -137,7 +137,7 @@ pub(super) const fn is_huge(entry: &Entry) -> bool {
 
 impl Actor {
     /// What of `run` is not yet as `action` would make it.
-    pub(crate) fn pending(
+    pub fn pending(
         &mut self,
         process: &Process,
         action: Action,
