@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::file::FileError;
-use crate::stat;
+use crate::stat::{self, Stat};
 
 const HEAD: &str = "thermo-leftovers 1";
 
@@ -26,10 +26,11 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The process `pid` there is now.
+    /// The process `pid` there is now. The first of its threads may have ended before the others.
     #[must_use]
     pub fn of(root: &Path, pid: u32) -> Option<Self> {
-        let stat = stat::read(root, pid).ok().filter(|stat| !stat.has_ended())?;
+        let lives = |stat: &Stat| !stat.has_ended() || stat.num_threads > 1;
+        let stat = stat::read(root, pid).ok().filter(lives)?;
         let starttime = stat.starttime;
         Some(Self { pid, starttime })
     }

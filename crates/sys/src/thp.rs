@@ -98,8 +98,9 @@ impl Drop for ThpGuard {
         }
         if let Err(err) = file::write(&self.path, self.before.name()) {
             eprintln!(
-                "the huge page mode was {} and could not be set back: {err}",
-                self.before
+                "the huge page mode was {0} and could not be set back: {err}. `echo {0} > {1}` does it",
+                self.before,
+                self.path.display()
             );
         }
     }

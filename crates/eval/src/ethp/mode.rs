@@ -10,9 +10,9 @@ use crate::error::RunFailure;
 /// The mode of a run. What there was before comes back when it is dropped; a note tells of it should we be killed.
 #[derive(Debug)]
 pub(crate) struct Mode {
-    // Dropped first: while the note stands, something may be left.
-    _guard: ThpGuard,
-    _note: Option<Note>,
+    /// None once it was put back.
+    guard: Option<ThpGuard>,
+    note: Option<Note>,
 }
 
 /// The mode a word names.
@@ -34,10 +34,22 @@ impl Mode {
         let guard = ThpGuard::set(root, mode).map_err(|error| failed(error.to_string()))?;
         // Less even runs are no reason to make none.
         let _ = std::fs::write(root.join("proc/sys/vm/drop_caches"), "3");
-        Ok(Self {
-            _guard: guard,
-            _note: note,
-        })
+        let guard = Some(guard);
+        Ok(Self { guard, note })
+    }
+}
+
+impl Drop for Mode {
+    fn drop(&mut self) {
+        let Some(Err(why)) = self.guard.take().map(ThpGuard::restore) else {
+            return;
+        };
+        eprintln!(
+            "thermo: the mode of huge pages could not be put back: {why}. `thermo doctor --leftovers` tells how to"
+        );
+        if let Some(note) = self.note.take() {
+            note.stay();
+        }
     }
 }
 
