@@ -265,10 +265,18 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
     let mut runs = order(experiment, options.repeats.unwrap_or(experiment.repeats));
     let asked =
         |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| is_meant(asked, name));
+    let wanted = |name: &str| asked(&options.only_configurations, name);
+    // What others are compared to comes along: the first, and what those that are wanted name.
+    let compared: Vec<&str> = experiment
+        .configurations
+        .iter()
+        .filter(|with| wanted(&with.name))
+        .filter_map(|with| with.against.as_deref())
+        .collect();
     runs.retain(|run| {
+        let name = configurations[run.configuration];
         asked(&options.only_workloads, workloads[run.workload])
-            && (run.configuration == 0
-                || asked(&options.only_configurations, configurations[run.configuration]))
+            && (run.configuration == 0 || wanted(name) || compared.contains(&name))
     });
     Ok(runs)
 }
@@ -362,7 +370,29 @@ fn folder(path: PathBuf) -> Result<PathBuf, Error> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn what_a_wanted_configuration_is_compared_to_comes_along() {
+        let text = "name = 'x'\nrepeats = 1\n[[configuration]]\nname = 'orig'\n[[configuration]]\nname = 'mprs'\n\
+                    [[configuration]]\nname = 'plrus'\nagainst = 'mprs'\n[[configuration]]\nname = 'other'\n\
+                    [[workload]]\nname = 'w'\ncommand = ['true']\n";
+        let experiment = Experiment::parse(text, Path::new("/")).unwrap();
+        let options = Options {
+            results_dir: PathBuf::new(),
+            repeats: None,
+            only_workloads: Vec::new(),
+            only_configurations: vec!["plrus".into()],
+            thermo: PathBuf::new(),
+            stop: Arc::default(),
+        };
+        let planned = plan(&experiment, &options).unwrap();
+        let name = |run: &Planned| experiment.configurations[run.configuration].name.as_str();
+        let mut names: Vec<&str> = planned.iter().map(name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["mprs", "orig", "plrus"]);
+    }
 
     #[test]
     fn a_family_of_workloads_goes_by_its_first_name() {
