@@ -31,7 +31,10 @@ begin_many() { # COUNT
     echo "$!" >>"$work/started"
     # Held open: it ends when this script does.
     exec 9>"$work/many.stdin"
-    until grep -q '^all$' "$work/many"; do sleep 0.2; done
+    until grep -q '^all$' "$work/many"; do
+        kill -0 "$!" || exit 1
+        sleep 0.2
+    done
     mapfile -t many < <(grep -v all "$work/many")
 }
 

@@ -5,6 +5,7 @@ Usage: overhead.py CONFIGURATION-OF-A-WORKLOAD THERMO FOLDER | overhead.py redis
 import csv
 import json
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -59,6 +60,9 @@ class Workload:
         made = [speed for when, speed in self.lines if when > begin + 0.1]
         return statistics.mean(made) if made else None
 
+    def has_ended(self):
+        return self.process.poll() is not None
+
     def end(self):
         self.process.kill()
         self.process.wait()
@@ -77,6 +81,9 @@ class Redis:
         told = subprocess.run(command + ["get", "key:__rand_int__"], capture_output=True, text=True, check=True).stdout
         return float(list(csv.reader(told.splitlines()))[-1][1])
 
+    def has_ended(self):
+        return False
+
     def end(self):
         pass
 
@@ -84,10 +91,13 @@ class Redis:
 def watched(thermo, folder, program, options, settle):
     """Watches while the speed is taken. Returns the speed and our CPU time in percent of one CPU."""
     recording = os.path.join(folder, "overhead.arrow")
+    pathlib.Path(recording).unlink(missing_ok=True)
     command = [thermo, "record", "--pid", str(program.pid), "-o", recording, *options]
     watcher = subprocess.Popen(command, **QUIET)
     time.sleep(settle)
     speed = program.speed()
+    if watcher.poll() is not None:
+        sys.exit(f"overhead: {' '.join(command)} ended by itself with {watcher.returncode}")
     watcher.terminate()
     watcher.wait()
     told = subprocess.run([thermo, "report", "info", recording, "--json"], capture_output=True, check=True).stdout
@@ -107,6 +117,8 @@ def main():
                 before = program.speed()
                 speed, percent = watched(thermo, folder, program, options, settle)
                 if before is None or speed is None:
+                    if program.has_ended():
+                        sys.exit(f"overhead: {kind} ended in the middle")
                     continue
                 alone.append(before)
                 under.append(speed)
