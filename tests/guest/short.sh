@@ -27,7 +27,10 @@ timeout "$(left)" tests/guest/kernel.sh 6.12 >"$log" 2>&1 || skip "Debian's kern
 for attempt in first second; do
     status=0
     GUEST_TIMEOUT=$(left) tests/guest/guest.sh 6.12 doctor_chooses_pte record_tells_something >"$log" 2>&1 || status=$?
-    if grep -q 'before its tests did' "$log"; then skip "the emulated machine was not through within $limit s"; fi
+    # 124 is timeout's. A guest that ended otherwise, or that told of a failure before, is no matter of time.
+    if grep -q 'ended with status 124 ' "$log" && [ "$(grep -c 'not ok ' "$log")" -eq "$(grep -c 'not ok guest: ' "$log")" ]; then
+        skip "the emulated machine was not through within $limit s"
+    fi
     [ "$status" -ne 0 ] && [ "$(left)" -gt 60 ] || break
 done
 [ "$status" -ne 0 ] || [ "$attempt" = first ] || echo "FLAKY: guest: passed when it was run again"

@@ -4,7 +4,7 @@
 
 # Each tracker with the intervals that suit it: one look of ours costs milliseconds here.
 for_each_tracker() { # FUNCTION
-    local tracker options
+    local tracker options some=
     for tracker in pte smaps kdamond idle; do
         thermo_says doctor --json | grep -o '{"available":true,"name":"[a-z]*"' | grep -q "\"$tracker\"" || continue
         # shellcheck disable=SC2154
@@ -13,7 +13,9 @@ for_each_tracker() { # FUNCTION
             *) options="--tracker $tracker $intervals" ;;
         esac
         "$1" "$tracker" "$options"
+        some=$tracker
     done
+    [ -n "$some" ] || fail "doctor tells of no tracker that is here: $(last_words)"
 }
 
 # A mapping is all that smaps tells apart.
@@ -56,7 +58,7 @@ splits_no_huge_page() { # TRACKER OPTIONS
     start_workload hot-cold.cfg --huge-pages
     before=$(huge_kib)
     note "$1: AnonHugePages $before KiB"
-    [ "$before" -gt 0 ] || return 0
+    [ "$before" -gt 0 ] || fail "$1: there is no huge page to be split, the mode is $(cat /sys/kernel/mm/transparent_hugepage/enabled)"
     # shellcheck disable=SC2086
     thermo_says record -o /tmp/huge.arrow $2 --pid "$pid" --duration 5s || fail "$1: record ended with $?: $(last_words)"
     [ "$(huge_kib)" -ge "$before" ] || fail "$1: AnonHugePages was $before KiB and is $(huge_kib) KiB"

@@ -14,6 +14,7 @@ note() { echo "# $name: $*"; }
 run_test() { # NAME
     name=$1
     (
+        type "$name" >/dev/null 2>&1 || fail "there is no such test"
         "$name"
         echo "ok $name"
     )
@@ -57,6 +58,12 @@ phase_is_hot_only() {
 
 # The last line may still be half written.
 last_truth() { grep '}$' /tmp/truth.jsonl | tail -n 1; }
+
+# No huge pages until the test ends, however it ends.
+without_huge_pages() {
+    echo never >/sys/kernel/mm/transparent_hugepage/enabled
+    trap 'echo always >/sys/kernel/mm/transparent_hugepage/enabled' EXIT
+}
 
 # What a test starts is gone when it ends, however it ends.
 to_be_stopped() { echo "$1" >>/tmp/started; }

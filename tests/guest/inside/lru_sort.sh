@@ -39,12 +39,11 @@ reclaims_what_was_moved_down() { # UP DOWN
     mkdir -p "$group"
     [ -e "$group/memory.reclaim" ] || skip "this kernel cannot reclaim a group on demand"
     # Huge pages cannot be moved up.
-    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || echo never >/sys/kernel/mm/transparent_hugepage/enabled
+    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || without_huge_pages
     # Memory is charged to where its process is when it is touched.
     echo 0 >"$group/cgroup.procs"
     start_workload halves.cfg
     echo 0 >/cgroup/cgroup.procs
-    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || echo always >/sys/kernel/mm/transparent_hugepage/enabled
     before=$(lists_of "$group")
     hint lru_prio "$1"
     # Generations are shown as active when they are young; the two lists are what they are called.

@@ -49,7 +49,8 @@ record_of_its_own_choice_sees_the_hot_part() {
 
 record_sees_huge_pages() {
     start_workload hot-cold.cfg --huge-pages
-    note "AnonHugePages $(awk '$1 == "AnonHugePages:" { print $2 }' "/proc/$pid/smaps_rollup") KiB"
+    note "AnonHugePages $(huge_kib) KiB"
+    [ "$(huge_kib)" -gt 0 ] || fail "there is no huge page to be seen"
     # shellcheck disable=SC2086
     sees_the_hot_part --tracker pte $intervals --pid "$pid"
 }
@@ -106,12 +107,11 @@ lru_prio_is_applied() {
 collapse_makes_huge_pages() {
     [ -e /sys/kernel/mm/transparent_hugepage/enabled ] || skip "this kernel has no transparent huge pages"
     local before after
-    echo never >/sys/kernel/mm/transparent_hugepage/enabled
+    without_huge_pages
     start_workload hot-cold.cfg
-    before=$(awk '$1 == "AnonHugePages:" { print $2 }' "/proc/$pid/smaps_rollup")
+    before=$(huge_kib)
     apply_line '2M max min max min max collapse'
-    after=$(awk '$1 == "AnonHugePages:" { print $2 }' "/proc/$pid/smaps_rollup")
-    echo always >/sys/kernel/mm/transparent_hugepage/enabled
+    after=$(huge_kib)
     [ "$after" -gt "$before" ] || fail "AnonHugePages was $before KiB and is $after KiB"
 }
 
@@ -140,6 +140,7 @@ pages_out_the_cold_part() { # COMMAND...
     wait "$reclaimer" || status=$?
     faults=$(($(major_faults) - faults))
     note "VmSwap $(status_kib VmSwap) KiB ($wanted wanted), RssAnon $(status_kib RssAnon) KiB, $faults major faults, ended with $status"
+    [ "$status" -eq 130 ] || fail "it ended with $status, not 130: $(last_words)"
     [ "$swapped" -gt 0 ] || fail "$wanted KiB are not swapped out within two minutes: $(cat /tmp/reclaimer.json) $(last_words)"
     # The hot part has 2048 pages; one that was taken comes back at once, by a major fault.
     [ "$faults" -lt 1024 ] || fail "$faults major faults: hot memory was paged out, too"
@@ -199,9 +200,11 @@ record_ends_with_its_target() {
 }
 
 unknown_tracker_is_refused() {
-    thermo_says record -o /tmp/refused.arrow --tracker idle --pid 1 --duration 1s && fail "it was taken"
+    start_workload hot-cold.cfg
+    thermo_says record -o /tmp/refused.arrow --tracker idle --pid "$pid" --duration 1s && fail "it was taken"
     local status=$?
     [ "$status" -eq 2 ] || fail "it ended with $status, not 2: $(last_words)"
+    last_words | grep -q idle || fail "the reason is another: $(last_words)"
     [ ! -e /tmp/refused.arrow ] || fail "a file is left"
     note "$(last_words)"
 }
