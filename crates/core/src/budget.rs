@@ -97,7 +97,7 @@ impl fmt::Display for Plan {
 
 /// Keeps account of a share. What is spent becomes a debt that time pays back; nothing may be spent while in debt.
 ///
-/// Time that was not used is saved up to [`ADVANCE`], and so much is there at the beginning: the first look at memory
+/// Time that was not used is saved up to six seconds, and so much is there at the beginning: the first look at memory
 /// takes off the marks of all its past, which costs many times what later ones do, and is what everybody waits for.
 #[derive(Debug, Clone)]
 pub struct Budget {
