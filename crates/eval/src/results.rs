@@ -156,13 +156,14 @@ impl Results {
             .map_or(self.orig(), String::as_str)
     }
 
-    /// The most memory `workload` took under the first configuration: the mean of its runs' peaks.
+    /// The most memory `workload` took under the first configuration: the mean of its runs' peaks. None where none was seen.
     #[must_use]
     pub fn peak(&self, workload: &str) -> Option<u64> {
         let runs = self.of(workload, self.orig());
         let peaks: Vec<f64> = runs
             .iter()
             .filter_map(|run| run.measured.get(metric::MEMORY_PEAK).copied())
+            .filter(|peak| *peak > 0.0)
             .collect();
         #[expect(
             clippy::cast_possible_truncation,

@@ -58,6 +58,8 @@ pub(crate) struct Samples {
     /// Milliseconds, resident bytes, bytes zram holds for them.
     memory: Vec<(u64, u64, u64)>,
     swapped: Vec<u64>,
+    /// The most resident bytes, also of what is left out of the others: a run may be over before it is let go.
+    peak: u64,
     our_rss: Option<u64>,
 }
 
@@ -69,6 +71,7 @@ impl Samples {
         swap: Option<&Swap>,
         thermo: Option<&Program>,
     ) {
+        self.peak = self.peak.max(now.resident);
         let held = swap.map_or(0, |swap| swap.held_for(now.swapped));
         self.memory.push((
             u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
@@ -105,10 +108,7 @@ impl Samples {
             metric::MEMORY_AVG,
             mean(&mut self.memory.iter().map(|sample| sample.1)),
         );
-        put(
-            metric::MEMORY_PEAK,
-            self.memory.iter().map(|sample| sample.1).max().unwrap_or(0) as f64,
-        );
+        put(metric::MEMORY_PEAK, self.peak as f64);
         put(
             metric::NET_AVG,
             mean(&mut self.memory.iter().map(|sample| sample.1 + sample.2)),
@@ -153,6 +153,7 @@ mod tests {
                 (395, 7, 0),
             ],
             swapped: vec![0, 20, 40, 60, 0],
+            peak: 100,
             our_rss: Some(5),
         };
         let outcome = {
@@ -185,9 +186,25 @@ mod tests {
         let mut samples = Samples {
             memory: vec![(0, 9, 0)],
             swapped: vec![0],
+            peak: 9,
             our_rss: None,
         };
         samples.ended_at(Duration::from_millis(3));
         assert_eq!(samples.outcome().measured.get(metric::MEMORY_AVG), Some(&9.0));
+    }
+
+    #[test]
+    fn a_short_run_has_its_peak() {
+        let mut samples = Samples::default();
+        for (at, resident) in [(0, 0), (10, 33), (20, 30)] {
+            let now = MemoryUse {
+                resident,
+                swapped: 0,
+                major_faults: 0,
+            };
+            samples.take(Duration::from_millis(at), now, None, None);
+        }
+        samples.ended_at(Duration::from_millis(25));
+        assert_eq!(samples.outcome().measured.get(metric::MEMORY_PEAK), Some(&33.0));
     }
 }
