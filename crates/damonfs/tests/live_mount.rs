@@ -215,7 +215,9 @@ fn commands_that_take_long_keep_no_reader_waiting() {
     let mut clients: Vec<Sleeper> = (0..8).map(|_| ask()).collect();
     assert_eq!(mount.read("0/state"), "on\n");
     assert_eq!(mount.write("0/refresh_ms", "5"), Ok(1));
-    // Whoever waits can be killed: nobody waits out the two minutes.
+    // Whoever waits can be killed: nobody waits out the two minutes. All before any is waited for: the kernel lets in one
+    // write after the other, and who waits for his turn ends after the one that has it.
+    clients.iter_mut().for_each(Sleeper::send_kill);
     clients.iter_mut().for_each(Sleeper::kill);
     assert_eq!(mount.write("0/state", "off"), Ok(3));
     assert_eq!(mount.read("0/state"), "off\n");

@@ -135,6 +135,11 @@ impl Sleeper {
         self.0.id()
     }
 
+    /// Tells it to end, and does not wait until it has.
+    pub fn send_kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
