@@ -26,11 +26,10 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The process `pid` there is now. The first of its threads may have ended before the others.
+    /// The process `pid` there is now.
     #[must_use]
     pub fn of(root: &Path, pid: u32) -> Option<Self> {
-        let lives = |stat: &Stat| !stat.has_ended() || stat.num_threads > 1;
-        let stat = stat::read(root, pid).ok().filter(lives)?;
+        let stat = stat::read(root, pid).ok().filter(Stat::process_lives)?;
         let starttime = stat.starttime;
         Some(Self { pid, starttime })
     }

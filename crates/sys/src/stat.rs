@@ -70,6 +70,12 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
+    /// Whether the process lives. The first of its threads, whose state this is, may have ended before the others.
+    #[must_use]
+    pub const fn process_lives(&self) -> bool {
+        !self.has_ended() || self.num_threads > 1
+    }
+
     // The name may hold spaces and brackets: it ends at the last closing bracket.
     fn parse(text: &str) -> Option<Self> {
         let (pid, rest) = text.split_once(" (")?;
@@ -136,6 +142,19 @@ mod tests {
     fn a_kernel_thread_is_known_by_its_flag() {
         let stat = Stat::parse("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0").unwrap();
         assert!(stat.is_kernel_thread());
+    }
+
+    #[test]
+    fn a_process_lives_on_without_its_first_thread() {
+        for (state, num_threads, lives) in [('S', 1, true), ('Z', 2, true), ('Z', 1, false), ('X', 1, false)]
+        {
+            let stat = Stat {
+                state,
+                num_threads,
+                ..Stat::default()
+            };
+            assert_eq!(stat.process_lives(), lives, "{state} {num_threads}");
+        }
     }
 
     #[test]

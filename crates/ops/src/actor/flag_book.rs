@@ -25,12 +25,12 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// The process `pid` there is now. The first of its threads may have ended before the others.
+    /// The process `pid` there is now.
     pub(super) fn of(root: &Path, pid: u32) -> Option<Self> {
         let stat = stat::read(root, pid).ok()?;
         let (starttime, image) = (stat.starttime, stat.image);
         let owner = Owner { pid, starttime };
-        (!stat.has_ended() || stat.num_threads > 1).then_some(Self { owner, image })
+        stat.process_lives().then_some(Self { owner, image })
     }
 
     /// Its number.

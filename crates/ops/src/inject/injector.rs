@@ -139,9 +139,9 @@ impl Injector {
         }
     }
 
-    /// The first thread may have ended before the others.
+    /// Whether there is such a process, and it can be read.
     fn lives(&self, pid: u32) -> bool {
-        stat::read(&self.root, pid).is_ok_and(|stat| !stat.has_ended() || stat.num_threads > 1)
+        stat::read(&self.root, pid).is_ok_and(|stat| stat.process_lives())
     }
 
     /// What can be told without touching it. Returns a thread to look at its memory by.

@@ -273,10 +273,9 @@ fn living(root: &Path, pid: u32) -> Option<Stat> {
     read_living(root, pid).ok().flatten()
 }
 
-// The first thread may have ended before the others; the process lives on.
 fn read_living(root: &Path, pid: u32) -> Result<Option<Stat>, ProcError> {
     match stat::read(root, pid) {
-        Ok(stat) => Ok(Some(stat).filter(|stat| !stat.has_ended() || stat.num_threads > 1)),
+        Ok(stat) => Ok(Some(stat).filter(Stat::process_lives)),
         Err(ProcError::Gone { .. }) => Ok(None),
         Err(error) => Err(error),
     }
