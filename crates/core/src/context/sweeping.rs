@@ -2,7 +2,6 @@
 
 use super::Context;
 use super::acting::{Leftover, Turn};
-use crate::monitoring::Target;
 use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
@@ -131,19 +130,14 @@ impl Context {
         self.choose_after_aggregation(now, ops, sink);
     }
 
-    /// Regions from pages, at most about `most` over all targets, each with a share by the memory it has.
+    /// Regions from pages, at most `most` over all targets.
     fn regions_from_pages(&self, most: usize, now: Nanos) -> Vec<Vec<Region>> {
-        let resident: Vec<u64> = self.targets.iter().map(|t| t.heat.resident().0).collect();
-        let total = u128::from(resident.iter().sum::<u64>().max(1));
-        let targets = self.targets.iter().zip(resident);
-        let regions_of_target = |(target, resident): (&Target, u64)| {
-            let share = u128::from(resident) * most as u128 / total;
-            let most = usize::try_from(share).unwrap_or(usize::MAX).max(3);
-            let mut regions = regions_of(target.heat.runs(), most, now, self.attrs.aggr);
-            inherit_ages(&mut regions, &target.regions);
-            regions
-        };
-        targets.map(regions_of_target).collect()
+        let runs = self.targets.iter().map(|target| target.heat.runs());
+        let mut regions = regions_of(runs, most, now, self.attrs.aggr);
+        for (regions, target) in regions.iter_mut().zip(&self.targets) {
+            inherit_ages(regions, &target.regions);
+        }
+        regions
     }
 }
 

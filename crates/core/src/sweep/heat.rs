@@ -244,17 +244,6 @@ impl PageHeat {
         }
     }
 
-    /// Bytes that are there.
-    pub(crate) fn resident(&self) -> Bytes {
-        let pages = self
-            .chunks
-            .values()
-            .flat_map(|chunk| chunk.iter())
-            .filter(|byte| **byte != ABSENT)
-            .count();
-        Bytes(pages as u64 * PAGE_SIZE)
-    }
-
     /// How many bytes are hot and how many idle, page by page.
     #[must_use]
     pub fn sums(&self) -> PageSums {

@@ -10,9 +10,18 @@ use crate::units::{Bytes, Nanos};
 /// finely mixed targets need.
 const HELD: usize = 16;
 
+/// So many bytes of a hole told as idle are as bad as one byte told wrongly: what lies between the libraries of a
+/// process costs less than a few pages of heat, what lies between its heap and its mappings more than all it has.
+const IDLE_HOLE: u128 = 4096;
+
+/// How hot the unknown is taken to be where it is joined with what is known; see [`Draft::rate`].
+const UNKNOWN: u64 = 0;
+
 /// A piece of memory on its way to become a region.
 #[derive(Debug, Clone, Copy)]
 struct Draft {
+    /// Whose it is, by number.
+    target: usize,
     range: AddrRange,
     /// Bytes in it that are there.
     present: u64,
@@ -25,32 +34,52 @@ struct Draft {
     score: u64,
 }
 
-/// The regions of a target: at most `most`, from its `runs` (ascending), as of `now`; a round takes `interval`.
-pub(crate) fn regions_of(
-    runs: impl Iterator<Item = Run>,
+/// The regions of targets whose `runs` (ascending) these are, for each in turn: at most `most` over all of them, as far
+/// as none of them has to be left out, as of `now`; a round takes `interval`.
+///
+/// No target has a share of its own: what is joined is what misleads least wherever it lies, so that regions go where
+/// heat is mixed, and bytes are what weighs.
+pub(crate) fn regions_of<R: Iterator<Item = Run>>(
+    runs: impl Iterator<Item = R>,
     most: usize,
     now: Nanos,
     interval: Nanos,
-) -> Vec<Region> {
+) -> Vec<Vec<Region>> {
     let most = most.max(1);
     let held = most.saturating_mul(HELD);
     let mut drafts: Vec<Draft> = Vec::new();
     let mut tolerance = 0;
-    for run in runs {
-        push(&mut drafts, Draft::new(&run, now, interval), tolerance, interval);
-        if drafts.len() > held {
-            tolerance = join_until(&mut drafts, held / 2, tolerance, interval);
+    let mut nr_targets = 0;
+    for runs in runs {
+        for run in runs {
+            push(
+                &mut drafts,
+                Draft::new(nr_targets, &run, now, interval),
+                tolerance,
+                interval,
+            );
+            if drafts.len() > held {
+                tolerance = join_until(&mut drafts, held / 2, tolerance, interval);
+            }
         }
+        nr_targets += 1;
     }
     join_until(&mut drafts, most, tolerance, interval);
-    drafts.iter().map(|draft| draft.region(interval)).collect()
+    let mut regions = vec![Vec::new(); nr_targets];
+    for draft in &drafts {
+        regions[draft.target].push(draft.region(interval));
+    }
+    regions
 }
 
-/// Joins with ever larger tolerance until only `most` are left; returns the tolerance that took.
+/// Joins with ever larger tolerance until only `most` are left, or one of each target; returns the tolerance that took.
 fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval: Nanos) -> u64 {
     while drafts.len() > most {
         let before = drafts.len();
         join_pairs(drafts, before - most, tolerance, interval);
+        if drafts.len() == before && tolerance == u64::MAX {
+            break;
+        }
         // More pairs of the same tolerance, while that gets somewhere.
         if (before - drafts.len()) * 8 < before {
             tolerance = tolerance.saturating_mul(2).max(1024);
@@ -64,7 +93,7 @@ fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval
 fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interval: Nanos) {
     let mut last_is_joined = false;
     drafts.dedup_by(|draft, last| {
-        let join = excess > 0 && !last_is_joined && last.cost_of_joining(draft, interval) <= tolerance;
+        let join = excess > 0 && !last_is_joined && last.can_join(draft, tolerance, interval);
         if join {
             last.join(draft, interval);
             excess -= 1;
@@ -78,15 +107,16 @@ fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interv
 /// place.
 fn push(drafts: &mut Vec<Draft>, draft: Draft, tolerance: u64, interval: Nanos) {
     match drafts.last_mut() {
-        Some(last) if last.cost_of_joining(&draft, interval) <= tolerance => last.join(&draft, interval),
+        Some(last) if last.can_join(&draft, tolerance, interval) => last.join(&draft, interval),
         _ => drafts.push(draft),
     }
 }
 
 impl Draft {
-    fn new(run: &Run, now: Nanos, interval: Nanos) -> Self {
+    fn new(target: usize, run: &Run, now: Nanos, interval: Nanos) -> Self {
         let len = run.range.len().0;
         let mut draft = Self {
+            target,
             range: run.range,
             present: len,
             unknown: 0,
@@ -133,22 +163,43 @@ impl Draft {
         self.touched == 0 && next.touched == 0 && close
     }
 
+    /// True when both are of one target, and joining them puts at most `tolerance` bytes' worth into the wrong place.
+    fn can_join(&self, next: &Self, tolerance: u64, interval: Nanos) -> bool {
+        self.target == next.target && self.cost_of_joining(next, interval) <= tolerance
+    }
+
+    /// Whether a region of it would be unknown: more than half of it is.
+    const fn is_unknown(&self) -> bool {
+        self.unknown * 2 > self.present
+    }
+
+    /// Its score, or where on that scale the unknown stands: far from what is hot, and apart from what is idle whether
+    /// that has just become so or long been.
+    const fn place(&self) -> u64 {
+        if self.is_unknown() { UNKNOWN } else { self.score }
+    }
+
     /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
     /// included. Zero for neighbours that are alike.
     fn cost_of_joining(&self, next: &Self, interval: Nanos) -> u64 {
-        let hole = (next.range.start - self.range.end).0;
-        let unlike = match (self.unknown * 2 > self.present, next.unknown * 2 > next.present) {
+        let unlike = match (self.is_unknown(), next.is_unknown()) {
             (false, false) if self.is_as_idle(next, interval) => 0,
-            (false, false) => self.score.abs_diff(next.score),
             (true, true) => 0,
-            // As far apart as can be: nobody should take the unknown for anything else.
-            _ => u64::from(WINDOW) * 200,
+            _ => self.place().abs_diff(next.place()),
         };
         let smaller = self.present.min(next.present);
-        // A hole is told as present, which is wrong whatever the heat.
         (smaller / 100)
             .saturating_mul(unlike)
-            .saturating_add(hole.saturating_mul(4))
+            .saturating_add(self.cost_of_hole(next))
+    }
+
+    /// How many bytes' worth of heat would be told of the hole between both: as much as of what is around it. Told as
+    /// idle it misleads hardly anybody, and yet no map of memory should be of holes where there is another way.
+    fn cost_of_hole(&self, next: &Self) -> u64 {
+        let hole = u128::from((next.range.start - self.range.end).0);
+        let most_touched = u128::from(self.judged() + next.judged()) * u128::from(WINDOW);
+        let told_hot = hole * (self.touched + next.touched) / most_touched.max(1);
+        u64::try_from(told_hot + hole / IDLE_HOLE).unwrap_or(u64::MAX)
     }
 
     fn join(&mut self, next: &Self, interval: Nanos) {
@@ -175,7 +226,7 @@ impl Draft {
             } else {
                 u32::try_from(age).unwrap_or(u32::MAX)
             },
-            unknown: self.unknown * 2 > self.present,
+            unknown: self.is_unknown(),
             resident: Some(Bytes(self.present)),
             ..Region::new(self.range)
         }
@@ -191,6 +242,8 @@ fn log2_hundredths(n: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     const SEC: Nanos = Nanos::secs(1);
@@ -200,6 +253,11 @@ mod tests {
             range: AddrRange::new(start * 4096, end * 4096),
             state,
         }
+    }
+
+    /// Of a target by itself, in rounds of a second.
+    fn of_one(runs: impl IntoIterator<Item = Run>, most: usize, now: Nanos) -> Vec<Region> {
+        regions_of(iter::once(runs.into_iter()), most, now, SEC).remove(0)
     }
 
     fn shape(regions: &[Region]) -> Vec<(u64, u64, u32, u32)> {
@@ -217,7 +275,7 @@ mod tests {
             run(12, 14, State::Touched(2)),
             run(500, 510, State::Unknown),
         ];
-        let regions = regions_of(runs.into_iter(), 10, Nanos::secs(100), SEC);
+        let regions = of_one(runs, 10, Nanos::secs(100));
         assert_eq!(
             shape(&regions),
             [(0, 10, 0, 60), (10, 12, 70, 0), (12, 14, 20, 0), (500, 510, 0, 0)]
@@ -230,7 +288,7 @@ mod tests {
         // Touched by one slow pass: each tenth a second later than the one before.
         let pass = (0..10).map(|nth| run(nth * 10, nth * 10 + 10, State::Idle(Nanos::secs(nth))));
         let later = [run(100, 200, State::Idle(Nanos::secs(60)))];
-        let regions = regions_of(pass.chain(later), 1000, Nanos::secs(120), SEC);
+        let regions = of_one(pass.chain(later), 1000, Nanos::secs(120));
         assert_eq!(shape(&regions), [(0, 100, 0, 115), (100, 200, 0, 60)]);
     }
 
@@ -242,10 +300,7 @@ mod tests {
     #[test]
     fn runs_that_are_alike_are_one_whatever_the_chunk() {
         let runs = [run(0, 512, State::Touched(7)), run(512, 600, State::Touched(7))];
-        assert_eq!(
-            shape(&regions_of(runs.into_iter(), 10, SEC, SEC)),
-            [(0, 600, 70, 0)]
-        );
+        assert_eq!(shape(&of_one(runs, 10, SEC)), [(0, 600, 70, 0)]);
     }
 
     #[test]
@@ -257,7 +312,7 @@ mod tests {
             run(1001, 2000, State::Idle(Nanos(0))),
             run(2000, 3000, State::Touched(7)),
         ];
-        let regions = regions_of(runs.into_iter(), 2, Nanos::secs(100), SEC);
+        let regions = of_one(runs, 2, Nanos::secs(100));
         assert_eq!(regions.len(), 2);
         assert_eq!(
             (regions[0].range.end.0 / 4096, regions[1].nr_accesses),
@@ -278,7 +333,7 @@ mod tests {
                 State::Touched(1 + (nth as u32 / 50) * 6),
             )
         });
-        let regions = regions_of(runs, 50, SEC, SEC);
+        let regions = of_one(runs, 50, SEC);
         assert!(regions.len() <= 50);
         let present: u64 = regions.iter().filter_map(|r| r.resident).map(|b| b.0).sum();
         assert_eq!(present, 100 * 500 * 4096);
@@ -294,7 +349,7 @@ mod tests {
             };
             run(page, page + 1, state)
         });
-        let regions = regions_of(runs, 100, Nanos::secs(50), SEC);
+        let regions = of_one(runs, 100, Nanos::secs(50));
         assert!(regions.len() <= 100);
         let covered: u64 = regions.iter().map(|r| r.len().0).sum();
         assert_eq!(covered, 100_000 * 4096);
@@ -306,8 +361,8 @@ mod tests {
             range: AddrRange::new(page_border, page_border + 4096),
             state: State::Touched(1),
         });
-        assert_eq!(regions_of(far.into_iter(), usize::MAX, SEC, SEC).len(), 2);
-        assert_eq!(regions_of(far.into_iter(), 1, SEC, SEC).len(), 1);
+        assert_eq!(of_one(far, usize::MAX, SEC).len(), 2);
+        assert_eq!(of_one(far, 1, SEC).len(), 1);
     }
 
     #[test]
@@ -320,9 +375,77 @@ mod tests {
             };
             run(nth * 100, nth * 100 + 100, state)
         });
-        let regions = regions_of(runs, 1000, Nanos::secs(50), SEC);
+        let regions = of_one(runs, 1000, Nanos::secs(50));
         assert_eq!(regions.len(), 1000);
         let exact = regions.iter().filter(|r| r.len().0 == 100 * 4096).count();
         assert_eq!(exact, 976, "24 pairs were joined");
+    }
+
+    /// A small process: binary and heap, libraries with idle memory of its own among them, of which an eighth is
+    /// hot, and a stack; far apart from each other, as pages.
+    fn process() -> Vec<Run> {
+        let idle = State::Idle(Nanos(0));
+        let library = |nth: u64| run(1_000_000 + nth * 400, 1_000_010 + nth * 400, idle);
+        let mut runs = vec![run(10, 30, idle), run(5000, 5050, State::Touched(1))];
+        runs.extend((0..4).map(library));
+        runs.extend([
+            run(1_002_000, 1_002_896, idle),
+            run(1_002_896, 1_003_024, State::Touched(7)),
+        ]);
+        runs.extend((10..14).map(library));
+        runs.push(run(4_000_000, 4_000_020, State::Touched(2)));
+        runs
+    }
+
+    #[test]
+    fn what_is_hot_in_each_of_many_processes_is_found_though_regions_are_few() {
+        let regions = regions_of(
+            (0..200).map(|_| process().into_iter()),
+            1000,
+            Nanos::secs(60),
+            SEC,
+        );
+        assert!(regions.iter().map(Vec::len).sum::<usize>() <= 1000);
+        let hot = AddrRange::new(1_002_896 * 4096, 1_003_024 * 4096);
+        for (nth, regions) in regions.iter().enumerate() {
+            let found = regions
+                .iter()
+                .find(|region| region.nr_accesses > MAX_NR_ACCESSES / 2);
+            assert_eq!(found.map(|region| region.range), Some(hot), "of process {nth}");
+        }
+    }
+
+    #[test]
+    fn regions_go_where_heat_is_mixed() {
+        let plain = [run(0, 100_000, State::Idle(Nanos(0)))];
+        let mixed = (0..20).map(|nth| match nth % 2 {
+            0 => run(nth * 100, nth * 100 + 100, State::Touched(7)),
+            _ => run(nth * 100, nth * 100 + 100, State::Idle(Nanos(0))),
+        });
+        let runs = [plain.to_vec(), Vec::new(), mixed.collect()].map(Vec::into_iter);
+        let regions = regions_of(runs.into_iter(), 21, Nanos::secs(50), SEC);
+        assert_eq!(regions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 20]);
+    }
+
+    #[test]
+    fn no_target_is_joined_with_another() {
+        let runs = (0..5).map(|_| [run(7, 9, State::Touched(7))].into_iter());
+        let regions = regions_of(runs, 2, Nanos::secs(50), SEC);
+        assert!(regions.iter().all(|regions| shape(regions) == [(7, 9, 70, 0)]));
+    }
+
+    #[test]
+    fn a_hole_is_not_told_hot_where_there_is_another_way() {
+        let runs = [
+            run(0, 10, State::Touched(7)),
+            run(1000, 1010, State::Touched(7)),
+            run(2000, 2010, State::Idle(Nanos(0))),
+            run(3000, 3010, State::Idle(Nanos(0))),
+        ];
+        let regions = of_one(runs, 3, Nanos::secs(50));
+        assert_eq!(
+            shape(&regions),
+            [(0, 10, 70, 0), (1000, 1010, 70, 0), (2000, 3010, 0, 50)]
+        );
     }
 }
