@@ -56,14 +56,9 @@ pub struct Monitoring {
     )]
     min_regions: usize,
 
-    /// Most regions over all targets
-    #[arg(
-        long,
-        visible_alias = "max-nr-regions",
-        value_name = "N",
-        default_value_t = 1000
-    )]
-    max_regions: usize,
+    /// Most regions over all targets [default: 1000, and where every page is looked at room for 20 of each]
+    #[arg(long, visible_alias = "max-nr-regions", value_name = "N")]
+    max_regions: Option<usize>,
 
     /// How accesses are seen: auto, or a tracker that `thermo doctor` lists
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -89,7 +84,21 @@ enum Look {
     Sweep,
 }
 
+/// Room for regions of each target where nobody said how many there may be: a small process has some fifteen pieces of
+/// memory that are used differently, its libraries counted.
+const REGIONS_EACH: usize = 20;
+
 impl Monitoring {
+    /// How many regions each target has room for when every page is looked at; 0 where the number of all was given.
+    #[must_use]
+    pub const fn regions_each(&self) -> usize {
+        if self.max_regions.is_some() {
+            0
+        } else {
+            REGIONS_EACH
+        }
+    }
+
     /// The attributes these flags say.
     ///
     /// # Errors
@@ -101,7 +110,7 @@ impl Monitoring {
             aggr: self.aggr.unwrap_or(default.aggr),
             update: self.update,
             min_nr_regions: self.min_regions,
-            max_nr_regions: self.max_regions,
+            max_nr_regions: self.max_regions.unwrap_or(default.max_nr_regions),
         };
         let attrs = self.tuned.begin_with(attrs, self.sample.is_some())?;
         attrs.check()?;

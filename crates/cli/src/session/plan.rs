@@ -126,7 +126,9 @@ impl Plan {
         );
         if !chosen.offloads() {
             if let Some((share, looks)) = budget {
-                context = context.with_budget(share, looks);
+                context = context
+                    .with_budget(share, looks)
+                    .with_regions_each(self.monitoring.regions_each());
             }
             if !self.limits.best_effort {
                 inputs::check(&self.schemes, chosen.name != "smaps")?;

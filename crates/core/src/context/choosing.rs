@@ -4,7 +4,7 @@
 mod intervals;
 
 use self::intervals::{
-    LONGEST_ROUND, SHORTEST_ROUND, next_round, next_sample, sample_attrs, sample_each, sweep_attrs,
+    LONGEST_ROUND, SHORTEST_ROUND, next_round, next_sample, room_of, sample_attrs, sample_each, sweep_attrs,
 };
 use super::warming::WarmUp;
 use super::{Context, Next};
@@ -32,6 +32,8 @@ pub(super) struct Chooser {
     budget: Budget,
     /// What the user asked for; only the numbers of regions and the update interval count.
     asked: Attrs,
+    /// Regions that each target has room for in sweeps, however few were asked for.
+    regions_each: usize,
     /// All that was spent on looking so far.
     total: Nanos,
     /// The same when the aggregation that is running began.
@@ -73,6 +75,16 @@ impl Chooser {
 }
 
 impl Context {
+    /// With a budget that has it look at every page, each target has room for `count` regions, also where all of them
+    /// have more than the attributes allow: regions are found from pages then, and cost next to nothing.
+    #[must_use]
+    pub const fn with_regions_each(mut self, count: usize) -> Self {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.regions_each = count;
+        }
+        self
+    }
+
     /// Makes it stay within `share` of one CPU, choosing among `looks`. Before the first step.
     #[must_use]
     pub fn with_budget(mut self, share: CpuShare, looks: Looks) -> Self {
@@ -82,6 +94,7 @@ impl Context {
             looks,
             budget,
             asked,
+            regions_each: 0,
             total: Nanos::ZERO,
             total_at_start: Nanos::ZERO,
             cost: None,
@@ -143,7 +156,7 @@ impl Context {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
         }
-        let (way, attrs) = chooser.first(ops.can_sweep(), warms_up);
+        let (way, attrs) = chooser.first(ops.can_sweep(), warms_up, self.targets.len());
         self.adopt(now, way, attrs, sink);
     }
 
@@ -151,7 +164,7 @@ impl Context {
     #[must_use]
     pub fn first_plan(&self, can_sweep: bool) -> Option<Plan> {
         let chooser = self.chooser.as_ref()?;
-        let (way, attrs) = chooser.first(can_sweep, self.is_to_warm_up(can_sweep));
+        let (way, attrs) = chooser.first(can_sweep, self.is_to_warm_up(can_sweep), self.targets.len());
         Some(Plan {
             share: chooser.share(),
             way,
@@ -165,10 +178,13 @@ impl Context {
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
+        let nr_targets = self.targets.len();
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
-            Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
+            Way::Sweep => chooser.after_round(now, cost, &self.attrs, nr_targets),
+            Way::Sample => {
+                chooser.after_samples(now, cost, &self.attrs, ops.can_sweep().then_some(nr_targets))
+            }
         };
         chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
@@ -199,13 +215,20 @@ impl Context {
 }
 
 impl Chooser {
-    fn first(&self, can_sweep: bool, warms_up: bool) -> (Way, Attrs) {
+    fn first(&self, can_sweep: bool, warms_up: bool, nr_targets: usize) -> (Way, Attrs) {
         match self.looks {
             Looks::Asked => (Way::Sample, self.asked),
             Looks::Auto if warms_up => self.first_samples(self.share().half()),
-            Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
+            Looks::Auto | Looks::Sweep if can_sweep => self.sweeps(SHORTEST_ROUND, nr_targets),
             Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(self.share()),
         }
+    }
+
+    /// Sweeps of so many targets each `interval`.
+    fn sweeps(&self, interval: Nanos, nr_targets: usize) -> (Way, Attrs) {
+        let room = room_of(self.regions_each, nr_targets);
+        let most = self.asked.max_nr_regions.max(room);
+        (Way::Sweep, sweep_attrs(&self.asked, interval, most))
     }
 
     fn first_samples(&self, share: CpuShare) -> (Way, Attrs) {
@@ -223,12 +246,12 @@ impl Chooser {
     }
 
     /// Sweeps alone from now on: their first round is through.
-    pub(super) fn go_over_to_sweeps(&mut self) -> (Way, Attrs) {
+    pub(super) fn go_over_to_sweeps(&mut self, nr_targets: usize) -> (Way, Attrs) {
         self.warm_up = None;
         self.swept_once = true;
         self.cost = None;
         self.total_at_start = self.total;
-        (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND))
+        self.sweeps(SHORTEST_ROUND, nr_targets)
     }
 
     pub(super) fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
@@ -278,21 +301,26 @@ impl Chooser {
         if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
-        let interval = next_round(needed, attrs.aggr)?;
-        Some((Way::Sweep, sweep_attrs(&self.asked, interval)))
+        let interval = next_round(needed, attrs.aggr);
+        let (way, next) = self.sweeps(interval.unwrap_or(attrs.aggr), nr_targets);
+        (next != *attrs).then_some((way, next))
     }
 
+    /// `to_sweep`: how many targets there are, where every page can be looked at.
     fn after_samples(
         &mut self,
         now: Nanos,
         cost: Nanos,
         attrs: &Attrs,
-        can_sweep: bool,
+        to_sweep: Option<usize>,
     ) -> Option<(Way, Attrs)> {
         let retry = self.retry_at.is_some_and(|then| now >= then);
-        if retry && can_sweep && self.looks == Looks::Auto {
+        if let Some(nr_targets) = to_sweep
+            && retry
+            && self.looks == Looks::Auto
+        {
             (self.retry_at, self.cost, self.swept_once) = (None, None, false);
-            return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
+            return Some(self.sweeps(SHORTEST_ROUND, nr_targets));
         }
         let cost = self.smoothed(Nanos(cost.0 / u64::from(attrs.max_nr_accesses())));
         if self.nr_regions == 0 {

@@ -104,6 +104,32 @@ fn the_budget_is_kept_on_small_and_large_targets() {
 }
 
 #[test]
+fn each_of_many_targets_has_room_for_regions_of_its_own() {
+    let hot: Vec<AddrRange> = (0..4).map(|nth| pages(nth * 100 + 50, nth * 100 + 60)).collect();
+    let found_with = |regions_each| {
+        let mut machine = machine();
+        let ids: Vec<TargetId> = (0..30).map(|_| machine.spawn(&[pages(0, 400)])).collect();
+        ids.iter().for_each(|id| touch_all(&mut machine, *id));
+        let few = Attrs {
+            max_nr_regions: 100,
+            ..Attrs::default()
+        };
+        let mut context = Context::new(few, 1)
+            .unwrap()
+            .with_budget(ONE_PERCENT, Looks::Sweep)
+            .with_regions_each(regions_each);
+        let (regions, _) = watch(&mut context, &mut machine, 120, |machine, _| {
+            ids.iter()
+                .for_each(|id| hot.iter().for_each(|hot| machine.touch(*id, *hot)));
+        });
+        let told_hot = regions.iter().filter(|region| region.nr_accesses > 0);
+        told_hot.map(|region| region.range).collect::<Vec<_>>()
+    };
+    assert_eq!(found_with(20), hot);
+    assert_ne!(found_with(0), hot, "a hundred regions are three of each");
+}
+
+#[test]
 fn many_targets_are_swept_seldom_since_samples_would_see_next_to_nothing_of_each() {
     let mut machine = machine();
     let ids: Vec<TargetId> = (0..200).map(|_| machine.spawn(&[pages(0, 2000)])).collect();
