@@ -26,10 +26,10 @@ mod value;
 
 pub use control::Control;
 pub use early::Early;
-pub use engine::{Engine, Looks};
+pub use engine::{Engine, Looks, Tell};
 pub use files::{ControlFiles, GivenUp, Write};
 pub use fuse::Mounted;
-pub use modules::{Modules, Reach};
+pub use modules::Modules;
 pub use rustix::io::Errno;
 pub use trace::{TRACED_EVENTS, Trace};
 pub use tree::{Ino, Node, Tree};

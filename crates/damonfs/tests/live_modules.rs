@@ -6,8 +6,8 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Files, Sleeper, engine, wait_until};
-use thermo_damonfs::{Errno, Reach};
+use common::{Files, Sleeper, engine, engine_that_tells, wait_until};
+use thermo_damonfs::Errno;
 use thermo_ops::targets::TargetSpec;
 
 const RECLAIM: &str = "damon_reclaim/parameters";
@@ -15,11 +15,8 @@ const LRU_SORT: &str = "damon_lru_sort/parameters";
 const STAT: &str = "damon_stat/parameters";
 
 /// On these processes and no others.
-fn on(pids: &[u32]) -> Reach {
-    Reach {
-        spec: Some(TargetSpec::of_pids(pids)),
-        tell: |why| println!("{why}"),
-    }
+fn on(pids: &[u32]) -> Option<TargetSpec> {
+    Some(TargetSpec::of_pids(pids))
 }
 
 fn expect(files: &Files, dir: &str, expected: &[(&str, &str)]) {
@@ -140,14 +137,11 @@ fn wrong_values_are_refused() {
 #[test]
 fn without_anything_named_nothing_is_switched_on_and_it_is_said_why() {
     static TOLD: AtomicUsize = AtomicUsize::new(0);
-    let nobody = Reach {
-        spec: None,
-        tell: |why| {
-            assert!(why.contains("--modules-on"), "{why}");
-            TOLD.fetch_add(1, Ordering::Relaxed);
-        },
-    };
-    let files = Files::modules(engine(), nobody);
+    let engine = engine_that_tells(|why| {
+        assert!(why.contains("--modules-on"), "{why}");
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    });
+    let files = Files::modules(engine, None);
     for dir in [RECLAIM, LRU_SORT, STAT] {
         let enabled = format!("{dir}/enabled");
         assert_eq!(files.write(&enabled, "Y"), Err(Errno::PERM));

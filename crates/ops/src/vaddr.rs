@@ -62,12 +62,8 @@ impl Operations for Vaddr {
             .update()
             .map_err(|err| OpsError::Failed(err.to_string()))?;
         self.news.extend(self.members.take_news());
-        if self.beside.is_due() {
-            let targets = self.members.processes();
-            let sees_taken = self.tracker.sees_marks_taken();
-            self.news.extend(self.beside.look(targets, sees_taken));
-            self.news.extend(self.tracker.news(targets));
-        }
+        let targets = self.members.processes();
+        self.news.extend(self.beside.news(targets, self.tracker.as_mut()));
         Ok(layouts)
     }
 

@@ -8,6 +8,7 @@ use std::sync::mpsc::Sender;
 use thermo_core::sink::TriedRegion;
 use thermo_core::{Event, Sink};
 
+use super::Tell;
 use crate::trace::Trace;
 
 /// What each scheme was applied to in one apply interval, by the scheme's number.
@@ -18,6 +19,7 @@ pub struct Listener {
     number: u32,
     tid: i32,
     trace: Arc<Trace>,
+    tell: Tell,
     collection: Option<Collection>,
 }
 
@@ -30,12 +32,13 @@ struct Collection {
 }
 
 impl Listener {
-    /// Listens to the kdamond `number`.
-    pub const fn new(number: u32, trace: Arc<Trace>) -> Self {
+    /// Listens to the kdamond `number`, whose warnings go to `tell`.
+    pub const fn new(number: u32, trace: Arc<Trace>, tell: Tell) -> Self {
         Self {
             number,
             tid: 0,
             trace,
+            tell,
             collection: None,
         }
     }
@@ -110,6 +113,7 @@ impl Sink for Listener {
                 active: false,
                 ..
             } => self.give_up(|given| given == *scheme),
+            Event::Warning { text, .. } => (self.tell)(&format!("kdamond.{}: {text}", self.number)),
             _ => {}
         }
     }
@@ -119,6 +123,7 @@ impl Sink for Listener {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use std::sync::Mutex;
     use std::sync::mpsc::channel;
     use thermo_core::Nanos;
     use thermo_core::scheme::SchemeStats;
@@ -135,7 +140,7 @@ mod tests {
 
     #[test]
     fn it_waits_for_every_active_scheme_and_for_no_other() {
-        let mut listener = Listener::new(0, Arc::default());
+        let mut listener = Listener::new(0, Arc::default(), |_| {});
         let (done, tried) = channel();
         assert!(listener.collect(vec![0, 1, 2, 3], done.clone()));
         assert!(!listener.collect(vec![0], done), "one at a time");
@@ -153,5 +158,19 @@ mod tests {
         let tried: Vec<usize> = tried.recv().unwrap().into_keys().collect();
         assert_eq!(tried, [0, 1]);
         assert!(listener.collect(vec![0], channel().0), "free for the next");
+    }
+
+    #[test]
+    fn what_a_kdamond_warns_of_is_told_with_its_name() {
+        static TOLD: Mutex<String> = Mutex::new(String::new());
+        let tell: Tell = |text| text.clone_into(&mut TOLD.lock().unwrap());
+        Listener::new(3, Arc::default(), tell).on(&Event::Warning {
+            now: Nanos::ZERO,
+            text: "one of its targets cannot be watched",
+        });
+        assert_eq!(
+            *TOLD.lock().unwrap(),
+            "kdamond.3: one of its targets cannot be watched"
+        );
     }
 }

@@ -38,6 +38,9 @@ use targets::Targets;
 /// Makes a tracker for a new kdamond.
 pub type Looks = Box<dyn Fn() -> Box<dyn Tracker + Send> + Send + Sync>;
 
+/// Is told a sentence: an errno does not say much, and a warning has no file.
+pub type Tell = fn(&str);
+
 /// The directory of a kdamond.
 pub type Place = (Layout, Ino);
 
@@ -45,6 +48,7 @@ pub type Place = (Layout, Ino);
 pub struct Engine {
     root: PathBuf,
     looks: Looks,
+    tell: Tell,
     trace: Arc<Trace>,
     slots: Mutex<BTreeMap<Place, Arc<Slot>>>,
     /// Held while one is switched on, so that who comes second sees the first.
@@ -80,12 +84,14 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine for the machine at `root` (`/`), whose kdamonds look as `looks` says.
+    /// An engine for the machine at `root` (`/`), whose kdamonds look as `looks` says. What they warn of, and why one
+    /// cannot be switched on, goes to `tell`.
     #[must_use]
-    pub fn new(root: impl Into<PathBuf>, looks: Looks) -> Self {
+    pub fn new(root: impl Into<PathBuf>, looks: Looks, tell: Tell) -> Self {
         Self {
             root: root.into(),
             looks,
+            tell,
             trace: Arc::default(),
             slots: Mutex::default(),
             starting: Mutex::default(),
@@ -96,6 +102,11 @@ impl Engine {
     #[must_use]
     pub const fn trace(&self) -> &Arc<Trace> {
         &self.trace
+    }
+
+    /// Tells `text` to whoever looks after the engine.
+    pub(crate) fn tell(&self, text: &str) {
+        (self.tell)(text);
     }
 
     pub(crate) const fn root(&self) -> &PathBuf {
@@ -206,7 +217,7 @@ impl Engine {
         context.set_schemes(schemes).map_err(|_| Errno::INVAL)?;
         let actor = Actor::new(PageoutLimits::default(), false);
         let ops = Targets::new(self.root.clone(), built.watch, tracker, actor);
-        let sink = Listener::new(number, Arc::clone(&self.trace));
+        let sink = Listener::new(number, Arc::clone(&self.trace), self.tell);
         Running::start(number, Parts { context, ops, sink }, goal)
     }
 

@@ -10,6 +10,7 @@ use thermo_core::action::Action;
 use thermo_core::ops::{Outcome, Probe, Request, Run, Seen};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::{AddrRange, Operations, OpsError, TargetId, TargetLayout};
+use thermo_ops::beside::{Announcement, Beside};
 use thermo_ops::metric;
 use thermo_ops::process::Processes;
 use thermo_ops::targets::{LayoutRule, Members};
@@ -25,6 +26,10 @@ pub struct Targets {
     who: Who,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
+    beside: Beside,
+    news: Vec<String>,
+    /// So that other instances know of this one.
+    _announcement: Announcement,
 }
 
 enum Who {
@@ -56,10 +61,13 @@ impl Targets {
             }
         };
         Self {
+            beside: Beside::behind_control_files(&root),
             root,
             who,
             tracker,
             actor,
+            news: Vec::new(),
+            _announcement: Announcement::make(),
         }
     }
 
@@ -142,12 +150,23 @@ fn has_number(process: &PidFd) -> bool {
 
 impl Operations for Targets {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        match &mut self.who {
-            Who::Staged(places) => Ok(places.update(&self.root)),
-            Who::Named(members, _) => members
-                .update()
-                .map_err(|error| OpsError::Failed(error.to_string())),
-        }
+        let layouts = match &mut self.who {
+            Who::Staged(places) => places.update(&self.root),
+            Who::Named(members, _) => {
+                let layouts = members
+                    .update()
+                    .map_err(|error| OpsError::Failed(error.to_string()))?;
+                self.news.extend(members.take_news());
+                layouts
+            }
+        };
+        let targets = self.who.processes();
+        self.news.extend(self.beside.news(targets, self.tracker.as_mut()));
+        Ok(layouts)
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {

@@ -1,7 +1,7 @@
 //! The kernel's ready-made modules as directories: `damon_reclaim`, `damon_lru_sort` and `damon_stat`, each with its
 //! parameters by their names, units and defaults.
 //!
-//! In the kernel a module acts on the whole machine. Here it acts on what was said when the files were made ([`Reach`])
+//! In the kernel a module acts on the whole machine. Here it acts on what was said when the files were made ([`Modules::new`])
 //! and on nothing else; where nothing was said, `enabled` stays off. As in the kernel one of them runs at a time, and
 //! none beside other kdamonds.
 
@@ -20,21 +20,13 @@ use crate::table::{Layout, Role};
 use crate::tree::{Ino, Tree};
 use crate::value;
 
-/// What modules may act on, and who is told why one does not.
-#[derive(Debug, Clone)]
-pub struct Reach {
-    /// Whom; none: nobody.
-    pub spec: Option<TargetSpec>,
-    /// Told a sentence whenever a module cannot be switched on: an errno does not say much.
-    pub tell: fn(&str),
-}
-
 /// The modules' files.
 #[derive(Debug)]
 pub struct Modules {
     tree: Mutex<Tree>,
     engine: Arc<Engine>,
-    reach: Reach,
+    /// Whom they may act on; none: nobody.
+    reach: Option<TargetSpec>,
     /// What `damon_stat` saw last.
     seen: Mutex<Option<Summary>>,
 }
@@ -62,9 +54,9 @@ impl Module {
 }
 
 impl Modules {
-    /// The modules over `engine`, all off, each to act within `reach`.
+    /// The modules over `engine`, all off, each to act on `reach`; none: on nobody.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, reach: Reach) -> Arc<Self> {
+    pub fn new(engine: Arc<Engine>, reach: Option<TargetSpec>) -> Arc<Self> {
         Arc::new(Self {
             tree: Mutex::new(Tree::new(Layout::Modules.root())),
             engine,
@@ -87,7 +79,7 @@ impl Modules {
         let module = self.module(parameters)?;
         let settings = build::settings(module, Staged::at(&self.tree(), parameters));
         settings.inspect_err(|_| {
-            (self.reach.tell)(&format!(
+            self.engine.tell(&format!(
                 "the parameters of {} contradict each other: look at its intervals, numbers of regions, monitored \
                  region and watermarks",
                 module.name()
@@ -113,8 +105,8 @@ impl Modules {
 
     /// Those that modules may act on.
     fn watch(&self) -> Result<Watch, Errno> {
-        let spec = self.reach.spec.clone().ok_or_else(|| {
-            (self.reach.tell)(
+        let spec = self.reach.clone().ok_or_else(|| {
+            self.engine.tell(
                 "a module stays off, since nothing was said that it may act on: start `thermo fs` with \
                  --modules-on PID, --modules-on CGROUP or, for the whole machine, --system",
             );
@@ -123,7 +115,7 @@ impl Modules {
         let others_may_join = spec.cgroup.is_some() || spec.system || spec.children;
         let pids = (!others_may_join).then(|| spec.pids.clone());
         let members = Members::new(self.engine.root(), spec).map_err(|error| {
-            (self.reach.tell)(&error.to_string());
+            self.engine.tell(&error.to_string());
             Errno::INVAL
         })?;
         Ok(Watch::Named(Box::new(members), pids))

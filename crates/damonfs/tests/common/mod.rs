@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_damonfs::{Control, ControlFiles, Early, Engine, Errno, Modules, Reach, Write};
+use thermo_damonfs::{Control, ControlFiles, Early, Engine, Errno, Modules, Tell, Write};
 use thermo_ops::smaps::Smaps;
+use thermo_ops::targets::TargetSpec;
 
 /// The only context of the first kdamond.
 pub const CONTEXT: &str = "admin/kdamonds/0/contexts/0";
@@ -20,8 +21,13 @@ pub struct Files(pub Arc<dyn ControlFiles>);
 
 /// Kdamonds would look by the tracker that needs no privilege.
 pub fn engine() -> Arc<Engine> {
+    engine_that_tells(|text| println!("{text}"))
+}
+
+/// The same, with somebody who is told.
+pub fn engine_that_tells(tell: Tell) -> Arc<Engine> {
     let looks = || Box::new(Smaps::new(Path::new("/"), 7)) as Box<_>;
-    Arc::new(Engine::new("/", Box::new(looks)))
+    Arc::new(Engine::new("/", Box::new(looks), tell))
 }
 
 impl Files {
@@ -41,7 +47,7 @@ impl Files {
     }
 
     /// The modules.
-    pub fn modules(engine: Arc<Engine>, reach: Reach) -> Self {
+    pub fn modules(engine: Arc<Engine>, reach: Option<TargetSpec>) -> Self {
         Self(Modules::new(engine, reach))
     }
 

@@ -19,6 +19,7 @@ use thermo_sys::{clock, damon, vmstat};
 pub use announced::{Announcement, Watcher, watchers};
 
 use crate::process::Processes;
+use crate::tracker::Tracker;
 
 /// How often it is looked.
 const EVERY: Nanos = Nanos::secs(5);
@@ -32,6 +33,8 @@ pub struct Beside {
     next: Nanos,
     /// Other instances of ours that were told of.
     watchers: BTreeSet<u32>,
+    /// Whether the kernel's DAMON can be asked who runs.
+    asks_damon: bool,
     /// The threads of in-kernel DAMON that are known; none before the first look.
     kdamonds: Option<BTreeSet<u32>>,
     /// Pages the kernel had scanned at the first look; none where that was told of.
@@ -47,13 +50,35 @@ impl Beside {
             root: root.to_owned(),
             next: Nanos::ZERO,
             watchers: BTreeSet::new(),
+            asks_damon: true,
             kdamonds: None,
             scanned,
         }
     }
 
+    /// The same, where the control files of in-kernel DAMON are covered by our own: whoever serves those must not wait
+    /// for their answer.
+    #[must_use]
+    pub fn behind_control_files(root: &Path) -> Self {
+        Self {
+            asks_damon: false,
+            ..Self::new(root)
+        }
+    }
+
+    /// When it is time to look again, a sentence for each that is new beside `tracker`'s looking at `targets`, and for
+    /// what the tracker itself has met.
+    pub fn news(&mut self, targets: &Processes, tracker: &mut dyn Tracker) -> Vec<String> {
+        if !self.is_due() {
+            return Vec::new();
+        }
+        let mut news = self.look(targets, tracker.sees_marks_taken());
+        news.extend(tracker.news(targets));
+        news
+    }
+
     /// Whether it is time to look again; then the next time is put off.
-    pub fn is_due(&mut self) -> bool {
+    fn is_due(&mut self) -> bool {
         let now = clock::monotonic();
         let is_due = now >= self.next;
         if is_due {
@@ -64,7 +89,7 @@ impl Beside {
 
     /// Looks who there is beside us, and returns a sentence for each that is new. `sees_taken`: the tracker sees marks
     /// that in-kernel DAMON took.
-    pub fn look(&mut self, targets: &Processes, sees_taken: bool) -> Vec<String> {
+    fn look(&mut self, targets: &Processes, sees_taken: bool) -> Vec<String> {
         let mut news = self.new_watchers(targets);
         news.extend(self.new_kdamonds(sees_taken));
         news.extend(self.reclaim());
@@ -81,11 +106,8 @@ impl Beside {
     }
 
     fn new_kdamonds(&mut self, sees_taken: bool) -> Vec<String> {
-        let running = damon::read(&self.root)
-            .ok()
-            .flatten()
-            .unwrap_or_default()
-            .kdamonds;
+        let read = || damon::read(&self.root).ok().flatten();
+        let running = self.asks_damon.then(read).flatten().unwrap_or_default().kdamonds;
         let running = running.iter().filter(|kdamond| kdamond.running);
         let now: BTreeSet<u32> = running.filter_map(|kdamond| kdamond.pid).collect();
         // Those of the beginning are in the reason why this tracker was taken.

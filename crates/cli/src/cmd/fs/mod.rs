@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use thermo_damonfs::{Control, ControlFiles, Early, Engine, Looks, Mounted, Reach};
+use thermo_damonfs::{Control, ControlFiles, Early, Engine, Looks, Mounted};
 use thermo_ops::smaps::Smaps;
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::tracker;
@@ -103,7 +103,7 @@ impl Fs {
             "/dev/fuse is not there, which control files are shown through: `modprobe fuse`"
         );
         let reach = self.reach()?;
-        let engine = Arc::new(Engine::new("/", self.looks()?));
+        let engine = Arc::new(Engine::new("/", self.looks()?, |why| eprintln!("thermo: {why}")));
         match &self.mount {
             Some(dir) => service::run(dir, self.layout.files(&engine)?),
             None => namespace::run(&self.command, self.layout, &engine, reach),
@@ -111,7 +111,7 @@ impl Fs {
     }
 
     /// What modules may act on: whoever was named, if anybody was.
-    fn reach(&self) -> anyhow::Result<Reach> {
+    fn reach(&self) -> anyhow::Result<Option<TargetSpec>> {
         let (pids, groups): (Vec<_>, Vec<_>) = self
             .modules_on
             .iter()
@@ -134,10 +134,7 @@ impl Fs {
             // A wrong one is told now, not when a module is switched on.
             Members::new(Path::new("/"), spec.clone())?;
         }
-        Ok(Reach {
-            spec,
-            tell: |why| eprintln!("thermo: {why}"),
-        })
+        Ok(spec)
     }
 
     fn looks(&self) -> anyhow::Result<Looks> {

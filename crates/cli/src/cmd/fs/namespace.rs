@@ -16,7 +16,8 @@ use std::{env, io};
 
 use anyhow::Context as _;
 use rustix::mount::{MountFlags, mount, mount_bind};
-use thermo_damonfs::{Engine, Modules, Mounted, Reach, TRACED_EVENTS};
+use thermo_damonfs::{Engine, Modules, Mounted, TRACED_EVENTS};
+use thermo_ops::targets::TargetSpec;
 use thermo_sys::namespace;
 
 use super::cover::{cover, mounted_at};
@@ -32,7 +33,14 @@ const OURS: &str = "/sys/kernel/mm/.thermo";
 const TRACING: &str = "/sys/kernel/tracing";
 
 /// Runs `command` and ends as it does.
-pub fn run(command: &[OsString], layout: Layout, engine: &Arc<Engine>, reach: Reach) -> anyhow::Result<Exit> {
+///
+/// Modules act on `reach`; none: on nobody.
+pub fn run(
+    command: &[OsString],
+    layout: Layout,
+    engine: &Arc<Engine>,
+    reach: Option<TargetSpec>,
+) -> anyhow::Result<Exit> {
     launch::check(command)?;
     let path_before = env::var_os("PATH").unwrap_or_default();
     namespace::private_mounts().context("cannot have mounts of our own (it takes CAP_SYS_ADMIN)")?;
