@@ -3,13 +3,17 @@
 CARGO := scripts/cargo.sh
 RUN_SECONDS ?= 25
 
-.PHONY: help run test soak deps build lint guest guest-damo contest bench clean
+PREFIX ?= /usr/local
+TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help run test soak deps build install lint guest guest-damo contest bench clean
 
 help:
 	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
 	@echo "make test    format, lints, documentation and every test"
 	@echo "make soak    minutes of schemes at work, checked by what the kernel says (root)"
 	@echo "make build   target/release/thermo"
+	@echo "make install  puts it and the scheme files below PREFIX (/usr/local), DESTDIR before that"
 	@echo "make deps    install the Debian packages that are missing"
 	@echo "make lint    format and lints only"
 	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
@@ -34,6 +38,13 @@ deps:
 build:
 	@scripts/deps.sh build
 	@$(CARGO) build --release --locked
+
+# Of what `make build` made: nothing is compiled as root.
+install:
+	@[ -x $(TARGET_DIR)/release/thermo ] || { echo "install: run  make build  first" >&2; exit 2; }
+	@install -D -s -m 755 $(TARGET_DIR)/release/thermo $(DESTDIR)$(PREFIX)/bin/thermo
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/thermocline/schemes schemes/*
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/thermo and $(DESTDIR)$(PREFIX)/share/thermocline/schemes"
 
 lint:
 	@$(CARGO) fmt --all --check

@@ -44,7 +44,7 @@ enum thermo_reason {
 	THERMO_SWAP_FLOOR = 6,  /* too little swap is free */
 	THERMO_REFAULTS = 7,    /* too much of what was paged out came back */
 	THERMO_GONE = 8,        /* the process has ended */
-	THERMO_REFUSED = 9,     /* privileges lack: root, or CAP_SYS_NICE and ptrace access */
+	THERMO_REFUSED = 9,     /* privileges lack: root, or CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH */
 	THERMO_LIMIT = 10,      /* bytes, CPU time or the deadline */
 	THERMO_CANCELLED = 11,
 	THERMO_DRY_RUN = 12,

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::style::{Style, Table, percent};
 use crate::{Accumulator, Doubt, SCHEMA};
 
-/// Notes beyond this many are only counted.
+/// Notes of a kind beyond this many are only counted: hundreds of targets that appear do not hide a plan or a warning.
 const MOST_NOTES: usize = 200;
 
 /// What the monitoring costs, summed up.
@@ -280,7 +280,8 @@ impl Info {
     }
 
     fn note(&mut self, note: &Note) {
-        if self.notes.len() < MOST_NOTES {
+        let of_its_kind = self.notes.iter().filter(|kept| kept.kind == note.kind);
+        if of_its_kind.count() < MOST_NOTES {
             let Note { time_ns, kind, text } = note.clone();
             self.notes.push(NoteJson { time_ns, kind, text });
         } else {
@@ -311,7 +312,8 @@ impl Info {
         row(
             "regions",
             format!(
-                "{min_nr_regions} to {max_nr_regions}; at most {} seen",
+                "{min_nr_regions} to {max_nr_regions}{}; at most {} seen",
+                if self.has_plans() { " at first" } else { "" },
                 self.most_regions
             ),
         );

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use serde_json::{Value, json};
-use thermo_record::model::{Record, Region, Snapshot, Target};
+use thermo_record::model::{Note, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
@@ -90,6 +90,24 @@ fn wss_as_promised() {
         json!({"0": 4096, "25": 4096, "50": 8192, "75": 12_288, "100": 16_384})
     );
     assert_eq!(wss["basis"]["snapshots"], 4);
+}
+
+#[test]
+fn targets_that_appear_by_the_hundred_hide_no_plan() {
+    let note = |kind: &str, time_ns| {
+        Record::Note(Note {
+            time_ns,
+            kind: kind.to_owned(),
+            text: format!("at {time_ns}"),
+        })
+    };
+    let mut records: Vec<Record> = (0..500).map(|nth| note("target_appeared", nth)).collect();
+    records.push(note("plan", 500));
+    let info = report(InfoAccumulator::new(&recording::metadata()), records);
+    let plans = info.notes.iter().filter(|note| note.kind == "plan");
+    assert_eq!(plans.map(|plan| plan.time_ns).collect::<Vec<_>>(), [500]);
+    assert_eq!(info.notes.len() as u64 + info.more_notes, 501);
+    assert!(info.more_notes > 0, "they are bounded");
 }
 
 #[test]

@@ -10,6 +10,10 @@ use crate::status;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
+    /// Write files whatever their permissions say.
+    DacOverride = 1,
+    /// Read files whatever their permissions say.
+    DacReadSearch = 2,
     /// Lock more memory than the limit allows.
     IpcLock = 14,
     /// Look into processes of others.
@@ -31,6 +35,8 @@ impl Capability {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
+            Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
             Self::IpcLock => "CAP_IPC_LOCK",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
@@ -61,12 +67,16 @@ impl Capabilities {
         status::read(root, pid).map(|status| Self(status.cap_eff))
     }
 
-    /// True when `capability` is in it. `CAP_SYS_ADMIN` stands for those that were split from it.
+    /// True when `capability` is in it, or one that holds it: `CAP_SYS_ADMIN` those that were split from it, and who
+    /// may write any file may read it.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {
-        let split_from_admin = matches!(capability, Capability::Bpf | Capability::Perfmon);
-        self.0 & (1 << capability as u8) != 0
-            || (split_from_admin && self.0 & (1 << Capability::SysAdmin as u8) != 0)
+        let wider = match capability {
+            Capability::Bpf | Capability::Perfmon => Capability::SysAdmin,
+            Capability::DacReadSearch => Capability::DacOverride,
+            only => only,
+        };
+        self.0 & ((1 << capability as u8) | (1 << wider as u8)) != 0
     }
 
     /// Which of `wanted` are not in it.

@@ -117,6 +117,16 @@ impl Monitoring {
         Ok(attrs)
     }
 
+    /// What a file changed from `before` to `now` holds as if it had been given as flags.
+    pub fn change(&mut self, before: &Attrs, now: &Attrs) {
+        if (before.sample, before.aggr) != (now.sample, now.aggr) {
+            (self.sample, self.aggr) = (Some(now.sample), Some(now.aggr));
+        }
+        if before.max_nr_regions != now.max_nr_regions {
+            self.max_regions = Some(now.max_nr_regions);
+        }
+    }
+
     /// Whether a budget or a way to look is asked for, which a tracker with a pace of its own does not keep.
     pub fn asks_for_budget(&self) -> bool {
         self.cpu.is_some() || self.look == Look::Sweep
@@ -185,6 +195,29 @@ mod tests {
 
     fn budget(arguments: &[&str]) -> anyhow::Result<Option<(CpuShare, Looks)>> {
         parsed::<Monitoring>(arguments).budget(false)
+    }
+
+    #[test]
+    fn what_a_file_changes_holds_like_flags() {
+        let flags = || parsed::<Monitoring>(&[]);
+        let before = flags().attrs().unwrap();
+        let changed = |now: Attrs| {
+            let mut monitoring = flags();
+            monitoring.change(&before, &now);
+            assert_eq!(monitoring.attrs().unwrap(), now);
+            (monitoring.budget(false).unwrap(), monitoring.regions_each())
+        };
+        let ruled = Some((DEFAULT_SHARE, Looks::Auto));
+        assert_eq!(changed(before), (ruled, REGIONS_EACH));
+        let (sample, max_nr_regions) = (Nanos::millis(20), 100);
+        assert_eq!(changed(Attrs { sample, ..before }), (None, REGIONS_EACH));
+        assert_eq!(
+            changed(Attrs {
+                max_nr_regions,
+                ..before
+            }),
+            (ruled, 0)
+        );
     }
 
     #[test]

@@ -103,13 +103,14 @@ fn address(text: &str) -> Result<u64, String> {
 
 impl LruSort {
     /// Sorts until the time has passed or the targets are gone, then prints the module's statistics.
-    pub fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(mut self) -> anyhow::Result<Exit> {
         let targets = self.targets.checked()?;
         let attrs = self.course.monitoring.attrs()?;
         let as_json = self.course.json;
         let flags = self.module.preset(&attrs);
         let update = attrs.update;
         let first = settings(&flags, self.module.params.as_deref(), update)?;
+        self.course.monitoring.change(&attrs, &first.attrs);
         let read = self
             .module
             .params

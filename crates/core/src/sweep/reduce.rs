@@ -1,38 +1,15 @@
 //! Runs of pages become regions: exact where there is room for it, joined where they differ least otherwise.
 
-use super::heat::{Run, State};
-use super::{MAX_NR_ACCESSES, PER_ROUND, WINDOW};
-use crate::addr::AddrRange;
+mod draft;
+
+use self::draft::Draft;
+use super::heat::Run;
 use crate::region::Region;
-use crate::units::{Bytes, Nanos};
+use crate::units::Nanos;
 
 /// How many runs are held before they are joined, as a multiple of the regions wanted: bounds the memory that
 /// finely mixed targets need.
 const HELD: usize = 16;
-
-/// So many bytes of a hole told as idle are as bad as one byte told wrongly: what lies between the libraries of a
-/// process costs less than a few pages of heat, what lies between its heap and its mappings more than all it has.
-const IDLE_HOLE: u128 = 4096;
-
-/// How hot the unknown is taken to be where it is joined with what is known; see [`Draft::rate`].
-const UNKNOWN: u64 = 0;
-
-/// A piece of memory on its way to become a region.
-#[derive(Debug, Clone, Copy)]
-struct Draft {
-    /// Whose it is, by number.
-    target: usize,
-    range: AddrRange,
-    /// Bytes in it that are there.
-    present: u64,
-    unknown: u64,
-    /// Sum over its judged bytes of the rounds they were touched in.
-    touched: u128,
-    /// Sum over its judged bytes of how long they have been idle.
-    idle: u128,
-    /// How hot it is; see [`Draft::rate`].
-    score: u64,
-}
 
 /// The regions of targets whose `runs` (ascending) these are, for each in turn: at most `most` over all of them, as far
 /// as none of them has to be left out, as of `now`; a round takes `interval`.
@@ -112,139 +89,14 @@ fn push(drafts: &mut Vec<Draft>, draft: Draft, tolerance: u64, interval: Nanos) 
     }
 }
 
-impl Draft {
-    fn new(target: usize, run: &Run, now: Nanos, interval: Nanos) -> Self {
-        let len = run.range.len().0;
-        let mut draft = Self {
-            target,
-            range: run.range,
-            present: len,
-            unknown: 0,
-            touched: 0,
-            idle: 0,
-            score: 0,
-        };
-        match run.state {
-            State::Touched(rounds) => draft.touched = u128::from(rounds) * u128::from(len),
-            State::Idle(since) => draft.idle = u128::from(now.saturating_sub(since).0) * u128::from(len),
-            State::Unknown => draft.unknown = len,
-        }
-        draft.score = draft.rate(interval);
-        draft
-    }
-
-    fn judged(&self) -> u64 {
-        self.present - self.unknown
-    }
-
-    /// One number for how hot it is: above [`WINDOW`] by the rounds it was touched in, below it the colder the
-    /// longer it has been idle, each doubling of the time one step. In hundredths.
-    fn rate(&self, interval: Nanos) -> u64 {
-        let judged = u128::from(self.judged().max(1));
-        let window = u64::from(WINDOW) * 100;
-        if self.touched > 0 {
-            return window + u64::try_from(self.touched * 100 / judged).unwrap_or(0);
-        }
-        let rounds = self.idle_time().0 / interval.0.max(1);
-        window - (log2_hundredths(rounds.max(1)) / 2).min(window)
-    }
-
-    /// How long its judged pages have been idle, in the mean.
-    fn idle_time(&self) -> Nanos {
-        let mean = self.idle / u128::from(self.judged().max(1));
-        Nanos(u64::try_from(mean).unwrap_or(u64::MAX))
-    }
-
-    /// True when both were never touched in the window and have been idle for about as long: within an eighth,
-    /// or within what two rounds can tell apart.
-    fn is_as_idle(&self, next: &Self, interval: Nanos) -> bool {
-        let (a, b) = (self.idle_time().0, next.idle_time().0);
-        let close = a.abs_diff(b) <= (a.max(b) / 8).max(interval.0.saturating_mul(2));
-        self.touched == 0 && next.touched == 0 && close
-    }
-
-    /// True when both are of one target, and joining them puts at most `tolerance` bytes' worth into the wrong place.
-    fn can_join(&self, next: &Self, tolerance: u64, interval: Nanos) -> bool {
-        self.target == next.target && self.cost_of_joining(next, interval) <= tolerance
-    }
-
-    /// Whether a region of it would be unknown: more than half of it is.
-    const fn is_unknown(&self) -> bool {
-        self.unknown * 2 > self.present
-    }
-
-    /// Its score, or where on that scale the unknown stands: far from what is hot, and apart from what is idle whether
-    /// that has just become so or long been.
-    const fn place(&self) -> u64 {
-        if self.is_unknown() { UNKNOWN } else { self.score }
-    }
-
-    /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
-    /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self, interval: Nanos) -> u64 {
-        let unlike = match (self.is_unknown(), next.is_unknown()) {
-            (false, false) if self.is_as_idle(next, interval) => 0,
-            (true, true) => 0,
-            _ => self.place().abs_diff(next.place()),
-        };
-        let smaller = self.present.min(next.present);
-        (smaller / 100)
-            .saturating_mul(unlike)
-            .saturating_add(self.cost_of_hole(next))
-    }
-
-    /// How many bytes' worth of heat would be told of the hole between both: as much as of what is around it. Told as
-    /// idle it misleads hardly anybody, and yet no map of memory should be of holes where there is another way.
-    fn cost_of_hole(&self, next: &Self) -> u64 {
-        let hole = u128::from((next.range.start - self.range.end).0);
-        let most_touched = u128::from(self.judged() + next.judged()) * u128::from(WINDOW);
-        let told_hot = hole * (self.touched + next.touched) / most_touched.max(1);
-        u64::try_from(told_hot + hole / IDLE_HOLE).unwrap_or(u64::MAX)
-    }
-
-    fn join(&mut self, next: &Self, interval: Nanos) {
-        self.range.end = next.range.end;
-        self.present += next.present;
-        self.unknown += next.unknown;
-        self.touched += next.touched;
-        self.idle += next.idle;
-        self.score = self.rate(interval);
-    }
-
-    fn region(&self, interval: Nanos) -> Region {
-        let judged = u128::from(self.judged().max(1));
-        let nr_accesses = self.touched * u128::from(PER_ROUND) / judged;
-        // Rarely touched is not never touched: at least one look saw something.
-        let least = u128::from(self.touched > 0);
-        let nr_accesses = u32::try_from(nr_accesses.max(least)).unwrap_or(MAX_NR_ACCESSES);
-        let age = self.idle / judged / u128::from(interval.0.max(1));
-        Region {
-            nr_accesses,
-            nr_accesses_bp: u64::from(nr_accesses) * 10_000,
-            age: if self.touched > 0 {
-                0
-            } else {
-                u32::try_from(age).unwrap_or(u32::MAX)
-            },
-            unknown: self.is_unknown(),
-            resident: Some(Bytes(self.present)),
-            ..Region::new(self.range)
-        }
-    }
-}
-
-/// The logarithm to base two of `n`, at least 1, in hundredths; between powers of two along a line.
-fn log2_hundredths(n: u64) -> u64 {
-    let whole = u64::from(n.ilog2());
-    let beyond = u128::from(n) * 100 / (1 << whole) - 100;
-    whole * 100 + u64::try_from(beyond).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::iter;
 
+    use super::super::MAX_NR_ACCESSES;
+    use super::super::heat::State;
     use super::*;
+    use crate::addr::AddrRange;
 
     const SEC: Nanos = Nanos::secs(1);
 
@@ -290,11 +142,6 @@ mod tests {
         let later = [run(100, 200, State::Idle(Nanos::secs(60)))];
         let regions = of_one(pass.chain(later), 1000, Nanos::secs(120));
         assert_eq!(shape(&regions), [(0, 100, 0, 115), (100, 200, 0, 60)]);
-    }
-
-    #[test]
-    fn logarithms_are_in_hundredths() {
-        assert_eq!([1, 2, 3, 4, 1024].map(log2_hundredths), [0, 100, 150, 200, 1000]);
     }
 
     #[test]

@@ -88,7 +88,7 @@ const fn sentence(why: Skip) -> Option<&'static str> {
         Skip::Locked => Some("memory that is locked cannot be advised"),
         Skip::Unadvisable => Some("memory of devices and hugetlb pages cannot be advised"),
         Skip::Refused => Some(
-            "the kernel refused: advising other users' processes needs root (CAP_SYS_NICE and ptrace access)",
+            "the kernel refused: advising other users' processes needs root (CAP_SYS_NICE, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)",
         ),
         _ => None,
     }

@@ -87,7 +87,21 @@ fn advice(facts: &HostFacts, since: (u32, u32), via: &'static str, known: &str) 
     }
     match lacking(facts.capabilities, &[Capability::SysNice, Capability::SysPtrace]) {
         Some(lack) => Err(format!("{lack} to advise other processes' memory: run as root")),
-        None => Ok((via, known.to_owned())),
+        None => Ok((via, in_reach(facts, &[], known))),
+    }
+}
+
+/// What to know of an action, and whose memory it reaches where `needed`, or the right to read any process's pagemap, is
+/// lacking.
+fn in_reach(facts: &HostFacts, needed: &[Capability], known: &str) -> String {
+    let needed = [needed, &[Capability::DacReadSearch]].concat();
+    match lacking(facts.capabilities, &needed) {
+        Some(lack) => {
+            format!(
+                "{known}; {lack}, so only processes of the same user, and those only as Yama's ptrace_scope allows"
+            )
+        }
+        None => known.to_owned(),
     }
 }
 
@@ -144,12 +158,7 @@ fn nohugepage(facts: &HostFacts) -> Answer {
 // Unlike advice, reading needs no right of its own for processes of the same user.
 fn lru_prio(facts: &HostFacts) -> Answer {
     let known = "two reads of a page move it to the active list";
-    let reach = match lacking(facts.capabilities, &[Capability::SysPtrace]) {
-        Some(lack) => format!(
-            "{known}; {lack}, so only processes of the same user, and those only as Yama's ptrace_scope allows"
-        ),
-        None => known.to_owned(),
-    };
+    let reach = in_reach(facts, &[Capability::SysPtrace], known);
     Ok(("process_vm_readv", reach))
 }
 
@@ -222,6 +231,21 @@ mod tests {
                 .contains("CAP_SYS_NICE, CAP_SYS_PTRACE")
         );
         assert!(of(&poor, Action::Stat).available);
+        let four = [
+            Capability::Bpf,
+            Capability::Perfmon,
+            Capability::SysNice,
+            Capability::SysPtrace,
+        ];
+        let four = HostFacts {
+            capabilities: Capabilities(four.iter().fold(0, |set, one| set | 1 << *one as u8)),
+            ..host("6.18.1")
+        };
+        let cold = of(&four, Action::Cold);
+        assert!(
+            cold.available && cold.reason.contains("CAP_DAC_READ_SEARCH"),
+            "{cold:?}"
+        );
     }
 
     #[test]

@@ -122,7 +122,8 @@ fn idle(facts: &HostFacts) -> TrackerReport {
 }
 
 fn smaps(facts: &HostFacts) -> TrackerReport {
-    let works = if facts.capabilities.has(Capability::SysPtrace) {
+    let of_everybody = [Capability::SysPtrace, Capability::DacOverride];
+    let works = if facts.capabilities.missing(&of_everybody).is_empty() {
         "clear_refs and Referenced per mapping, of every process; coarse, and walks the whole address space"
     } else {
         "clear_refs and Referenced per mapping, of processes of the same user; coarse, and walks the whole address \
