@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::look::{library, sweep};
 use common::{Target, repeat_until_good, tracker};
-use thermo_core::{AddrRange, Bytes};
+use thermo_core::{AddrRange, Bytes, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
 use thermo_sys::clear_refs::{self, Marks};
 
@@ -47,6 +47,38 @@ fn who_writes_to_clear_refs_is_noticed_and_nobody_is_made_up() {
         match (told_of_nobody.as_slice(), told_of_us.as_slice()) {
             ([], [said]) if said.contains(&format!("process {}", target.pid())) => Ok(()),
             other => Err(format!("{other:?}; the library has {}", Bytes(libc.len().0))),
+        }
+    });
+}
+
+#[test]
+fn who_takes_marks_of_memory_that_nobody_shares_is_noticed_too() {
+    let Some(mut tracker) = tracker() else { return };
+    repeat_until_good(|| {
+        let mut target = Target::start(1 << 20);
+        let processes = target.processes();
+        let mut told_between = |tracker: &mut PteTracker, deed: &dyn Fn(&mut PteTracker)| {
+            target.touch(target.range);
+            sweep(tracker, &processes, target.range);
+            target.touch(target.range);
+            let before = tracker.news(&processes);
+            deed(tracker);
+            sweep(tracker, &processes, target.range);
+            [before, tracker.news(&processes)].concat()
+        };
+        let clear = || clear_refs::clear(Path::new("/"), processes[&TargetId(0)].pid, Marks::All).unwrap();
+        let nobody = told_between(&mut tracker, &|_| ());
+        // What samples take off themselves is nobody else's work.
+        let ourselves = told_between(&mut tracker, &|tracker| {
+            tracker.prepare(&processes, &[]);
+            clear();
+        });
+        let somebody = told_between(&mut tracker, &|_| clear());
+        // It is told once.
+        tracker = common::tracker().unwrap();
+        match (nobody.as_slice(), ourselves.as_slice(), somebody.as_slice()) {
+            ([], [], [said]) if said.contains("takes accessed marks off") => Ok(()),
+            other => Err(format!("{other:?}")),
         }
     });
 }

@@ -26,6 +26,7 @@ mod batch;
 mod cleared;
 mod leaf;
 mod left_alone;
+mod picks;
 mod prepare;
 mod present;
 mod rival;
@@ -172,6 +173,11 @@ impl PteTracker {
         }
     }
 
+    /// Says that we do something to memory of targets ourselves, which may take marks off.
+    pub(crate) fn will_act(&mut self) {
+        self.witnesses.disarm();
+    }
+
     /// The pages of `range` that we know to have been touched since we took their marks off lately: each as the
     /// whole leaf that maps it, ascending. Pages we did not look at are not among them.
     ///
@@ -287,6 +293,7 @@ impl Tracker for PteTracker {
         self.rival.begin();
         // Samples are looked at again: from now on most pages keep marks that are old.
         self.swept.clear();
+        self.witnesses.disarm();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {
                 Some(process) => self.prepare_one(process, group),

@@ -52,6 +52,8 @@ impl PteTracker {
                 return self.passed(process, range, piece);
             }
         }
+        self.witnesses
+            .test(process, range, &mut self.tables, self.frames.as_ref());
         let mut marked = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
@@ -82,6 +84,7 @@ impl PteTracker {
         self.read_back_all(process, &ranges, piece);
         for run in &marked {
             self.taken.cleared(process.id, run.range, piece);
+            self.witnesses.cleared(process.id, run.range, piece);
         }
         if let Some(active) = &mut self.active {
             active.restore(process);

@@ -5,16 +5,22 @@
 //! still, somebody took them: who writes to `clear_refs`, or the kernel on its search for memory. Marks that in-kernel
 //! DAMON or the idle-page bitmap took do not count, for those leave a flag.
 //!
+//! Who takes marks all the time leaves no such page a mark. So marks of the target's own pages witness as well: every few
+//! seconds some of the pages whose marks sweeps took off are read, and those that are marked again must still be when
+//! their next sweep comes, for nobody of us has been there meanwhile.
+//!
 //! Pages that are touched all the time have their marks back at once and witness nothing, so what is seen is the least.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_bpf::{Entry, Folios, Leaf, PageTables};
-use thermo_core::{Addr, TargetId};
+use thermo_core::sweep::Piece;
+use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 
+use super::picks::Picks;
 use crate::process::{Process, Processes};
 
 /// Most pages kept of a target, and most targets: a look costs some 50 µs each.
@@ -25,12 +31,30 @@ const LEAST_GONE: usize = 8;
 const LEAST_PART: usize = 4;
 
 /// Pages whose marks nobody of us takes off.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Witnesses {
     /// Of each target: where, and the frame behind it.
     pages: BTreeMap<TargetId, BTreeMap<Addr, u64>>,
+    /// Pages whose marks sweeps took off since the last look.
+    cleared: Picks,
+    /// Of these, those that were marked again at the last look and not swept since, with the frame behind them.
+    armed: BTreeMap<(TargetId, Addr), u64>,
+    /// What became of those that were swept since.
+    tested: BTreeMap<TargetId, Count>,
     /// Nothing more is kept once it was told.
     told: bool,
+}
+
+impl Default for Witnesses {
+    fn default() -> Self {
+        Self {
+            pages: BTreeMap::new(),
+            cleared: Picks::new(MOST),
+            armed: BTreeMap::new(),
+            tested: BTreeMap::new(),
+            told: false,
+        }
+    }
 }
 
 /// What became of the marks of a target.
@@ -67,6 +91,96 @@ impl Witnesses {
         }
     }
 
+    /// Notes that a sweep took the marks of `range` off, after what `piece` says of it.
+    pub(super) fn cleared(&mut self, id: TargetId, range: AddrRange, piece: &Piece) {
+        if !self.told {
+            self.cleared.offer(id, range, piece);
+        }
+    }
+
+    /// Lets go of marks that we may take off ourselves before their next sweep.
+    pub(super) fn disarm(&mut self) {
+        self.armed.clear();
+    }
+
+    /// Counts which marks in `range`, which is about to be swept, are gone before their time.
+    pub(super) fn test(
+        &mut self,
+        process: &Process,
+        range: AddrRange,
+        tables: &mut PageTables,
+        frames: Option<&PageFrames>,
+    ) {
+        let within = (process.id, range.start)..(process.id, range.end);
+        let armed: Vec<(Addr, u64)> = self
+            .armed
+            .range(within)
+            .map(|((_, addr), pfn)| (*addr, *pfn))
+            .collect();
+        let addrs: Vec<Addr> = armed.iter().map(|(addr, _)| *addr).collect();
+        let mut entries = Vec::new();
+        if addrs.is_empty()
+            || tables
+                .entries(process.pid, &addrs, Folios::OfUnmarked, &mut entries)
+                .is_err()
+            || !process.is_alive()
+        {
+            return;
+        }
+        let count = self.tested.entry(process.id).or_default();
+        for ((addr, pfn), entry) in armed.into_iter().zip(&entries) {
+            self.armed.remove(&(process.id, addr));
+            match entry {
+                Entry::Leaf(leaf) if leaf.level > 0 || leaf.pfn != pfn => {}
+                Entry::Leaf(leaf) if leaf.accessed => count.kept += 1,
+                Entry::Leaf(leaf) if !leaf.young && has_no_flag(*leaf, frames) => count.gone += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads the pages whose marks sweeps took off lately, and keeps those that are marked again.
+    fn arm(&mut self, tables: &mut PageTables, processes: &Processes) {
+        let cleared = std::mem::replace(&mut self.cleared, Picks::new(MOST));
+        self.armed.clear();
+        let mut entries = Vec::new();
+        for (id, pages) in cleared.by_target() {
+            let addrs: Vec<Addr> = pages.collect();
+            let read = processes
+                .get(&id)
+                .map(|process| tables.entries(process.pid, &addrs, Folios::Unasked, &mut entries));
+            if !read.is_some_and(|read| read.is_ok()) {
+                continue;
+            }
+            for (addr, entry) in addrs.iter().zip(&entries) {
+                if let Entry::Leaf(leaf) = entry
+                    && leaf.level == 0
+                    && leaf.accessed
+                {
+                    self.armed.insert((id, *addr), leaf.pfn);
+                }
+            }
+        }
+    }
+
+    /// What `count` says of a process, if it says anything; nothing more is looked for then.
+    fn tell(&mut self, pid: u32, count: Count) -> Option<String> {
+        if !count.is_telling() {
+            return None;
+        }
+        let Count { kept, gone } = count;
+        *self = Self {
+            told: true,
+            ..Self::default()
+        };
+        Some(format!(
+            "somebody else takes accessed marks off: of {} marks of process {pid} that we leave alone {gone} \
+             are gone. Whoever writes to clear_refs does that, and the kernel when it reclaims; what they take \
+             before our look we miss, so that some of what is touched looks idle",
+            gone + kept
+        ))
+    }
+
     /// Looks at the pages again. Returns a sentence, once, when marks are gone.
     pub(super) fn look(
         &mut self,
@@ -75,25 +189,25 @@ impl Witnesses {
         processes: &Processes,
         frames: Option<&PageFrames>,
     ) -> Option<String> {
+        if self.told {
+            return None;
+        }
         self.pages.retain(|id, _| processes.contains_key(id));
+        let mut counts: Vec<(u32, Count)> = Vec::new();
         for (id, pages) in &mut self.pages {
-            let Some(process) = processes.get(id) else {
-                continue;
-            };
-            let count = look_at(process, pages, tables, root, frames).unwrap_or_default();
-            if count.is_telling() {
-                let Count { kept, gone } = count;
-                let pid = process.pid;
-                (self.told, self.pages) = (true, BTreeMap::new());
-                return Some(format!(
-                    "somebody else takes accessed marks off: of {} marks of process {pid} that we leave alone {gone} \
-                     are gone. Whoever writes to clear_refs does that, and the kernel when it reclaims; what they take \
-                     before our look we miss, so that some of what is touched looks idle",
-                    gone + kept
-                ));
+            if let Some(process) = processes.get(id) {
+                let count = look_at(process, pages, tables, root, frames);
+                counts.push((process.pid, count.unwrap_or_default()));
             }
         }
-        None
+        let tested = std::mem::take(&mut self.tested);
+        counts.extend(
+            tested
+                .iter()
+                .filter_map(|(id, count)| Some((processes.get(id)?.pid, *count))),
+        );
+        self.arm(tables, processes);
+        counts.into_iter().find_map(|(pid, count)| self.tell(pid, count))
     }
 }
 
@@ -136,8 +250,13 @@ fn was_taken(addr: Addr, leaf: Leaf, pagemap: &Pagemap, frames: Option<&PageFram
     let is_shared = pagemap
         .page(addr)
         .is_ok_and(|page| page.is_present() && !page.is_exclusive());
+    is_shared && has_no_flag(leaf, frames)
+}
+
+/// Whether a mark that is gone left no flag in its frame, as DAMON and the idle-page bitmap do.
+fn has_no_flag(leaf: Leaf, frames: Option<&PageFrames>) -> bool {
     let flags = frames.map(|frames| frames.flags(leaf.pfn).unwrap_or_default());
-    is_shared && flags.is_some_and(|flags| flags.is_lru() && !flags.is_idle())
+    flags.is_some_and(|flags| flags.is_lru() && !flags.is_idle())
 }
 
 #[cfg(test)]
