@@ -52,6 +52,7 @@ OTHERWISE = {
     "report_json": "damo has no JSON of a kernel without sz_filter_passed (before 6.14): it ends with a TypeError",
     "record_snapshots": "damo keeps them as JSON, which it has none of without sz_filter_passed",
     "tune": "it has no update_tuned_intervals",
+    "watermarks": "a kdamond that rests takes no commit before it has ended an aggregation, so damo tune waits on and on",
     "filters": "it asks filters on pages of physical memory only, so they let everything through for processes",
 }
 # How often the control files were busy.
@@ -73,15 +74,21 @@ def check(so, why):
 
 def damo(*arguments):
     """What damo printed."""
+    words = f"damo {' '.join(map(str, arguments))}"
     # A file, for what damo starts has it open, too, and may live longer.
     with tempfile.TemporaryFile("w+") as output:
-        done = subprocess.run(
-            [DAMO, *map(str, arguments)], cwd=FOLDER, timeout=4 * PATIENCE, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT,
+        process = subprocess.Popen(
+            [DAMO, *map(str, arguments)], cwd=FOLDER, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )  # fmt: skip
+        try:
+            status = process.wait(timeout=4 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            # Nobody waits for its end: the kernel may have it wait where no signal reaches.
+            process.kill()
+            raise Failed(f"{words}: it was not through after {4 * PATIENCE} s") from None
         output.seek(0)
         told = output.read()
-    check(done.returncode == 0, f"damo {' '.join(map(str, arguments))}: {done.returncode}: {told[-600:]}")
+    check(status == 0, f"{words}: {status}: {told[-600:]}")
     return told
 
 

@@ -112,7 +112,10 @@ impl Context {
         Some(Plan {
             share,
             way: self.way,
-            attrs: self.attrs,
+            attrs: Attrs {
+                max_nr_regions: self.most_regions(),
+                ..self.attrs
+            },
         })
     }
 

@@ -95,6 +95,9 @@ mod tests {
     fn the_administrator_may_load_programs() {
         let admin = Capabilities(1 << 21);
         assert!(admin.has(Capability::Bpf) && !admin.has(Capability::SysPtrace));
+        let writer = Capabilities(1 << 1);
+        assert!(writer.has(Capability::DacReadSearch) && writer.has(Capability::DacOverride));
+        assert!(!Capabilities(1 << 2).has(Capability::DacOverride));
         let wanted = [Capability::Bpf, Capability::SysPtrace, Capability::SysNice];
         assert_eq!(
             admin.missing(&wanted),

@@ -117,13 +117,14 @@ impl Monitoring {
         Ok(attrs)
     }
 
-    /// What a file changed from `before` to `now` holds as if it had been given as flags.
-    pub fn change(&mut self, before: &Attrs, now: &Attrs) {
-        if (before.sample, before.aggr) != (now.sample, now.aggr) {
-            (self.sample, self.aggr) = (Some(now.sample), Some(now.aggr));
+    /// What of `attrs` was named in a file, by the names of the kernel's modules, holds as if given as flags.
+    pub fn name(&mut self, named: &[String], attrs: &Attrs) {
+        let is_named = |name: &str| named.iter().any(|one| one == name);
+        if is_named("sample_interval") || is_named("aggr_interval") {
+            (self.sample, self.aggr) = (Some(attrs.sample), Some(attrs.aggr));
         }
-        if before.max_nr_regions != now.max_nr_regions {
-            self.max_regions = Some(now.max_nr_regions);
+        if is_named("max_nr_regions") {
+            self.max_regions = Some(attrs.max_nr_regions);
         }
     }
 
@@ -200,24 +201,17 @@ mod tests {
     #[test]
     fn what_a_file_changes_holds_like_flags() {
         let flags = || parsed::<Monitoring>(&[]);
-        let before = flags().attrs().unwrap();
-        let changed = |now: Attrs| {
+        let attrs = flags().attrs().unwrap();
+        let with = |name: &str| {
             let mut monitoring = flags();
-            monitoring.change(&before, &now);
-            assert_eq!(monitoring.attrs().unwrap(), now);
+            monitoring.name(&[name.to_owned()], &attrs);
+            assert_eq!(monitoring.attrs().unwrap(), attrs);
             (monitoring.budget(false).unwrap(), monitoring.regions_each())
         };
         let ruled = Some((DEFAULT_SHARE, Looks::Auto));
-        assert_eq!(changed(before), (ruled, REGIONS_EACH));
-        let (sample, max_nr_regions) = (Nanos::millis(20), 100);
-        assert_eq!(changed(Attrs { sample, ..before }), (None, REGIONS_EACH));
-        assert_eq!(
-            changed(Attrs {
-                max_nr_regions,
-                ..before
-            }),
-            (ruled, 0)
-        );
+        assert_eq!(with("quota_ms"), (ruled, REGIONS_EACH));
+        assert_eq!(with("aggr_interval"), (None, REGIONS_EACH));
+        assert_eq!(with("max_nr_regions"), (ruled, 0));
     }
 
     #[test]

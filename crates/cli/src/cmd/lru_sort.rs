@@ -109,12 +109,12 @@ impl LruSort {
         let as_json = self.course.json;
         let flags = self.module.preset(&attrs);
         let update = attrs.update;
-        let first = settings(&flags, self.module.params.as_deref(), update)?;
-        self.course.monitoring.change(&attrs, &first.attrs);
+        let (first, named) = settings(&flags, self.module.params.as_deref(), update)?;
+        self.course.monitoring.name(&named, &first.attrs);
         let read = self
             .module
             .params
-            .map(|file| -> Read { Box::new(move || settings(&flags, Some(&file), update)) });
+            .map(|file| -> Read { Box::new(move || Ok(settings(&flags, Some(&file), update)?.0)) });
         let plan = self.course.plan(targets, first.attrs, first.schemes);
         let done = plan.carry_out_tuned(Tuning {
             intervals_goal: first.intervals_goal,
@@ -136,21 +136,30 @@ impl LruSort {
     }
 }
 
-/// What the flags say, except where the file says otherwise.
-fn settings(flags: &preset::LruSort, file: Option<&Path>, update: Nanos) -> anyhow::Result<Settings> {
+/// What the flags say, except where the file says otherwise; with the names of what it says.
+fn settings(
+    flags: &preset::LruSort,
+    file: Option<&Path>,
+    update: Nanos,
+) -> anyhow::Result<(Settings, Vec<String>)> {
     let mut preset = flags.clone();
+    let mut named = Vec::new();
     if let Some(file) = file {
-        parameter_file::read(file, |name, value| preset.set(name, value))?;
+        parameter_file::read(file, |name, value| {
+            named.push(name.to_owned());
+            preset.set(name, value)
+        })?;
     }
     preset.check()?;
-    Ok(Settings {
+    let settings = Settings {
         attrs: Attrs {
             update,
             ..preset.attrs()
         },
         intervals_goal: preset.intervals_goal(),
         schemes: preset.schemes().into(),
-    })
+    };
+    Ok((settings, named))
 }
 
 impl Module {

@@ -4,11 +4,11 @@
 mod intervals;
 
 use self::intervals::{
-    LONGEST_ROUND, SHORTEST_ROUND, next_round, next_sample, room_of, sample_attrs, sample_each, sweep_attrs,
+    LONGEST_ROUND, SHORTEST_ROUND, next_round, next_sample, sample_attrs, sample_each, sweep_attrs,
 };
 use super::warming::WarmUp;
 use super::{Context, Next};
-use crate::attrs::Attrs;
+use crate::attrs::{Attrs, AttrsError};
 use crate::budget::{Budget, CpuShare, Looks, Plan, Way};
 use crate::ops::Operations;
 use crate::sink::{Event, Sink};
@@ -75,14 +75,56 @@ impl Chooser {
 }
 
 impl Context {
-    /// With a budget that has it look at every page, each target has room for `count` regions, also where all of them
-    /// have more than the attributes allow: regions are found from pages then, and cost next to nothing.
+    /// While a budget has it look at every page, each target has room for `count` regions, also where all of them
+    /// have more than the attributes allow: regions are found from pages then, and cost next to nothing. To be said after
+    /// [`Context::with_budget`]; without a budget it has no meaning.
     #[must_use]
     pub const fn with_regions_each(mut self, count: usize) -> Self {
         if let Some(chooser) = &mut self.chooser {
             chooser.regions_each = count;
         }
         self
+    }
+
+    /// How many regions there may be now.
+    pub(super) fn most_regions(&self) -> usize {
+        let of_pages = self.chooser.as_ref().filter(|_| self.way == Way::Sweep);
+        let room = of_pages.map_or(0, |chooser| {
+            chooser.regions_each.saturating_mul(self.targets.len())
+        });
+        self.attrs.max_nr_regions.max(room)
+    }
+
+    /// Changes the attributes but for the intervals, which a budget goes on choosing. False, and nothing is changed, where
+    /// there is none, or the intervals are others than were asked for: then [`Context::set_attrs`] is what is meant.
+    ///
+    /// # Errors
+    /// When `attrs` contradict themselves; nothing changes then.
+    pub fn set_bounds(&mut self, attrs: &Attrs) -> Result<bool, AttrsError> {
+        attrs.check()?;
+        let intervals = |attrs: &Attrs| (attrs.sample, attrs.aggr);
+        let Some(chooser) = &mut self.chooser else {
+            return Ok(false);
+        };
+        if intervals(attrs) != intervals(&chooser.asked) {
+            return Ok(false);
+        }
+        if attrs.max_nr_regions != chooser.asked.max_nr_regions {
+            chooser.regions_each = 0;
+        }
+        chooser.asked = *attrs;
+        let most = match self.way {
+            Way::Sweep => attrs.max_nr_regions,
+            // As many as the budget pays for; soon chosen anew.
+            Way::Sample => self.attrs.max_nr_regions.min(attrs.max_nr_regions),
+        };
+        self.attrs = Attrs {
+            sample: self.attrs.sample,
+            aggr: self.attrs.aggr,
+            max_nr_regions: most,
+            ..*attrs
+        };
+        Ok(true)
     }
 
     /// Makes it stay within `share` of one CPU, choosing among `looks`. Before the first step.
@@ -156,7 +198,7 @@ impl Context {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
         }
-        let (way, attrs) = chooser.first(ops.can_sweep(), warms_up, self.targets.len());
+        let (way, attrs) = chooser.first(ops.can_sweep(), warms_up);
         self.adopt(now, way, attrs, sink);
     }
 
@@ -164,7 +206,7 @@ impl Context {
     #[must_use]
     pub fn first_plan(&self, can_sweep: bool) -> Option<Plan> {
         let chooser = self.chooser.as_ref()?;
-        let (way, attrs) = chooser.first(can_sweep, self.is_to_warm_up(can_sweep), self.targets.len());
+        let (way, attrs) = chooser.first(can_sweep, self.is_to_warm_up(can_sweep));
         Some(Plan {
             share: chooser.share(),
             way,
@@ -182,9 +224,7 @@ impl Context {
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
             Way::Sweep => chooser.after_round(now, cost, &self.attrs, nr_targets),
-            Way::Sample => {
-                chooser.after_samples(now, cost, &self.attrs, ops.can_sweep().then_some(nr_targets))
-            }
+            Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
         };
         chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
@@ -206,6 +246,10 @@ impl Context {
     }
 
     pub(super) fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
+        if (self.way, way) == (Way::Sweep, Way::Sample) && self.nr_regions() > attrs.max_nr_regions {
+            // Samples of them all would take minutes.
+            self.take_regions_from_pages(attrs.max_nr_regions, now);
+        }
         self.change_to(way, attrs);
         self.aggr_start = Some(now);
         if let Some(plan) = self.plan() {
@@ -215,20 +259,13 @@ impl Context {
 }
 
 impl Chooser {
-    fn first(&self, can_sweep: bool, warms_up: bool, nr_targets: usize) -> (Way, Attrs) {
+    fn first(&self, can_sweep: bool, warms_up: bool) -> (Way, Attrs) {
         match self.looks {
             Looks::Asked => (Way::Sample, self.asked),
             Looks::Auto if warms_up => self.first_samples(self.share().half()),
-            Looks::Auto | Looks::Sweep if can_sweep => self.sweeps(SHORTEST_ROUND, nr_targets),
+            Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
             Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(self.share()),
         }
-    }
-
-    /// Sweeps of so many targets each `interval`.
-    fn sweeps(&self, interval: Nanos, nr_targets: usize) -> (Way, Attrs) {
-        let room = room_of(self.regions_each, nr_targets);
-        let most = self.asked.max_nr_regions.max(room);
-        (Way::Sweep, sweep_attrs(&self.asked, interval, most))
     }
 
     fn first_samples(&self, share: CpuShare) -> (Way, Attrs) {
@@ -246,12 +283,12 @@ impl Chooser {
     }
 
     /// Sweeps alone from now on: their first round is through.
-    pub(super) fn go_over_to_sweeps(&mut self, nr_targets: usize) -> (Way, Attrs) {
+    pub(super) fn go_over_to_sweeps(&mut self) -> (Way, Attrs) {
         self.warm_up = None;
         self.swept_once = true;
         self.cost = None;
         self.total_at_start = self.total;
-        self.sweeps(SHORTEST_ROUND, nr_targets)
+        (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND))
     }
 
     pub(super) fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
@@ -301,26 +338,21 @@ impl Chooser {
         if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
-        let interval = next_round(needed, attrs.aggr);
-        let (way, next) = self.sweeps(interval.unwrap_or(attrs.aggr), nr_targets);
-        (next != *attrs).then_some((way, next))
+        let interval = next_round(needed, attrs.aggr)?;
+        Some((Way::Sweep, sweep_attrs(&self.asked, interval)))
     }
 
-    /// `to_sweep`: how many targets there are, where every page can be looked at.
     fn after_samples(
         &mut self,
         now: Nanos,
         cost: Nanos,
         attrs: &Attrs,
-        to_sweep: Option<usize>,
+        can_sweep: bool,
     ) -> Option<(Way, Attrs)> {
         let retry = self.retry_at.is_some_and(|then| now >= then);
-        if let Some(nr_targets) = to_sweep
-            && retry
-            && self.looks == Looks::Auto
-        {
+        if retry && can_sweep && self.looks == Looks::Auto {
             (self.retry_at, self.cost, self.swept_once) = (None, None, false);
-            return Some(self.sweeps(SHORTEST_ROUND, nr_targets));
+            return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
         }
         let cost = self.smoothed(Nanos(cost.0 / u64::from(attrs.max_nr_accesses())));
         if self.nr_regions == 0 {

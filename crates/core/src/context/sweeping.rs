@@ -5,7 +5,7 @@ use super::acting::{Leftover, Turn};
 use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
-use crate::sweep::{MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
+use crate::sweep::{Holes, MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
 use crate::units::Nanos;
 
 /// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
@@ -115,9 +115,8 @@ impl Context {
         }
         let passed = self.schedule.passed;
         let any_due = self.schemes.iter().any(|state| state.is_due(&self.attrs, passed));
-        let runs = any_due.then(|| self.regions_from_pages(MOST_RUNS, now));
-        let regions = self.regions_from_pages(self.attrs.max_nr_regions, now);
-        self.replace_regions(regions);
+        let runs = any_due.then(|| self.regions_from_pages(MOST_RUNS, Holes::ByBytes, now));
+        self.take_regions_from_pages(self.most_regions(), now);
         self.tell_aggregated(now, sink);
         self.sweeping.leftover = None;
         if let Some(runs) = runs {
@@ -130,10 +129,16 @@ impl Context {
         self.choose_after_aggregation(now, ops, sink);
     }
 
+    /// Replaces the regions by what is known of pages.
+    pub(super) fn take_regions_from_pages(&mut self, most: usize, now: Nanos) {
+        let regions = self.regions_from_pages(most, Holes::ByHeat, now);
+        self.replace_regions(regions);
+    }
+
     /// Regions from pages, at most `most` over all targets.
-    fn regions_from_pages(&self, most: usize, now: Nanos) -> Vec<Vec<Region>> {
+    fn regions_from_pages(&self, most: usize, holes: Holes, now: Nanos) -> Vec<Vec<Region>> {
         let runs = self.targets.iter().map(|target| target.heat.runs());
-        let mut regions = regions_of(runs, most, now, self.attrs.aggr);
+        let mut regions = regions_of(runs, most, holes, now, self.attrs.aggr);
         for (regions, target) in regions.iter_mut().zip(&self.targets) {
             inherit_ages(regions, &target.regions);
         }

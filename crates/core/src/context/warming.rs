@@ -85,7 +85,7 @@ impl Context {
             return false;
         };
         if !goes_on {
-            let (way, attrs) = chooser.go_over_to_sweeps(self.targets.len());
+            let (way, attrs) = chooser.go_over_to_sweeps();
             for target in &mut self.targets {
                 target.heat.end_round(now);
             }

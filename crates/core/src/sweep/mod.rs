@@ -11,7 +11,7 @@ mod round;
 
 pub use heat::{PageHeat, PageSums};
 pub use piece::{PageSeen, Piece, Preparation, Swept};
-pub(crate) use reduce::regions_of;
+pub(crate) use reduce::{Holes, regions_of};
 pub(crate) use round::Round;
 
 /// How many rounds a page's access rate is counted over.

@@ -3,6 +3,7 @@
 mod draft;
 
 use self::draft::Draft;
+pub(crate) use self::draft::Holes;
 use super::heat::Run;
 use crate::region::Region;
 use crate::units::Nanos;
@@ -10,6 +11,8 @@ use crate::units::Nanos;
 /// How many runs are held before they are joined, as a multiple of the regions wanted: bounds the memory that
 /// finely mixed targets need.
 const HELD: usize = 16;
+/// But no more than these, of 80 bytes each, where so many are not wanted.
+const MOST_HELD: usize = 1 << 17;
 
 /// The regions of targets whose `runs` (ascending) these are, for each in turn: at most `most` over all of them, as far
 /// as none of them has to be left out, as of `now`; a round takes `interval`.
@@ -19,29 +22,36 @@ const HELD: usize = 16;
 pub(crate) fn regions_of<R: Iterator<Item = Run>>(
     runs: impl Iterator<Item = R>,
     most: usize,
+    holes: Holes,
     now: Nanos,
     interval: Nanos,
 ) -> Vec<Vec<Region>> {
     let most = most.max(1);
-    let held = most.saturating_mul(HELD);
-    let mut drafts: Vec<Draft> = Vec::new();
-    let mut tolerance = 0;
+    let held = most
+        .saturating_mul(HELD)
+        .min(MOST_HELD)
+        .max(most.saturating_mul(2));
+    let mut joining = Joining {
+        drafts: Vec::new(),
+        tolerance: 0,
+        holes,
+        interval,
+    };
     let mut nr_targets = 0;
     for runs in runs {
+        // What a target before took to be held says nothing of how this one may be joined as it comes.
+        let mut while_coming = 0;
         for run in runs {
-            push(
-                &mut drafts,
-                Draft::new(nr_targets, &run, now, interval),
-                tolerance,
-                interval,
-            );
-            if drafts.len() > held {
-                tolerance = join_until(&mut drafts, held / 2, tolerance, interval);
+            joining.push(Draft::new(nr_targets, &run, now, interval), while_coming);
+            if joining.drafts.len() > held {
+                joining.until(held / 2);
+                while_coming = joining.tolerance;
             }
         }
         nr_targets += 1;
     }
-    join_until(&mut drafts, most, tolerance, interval);
+    joining.until(most);
+    let drafts = joining.drafts;
     let mut regions = vec![Vec::new(); nr_targets];
     for draft in &drafts {
         regions[draft.target].push(draft.region(interval));
@@ -49,43 +59,56 @@ pub(crate) fn regions_of<R: Iterator<Item = Run>>(
     regions
 }
 
-/// Joins with ever larger tolerance until only `most` are left, or one of each target; returns the tolerance that took.
-fn join_until(drafts: &mut Vec<Draft>, most: usize, mut tolerance: u64, interval: Nanos) -> u64 {
-    while drafts.len() > most {
-        let before = drafts.len();
-        join_pairs(drafts, before - most, tolerance, interval);
-        if drafts.len() == before && tolerance == u64::MAX {
-            break;
-        }
-        // More pairs of the same tolerance, while that gets somewhere.
-        if (before - drafts.len()) * 8 < before {
-            tolerance = tolerance.saturating_mul(2).max(1024);
+/// Pieces that are being joined.
+struct Joining {
+    drafts: Vec<Draft>,
+    /// Bytes' worth of heat that a join may tell wrongly.
+    tolerance: u64,
+    holes: Holes,
+    interval: Nanos,
+}
+
+impl Joining {
+    /// Joins with ever larger tolerance until only `most` are left, or one of each target.
+    fn until(&mut self, most: usize) {
+        while self.drafts.len() > most {
+            let before = self.drafts.len();
+            self.join_pairs(before - most);
+            if self.drafts.len() == before && self.tolerance == u64::MAX {
+                break;
+            }
+            // More pairs of the same tolerance, while that gets somewhere.
+            if (before - self.drafts.len()) * 8 < before {
+                self.tolerance = self.tolerance.saturating_mul(2).max(1024);
+            }
         }
     }
-    tolerance
-}
 
-/// Joins neighbours within `tolerance`, `excess` times at most and none twice: what was joined a moment ago is
-/// between its parts and near to everything, so that all would become one.
-fn join_pairs(drafts: &mut Vec<Draft>, mut excess: usize, tolerance: u64, interval: Nanos) {
-    let mut last_is_joined = false;
-    drafts.dedup_by(|draft, last| {
-        let join = excess > 0 && !last_is_joined && last.can_join(draft, tolerance, interval);
-        if join {
-            last.join(draft, interval);
-            excess -= 1;
+    /// Joins neighbours within the tolerance, `excess` times at most and none twice: what was joined a moment ago is
+    /// between its parts and near to everything, so that all would become one.
+    fn join_pairs(&mut self, mut excess: usize) {
+        let (tolerance, holes, interval) = (self.tolerance, self.holes, self.interval);
+        let mut last_is_joined = false;
+        self.drafts.dedup_by(|draft, last| {
+            let join = excess > 0 && !last_is_joined && last.can_join(draft, tolerance, holes, interval);
+            if join {
+                last.join(draft, interval);
+                excess -= 1;
+            }
+            last_is_joined = join;
+            join
+        });
+    }
+
+    /// Appends `draft`, or joins it to the last one where that puts at most `tolerance` bytes' worth into the wrong
+    /// place.
+    fn push(&mut self, draft: Draft, tolerance: u64) {
+        match self.drafts.last_mut() {
+            Some(last) if last.can_join(&draft, tolerance, self.holes, self.interval) => {
+                last.join(&draft, self.interval);
+            }
+            _ => self.drafts.push(draft),
         }
-        last_is_joined = join;
-        join
-    });
-}
-
-/// Appends `draft`, or joins it to the last one where that puts at most `tolerance` bytes' worth into the wrong
-/// place.
-fn push(drafts: &mut Vec<Draft>, draft: Draft, tolerance: u64, interval: Nanos) {
-    match drafts.last_mut() {
-        Some(last) if last.can_join(&draft, tolerance, interval) => last.join(&draft, interval),
-        _ => drafts.push(draft),
     }
 }
 
@@ -109,7 +132,7 @@ mod tests {
 
     /// Of a target by itself, in rounds of a second.
     fn of_one(runs: impl IntoIterator<Item = Run>, most: usize, now: Nanos) -> Vec<Region> {
-        regions_of(iter::once(runs.into_iter()), most, now, SEC).remove(0)
+        regions_of(iter::once(runs.into_iter()), most, Holes::ByHeat, now, SEC).remove(0)
     }
 
     fn shape(regions: &[Region]) -> Vec<(u64, u64, u32, u32)> {
@@ -249,6 +272,7 @@ mod tests {
         let regions = regions_of(
             (0..200).map(|_| process().into_iter()),
             1000,
+            Holes::ByHeat,
             Nanos::secs(60),
             SEC,
         );
@@ -270,14 +294,14 @@ mod tests {
             _ => run(nth * 100, nth * 100 + 100, State::Idle(Nanos(0))),
         });
         let runs = [plain.to_vec(), Vec::new(), mixed.collect()].map(Vec::into_iter);
-        let regions = regions_of(runs.into_iter(), 21, Nanos::secs(50), SEC);
+        let regions = regions_of(runs.into_iter(), 21, Holes::ByHeat, Nanos::secs(50), SEC);
         assert_eq!(regions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 20]);
     }
 
     #[test]
     fn no_target_is_joined_with_another() {
         let runs = (0..5).map(|_| [run(7, 9, State::Touched(7))].into_iter());
-        let regions = regions_of(runs, 2, Nanos::secs(50), SEC);
+        let regions = regions_of(runs, 2, Holes::ByHeat, Nanos::secs(50), SEC);
         assert!(regions.iter().all(|regions| shape(regions) == [(7, 9, 70, 0)]));
     }
 
@@ -294,5 +318,69 @@ mod tests {
             shape(&regions),
             [(0, 10, 70, 0), (1000, 1010, 70, 0), (2000, 3010, 0, 50)]
         );
+    }
+
+    #[test]
+    fn the_unknown_is_told_apart_from_what_has_been_idle_for_days() {
+        let runs = [run(0, 10, State::Idle(Nanos(0))), run(10, 20, State::Unknown)];
+        let regions = of_one(runs, 10, Nanos::secs(1_000_000));
+        assert_eq!(regions.len(), 2);
+        assert!(!regions[0].unknown && regions[1].unknown);
+    }
+
+    #[test]
+    fn schemes_are_told_of_no_hole_while_there_is_another_way() {
+        let runs = || {
+            [
+                run(0, 10, State::Idle(Nanos(0))),
+                run(1000, 1010, State::Idle(Nanos(0))),
+                run(1010, 1011, State::Touched(7)),
+            ]
+        };
+        let told = |holes| {
+            let regions = regions_of(iter::once(runs().into_iter()), 2, holes, Nanos::secs(50), SEC);
+            regions[0]
+                .iter()
+                .map(|region| region.range.start.0 / 4096)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(told(Holes::ByHeat), [0, 1010]);
+        assert_eq!(told(Holes::ByBytes), [0, 1000]);
+    }
+
+    #[test]
+    fn holes_of_terabytes_are_counted_like_others() {
+        let runs = [
+            run(1, 2, State::Idle(Nanos(0))),
+            run(1 << 34, (1 << 34) + 1, State::Idle(Nanos(0))),
+            run((1 << 34) + 5, (1 << 34) + 6, State::Touched(7)),
+        ];
+        let regions = of_one(runs, 2, Nanos::secs(50));
+        assert_eq!(regions[0].range, AddrRange::new(4096, 8192));
+    }
+
+    #[test]
+    fn what_a_target_looks_like_does_not_depend_on_those_before_it() {
+        let mixed = |pages: u64| {
+            (0..pages).map(|page| match page % 2 {
+                0 => run(page, page + 1, State::Touched(7)),
+                _ => run(page, page + 1, State::Idle(Nanos(0))),
+            })
+        };
+        let plain = || {
+            [
+                run(0, 1000, State::Idle(Nanos(0))),
+                run(1000, 1500, State::Touched(7)),
+                run(1500, 3000, State::Idle(Nanos(0))),
+            ]
+        };
+        let of = |targets: [Vec<Run>; 2]| {
+            let runs = targets.map(Vec::into_iter).into_iter();
+            regions_of(runs, 20, Holes::ByHeat, Nanos::secs(50), SEC)
+        };
+        let first = of([plain().to_vec(), mixed(5000).collect()]);
+        let last = of([mixed(5000).collect(), plain().to_vec()]);
+        assert_eq!(shape(&first[0]), shape(&last[1]));
+        assert_eq!(first[0].len(), 3);
     }
 }

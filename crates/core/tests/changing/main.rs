@@ -7,7 +7,7 @@ mod common;
 mod sweeps;
 
 use common::{idle_until, pages, run_until};
-use thermo_core::budget::{CpuShare, Looks};
+use thermo_core::budget::{CpuShare, Looks, Way};
 use thermo_core::scheme::{SystemMetric, WatermarkMetric, Watermarks};
 use thermo_core::{
     Action, AddrRange, Attrs, Context, Event, IntervalsGoal, Nanos, Next, Operations as _, Permille, Region,
@@ -42,6 +42,52 @@ fn sweeping() -> Context {
     Context::new(Attrs::default(), 1)
         .unwrap()
         .with_budget(ONE_PERCENT, Looks::Sweep)
+}
+
+#[test]
+fn other_bounds_leave_the_intervals_to_the_budget() {
+    let mut machine = machine(&[pages(0, 1000)]);
+    machine.sweeps = true;
+    let mut context = sweeping().with_regions_each(20);
+    let mut none = |_: &Event<'_>| {};
+    let touch = |machine: &mut Machine, _| {
+        for nth in 0..10 {
+            touch_first(machine, pages(nth * 100, nth * 100 + 50));
+        }
+    };
+    run_until(&mut context, &mut machine, &mut none, Nanos::secs(20), touch);
+    assert_eq!(regions(&context).len(), 20);
+    let few = Attrs {
+        min_nr_regions: 3,
+        max_nr_regions: 5,
+        ..Attrs::default()
+    };
+    assert_eq!(context.set_bounds(&few), Ok(true));
+    let aggr = context.attrs().aggr;
+    let on = Nanos::secs(20);
+    run(
+        &mut context,
+        &mut machine,
+        &mut none,
+        on,
+        on + Nanos::secs(5),
+        touch,
+    )
+    .unwrap();
+    let plan = context.plan().unwrap();
+    assert_eq!(
+        (plan.way, plan.attrs.max_nr_regions, plan.attrs.aggr),
+        (Way::Sweep, 5, aggr)
+    );
+    assert!(regions(&context).len() <= 5);
+
+    let other_intervals = Attrs {
+        aggr: Nanos::secs(1),
+        ..few
+    };
+    assert_eq!(context.set_bounds(&other_intervals), Ok(false));
+    let mut by_hand = Context::new(few, 1).unwrap();
+    assert_eq!(by_hand.set_bounds(&few), Ok(false), "there is no budget");
 }
 
 #[test]

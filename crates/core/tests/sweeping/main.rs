@@ -126,7 +126,10 @@ fn each_of_many_targets_has_room_for_regions_of_its_own() {
         told_hot.map(|region| region.range).collect::<Vec<_>>()
     };
     assert_eq!(found_with(20), hot);
-    assert_ne!(found_with(0), hot, "a hundred regions are three of each");
+    assert!(
+        found_with(0).len() < hot.len(),
+        "a hundred regions are three of each"
+    );
 }
 
 #[test]

@@ -97,9 +97,11 @@ fn in_reach(facts: &HostFacts, needed: &[Capability], known: &str) -> String {
     let needed = [needed, &[Capability::DacReadSearch]].concat();
     match lacking(facts.capabilities, &needed) {
         Some(lack) => {
-            format!(
-                "{known}; {lack}, so only processes of the same user, and those only as Yama's ptrace_scope allows"
-            )
+            let yama = match facts.capabilities.has(Capability::SysPtrace) {
+                true => "",
+                false => ", and those only as Yama's ptrace_scope allows",
+            };
+            format!("{known}; {lack}, so only processes of the same user{yama}")
         }
         None => known.to_owned(),
     }

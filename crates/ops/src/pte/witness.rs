@@ -30,7 +30,7 @@ const MOST_TARGETS: usize = 8;
 const LEAST_GONE: usize = 8;
 const LEAST_PART: usize = 4;
 
-/// Pages whose marks nobody of us takes off.
+/// Pages whose marks nobody of us takes off, or not before we have looked.
 #[derive(Debug)]
 pub(super) struct Witnesses {
     /// Of each target: where, and the frame behind it.
@@ -149,7 +149,7 @@ impl Witnesses {
             let read = processes
                 .get(&id)
                 .map(|process| tables.entries(process.pid, &addrs, Folios::Unasked, &mut entries));
-            if !read.is_some_and(|read| read.is_ok()) {
+            if read.is_none_or(|read| read.is_err()) {
                 continue;
             }
             for (addr, entry) in addrs.iter().zip(&entries) {
@@ -174,7 +174,7 @@ impl Witnesses {
             ..Self::default()
         };
         Some(format!(
-            "somebody else takes accessed marks off: of {} marks of process {pid} that we leave alone {gone} \
+            "somebody else takes accessed marks off: of {} marks of process {pid} that we left alone {gone} \
              are gone. Whoever writes to clear_refs does that, and the kernel when it reclaims; what they take \
              before our look we miss, so that some of what is touched looks idle",
             gone + kept

@@ -11,6 +11,7 @@ mod service;
 mod stand_ins;
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,7 +104,7 @@ impl Fs {
             "/dev/fuse is not there, which control files are shown through: `modprobe fuse`"
         );
         let reach = self.reach()?;
-        let engine = Arc::new(Engine::new("/", self.looks()?, |why| eprintln!("thermo: {why}")));
+        let engine = Arc::new(Engine::new("/", self.looks()?, tell));
         match &self.mount {
             Some(dir) => service::run(dir, self.layout.files(&engine)?),
             None => namespace::run(&self.command, self.layout, &engine, reach),
@@ -149,6 +150,11 @@ impl Fs {
             other => bail!("{other} is not a tracker for control files: use auto, pte or smaps"),
         })
     }
+}
+
+/// A kdamond must not end because nobody reads what it warns of.
+fn tell(why: &str) {
+    drop(writeln!(io::stderr(), "thermo: {why}"));
 }
 
 fn seed() -> u64 {

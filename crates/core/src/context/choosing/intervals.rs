@@ -41,23 +41,11 @@ fn adjusted(needed: Nanos, now: Nanos, shortest: Nanos, longest: Nanos) -> Optio
     (!fits).then_some(wanted)
 }
 
-/// Room for `each` regions of so many targets, in steps so large that a plan does not change with every target.
-pub(super) const fn room_of(each: usize, nr_targets: usize) -> usize {
-    match each.saturating_mul(nr_targets) {
-        0 => 0,
-        needed => match needed.checked_next_power_of_two() {
-            Some(room) => room,
-            None => needed,
-        },
-    }
-}
-
-/// Attributes of sweeps each `interval`, with `most` regions: one round counts like a whole aggregation of samples.
-pub(super) fn sweep_attrs(asked: &Attrs, interval: Nanos, most: usize) -> Attrs {
+/// Attributes of sweeps each `interval`: one round counts like a whole aggregation of samples.
+pub(super) fn sweep_attrs(asked: &Attrs, interval: Nanos) -> Attrs {
     Attrs {
         sample: Nanos(interval.0 / u64::from(MAX_NR_ACCESSES)),
         aggr: interval,
-        max_nr_regions: most,
         ..*asked
     }
 }
@@ -121,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_sweep_counts_like_an_aggregation() {
-        let attrs = sweep_attrs(&Attrs::default(), Nanos::secs(7), 4096);
+        let attrs = sweep_attrs(&Attrs::default(), Nanos::secs(7));
         assert_eq!(attrs.max_nr_accesses(), MAX_NR_ACCESSES);
     }
 

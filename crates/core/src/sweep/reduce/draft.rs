@@ -6,12 +6,23 @@ use crate::addr::AddrRange;
 use crate::region::Region;
 use crate::units::{Bytes, Nanos};
 
+/// How a hole between two pieces counts that become one region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holes {
+    /// By the heat that would be told of it: for pictures, whose readers know what is mapped.
+    ByHeat,
+    /// As so many bytes told wrongly, whatever the heat: for schemes, which act on what they are told.
+    ByBytes,
+}
+
 /// So many bytes of a hole told as idle are as bad as one byte told wrongly: what lies between the libraries of a
 /// process costs less than a few pages of heat, what lies between its heap and its mappings more than all it has.
 const IDLE_HOLE: u128 = 4096;
 
-/// How hot the unknown is taken to be where it is joined with what is known; see [`Draft::rate`].
+/// How hot the unknown is taken to be where it is joined with what is known, so that it is far from what is hot; and
+/// how unlike the two are at least, however long the known has been idle. See [`Draft::rate`].
 const UNKNOWN: u64 = 0;
+const UNLIKE_UNKNOWN: u64 = WINDOW as u64 * 50;
 
 /// A piece of memory on its way to become a region.
 #[derive(Debug, Clone, Copy)]
@@ -82,8 +93,8 @@ impl Draft {
     }
 
     /// True when both are of one target, and joining them puts at most `tolerance` bytes' worth into the wrong place.
-    pub(super) fn can_join(&self, next: &Self, tolerance: u64, interval: Nanos) -> bool {
-        self.target == next.target && self.cost_of_joining(next, interval) <= tolerance
+    pub(super) fn can_join(&self, next: &Self, tolerance: u64, holes: Holes, interval: Nanos) -> bool {
+        self.target == next.target && self.cost_of_joining(next, holes, interval) <= tolerance
     }
 
     /// Whether a region of it would be unknown: more than half of it is.
@@ -91,32 +102,43 @@ impl Draft {
         self.unknown * 2 > self.present
     }
 
-    /// Its score, or where on that scale the unknown stands: far from what is hot, and apart from what is idle whether
-    /// that has just become so or long been.
+    /// Its score, or where on that scale the unknown stands.
     const fn place(&self) -> u64 {
         if self.is_unknown() { UNKNOWN } else { self.score }
     }
 
     /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
     /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self, interval: Nanos) -> u64 {
+    fn cost_of_joining(&self, next: &Self, holes: Holes, interval: Nanos) -> u64 {
+        let apart = self.place().abs_diff(next.place());
         let unlike = match (self.is_unknown(), next.is_unknown()) {
             (false, false) if self.is_as_idle(next, interval) => 0,
+            (false, false) => apart,
             (true, true) => 0,
-            _ => self.place().abs_diff(next.place()),
+            _ => apart.max(UNLIKE_UNKNOWN),
         };
         let smaller = self.present.min(next.present);
         (smaller / 100)
             .saturating_mul(unlike)
-            .saturating_add(self.cost_of_hole(next))
+            .saturating_add(self.cost_of_hole(next, holes))
     }
 
-    /// How many bytes' worth of heat would be told of the hole between both: as much as of what is around it. Told as
-    /// idle it misleads hardly anybody, and yet no map of memory should be of holes where there is another way.
-    fn cost_of_hole(&self, next: &Self) -> u64 {
-        let hole = u128::from((next.range.start - self.range.end).0);
-        let most_touched = u128::from(self.judged() + next.judged()) * u128::from(WINDOW);
-        let told_hot = hole * (self.touched + next.touched) / most_touched.max(1);
+    /// How many bytes' worth of heat would be told of the hole between both: as much as of what is around it, and where
+    /// that was touched at all, as a region touched in one round of the window. Told as idle it misleads hardly anybody,
+    /// and yet no map of memory should be of holes where there is another way.
+    fn cost_of_hole(&self, next: &Self, holes: Holes) -> u64 {
+        let hole = (next.range.start - self.range.end).0;
+        if holes == Holes::ByBytes {
+            return hole.saturating_mul(4);
+        }
+        let touched = self.touched + next.touched;
+        let window = u128::from(WINDOW);
+        let hole = u128::from(hole);
+        let told_hot = match u128::from(self.judged() + next.judged()) {
+            0 => 0,
+            _ if touched == 0 => 0,
+            judged => (hole * touched / (judged * window)).max(hole / window),
+        };
         u64::try_from(told_hot + hole / IDLE_HOLE).unwrap_or(u64::MAX)
     }
 
