@@ -57,7 +57,7 @@ impl Reloader {
 /// What did not change is left as it is: a new commit of the same intervals would undo their tuning, and end a budget.
 fn commit(context: &mut Context, before: &Settings, next: Settings) -> anyhow::Result<()> {
     let same_goal = next.intervals_goal == before.intervals_goal;
-    if (next.attrs != before.attrs || !same_goal) && !(same_goal && context.set_bounds(&next.attrs)?) {
+    if !same_goal || next.attrs != before.attrs && !context.set_bounds(&next.attrs)? {
         context.set_intervals_goal(None)?;
         context.set_attrs(next.attrs)?;
         context.set_intervals_goal(next.intervals_goal)?;
