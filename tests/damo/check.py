@@ -72,7 +72,7 @@ def check(so, why):
         raise Failed(why)
 
 
-def damo(*arguments):
+def damo(*arguments, within=4 * PATIENCE):
     """What damo printed."""
     words = f"damo {' '.join(map(str, arguments))}"
     # A file, for what damo starts has it open, too, and may live longer.
@@ -81,11 +81,11 @@ def damo(*arguments):
             [DAMO, *map(str, arguments)], cwd=FOLDER, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )  # fmt: skip
         try:
-            status = process.wait(timeout=4 * PATIENCE)
+            status = process.wait(timeout=within)
         except subprocess.TimeoutExpired:
             # Nobody waits for its end: the kernel may have it wait where no signal reaches.
             process.kill()
-            raise Failed(f"{words}: it was not through after {4 * PATIENCE} s") from None
+            raise Failed(f"{words}: it was not through after {within} s") from None
         output.seek(0)
         told = output.read()
     check(status == 0, f"{words}: {status}: {told[-600:]}")
@@ -463,7 +463,7 @@ def watermarks():
 
         eventually("it rests above its high watermark", rests)
         before = stat("nr_tried")
-        damo("tune", workload.pid, *INTERVALS, "--damos_action", "stat")
+        damo("tune", workload.pid, *INTERVALS, "--damos_action", "stat", within=PATIENCE)
         eventually("it works without watermarks", lambda: stat("nr_tried") > before)
 
 
