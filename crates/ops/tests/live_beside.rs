@@ -55,14 +55,16 @@ fn who_writes_to_clear_refs_is_noticed_and_nobody_is_made_up() {
 fn who_takes_marks_of_memory_that_nobody_shares_is_noticed_too() {
     let Some(mut tracker) = tracker() else { return };
     repeat_until_good(|| {
-        let mut target = Target::start(1 << 20);
+        // One in 256 pages witnesses, and eight are the least that tell.
+        let mut target = Target::start(16 << 20);
         let processes = target.processes();
         let mut told_between = |tracker: &mut PteTracker, deed: &dyn Fn(&mut PteTracker)| {
-            target.touch(target.range);
-            sweep(tracker, &processes, target.range);
-            target.touch(target.range);
             let before = tracker.news(&processes);
+            target.touch(target.range);
+            tracker.prepare_round(&processes, true);
+            sweep(tracker, &processes, target.range);
             deed(tracker);
+            tracker.prepare_round(&processes, true);
             sweep(tracker, &processes, target.range);
             [before, tracker.news(&processes)].concat()
         };

@@ -164,6 +164,7 @@ impl PteTracker {
         if first {
             self.taken.begin_round(&mut self.tables, &self.root, processes);
             self.left_alone.begin_round();
+            self.witnesses.begin_round();
             self.swept.retain(|(id, _)| processes.contains_key(id));
         }
         let folios = self.taken.asks();
@@ -175,7 +176,7 @@ impl PteTracker {
 
     /// Says that we do something to memory of targets ourselves, which may take marks off.
     pub(crate) fn will_act(&mut self) {
-        self.witnesses.disarm();
+        self.witnesses.let_go();
     }
 
     /// The pages of `range` that we know to have been touched since we took their marks off lately: each as the
@@ -293,7 +294,7 @@ impl Tracker for PteTracker {
         self.rival.begin();
         // Samples are looked at again: from now on most pages keep marks that are old.
         self.swept.clear();
-        self.witnesses.disarm();
+        self.witnesses.let_go();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {
                 Some(process) => self.prepare_one(process, group),

@@ -62,7 +62,11 @@ impl PteTracker {
             // Also what is young since long ago: its mark comes off like the others.
             if leaf.is_touched() && left_alone.has(at.start, leaf) {
                 piece.set_unknown(at.start);
-            } else if leaf.is_touched() {
+            } else if leaf.is_touched()
+                && !self
+                    .witnesses
+                    .holds(process.id, at.start, leaf, self.frames.as_ref())
+            {
                 extend(&mut marked, at, leaf);
                 if let Some(active) = &mut self.active {
                     active.note(at.start, leaf, self.frames.as_ref());
@@ -84,7 +88,6 @@ impl PteTracker {
         self.read_back_all(process, &ranges, piece);
         for run in &marked {
             self.taken.cleared(process.id, run.range, piece);
-            self.witnesses.cleared(process.id, run.range, piece);
         }
         if let Some(active) = &mut self.active {
             active.restore(process);

@@ -5,9 +5,9 @@
 //! still, somebody took them: who writes to `clear_refs`, or the kernel on its search for memory. Marks that in-kernel
 //! DAMON or the idle-page bitmap took do not count, for those leave a flag.
 //!
-//! Who takes marks all the time leaves no such page a mark. So marks of the target's own pages witness as well: every few
-//! seconds some of the pages whose marks sweeps took off are read, and those that are marked again must still be when
-//! their next sweep comes, for nobody of us has been there meanwhile.
+//! Who takes marks all the time leaves no such page a mark. So some of the target's own pages witness as well: every few
+//! seconds a round of sweeps leaves the mark of one in 256 touched pages where it is, and when the next round comes by, it
+//! must be there still. (Such a page counts as touched for one round too long.)
 //!
 //! Pages that are touched all the time have their marks back at once and witness nothing, so what is seen is the least.
 
@@ -15,12 +15,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_bpf::{Entry, Folios, Leaf, PageTables};
-use thermo_core::sweep::Piece;
 use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 
-use super::picks::Picks;
 use crate::process::{Process, Processes};
 
 /// Most pages kept of a target, and most targets: a look costs some 50 µs each.
@@ -29,32 +27,33 @@ const MOST_TARGETS: usize = 8;
 /// Marks that must be gone, and the part of those that were kept they must be (one in so many), to be told of.
 const LEAST_GONE: usize = 8;
 const LEAST_PART: usize = 4;
+/// Of so many marked pages one stays so for a round, where a round holds marks back.
+const ONE_IN: u64 = 256;
 
 /// Pages whose marks nobody of us takes off, or not before we have looked.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Witnesses {
     /// Of each target: where, and the frame behind it.
     pages: BTreeMap<TargetId, BTreeMap<Addr, u64>>,
-    /// Pages whose marks sweeps took off since the last look.
-    cleared: Picks,
-    /// Of these, those that were marked again at the last look and not swept since, with the frame behind them.
-    armed: BTreeMap<(TargetId, Addr), u64>,
-    /// What became of those that were swept since.
+    /// Pages whose marks the last round left set, with the frame behind them.
+    held: BTreeMap<(TargetId, Addr), u64>,
+    holding: Holding,
+    /// Marked pages that the round has met so far, while it leaves some of them so.
+    marked: u64,
+    /// What became of those that the next round came by.
     tested: BTreeMap<TargetId, Count>,
     /// Nothing more is kept once it was told.
     told: bool,
 }
 
-impl Default for Witnesses {
-    fn default() -> Self {
-        Self {
-            pages: BTreeMap::new(),
-            cleared: Picks::new(MOST),
-            armed: BTreeMap::new(),
-            tested: BTreeMap::new(),
-            told: false,
-        }
-    }
+/// Whether sweeps leave some marks set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Holding {
+    #[default]
+    Off,
+    /// In the round that comes next.
+    Due,
+    Now,
 }
 
 /// What became of the marks of a target.
@@ -91,16 +90,44 @@ impl Witnesses {
         }
     }
 
-    /// Notes that a sweep took the marks of `range` off, after what `piece` says of it.
-    pub(super) fn cleared(&mut self, id: TargetId, range: AddrRange, piece: &Piece) {
-        if !self.told {
-            self.cleared.offer(id, range, piece);
+    /// A round of sweeps begins.
+    pub(super) const fn begin_round(&mut self) {
+        self.holding = match self.holding {
+            Holding::Due => Holding::Now,
+            Holding::Now | Holding::Off => Holding::Off,
+        };
+        self.marked = 0;
+    }
+
+    /// Whether the mark of the page at `addr` shall stay in this round, as one of few that witness.
+    pub(super) fn holds(
+        &mut self,
+        id: TargetId,
+        addr: Addr,
+        leaf: Leaf,
+        frames: Option<&PageFrames>,
+    ) -> bool {
+        if self.holding != Holding::Now || leaf.level > 0 || !leaf.accessed {
+            return false;
         }
+        self.marked += 1;
+        if !self.marked.is_multiple_of(ONE_IN) || self.held.len() >= MOST {
+            return false;
+        }
+        // Of a large folio the mark may come off with that of its other pages.
+        let flags = frames.and_then(|frames| frames.flags(leaf.pfn).ok());
+        let holds = flags.is_some_and(|flags| {
+            flags.is_lru() && !flags.is_idle() && !flags.is_compound_head() && !flags.is_compound_tail()
+        });
+        if holds {
+            self.held.insert((id, addr), leaf.pfn);
+        }
+        holds
     }
 
     /// Lets go of marks that we may take off ourselves before their next sweep.
-    pub(super) fn disarm(&mut self) {
-        self.armed.clear();
+    pub(super) fn let_go(&mut self) {
+        self.held.clear();
     }
 
     /// Counts which marks in `range`, which is about to be swept, are gone before their time.
@@ -112,12 +139,12 @@ impl Witnesses {
         frames: Option<&PageFrames>,
     ) {
         let within = (process.id, range.start)..(process.id, range.end);
-        let armed: Vec<(Addr, u64)> = self
-            .armed
+        let held: Vec<(Addr, u64)> = self
+            .held
             .range(within)
             .map(|((_, addr), pfn)| (*addr, *pfn))
             .collect();
-        let addrs: Vec<Addr> = armed.iter().map(|(addr, _)| *addr).collect();
+        let addrs: Vec<Addr> = held.iter().map(|(addr, _)| *addr).collect();
         let mut entries = Vec::new();
         if addrs.is_empty()
             || tables
@@ -128,37 +155,13 @@ impl Witnesses {
             return;
         }
         let count = self.tested.entry(process.id).or_default();
-        for ((addr, pfn), entry) in armed.into_iter().zip(&entries) {
-            self.armed.remove(&(process.id, addr));
+        for ((addr, pfn), entry) in held.into_iter().zip(&entries) {
+            self.held.remove(&(process.id, addr));
             match entry {
                 Entry::Leaf(leaf) if leaf.level > 0 || leaf.pfn != pfn => {}
                 Entry::Leaf(leaf) if leaf.accessed => count.kept += 1,
                 Entry::Leaf(leaf) if !leaf.young && has_no_flag(*leaf, frames) => count.gone += 1,
                 _ => {}
-            }
-        }
-    }
-
-    /// Reads the pages whose marks sweeps took off lately, and keeps those that are marked again.
-    fn arm(&mut self, tables: &mut PageTables, processes: &Processes) {
-        let cleared = std::mem::replace(&mut self.cleared, Picks::new(MOST));
-        self.armed.clear();
-        let mut entries = Vec::new();
-        for (id, pages) in cleared.by_target() {
-            let addrs: Vec<Addr> = pages.collect();
-            let read = processes
-                .get(&id)
-                .map(|process| tables.entries(process.pid, &addrs, Folios::Unasked, &mut entries));
-            if read.is_none_or(|read| read.is_err()) {
-                continue;
-            }
-            for (addr, entry) in addrs.iter().zip(&entries) {
-                if let Entry::Leaf(leaf) = entry
-                    && leaf.level == 0
-                    && leaf.accessed
-                {
-                    self.armed.insert((id, *addr), leaf.pfn);
-                }
             }
         }
     }
@@ -206,7 +209,7 @@ impl Witnesses {
                 .iter()
                 .filter_map(|(id, count)| Some((processes.get(id)?.pid, *count))),
         );
-        self.arm(tables, processes);
+        self.holding = Holding::Due;
         counts.into_iter().find_map(|(pid, count)| self.tell(pid, count))
     }
 }
