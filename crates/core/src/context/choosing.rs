@@ -220,10 +220,9 @@ impl Context {
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
-        let nr_targets = self.targets.len();
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, cost, &self.attrs, nr_targets),
+            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
             Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
         };
         chooser.nr_regions = nr_regions;

@@ -26,7 +26,6 @@ mod batch;
 mod cleared;
 mod leaf;
 mod left_alone;
-mod picks;
 mod prepare;
 mod present;
 mod rival;

@@ -16,11 +16,10 @@
 use std::path::Path;
 
 use thermo_bpf::{Entry, Folios, Leaf, PageTables};
-use thermo_core::sweep::Piece;
-use thermo_core::{AddrRange, TargetId};
+use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::{damon, page_idle};
 
-use super::picks::Picks;
 use crate::process::Processes;
 
 /// Rounds in a row in which it did not matter, until none asks any more.
@@ -59,7 +58,7 @@ impl Taken {
             now: false,
             calm: CALM_ROUNDS,
             leaves: 0,
-            picks: Picks::new(MOST_PICKS),
+            picks: Picks::default(),
         }
     }
 
@@ -67,7 +66,7 @@ impl Taken {
     pub(super) fn begin_round(&mut self, tables: &mut PageTables, root: &Path, processes: &Processes) {
         let anybody = self.can_see && (damon::runs(root) || page_idle::exists(root));
         let lost = match anybody {
-            true => lost_of(&self.picks, tables, processes),
+            true => self.picks.look(tables, processes),
             false => Lost::default(),
         };
         self.choose(anybody, lost);
@@ -83,7 +82,7 @@ impl Taken {
         let is_little = std::mem::take(&mut self.leaves) <= LITTLE;
         self.before = self.now;
         self.now = anybody && (comes || is_little || self.calm < CALM_ROUNDS);
-        self.picks = Picks::new(MOST_PICKS);
+        self.picks = Picks::default();
     }
 
     /// What this round asks.
@@ -131,22 +130,70 @@ impl Lost {
     }
 }
 
-/// Looks what became of `picks`.
-fn lost_of(picks: &Picks, tables: &mut PageTables, processes: &Processes) -> Lost {
-    let mut lost = Lost::default();
-    let (mut addrs, mut entries) = (Vec::new(), Vec::new());
-    for (id, pages) in picks.by_target() {
-        addrs.clear();
-        addrs.extend(pages);
-        let read = processes
-            .get(&id)
-            .map(|process| tables.entries(process.pid, &addrs, Folios::OfUnmarked, &mut entries));
-        // What is gone tells nothing.
-        if read.is_some_and(|read| read.is_ok()) {
-            entries.iter().for_each(|entry| lost.add(entry));
+/// Some of the pages whose marks a round took off, evenly chosen from all.
+#[derive(Debug)]
+struct Picks {
+    pages: Vec<(TargetId, Addr)>,
+    /// One in so many is kept.
+    one_in: u64,
+    /// How many are passed over until the next.
+    skip: u64,
+}
+
+impl Default for Picks {
+    fn default() -> Self {
+        Self {
+            pages: Vec::new(),
+            one_in: 1,
+            skip: 0,
         }
     }
-    lost
+}
+
+impl Picks {
+    /// Takes some of the pages of `range`, but not those whose marks stay whatever is done.
+    fn offer(&mut self, id: TargetId, range: AddrRange, piece: &Piece) {
+        let count = range.len().0 / PAGE_SIZE;
+        let mut nth = self.skip;
+        while nth < count {
+            let addr = Addr(range.start.0 + nth * PAGE_SIZE);
+            if piece.get(addr) != PageSeen::Unknown {
+                self.push((id, addr));
+            }
+            nth += self.one_in;
+        }
+        self.skip = nth - count;
+    }
+
+    fn push(&mut self, page: (TargetId, Addr)) {
+        if self.pages.len() >= MOST_PICKS {
+            let mut keep = false;
+            self.pages.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.one_in *= 2;
+        }
+        self.pages.push(page);
+    }
+
+    /// Looks what became of them.
+    fn look(&self, tables: &mut PageTables, processes: &Processes) -> Lost {
+        let mut lost = Lost::default();
+        let (mut addrs, mut entries) = (Vec::new(), Vec::new());
+        for group in self.pages.chunk_by(|a, b| a.0 == b.0) {
+            let process = group.first().and_then(|(id, _)| processes.get(id));
+            addrs.clear();
+            addrs.extend(group.iter().map(|(_, addr)| *addr));
+            let read =
+                process.map(|process| tables.entries(process.pid, &addrs, Folios::OfUnmarked, &mut entries));
+            // What is gone tells nothing.
+            if read.is_some_and(|read| read.is_ok()) {
+                entries.iter().for_each(|entry| lost.add(entry));
+            }
+        }
+        lost
+    }
 }
 
 #[cfg(test)]
@@ -222,5 +269,31 @@ mod tests {
         let matters = |touched, taken| Lost { touched, taken }.matters();
         assert!(!matters(15, 15) && matters(16, 16));
         assert!(matters(1000, 20) && !matters(1001, 20));
+    }
+
+    #[test]
+    fn picks_are_spread_over_all_and_leave_out_what_is_unknown() {
+        let mut piece = Piece::default();
+        let all = AddrRange::new(0, 64 << 20);
+        piece.reset(all);
+        piece.set_unknown(Addr(0));
+        let mut picks = Picks::default();
+        for half in [AddrRange::new(0, 10 << 20), AddrRange::new(10 << 20, 64 << 20)] {
+            picks.offer(TargetId(3), half, &piece);
+        }
+        assert!((MOST_PICKS / 2..=MOST_PICKS).contains(&picks.pages.len()));
+        assert!(picks.pages.iter().all(|(_, addr)| *addr != Addr(0)));
+        for part in 0..4 {
+            let range = AddrRange::new(part * (16 << 20), (part + 1) * (16 << 20));
+            let within = picks
+                .pages
+                .iter()
+                .filter(|(_, addr)| range.contains(*addr))
+                .count();
+            assert!((200..=600).contains(&within), "{within} of {}", picks.pages.len());
+        }
+        let mut few = Picks::default();
+        few.offer(TargetId(3), AddrRange::new(4096, 4 * 4096), &piece);
+        assert_eq!(few.pages.len(), 3);
     }
 }
