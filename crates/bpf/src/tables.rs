@@ -1,8 +1,9 @@
 //! The page tables of other processes.
 
 use std::fs;
+use std::ops::Range;
 
-use thermo_core::{Addr, AddrRange};
+use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 
 use crate::calibrate::{Machine, calibrate};
 use crate::error::{BpfError, NoFolios, WalkError};
@@ -50,7 +51,103 @@ pub struct Table<'a> {
     pub young: &'a [u64; 8],
 }
 
+/// Which entries of a table map memory themselves, and what is seen of those: bits, the first entry's the lowest of the
+/// first word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leaves {
+    /// They map memory.
+    pub there: [u64; 8],
+    /// They are marked accessed.
+    pub accessed: [u64; 8],
+    /// They are not, but their folio is marked young. Zeroes where not asked.
+    pub young: [u64; 8],
+}
+
+impl Leaves {
+    /// Leaves out all but `entries`.
+    #[must_use]
+    pub fn within(self, entries: Range<usize>) -> Self {
+        self.masked(|nth| {
+            let below = |entry: usize| match entry.saturating_sub(nth * 64) {
+                bits @ 0..64 => (1 << bits) - 1,
+                _ => u64::MAX,
+            };
+            below(entries.end) & !below(entries.start)
+        })
+    }
+
+    /// Leaves out those of `entries`, a bit each.
+    #[must_use]
+    pub fn without(self, entries: &[u64; 8]) -> Self {
+        self.masked(|nth| !entries[nth])
+    }
+
+    fn masked(mut self, mask: impl Fn(usize) -> u64) -> Self {
+        for nth in 0..8 {
+            let mask = mask(nth);
+            self.there[nth] &= mask;
+            self.accessed[nth] &= mask;
+            self.young[nth] &= mask;
+        }
+        self
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.there.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// The numbers of the entries, ascending.
+    pub fn each(&self) -> impl Iterator<Item = usize> + use<> {
+        ones(self.there)
+    }
+
+    /// The same of those that were touched, as [`Leaf::is_touched`].
+    pub fn each_touched(&self) -> impl Iterator<Item = usize> + use<> {
+        ones(std::array::from_fn(|nth| self.accessed[nth] | self.young[nth]))
+    }
+}
+
+/// The numbers of the bits that are set, ascending.
+fn ones(words: [u64; 8]) -> impl Iterator<Item = usize> {
+    words.into_iter().enumerate().flat_map(|(nth, mut word)| {
+        std::iter::from_fn(move || {
+            let lowest = (word != 0).then(|| word.trailing_zeros() as usize)?;
+            word &= word - 1;
+            Some(nth * 64 + lowest)
+        })
+    })
+}
+
 impl Table<'_> {
+    /// How many bytes an entry maps.
+    #[must_use]
+    pub const fn span(&self) -> u64 {
+        PAGE_SIZE << (9 * self.level as u64)
+    }
+
+    /// What `nth` of the 512 entries maps, or would.
+    #[must_use]
+    pub const fn range(&self, nth: usize) -> AddrRange {
+        let start = self.base.0 + nth as u64 * self.span();
+        AddrRange::new(start, start + self.span())
+    }
+
+    /// Which entries map memory.
+    #[must_use]
+    pub fn leaves(&self, layout: &Layout) -> Leaves {
+        let mut leaves = Leaves::default();
+        let (words, _) = self.entries.as_chunks::<64>();
+        for (nth, entries) in words.iter().enumerate() {
+            let (there, accessed) = layout.leaves(entries, self.level);
+            leaves.there[nth] = there;
+            leaves.accessed[nth] = accessed;
+            leaves.young[nth] = self.young[nth] & there;
+        }
+        leaves
+    }
+
     /// Understands an entry. There are 512.
     #[must_use]
     pub const fn decode(&self, layout: &Layout, nth: usize) -> Entry {
@@ -256,6 +353,32 @@ mod tests {
         assert_eq!(leaf(FOLIO_READ), (false, Some(false)));
         assert_eq!(leaf(FOLIO_READ | FOLIO_YOUNG), (true, Some(false)));
         assert_eq!(leaf(FOLIO_READ | FOLIO_YOUNG | FOLIO_LARGE), (true, Some(true)));
+    }
+
+    #[test]
+    fn leaves_are_counted_within_a_range_of_entries() {
+        let mut entries = [0; 512];
+        entries[60..200].fill(PAGE);
+        entries[100] |= 1 << 5;
+        let mut young = [0; 8];
+        young[2] = 1 << 2 | 1 << 63;
+        let table = Table {
+            base: Addr(2 << 20),
+            level: 0,
+            entries: &entries,
+            young: &young,
+        };
+        let leaves = table.leaves(&layout());
+        assert_eq!(leaves.count(), 140);
+        assert_eq!(leaves.each_touched().collect::<Vec<_>>(), [100, 130, 191]);
+        let part = leaves.within(63..130);
+        assert_eq!(part.each().collect::<Vec<_>>(), (63..130).collect::<Vec<_>>());
+        assert_eq!(part.each_touched().collect::<Vec<_>>(), [100]);
+        assert_eq!(leaves.within(0..512), leaves);
+        assert_eq!(leaves.within(64..64).count(), 0);
+        let others = leaves.without(&[u64::MAX, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(others, leaves.within(64..512));
+        assert_eq!(table.range(3), AddrRange::new(0x20_3000, 0x20_4000));
     }
 
     #[test]

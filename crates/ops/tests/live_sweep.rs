@@ -7,9 +7,11 @@ use std::path::Path;
 
 use common::look::{library, sweep, sweeping};
 use common::{Target, repeat_until_good, tracker};
+use thermo_bpf::{Entry, Folios};
 use thermo_core::budget::Way;
-use thermo_core::sweep::{PageSeen, Piece};
-use thermo_core::{AddrRange, Bytes, Event, Nanos, Next};
+use thermo_core::sweep::{PageSeen, Piece, Preparation};
+use thermo_core::{Addr, AddrRange, Bytes, Event, Nanos, Next, TargetId};
+use thermo_ops::{Processes, PteTracker};
 use thermo_sys::clock;
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
@@ -23,7 +25,7 @@ fn child() {
 fn count(piece: &Piece, range: AddrRange, seen: PageSeen) -> usize {
     (range.start.0..range.end.0)
         .step_by(4096)
-        .filter(|addr| piece.get(thermo_core::Addr(*addr)) == seen)
+        .filter(|addr| piece.get(Addr(*addr)) == seen)
         .count()
 }
 
@@ -88,6 +90,67 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
         }
         Err(format!(
             "{idle} of 700 pages are idle, {others} others still marked"
+        ))
+    });
+}
+
+/// A round over `range` of target 0, all of which was touched in each of the last rounds.
+fn round_over_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
+    assert_eq!(tracker.prepare_round(processes, true), Preparation::Ready);
+    let mut piece = Piece::default();
+    piece.reset(range);
+    (range.start.0..range.end.0)
+        .step_by(4096)
+        .for_each(|addr| piece.set_steady(Addr(addr)));
+    tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
+    piece
+}
+
+#[test]
+fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(66 << 20);
+    let processes = target.processes();
+    // Whole page-table pages of it.
+    let start = target.range.start.0.next_multiple_of(2 << 20);
+    let all = AddrRange::new(start, start + (64 << 20));
+    let (hot, cold) = quarter(all);
+    let addrs: Vec<Addr> = (all.start.0..all.end.0).step_by(4096).map(Addr).collect();
+    repeat_until_good(|| {
+        sweep(&mut tracker, &processes, all);
+        target.touch(all);
+        let steady = round_over_steady(&mut tracker, &processes, all);
+        let mut entries = Vec::new();
+        let tables = tracker.tables();
+        tables
+            .entries(target.pid(), &addrs, Folios::Unasked, &mut entries)
+            .unwrap();
+        let is_marked = |entry: &&Entry| matches!(entry, Entry::Leaf(leaf) if leaf.accessed);
+        let left = entries.iter().filter(is_marked).count();
+        target.touch(hot);
+        let changed = round_over_steady(&mut tracker, &processes, all);
+        target.touch(hot);
+        let exact = round_over_steady(&mut tracker, &processes, all);
+        let found = |piece: &Piece| {
+            (
+                count(piece, hot, PageSeen::Accessed),
+                count(piece, cold, PageSeen::Idle),
+            )
+        };
+        let expected = (pages(hot), pages(cold));
+        // Others (a kdamond) take marks, too, but hardly most of them.
+        let eighths = left * 8 / pages(all);
+        if count(&steady, all, PageSeen::Accessed) == pages(all)
+            && (4..=7).contains(&eighths)
+            && (found(&changed), found(&exact)) == (expected, expected)
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "{left} of {} marks were left; then {:?} and {:?} were found, {expected:?} expected",
+            pages(all),
+            found(&changed),
+            found(&exact)
         ))
     });
 }

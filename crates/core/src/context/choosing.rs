@@ -22,8 +22,25 @@ pub(super) const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
 const RETRY: Nanos = Nanos::secs(300);
 /// What a look costs before any was measured.
 const GUESSED_LOOK: Nanos = Nanos::micros(4);
+/// What aggregations cost is the mean of about so long, and of four of them at least.
+const SMOOTHED_OVER: Nanos = Nanos::secs(4);
 /// Bringing targets up to date may take this part of the budget: one in so many.
 const UPDATE_PART: u64 = 8;
+
+/// What looking cost, and how much time was planned for it.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    cost: Nanos,
+    planned: Nanos,
+}
+
+impl Spent {
+    /// As much for so long a time.
+    fn over(self, time: Nanos) -> Nanos {
+        let cost = u128::from(self.cost.0) * u128::from(time.0) / u128::from(self.planned.0.max(1));
+        Nanos(u64::try_from(cost).unwrap_or(u64::MAX))
+    }
+}
 
 /// Chooses, and keeps the account.
 #[derive(Debug)]
@@ -214,16 +231,26 @@ impl Context {
         })
     }
 
-    /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
-    pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+    /// Looks at what the aggregation that just ended cost, for which so much time was planned, and whether another choice
+    /// fits better.
+    pub(super) fn choose_after_aggregation(
+        &mut self,
+        now: Nanos,
+        planned: Nanos,
+        ops: &dyn Operations,
+        sink: &mut dyn Sink,
+    ) {
         let nr_regions = self.nr_regions();
         let Some(chooser) = &mut self.chooser else { return };
-        let cost = chooser.total.saturating_sub(chooser.total_at_start);
+        let spent = Spent {
+            cost: chooser.total.saturating_sub(chooser.total_at_start),
+            planned,
+        };
         chooser.total_at_start = chooser.total;
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
-            Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
+            Way::Sweep => chooser.after_round(now, spent, &self.attrs, self.targets.len()),
+            Way::Sample => chooser.after_samples(now, spent, &self.attrs, ops.can_sweep()),
         };
         chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
@@ -300,9 +327,16 @@ impl Chooser {
         self.first_samples(self.share())
     }
 
-    /// Takes in what was measured: single rounds vary, and a plan should not follow each.
-    fn smoothed(&mut self, cost: Nanos) -> Nanos {
-        let cost = self.cost.map_or(cost, |old| Nanos((old.0 * 3 + cost.0) / 4));
+    /// What an aggregation of `interval` costs, with what the last one did. Single ones vary, and where heat moves those
+    /// cost more that come just after it did. A plan should not follow each, so it is the mean of some seconds.
+    fn smoothed(&mut self, last: Spent, interval: Nanos) -> Nanos {
+        let cost = last.over(interval);
+        let weight = u128::from(last.planned.0.min(SMOOTHED_OVER.0 / 4));
+        let (new, all) = (u128::from(cost.0), u128::from(SMOOTHED_OVER.0));
+        let mean = |old: Nanos| (u128::from(old.0) * (all - weight) + new * weight) / all;
+        let cost = self
+            .cost
+            .map_or(cost, |old| Nanos(u64::try_from(mean(old)).unwrap_or(u64::MAX)));
         self.cost = Some(cost);
         cost
     }
@@ -326,14 +360,14 @@ impl Chooser {
     fn after_round(
         &mut self,
         now: Nanos,
-        cost: Nanos,
+        spent: Spent,
         attrs: &Attrs,
         nr_targets: usize,
     ) -> Option<(Way, Attrs)> {
         if !std::mem::replace(&mut self.swept_once, true) {
             return None;
         }
-        let needed = self.share().time_for(self.smoothed(cost));
+        let needed = self.share().time_for(self.smoothed(spent, attrs.aggr));
         if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
@@ -344,7 +378,7 @@ impl Chooser {
     fn after_samples(
         &mut self,
         now: Nanos,
-        cost: Nanos,
+        spent: Spent,
         attrs: &Attrs,
         can_sweep: bool,
     ) -> Option<(Way, Attrs)> {
@@ -353,7 +387,8 @@ impl Chooser {
             (self.retry_at, self.cost, self.swept_once) = (None, None, false);
             return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
         }
-        let cost = self.smoothed(Nanos(cost.0 / u64::from(attrs.max_nr_accesses())));
+        let cost = self.smoothed(spent, attrs.aggr).0 / u64::from(attrs.max_nr_accesses());
+        let cost = Nanos(cost);
         if self.nr_regions == 0 {
             return None;
         }

@@ -15,6 +15,9 @@ const MOST_RUNS: usize = 32_768;
 /// was touched, so that a budget of a hundredth of a CPU is kept within less than a second.
 const PIECE: u64 = 64 << 20;
 
+/// After a round that found much changed the next one begins sooner, so that it is told earlier.
+const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(100);
+
 /// What sweeping remembers between steps.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
@@ -22,6 +25,8 @@ pub(super) struct Sweeping {
     round: Option<Round>,
     /// When the last one began.
     began: Option<Nanos>,
+    /// Whether the next one begins sooner than the interval asks.
+    looks_again: bool,
     /// What quotas left of the last one, for their next windows.
     pub(super) leftover: Option<Leftover>,
 }
@@ -91,7 +96,15 @@ impl Context {
     /// When the next round should begin; none: at once.
     fn next_round(&self) -> Option<Nanos> {
         let began = self.sweeping.began?;
-        Some(began.saturating_add(self.attrs.aggr))
+        Some(began.saturating_add(self.until_next_round()))
+    }
+
+    /// How long after the last round began the next one shall.
+    fn until_next_round(&self) -> Nanos {
+        match self.sweeping.looks_again {
+            true => self.attrs.aggr.min(LOOK_AGAIN_AFTER),
+            false => self.attrs.aggr,
+        }
     }
 
     /// What sweeps know page by page is of no use to samples: it would be out of date when sweeps begin again.
@@ -125,8 +138,16 @@ impl Context {
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
         }
+        let planned = self.until_next_round();
+        // Once at a time, and only of what was saved up: what changes all the time is not worth it.
+        self.sweeping.looks_again = !self.sweeping.looks_again
+            && self
+                .chooser
+                .as_ref()
+                .is_some_and(|chooser| chooser.has_saved(now))
+            && self.targets.iter().any(|target| target.heat.is_changing());
         self.aggr_start = Some(now);
-        self.choose_after_aggregation(now, ops, sink);
+        self.choose_after_aggregation(now, planned, ops, sink);
     }
 
     /// Replaces the regions by what is known of pages.

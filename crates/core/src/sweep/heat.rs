@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use self::step::{PAGES_OF_STEP, Step};
 use super::WINDOW;
-use super::piece::{PageSeen, Piece};
+use super::piece::{PageSeen, Piece, WORD, Word};
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
 use crate::units::{Bytes, Nanos};
 
@@ -32,6 +32,7 @@ const HISTORY: u8 = FIRST_SLOT - 1;
 
 /// Pages of one page-table page, the unit memory for bytes is taken in.
 const CHUNK_PAGES: usize = 512;
+const WORDS: usize = CHUNK_PAGES / 64;
 const CHUNK: u64 = CHUNK_PAGES as u64 * PAGE_SIZE;
 
 /// The heat of every page of a target that was ever seen.
@@ -78,64 +79,64 @@ pub struct PageSums {
     pub unknown: Bytes,
 }
 
+/// So much of what is touched has to have changed, one byte in so many, for another look to be worth its while.
+const LOOK_AGAIN: u64 = 16;
+
 impl PageHeat {
     /// Takes in what a look at a piece found. `now` is when the round began, for pages that are seen for the
     /// first time and were not touched.
     pub(crate) fn take_in(&mut self, piece: &Piece, now: Nanos) {
         let range = piece.range();
-        let mut addr = range.start;
-        while addr < range.end {
-            let chunk_end = Addr((addr.0 / CHUNK + 1) * CHUNK).min(range.end);
-            self.take_in_chunk(
-                piece,
-                AddrRange {
-                    start: addr,
-                    end: chunk_end,
-                },
-                now,
-            );
-            addr = chunk_end;
+        if piece.is_empty() {
+            return self.forget(range);
+        }
+        let (fresh, went_idle) = self.idle_codes(now);
+        let codes = Codes {
+            fresh,
+            went_idle,
+            // The first marks that are found tell of an access at any time since the page came.
+            is_first_look: self.rounds.is_empty(),
+        };
+        for number in range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK) {
+            let word = |nth: u64| piece.word(Addr(number * CHUNK + nth * WORD));
+            let words: [Word; WORDS] = std::array::from_fn(|nth| word(nth as u64));
+            let nothing_there = words.iter().all(|word| word.present == 0);
+            if nothing_there && !self.chunks.contains_key(&number) {
+                continue;
+            }
+            let chunk = self
+                .chunks
+                .entry(number)
+                .or_insert_with(|| Box::new([ABSENT; CHUNK_PAGES]));
+            let (bytes, _) = chunk.as_chunks_mut::<64>();
+            for (bytes, word) in bytes.iter_mut().zip(&words) {
+                codes.take_in_word(bytes, word);
+            }
         }
     }
 
-    fn take_in_chunk(&mut self, piece: &Piece, part: AddrRange, now: Nanos) {
-        // Words of the piece do not begin where chunks do: the last page can lie in one more of them.
-        let nothing_there = (part.start.0..part.end.0)
-            .step_by(64 * 4096)
-            .chain([part.end.0 - PAGE_SIZE])
-            .all(|a| piece.word_is_absent(Addr(a)));
-        let number = part.start.0 / CHUNK;
-        if nothing_there && !self.chunks.contains_key(&number) {
-            return;
-        }
-        let (fresh, went_idle) = self.idle_codes(now);
-        // The first marks that are found tell of an access at any time since the page came.
-        let first_look = self.rounds.is_empty();
-        let chunk = self
-            .chunks
-            .entry(number)
-            .or_insert_with(|| Box::new([ABSENT; CHUNK_PAGES]));
-        for addr in (part.start.0..part.end.0).step_by(4096) {
-            let byte = &mut chunk[usize::try_from(addr % CHUNK / PAGE_SIZE).unwrap_or(0)];
-            *byte = match (piece.get(Addr(addr)), *byte) {
-                (PageSeen::Absent, _) => ABSENT,
-                (PageSeen::Unknown, _) => UNKNOWN,
-                (PageSeen::Accessed, _) if first_look => UNKNOWN,
-                (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
-                (PageSeen::Accessed, _) => 1,
-                (PageSeen::Idle, ABSENT | UNKNOWN) => fresh,
-                (PageSeen::Idle, history @ 1..=HISTORY) => match (history << 1) & HISTORY {
-                    0 => went_idle,
-                    left => left,
-                },
-                (PageSeen::Idle, idle) => idle,
-            };
+    /// Tells `piece`, which is about to be looked at, where all of 64 pages were touched in each of the last two rounds:
+    /// what is touched now and then does so by chance hardly ever.
+    pub(crate) fn tell_steady(&self, piece: &mut Piece) {
+        let range = piece.range();
+        let chunks = range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK);
+        for (number, chunk) in self.chunks.range(chunks) {
+            for (word, bytes) in (0..).zip(chunk.as_chunks::<64>().0) {
+                let is_steady = |byte: u8| byte <= HISTORY && byte & 0b11 == 0b11;
+                if bytes.iter().fold(true, |all, byte| all & is_steady(*byte)) {
+                    piece.set_steady(Addr(number * CHUNK + word * WORD));
+                }
+            }
         }
     }
 
     /// Says that a round ended: the window moves on.
     pub(crate) fn end_round(&mut self, now: Nanos) {
         self.rounds.push(now);
+        // What leaves the window in seven rounds is idle since then. As the last slot it costs nothing; later it would.
+        if self.slots.len() < SLOTS && self.slots.last() < Some(&now) {
+            self.slots.push(now);
+        }
         if self.rounds.len() > WINDOW as usize {
             self.rounds.remove(0);
             self.window_is_full = true;
@@ -153,8 +154,7 @@ impl PageHeat {
     pub(crate) fn restart_age(&mut self, range: AddrRange, was_idle: bool, now: Nanos) {
         let code = FIRST_SLOT + self.slot_of(now);
         for byte in self.bytes_of(range).flatten() {
-            let is_idle = (FIRST_SLOT..UNKNOWN).contains(byte);
-            if is_idle || was_idle && matches!(Step::of(*byte), Some(Step::Ended { .. })) {
+            if is_idle(*byte) || was_idle && matches!(Step::of(*byte), Some(Step::Ended { .. })) {
                 *byte = code;
             }
         }
@@ -196,16 +196,29 @@ impl PageHeat {
 
     /// The runs of pages that are there, ascending.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.chunks
-            .iter()
-            .flat_map(move |(number, chunk)| self.chunk_runs(*number, chunk))
+        let of_chunks = self.chunks.iter();
+        let mut runs = of_chunks
+            .flat_map(|(number, chunk)| self.chunk_runs(*number, chunk))
+            .peekable();
+        std::iter::from_fn(move || {
+            let mut run = runs.next()?;
+            let goes_on = |run: Run, next: &Run| next.range.start == run.range.end && next.state == run.state;
+            while let Some(next) = runs.next_if(|next| goes_on(run, next)) {
+                run.range.end = next.range.end;
+            }
+            Some(run)
+        })
     }
 
     fn chunk_runs<'a>(&'a self, number: u64, chunk: &'a [u8; CHUNK_PAGES]) -> impl Iterator<Item = Run> + 'a {
-        let mut start = 0;
-        chunk.chunk_by(|a, b| a == b).filter_map(move |same| {
+        let mut rest = chunk.as_slice();
+        let runs = std::iter::from_fn(move || {
+            let same;
+            (same, rest) = rest.split_at(len_of_run(rest));
+            (!same.is_empty()).then_some((CHUNK_PAGES - rest.len() - same.len(), same))
+        });
+        runs.filter_map(move |(start, same)| {
             let first = number * CHUNK + start as u64 * PAGE_SIZE;
-            start += same.len();
             let state = self.state_of(same)?;
             Some(Run {
                 range: AddrRange::new(first, first + same.len() as u64 * PAGE_SIZE),
@@ -244,23 +257,39 @@ impl PageHeat {
         }
     }
 
+    /// Whether the last round found so much of the memory changed that it is worth looking again soon, to tell whether
+    /// that lasts.
+    pub(crate) fn is_changing(&self) -> bool {
+        let (mut changing, mut touched) = (0, 0);
+        for chunk in self.chunks.values() {
+            let mut rest = chunk.as_slice();
+            while let Some(byte) = rest.first() {
+                let len = len_of_run(rest);
+                if (1..=HISTORY).contains(byte) {
+                    touched += len as u64;
+                    let counts = len >= PAGES_OF_STEP && Step::is_near(*byte);
+                    changing += if counts { len as u64 } else { 0 };
+                }
+                rest = &rest[len..];
+            }
+        }
+        changing > 0 && changing * LOOK_AGAIN >= touched
+    }
+
     /// How many bytes are hot and how many idle, page by page.
     #[must_use]
     pub fn sums(&self) -> PageSums {
         let mut sums = PageSums::default();
-        for byte in self.chunks.values().flat_map(|chunk| chunk.iter()) {
-            let page = Bytes(PAGE_SIZE);
-            match *byte {
-                ABSENT => {}
-                UNKNOWN => sums.unknown += page,
-                history @ 1..=HISTORY => {
-                    sums.touched += page;
-                    if history & 1 == 1 {
-                        sums.touched_last += page;
-                    }
-                }
-                _ => sums.idle += page,
-            }
+        let words = self.chunks.values().flat_map(|chunk| chunk.as_chunks::<64>().0);
+        for bytes in words {
+            // Of 64 bytes no count is too large for one.
+            let count = |is: fn(u8) -> bool| {
+                Bytes(u64::from(bytes.iter().map(|byte| u8::from(is(*byte))).sum::<u8>()) * PAGE_SIZE)
+            };
+            sums.unknown += count(|byte| byte == UNKNOWN);
+            sums.touched += count(|byte| byte != ABSENT && byte <= HISTORY);
+            sums.touched_last += count(|byte| byte <= HISTORY && byte & 1 == 1);
+            sums.idle += count(is_idle);
         }
         sums
     }
@@ -319,7 +348,7 @@ impl PageHeat {
         // Where the pages of each old slot go: the place of a kept moment.
         let mut kept: Vec<(Nanos, Vec<usize>)> = Vec::new();
         for (slot, moment) in self.slots.iter().enumerate() {
-            if used[usize::from(FIRST_SLOT) + slot] {
+            if used[usize::from(FIRST_SLOT) + slot] || self.rounds.contains(moment) {
                 kept.push((*moment, vec![slot]));
             }
         }
@@ -351,8 +380,7 @@ impl PageHeat {
     fn translate(&mut self, new_slot: impl Fn(u8) -> u8) {
         let mut table = [0_u8; 256];
         for (byte, translated) in (0..=255_u8).zip(table.iter_mut()) {
-            let idle = (FIRST_SLOT..UNKNOWN).contains(&byte);
-            *translated = if idle {
+            *translated = if is_idle(byte) {
                 FIRST_SLOT + new_slot(byte - FIRST_SLOT)
             } else {
                 byte
@@ -362,6 +390,75 @@ impl PageHeat {
             *byte = table[usize::from(*byte)];
         }
     }
+}
+
+/// What the bytes of pages become that a round looks at.
+#[derive(Debug, Clone, Copy)]
+struct Codes {
+    /// Of a page that is seen for the first time, and idle.
+    fresh: u8,
+    /// Of one that was touched in no round of the window any more.
+    went_idle: u8,
+    is_first_look: bool,
+}
+
+impl Codes {
+    /// Most words are as they were: of memory that nobody touches, or all the time.
+    fn take_in_word(self, bytes: &mut [u8; 64], word: &Word) {
+        let Word {
+            within,
+            present,
+            accessed,
+            unknown,
+            ..
+        } = *word;
+        let all_idle = present == u64::MAX && accessed | unknown == 0;
+        let all_touched = accessed == u64::MAX && unknown == 0 && !self.is_first_look;
+        if all_idle && bytes.iter().fold(true, |all, byte| all & is_idle(*byte))
+            || all_touched && *bytes == [HISTORY; 64]
+        {
+            return;
+        }
+        if within == u64::MAX && present == 0 {
+            return bytes.fill(ABSENT);
+        }
+        for (nth, byte) in bytes.iter_mut().enumerate() {
+            if within >> nth & 1 == 1 {
+                *byte = self.next(word.get(nth), *byte);
+            }
+        }
+    }
+
+    const fn next(self, seen: PageSeen, byte: u8) -> u8 {
+        match (seen, byte) {
+            (PageSeen::Absent, _) => ABSENT,
+            (PageSeen::Unknown, _) => UNKNOWN,
+            (PageSeen::Accessed, _) if self.is_first_look => UNKNOWN,
+            (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
+            (PageSeen::Accessed, _) => 1,
+            (PageSeen::Idle, ABSENT | UNKNOWN) => self.fresh,
+            (PageSeen::Idle, history @ 1..=HISTORY) => match (history << 1) & HISTORY {
+                0 => self.went_idle,
+                left => left,
+            },
+            (PageSeen::Idle, idle) => idle,
+        }
+    }
+}
+
+/// Whether a page with this byte is idle.
+const fn is_idle(byte: u8) -> bool {
+    byte.wrapping_sub(FIRST_SLOT) < UNKNOWN - FIRST_SLOT
+}
+
+/// How many of `bytes`, from the first, are the same.
+fn len_of_run(bytes: &[u8]) -> usize {
+    let Some(first) = bytes.first() else { return 0 };
+    let (words, _) = bytes.as_chunks::<64>();
+    let is_same = |word: &&[u8; 64]| word.iter().fold(true, |same, byte| same & (byte == first));
+    let whole = words.iter().take_while(is_same).count() * 64;
+    let rest = bytes[whole..].iter().take_while(|byte| *byte == first);
+    whole + rest.count()
 }
 
 #[cfg(test)]

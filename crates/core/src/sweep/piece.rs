@@ -3,13 +3,42 @@
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
 use crate::units::Bytes;
 
-/// Bits of the pages of a range: there, touched, or not to be told.
+/// Bytes of the pages of one word of bits.
+pub(super) const WORD: u64 = 64 * PAGE_SIZE;
+
+/// Bits of the pages of a range: there, touched, or not to be told. Words begin at multiples of 64 pages, as those of
+/// page tables do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Piece {
     range: AddrRange,
-    present: Vec<u64>,
-    accessed: Vec<u64>,
-    unknown: Vec<u64>,
+    words: Vec<Word>,
+}
+
+/// What is booked of 64 neighbouring pages, the first at a multiple of so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Word {
+    /// Which of them the piece covers.
+    pub(super) within: u64,
+    pub(super) present: u64,
+    pub(super) accessed: u64,
+    pub(super) unknown: u64,
+    /// See [`Piece::steady`].
+    steady: bool,
+}
+
+impl Word {
+    pub(super) fn get(&self, nth: usize) -> PageSeen {
+        let is_set = |bits: u64| bits >> nth & 1 == 1;
+        if is_set(self.unknown) {
+            PageSeen::Unknown
+        } else if is_set(self.accessed) {
+            PageSeen::Accessed
+        } else if is_set(self.present) {
+            PageSeen::Idle
+        } else {
+            PageSeen::Absent
+        }
+    }
 }
 
 /// How far a look got.
@@ -46,12 +75,13 @@ impl Piece {
     /// Begins anew: `range` (page-aligned), of which nothing is there.
     pub fn reset(&mut self, range: AddrRange) {
         self.range = range;
-        let words = usize::try_from(range.len().0 / PAGE_SIZE)
-            .unwrap_or(0)
-            .div_ceil(64);
-        for bits in [&mut self.present, &mut self.accessed, &mut self.unknown] {
-            bits.clear();
-            bits.resize(words, 0);
+        self.words.clear();
+        if !range.is_empty() {
+            let words = range.start.0 / WORD..range.end.0.div_ceil(WORD);
+            self.words.extend(words.map(|number| Word {
+                within: pages_within(number * WORD, range),
+                ..Word::default()
+            }));
         }
     }
 
@@ -63,61 +93,105 @@ impl Piece {
 
     /// Books the page at `addr` as there, touched or not. Pages outside of the range are ignored.
     pub fn set(&mut self, addr: Addr, accessed: bool) {
-        if let Some((word, bit)) = self.place(addr) {
-            self.present[word] |= bit;
-            if accessed {
-                self.accessed[word] |= bit;
-            }
+        let bit = bit_of(addr);
+        self.set_pages(addr, bit, if accessed { bit } else { 0 });
+    }
+
+    /// Books the 64 pages that the one at `addr` is among: bit by bit, which are there, and which of these were touched.
+    /// Pages outside of the range are ignored.
+    pub fn set_pages(&mut self, addr: Addr, present: u64, accessed: u64) {
+        if let Some(word) = self.word_mut(addr) {
+            word.present |= present & word.within;
+            word.accessed |= accessed & word.within;
+        }
+    }
+
+    /// Books all pages of `range` (page-aligned) as there, touched or not, as far as they are covered.
+    pub fn set_range(&mut self, range: AddrRange, accessed: bool) {
+        for number in range.start.0 / WORD..range.end.0.div_ceil(WORD) {
+            let present = pages_within(number * WORD, range);
+            self.set_pages(Addr(number * WORD), present, if accessed { present } else { 0 });
         }
     }
 
     /// Books the page at `addr` as there, but not to be judged.
     pub fn set_unknown(&mut self, addr: Addr) {
-        if let Some((word, bit)) = self.place(addr) {
-            self.present[word] |= bit;
-            self.unknown[word] |= bit;
+        let bit = bit_of(addr);
+        if let Some(word) = self.word_mut(addr) {
+            word.present |= bit & word.within;
+            word.unknown |= bit & word.within;
         }
+    }
+
+    /// Says of the 64 pages that the one at `addr` is among that all of them were touched in each of the last rounds.
+    pub fn set_steady(&mut self, addr: Addr) {
+        if let Some(word) = self.word_mut(addr) {
+            word.steady = true;
+        }
+    }
+
+    /// Whether all of the 64 pages that the one at `addr` is among were touched in each of the last rounds. Known before
+    /// a look: to look at a few of them is enough while these go on being touched.
+    #[must_use]
+    pub fn steady(&self, addr: Addr) -> bool {
+        self.word(addr).steady
     }
 
     /// What is booked of the page at `addr`.
     #[must_use]
     pub fn get(&self, addr: Addr) -> PageSeen {
-        match self.place(addr) {
-            Some((word, bit)) if self.unknown[word] & bit != 0 => PageSeen::Unknown,
-            Some((word, bit)) if self.accessed[word] & bit != 0 => PageSeen::Accessed,
-            Some((word, bit)) if self.present[word] & bit != 0 => PageSeen::Idle,
-            _ => PageSeen::Absent,
-        }
+        self.word(addr).get(nth_of(addr))
     }
 
     /// How much is there, and how much of that is not to be judged.
     #[must_use]
     pub fn present_and_unknown(&self) -> (Bytes, Bytes) {
-        let pages = |words: &[u64]| words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
-        (
-            Bytes(pages(&self.present) * PAGE_SIZE),
-            Bytes(pages(&self.unknown) * PAGE_SIZE),
-        )
+        let bytes = |bits: fn(&Word) -> u64| {
+            let pages = self.words.iter().map(|word| u64::from(bits(word).count_ones()));
+            Bytes(pages.sum::<u64>() * PAGE_SIZE)
+        };
+        (bytes(|word| word.present), bytes(|word| word.unknown))
     }
 
     /// True when nothing is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.present.iter().all(|word| *word == 0)
+        self.words.iter().all(|word| word.present == 0)
     }
 
-    /// True when no page of the 64 from `addr` on is there.
-    pub(crate) fn word_is_absent(&self, addr: Addr) -> bool {
-        self.place(addr).is_none_or(|(word, _)| self.present[word] == 0)
+    /// What is booked of the 64 pages that the one at `addr` is among.
+    pub(super) fn word(&self, addr: Addr) -> Word {
+        let nth = self.nth_word(addr);
+        nth.and_then(|nth| self.words.get(nth))
+            .copied()
+            .unwrap_or_default()
     }
 
-    fn place(&self, addr: Addr) -> Option<(usize, u64)> {
-        if !self.range.contains(addr) {
-            return None;
-        }
-        let page = (addr - self.range.start).0 / PAGE_SIZE;
-        Some((usize::try_from(page / 64).ok()?, 1 << (page % 64)))
+    fn word_mut(&mut self, addr: Addr) -> Option<&mut Word> {
+        let nth = self.nth_word(addr)?;
+        self.words.get_mut(nth)
     }
+
+    fn nth_word(&self, addr: Addr) -> Option<usize> {
+        let nth = (addr.0 / WORD).checked_sub(self.range.start.0 / WORD)?;
+        usize::try_from(nth).ok()
+    }
+}
+
+/// Where in its word the page at `addr` is.
+const fn nth_of(addr: Addr) -> usize {
+    (addr.0 / PAGE_SIZE % 64) as usize
+}
+
+const fn bit_of(addr: Addr) -> u64 {
+    1 << nth_of(addr)
+}
+
+/// Which of the 64 pages from `base` on lie in `range`.
+fn pages_within(base: u64, range: AddrRange) -> u64 {
+    let page = |addr: Addr| addr.0.saturating_sub(base).min(WORD) / PAGE_SIZE;
+    let below = |page: u64| 1_u64.checked_shl(page as u32).map_or(u64::MAX, |bit| bit - 1);
+    below(page(range.end)) & !below(page(range.start))
 }
 
 #[cfg(test)]
@@ -146,5 +220,30 @@ mod tests {
         );
         piece.reset(AddrRange::new(0x10_0000, 0x10_0000 + 10 * PAGE_SIZE));
         assert_eq!(piece.get(page(0)), Absent);
+    }
+
+    #[test]
+    fn pages_outside_are_ignored_wherever_words_begin() {
+        let mut piece = Piece::default();
+        let range = AddrRange::new(70 * PAGE_SIZE, 130 * PAGE_SIZE);
+        piece.reset(range);
+        piece.set_range(AddrRange::new(0, 200 * PAGE_SIZE), true);
+        piece.set(Addr(69 * PAGE_SIZE), true);
+        piece.set(Addr(130 * PAGE_SIZE), true);
+        piece.set_unknown(Addr(1 << 40));
+        for page in 0..300 {
+            let expected = match (70..130).contains(&page) {
+                true => PageSeen::Accessed,
+                false => PageSeen::Absent,
+            };
+            assert_eq!(piece.get(Addr(page * PAGE_SIZE)), expected, "{page}");
+        }
+        piece.reset(range);
+        piece.set_range(AddrRange::new(127 * PAGE_SIZE, 129 * PAGE_SIZE), false);
+        piece.set_pages(Addr(128 * PAGE_SIZE), 0b110, 0b010);
+        assert_eq!(piece.present_and_unknown(), (Bytes(3 * PAGE_SIZE), Bytes(0)));
+        let seen = [126, 127, 128, 129, 130].map(|page| piece.get(Addr(page * PAGE_SIZE)));
+        use PageSeen::{Absent, Accessed, Idle};
+        assert_eq!(seen, [Absent, Idle, Idle, Accessed, Absent]);
     }
 }

@@ -65,6 +65,7 @@ impl Round {
                 return looked_at > 0;
             };
             self.piece.reset(run.range);
+            target.heat.tell_steady(&mut self.piece);
             let next = ops.sweep(&run, &mut self.piece).next.max(run.range.end);
             target.heat.take_in(&self.piece, self.began);
             target.heat.forget(AddrRange {

@@ -85,6 +85,44 @@ fn borders_are_exact() {
 }
 
 #[test]
+fn after_a_change_the_next_round_comes_sooner_and_only_that() {
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 1 << 11));
+    let mut ends = Vec::new();
+    let mut sink = |event: &Event<'_>| {
+        if let Event::Aggregated { end, .. } = event {
+            ends.push(*end);
+        }
+    };
+    let moves = Nanos::secs(40);
+    run_until(
+        &mut context,
+        &mut machine,
+        &mut sink,
+        moves * 2,
+        |machine, now| {
+            let hot = if now < moves {
+                pages(0, 500)
+            } else {
+                pages(1000, 1500)
+            };
+            machine.touch(id, hot);
+        },
+    );
+    let sooner = |from: Nanos, to: Nanos| {
+        let within = ends.windows(2).filter(|pair| from < pair[0] && pair[1] < to);
+        within
+            .filter(|pair| pair[1] - pair[0] < Nanos::millis(200))
+            .count()
+    };
+    assert_eq!(sooner(Nanos::secs(10), moves), 0);
+    assert!(
+        (1..=2).contains(&sooner(moves, moves + Nanos::secs(2))),
+        "{ends:?}"
+    );
+    assert_eq!(sooner(moves + Nanos::secs(4), moves * 2), 0);
+}
+
+#[test]
 fn the_budget_is_kept_on_small_and_large_targets() {
     for (nr_pages, way) in [
         (1 << 11, Way::Sweep),

@@ -26,10 +26,12 @@ mod batch;
 mod cleared;
 mod leaf;
 mod left_alone;
+mod own;
 mod prepare;
 mod present;
 mod rival;
 mod shared;
+mod spots;
 mod sweep;
 mod taken;
 mod witness;
@@ -47,8 +49,10 @@ use self::active::Active;
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
 use self::left_alone::LeftAlone;
+use self::own::Own;
 use self::rival::Rival;
 use self::shared::Shared;
+use self::spots::Spots;
 use self::sweep::SweptChunks;
 use self::taken::Taken;
 use self::witness::Witnesses;
@@ -82,6 +86,10 @@ pub struct PteTracker {
     swept: SweptChunks,
     /// Pages that sweeps need not advise each time.
     left_alone: LeftAlone,
+    /// Pages that sweeps need not ask about each time.
+    own: Own,
+    /// Of which pages sweeps need not take the marks off each time.
+    spots: Spots,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
     /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
@@ -117,6 +125,8 @@ impl PteTracker {
             cleared: Cleared::default(),
             swept: SweptChunks::default(),
             left_alone: LeftAlone::default(),
+            own: Own::default(),
+            spots: Spots::default(),
             shared: None,
             active: None,
             witnesses: Witnesses::default(),
@@ -163,6 +173,8 @@ impl PteTracker {
         if first {
             self.taken.begin_round(&mut self.tables, &self.root, processes);
             self.left_alone.begin_round();
+            self.own.begin_round();
+            self.spots.begin_round(|id| processes.contains_key(&id));
             self.witnesses.begin_round();
             self.swept.retain(|(id, _)| processes.contains_key(id));
         }
@@ -293,6 +305,7 @@ impl Tracker for PteTracker {
         self.rival.begin();
         // Samples are looked at again: from now on most pages keep marks that are old.
         self.swept.clear();
+        self.spots.clear();
         self.witnesses.let_go();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {

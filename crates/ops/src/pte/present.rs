@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use thermo_bpf::{Entry, Folios, Layout, Table, WalkError};
-use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
+use thermo_bpf::{Folios, Layout, Table, WalkError};
+use thermo_core::{AddrRange, Bytes};
 
 use super::PteTracker;
 use crate::process::Process;
@@ -54,9 +54,9 @@ fn walks(ranges: &[AddrRange]) -> impl Iterator<Item = Range<usize>> {
 
 /// Adds what `table` maps of `ranges`.
 fn count(layout: &Layout, table: &Table<'_>, ranges: &[AddrRange], found: &mut [Bytes]) {
-    let span = PAGE_SIZE << (9 * u64::from(table.level));
-    let base = table.base.0;
+    let (base, span) = (table.base.0, table.span());
     let all = AddrRange::new(base, base + 512 * span);
+    let leaves = table.leaves(layout);
     let first = ranges.partition_point(|range| range.end <= all.start);
     for (range, found) in ranges.iter().zip(found).skip(first) {
         let Some(part) = range.intersection(&all) else {
@@ -64,18 +64,15 @@ fn count(layout: &Layout, table: &Table<'_>, ranges: &[AddrRange], found: &mut [
         };
         let from = (part.start.0 - base) / span;
         let to = (part.end.0 - base).div_ceil(span);
-        let entries = &table.entries[from as usize..to as usize];
-        let is_there = |raw: &u64| matches!(layout.decode(*raw, table.level), Entry::Leaf(_));
+        let leaves = leaves.within(from as usize..to as usize);
         if table.level == 0 {
             // Ranges are of whole pages, so nothing is mapped in part.
-            *found += Bytes(entries.iter().filter(|raw| is_there(raw)).count() as u64 * span);
+            *found += Bytes(leaves.count() * span);
             continue;
         }
-        for (nth, _) in (from..to).zip(entries).filter(|(_, raw)| is_there(raw)) {
-            let leaf = AddrRange::new(base + nth * span, base + (nth + 1) * span);
-            *found += leaf
-                .intersection(&part)
-                .map_or(Bytes::ZERO, |mapped| mapped.len());
+        for nth in leaves.each() {
+            let mapped = table.range(nth).intersection(&part);
+            *found += mapped.map_or(Bytes::ZERO, |mapped| mapped.len());
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
-use thermo_bpf::{Entry, Folios, Leaf, PageTables, WalkError};
+use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
 use thermo_core::sweep::{Piece, Swept};
-use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
+use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::pagemap::Pagemap;
 
 use super::{PteTracker, batch, leaf, shared};
@@ -57,22 +57,35 @@ impl PteTracker {
         let mut marked = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
-        let read = each_leaf(&mut self.tables, process.pid, range, folios, &mut |at, leaf| {
-            book(piece, at, self.taken.is_touched(leaf));
+        let looked = &mut |part: &Part<'_>| {
+            let mut leaves = part.leaves;
+            let mut touched = self.taken.touched(&leaves);
+            let Part { table, .. } = part;
+            if table.level == 0 {
+                let is_steady = (0..8).all(|word| piece.steady(table.range(word * 64).start));
+                let verdict = self
+                    .spots
+                    .judge(process.id, table.base, &leaves.there, &touched, is_steady);
+                touched = verdict.touched;
+                leaves = leaves.without(&verdict.left);
+            }
+            book(piece, part, range, &touched);
             // Also what is young since long ago: its mark comes off like the others.
-            if leaf.is_touched() && left_alone.has(at.start, leaf) {
-                piece.set_unknown(at.start);
-            } else if leaf.is_touched()
-                && !self
+            part.each_of(leaves.each_touched(), range, &mut |at, leaf| {
+                if left_alone.has(at.start, leaf) {
+                    piece.set_unknown(at.start);
+                } else if !self
                     .witnesses
                     .holds(process.id, at.start, leaf, self.frames.as_ref())
-            {
-                extend(&mut marked, at, leaf);
-                if let Some(active) = &mut self.active {
-                    active.note(at.start, leaf, self.frames.as_ref());
+                {
+                    extend(&mut marked, at, leaf);
+                    if let Some(active) = &mut self.active {
+                        active.note(at.start, leaf, self.frames.as_ref());
+                    }
                 }
-            }
-        });
+            });
+        };
+        let read = each_part(&mut self.tables, process.pid, range, folios, looked);
         if read.is_err() {
             return Swept { next };
         }
@@ -120,10 +133,13 @@ impl PteTracker {
         while !window.is_empty() {
             let mut first: Option<Addr> = None;
             // Huge pages come before the small ones of their GiB.
-            let lowest = &mut |at: AddrRange, _| {
-                first = Some(first.map_or(at.start, |first| first.min(at.start)));
+            let lowest = &mut |part: &Part<'_>| {
+                if let Some(nth) = part.leaves.each().next() {
+                    let at = part.table.range(nth).start.max(window.start);
+                    first = Some(first.map_or(at, |first| first.min(at)));
+                }
             };
-            let read = each_leaf(&mut self.tables, process.pid, window, Folios::Unasked, lowest);
+            let read = each_part(&mut self.tables, process.pid, window, Folios::Unasked, lowest);
             match (read, first) {
                 (Ok(()), Some(first)) => return first,
                 (Ok(()), None) => {}
@@ -146,17 +162,14 @@ impl PteTracker {
         touched: &mut Vec<AddrRange>,
     ) -> Result<(), WalkError> {
         for chunk in chunks_of(range).filter(|chunk| self.swept.contains(&(process.id, *chunk))) {
-            let part = AddrRange::new(chunk * CHUNK, (chunk + 1) * CHUNK).intersection(&range);
-            each_leaf(
+            let within = AddrRange::new(chunk * CHUNK, (chunk + 1) * CHUNK).intersection(&range);
+            let within = within.unwrap_or_default();
+            each_part(
                 &mut self.tables,
                 process.pid,
-                part.unwrap_or_default(),
+                within,
                 self.taken.asks(),
-                &mut |at, leaf| {
-                    if leaf.is_touched() {
-                        touched.push(at);
-                    }
-                },
+                &mut |part| part.each_touched(within, &mut |at, _| touched.push(at)),
             )?;
         }
         Ok(())
@@ -194,15 +207,24 @@ impl PteTracker {
         };
         let mut still_marked: Vec<AddrRange> = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, between);
-        let read = each_leaf(
+        let read = each_part(
             &mut self.tables,
             process.pid,
             between,
             self.taken.asks(),
-            &mut |at, leaf| {
-                if leaf.is_touched() && !left_alone.has(at.start, leaf) {
-                    at.join_onto(&mut still_marked);
+            &mut |part| {
+                let mut leaves = part.leaves;
+                if part.table.level == 0 {
+                    let base = part.table.base;
+                    leaves = leaves
+                        .without(&self.spots.left(process.id, base))
+                        .without(&self.own.of_table(process.id, base));
                 }
+                part.each_of(leaves.each_touched(), between, &mut |at, leaf| {
+                    if !left_alone.has(at.start, leaf) {
+                        at.join_onto(&mut still_marked);
+                    }
+                });
             },
         );
         if read.is_err() {
@@ -226,6 +248,8 @@ impl PteTracker {
                     piece.set_unknown(Addr(addr));
                 } else if self.is_on_no_list(page.pfn(), &mut flags_to_read) {
                     piece.set_unknown(Addr(addr));
+                } else {
+                    self.own.add(process.id, Addr(addr));
                 }
             }
         }
@@ -248,8 +272,56 @@ fn chunks_of(range: AddrRange) -> impl Iterator<Item = u64> {
     range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK)
 }
 
-/// Calls `each` with every leaf that maps a part of `range`, and with that part; huge pages of a GiB before the
-/// small pages of it.
+/// A table, and which of its leaves map a part of what is looked at.
+pub(super) struct Part<'a> {
+    table: &'a Table<'a>,
+    layout: &'a Layout,
+    leaves: Leaves,
+}
+
+impl Part<'_> {
+    /// Calls `each` with the leaves that `nths` are, and with what each maps of `range`.
+    fn each_of(
+        &self,
+        nths: impl Iterator<Item = usize>,
+        range: AddrRange,
+        each: &mut impl FnMut(AddrRange, Leaf),
+    ) {
+        for nth in nths {
+            let at = self.table.range(nth).intersection(&range);
+            if let (Entry::Leaf(leaf), Some(at)) = (self.table.decode(self.layout, nth), at) {
+                each(at, leaf);
+            }
+        }
+    }
+
+    fn each_touched(&self, range: AddrRange, each: &mut impl FnMut(AddrRange, Leaf)) {
+        self.each_of(self.leaves.each_touched(), range, each);
+    }
+}
+
+/// Calls `each` with the tables that map parts of `range`; huge pages of a GiB before the small pages of it.
+fn each_part(
+    tables: &mut PageTables,
+    pid: u32,
+    range: AddrRange,
+    folios: Folios,
+    each: &mut impl FnMut(&Part<'_>),
+) -> Result<(), WalkError> {
+    let layout = *tables.layout();
+    tables.tables(pid, range, folios, &mut |table| {
+        let entry = |bytes: u64| usize::try_from(bytes).unwrap_or(512).min(512);
+        let from = (range.start.0.saturating_sub(table.base.0)) / table.span();
+        let to = (range.end.0.saturating_sub(table.base.0)).div_ceil(table.span());
+        each(&Part {
+            table: &table,
+            layout: &layout,
+            leaves: table.leaves(&layout).within(entry(from)..entry(to)),
+        });
+    })
+}
+
+/// Calls `each` with every leaf that maps a part of `range`, and with that part, as [`each_part`].
 pub(super) fn each_leaf(
     tables: &mut PageTables,
     pid: u32,
@@ -257,27 +329,25 @@ pub(super) fn each_leaf(
     folios: Folios,
     each: &mut impl FnMut(AddrRange, Leaf),
 ) -> Result<(), WalkError> {
-    let layout = *tables.layout();
-    tables.tables(pid, range, folios, &mut |table| {
-        let span = PAGE_SIZE << (9 * u64::from(table.level));
-        let first = range.start.0.saturating_sub(table.base.0) / span;
-        for nth in usize::try_from(first).unwrap_or(512)..512 {
-            let start = table.base.0 + nth as u64 * span;
-            if start >= range.end.0 {
-                break;
-            }
-            if let Entry::Leaf(leaf) = table.decode(&layout, nth) {
-                let all = AddrRange::new(start, start + span);
-                if let Some(part) = all.intersection(&range) {
-                    each(part, leaf);
-                }
-            }
-        }
+    each_part(tables, pid, range, folios, &mut |part| {
+        part.each_of(part.leaves.each(), range, each);
     })
 }
 
-fn book(piece: &mut Piece, at: AddrRange, accessed: bool) {
-    each_page(at, |addr| piece.set(addr, accessed));
+/// Books the pages of `range` that `part` maps, of which those leaves `touched` have been.
+fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &[u64; 8]) {
+    let Part { table, leaves, .. } = part;
+    for (nth, (there, touched)) in leaves.there.iter().zip(touched).enumerate() {
+        if table.level == 0 {
+            piece.set_pages(table.range(nth * 64).start, *there, *touched);
+            continue;
+        }
+        let huge = (0..64).filter(|bit| there >> bit & 1 == 1);
+        for bit in huge {
+            let at = table.range(nth * 64 + bit).intersection(&range);
+            piece.set_range(at.unwrap_or_default(), touched >> bit & 1 == 1);
+        }
+    }
 }
 
 pub(super) fn each_page(at: AddrRange, each: impl FnMut(Addr)) {

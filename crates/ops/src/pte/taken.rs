@@ -15,7 +15,7 @@
 
 use std::path::Path;
 
-use thermo_bpf::{Entry, Folios, Leaf, PageTables};
+use thermo_bpf::{Entry, Folios, Leaves, PageTables};
 use thermo_core::sweep::{PageSeen, Piece};
 use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::{damon, page_idle};
@@ -94,10 +94,11 @@ impl Taken {
         }
     }
 
-    /// Whether a leaf was touched since the last round, as far as can be seen.
-    pub(super) fn is_touched(&mut self, leaf: Leaf) -> bool {
-        self.leaves += 1;
-        leaf.accessed || leaf.young && self.before
+    /// Which leaves of a table were touched since the last round, as far as can be seen.
+    pub(super) fn touched(&mut self, leaves: &Leaves) -> [u64; 8] {
+        self.leaves += leaves.count();
+        let young = |nth: usize| if self.before { leaves.young[nth] } else { 0 };
+        std::array::from_fn(|nth| leaves.accessed[nth] | young(nth))
     }
 
     /// Notes pages of a target whose marks were taken off, after what `piece` says of them.
@@ -248,20 +249,21 @@ mod tests {
 
     #[test]
     fn what_was_young_before_anybody_asked_does_not_count() {
-        let leaf = |accessed, young| Leaf {
-            accessed,
-            young,
-            ..Leaf::default()
+        let leaves = Leaves {
+            there: [0b111; 8],
+            accessed: [0b010; 8],
+            young: [0b100; 8],
         };
         let mut taken = Taken::new(true);
         round(&mut taken, true, Lost::default(), 5);
-        assert!(!taken.is_touched(leaf(false, true)) && taken.is_touched(leaf(true, false)));
+        assert_eq!(taken.touched(&leaves), [0b010; 8]);
         round(&mut taken, true, Lost::default(), 5);
-        assert!(taken.is_touched(leaf(false, true)) && !taken.is_touched(leaf(false, false)));
+        assert_eq!(taken.touched(&leaves), [0b110; 8]);
+        assert_eq!(taken.leaves, 24);
         // After a round that did not ask, it begins anew.
         round(&mut taken, false, Lost::default(), 5);
         round(&mut taken, true, Lost::default(), 5);
-        assert!(!taken.is_touched(leaf(false, true)));
+        assert_eq!(taken.touched(&leaves), [0b010; 8]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::budget::CpuShare;
 use crate::sweep::MAX_NR_ACCESSES;
 use crate::units::Nanos;
 
-/// Sweeps are not made more often: seven of them, which tell hot from warm, then span two seconds.
+/// Sweeps are not made more often: seven of them, which tell hot from warm, then span DAMON.s seven aggregations.
 pub(super) const SHORTEST_ROUND: Nanos = Nanos::millis(250);
 /// A picture older than this is not worth its exactness: sampling sees more.
 pub(super) const LONGEST_ROUND: Nanos = Nanos::secs(20);

@@ -33,4 +33,11 @@ impl Step {
             (byte.trailing_zeros() == rest).then_some(Self::Ended { rounds: rest })
         }
     }
+
+    /// Whether a byte would tell of a change if the next round saw what the last did.
+    pub(super) const fn is_near(byte: u8) -> bool {
+        let before = byte >> 1;
+        let ended = byte <= HISTORY && byte & 1 == 0 && before.trailing_ones() == before.count_ones();
+        byte == 1 || ended && before.count_ones() >= ROUNDS_OF_STEP
+    }
 }

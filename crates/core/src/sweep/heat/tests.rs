@@ -200,3 +200,33 @@ fn what_was_acted_on_as_touched_stays_touched() {
     heat.restart_age(AddrRange::new(24 * PAGE, 32 * PAGE), true, Nanos::secs(22));
     assert_eq!(states(&heat)[1], (8, 32, State::Idle(Nanos::secs(22))));
 }
+
+#[test]
+fn many_that_changed_a_round_ago_are_worth_another_look() {
+    let from = |begin: u64| rounds_of_64(1..=20, |at, page| page >= 32 || at < begin);
+    assert!(!rounds_of_64(1..=20, |_, page| page < 32).is_changing());
+    assert!(from(20).is_changing(), "half of it is idle since the last round");
+    assert!(!from(19).is_changing(), "that is told already");
+    assert!(rounds_of_64(1..=20, |at, page| page < 16 && at == 20 || page >= 32).is_changing());
+    let few = rounds_of_64(1..=20, |at, page| page < 8 && at == 20 || page >= 32);
+    assert!(!few.is_changing(), "so few may do so by chance");
+}
+
+#[test]
+fn words_touched_in_both_of_the_last_rounds_are_steady() {
+    let heat = rounds_of_64(1..=20, |at, _| at != 18);
+    let steady = |heat: &PageHeat, range| {
+        let mut piece = Piece::default();
+        piece.reset(range);
+        heat.tell_steady(&mut piece);
+        [0, 64].map(|page| piece.steady(Addr(page * PAGE)))
+    };
+    let all = AddrRange::new(0, 128 * PAGE);
+    assert_eq!(steady(&heat, all), [true, false]);
+    assert_eq!(
+        steady(&heat, AddrRange::new(64 * PAGE, 128 * PAGE)),
+        [false, false]
+    );
+    let heat = rounds_of_64(1..=20, |at, page| page > 0 || at != 19);
+    assert_eq!(steady(&heat, all), [false, false]);
+}
