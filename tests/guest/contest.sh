@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-all="contest_hot_cold contest_stairs contest_zigzag contest_many_small contest_moving contest_random contest_redis"
+all="contest_hot_cold contest_stairs contest_zigzag contest_many_small contest_moving contest_random contest_redis contest_redis_recent"
 out=${GUEST_OUT:-$(mktemp -d)}
 [ -n "${GUEST_OUT:-}" ] || trap 'rm -rf "$out"' EXIT
 # shellcheck disable=SC2086 # several words

@@ -41,7 +41,6 @@ impl Machine {
             memory_end: self.memory_end,
             leaf_mask,
             leaf_value,
-            present_mask: self.layout.present_mask(),
             accessed_mask: self.layout.accessed_mask(),
             page_array: self.page_array,
             ..Call::default()

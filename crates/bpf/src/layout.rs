@@ -213,10 +213,13 @@ impl Layout {
             (true, false) => Entry::Table,
             (true, true) => {
                 let span = 4096_u64 << (9 * level as u64);
+                // Where it is not to be reached, x86 kernels keep the frame inverted (L1TF; pgtable-invert.h).
+                let is_inverted = matches!(self.arch, Arch::X86_64) && raw & X86_PRESENT == 0;
+                let frame = if is_inverted { !raw } else { raw };
                 Entry::Leaf(Leaf {
                     level,
                     accessed,
-                    pfn: (raw & self.frame_mask & !(span - 1)) >> 12,
+                    pfn: (frame & self.frame_mask & !(span - 1)) >> 12,
                     young: false,
                     is_large: None,
                 })
@@ -254,8 +257,8 @@ mod tests {
             // Swapped out: no present bit, and bit 8 is never set in a swap entry.
             (0xffff_ffff_c000_0002, 0, Entry::Absent(0)),
             (0, 3, Entry::Absent(3)),
-            // A page the NUMA balancer made unreachable keeps its accessed mark.
-            (0x0000_0000_1234_5120, 0, leaf(0, true, 0x12345)),
+            // A page the NUMA balancer made unreachable keeps its accessed mark; its frame is inverted.
+            (0x000f_ffff_edcb_a120, 0, leaf(0, true, 0x12345)),
             // A huge page of 2 MiB; bit 12 is its PAT bit, not part of the frame.
             (0x8000_0000_4020_10e7, 1, leaf(1, true, 0x40200)),
             (0x0000_0000_1234_5067, 1, Entry::Table),

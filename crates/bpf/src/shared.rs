@@ -40,7 +40,6 @@ pub(crate) struct Call {
     pub memory_end: u64,
     pub leaf_mask: u64,
     pub leaf_value: u64,
-    pub present_mask: u64,
     pub accessed_mask: u64,
     pub page_array: u64,
     pub folios: u32,

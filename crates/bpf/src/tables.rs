@@ -103,9 +103,15 @@ impl Leaves {
         ones(self.there)
     }
 
-    /// The same of those that were touched, as [`Leaf::is_touched`].
+    /// Those that were touched, as [`Leaf::is_touched`].
+    #[must_use]
+    pub fn touched(&self) -> [u64; 8] {
+        std::array::from_fn(|nth| self.accessed[nth] | self.young[nth])
+    }
+
+    /// The numbers of their entries, ascending.
     pub fn each_touched(&self) -> impl Iterator<Item = usize> + use<> {
-        ones(std::array::from_fn(|nth| self.accessed[nth] | self.young[nth]))
+        ones(self.touched())
     }
 }
 

@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use common::look::{library, sweep, sweeping};
 use common::{Target, repeat_until_good, tracker};
@@ -11,7 +13,7 @@ use thermo_bpf::{Entry, Folios};
 use thermo_core::budget::Way;
 use thermo_core::sweep::{PageSeen, Piece, Preparation};
 use thermo_core::{Addr, AddrRange, Bytes, Event, Nanos, Next, TargetId};
-use thermo_ops::{Processes, PteTracker};
+use thermo_ops::{Process, Processes, PteTracker};
 use thermo_sys::clock;
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
@@ -153,6 +155,91 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
             found(&exact)
         ))
     });
+}
+
+#[test]
+fn what_is_not_asked_for_keeps_its_marks() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(8 << 20);
+    let processes = target.processes();
+    let all = target.range;
+    let (asked, rest) = quarter(all);
+    repeat_until_good(|| {
+        sweep(&mut tracker, &processes, all);
+        target.touch(all);
+        let mut part = Piece::default();
+        part.reset(all);
+        part.ask_only(std::iter::once(asked));
+        tracker.sweep(&processes[&TargetId(0)], all, &mut part);
+        let whole = sweep(&mut tracker, &processes, all);
+        let found = [
+            (&part, asked, PageSeen::Accessed),
+            (&part, rest, PageSeen::Absent),
+            (&whole, asked, PageSeen::Idle),
+            (&whole, rest, PageSeen::Accessed),
+        ]
+        .map(|(piece, range, seen)| (pages(range), count(piece, range, seen)));
+        if found.iter().all(|(expected, found)| expected == found) {
+            return Ok(());
+        }
+        Err(format!("of so many pages so many: {found:?}"))
+    });
+}
+
+/// Touches 4 MiB again and again; after a line on its standard input a child of it maps them, too.
+const BUSY_THEN_FORKS: &str = "
+import ctypes, mmap, os, select, sys
+memory = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[::4096] = bytes([1]) * 1024
+print(ctypes.addressof(ctypes.c_char.from_buffer(memory)), flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    memory[::4096]
+until_it_ends, held = os.pipe()
+if os.fork() == 0:
+    os.close(held)
+    os.read(until_it_ends, 1)
+    os._exit(0)
+print('forked', flush=True)
+while True:
+    memory[::4096]
+";
+
+#[test]
+fn busy_memory_is_unknown_once_a_fork_shares_it() {
+    let Some(mut tracker) = tracker() else { return };
+    let python = Command::new("python3")
+        .args(["-c", BUSY_THEN_FORKS])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut python) = python else {
+        return eprintln!("SKIP: there is no python3");
+    };
+    let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
+    let start: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    let busy = AddrRange::new(start, start + (4 << 20));
+    let id = TargetId(0);
+    let processes = Processes::from([(id, Process::open(id, python.id()).unwrap())]);
+    let round = |tracker: &mut PteTracker| {
+        assert_eq!(tracker.prepare_round(&processes, true), Preparation::Ready);
+        sweep(tracker, &processes, busy)
+    };
+    repeat_until_good(|| {
+        // What is marked again by the time it is looked at is known to be the process's own after that.
+        let seen = (0..20).map(|_| count(&round(&mut tracker), busy, PageSeen::Accessed));
+        match seen.last() {
+            Some(seen) if seen == pages(busy) => Ok(()),
+            seen => Err(format!("{seen:?} of {} pages are accessed", pages(busy))),
+        }
+    });
+    drop(python.stdin.take());
+    assert_eq!(lines.next().unwrap().unwrap(), "forked");
+    // What it has not yet touched again is idle, but nothing is told accessed, from the first round on.
+    let told_accessed = count(&round(&mut tracker), busy, PageSeen::Accessed);
+    let all_unknown = (0..1000).any(|_| count(&round(&mut tracker), busy, PageSeen::Unknown) == pages(busy));
+    python.kill().unwrap();
+    python.wait().unwrap();
+    assert_eq!((told_accessed, all_unknown), (0, true));
 }
 
 #[test]

@@ -248,6 +248,9 @@ impl Operations for Machine {
         };
         let mut swept = 0;
         for (addr, page) in process.pages_in(run.range) {
+            if !piece.asks_for(addr) {
+                continue;
+            }
             match page {
                 Page {
                     place: Place::Absent | Place::Swapped,

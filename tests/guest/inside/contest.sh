@@ -18,11 +18,10 @@ uptime_ms() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 
 # What the program has done so far: a number that only grows.
 progress() {
-    if [ "$program" = redis ]; then
-        redis-cli -s /tmp/redis.sock info stats | tr -d '\r' | sed -n 's/^total_commands_processed://p'
-    else
-        awk '/accesses in/ { for (i = 1; i <= NF; i++) if ($i == "accesses") sum += $(i - 1) } END { printf "%d", sum }' /tmp/rate
-    fi
+    case $program in
+        redis*) redis-cli -s /tmp/redis.sock info stats | tr -d '\r' | sed -n 's/^total_commands_processed://p' ;;
+        *) awk '/accesses in/ { for (i = 1; i <= NF; i++) if ($i == "accesses") sum += $(i - 1) } END { printf "%d", sum }' /tmp/rate ;;
+    esac
 }
 
 # Bytes touched within a second by the kernel's own count. Between two arms: it takes all accessed marks off.
@@ -71,7 +70,7 @@ by_thermo() { # ARM ROUND OPTIONS...
 
 all_arms() {
     nobody
-    [ "$program" != redis ] || told referenced 1 "$(referenced)" 1000 0
+    case $program in redis*) told referenced 1 "$(referenced)" 1000 0 ;; esac
     by_kdamond 1
     by_thermo budget 1
     by_thermo same 1 --cpu "$percent%"
@@ -102,18 +101,36 @@ contest_random() { need_damon; on_pattern random --truth-span 2s; }
 
 redis_answers() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }
 
-# A tenth of the keys is read again and again.
-contest_redis() {
+start_redis() {
     need_damon
     command -v redis-benchmark >/dev/null || skip "there is no redis in this initramfs"
-    program=redis
     mkdir -p $contest
     redis-server --port 0 --unixsocket /tmp/redis.sock --save '' --appendonly no >/dev/null &
     pid=$!
     to_be_stopped "$pid"
     wait_until "redis answers" redis_answers
-    redis-benchmark -q -s /tmp/redis.sock -n 200000 -r 200000 -d 500 -P 32 -t set >/dev/null
-    redis-benchmark -q -l -s /tmp/redis.sock -r 20000 -P 8 -c 4 -t get >/dev/null 2>&1 &
+    load_redis -n 200000 -r 200000 -d 500 -t set
+}
+load_redis() { redis-benchmark -q -s /tmp/redis.sock -P 32 "$@" >/dev/null; }
+# Asks on and on.
+ask_redis() {
+    redis-benchmark -q -l -s /tmp/redis.sock -P 8 -c 4 "$@" >/dev/null 2>&1 &
     to_be_stopped $!
+}
+
+# A tenth of the keys is read again and again, of those that lie among all others: nearly every page has one.
+contest_redis() {
+    program=redis
+    start_redis
+    ask_redis -r 20000 -t get
+    all_arms
+}
+
+# A tenth of the keys, which came last and lie together.
+contest_redis_recent() {
+    program=redis-recent
+    start_redis
+    load_redis -n 60000 -r 20000 set recent:__rand_int__ "$(printf '%0500d' 1)"
+    ask_redis -r 20000 get recent:__rand_int__
     all_arms
 }

@@ -41,8 +41,7 @@ struct call {
 	__u64 memory_end;
 	__u64 leaf_mask;
 	__u64 leaf_value;
-	/* The bits of which one is set where an entry of the lowest level maps a page, and the accessed mark. */
-	__u64 present_mask;
+	/* The accessed mark. */
 	__u64 accessed_mask;
 	/* Where the array of struct page begins; 0 where that is not known. */
 	__u64 page_array;
@@ -277,8 +276,8 @@ static __always_inline __u32 folio_at(const struct call *call, __u64 physical)
 /* The same for what the entry of a probe's page maps, if it is a leaf whose folio is asked for. */
 static __always_inline __u32 folio_of(const struct call *call, __u64 entry, __u64 level)
 {
-	int is_leaf = level == 0 ? (entry & call->present_mask) != 0 :
-				   (entry & 1) && (entry & call->leaf_mask) == call->leaf_value;
+	/* What is made unreachable has its frame inverted on x86: its folio is not looked at. */
+	int is_leaf = (entry & 1) && (level == 0 || (entry & call->leaf_mask) == call->leaf_value);
 	__u64 span;
 
 	if (!call->folios || !is_leaf || level >= MAX_LEVELS)

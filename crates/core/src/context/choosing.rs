@@ -27,21 +27,6 @@ const SMOOTHED_OVER: Nanos = Nanos::secs(4);
 /// Bringing targets up to date may take this part of the budget: one in so many.
 const UPDATE_PART: u64 = 8;
 
-/// What looking cost, and how much time was planned for it.
-#[derive(Debug, Clone, Copy)]
-struct Spent {
-    cost: Nanos,
-    planned: Nanos,
-}
-
-impl Spent {
-    /// As much for so long a time.
-    fn over(self, time: Nanos) -> Nanos {
-        let cost = u128::from(self.cost.0) * u128::from(time.0) / u128::from(self.planned.0.max(1));
-        Nanos(u64::try_from(cost).unwrap_or(u64::MAX))
-    }
-}
-
 /// Chooses, and keeps the account.
 #[derive(Debug)]
 pub(super) struct Chooser {
@@ -231,26 +216,16 @@ impl Context {
         })
     }
 
-    /// Looks at what the aggregation that just ended cost, for which so much time was planned, and whether another choice
-    /// fits better.
-    pub(super) fn choose_after_aggregation(
-        &mut self,
-        now: Nanos,
-        planned: Nanos,
-        ops: &dyn Operations,
-        sink: &mut dyn Sink,
-    ) {
+    /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
+    pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let nr_regions = self.nr_regions();
         let Some(chooser) = &mut self.chooser else { return };
-        let spent = Spent {
-            cost: chooser.total.saturating_sub(chooser.total_at_start),
-            planned,
-        };
+        let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, spent, &self.attrs, self.targets.len()),
-            Way::Sample => chooser.after_samples(now, spent, &self.attrs, ops.can_sweep()),
+            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
+            Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
         };
         chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
@@ -327,11 +302,10 @@ impl Chooser {
         self.first_samples(self.share())
     }
 
-    /// What an aggregation of `interval` costs, with what the last one did. Single ones vary, and where heat moves those
-    /// cost more that come just after it did. A plan should not follow each, so it is the mean of some seconds.
-    fn smoothed(&mut self, last: Spent, interval: Nanos) -> Nanos {
-        let cost = last.over(interval);
-        let weight = u128::from(last.planned.0.min(SMOOTHED_OVER.0 / 4));
+    /// Takes in what an aggregation of `interval` cost, or a look of it. Single ones vary, and where heat moves those cost
+    /// more that come just after it did. A plan should not follow each, so it goes by the mean of some seconds.
+    fn smoothed(&mut self, cost: Nanos, interval: Nanos) -> Nanos {
+        let weight = u128::from(interval.0.min(SMOOTHED_OVER.0 / 4));
         let (new, all) = (u128::from(cost.0), u128::from(SMOOTHED_OVER.0));
         let mean = |old: Nanos| (u128::from(old.0) * (all - weight) + new * weight) / all;
         let cost = self
@@ -339,6 +313,17 @@ impl Chooser {
             .map_or(cost, |old| Nanos(u64::try_from(mean(old)).unwrap_or(u64::MAX)));
         self.cost = Some(cost);
         cost
+    }
+
+    /// What was spent since the last aggregation is none of the next one's.
+    pub(super) const fn leave_out_of_plan(&mut self) {
+        self.total_at_start = self.total;
+    }
+
+    /// Whether what is saved up at `now` pays for a round.
+    pub(super) fn can_afford_a_round(&self, now: Nanos) -> bool {
+        let needed = self.cost.map(|cost| self.share().time_for(cost));
+        needed.is_some_and(|needed| self.budget.saved_at(now) >= needed)
     }
 
     /// Whether samples could see anything of so many targets: as many regions as the least each is to have, which the
@@ -360,14 +345,14 @@ impl Chooser {
     fn after_round(
         &mut self,
         now: Nanos,
-        spent: Spent,
+        cost: Nanos,
         attrs: &Attrs,
         nr_targets: usize,
     ) -> Option<(Way, Attrs)> {
         if !std::mem::replace(&mut self.swept_once, true) {
             return None;
         }
-        let needed = self.share().time_for(self.smoothed(spent, attrs.aggr));
+        let needed = self.share().time_for(self.smoothed(cost, attrs.aggr));
         if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
@@ -378,7 +363,7 @@ impl Chooser {
     fn after_samples(
         &mut self,
         now: Nanos,
-        spent: Spent,
+        cost: Nanos,
         attrs: &Attrs,
         can_sweep: bool,
     ) -> Option<(Way, Attrs)> {
@@ -387,8 +372,8 @@ impl Chooser {
             (self.retry_at, self.cost, self.swept_once) = (None, None, false);
             return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
         }
-        let cost = self.smoothed(spent, attrs.aggr).0 / u64::from(attrs.max_nr_accesses());
-        let cost = Nanos(cost);
+        let cost = Nanos(cost.0 / u64::from(attrs.max_nr_accesses()));
+        let cost = self.smoothed(cost, attrs.aggr);
         if self.nr_regions == 0 {
             return None;
         }

@@ -68,7 +68,7 @@ impl Context {
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
-            self.choose_after_aggregation(now, self.attrs.aggr, ops, sink);
+            self.choose_after_aggregation(now, ops, sink);
             if let Some(attrs) = tuned {
                 self.change_to(Way::Sample, attrs);
                 self.aggr_start = Some(now);

@@ -2,10 +2,11 @@
 
 use super::Context;
 use super::acting::{Leftover, Turn};
+use crate::budget::Way;
 use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
-use crate::sweep::{Holes, MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
+use crate::sweep::{EVERYWHERE, Holes, MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
 use crate::units::Nanos;
 
 /// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
@@ -15,8 +16,10 @@ const MOST_RUNS: usize = 32_768;
 /// was touched, so that a budget of a hundredth of a CPU is kept within less than a second.
 const PIECE: u64 = 64 << 20;
 
-/// After a round that found much changed the next one begins sooner, so that it is told earlier.
+/// So long after a round that found much changed the pages that did are looked at again, to tell earlier whether it lasts.
 const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(100);
+/// So much of what is touched has to have changed for that: one byte in so many.
+const LOOK_AGAIN_FROM: u64 = 16;
 
 /// What sweeping remembers between steps.
 #[derive(Debug, Default)]
@@ -25,7 +28,7 @@ pub(super) struct Sweeping {
     round: Option<Round>,
     /// When the last one began.
     began: Option<Nanos>,
-    /// Whether the next one begins sooner than the interval asks.
+    /// Whether the round that is under way, or comes next, is but another look at what changed.
     looks_again: bool,
     /// What quotas left of the last one, for their next windows.
     pub(super) leftover: Option<Leftover>,
@@ -79,7 +82,10 @@ impl Context {
         if sweeping.round.is_none() {
             sweeping.began = Some(now);
         }
-        let round = sweeping.round.get_or_insert_with(|| Round::begin(now));
+        let round = sweeping.round.get_or_insert_with(|| match sweeping.looks_again {
+            true => Round::again(now, PIECE, &self.targets),
+            false => Round::begin(now),
+        });
         if let Preparation::Part(news) = round.prepare(ops) {
             if let Some(text) = &news {
                 sink.on(&Event::Warning { now, text });
@@ -121,11 +127,14 @@ impl Context {
     }
 
     fn finish_round(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
-        // A round stands for as many sampling intervals as its counts can reach.
-        self.schedule.passed += u64::from(MAX_NR_ACCESSES);
         for target in &mut self.targets {
             target.heat.end_round(now);
         }
+        if std::mem::take(&mut self.sweeping.looks_again) {
+            return self.finish_second_look(now, sink);
+        }
+        // A round stands for as many sampling intervals as its counts can reach.
+        self.schedule.passed += u64::from(MAX_NR_ACCESSES);
         let passed = self.schedule.passed;
         let any_due = self.schemes.iter().any(|state| state.is_due(&self.attrs, passed));
         let runs = any_due.then(|| self.regions_from_pages(MOST_RUNS, Holes::ByBytes, now));
@@ -138,16 +147,48 @@ impl Context {
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
         }
-        let planned = self.until_next_round();
-        // Once at a time, and only of what was saved up: what changes all the time is not worth it.
-        self.sweeping.looks_again = !self.sweeping.looks_again
-            && self
+        self.aggr_start = Some(now);
+        self.choose_after_aggregation(now, ops, sink);
+        self.sweeping.looks_again = self.is_worth_a_second_look(now);
+    }
+
+    /// Tells what a second look has found. It is no round of its own: nothing grows older, no scheme has its turn, and it
+    /// is not what rounds cost.
+    fn finish_second_look(&mut self, now: Nanos, sink: &mut dyn Sink) {
+        self.take_regions_from_pages(self.most_regions(), now);
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.age = region.age.saturating_sub(u32::from(region.nr_accesses > 0));
+            region.last_nr_accesses = region.nr_accesses;
+        }
+        self.tell_aggregated(now, sink);
+        self.aggr_start = Some(now);
+        if let Some(chooser) = &mut self.chooser {
+            chooser.leave_out_of_plan();
+        }
+    }
+
+    /// Whether the last round found so much changed that it is worth looking at that again soon, and what was saved up
+    /// pays for it.
+    fn is_worth_a_second_look(&self, now: Nanos) -> bool {
+        if self.way != Way::Sweep
+            || !self
                 .chooser
                 .as_ref()
-                .is_some_and(|chooser| chooser.has_saved(now))
-            && self.targets.iter().any(|target| target.heat.is_changing());
-        self.aggr_start = Some(now);
-        self.choose_after_aggregation(now, planned, ops, sink);
+                .is_some_and(|chooser| chooser.can_afford_a_round(now))
+        {
+            return false;
+        }
+        let changing = self
+            .targets
+            .iter()
+            .flat_map(|target| target.heat.changing(EVERYWHERE));
+        let changing: u64 = changing.map(|range| range.len().0).sum();
+        let touched: u64 = self
+            .targets
+            .iter()
+            .map(|target| target.heat.sums().touched.0)
+            .sum();
+        changing > 0 && changing * LOOK_AGAIN_FROM >= touched
     }
 
     /// Replaces the regions by what is known of pages.

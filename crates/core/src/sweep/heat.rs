@@ -35,6 +35,9 @@ const CHUNK_PAGES: usize = 512;
 const WORDS: usize = CHUNK_PAGES / 64;
 const CHUNK: u64 = CHUNK_PAGES as u64 * PAGE_SIZE;
 
+/// All addresses.
+pub(crate) const EVERYWHERE: AddrRange = AddrRange::new(0, u64::MAX / PAGE_SIZE * PAGE_SIZE);
+
 /// The heat of every page of a target that was ever seen.
 #[derive(Debug, Clone, Default)]
 pub struct PageHeat {
@@ -79,15 +82,12 @@ pub struct PageSums {
     pub unknown: Bytes,
 }
 
-/// So much of what is touched has to have changed, one byte in so many, for another look to be worth its while.
-const LOOK_AGAIN: u64 = 16;
-
 impl PageHeat {
     /// Takes in what a look at a piece found. `now` is when the round began, for pages that are seen for the
     /// first time and were not touched.
     pub(crate) fn take_in(&mut self, piece: &Piece, now: Nanos) {
         let range = piece.range();
-        if piece.is_empty() {
+        if piece.is_empty() && !piece.is_part() {
             return self.forget(range);
         }
         let (fresh, went_idle) = self.idle_codes(now);
@@ -172,7 +172,7 @@ impl PageHeat {
         }
         self.forget(AddrRange {
             start,
-            end: Addr(u64::MAX).align_down(),
+            end: EVERYWHERE.end,
         });
     }
 
@@ -211,19 +211,10 @@ impl PageHeat {
     }
 
     fn chunk_runs<'a>(&'a self, number: u64, chunk: &'a [u8; CHUNK_PAGES]) -> impl Iterator<Item = Run> + 'a {
-        let mut rest = chunk.as_slice();
-        let runs = std::iter::from_fn(move || {
-            let same;
-            (same, rest) = rest.split_at(len_of_run(rest));
-            (!same.is_empty()).then_some((CHUNK_PAGES - rest.len() - same.len(), same))
-        });
-        runs.filter_map(move |(start, same)| {
-            let first = number * CHUNK + start as u64 * PAGE_SIZE;
+        runs_of_bytes(chunk).filter_map(move |(start, same)| {
             let state = self.state_of(same)?;
-            Some(Run {
-                range: AddrRange::new(first, first + same.len() as u64 * PAGE_SIZE),
-                state,
-            })
+            let range = pages_of_chunk(number, start, same.len());
+            Some(Run { range, state })
         })
     }
 
@@ -257,23 +248,18 @@ impl PageHeat {
         }
     }
 
-    /// Whether the last round found so much of the memory changed that it is worth looking again soon, to tell whether
-    /// that lasts.
-    pub(crate) fn is_changing(&self) -> bool {
-        let (mut changing, mut touched) = (0, 0);
-        for chunk in self.chunks.values() {
-            let mut rest = chunk.as_slice();
-            while let Some(byte) = rest.first() {
-                let len = len_of_run(rest);
-                if (1..=HISTORY).contains(byte) {
-                    touched += len as u64;
-                    let counts = len >= PAGES_OF_STEP && Step::is_near(*byte);
-                    changing += if counts { len as u64 } else { 0 };
-                }
-                rest = &rest[len..];
-            }
-        }
-        changing > 0 && changing * LOOK_AGAIN >= touched
+    /// The runs of pages that changed in the last round, and whose change would be told if it lasted for another one;
+    /// ascending, of the chunks that lie in `within`. None before the window is full.
+    pub(crate) fn changing(&self, within: AddrRange) -> impl Iterator<Item = AddrRange> + '_ {
+        let chunks = within.start.0 / CHUNK..within.end.0.div_ceil(CHUNK);
+        let chunks = self.chunks.range(chunks).filter(|_| self.window_is_full);
+        chunks.flat_map(|(number, chunk)| {
+            runs_of_bytes(chunk)
+                .filter(|(_, same)| {
+                    same.len() >= PAGES_OF_STEP && same.first().is_some_and(|b| Step::is_near(*b))
+                })
+                .map(move |(start, same)| pages_of_chunk(*number, start, same.len()))
+        })
     }
 
     /// How many bytes are hot and how many idle, page by page.
@@ -451,9 +437,29 @@ const fn is_idle(byte: u8) -> bool {
     byte.wrapping_sub(FIRST_SLOT) < UNKNOWN - FIRST_SLOT
 }
 
+/// So many pages of a chunk, from the one with number `start` on.
+const fn pages_of_chunk(chunk: u64, start: usize, count: usize) -> AddrRange {
+    let first = chunk * CHUNK + start as u64 * PAGE_SIZE;
+    AddrRange::new(first, first + count as u64 * PAGE_SIZE)
+}
+
+/// The runs of bytes that are the same, with where each begins.
+fn runs_of_bytes(bytes: &[u8; CHUNK_PAGES]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut rest = bytes.as_slice();
+    std::iter::from_fn(move || {
+        let start = CHUNK_PAGES - rest.len();
+        let same;
+        (same, rest) = rest.split_at(len_of_run(rest));
+        (!same.is_empty()).then_some((start, same))
+    })
+}
+
 /// How many of `bytes`, from the first, are the same.
 fn len_of_run(bytes: &[u8]) -> usize {
     let Some(first) = bytes.first() else { return 0 };
+    if bytes.get(1) != Some(first) {
+        return 1;
+    }
     let (words, _) = bytes.as_chunks::<64>();
     let is_same = |word: &&[u8; 64]| word.iter().fold(true, |same, byte| same & (byte == first));
     let whole = words.iter().take_while(is_same).count() * 64;

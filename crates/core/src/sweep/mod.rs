@@ -9,6 +9,7 @@ mod piece;
 mod reduce;
 mod round;
 
+pub(crate) use heat::EVERYWHERE;
 pub use heat::{PageHeat, PageSums};
 pub use piece::{PageSeen, Piece, Preparation, Swept};
 pub(crate) use reduce::{Holes, regions_of};

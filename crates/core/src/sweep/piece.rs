@@ -12,12 +12,13 @@ pub(super) const WORD: u64 = 64 * PAGE_SIZE;
 pub struct Piece {
     range: AddrRange,
     words: Vec<Word>,
+    is_part: bool,
 }
 
 /// What is booked of 64 neighbouring pages, the first at a multiple of so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Word {
-    /// Which of them the piece covers.
+    /// Which of them are asked for.
     pub(super) within: u64,
     pub(super) present: u64,
     pub(super) accessed: u64,
@@ -75,6 +76,7 @@ impl Piece {
     /// Begins anew: `range` (page-aligned), of which nothing is there.
     pub fn reset(&mut self, range: AddrRange) {
         self.range = range;
+        self.is_part = false;
         self.words.clear();
         if !range.is_empty() {
             let words = range.start.0 / WORD..range.end.0.div_ceil(WORD);
@@ -83,6 +85,38 @@ impl Piece {
                 ..Word::default()
             }));
         }
+    }
+
+    /// Asks for the pages of `ranges` (page-aligned) only: nothing is booked of others, and their marks are to stay.
+    pub fn ask_only(&mut self, ranges: impl Iterator<Item = AddrRange>) {
+        self.is_part = true;
+        let range = self.range;
+        self.words.iter_mut().for_each(|word| word.within = 0);
+        for asked in ranges.filter_map(|asked| asked.intersection(&range)) {
+            for number in asked.start.0 / WORD..asked.end.0.div_ceil(WORD) {
+                if let Some(word) = self.word_mut(Addr(number * WORD)) {
+                    word.within |= pages_within(number * WORD, asked);
+                }
+            }
+        }
+    }
+
+    /// Whether only some of its pages are asked for.
+    #[must_use]
+    pub const fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    /// Which of the 64 pages that the one at `addr` is among are asked for: a bit each.
+    #[must_use]
+    pub fn asked(&self, addr: Addr) -> u64 {
+        self.word(addr).within
+    }
+
+    /// Whether the page at `addr` is asked for.
+    #[must_use]
+    pub fn asks_for(&self, addr: Addr) -> bool {
+        self.asked(addr) & bit_of(addr) != 0
     }
 
     /// What it covers.
@@ -245,5 +279,28 @@ mod tests {
         let seen = [126, 127, 128, 129, 130].map(|page| piece.get(Addr(page * PAGE_SIZE)));
         use PageSeen::{Absent, Accessed, Idle};
         assert_eq!(seen, [Absent, Idle, Idle, Accessed, Absent]);
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_booked() {
+        let mut piece = Piece::default();
+        piece.reset(AddrRange::new(0, 300 * PAGE_SIZE));
+        let asked = [
+            AddrRange::new(60 * PAGE_SIZE, 70 * PAGE_SIZE),
+            AddrRange::new(290 * PAGE_SIZE, 400 * PAGE_SIZE),
+        ];
+        piece.ask_only(asked.into_iter());
+        piece.set_range(piece.range(), true);
+        piece.set_unknown(Addr(0));
+        for page in 0..400 {
+            let is_asked = (60..70).contains(&page) || (290..300).contains(&page);
+            assert_eq!(piece.asks_for(Addr(page * PAGE_SIZE)), is_asked, "{page}");
+            let expected = if is_asked {
+                PageSeen::Accessed
+            } else {
+                PageSeen::Absent
+            };
+            assert_eq!(piece.get(Addr(page * PAGE_SIZE)), expected, "{page}");
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! A round: every page of every target looked at once, a piece at a time.
+//! A round: every page of every target looked at once, a piece at a time; or another look at those that changed.
 
+use super::heat::EVERYWHERE;
 use super::piece::{Piece, Preparation};
 use crate::addr::{Addr, AddrRange};
 use crate::monitoring::Target;
@@ -17,6 +18,8 @@ pub(crate) struct Round {
     from: Addr,
     piece: Piece,
     preparing: Preparing,
+    /// What is looked at, last first, where that is not all.
+    only: Option<Vec<Run>>,
 }
 
 /// Where the preparation of a round is.
@@ -35,6 +38,33 @@ impl Round {
             from: Addr(0),
             piece: Piece::default(),
             preparing: Preparing::Begins,
+            only: None,
+        }
+    }
+
+    /// Another look at the pages that changed in the round before, in pieces of `most` bytes.
+    pub(crate) fn again(now: Nanos, most: u64, targets: &[Target]) -> Self {
+        let mut only: Vec<Run> = Vec::new();
+        for target in targets {
+            for piece in target
+                .heat
+                .changing(EVERYWHERE)
+                .flat_map(|range| pieces_of(range, most))
+            {
+                let run = Run {
+                    target: target.id,
+                    range: piece,
+                };
+                if only.last() != Some(&run) {
+                    only.push(run);
+                }
+            }
+        }
+        only.reverse();
+        Self {
+            preparing: Preparing::Done,
+            only: Some(only),
+            ..Self::begin(now)
         }
     }
 
@@ -61,11 +91,18 @@ impl Round {
     pub(crate) fn look_on(&mut self, most: u64, targets: &mut [Target], ops: &mut dyn Operations) -> bool {
         let mut looked_at = 0;
         for _ in 0..PIECES {
-            let Some((target, run)) = self.next_piece(most, targets) else {
+            let next = match &mut self.only {
+                Some(only) => next_of(only, targets),
+                None => self.next_piece(most, targets),
+            };
+            let Some((target, run)) = next else {
                 return looked_at > 0;
             };
             self.piece.reset(run.range);
-            target.heat.tell_steady(&mut self.piece);
+            match self.only {
+                Some(_) => self.piece.ask_only(target.heat.changing(run.range)),
+                None => target.heat.tell_steady(&mut self.piece),
+            }
             let next = ops.sweep(&run, &mut self.piece).next.max(run.range.end);
             target.heat.take_in(&self.piece, self.began);
             target.heat.forget(AddrRange {
@@ -104,4 +141,20 @@ impl Round {
             (self.target, self.from) = (TargetId(self.target.0 + 1), Addr(0));
         }
     }
+}
+
+/// What comes next of `only`, last first, of a target that is there still.
+fn next_of<'a>(only: &mut Vec<Run>, targets: &'a mut [Target]) -> Option<(&'a mut Target, Run)> {
+    loop {
+        let run = only.pop()?;
+        if let Some(nth) = targets.iter().position(|target| target.id == run.target) {
+            return Some((&mut targets[nth], run));
+        }
+    }
+}
+
+/// The pieces of `most` bytes, each at a multiple of that, which `range` has a part of.
+fn pieces_of(range: AddrRange, most: u64) -> impl Iterator<Item = AddrRange> {
+    let pieces = range.start.0 / most..range.end.0.div_ceil(most);
+    pieces.map(move |nth| AddrRange::new(nth * most, (nth + 1) * most))
 }

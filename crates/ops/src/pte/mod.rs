@@ -82,7 +82,7 @@ pub struct PteTracker {
     /// One for each probe last prepared.
     marks: Vec<Mark>,
     cleared: Cleared,
-    /// Where every mark was taken off by a sweep, while sweeps go on.
+    /// Where sweeps took marks off, of memory that is touched all the time of a part, while sweeps go on.
     swept: SweptChunks,
     /// Pages that sweeps need not advise each time.
     left_alone: LeftAlone,
@@ -174,7 +174,7 @@ impl PteTracker {
             self.taken.begin_round(&mut self.tables, &self.root, processes);
             self.left_alone.begin_round();
             self.own.begin_round();
-            self.spots.begin_round(|id| processes.contains_key(&id));
+            self.spots.begin_round();
             self.witnesses.begin_round();
             self.swept.retain(|(id, _)| processes.contains_key(id));
         }
@@ -306,6 +306,7 @@ impl Tracker for PteTracker {
         // Samples are looked at again: from now on most pages keep marks that are old.
         self.swept.clear();
         self.spots.clear();
+        self.own.clear();
         self.witnesses.let_go();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {

@@ -2,15 +2,17 @@
 //!
 //! A mark that is still there after it was taken off is of a page that is touched all the time, or of one that the kernel
 //! passed over because others map it too. Which of both is told by the pagemap, and to ask it costs more than the rest of
-//! a look at such a page. So what was found to be the process's own is taken to be that for some rounds: what it shares
-//! from a fork on counts as touched, which it was, until it is asked again.
+//! a look at such a page. So what was found to be the process's own is taken to be that, as long as one page of each
+//! page-table page, another in every round, is found to be so still: a fork shares them all. A few pages among them that
+//! are shared by and by count as touched until it is asked of all again.
 
 use std::collections::BTreeMap;
 
 use thermo_core::{Addr, PAGE_SIZE, TargetId};
 
-/// After so many rounds it is asked again, of one page-table page in so many in each.
-const ROUNDS: u64 = 8;
+/// After so many rounds it is asked of all again, of one page-table page in so many in each. Many, for where only an eighth
+/// of the pages is looked at (`spots.rs`) it takes eight rounds to come by all of them.
+const ROUNDS: u64 = 64;
 /// What a page-table page maps.
 const TABLE: u64 = 512 * PAGE_SIZE;
 
@@ -37,33 +39,86 @@ impl Own {
         pages[(nth / 64) as usize] |= 1 << (nth % 64);
     }
 
-    /// Those of the page-table page that maps what is from `base` on.
-    pub(super) fn of_table(&self, id: TargetId, base: Addr) -> [u64; 8] {
-        let pages = self.pages.get(&(id, base.0 / TABLE));
-        pages.copied().unwrap_or_default()
+    /// Which of `touched`, pages of the table that maps what is from `base` on, are known to be the process's own, after
+    /// one of these is, too, by what `is_own` finds.
+    pub(super) fn known(
+        &mut self,
+        id: TargetId,
+        base: Addr,
+        touched: &[u64; 8],
+        is_own: impl FnOnce(Addr) -> bool,
+    ) -> [u64; 8] {
+        let table = (id, base.0 / TABLE);
+        let Some(pages) = self.pages.get(&table) else {
+            return [0; 8];
+        };
+        let known = std::array::from_fn(|nth| pages[nth] & touched[nth]);
+        let Some(nth) = nth_one(&known, self.rounds) else {
+            return known;
+        };
+        if is_own(Addr(base.0 + nth * PAGE_SIZE)) {
+            return known;
+        }
+        self.pages.remove(&table);
+        [0; 8]
     }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.pages.clear();
+    }
+}
+
+/// The number of one of the bits that are set, another for each `turn`.
+fn nth_one(words: &[u64; 8], turn: u64) -> Option<u64> {
+    let count: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+    let mut left = turn.checked_rem(count)?;
+    (0..512).find(|bit| {
+        let is_set = words[*bit as usize / 64] >> (bit % 64) & 1 == 1;
+        let is_it = is_set && left == 0;
+        left -= u64::from(is_set && left > 0);
+        is_it
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ID: TargetId = TargetId(3);
+
     #[test]
-    fn what_is_a_processs_own_is_asked_again_after_eight_rounds() {
+    fn of_what_is_a_processs_own_one_page_is_asked_for_in_each_round() {
         let mut own = Own::default();
-        (0..32).for_each(|table| own.add(TargetId(3), Addr(table * TABLE + 70 * PAGE_SIZE)));
-        assert_eq!(
-            own.of_table(TargetId(3), Addr(TABLE)),
-            [0, 1 << 6, 0, 0, 0, 0, 0, 0]
-        );
-        assert_eq!(own.of_table(TargetId(4), Addr(TABLE)), [0; 8]);
-        let left = |own: &Own| {
-            let known = |table: &u64| own.of_table(TargetId(3), Addr(table * TABLE)) != [0; 8];
-            (0..32).filter(known).count()
-        };
-        for round in 1..=8 {
+        let pages = [70, 71, 300].map(|page| Addr(TABLE + page * PAGE_SIZE));
+        pages.iter().for_each(|page| own.add(ID, *page));
+        let known = [0, 0b1100_0000, 0, 0, 1 << 44, 0, 0, 0];
+        let mut asked = Vec::new();
+        for _ in 0..3 {
             own.begin_round();
-            assert_eq!(left(&own), 32 - round * 4);
+            let found = own.known(ID, Addr(TABLE), &[u64::MAX; 8], |page| {
+                asked.push(page);
+                true
+            });
+            assert_eq!(found, known);
+        }
+        asked.sort_unstable();
+        assert_eq!(asked, pages);
+        let untouched = own.known(ID, Addr(TABLE), &[0; 8], |_| unreachable!("nothing is touched"));
+        assert_eq!(untouched, [0; 8]);
+        assert_eq!(own.known(TargetId(4), Addr(TABLE), &known, |_| true), [0; 8]);
+        // After a fork the one that is asked for is shared, and all are asked for again.
+        assert_eq!(own.known(ID, Addr(TABLE), &known, |_| false), [0; 8]);
+        assert_eq!(own.known(ID, Addr(TABLE), &known, |_| true), [0; 8]);
+    }
+
+    #[test]
+    fn by_and_by_all_are_asked_for_again() {
+        let mut own = Own::default();
+        (0..128).for_each(|table| own.add(ID, Addr(table * TABLE)));
+        for round in 1..=64 {
+            own.begin_round();
+            assert_eq!(own.pages.len(), 128 - round * 2);
         }
     }
 }

@@ -7,8 +7,8 @@
 //! the target are interrupted, which costs as much as so many pages.)
 //!
 //! When one of those that were looked at was not touched, the heat has changed: the others count as what most of the 64
-//! are, and all their marks come off, those of the page-table pages before and behind as well, so that the next round is
-//! exact again. A change of fewer pages is seen when it is their turn, within eight rounds.
+//! are, and all their marks come off, so that the next round is exact again; those of the page-table page behind as well,
+//! and in the next round of the one before. A change of fewer pages is seen when it is their turn, within eight rounds.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ type Table = (TargetId, u64);
 #[derive(Debug, Default)]
 pub(super) struct Spots {
     round: u64,
-    /// Where only some pages were looked at: which eighth.
-    checked: BTreeMap<Table, usize>,
+    /// Where only some pages were looked at: which eighth, and in which round, this or the last.
+    checked: BTreeMap<Table, (usize, u64)>,
     /// The round in which the heat was seen to have changed, of this round and the last.
     changed: BTreeMap<Table, u64>,
 }
@@ -43,12 +43,12 @@ pub(super) struct Verdict {
 }
 
 impl Spots {
-    /// A round begins. `is_there` tells whether a target still is.
-    pub(super) fn begin_round(&mut self, is_there: impl Fn(TargetId) -> bool) {
+    /// A round begins. What the last did not come by is looked at as a whole when it is back.
+    pub(super) fn begin_round(&mut self) {
+        let last = self.round;
         self.round += 1;
-        let last = self.round - 1;
-        self.checked.retain(|(id, _), _| is_there(*id));
-        self.changed.retain(|_, round| *round >= last);
+        self.checked.retain(|_, (_, round)| *round == last);
+        self.changed.retain(|_, round| *round == last);
     }
 
     /// Judges the small pages of the table that maps what is from `base` on, as far as it is looked at: which are `there`,
@@ -66,9 +66,9 @@ impl Spots {
             touched: *touched,
             left: [0; 8],
         };
-        // Where it is not there any more, nothing was found out.
-        let checked = self.checked.remove(&table).filter(|nth| there[*nth] != 0);
-        if let Some(nth) = checked.filter(|nth| touched[*nth] != u64::MAX) {
+        let checked = self.checked.remove(&table).map(|(nth, _)| nth);
+        // Where what was looked at is gone nothing was found out, and the rest is as it was.
+        if let Some(nth) = checked.filter(|nth| there[*nth] != 0 && touched[*nth] != u64::MAX) {
             self.changed.insert(table, self.round);
             if touched[nth].count_ones() * 2 < there[nth].count_ones() {
                 verdict.touched = [0; 8];
@@ -76,7 +76,7 @@ impl Spots {
             }
         } else if is_steady && *touched == ALL && !self.has_changed_beside(table) {
             let nth = (self.round % 8) as usize;
-            self.checked.insert(table, nth);
+            self.checked.insert(table, (nth, self.round));
             verdict.left = all_but(nth);
         }
         verdict
@@ -91,7 +91,7 @@ impl Spots {
     /// Whose marks this round left set in the table that maps what is from `base` on.
     pub(super) fn left(&self, id: TargetId, base: Addr) -> Pages {
         let checked = self.checked.get(&(id, base.0 / TABLE));
-        checked.map_or([0; 8], |nth| all_but(*nth))
+        checked.map_or([0; 8], |(nth, _)| all_but(*nth))
     }
 
     /// Forgets all: from now on others than rounds take marks off.
@@ -119,7 +119,7 @@ mod tests {
 
     /// A round over one table.
     fn round(spots: &mut Spots, touched: Pages, steady: bool) -> Verdict {
-        spots.begin_round(|_| true);
+        spots.begin_round();
         judge(spots, 1, touched, steady)
     }
 
@@ -164,11 +164,11 @@ mod tests {
     fn beside_a_change_all_is_looked_at() {
         let mut spots = Spots::default();
         let steady = |spots: &mut Spots| {
-            spots.begin_round(|_| true);
+            spots.begin_round();
             [1, 2, 3, 4, 5].map(|table| judge(spots, table, ALL, true).left != [0; 8])
         };
         assert_eq!(steady(&mut spots), [true; 5]);
-        spots.begin_round(|_| true);
+        spots.begin_round();
         let left = [1, 2, 3, 4, 5].map(|table| {
             let touched = if table == 3 { [0; 8] } else { ALL };
             judge(&mut spots, table, touched, true).left != [0; 8]
@@ -185,11 +185,13 @@ mod tests {
         // What was looked at is not mapped any more.
         let mut there = ALL;
         there[1] = 0;
-        spots.begin_round(|_| true);
+        spots.begin_round();
         let verdict = spots.judge(ID, Addr(TABLE), &there, &there, true);
         assert_eq!((verdict.touched, verdict.left), (there, [0; 8]));
         round(&mut spots, ALL, true);
-        spots.begin_round(|id| id != ID);
+        spots.begin_round();
+        // A round that did not come by: what was left then is too old to tell.
+        spots.begin_round();
         assert!(spots.checked.is_empty());
     }
 }

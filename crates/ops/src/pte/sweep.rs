@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
+use std::{array, iter};
 
 use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
 use thermo_core::sweep::{Piece, Swept};
@@ -40,9 +41,23 @@ impl PteTracker {
     /// place on the kernel's lists stays as it is; and of them not those whose mark stayed when they were advised lately
     /// (`left_alone.rs`). A mark that is still set afterwards is of a page that is touched
     /// all the time, or of one that the kernel passes over (mapped more than once, on no list, locked): those are
-    /// unknown.
+    /// unknown. Of memory that is steady, as `piece` says, the marks of most pages stay (`spots.rs`). Where `piece` asks for
+    /// some pages only, others are left as they are.
     pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
         let next = range.end;
+        if piece.is_part() {
+            // Marks that were held back may come off before the round that they are held for.
+            self.witnesses.let_go();
+            if self
+                .shared
+                .as_ref()
+                .is_some_and(|shared| shared.answers_for(process.id))
+            {
+                // Between two walks nothing new is known.
+                piece.ask_only(iter::empty());
+                return Swept { next };
+            }
+        }
         if let Some(shared) = &self.shared {
             let answered = shared.answer(&mut self.tables, self.frames.as_ref(), process, range, piece);
             if let Some(answered) = answered {
@@ -58,10 +73,10 @@ impl PteTracker {
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
         let looked = &mut |part: &Part<'_>| {
-            let mut leaves = part.leaves;
+            let mut leaves = part.asked(piece);
             let mut touched = self.taken.touched(&leaves);
             let Part { table, .. } = part;
-            if table.level == 0 {
+            if table.level == 0 && !piece.is_part() {
                 let is_steady = (0..8).all(|word| piece.steady(table.range(word * 64).start));
                 let verdict = self
                     .spots
@@ -105,7 +120,7 @@ impl PteTracker {
         if let Some(active) = &mut self.active {
             active.restore(process);
         }
-        if let Some(shared) = &mut self.shared {
+        if let Some(shared) = self.shared.as_mut().filter(|_| !piece.is_part()) {
             shared.found(process.id, piece);
         }
         self.passed(process, range, piece)
@@ -205,6 +220,12 @@ impl PteTracker {
         let Some(between) = range.intersection(&AddrRange { start, end }) else {
             return;
         };
+        let pagemap = Pagemap::open(&self.root, process.pid).ok();
+        // Pages that cannot be read are not known to be the process's own.
+        let is_own = |addr| {
+            let page = pagemap.as_ref().and_then(|pagemap| pagemap.page(addr).ok());
+            page.is_some_and(|page| page.is_exclusive())
+        };
         let mut still_marked: Vec<AddrRange> = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, between);
         let read = each_part(
@@ -213,12 +234,12 @@ impl PteTracker {
             between,
             self.taken.asks(),
             &mut |part| {
-                let mut leaves = part.leaves;
+                let mut leaves = part.asked(piece);
                 if part.table.level == 0 {
                     let base = part.table.base;
-                    leaves = leaves
-                        .without(&self.spots.left(process.id, base))
-                        .without(&self.own.of_table(process.id, base));
+                    leaves = leaves.without(&self.spots.left(process.id, base));
+                    let own = self.own.known(process.id, base, &leaves.touched(), is_own);
+                    leaves = leaves.without(&own);
                 }
                 part.each_of(leaves.each_touched(), between, &mut |at, leaf| {
                     if !left_alone.has(at.start, leaf) {
@@ -230,12 +251,10 @@ impl PteTracker {
         if read.is_err() {
             return piece.reset(range);
         }
-        let pagemap = Pagemap::open(&self.root, process.pid).ok();
         let mut flags_to_read = FLAGS_READ;
         for run in still_marked {
             self.pages.clear();
             if let Some(pagemap) = &pagemap {
-                // Pages that cannot be read are not known to be the process's own.
                 drop(pagemap.read(run, &mut self.pages));
             }
             for (nth, addr) in (run.start.0..run.end.0).step_by(4096).enumerate() {
@@ -293,6 +312,25 @@ impl Part<'_> {
                 each(at, leaf);
             }
         }
+    }
+
+    /// The leaves that `piece` asks for.
+    fn asked(&self, piece: &Piece) -> Leaves {
+        if !piece.is_part() {
+            return self.leaves;
+        }
+        let Part { table, leaves, .. } = self;
+        let start = |nth: usize| table.range(nth).start;
+        if table.level == 0 {
+            return leaves.without(&array::from_fn(|nth| !piece.asked(start(nth * 64))));
+        }
+        let mut others = [0; 8];
+        for nth in leaves.each() {
+            if !piece.asks_for(start(nth).max(piece.range().start)) {
+                others[nth / 64] |= 1 << (nth % 64);
+            }
+        }
+        leaves.without(&others)
     }
 
     fn each_touched(&self, range: AddrRange, each: &mut impl FnMut(AddrRange, Leaf)) {

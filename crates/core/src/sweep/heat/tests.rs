@@ -203,13 +203,39 @@ fn what_was_acted_on_as_touched_stays_touched() {
 
 #[test]
 fn many_that_changed_a_round_ago_are_worth_another_look() {
-    let from = |begin: u64| rounds_of_64(1..=20, |at, page| page >= 32 || at < begin);
-    assert!(!rounds_of_64(1..=20, |_, page| page < 32).is_changing());
-    assert!(from(20).is_changing(), "half of it is idle since the last round");
-    assert!(!from(19).is_changing(), "that is told already");
-    assert!(rounds_of_64(1..=20, |at, page| page < 16 && at == 20 || page >= 32).is_changing());
-    let few = rounds_of_64(1..=20, |at, page| page < 8 && at == 20 || page >= 32);
-    assert!(!few.is_changing(), "so few may do so by chance");
+    let changing = |heat: &PageHeat| {
+        let pages = |range: AddrRange| (range.start.0 / PAGE, range.end.0 / PAGE);
+        heat.changing(EVERYWHERE).map(pages).collect::<Vec<_>>()
+    };
+    let until = |end: u64| rounds_of_64(1..=20, move |at, page| page >= 32 || at < end);
+    assert_eq!(changing(&until(21)), []);
+    assert_eq!(changing(&until(20)), [(0, 32)]);
+    assert_eq!(changing(&until(19)), [], "that is told already");
+    let of = |count: u64| rounds_of_64(1..=20, move |at, page| page < count && at == 20 || page >= 32);
+    assert_eq!(changing(&of(16)), [(0, 16)]);
+    assert_eq!(changing(&of(15)), [], "so few may do so by chance");
+    let early = rounds_of_64(1..=6, |at, page| page >= 32 || at < 6);
+    assert_eq!(changing(&early), []);
+}
+
+#[test]
+fn a_look_at_some_pages_leaves_the_others_as_they_are() {
+    let mut heat = rounds_of_64(1..=20, |at, page| page >= 32 || at < 20);
+    let before = states(&heat);
+    let mut piece = Piece::default();
+    piece.reset(AddrRange::new(0, 64 * PAGE));
+    piece.ask_only(heat.changing(EVERYWHERE));
+    (0..64).for_each(|page| piece.set(Addr(page * PAGE), false));
+    heat.take_in(&piece, Nanos::secs(21));
+    heat.end_round(Nanos::secs(21));
+    assert_eq!(states(&heat)[0], (0, 32, State::Idle(Nanos::secs(19))));
+    assert_eq!(states(&heat)[1], before[1]);
+    // What is asked for and gone is forgotten, and nothing else.
+    let mut heat = rounds_of_64(1..=20, |at, page| page >= 32 || at < 20);
+    piece.reset(AddrRange::new(0, 64 * PAGE));
+    piece.ask_only(heat.changing(EVERYWHERE));
+    heat.take_in(&piece, Nanos::secs(21));
+    assert_eq!(states(&heat), before[1..]);
 }
 
 #[test]
