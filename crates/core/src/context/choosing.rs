@@ -315,17 +315,6 @@ impl Chooser {
         cost
     }
 
-    /// What was spent since the last aggregation is none of the next one's.
-    pub(super) const fn leave_out_of_plan(&mut self) {
-        self.total_at_start = self.total;
-    }
-
-    /// Whether what is saved up at `now` pays for a round.
-    pub(super) fn can_afford_a_round(&self, now: Nanos) -> bool {
-        let needed = self.cost.map(|cost| self.share().time_for(cost));
-        needed.is_some_and(|needed| self.budget.saved_at(now) >= needed)
-    }
-
     /// Whether samples could see anything of so many targets: as many regions as the least each is to have, which the
     /// budget can pay for.
     pub(super) fn can_sample(&self, nr_targets: usize) -> bool {

@@ -80,6 +80,9 @@ impl Context {
     ) -> bool {
         let sweeping = &mut self.sweeping;
         if sweeping.round.is_none() {
+            // A budget in debt lets it come as late as the next round: that sees all.
+            let is_late = |began: Nanos| now >= began.saturating_add(self.attrs.aggr);
+            sweeping.looks_again &= !sweeping.began.is_some_and(is_late);
             sweeping.began = Some(now);
         }
         let round = sweeping.round.get_or_insert_with(|| match sweeping.looks_again {
@@ -149,11 +152,11 @@ impl Context {
         }
         self.aggr_start = Some(now);
         self.choose_after_aggregation(now, ops, sink);
-        self.sweeping.looks_again = self.is_worth_a_second_look(now);
+        self.sweeping.looks_again = self.is_worth_a_second_look();
     }
 
-    /// Tells what a second look has found. It is no round of its own: nothing grows older, no scheme has its turn, and it
-    /// is not what rounds cost.
+    /// Tells what a second look has found. It is no round of its own: nothing grows older, no scheme has its turn, and
+    /// what it cost is a part of what the next round costs, for plans.
     fn finish_second_look(&mut self, now: Nanos, sink: &mut dyn Sink) {
         self.take_regions_from_pages(self.most_regions(), now);
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
@@ -162,20 +165,11 @@ impl Context {
         }
         self.tell_aggregated(now, sink);
         self.aggr_start = Some(now);
-        if let Some(chooser) = &mut self.chooser {
-            chooser.leave_out_of_plan();
-        }
     }
 
-    /// Whether the last round found so much changed that it is worth looking at that again soon, and what was saved up
-    /// pays for it.
-    fn is_worth_a_second_look(&self, now: Nanos) -> bool {
-        if self.way != Way::Sweep
-            || !self
-                .chooser
-                .as_ref()
-                .is_some_and(|chooser| chooser.can_afford_a_round(now))
-        {
+    /// Whether the last round found so much changed that it is worth looking at that again soon.
+    fn is_worth_a_second_look(&self) -> bool {
+        if self.way != Way::Sweep {
             return false;
         }
         let changing = self
