@@ -262,6 +262,20 @@ impl PageHeat {
         })
     }
 
+    /// What is worth another look in `within`: around what changed, the page-table pages before and behind as well, for a
+    /// change may be going on. Ascending where each begins.
+    pub(crate) fn around_changes(&self, within: AddrRange) -> impl Iterator<Item = AddrRange> + '_ {
+        let wider = AddrRange {
+            start: Addr(within.start.0.saturating_sub(CHUNK)),
+            end: Addr(within.end.0.saturating_add(CHUNK)).min(EVERYWHERE.end),
+        };
+        self.changing(wider).filter_map(move |changed| {
+            let before = (changed.start.0 / CHUNK).saturating_sub(1);
+            let behind = changed.end.0.div_ceil(CHUNK) + 1;
+            AddrRange::new(before * CHUNK, behind * CHUNK).intersection(&within)
+        })
+    }
+
     /// How many bytes are hot and how many idle, page by page.
     #[must_use]
     pub fn sums(&self) -> PageSums {

@@ -1,6 +1,5 @@
-//! A round: every page of every target looked at once, a piece at a time; or another look at those that changed.
+//! A round: every page of every target looked at once, a piece at a time; or another look where much changed.
 
-use super::heat::EVERYWHERE;
 use super::piece::{Piece, Preparation};
 use crate::addr::{Addr, AddrRange};
 use crate::monitoring::Target;
@@ -42,21 +41,21 @@ impl Round {
         }
     }
 
-    /// Another look at the pages that changed in the round before, in pieces of `most` bytes.
+    /// Another look at what changed in the round before and at what is around it, in pieces of `most` bytes.
     pub(crate) fn again(now: Nanos, most: u64, targets: &[Target]) -> Self {
         let mut only: Vec<Run> = Vec::new();
         for target in targets {
-            for piece in target
-                .heat
-                .changing(EVERYWHERE)
-                .flat_map(|range| pieces_of(range, most))
-            {
-                let run = Run {
-                    target: target.id,
-                    range: piece,
-                };
-                if only.last() != Some(&run) {
-                    only.push(run);
+            let around = target
+                .ranges
+                .iter()
+                .flat_map(|range| target.heat.around_changes(*range));
+            for range in around.flat_map(|range| pieces_of(range, most)) {
+                let is_next = |last: &Run| (last.target, last.range.start) < (target.id, range.start);
+                if only.last().is_none_or(is_next) {
+                    only.push(Run {
+                        target: target.id,
+                        range,
+                    });
                 }
             }
         }
@@ -100,7 +99,14 @@ impl Round {
             };
             self.piece.reset(run.range);
             match self.only {
-                Some(_) => self.piece.ask_only(target.heat.changing(run.range)),
+                Some(_) => {
+                    let parts = target
+                        .ranges
+                        .iter()
+                        .filter_map(|range| range.intersection(&run.range));
+                    let around = parts.flat_map(|part| target.heat.around_changes(part));
+                    self.piece.ask_only(around);
+                }
                 None => target.heat.tell_steady(&mut self.piece),
             }
             let next = ops.sweep(&run, &mut self.piece).next.max(run.range.end);
