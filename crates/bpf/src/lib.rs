@@ -23,4 +23,4 @@ mod tables;
 
 pub use error::{BpfError, NoFolios, WalkError};
 pub use layout::{Arch, Entry, Layout, Leaf};
-pub use tables::{Folios, Leaves, PageTables, Table};
+pub use tables::{Folios, Leaves, PageTables, Table, ones};

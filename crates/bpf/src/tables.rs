@@ -115,8 +115,8 @@ impl Leaves {
     }
 }
 
-/// The numbers of the bits that are set, ascending.
-fn ones(words: [u64; 8]) -> impl Iterator<Item = usize> {
+/// The numbers of the bits that are set in what [`Leaves`] are made of, ascending.
+pub fn ones(words: [u64; 8]) -> impl Iterator<Item = usize> {
     words.into_iter().enumerate().flat_map(|(nth, mut word)| {
         std::iter::from_fn(move || {
             let lowest = (word != 0).then(|| word.trailing_zeros() as usize)?;

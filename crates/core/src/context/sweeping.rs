@@ -133,7 +133,7 @@ impl Context {
         for target in &mut self.targets {
             target.heat.end_round(now);
         }
-        if std::mem::take(&mut self.sweeping.looks_again) {
+        if self.sweeping.looks_again {
             return self.finish_second_look(now, sink);
         }
         // A round stands for as many sampling intervals as its counts can reach.
@@ -147,9 +147,7 @@ impl Context {
         if let Some(runs) = runs {
             self.act_on_runs(Turn::Due, runs, now, ops, sink);
         }
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.last_nr_accesses = region.nr_accesses;
-        }
+        self.remember_counts();
         self.aggr_start = Some(now);
         self.choose_after_aggregation(now, ops, sink);
         self.sweeping.looks_again = self.is_worth_a_second_look();
@@ -159,12 +157,17 @@ impl Context {
     /// what it cost is a part of what the next round costs, for plans.
     fn finish_second_look(&mut self, now: Nanos, sink: &mut dyn Sink) {
         self.take_regions_from_pages(self.most_regions(), now);
+        self.sweeping.looks_again = false;
+        self.tell_aggregated(now, sink);
+        self.remember_counts();
+        self.aggr_start = Some(now);
+    }
+
+    /// What the next round holds its counts against.
+    fn remember_counts(&mut self) {
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.age = region.age.saturating_sub(u32::from(region.nr_accesses > 0));
             region.last_nr_accesses = region.nr_accesses;
         }
-        self.tell_aggregated(now, sink);
-        self.aggr_start = Some(now);
     }
 
     /// Whether the last round found so much changed that it is worth looking at that again soon.
@@ -177,12 +180,15 @@ impl Context {
             .iter()
             .flat_map(|target| target.heat.changing(EVERYWHERE));
         let changing: u64 = changing.map(|range| range.len().0).sum();
+        if changing == 0 {
+            return false;
+        }
         let touched: u64 = self
             .targets
             .iter()
             .map(|target| target.heat.sums().touched.0)
             .sum();
-        changing > 0 && changing * LOOK_AGAIN_FROM >= touched
+        changing * LOOK_AGAIN_FROM >= touched
     }
 
     /// Replaces the regions by what is known of pages.
@@ -195,16 +201,17 @@ impl Context {
     fn regions_from_pages(&self, most: usize, holes: Holes, now: Nanos) -> Vec<Vec<Region>> {
         let runs = self.targets.iter().map(|target| target.heat.runs());
         let mut regions = regions_of(runs, most, holes, now, self.attrs.aggr);
+        let older_by = u64::from(!self.sweeping.looks_again);
         for (regions, target) in regions.iter_mut().zip(&self.targets) {
-            inherit_ages(regions, &target.regions);
+            inherit_ages(regions, &target.regions, older_by);
         }
         regions
     }
 }
 
-/// Memory that goes on being touched as before is one round older: pages remember since when they are idle, but
+/// Memory that goes on being touched as before is so many rounds older, one or none: pages remember since when they are idle, but
 /// not since when they are busy, so that age is taken from the regions of the round before.
-fn inherit_ages(regions: &mut [Region], before: &[Region]) {
+fn inherit_ages(regions: &mut [Region], before: &[Region], older_by: u64) {
     let mut first = 0;
     for region in regions.iter_mut().filter(|region| region.nr_accesses > 0) {
         while before
@@ -225,7 +232,12 @@ fn inherit_ages(regions: &mut [Region], before: &[Region]) {
             // The count of the round before, in today's units even when the intervals changed since.
             let count = old.last_nr_accesses;
             let alike = count > 0 && count.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
-            aged += u128::from(both) * if alike { u128::from(old.age) + 1 } else { 0 };
+            aged += u128::from(both)
+                * if alike {
+                    u128::from(old.age) + u128::from(older_by)
+                } else {
+                    0
+                };
         }
         region.age = u32::try_from(aged / u128::from(region.len().0)).unwrap_or(u32::MAX);
     }
@@ -251,11 +263,15 @@ mod tests {
             region(20, 30, 70, 0),
             region(90, 91, 70, 0),
         ];
-        inherit_ages(&mut now, &before);
+        inherit_ages(&mut now, &before, 1);
+        let mut again = now.clone();
         assert_eq!(now.map(|r| r.age), [5, 0, 0, 0]);
         // Half of it was as busy before, half was idle: the mean.
         let mut wide = [region(5, 15, 70, 0)];
-        inherit_ages(&mut wide, &before);
+        inherit_ages(&mut wide, &before, 1);
         assert_eq!(wide[0].age, 2);
+        // A second look is no round.
+        inherit_ages(&mut again, &before, 0);
+        assert_eq!(again.map(|r| r.age), [4, 0, 0, 0]);
     }
 }

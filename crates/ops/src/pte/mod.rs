@@ -33,6 +33,7 @@ mod rival;
 mod shared;
 mod spots;
 mod sweep;
+mod table;
 mod taken;
 mod witness;
 

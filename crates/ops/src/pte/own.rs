@@ -8,19 +8,20 @@
 
 use std::collections::BTreeMap;
 
+use thermo_bpf::ones;
 use thermo_core::{Addr, PAGE_SIZE, TargetId};
+
+use super::table::{Pages, TABLE, Table, table_of};
 
 /// After so many rounds it is asked of all again, of one page-table page in so many in each. Many, for where only an eighth
 /// of the pages is looked at (`spots.rs`) it takes eight rounds to come by all of them.
 const ROUNDS: u64 = 64;
-/// What a page-table page maps.
-const TABLE: u64 = 512 * PAGE_SIZE;
 
-/// The pages: a bit each, by target and address / [`TABLE`].
+/// The pages.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     rounds: u64,
-    pages: BTreeMap<(TargetId, u64), [u64; 8]>,
+    pages: BTreeMap<Table, Pages>,
 }
 
 impl Own {
@@ -35,7 +36,7 @@ impl Own {
     /// Adds the page at `addr`.
     pub(super) fn add(&mut self, id: TargetId, addr: Addr) {
         let nth = addr.0 % TABLE / PAGE_SIZE;
-        let pages = self.pages.entry((id, addr.0 / TABLE)).or_default();
+        let pages = self.pages.entry(table_of(id, addr)).or_default();
         pages[(nth / 64) as usize] |= 1 << (nth % 64);
     }
 
@@ -45,18 +46,18 @@ impl Own {
         &mut self,
         id: TargetId,
         base: Addr,
-        touched: &[u64; 8],
+        touched: &Pages,
         is_own: impl FnOnce(Addr) -> bool,
-    ) -> [u64; 8] {
-        let table = (id, base.0 / TABLE);
+    ) -> Pages {
+        let table = table_of(id, base);
         let Some(pages) = self.pages.get(&table) else {
             return [0; 8];
         };
         let known = std::array::from_fn(|nth| pages[nth] & touched[nth]);
-        let Some(nth) = nth_one(&known, self.rounds) else {
-            return known;
-        };
-        if is_own(Addr(base.0 + nth * PAGE_SIZE)) {
+        // Another one in each round.
+        let turn = self.rounds.checked_rem(ones(known).count() as u64);
+        let asked = turn.and_then(|turn| ones(known).nth(turn as usize));
+        if asked.is_none_or(|nth| is_own(Addr(base.0 + nth as u64 * PAGE_SIZE))) {
             return known;
         }
         self.pages.remove(&table);
@@ -67,18 +68,6 @@ impl Own {
     pub(super) fn clear(&mut self) {
         self.pages.clear();
     }
-}
-
-/// The number of one of the bits that are set, another for each `turn`.
-fn nth_one(words: &[u64; 8], turn: u64) -> Option<u64> {
-    let count: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-    let mut left = turn.checked_rem(count)?;
-    (0..512).find(|bit| {
-        let is_set = words[*bit as usize / 64] >> (bit % 64) & 1 == 1;
-        let is_it = is_set && left == 0;
-        left -= u64::from(is_set && left > 0);
-        is_it
-    })
 }
 
 #[cfg(test)]

@@ -12,16 +12,11 @@
 
 use std::collections::BTreeMap;
 
-use thermo_core::{Addr, PAGE_SIZE, TargetId};
+use thermo_core::{Addr, TargetId};
 
-/// What a page-table page maps.
-const TABLE: u64 = 512 * PAGE_SIZE;
-/// A bit a page.
-type Pages = [u64; 8];
+use super::table::{Pages, Table, table_of};
+
 const ALL: Pages = [u64::MAX; 8];
-
-/// A page-table page, by target and address / [`TABLE`].
-type Table = (TargetId, u64);
 
 /// Where the marks of the last round say less than they seem to.
 #[derive(Debug, Default)]
@@ -61,7 +56,7 @@ impl Spots {
         touched: &Pages,
         is_steady: bool,
     ) -> Verdict {
-        let table = (id, base.0 / TABLE);
+        let table = table_of(id, base);
         let mut verdict = Verdict {
             touched: *touched,
             left: [0; 8],
@@ -90,7 +85,7 @@ impl Spots {
 
     /// Whose marks this round left set in the table that maps what is from `base` on.
     pub(super) fn left(&self, id: TargetId, base: Addr) -> Pages {
-        let checked = self.checked.get(&(id, base.0 / TABLE));
+        let checked = self.checked.get(&table_of(id, base));
         checked.map_or([0; 8], |(nth, _)| all_but(*nth))
     }
 
@@ -109,6 +104,7 @@ fn all_but(nth: usize) -> Pages {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::TABLE;
     use super::*;
 
     const ID: TargetId = TargetId(3);

@@ -48,11 +48,8 @@ impl PteTracker {
         if piece.is_part() {
             // Marks that were held back may come off before the round that they are held for.
             self.witnesses.let_go();
-            if self
-                .shared
-                .as_ref()
-                .is_some_and(|shared| shared.answers_for(process.id))
-            {
+            let shared = self.shared.as_ref();
+            if shared.is_some_and(|shared| shared.answers_for(process.id)) {
                 // Between two walks nothing new is known.
                 piece.ask_only(iter::empty());
                 return Swept { next };
@@ -126,12 +123,12 @@ impl PteTracker {
         self.passed(process, range, piece)
     }
 
-    /// Notes that all of `range` was looked at. Where nothing was there, what comes next is looked for: address
-    /// spaces have holes of terabytes.
+    /// Notes that `range` was looked at. Where nothing was there, a round is told what comes next: address spaces have
+    /// holes of terabytes.
     fn passed(&mut self, process: &Process, range: AddrRange, piece: &Piece) -> Swept {
         self.swept
             .extend(chunks_of(range).map(|chunk| (process.id, chunk)));
-        let next = match piece.is_empty() {
+        let next = match piece.is_empty() && !piece.is_part() {
             true => self.next_mapped(process, range.end),
             false => range.end,
         };
@@ -184,7 +181,9 @@ impl PteTracker {
                 process.pid,
                 within,
                 self.taken.asks(),
-                &mut |part| part.each_touched(within, &mut |at, _| touched.push(at)),
+                &mut |part| {
+                    part.each_of(part.leaves.each_touched(), within, &mut |at, _| touched.push(at));
+                },
             )?;
         }
         Ok(())
@@ -332,10 +331,6 @@ impl Part<'_> {
         }
         leaves.without(&others)
     }
-
-    fn each_touched(&self, range: AddrRange, each: &mut impl FnMut(AddrRange, Leaf)) {
-        self.each_of(self.leaves.each_touched(), range, each);
-    }
 }
 
 /// Calls `each` with the tables that map parts of `range`; huge pages of a GiB before the small pages of it.
@@ -375,16 +370,15 @@ pub(super) fn each_leaf(
 /// Books the pages of `range` that `part` maps, of which those leaves `touched` have been.
 fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &[u64; 8]) {
     let Part { table, leaves, .. } = part;
-    for (nth, (there, touched)) in leaves.there.iter().zip(touched).enumerate() {
-        if table.level == 0 {
+    if table.level == 0 {
+        for (nth, (there, touched)) in leaves.there.iter().zip(touched).enumerate() {
             piece.set_pages(table.range(nth * 64).start, *there, *touched);
-            continue;
         }
-        let huge = (0..64).filter(|bit| there >> bit & 1 == 1);
-        for bit in huge {
-            let at = table.range(nth * 64 + bit).intersection(&range);
-            piece.set_range(at.unwrap_or_default(), touched >> bit & 1 == 1);
-        }
+        return;
+    }
+    for nth in leaves.each() {
+        let at = table.range(nth).intersection(&range);
+        piece.set_range(at.unwrap_or_default(), touched[nth / 64] >> (nth % 64) & 1 == 1);
     }
 }
 
