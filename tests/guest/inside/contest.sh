@@ -20,7 +20,7 @@ uptime_ms() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 progress() {
     case $program in
         redis*) redis-cli -s /tmp/redis.sock info stats | tr -d '\r' | sed -n 's/^total_commands_processed://p' ;;
-        *) awk '/accesses in/ { for (i = 1; i <= NF; i++) if ($i == "accesses") sum += $(i - 1) } END { printf "%d", sum }' /tmp/rate ;;
+        *) awk '/accesses in/ { for (i = 1; i <= NF; i++) if ($i == "accesses") sum += $(i - 1) } END { printf "%.0f", sum }' /tmp/rate ;;
     esac
 }
 
