@@ -122,12 +122,22 @@ impl PageHeat {
         let chunks = range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK);
         for (number, chunk) in self.chunks.range(chunks) {
             for (word, bytes) in (0..).zip(chunk.as_chunks::<64>().0) {
-                let is_steady = |byte: u8| byte <= HISTORY && byte & 0b11 == 0b11;
-                if bytes.iter().fold(true, |all, byte| all & is_steady(*byte)) {
+                if are_steady(bytes) {
                     piece.set_steady(Addr(number * CHUNK + word * WORD));
                 }
             }
         }
+    }
+
+    /// The page-table pages within `within` that are steady as a whole, ascending.
+    pub(crate) fn steady(&self, within: AddrRange) -> impl Iterator<Item = AddrRange> + '_ {
+        let chunks =
+            within.start.0.div_ceil(CHUNK)..(within.end.0 / CHUNK).max(within.start.0.div_ceil(CHUNK));
+        let steady = self
+            .chunks
+            .range(chunks)
+            .filter(|(_, chunk)| are_steady(chunk.as_slice()));
+        steady.map(|(number, _)| pages_of_chunk(*number, 0, CHUNK_PAGES))
     }
 
     /// Says that a round ended: the window moves on.
@@ -444,6 +454,12 @@ impl Codes {
             (PageSeen::Idle, idle) => idle,
         }
     }
+}
+
+/// Whether all pages with these bytes were touched in each of the last two rounds.
+fn are_steady(bytes: &[u8]) -> bool {
+    let is_steady = |byte: u8| byte <= HISTORY && byte & 0b11 == 0b11;
+    bytes.iter().fold(true, |all, byte| all & is_steady(*byte))
 }
 
 /// Whether a page with this byte is idle.

@@ -28,6 +28,11 @@ pub(super) struct Word {
 }
 
 impl Word {
+    fn book(&mut self, present: u64, accessed: u64) {
+        self.present |= present & self.within;
+        self.accessed |= accessed & self.within;
+    }
+
     pub(super) fn get(&self, nth: usize) -> PageSeen {
         let is_set = |bits: u64| bits >> nth & 1 == 1;
         if is_set(self.unknown) {
@@ -87,16 +92,31 @@ impl Piece {
         }
     }
 
-    /// Asks for the pages of `ranges` (page-aligned) only: nothing is booked of others, and their marks are to stay.
+    /// Asks for the pages of `ranges` (page-aligned) only: nothing is booked of others, and their marks are to stay. But of
+    /// memory that was touched all the time, and where it is known by now that it is not any more, that may be told too.
     pub fn ask_only(&mut self, ranges: impl Iterator<Item = AddrRange>) {
         self.is_part = true;
-        let range = self.range;
         self.words.iter_mut().for_each(|word| word.within = 0);
-        for asked in ranges.filter_map(|asked| asked.intersection(&range)) {
-            for number in asked.start.0 / WORD..asked.end.0.div_ceil(WORD) {
-                if let Some(word) = self.word_mut(Addr(number * WORD)) {
-                    word.within |= pages_within(number * WORD, asked);
-                }
+        ranges.for_each(|range| self.ask(range));
+    }
+
+    /// Asks for the pages of `range` (page-aligned), too.
+    pub fn ask(&mut self, range: AddrRange) {
+        self.each_word(range, |word, pages| word.within |= pages);
+    }
+
+    /// Asks no more for the pages of `range` (page-aligned), of which nothing is booked.
+    pub fn leave_out(&mut self, range: AddrRange) {
+        self.is_part = true;
+        self.each_word(range, |word, pages| word.within &= !pages);
+    }
+
+    /// Calls `each` with the words that have pages of `range`, and with which of the 64 these are.
+    fn each_word(&mut self, range: AddrRange, each: impl Fn(&mut Word, u64)) {
+        let covered = range.intersection(&self.range).unwrap_or_default();
+        for number in covered.start.0 / WORD..covered.end.0.div_ceil(WORD) {
+            if let Some(word) = self.word_mut(Addr(number * WORD)) {
+                each(word, pages_within(number * WORD, covered));
             }
         }
     }
@@ -135,17 +155,15 @@ impl Piece {
     /// Pages outside of the range are ignored.
     pub fn set_pages(&mut self, addr: Addr, present: u64, accessed: u64) {
         if let Some(word) = self.word_mut(addr) {
-            word.present |= present & word.within;
-            word.accessed |= accessed & word.within;
+            word.book(present, accessed);
         }
     }
 
     /// Books all pages of `range` (page-aligned) as there, touched or not, as far as they are covered.
     pub fn set_range(&mut self, range: AddrRange, accessed: bool) {
-        for number in range.start.0 / WORD..range.end.0.div_ceil(WORD) {
-            let present = pages_within(number * WORD, range);
-            self.set_pages(Addr(number * WORD), present, if accessed { present } else { 0 });
-        }
+        self.each_word(range, |word, pages| {
+            word.book(pages, if accessed { pages } else { 0 })
+        });
     }
 
     /// Books the page at `addr` as there, but not to be judged.
@@ -279,6 +297,23 @@ mod tests {
         let seen = [126, 127, 128, 129, 130].map(|page| piece.get(Addr(page * PAGE_SIZE)));
         use PageSeen::{Absent, Accessed, Idle};
         assert_eq!(seen, [Absent, Idle, Idle, Accessed, Absent]);
+    }
+
+    #[test]
+    fn more_is_asked_for_and_less() {
+        let pages = |from: u64, to: u64| AddrRange::new(from * PAGE_SIZE, to * PAGE_SIZE);
+        let mut piece = Piece::default();
+        piece.reset(pages(10, 300));
+        piece.leave_out(pages(0, 130));
+        assert!(piece.is_part());
+        piece.ask(pages(5, 12));
+        piece.ask(pages(299, 320));
+        piece.leave_out(pages(140, 299));
+        let asked: Vec<u64> = (0..400)
+            .filter(|page| piece.asks_for(Addr(page * PAGE_SIZE)))
+            .collect();
+        let expected: Vec<u64> = (10..12).chain(130..140).chain([299]).collect();
+        assert_eq!(asked, expected);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A round: every page of every target looked at once, a piece at a time; or another look where much changed.
 
+use std::collections::BTreeSet;
+
 use super::piece::{Piece, Preparation};
 use crate::addr::{Addr, AddrRange};
 use crate::monitoring::Target;
@@ -41,25 +43,23 @@ impl Round {
         }
     }
 
-    /// Another look at what changed in the round before and at what is around it, in pieces of `most` bytes.
+    /// Another look at what changed in the round before and at what is around it, in pieces of `most` bytes; also at the
+    /// pieces with what was touched all the time, whose place that may have taken.
     pub(crate) fn again(now: Nanos, most: u64, targets: &[Target]) -> Self {
         let mut only: Vec<Run> = Vec::new();
-        for target in targets {
-            let around = target
-                .ranges
-                .iter()
-                .flat_map(|range| target.heat.around_changes(*range));
-            for range in around.flat_map(|range| pieces_of(range, most)) {
-                let is_next = |last: &Run| (last.target, last.range.start) < (target.id, range.start);
-                if only.last().is_none_or(is_next) {
-                    only.push(Run {
-                        target: target.id,
-                        range,
-                    });
-                }
-            }
+        for target in targets.iter().rev() {
+            let ranges = || target.ranges.iter();
+            let around = ranges().flat_map(|range| target.heat.around_changes(*range));
+            let steady = ranges().flat_map(|range| target.heat.steady(*range));
+            let pieces: BTreeSet<u64> = around
+                .chain(steady)
+                .flat_map(|range| range.start.0 / most..range.end.0.div_ceil(most))
+                .collect();
+            only.extend(pieces.iter().rev().map(|nth| Run {
+                target: target.id,
+                range: AddrRange::new(nth * most, (nth + 1) * most),
+            }));
         }
-        only.reverse();
         Self {
             preparing: Preparing::Done,
             only: Some(only),
@@ -157,10 +157,4 @@ fn next_of<'a>(only: &mut Vec<Run>, targets: &'a mut [Target]) -> Option<(&'a mu
             return Some((&mut targets[nth], run));
         }
     }
-}
-
-/// The pieces of `most` bytes, each at a multiple of that, which `range` has a part of.
-fn pieces_of(range: AddrRange, most: u64) -> impl Iterator<Item = AddrRange> {
-    let pieces = range.start.0 / most..range.end.0.div_ceil(most);
-    pieces.map(move |nth| AddrRange::new(nth * most, (nth + 1) * most))
 }

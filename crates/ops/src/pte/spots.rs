@@ -9,6 +9,9 @@
 //! When one of those that were looked at was not touched, the heat has changed: the others count as what most of the 64
 //! are, and all their marks come off, so that the next round is exact again; those of the page-table page behind as well,
 //! and in the next round of the one before. A change of fewer pages is seen when it is their turn, within eight rounds.
+//!
+//! Those that were looked at tell also between two rounds, where another look is worth it because something else began to
+//! be touched: if by then none of the 64 is, what was hot has been left for that.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +38,17 @@ pub(super) struct Verdict {
     pub(super) touched: Pages,
     /// Their marks are left as they are.
     pub(super) left: Pages,
+}
+
+/// What the marks of a table say between two rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Between {
+    /// What they say.
+    AsMarked,
+    /// None of those that were looked at was touched since: all count as untouched.
+    Ended,
+    /// They go on being touched, or it cannot be told.
+    NothingNew,
 }
 
 impl Spots {
@@ -75,6 +89,28 @@ impl Spots {
             verdict.left = all_but(nth);
         }
         verdict
+    }
+
+    /// Between two rounds: whether the table that maps what is from `base` on was looked at in parts by the last one, and
+    /// what its pages are by what their marks, `touched`, say since then.
+    pub(super) fn judge_between(
+        &mut self,
+        id: TargetId,
+        base: Addr,
+        there: &Pages,
+        touched: &Pages,
+    ) -> Between {
+        let table = table_of(id, base);
+        let Some((nth, _)) = self.checked.get(&table) else {
+            return Between::AsMarked;
+        };
+        // In so short a time some are not touched that will be in the next round: that tells nothing yet.
+        if there[*nth] == 0 || touched[*nth] != 0 {
+            return Between::NothingNew;
+        }
+        self.checked.remove(&table);
+        self.changed.insert(table, self.round);
+        Between::Ended
     }
 
     fn has_changed_beside(&self, (id, number): Table) -> bool {
@@ -154,6 +190,29 @@ mod tests {
         touched[1] = u64::MAX << 20;
         let verdict = round(&mut spots, touched, true);
         assert_eq!((verdict.touched, verdict.left), (touched, [0; 8]));
+    }
+
+    #[test]
+    fn what_ended_is_told_between_rounds() {
+        let mut spots = Spots::default();
+        let between =
+            |spots: &mut Spots, touched: &Pages| spots.judge_between(ID, Addr(TABLE), &ALL, touched);
+        assert_eq!(between(&mut spots, &ALL), Between::AsMarked);
+        let left = round(&mut spots, ALL, true).left;
+        let mut one = left;
+        one[1] = 1;
+        assert_eq!(between(&mut spots, &one), Between::NothingNew);
+        // It is as before for the next round.
+        let left = round(&mut spots, ALL, true).left;
+        assert_eq!(between(&mut spots, &left), Between::Ended);
+        assert_eq!(spots.left(ID, Addr(TABLE)), [0; 8]);
+        assert_eq!(between(&mut spots, &[0; 8]), Between::AsMarked);
+        let verdict = round(&mut spots, ALL, true);
+        assert_eq!((verdict.touched, verdict.left), (ALL, all_but(3)));
+        let mut there = ALL;
+        there[3] = 0;
+        let gone = spots.judge_between(ID, Addr(TABLE), &there, &there);
+        assert_eq!(gone, Between::NothingNew);
     }
 
     #[test]

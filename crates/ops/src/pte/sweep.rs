@@ -7,9 +7,10 @@ use std::{array, iter};
 
 use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
 use thermo_core::sweep::{Piece, Swept};
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::pagemap::Pagemap;
 
+use super::spots::Between;
 use super::{PteTracker, batch, leaf, shared};
 use crate::process::Process;
 
@@ -22,9 +23,9 @@ const CHUNK: u64 = 64 << 20;
 /// How far is looked for the next page behind a piece without any.
 const FARTHEST: u64 = 8 << 40;
 
-/// How many frames' flags are read in one look: pages that wait to be put on a list are a few for each CPU; more are
-/// pages that are touched all the time.
-const FLAGS_READ: usize = 256;
+/// Of how many pages whose marks stayed frames' flags are read: pages that wait to be put on a list are a few for each CPU;
+/// more are pages that are touched all the time.
+const FLAGS_READ: u64 = 64;
 
 /// A run of neighbouring pages whose marks are set, with what maps its first and its last page.
 #[derive(Debug, Clone, Copy)]
@@ -70,16 +71,30 @@ impl PteTracker {
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
         let looked = &mut |part: &Part<'_>| {
-            let mut leaves = part.asked(piece);
-            let mut touched = self.taken.touched(&leaves);
             let Part { table, .. } = part;
-            if table.level == 0 && !piece.is_part() {
-                let is_steady = (0..8).all(|word| piece.steady(table.range(word * 64).start));
-                let verdict = self
-                    .spots
-                    .judge(process.id, table.base, &leaves.there, &touched, is_steady);
-                touched = verdict.touched;
-                leaves = leaves.without(&verdict.left);
+            let mut touched = self.taken.touched(&part.leaves);
+            if piece.is_part() && table.level == 0 {
+                let there = &part.leaves.there;
+                match self.spots.judge_between(process.id, table.base, there, &touched) {
+                    Between::AsMarked => {}
+                    Between::NothingNew => piece.leave_out(part.range()),
+                    Between::Ended => {
+                        touched = [0; 8];
+                        piece.ask(part.range());
+                    }
+                }
+            }
+            let mut leaves = part.asked(piece);
+            if !piece.is_part() {
+                self.taken.count(&leaves);
+                if table.level == 0 {
+                    let is_steady = (0..8).all(|word| piece.steady(table.range(word * 64).start));
+                    let verdict =
+                        self.spots
+                            .judge(process.id, table.base, &leaves.there, &touched, is_steady);
+                    touched = verdict.touched;
+                    leaves = leaves.without(&verdict.left);
+                }
             }
             book(piece, part, range, &touched);
             // Also what is young since long ago: its mark comes off like the others.
@@ -250,13 +265,17 @@ impl PteTracker {
         if read.is_err() {
             return piece.reset(range);
         }
-        let mut flags_to_read = FLAGS_READ;
+        let pages = still_marked
+            .iter()
+            .map(|run| run.len().0 / PAGE_SIZE)
+            .sum::<u64>();
+        let may_wait = pages <= FLAGS_READ;
         for run in still_marked {
             self.pages.clear();
             if let Some(pagemap) = &pagemap {
                 drop(pagemap.read(run, &mut self.pages));
             }
-            for (nth, addr) in (run.start.0..run.end.0).step_by(4096).enumerate() {
+            for (nth, addr) in (run.start.0..run.end.0).step_by(PAGE_SIZE as usize).enumerate() {
                 let page = self.pages.get(nth).copied().unwrap_or_default();
                 if !page.is_exclusive() {
                     if let Some(pfn) = page.pfn() {
@@ -264,7 +283,7 @@ impl PteTracker {
                         self.left_alone.add(process.id, Addr(addr), pfn);
                     }
                     piece.set_unknown(Addr(addr));
-                } else if self.is_on_no_list(page.pfn(), &mut flags_to_read) {
+                } else if may_wait && self.is_on_no_list(page.pfn()) {
                     piece.set_unknown(Addr(addr));
                 } else {
                     self.own.add(process.id, Addr(addr));
@@ -273,13 +292,11 @@ impl PteTracker {
         }
     }
 
-    /// Whether a frame is on no list of the kernel's, which `MADV_COLD` passes over. Taken to be on one where too
-    /// many are asked for.
-    fn is_on_no_list(&self, pfn: Option<u64>, to_read: &mut usize) -> bool {
-        let (Some(pfn), Some(frames)) = (pfn.filter(|_| *to_read > 0), &self.frames) else {
+    /// Whether a frame is on no list of the kernel's, which `MADV_COLD` passes over.
+    fn is_on_no_list(&self, pfn: Option<u64>) -> bool {
+        let (Some(pfn), Some(frames)) = (pfn, &self.frames) else {
             return false;
         };
-        *to_read -= 1;
         frames
             .flags(pfn)
             .is_ok_and(|flags| !flags.is_lru() || flags.is_zero_page())
@@ -310,6 +327,14 @@ impl Part<'_> {
             if let (Entry::Leaf(leaf), Some(at)) = (self.table.decode(self.layout, nth), at) {
                 each(at, leaf);
             }
+        }
+    }
+
+    /// All that the table maps, or would.
+    const fn range(&self) -> AddrRange {
+        AddrRange {
+            start: self.table.range(0).start,
+            end: self.table.range(511).end,
         }
     }
 

@@ -94,9 +94,13 @@ impl Taken {
         }
     }
 
-    /// Which leaves of a table were touched since the last round, as far as can be seen.
-    pub(super) fn touched(&mut self, leaves: &Leaves) -> [u64; 8] {
+    /// Counts leaves that a round looks at.
+    pub(super) fn count(&mut self, leaves: &Leaves) {
         self.leaves += leaves.count();
+    }
+
+    /// Which leaves of a table were touched since the last round, as far as can be seen.
+    pub(super) fn touched(&self, leaves: &Leaves) -> [u64; 8] {
         let young = |nth: usize| if self.before { leaves.young[nth] } else { 0 };
         std::array::from_fn(|nth| leaves.accessed[nth] | young(nth))
     }
@@ -259,6 +263,7 @@ mod tests {
         assert_eq!(taken.touched(&leaves), [0b010; 8]);
         round(&mut taken, true, Lost::default(), 5);
         assert_eq!(taken.touched(&leaves), [0b110; 8]);
+        taken.count(&leaves);
         assert_eq!(taken.leaves, 24);
         // After a round that did not ask, it begins anew.
         round(&mut taken, false, Lost::default(), 5);

@@ -256,3 +256,30 @@ fn words_touched_in_both_of_the_last_rounds_are_steady() {
     let heat = rounds_of_64(1..=20, |at, page| page > 0 || at != 19);
     assert_eq!(steady(&heat, all), [false, false]);
 }
+
+#[test]
+fn page_table_pages_are_steady_as_a_whole_or_not() {
+    let mut heat = PageHeat::default();
+    let mut piece = Piece::default();
+    let mut round = |idle: AddrRange, at: u64| {
+        piece.reset(AddrRange::new(0, 4 * CHUNK));
+        piece.set_range(idle, false);
+        piece.set_range(AddrRange::new(0, idle.start.0), true);
+        piece.set_range(AddrRange::new(idle.end.0, 4 * CHUNK), true);
+        heat.take_in(&piece, Nanos::secs(at));
+        heat.end_round(Nanos::secs(at));
+        heat.clone()
+    };
+    let steady = |heat: &PageHeat, from: u64, to: u64| {
+        let steady = heat.steady(AddrRange::new(from * PAGE, to * PAGE));
+        steady.map(|range| range.start.0 / CHUNK).collect::<Vec<_>>()
+    };
+    (1..=3).for_each(|at| drop(round(AddrRange::default(), at)));
+    let heat = round(AddrRange::default(), 4);
+    assert_eq!(steady(&heat, 0, 4 * 512), [0, 1, 2, 3]);
+    // One that is covered in part is not told of.
+    assert_eq!(steady(&heat, 1, 4 * 512 - 1), [1, 2]);
+    assert_eq!(steady(&heat, 5, 9), []);
+    let heat = round(AddrRange::new(CHUNK + 5 * PAGE, CHUNK + 6 * PAGE), 5);
+    assert_eq!(steady(&heat, 0, 4 * 512), [0, 2, 3]);
+}
