@@ -172,7 +172,8 @@ impl Context {
 
     /// Whether the last round found so much changed that it is worth looking at that again soon.
     fn is_worth_a_second_look(&self) -> bool {
-        if self.way != Way::Sweep {
+        // Where the next round comes as soon, that tells.
+        if self.way != Way::Sweep || self.attrs.aggr < LOOK_AGAIN_AFTER * 2 {
             return false;
         }
         let changing = self

@@ -23,7 +23,7 @@ pub(super) struct Word {
     pub(super) present: u64,
     pub(super) accessed: u64,
     pub(super) unknown: u64,
-    /// See [`Piece::steady`].
+    /// See [`Piece::is_steady`].
     steady: bool,
 }
 
@@ -182,11 +182,13 @@ impl Piece {
         }
     }
 
-    /// Whether all of the 64 pages that the one at `addr` is among were touched in each of the last rounds. Known before
-    /// a look: to look at a few of them is enough while these go on being touched.
+    /// Whether all pages of `range`, at multiples of 64, were touched in each of the last rounds. Known before a look: to
+    /// look at a few of them is enough while these go on being touched.
     #[must_use]
-    pub fn steady(&self, addr: Addr) -> bool {
-        self.word(addr).steady
+    pub fn is_steady(&self, range: AddrRange) -> bool {
+        (range.start.0..range.end.0)
+            .step_by(WORD as usize)
+            .all(|at| self.word(Addr(at)).steady)
     }
 
     /// What is booked of the page at `addr`.

@@ -44,7 +44,7 @@ use thermo_core::ops::{Probe, Seen};
 use thermo_core::sweep::Preparation;
 use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
-use thermo_sys::pagemap::Page;
+use thermo_sys::pagemap::{Page, Pagemap};
 
 use self::active::Active;
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
@@ -91,6 +91,8 @@ pub struct PteTracker {
     own: Own,
     /// Of which pages sweeps need not take the marks off each time.
     spots: Spots,
+    /// Of the target that was looked at last in this round.
+    pagemap: Option<(TargetId, Pagemap)>,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
     /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
@@ -128,6 +130,7 @@ impl PteTracker {
             left_alone: LeftAlone::default(),
             own: Own::default(),
             spots: Spots::default(),
+            pagemap: None,
             shared: None,
             active: None,
             witnesses: Witnesses::default(),
@@ -172,6 +175,7 @@ impl PteTracker {
     /// [`Operations::prepare_round`]: thermo_core::Operations::prepare_round
     pub fn prepare_round(&mut self, processes: &Processes, first: bool) -> Preparation {
         if first {
+            self.pagemap = None;
             self.taken.begin_round(&mut self.tables, &self.root, processes);
             self.left_alone.begin_round();
             self.own.begin_round();

@@ -12,26 +12,31 @@
 //!
 //! Those that were looked at tell also between two rounds, where another look is worth it because something else began to
 //! be touched: if by then none of the 64 is, what was hot has been left for that.
+//!
+//! Huge pages go by eights: of eight neighbours that were all touched in each of the last rounds one is looked at. To take
+//! the mark off one interrupts those processors twice.
 
+use std::array;
 use std::collections::BTreeMap;
 
-use thermo_core::{Addr, TargetId};
+use thermo_core::{Addr, AddrRange, TargetId};
 
-use super::table::{Pages, Table, table_of};
+use super::table::{Pages, TABLE};
 
 const ALL: Pages = [u64::MAX; 8];
+/// Huge pages that are looked at in turns.
+const EIGHT: u64 = 8 * TABLE;
 
 /// Where the marks of the last round say less than they seem to.
 #[derive(Debug, Default)]
 pub(super) struct Spots {
-    round: u64,
-    /// Where only some pages were looked at: which eighth, and in which round, this or the last.
-    checked: BTreeMap<Table, (usize, u64)>,
-    /// The round in which the heat was seen to have changed, of this round and the last.
-    changed: BTreeMap<Table, u64>,
+    /// Of the pages of a page-table page.
+    small: Checks,
+    /// Of eight huge pages, each of which counts as 64 of 512.
+    huge: Checks,
 }
 
-/// What is made of the small pages of a table.
+/// What is made of the pages of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// They were touched since the last round.
@@ -40,7 +45,7 @@ pub(super) struct Verdict {
     pub(super) left: Pages,
 }
 
-/// What the marks of a table say between two rounds.
+/// What marks say between two rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Between {
     /// What they say.
@@ -51,82 +56,219 @@ pub(super) enum Between {
     NothingNew,
 }
 
+/// A table, as far as it is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks<'a> {
+    pub(super) id: TargetId,
+    /// 0: its entries are pages. 1: huge pages.
+    pub(super) level: u8,
+    /// The first address it maps.
+    pub(super) base: Addr,
+    pub(super) there: &'a Pages,
+    /// By what their marks say.
+    pub(super) touched: &'a Pages,
+}
+
 impl Spots {
     /// A round begins. What the last did not come by is looked at as a whole when it is back.
     pub(super) fn begin_round(&mut self) {
+        self.small.begin_round();
+        self.huge.begin_round();
+    }
+
+    /// Judges the pages of a table, of which `is_steady` says whether all of a range were touched in each of the last
+    /// rounds.
+    pub(super) fn judge(&mut self, marks: &Marks<'_>, is_steady: impl Fn(AddrRange) -> bool) -> Verdict {
+        let mut verdict = Verdict {
+            touched: *marks.touched,
+            left: [0; 8],
+        };
+        let Some(checks) = self.checks(marks.level) else {
+            return verdict;
+        };
+        for group in marks.groups() {
+            let (there, touched) = (group.of(marks.there), group.of(marks.touched));
+            let judged = checks.judge(group.key(marks.id), &there, &touched, || is_steady(group.range));
+            group.put(&judged.touched, &mut verdict.touched);
+            group.put(&judged.left, &mut verdict.left);
+        }
+        verdict
+    }
+
+    /// Between two rounds: calls `tell` with ranges that were looked at in parts by the last one, and with what the marks
+    /// that are set since then say of each.
+    pub(super) fn judge_between(&mut self, marks: &Marks<'_>, mut tell: impl FnMut(AddrRange, Between)) {
+        let Some(checks) = self.checks(marks.level) else {
+            return;
+        };
+        for group in marks.groups() {
+            let (there, touched) = (group.of(marks.there), group.of(marks.touched));
+            tell(
+                group.range,
+                checks.judge_between(group.key(marks.id), &there, &touched),
+            );
+        }
+    }
+
+    /// Whose marks this round left set in a table.
+    pub(super) fn left(&mut self, marks: &Marks<'_>) -> Pages {
+        let mut left = [0; 8];
+        if let Some(checks) = self.checks(marks.level) {
+            for group in marks.groups() {
+                group.put(&checks.left(group.key(marks.id)), &mut left);
+            }
+        }
+        left
+    }
+
+    /// Forgets all: from now on others than rounds take marks off.
+    pub(super) fn clear(&mut self) {
+        self.small.clear();
+        self.huge.clear();
+    }
+
+    const fn checks(&mut self, level: u8) -> Option<&mut Checks> {
+        match level {
+            0 => Some(&mut self.small),
+            1 => Some(&mut self.huge),
+            _ => None,
+        }
+    }
+}
+
+impl Marks<'_> {
+    /// What is looked at in turns: the pages of a page-table page; of huge pages those eights of which any is there.
+    fn groups(&self) -> impl Iterator<Item = Group> + use<> {
+        let (base, there) = (self.base.0, *self.there);
+        let of_small = (self.level == 0).then_some(Group {
+            range: AddrRange::new(base, base + TABLE),
+            eight: None,
+        });
+        let eights = (0..64).filter(move |nth| of_small.is_none() && eighth_byte(&there, *nth) != 0);
+        of_small.into_iter().chain(eights.map(move |nth| Group {
+            range: AddrRange::new(base + nth as u64 * EIGHT, base + (nth as u64 + 1) * EIGHT),
+            eight: Some(nth),
+        }))
+    }
+}
+
+/// Pages that are looked at in turns, an eighth in each round.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    range: AddrRange,
+    /// Which eight of a table of huge pages.
+    eight: Option<usize>,
+}
+
+impl Group {
+    /// A name among those of its kind, of which the neighbours' are one more and one less.
+    const fn key(&self, id: TargetId) -> Key {
+        (id, self.range.start.0 / self.range.len().0)
+    }
+
+    /// Its part of `bits`, which are of a whole table.
+    fn of(&self, bits: &Pages) -> Pages {
+        match self.eight {
+            None => *bits,
+            Some(eight) => {
+                let byte = eighth_byte(bits, eight);
+                array::from_fn(|nth| if byte >> nth & 1 == 1 { u64::MAX } else { 0 })
+            }
+        }
+    }
+
+    /// Puts its part into `bits`.
+    fn put(&self, part: &Pages, bits: &mut Pages) {
+        match self.eight {
+            None => *bits = *part,
+            Some(eight) => {
+                for (nth, part) in part.iter().enumerate() {
+                    let bit = 1 << (eight % 8 * 8 + nth);
+                    let word = &mut bits[eight / 8];
+                    *word = if *part == 0 { *word & !bit } else { *word | bit };
+                }
+            }
+        }
+    }
+}
+
+const fn eighth_byte(bits: &Pages, nth: usize) -> u8 {
+    bits[nth / 8].to_le_bytes()[nth % 8]
+}
+
+/// Of a target, by address.
+type Key = (TargetId, u64);
+
+/// What was looked at in parts, of one size of pages.
+#[derive(Debug, Default)]
+struct Checks {
+    round: u64,
+    /// Where only some pages were looked at: which eighth, and in which round, this or the last.
+    checked: BTreeMap<Key, (usize, u64)>,
+    /// The round in which the heat was seen to have changed, of this round and the last.
+    changed: BTreeMap<Key, u64>,
+}
+
+impl Checks {
+    fn begin_round(&mut self) {
         let last = self.round;
         self.round += 1;
         self.checked.retain(|_, (_, round)| *round == last);
         self.changed.retain(|_, round| *round == last);
     }
 
-    /// Judges the small pages of the table that maps what is from `base` on, as far as it is looked at: which are `there`,
-    /// which `touched` by what their marks say, and whether all of them were touched in each of the last rounds.
-    pub(super) fn judge(
+    fn judge(
         &mut self,
-        id: TargetId,
-        base: Addr,
+        key: Key,
         there: &Pages,
         touched: &Pages,
-        is_steady: bool,
+        is_steady: impl FnOnce() -> bool,
     ) -> Verdict {
-        let table = table_of(id, base);
         let mut verdict = Verdict {
             touched: *touched,
             left: [0; 8],
         };
-        let checked = self.checked.remove(&table).map(|(nth, _)| nth);
+        let checked = self.checked.remove(&key).map(|(nth, _)| nth);
         // Where what was looked at is gone nothing was found out, and the rest is as it was.
         if let Some(nth) = checked.filter(|nth| there[*nth] != 0 && touched[*nth] != u64::MAX) {
-            self.changed.insert(table, self.round);
+            self.changed.insert(key, self.round);
             if touched[nth].count_ones() * 2 < there[nth].count_ones() {
                 verdict.touched = [0; 8];
                 verdict.touched[nth] = touched[nth];
             }
-        } else if is_steady && *touched == ALL && !self.has_changed_beside(table) {
+        } else if *touched == ALL && !self.has_changed_beside(key) && is_steady() {
             let nth = (self.round % 8) as usize;
-            self.checked.insert(table, (nth, self.round));
+            self.checked.insert(key, (nth, self.round));
             verdict.left = all_but(nth);
         }
         verdict
     }
 
-    /// Between two rounds: whether the table that maps what is from `base` on was looked at in parts by the last one, and
-    /// what its pages are by what their marks, `touched`, say since then.
-    pub(super) fn judge_between(
-        &mut self,
-        id: TargetId,
-        base: Addr,
-        there: &Pages,
-        touched: &Pages,
-    ) -> Between {
-        let table = table_of(id, base);
-        let Some((nth, _)) = self.checked.get(&table) else {
+    fn judge_between(&mut self, key: Key, there: &Pages, touched: &Pages) -> Between {
+        let Some((nth, _)) = self.checked.get(&key) else {
             return Between::AsMarked;
         };
         // In so short a time some are not touched that will be in the next round: that tells nothing yet.
         if there[*nth] == 0 || touched[*nth] != 0 {
             return Between::NothingNew;
         }
-        self.checked.remove(&table);
-        self.changed.insert(table, self.round);
+        self.checked.remove(&key);
+        self.changed.insert(key, self.round);
         Between::Ended
     }
 
-    fn has_changed_beside(&self, (id, number): Table) -> bool {
+    fn has_changed_beside(&self, (id, number): Key) -> bool {
         [number.wrapping_sub(1), number + 1]
             .iter()
             .any(|beside| self.changed.contains_key(&(id, *beside)))
     }
 
-    /// Whose marks this round left set in the table that maps what is from `base` on.
-    pub(super) fn left(&self, id: TargetId, base: Addr) -> Pages {
-        let checked = self.checked.get(&table_of(id, base));
+    fn left(&self, key: Key) -> Pages {
+        let checked = self.checked.get(&key);
         checked.map_or([0; 8], |(nth, _)| all_but(*nth))
     }
 
-    /// Forgets all: from now on others than rounds take marks off.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.checked.clear();
         self.changed.clear();
     }
@@ -140,13 +282,34 @@ fn all_but(nth: usize) -> Pages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::TABLE;
     use super::*;
 
-    const ID: TargetId = TargetId(3);
+    fn small<'a>(table: u64, there: &'a Pages, touched: &'a Pages) -> Marks<'a> {
+        Marks {
+            id: TargetId(3),
+            level: 0,
+            base: Addr(table * TABLE),
+            there,
+            touched,
+        }
+    }
 
     fn judge(spots: &mut Spots, table: u64, touched: Pages, steady: bool) -> Verdict {
-        spots.judge(ID, Addr(table * TABLE), &ALL, &touched, steady)
+        spots.judge(&small(table, &ALL, &touched), |_| steady)
+    }
+
+    fn between(spots: &mut Spots, there: &Pages, touched: &Pages) -> Between {
+        let mut told = Vec::new();
+        spots.judge_between(&small(1, there, touched), |range, between| {
+            told.push((range, between))
+        });
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].0, AddrRange::new(TABLE, 2 * TABLE));
+        told[0].1
+    }
+
+    fn left(spots: &mut Spots) -> Pages {
+        spots.left(&small(1, &ALL, &ALL))
     }
 
     /// A round over one table.
@@ -163,7 +326,7 @@ mod tests {
         for _ in 0..8 {
             let verdict = round(&mut spots, ALL, true);
             assert_eq!(verdict.touched, ALL);
-            assert_eq!(spots.left(ID, Addr(TABLE)), verdict.left);
+            assert_eq!(left(&mut spots), verdict.left);
             let looked_at = verdict.left.map(|left| !left);
             assert_eq!(looked_at.iter().filter(|pages| **pages == u64::MAX).count(), 1);
             seen = std::array::from_fn(|nth| seen[nth] + looked_at[nth].count_ones());
@@ -195,24 +358,20 @@ mod tests {
     #[test]
     fn what_ended_is_told_between_rounds() {
         let mut spots = Spots::default();
-        let between =
-            |spots: &mut Spots, touched: &Pages| spots.judge_between(ID, Addr(TABLE), &ALL, touched);
-        assert_eq!(between(&mut spots, &ALL), Between::AsMarked);
-        let left = round(&mut spots, ALL, true).left;
-        let mut one = left;
+        assert_eq!(between(&mut spots, &ALL, &ALL), Between::AsMarked);
+        let mut one = round(&mut spots, ALL, true).left;
         one[1] = 1;
-        assert_eq!(between(&mut spots, &one), Between::NothingNew);
+        assert_eq!(between(&mut spots, &ALL, &one), Between::NothingNew);
         // It is as before for the next round.
-        let left = round(&mut spots, ALL, true).left;
-        assert_eq!(between(&mut spots, &left), Between::Ended);
-        assert_eq!(spots.left(ID, Addr(TABLE)), [0; 8]);
-        assert_eq!(between(&mut spots, &[0; 8]), Between::AsMarked);
+        let marked = round(&mut spots, ALL, true).left;
+        assert_eq!(between(&mut spots, &ALL, &marked), Between::Ended);
+        assert_eq!(left(&mut spots), [0; 8]);
+        assert_eq!(between(&mut spots, &ALL, &[0; 8]), Between::AsMarked);
         let verdict = round(&mut spots, ALL, true);
         assert_eq!((verdict.touched, verdict.left), (ALL, all_but(3)));
         let mut there = ALL;
         there[3] = 0;
-        let gone = spots.judge_between(ID, Addr(TABLE), &there, &there);
-        assert_eq!(gone, Between::NothingNew);
+        assert_eq!(between(&mut spots, &there, &there), Between::NothingNew);
     }
 
     #[test]
@@ -241,12 +400,56 @@ mod tests {
         let mut there = ALL;
         there[1] = 0;
         spots.begin_round();
-        let verdict = spots.judge(ID, Addr(TABLE), &there, &there, true);
+        let verdict = spots.judge(&small(1, &there, &there), |_| true);
         assert_eq!((verdict.touched, verdict.left), (there, [0; 8]));
         round(&mut spots, ALL, true);
         spots.begin_round();
         // A round that did not come by: what was left then is too old to tell.
         spots.begin_round();
-        assert!(spots.checked.is_empty());
+        assert!(spots.small.checked.is_empty());
+    }
+
+    #[test]
+    fn of_eight_huge_pages_one_is_looked_at() {
+        let mut spots = Spots::default();
+        // The third and fourth eight are there as a whole, of the last of all but one page.
+        let there = [0xffff_0000, 0, 0, 0, 0, 0, 0, 0x7f00_0000_0000_0000];
+        let marks = |touched| Marks {
+            level: 1,
+            base: Addr(7 << 30),
+            ..small(0, &there, touched)
+        };
+        let steady = |range: AddrRange| {
+            assert_eq!(range.len().0, 16 << 20);
+            true
+        };
+        spots.begin_round();
+        let verdict = spots.judge(&marks(&there), steady);
+        assert_eq!(verdict.touched, there);
+        assert_eq!(verdict.left, [0xfdfd_0000, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(spots.left(&marks(&there)), verdict.left);
+        let mut told = Vec::new();
+        spots.judge_between(&marks(&[0xfdff_0000, 0, 0, 0, 0, 0, 0, 0]), |range, between| {
+            told.push((range.start.0 - (7 << 30), between));
+        });
+        let eights = [(2 << 24, Between::NothingNew), (3 << 24, Between::Ended)];
+        assert_eq!(told, [&eights[..], &[(63 << 24, Between::AsMarked)]].concat());
+        // That one was looked at in parts no more, the other beside a change neither.
+        spots.begin_round();
+        let verdict = spots.judge(&marks(&there), steady);
+        assert_eq!(verdict.left, [0xfb00_0000, 0, 0, 0, 0, 0, 0, 0]);
+        spots.begin_round();
+        let idle = [0xfbff_0000, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(
+            spots.judge(&marks(&idle), steady).touched,
+            [0xff_0000, 0, 0, 0, 0, 0, 0, 0]
+        );
+        // Nothing is left out of pages of a GiB.
+        let gib = Marks {
+            level: 2,
+            ..marks(&there)
+        };
+        assert_eq!(spots.judge(&gib, steady).left, [0; 8]);
+        assert_eq!(spots.left(&gib), [0; 8]);
     }
 }

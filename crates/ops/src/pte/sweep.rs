@@ -10,7 +10,7 @@ use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::pagemap::Pagemap;
 
-use super::spots::Between;
+use super::spots::{Between, Marks};
 use super::{PteTracker, batch, leaf, shared};
 use crate::process::Process;
 
@@ -71,31 +71,27 @@ impl PteTracker {
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
         let looked = &mut |part: &Part<'_>| {
-            let Part { table, .. } = part;
             let mut touched = self.taken.touched(&part.leaves);
-            if piece.is_part() && table.level == 0 {
-                let there = &part.leaves.there;
-                match self.spots.judge_between(process.id, table.base, there, &touched) {
+            let leaves = if piece.is_part() {
+                let marks = part.marks(process.id, &touched);
+                let mut ended = [0; 8];
+                self.spots.judge_between(&marks, |range, between| match between {
                     Between::AsMarked => {}
-                    Between::NothingNew => piece.leave_out(part.range()),
+                    Between::NothingNew => piece.leave_out(range),
                     Between::Ended => {
-                        touched = [0; 8];
-                        piece.ask(part.range());
+                        piece.ask(range);
+                        part.add_entries(range, &mut ended);
                     }
-                }
-            }
-            let mut leaves = part.asked(piece);
-            if !piece.is_part() {
-                self.taken.count(&leaves);
-                if table.level == 0 {
-                    let is_steady = (0..8).all(|word| piece.steady(table.range(word * 64).start));
-                    let verdict =
-                        self.spots
-                            .judge(process.id, table.base, &leaves.there, &touched, is_steady);
-                    touched = verdict.touched;
-                    leaves = leaves.without(&verdict.left);
-                }
-            }
+                });
+                touched = array::from_fn(|word| touched[word] & !ended[word]);
+                part.asked(piece)
+            } else {
+                self.taken.count(&part.leaves);
+                let marks = part.marks(process.id, &touched);
+                let verdict = self.spots.judge(&marks, |range| piece.is_steady(range));
+                touched = verdict.touched;
+                part.leaves.without(&verdict.left)
+            };
             book(piece, part, range, &touched);
             // Also what is young since long ago: its mark comes off like the others.
             part.each_of(leaves.each_touched(), range, &mut |at, leaf| {
@@ -234,13 +230,15 @@ impl PteTracker {
         let Some(between) = range.intersection(&AddrRange { start, end }) else {
             return;
         };
-        let pagemap = Pagemap::open(&self.root, process.pid).ok();
+        self.open_pagemap(process);
+        let pagemap = self.pagemap.as_ref().map(|(_, pagemap)| pagemap);
         // Pages that cannot be read are not known to be the process's own.
         let is_own = |addr| {
-            let page = pagemap.as_ref().and_then(|pagemap| pagemap.page(addr).ok());
+            let page = pagemap.and_then(|pagemap| pagemap.page(addr).ok());
             page.is_some_and(|page| page.is_exclusive())
         };
         let mut still_marked: Vec<AddrRange> = Vec::new();
+        let mut huge: Vec<(AddrRange, u64)> = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, between);
         let read = each_part(
             &mut self.tables,
@@ -248,22 +246,34 @@ impl PteTracker {
             between,
             self.taken.asks(),
             &mut |part| {
-                let mut leaves = part.asked(piece);
+                let left = self.spots.left(&part.marks(process.id, &[0; 8]));
+                let mut leaves = part.asked(piece).without(&left);
                 if part.table.level == 0 {
                     let base = part.table.base;
-                    leaves = leaves.without(&self.spots.left(process.id, base));
                     let own = self.own.known(process.id, base, &leaves.touched(), is_own);
                     leaves = leaves.without(&own);
                 }
                 part.each_of(leaves.each_touched(), between, &mut |at, leaf| {
-                    if !left_alone.has(at.start, leaf) {
-                        at.join_onto(&mut still_marked);
+                    if left_alone.has(at.start, leaf) {
+                        return;
+                    }
+                    match leaf.level {
+                        0 => at.join_onto(&mut still_marked),
+                        _ => huge.push((at, leaf.pfn)),
                     }
                 });
             },
         );
         if read.is_err() {
             return piece.reset(range);
+        }
+        for (at, pfn) in huge {
+            // All its pages are mapped alike.
+            if !is_own(at.start) {
+                self.witnesses.add_frame(process.id, at.start, pfn);
+                self.left_alone.add(process.id, at.start, pfn);
+                each_page(at, |addr| piece.set_unknown(addr));
+            }
         }
         let pages = still_marked
             .iter()
@@ -272,7 +282,7 @@ impl PteTracker {
         let may_wait = pages <= FLAGS_READ;
         for run in still_marked {
             self.pages.clear();
-            if let Some(pagemap) = &pagemap {
+            if let Some(pagemap) = pagemap {
                 drop(pagemap.read(run, &mut self.pages));
             }
             for (nth, addr) in (run.start.0..run.end.0).step_by(PAGE_SIZE as usize).enumerate() {
@@ -289,6 +299,14 @@ impl PteTracker {
                     self.own.add(process.id, Addr(addr));
                 }
             }
+        }
+    }
+
+    /// Opens what tells of each page of the process, unless it is open since this round.
+    fn open_pagemap(&mut self, process: &Process) {
+        if self.pagemap.as_ref().is_none_or(|(id, _)| *id != process.id) {
+            let opened = Pagemap::open(&self.root, process.pid).ok();
+            self.pagemap = opened.map(|pagemap| (process.id, pagemap));
         }
     }
 
@@ -330,11 +348,23 @@ impl Part<'_> {
         }
     }
 
-    /// All that the table maps, or would.
-    const fn range(&self) -> AddrRange {
-        AddrRange {
-            start: self.table.range(0).start,
-            end: self.table.range(511).end,
+    /// What is judged of it, where those are `touched`.
+    const fn marks<'b>(&'b self, id: TargetId, touched: &'b [u64; 8]) -> Marks<'b> {
+        Marks {
+            id,
+            level: self.table.level,
+            base: self.table.base,
+            there: &self.leaves.there,
+            touched,
+        }
+    }
+
+    /// Adds to `entries` those that map a part of `range`.
+    fn add_entries(&self, range: AddrRange, entries: &mut [u64; 8]) {
+        for nth in self.leaves.each() {
+            if self.table.range(nth).intersection(&range).is_some() {
+                entries[nth / 64] |= 1 << (nth % 64);
+            }
         }
     }
 

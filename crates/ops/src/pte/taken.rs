@@ -14,6 +14,7 @@
 //! round that asks may be years old: it is cleared, and does not count.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use thermo_bpf::{Entry, Folios, Leaves, PageTables};
 use thermo_core::sweep::{PageSeen, Piece};
@@ -29,6 +30,8 @@ const LEAST_TAKEN: usize = 16;
 const MATTERS: usize = 50;
 /// Of no more pages than these (128 MiB) all are asked while somebody is about.
 const LITTLE: u64 = 1 << 15;
+/// How often it is looked for somebody new: to open files costs as much as a look at many MiB.
+const SEEK_EACH: Duration = Duration::from_secs(1);
 /// Most pages that tell: a tenth of a microsecond each.
 const MOST_PICKS: usize = 2048;
 
@@ -37,6 +40,9 @@ const MOST_PICKS: usize = 2048;
 pub(super) struct Taken {
     /// Whether folios can be read at all.
     can_see: bool,
+    /// When it was looked for others last, and whether there was any.
+    sought: Option<Instant>,
+    found: bool,
     /// Somebody was about when the round began.
     anybody: bool,
     /// Whether the round before asked, and whether this one does.
@@ -53,6 +59,8 @@ impl Taken {
     pub(super) fn new(can_see: bool) -> Self {
         Self {
             can_see,
+            sought: None,
+            found: false,
             anybody: false,
             before: false,
             now: false,
@@ -64,7 +72,11 @@ impl Taken {
 
     /// A round of sweeps over `processes` begins on the machine at `root`.
     pub(super) fn begin_round(&mut self, tables: &mut PageTables, root: &Path, processes: &Processes) {
-        let anybody = self.can_see && (damon::runs(root) || page_idle::exists(root));
+        if self.sought.is_none_or(|at| at.elapsed() >= SEEK_EACH) {
+            self.sought = Some(Instant::now());
+            self.found = self.can_see && (damon::runs(root) || page_idle::exists(root));
+        }
+        let anybody = self.found;
         let lost = match anybody {
             true => self.picks.look(tables, processes),
             false => Lost::default(),

@@ -5,9 +5,9 @@ use crate::budget::CpuShare;
 use crate::sweep::MAX_NR_ACCESSES;
 use crate::units::Nanos;
 
-/// Sweeps are not made more often: what is saved up is for changes, and seven of them, which tell hot from warm, span two
-/// seconds.
-pub(super) const SHORTEST_ROUND: Nanos = Nanos::millis(250);
+/// Sweeps are not made more often: seven of them, which tell hot from warm, span nearly a second, and pictures come about
+/// as often as DAMON's do at its defaults.
+pub(super) const SHORTEST_ROUND: Nanos = Nanos::millis(125);
 /// A picture older than this is not worth its exactness: sampling sees more.
 pub(super) const LONGEST_ROUND: Nanos = Nanos::secs(20);
 /// Looks in one aggregation when sampling, DAMON's default; fewer where they come too seldom.

@@ -245,7 +245,7 @@ fn words_touched_in_both_of_the_last_rounds_are_steady() {
         let mut piece = Piece::default();
         piece.reset(range);
         heat.tell_steady(&mut piece);
-        [0, 64].map(|page| piece.steady(Addr(page * PAGE)))
+        [0, 64].map(|page| piece.is_steady(AddrRange::new(page * PAGE, (page + 64) * PAGE)))
     };
     let all = AddrRange::new(0, 128 * PAGE);
     assert_eq!(steady(&heat, all), [true, false]);
