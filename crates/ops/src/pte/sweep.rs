@@ -270,7 +270,6 @@ impl PteTracker {
         for (at, pfn) in huge {
             // All its pages are mapped alike.
             if !is_own(at.start) {
-                self.witnesses.add_frame(process.id, at.start, pfn);
                 self.left_alone.add(process.id, at.start, pfn);
                 each_page(at, |addr| piece.set_unknown(addr));
             }
