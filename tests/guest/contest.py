@@ -3,7 +3,8 @@
 A byte is said to be hot when it was seen accessed in at least half of the looks of an aggregation; it is truly hot
 when it was touched in at least half of the truth's spans in that time. The error is what is in one and not in the
 other, in percent of what is truly hot; each aggregation counts as long as it lasts, from the third second on. "Late"
-is the same of what a reader of the newest picture holds true at each span of the truth.
+is the same of what a reader of the newest picture holds true at each span of the truth. Only memory is judged of which the
+truth tells: a program's code and stack are touched as well, and are no part of it.
 
 Of redis nobody says page by page what is true. There the bytes of all regions that were seen accessed are held against
 those that the kernel counts as touched within a second, and in the place of "late" the same where each region counts by
@@ -43,6 +44,24 @@ def joined(ranges):
         else:
             out.append([start, end])
     return out
+
+
+def within(ranges, others):
+    """The parts of ranges that lie in others; both ascending and disjoint."""
+    out, j = [], 0
+    for start, end in ranges:
+        while j < len(others) and others[j][1] <= start:
+            j += 1
+        k = j
+        while k < len(others) and others[k][0] < end:
+            out.append([max(start, others[k][0]), min(end, others[k][1])])
+            k += 1
+    return out
+
+
+def told_of(truth):
+    """All that the truth says to have been touched at any time."""
+    return joined(range for span in truth for range in span["ranges"])
 
 
 def wrong(said, hot):
@@ -97,13 +116,14 @@ def settled(snapshots):
 
 def error_in_its_time(snapshots, truth):
     wrong_sum = hot_sum = 0
+    judged = told_of(truth)
     for snapshot in settled(snapshots):
         end, begin = snapshot["time_ns"], snapshot["begin_ns"]
         spans = [span for span in truth if span["end_ns"] > begin and span["start_ns"] < end]
         if not spans:
             continue
         hot = touched_in_half(spans)
-        wrong_sum += wrong(said_hot(snapshot), hot) * (end - begin)
+        wrong_sum += wrong(within(said_hot(snapshot), judged), hot) * (end - begin)
         hot_sum += length(hot) * (end - begin)
     return 100 * wrong_sum / hot_sum if hot_sum else float("nan")
 
@@ -112,14 +132,15 @@ def error_late(snapshots, truth):
     wrong_sum = hot_sum = 0
     if not snapshots:
         return float("nan")
-    newest, said = 0, said_hot(snapshots[0])
+    judged = told_of(truth)
+    newest, said = 0, within(said_hot(snapshots[0]), judged)
     begin = snapshots[0]["begin_ns"] + SETTLED
     for span in truth:
         if not begin < span["start_ns"] < snapshots[-1]["time_ns"]:
             continue
         while newest + 1 < len(snapshots) and snapshots[newest + 1]["time_ns"] <= span["start_ns"]:
             newest += 1
-            said = said_hot(snapshots[newest])
+            said = within(said_hot(snapshots[newest]), judged)
         hot = joined(span["ranges"])
         wrong_sum += wrong(said, hot)
         hot_sum += length(hot)
