@@ -86,7 +86,8 @@ fn borders_are_exact() {
 
 #[test]
 fn after_a_change_the_next_round_comes_sooner_and_only_that() {
-    let (mut machine, id, mut context) = at_one_percent(pages(0, 1 << 11));
+    // So much that rounds are more than a fifth of a second apart.
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 1 << 15));
     let mut ends = Vec::new();
     let mut sink = |event: &Event<'_>| {
         if let Event::Aggregated { end, .. } = event {
