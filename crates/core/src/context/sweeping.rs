@@ -16,7 +16,7 @@ const MOST_RUNS: usize = 32_768;
 /// was touched, so that a budget of a hundredth of a CPU is kept within less than a second.
 const PIECE: u64 = 64 << 20;
 
-/// So long after a round that found much changed the pages that did are looked at again, to tell earlier whether it lasts.
+/// So long after the end of a round that found much changed the pages that did are looked at again, to tell earlier whether it lasts.
 const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(100);
 /// So much of what is touched has to have changed for that: one byte in so many.
 const LOOK_AGAIN_FROM: u64 = 16;
@@ -26,8 +26,9 @@ const LOOK_AGAIN_FROM: u64 = 16;
 pub(super) struct Sweeping {
     /// The round that is under way.
     round: Option<Round>,
-    /// When the last one began.
+    /// When the last one began, and when it ended.
     began: Option<Nanos>,
+    ended: Nanos,
     /// Whether the round that is under way, or comes next, is but another look at what changed.
     looks_again: bool,
     /// What quotas left of the last one, for their next windows.
@@ -104,16 +105,17 @@ impl Context {
 
     /// When the next round should begin; none: at once.
     fn next_round(&self) -> Option<Nanos> {
-        let began = self.sweeping.began?;
-        Some(began.saturating_add(self.until_next_round()))
-    }
-
-    /// How long after the last round began the next one shall.
-    fn until_next_round(&self) -> Nanos {
-        match self.sweeping.looks_again {
-            true => self.attrs.aggr.min(LOOK_AGAIN_AFTER),
-            false => self.attrs.aggr,
-        }
+        let Sweeping {
+            began,
+            ended,
+            looks_again,
+            ..
+        } = self.sweeping;
+        Some(match looks_again {
+            // What was looked at last has had that time as well.
+            true => ended.saturating_add(LOOK_AGAIN_AFTER),
+            false => began?.saturating_add(self.attrs.aggr),
+        })
     }
 
     /// What sweeps know page by page is of no use to samples: it would be out of date when sweeps begin again.
@@ -151,6 +153,7 @@ impl Context {
         self.aggr_start = Some(now);
         self.choose_after_aggregation(now, ops, sink);
         self.sweeping.looks_again = self.is_worth_a_second_look();
+        self.sweeping.ended = now;
     }
 
     /// Tells what a second look has found. It is no round of its own: nothing grows older, no scheme has its turn, and

@@ -91,7 +91,7 @@ pub struct PteTracker {
     own: Own,
     /// Of which pages sweeps need not take the marks off each time.
     spots: Spots,
-    /// Of the target that was looked at last in this round.
+    /// Of the target that was looked at last since a round began.
     pagemap: Option<(TargetId, Pagemap)>,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
@@ -312,6 +312,7 @@ impl Tracker for PteTracker {
         self.swept.clear();
         self.spots.clear();
         self.own.clear();
+        self.pagemap = None;
         self.witnesses.let_go();
         for group in probes.chunk_by(same_target) {
             match processes.get(&target_of(group)) {

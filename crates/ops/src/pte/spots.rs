@@ -14,7 +14,7 @@
 //! be touched: if by then none of the 64 is, what was hot has been left for that.
 //!
 //! Huge pages go by eights: of eight neighbours that were all touched in each of the last rounds one is looked at. To take
-//! the mark off one interrupts those processors twice.
+//! the mark off one interrupts those processors twice. Between two rounds one mark would be too little to tell.
 
 use std::array;
 use std::collections::BTreeMap;
@@ -103,10 +103,14 @@ impl Spots {
         };
         for group in marks.groups() {
             let (there, touched) = (group.of(marks.there), group.of(marks.touched));
-            tell(
-                group.range,
-                checks.judge_between(group.key(marks.id), &there, &touched),
-            );
+            let key = group.key(marks.id);
+            let between = match group.eight {
+                None => checks.judge_between(key, &there, &touched),
+                // Of eight huge pages one mark would tell: too little for so short a time.
+                Some(_) if checks.checked.contains_key(&key) => Between::NothingNew,
+                Some(_) => Between::AsMarked,
+            };
+            tell(group.range, between);
         }
     }
 
@@ -249,7 +253,7 @@ impl Checks {
             return Between::AsMarked;
         };
         // In so short a time some are not touched that will be in the next round: that tells nothing yet.
-        if there[*nth] == 0 || touched[*nth] != 0 {
+        if there[*nth] != u64::MAX || touched[*nth] != 0 {
             return Between::NothingNew;
         }
         self.checked.remove(&key);
@@ -372,6 +376,9 @@ mod tests {
         let mut there = ALL;
         there[3] = 0;
         assert_eq!(between(&mut spots, &there, &there), Between::NothingNew);
+        // One page that is left of those that were looked at says nothing of the others.
+        there[3] = 1;
+        assert_eq!(between(&mut spots, &there, &[0; 8]), Between::NothingNew);
     }
 
     #[test]
@@ -432,12 +439,11 @@ mod tests {
         spots.judge_between(&marks(&[0xfdff_0000, 0, 0, 0, 0, 0, 0, 0]), |range, between| {
             told.push((range.start.0 - (7 << 30), between));
         });
-        let eights = [(2 << 24, Between::NothingNew), (3 << 24, Between::Ended)];
+        let eights = [2 << 24, 3 << 24].map(|eight| (eight, Between::NothingNew));
         assert_eq!(told, [&eights[..], &[(63 << 24, Between::AsMarked)]].concat());
-        // That one was looked at in parts no more, the other beside a change neither.
         spots.begin_round();
         let verdict = spots.judge(&marks(&there), steady);
-        assert_eq!(verdict.left, [0xfb00_0000, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(verdict.left, [0xfbfb_0000, 0, 0, 0, 0, 0, 0, 0]);
         spots.begin_round();
         let idle = [0xfbff_0000, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(

@@ -43,7 +43,7 @@ impl PteTracker {
     /// (`left_alone.rs`). A mark that is still set afterwards is of a page that is touched
     /// all the time, or of one that the kernel passes over (mapped more than once, on no list, locked): those are
     /// unknown. Of memory that is steady, as `piece` says, the marks of most pages stay (`spots.rs`). Where `piece` asks for
-    /// some pages only, others are left as they are.
+    /// some pages only, others are left as they are, but for steady memory that turns out to be touched no more.
     pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
         let next = range.end;
         if piece.is_part() {
@@ -97,9 +97,10 @@ impl PteTracker {
             part.each_of(leaves.each_touched(), range, &mut |at, leaf| {
                 if left_alone.has(at.start, leaf) {
                     piece.set_unknown(at.start);
-                } else if !self
-                    .witnesses
-                    .holds(process.id, at.start, leaf, self.frames.as_ref())
+                } else if piece.is_part()
+                    || !self
+                        .witnesses
+                        .holds(process.id, at.start, leaf, self.frames.as_ref())
                 {
                     extend(&mut marked, at, leaf);
                     if let Some(active) = &mut self.active {
@@ -238,7 +239,7 @@ impl PteTracker {
             page.is_some_and(|page| page.is_exclusive())
         };
         let mut still_marked: Vec<AddrRange> = Vec::new();
-        let mut huge: Vec<(AddrRange, u64)> = Vec::new();
+        let mut huge: Vec<AddrRange> = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, between);
         let read = each_part(
             &mut self.tables,
@@ -259,7 +260,7 @@ impl PteTracker {
                     }
                     match leaf.level {
                         0 => at.join_onto(&mut still_marked),
-                        _ => huge.push((at, leaf.pfn)),
+                        _ => huge.push(at),
                     }
                 });
             },
@@ -267,10 +268,11 @@ impl PteTracker {
         if read.is_err() {
             return piece.reset(range);
         }
-        for (at, pfn) in huge {
-            // All its pages are mapped alike.
-            if !is_own(at.start) {
-                self.left_alone.add(process.id, at.start, pfn);
+        for at in huge {
+            // All its pages are mapped alike, but for those that a child has copied by now.
+            let middle = Addr(at.start.0 + at.len().0 / 2).align_down();
+            let asked = [at.start, middle, Addr(at.end.0 - PAGE_SIZE)];
+            if !asked.into_iter().all(is_own) {
                 each_page(at, |addr| piece.set_unknown(addr));
             }
         }
