@@ -157,6 +157,41 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
     });
 }
 
+/// Between two rounds, of steady memory that nobody asks for by name.
+#[test]
+fn steady_memory_that_is_left_is_told_between_rounds() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(66 << 20);
+    let processes = target.processes();
+    let start = target.range.start.0.next_multiple_of(2 << 20);
+    let all = AddrRange::new(start, start + (64 << 20));
+    let (hot, cold) = quarter(all);
+    repeat_until_good(|| {
+        sweep(&mut tracker, &processes, all);
+        target.touch(all);
+        round_over_steady(&mut tracker, &processes, all);
+        target.touch(hot);
+        let mut between = Piece::default();
+        between.reset(all);
+        // What is hot is asked for: old marks that it still has tell nothing, so nothing is to be told of it.
+        between.ask_only([hot].into_iter());
+        tracker.sweep(&processes[&TargetId(0)], all, &mut between);
+        target.touch(hot);
+        let next = round_over_steady(&mut tracker, &processes, all);
+        let found = (
+            count(&between, hot, PageSeen::Absent),
+            count(&between, cold, PageSeen::Idle),
+            count(&next, hot, PageSeen::Accessed),
+            count(&next, cold, PageSeen::Idle),
+        );
+        let expected = (pages(hot), pages(cold), pages(hot), pages(cold));
+        if found == expected && !between.asks_for(hot.start) {
+            return Ok(());
+        }
+        Err(format!("{found:?} were found, {expected:?} expected"))
+    });
+}
+
 #[test]
 fn what_is_not_asked_for_keeps_its_marks() {
     let Some(mut tracker) = tracker() else { return };
