@@ -14,13 +14,15 @@
 //! Slots are moments. When they run out, those of no page are given up, and moments that are close for their
 //! age go together: old ages become coarser, young ones stay exact, and no page ever needs more than its byte.
 
+mod codes;
 mod step;
 
 use std::collections::BTreeMap;
 
+use self::codes::Codes;
 use self::step::{PAGES_OF_STEP, Step};
 use super::WINDOW;
-use super::piece::{PageSeen, Piece, WORD, Word};
+use super::piece::{Piece, WORD, Word};
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
 use crate::units::{Bytes, Nanos};
 
@@ -131,11 +133,10 @@ impl PageHeat {
 
     /// The page-table pages within `within` that are steady as a whole, ascending.
     pub(crate) fn steady(&self, within: AddrRange) -> impl Iterator<Item = AddrRange> + '_ {
-        let chunks =
-            within.start.0.div_ceil(CHUNK)..(within.end.0 / CHUNK).max(within.start.0.div_ceil(CHUNK));
+        let first = within.start.0.div_ceil(CHUNK);
         let steady = self
             .chunks
-            .range(chunks)
+            .range(first..first.max(within.end.0 / CHUNK))
             .filter(|(_, chunk)| are_steady(chunk.as_slice()));
         steady.map(|(number, _)| pages_of_chunk(*number, 0, CHUNK_PAGES))
     }
@@ -398,60 +399,6 @@ impl PageHeat {
         }
         for byte in self.chunks.values_mut().flat_map(|chunk| chunk.iter_mut()) {
             *byte = table[usize::from(*byte)];
-        }
-    }
-}
-
-/// What the bytes of pages become that a round looks at.
-#[derive(Debug, Clone, Copy)]
-struct Codes {
-    /// Of a page that is seen for the first time, and idle.
-    fresh: u8,
-    /// Of one that was touched in no round of the window any more.
-    went_idle: u8,
-    is_first_look: bool,
-}
-
-impl Codes {
-    /// Most words are as they were: of memory that nobody touches, or all the time.
-    fn take_in_word(self, bytes: &mut [u8; 64], word: &Word) {
-        let Word {
-            within,
-            present,
-            accessed,
-            unknown,
-            ..
-        } = *word;
-        let all_idle = present == u64::MAX && accessed | unknown == 0;
-        let all_touched = accessed == u64::MAX && unknown == 0 && !self.is_first_look;
-        if all_idle && bytes.iter().fold(true, |all, byte| all & is_idle(*byte))
-            || all_touched && *bytes == [HISTORY; 64]
-        {
-            return;
-        }
-        if within == u64::MAX && present == 0 {
-            return bytes.fill(ABSENT);
-        }
-        for (nth, byte) in bytes.iter_mut().enumerate() {
-            if within >> nth & 1 == 1 {
-                *byte = self.next(word.get(nth), *byte);
-            }
-        }
-    }
-
-    const fn next(self, seen: PageSeen, byte: u8) -> u8 {
-        match (seen, byte) {
-            (PageSeen::Absent, _) => ABSENT,
-            (PageSeen::Unknown, _) => UNKNOWN,
-            (PageSeen::Accessed, _) if self.is_first_look => UNKNOWN,
-            (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
-            (PageSeen::Accessed, _) => 1,
-            (PageSeen::Idle, ABSENT | UNKNOWN) => self.fresh,
-            (PageSeen::Idle, history @ 1..=HISTORY) => match (history << 1) & HISTORY {
-                0 => self.went_idle,
-                left => left,
-            },
-            (PageSeen::Idle, idle) => idle,
         }
     }
 }
