@@ -96,6 +96,12 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
     });
 }
 
+/// 64 MiB of a target of 66, from the begin of a page-table page on.
+fn whole_tables(target: &Target) -> AddrRange {
+    let start = target.range.start.0.next_multiple_of(2 << 20);
+    AddrRange::new(start, start + (64 << 20))
+}
+
 /// A round over `range` of target 0, all of which was touched in each of the last rounds.
 fn round_over_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
     assert_eq!(tracker.prepare_round(processes, true), Preparation::Ready);
@@ -113,9 +119,7 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(66 << 20);
     let processes = target.processes();
-    // Whole page-table pages of it.
-    let start = target.range.start.0.next_multiple_of(2 << 20);
-    let all = AddrRange::new(start, start + (64 << 20));
+    let all = whole_tables(&target);
     let (hot, cold) = quarter(all);
     let addrs: Vec<Addr> = (all.start.0..all.end.0).step_by(4096).map(Addr).collect();
     repeat_until_good(|| {
@@ -163,8 +167,7 @@ fn steady_memory_that_is_left_is_told_between_rounds() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(66 << 20);
     let processes = target.processes();
-    let start = target.range.start.0.next_multiple_of(2 << 20);
-    let all = AddrRange::new(start, start + (64 << 20));
+    let all = whole_tables(&target);
     let (hot, cold) = quarter(all);
     repeat_until_good(|| {
         sweep(&mut tracker, &processes, all);

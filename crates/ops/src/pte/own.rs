@@ -11,11 +11,19 @@ use std::collections::BTreeMap;
 use thermo_bpf::ones;
 use thermo_core::{Addr, PAGE_SIZE, TargetId};
 
-use super::table::{Pages, TABLE, Table, table_of};
+use super::table::{Pages, TABLE};
 
 /// After so many rounds it is asked of all again, of one page-table page in so many in each. Many, for where only an eighth
 /// of the pages is looked at (`spots.rs`) it takes eight rounds to come by all of them.
 const ROUNDS: u64 = 64;
+
+/// A page-table page: of a target, by address / [`TABLE`].
+type Table = (TargetId, u64);
+
+/// The one that maps the page at `addr`.
+const fn table_of(id: TargetId, addr: Addr) -> Table {
+    (id, addr.0 / TABLE)
+}
 
 /// The pages.
 #[derive(Debug, Default)]

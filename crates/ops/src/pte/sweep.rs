@@ -10,7 +10,9 @@ use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::pagemap::Pagemap;
 
-use super::spots::{Between, Marks};
+use super::spots::{Between, Marks, Spots};
+use super::table::Pages;
+use super::taken::Taken;
 use super::{PteTracker, batch, leaf, shared};
 use crate::process::Process;
 
@@ -71,27 +73,7 @@ impl PteTracker {
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
         let looked = &mut |part: &Part<'_>| {
-            let mut touched = self.taken.touched(&part.leaves);
-            let leaves = if piece.is_part() {
-                let marks = part.marks(process.id, &touched);
-                let mut ended = [0; 8];
-                self.spots.judge_between(&marks, |range, between| match between {
-                    Between::AsMarked => {}
-                    Between::NothingNew => piece.leave_out(range),
-                    Between::Ended => {
-                        piece.ask(range);
-                        part.add_entries(range, &mut ended);
-                    }
-                });
-                touched = array::from_fn(|word| touched[word] & !ended[word]);
-                part.asked(piece)
-            } else {
-                self.taken.count(&part.leaves);
-                let marks = part.marks(process.id, &touched);
-                let verdict = self.spots.judge(&marks, |range| piece.is_steady(range));
-                touched = verdict.touched;
-                part.leaves.without(&verdict.left)
-            };
+            let (touched, leaves) = judge(&mut self.spots, &mut self.taken, process.id, part, piece);
             book(piece, part, range, &touched);
             // Also what is young since long ago: its mark comes off like the others.
             part.each_of(leaves.each_touched(), range, &mut |at, leaf| {
@@ -350,22 +332,13 @@ impl Part<'_> {
     }
 
     /// What is judged of it, where those are `touched`.
-    const fn marks<'b>(&'b self, id: TargetId, touched: &'b [u64; 8]) -> Marks<'b> {
+    const fn marks<'b>(&'b self, id: TargetId, touched: &'b Pages) -> Marks<'b> {
         Marks {
             id,
             level: self.table.level,
             base: self.table.base,
             there: &self.leaves.there,
             touched,
-        }
-    }
-
-    /// Adds to `entries` those that map a part of `range`.
-    fn add_entries(&self, range: AddrRange, entries: &mut [u64; 8]) {
-        for nth in self.leaves.each() {
-            if self.table.range(nth).intersection(&range).is_some() {
-                entries[nth / 64] |= 1 << (nth % 64);
-            }
         }
     }
 
@@ -423,8 +396,37 @@ pub(super) fn each_leaf(
     })
 }
 
+/// Which entries of `part` count as touched, and which leaves of it are looked at. What another look has nothing new to say
+/// of is left out of `piece`, and what it says to be touched no more is asked for.
+fn judge(
+    spots: &mut Spots,
+    taken: &mut Taken,
+    id: TargetId,
+    part: &Part<'_>,
+    piece: &mut Piece,
+) -> (Pages, Leaves) {
+    let touched = taken.touched(&part.leaves);
+    let marks = part.marks(id, &touched);
+    if !piece.is_part() {
+        taken.count(&part.leaves);
+        let verdict = spots.judge(&marks, |range| piece.is_steady(range));
+        return (verdict.touched, part.leaves.without(&verdict.left));
+    }
+    let mut has_ended = false;
+    spots.judge_between(&marks, |range, between| match between {
+        Between::AsMarked => {}
+        Between::NothingNew => piece.leave_out(range),
+        // All of the table, which is of small pages.
+        Between::Ended => {
+            piece.ask(range);
+            has_ended = true;
+        }
+    });
+    (if has_ended { [0; 8] } else { touched }, part.asked(piece))
+}
+
 /// Books the pages of `range` that `part` maps, of which those leaves `touched` have been.
-fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &[u64; 8]) {
+fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &Pages) {
     let Part { table, leaves, .. } = part;
     if table.level == 0 {
         for (nth, (there, touched)) in leaves.there.iter().zip(touched).enumerate() {
