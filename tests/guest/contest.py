@@ -25,17 +25,6 @@ def length(ranges):
     return sum(end - start for start, end in ranges)
 
 
-def overlap(a, b):
-    total = i = j = 0
-    while i < len(a) and j < len(b):
-        total += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
-        if a[i][1] <= b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return total
-
-
 def joined(ranges):
     out = []
     for start, end in sorted(ranges):
@@ -65,7 +54,7 @@ def told_of(truth):
 
 
 def wrong(said, hot):
-    both = overlap(said, hot)
+    both = length(within(said, hot))
     return length(said) - both + length(hot) - both
 
 
