@@ -168,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn ten_hours_and_forty_minutes_are_never_the_same() {
+        let interval = Nanos::millis(125);
+        let (now, hours, minutes) = (Nanos::secs(100_000), Nanos::secs(36_000), Nanos::secs(2_400));
+        let runs = [
+            run(0, 1000, State::Idle(now - hours)),
+            run(1000, 2000, State::Idle(now - minutes)),
+        ];
+        let regions = regions_of(iter::once(runs.into_iter()), 100, Holes::ByHeat, now, interval);
+        let ages: Vec<u64> = regions[0]
+            .iter()
+            .map(|region| u64::from(region.age) / 8)
+            .collect();
+        assert_eq!(ages, [36_000, 2_400]);
+    }
+
+    #[test]
     fn runs_that_are_alike_are_one_whatever_the_chunk() {
         let runs = [run(0, 512, State::Touched(7)), run(512, 600, State::Touched(7))];
         assert_eq!(shape(&of_one(runs, 10, SEC)), [(0, 600, 70, 0)]);

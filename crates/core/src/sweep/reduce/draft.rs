@@ -19,9 +19,13 @@ pub(crate) enum Holes {
 /// process costs less than a few pages of heat, what lies between its heap and its mappings more than all it has.
 const IDLE_HOLE: u128 = 4096;
 
+/// How hot is what was idle for a round only, so far above nothing that no time of 64 bits makes two times alike. See
+/// [`Draft::rate`].
+const IDLE: u64 = 64 * 50;
+
 /// How hot the unknown is taken to be where it is joined with what is known, so that it is far from what is hot; and
-/// how unlike the two are at least, however long the known has been idle. See [`Draft::rate`].
-const UNKNOWN: u64 = 0;
+/// how unlike the two are at least, however long the known has been idle.
+const UNKNOWN: u64 = IDLE - WINDOW as u64 * 100;
 const UNLIKE_UNKNOWN: u64 = WINDOW as u64 * 50;
 
 /// A piece of memory on its way to become a region.
@@ -66,16 +70,15 @@ impl Draft {
         self.present - self.unknown
     }
 
-    /// One number for how hot it is: above [`WINDOW`] by the rounds it was touched in, below it the colder the
-    /// longer it has been idle, each doubling of the time one step. In hundredths.
+    /// One number for how hot it is: above [`IDLE`] by the rounds it was touched in, below it the colder the
+    /// longer it has been idle, each doubling of the time half a step. In hundredths.
     fn rate(&self, interval: Nanos) -> u64 {
         let judged = u128::from(self.judged().max(1));
-        let window = u64::from(WINDOW) * 100;
         if self.touched > 0 {
-            return window + u64::try_from(self.touched * 100 / judged).unwrap_or(0);
+            return IDLE + u64::try_from(self.touched * 100 / judged).unwrap_or(0);
         }
         let rounds = self.idle_time().0 / interval.0.max(1);
-        window - (log2_hundredths(rounds.max(1)) / 2).min(window)
+        IDLE - log2_hundredths(rounds.max(1)) / 2
     }
 
     /// How long its judged pages have been idle, in the mean.
