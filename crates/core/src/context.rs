@@ -378,13 +378,18 @@ impl Context {
     }
 
     fn take_over(&mut self, layout: TargetLayout, first_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {
-        let Some(target) = self.targets.iter_mut().find(|target| target.id == layout.id) else {
-            let TargetLayout { id, pid, ref ranges } = layout;
-            sink.on(&Event::TargetAppeared { now, id, pid, ranges });
-            let regions = lay_out(ranges, first_sz);
-            self.targets.push(Target::new(layout, regions));
-            return;
+        let nth = match self.targets.binary_search_by_key(&layout.id, |target| target.id) {
+            Ok(nth) => nth,
+            Err(nth) => {
+                let TargetLayout { id, pid, ref ranges } = layout;
+                sink.on(&Event::TargetAppeared { now, id, pid, ranges });
+                let regions = lay_out(ranges, first_sz);
+                // Rounds go by numbers that ascend, also where one comes back that could not be looked into for a while.
+                self.targets.insert(nth, Target::new(layout, regions));
+                return;
+            }
         };
+        let target = &mut self.targets[nth];
         match self.way {
             Way::Sample if target.regions.is_empty() => target.regions = lay_out(&layout.ranges, first_sz),
             Way::Sample => target.set_ranges(&layout.ranges),

@@ -52,15 +52,13 @@ impl Target {
     /// new gets regions that know nothing yet, what stays keeps its history.
     pub(crate) fn set_ranges(&mut self, ranges: &[AddrRange]) {
         let mut next = Vec::with_capacity(self.regions.len() + ranges.len());
+        // Both ascend, and there may be a million of either.
+        let mut regions = self.regions.as_slice();
         for range in ranges {
-            let kept: Vec<Region> = self
-                .regions
-                .iter()
-                .filter(|r| r.range.overlaps(range))
-                .cloned()
-                .collect();
+            regions = &regions[regions.partition_point(|region| region.range.end <= range.start)..];
             let mut covered = range.start;
-            for mut region in kept {
+            for region in regions.iter().take_while(|region| region.range.start < range.end) {
+                let mut region = region.clone();
                 // A region over two ranges is cut to each in turn.
                 region.range.start = region.range.start.max(range.start);
                 region.range.end = region.range.end.min(range.end);

@@ -100,10 +100,8 @@ impl Round {
             self.piece.reset(run.range);
             match self.only {
                 Some(_) => {
-                    let parts = target
-                        .ranges
-                        .iter()
-                        .filter_map(|range| range.intersection(&run.range));
+                    let parts = from(&target.ranges, run.range.start)
+                        .map_while(|range| range.intersection(&run.range));
                     let around = parts.flat_map(|part| target.heat.around_changes(part));
                     self.piece.ask_only(around);
                 }
@@ -131,7 +129,8 @@ impl Round {
             if target.id > self.target {
                 (self.target, self.from) = (target.id, Addr(0));
             }
-            if let Some(range) = target.ranges.iter().find(|range| range.end > self.from) {
+            let range = from(&target.ranges, self.from).next().copied();
+            if let Some(range) = range {
                 let start = range.start.max(self.from);
                 // Pieces end at multiples of their size, so that they never part a page-table page.
                 let border = Addr((start.0 / most + 1) * most);
@@ -147,6 +146,12 @@ impl Round {
             (self.target, self.from) = (TargetId(self.target.0 + 1), Addr(0));
         }
     }
+}
+
+/// Those of `ranges`, which ascend and may be a million, that end behind `addr`.
+fn from(ranges: &[AddrRange], addr: Addr) -> impl Iterator<Item = &AddrRange> {
+    let first = ranges.partition_point(|range| range.end <= addr);
+    ranges[first..].iter()
 }
 
 /// What comes next of `only`, last first, of a target that is there still.
