@@ -29,6 +29,12 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// Takes memory to end there.
+    pub(crate) const fn follow(&mut self, memory_end: u64) {
+        self.memory_end = memory_end;
+        self.layout = Layout::new(self.layout.arch, self.layout.levels, memory_end);
+    }
+
     /// A call with all that depends on the machine filled in.
     pub(crate) fn call(&self, what: u32, pid: u32) -> Call {
         let (leaf_mask, leaf_value) = self.layout.leaf_test();

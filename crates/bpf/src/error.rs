@@ -26,13 +26,16 @@ pub enum BpfError {
     Unsupported(String),
     /// The kernel's verifier did not accept the program.
     #[error(
-        "the kernel's verifier refused the BPF program {program}: use --tracker smaps. Its last words:\n{log}"
+        "the kernel's verifier refused the BPF program {program}: use --tracker smaps. Its last words:\n{log}\
+         {}", also(.before)
     )]
     Refused {
         /// Which.
         program: String,
         /// The last lines of its log.
         log: String,
+        /// The form of the program that was tried before this one, and what was said of it.
+        before: Option<Box<Self>>,
     },
     /// The direct map of physical memory was not found.
     #[error(
@@ -53,6 +56,11 @@ pub enum BpfError {
         /// What the kernel or a library said.
         why: String,
     },
+}
+
+fn also(before: &Option<Box<BpfError>>) -> String {
+    let said = before.as_ref().map(|error| format!("\nAnd before: {error}"));
+    said.unwrap_or_default()
 }
 
 /// Why it cannot be seen which accessed marks others took off and noted in the folio.

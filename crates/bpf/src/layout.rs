@@ -68,6 +68,11 @@ const ARM_VALID: u64 = 1;
 /// In upper levels: a table, not a block.
 const ARM_TABLE: u64 = 1 << 1;
 const ARM_ACCESSED: u64 = 1 << 10;
+/// One of [`TOGETHER`] neighbours that map one piece of memory: the processor may mark any of them for all.
+const ARM_CONTIGUOUS: u64 = 1 << 52;
+
+/// So many entries make one contiguous mapping of arm64's, with pages of 4 KiB.
+pub(crate) const TOGETHER: u64 = 16;
 
 /// Bits 12 to 51 on x86-64 and 12 to 47 on arm64.
 const X86_FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -157,9 +162,30 @@ impl Layout {
         let marked = if (all ^ any) & accessed == 0 {
             if any & accessed == 0 { 0 } else { u64::MAX }
         } else {
-            bits(entries.map(|raw| raw & accessed != 0))
+            self.with_those_together(entries, bits(entries.map(|raw| raw & accessed != 0)))
         };
         (u64::MAX, marked)
+    }
+
+    /// Adds to `marked`, of 64 entries, those whose mark may be at a neighbour (`contpte_ptep_get()` in
+    /// arch/arm64/mm/contpte.c): pages of files and large folios are mapped so since Linux 6.9.
+    fn with_those_together(&self, entries: &[u64; 64], marked: u64) -> u64 {
+        if self.arch != Arch::Aarch64 || marked == 0 {
+            return marked;
+        }
+        let together = bits(entries.map(|raw| raw & ARM_CONTIGUOUS != 0));
+        let groups = (0..64 / TOGETHER).map(|nth| together & ((1 << TOGETHER) - 1) << (nth * TOGETHER));
+        groups
+            .filter(|group| marked & group != 0)
+            .fold(marked, |marked, group| marked | group)
+    }
+
+    /// Whether the mark of this entry, which has none, may be at one of its neighbours.
+    pub(crate) const fn may_be_marked_beside(&self, raw: u64) -> bool {
+        matches!(self.arch, Arch::Aarch64)
+            && raw & ARM_CONTIGUOUS != 0
+            && raw & ARM_VALID != 0
+            && raw & ARM_ACCESSED == 0
     }
 
     fn leaves_one_by_one(&self, entries: &[u64; 64], level: u8) -> (u64, u64) {
@@ -167,10 +193,9 @@ impl Layout {
             Entry::Leaf(leaf) => (true, leaf.accessed),
             Entry::Table | Entry::Absent(_) | Entry::Unreadable => (false, false),
         });
-        (
-            bits(decoded.map(|(there, _)| there)),
-            bits(decoded.map(|(_, accessed)| accessed)),
-        )
+        let there = bits(decoded.map(|(there, _)| there));
+        let marked = bits(decoded.map(|(_, accessed)| accessed));
+        (there, self.with_those_together(entries, marked) & there)
     }
 
     /// The bits which an entry of the lowest level has, nearly always, that maps a page.
@@ -237,6 +262,29 @@ mod tests {
     use super::*;
 
     const GIB_64: u64 = 64 << 30;
+
+    #[test]
+    fn of_entries_that_map_one_piece_any_may_have_the_mark() {
+        let arm = Layout::new(Arch::Aarch64, 4, GIB_64);
+        // The second sixteen are one piece, of which the last is marked; beside it a page by itself, and one of another.
+        let entries = std::array::from_fn(|nth| {
+            let page = ARM_VALID | ARM_TABLE | (nth as u64) << 12;
+            match nth {
+                31 => page | ARM_CONTIGUOUS | ARM_ACCESSED,
+                16..48 => page | ARM_CONTIGUOUS,
+                50 => page | ARM_ACCESSED,
+                _ => page,
+            }
+        });
+        assert_eq!(arm.leaves(&entries, 0), (u64::MAX, 0xffff << 16 | 1 << 50));
+        let with_a_hole = std::array::from_fn(|nth| if nth == 3 { 0 } else { entries[nth] });
+        assert_eq!(arm.leaves(&with_a_hole, 0), (!8, 0xffff << 16 | 1 << 50));
+        assert!(arm.may_be_marked_beside(entries[16]) && !arm.may_be_marked_beside(entries[31]));
+        assert!(!arm.may_be_marked_beside(entries[0]));
+        // The same bits are of the frame, or the system's, there.
+        let x86 = Layout::new(Arch::X86_64, 4, GIB_64);
+        assert!(!x86.may_be_marked_beside(entries[16]));
+    }
 
     fn leaf(level: u8, accessed: bool, pfn: u64) -> Entry {
         Entry::Leaf(Leaf {

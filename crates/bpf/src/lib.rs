@@ -23,4 +23,5 @@ mod tables;
 
 pub use error::{BpfError, NoFolios, WalkError};
 pub use layout::{Arch, Entry, Layout, Leaf};
+pub use run::MAX_OPEN;
 pub use tables::{Folios, Leaves, PageTables, Table, ones};

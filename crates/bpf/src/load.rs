@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 
-use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenProgramMut, PrintLevel};
 
 use crate::error::BpfError;
 use crate::shared::{Call, Head, MAX_PROBES, MAX_TABLES, Plain, ProbeSlot, RawTable, Shared};
@@ -57,8 +57,20 @@ pub(crate) fn load() -> Result<Loaded, BpfError> {
     }
     load_as(Kind::Syscall).or_else(|refusal| match refusal {
         BpfError::NotPermitted => Err(refusal),
-        _ => load_as(Kind::Iterator),
+        before => load_as(Kind::Iterator).map_err(|refusal| with_what_came_before(refusal, before)),
     })
+}
+
+/// Both forms were refused, and the reason of either may be the one that helps.
+fn with_what_came_before(refusal: BpfError, first: BpfError) -> BpfError {
+    match refusal {
+        BpfError::Refused { program, log, .. } => BpfError::Refused {
+            program,
+            log,
+            before: Some(Box::new(first)),
+        },
+        other => other,
+    }
 }
 
 fn preconditions() -> Result<(), BpfError> {
@@ -78,15 +90,7 @@ fn in_first_pid_namespace() -> bool {
 }
 
 pub(crate) fn load_as(kind: Kind) -> Result<Loaded, BpfError> {
-    let (object, log) = listening(|| {
-        let mut open = ObjectBuilder::default().open_memory(&OBJECT.0)?;
-        for mut program in open.progs_mut() {
-            let wanted = program.name() == OsStr::new(kind.program());
-            program.set_autoload(wanted);
-        }
-        open.load()
-    });
-    let object = object.map_err(|error| why_not(kind, &error, &log))?;
+    let object = load_object(kind, |_| ())?;
     let program = object
         .progs()
         .find(|program| program.name() == OsStr::new(kind.program()))
@@ -101,6 +105,23 @@ pub(crate) fn load_as(kind: Kind) -> Result<Loaded, BpfError> {
         heads: shared(&object, "heads", MAX_TABLES)?,
         tables: shared(&object, "tables", MAX_TABLES)?,
     })
+}
+
+/// Loads the one program, after `prepare` had it.
+fn load_object(kind: Kind, prepare: impl FnOnce(&mut OpenProgramMut<'_>)) -> Result<Object, BpfError> {
+    let (object, log) = listening(|| {
+        let mut open = ObjectBuilder::default().open_memory(&OBJECT.0)?;
+        let mut prepare = Some(prepare);
+        for mut program in open.progs_mut() {
+            let is_wanted = program.name() == OsStr::new(kind.program());
+            program.set_autoload(is_wanted);
+            if let Some(prepare) = prepare.take_if(|_| is_wanted) {
+                prepare(&mut program);
+            }
+        }
+        open.load()
+    });
+    object.map_err(|error| why_not(kind, &error, &log))
 }
 
 fn shared<T: Plain>(object: &Object, name: &str, len: usize) -> Result<Shared<T>, BpfError> {
@@ -132,6 +153,7 @@ fn why_not(kind: Kind, error: &libbpf_rs::Error, log: &str) -> BpfError {
         _ if !log.is_empty() => BpfError::Refused {
             program: kind.program().to_owned(),
             log,
+            before: None,
         },
         _ => failed("loading the BPF program", error),
     }
@@ -165,11 +187,48 @@ fn listening<T>(load: impl FnOnce() -> T) -> (T, String) {
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::ProgramType;
+
     use super::*;
 
     #[test]
     fn the_end_of_a_log_is_kept() {
         assert_eq!(last_lines("a\n\nb\nc\n", 2), "b\nc");
         assert_eq!(last_lines("a\n", 2), "a");
+    }
+
+    /// As a program for sockets, which may do next to nothing.
+    fn refusal(kind: Kind) -> BpfError {
+        load_object(kind, |program| program.set_prog_type(ProgramType::SocketFilter))
+            .expect_err("no socket has tasks")
+    }
+
+    #[test]
+    fn what_the_verifier_refuses_is_told_with_its_last_words() {
+        if let Err(why) = preconditions() {
+            eprintln!("SKIP: {why}");
+            return;
+        }
+        let first = refusal(Kind::Syscall);
+        let second = refusal(Kind::Iterator);
+        if first == BpfError::NotPermitted {
+            eprintln!("SKIP: {first}");
+            return;
+        }
+        let told = with_what_came_before(second, first).to_string();
+        assert!(
+            told.contains("refused the BPF program by_iterator: use --tracker smaps"),
+            "{told}"
+        );
+        assert!(
+            told.contains("And before: ") && told.contains("by_syscall"),
+            "{told}"
+        );
+        assert_eq!(
+            told.matches("processed ").count(),
+            2,
+            "both logs end with the count of instructions: {told}"
+        );
+        assert!(told.lines().count() < 32, "no more than its end: {told}");
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use rustix::io::Errno;
+
 use crate::error::WalkError;
 use crate::load::{Kind, Loaded};
 use crate::shared::{Call, STATUS_GONE, STATUS_OK};
@@ -16,8 +18,11 @@ pub(crate) struct Runner {
     links: BTreeMap<u32, OwnedFd>,
 }
 
-/// More iterators than this are not kept open.
+/// More iterators than this are not kept open; each is an open file, and so is what one makes while it runs.
 const MAX_LINKS: usize = 256;
+
+/// How many files may be open for the program's sake.
+pub const MAX_OPEN: usize = MAX_LINKS + 1;
 
 impl Runner {
     pub(crate) fn new(loaded: Loaded) -> Self {
@@ -38,11 +43,11 @@ impl Runner {
         };
         let ran = match self.loaded.kind {
             Kind::Syscall => test_run(&self.loaded.program),
-            Kind::Iterator => self.iterate(pid),
+            Kind::Iterator => self.iterate_with_room(pid),
         };
         match ran {
             Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
                 return Err(WalkError::Gone { pid });
             }
             Err(error) => {
@@ -57,6 +62,22 @@ impl Runner {
             Ok(answer)
         } else {
             Err(WalkError::Gone { pid })
+        }
+    }
+
+    /// Where no more files may be open, those that are kept for later go first.
+    fn iterate_with_room(&mut self, pid: u32) -> io::Result<()> {
+        let is_full = |error: &io::Error| {
+            [Errno::MFILE, Errno::NFILE]
+                .map(|errno| Some(errno.raw_os_error()))
+                .contains(&error.raw_os_error())
+        };
+        match self.iterate(pid) {
+            Err(error) if is_full(&error) && !self.links.is_empty() => {
+                self.links.clear();
+                self.iterate(pid)
+            }
+            result => result,
         }
     }
 

@@ -1,13 +1,13 @@
 //! The page tables of other processes.
 
 use std::fs;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 
 use crate::calibrate::{Machine, calibrate};
 use crate::error::{BpfError, NoFolios, WalkError};
-use crate::layout::{Arch, Entry, Layout, Leaf};
+use crate::layout::{Arch, Entry, Layout, Leaf, TOGETHER};
 use crate::load::{Kind, failed, load, load_as};
 use crate::memory_end::memory_end;
 use crate::page_array;
@@ -264,9 +264,65 @@ impl PageTables {
                 ..self.machine.call(WHAT_PROBES, pid)
             })?;
             let slots = &self.runner.loaded.probes.get()[..batch.len()];
+            let first = entries.len();
             entries.extend(slots.iter().map(|slot| decode(&self.machine.layout, slot)));
+            let unsure = |slot: &ProbeSlot| self.machine.layout.may_be_marked_beside(slot.entry);
+            let unsure: Vec<usize> = (0..slots.len()).filter(|nth| unsure(&slots[*nth])).collect();
+            for few in unsure.chunks(MAX_PROBES / TOGETHER as usize) {
+                self.look_beside(pid, batch, few, &mut entries[first..])?;
+            }
         }
         Ok(())
+    }
+
+    /// Books as accessed those of `entries`, by number, which `addrs` are of, whose mark is at a neighbour.
+    fn look_beside(
+        &mut self,
+        pid: u32,
+        addrs: &[Addr],
+        numbers: &[usize],
+        entries: &mut [Entry],
+    ) -> Result<(), WalkError> {
+        let leaf_of = |entry: &Entry| match entry {
+            Entry::Leaf(leaf) => Some(*leaf),
+            Entry::Table | Entry::Absent(_) | Entry::Unreadable => None,
+        };
+        let neighbours = numbers.iter().flat_map(|nth| {
+            let span = leaf_of(&entries[*nth]).map_or(PAGE_SIZE, |leaf| leaf.len().0);
+            let first = addrs[*nth].0 / (span * TOGETHER) * (span * TOGETHER);
+            (0..TOGETHER).map(move |nth| first + nth * span)
+        });
+        let mut nr_probes = 0;
+        for (slot, addr) in self.runner.loaded.probes.get_mut().iter_mut().zip(neighbours) {
+            slot.addr = addr;
+            slot.level = u32::from(UNREADABLE);
+            nr_probes += 1;
+        }
+        self.runner.run(Call {
+            nr_probes,
+            folios: Folios::Unasked as u32,
+            ..self.machine.call(WHAT_PROBES, pid)
+        })?;
+        let slots = self.runner.loaded.probes.get().chunks(TOGETHER as usize);
+        for (nth, beside) in numbers.iter().zip(slots) {
+            let decoded = beside.iter().map(|slot| decode(&self.machine.layout, slot));
+            let is_marked = decoded
+                .filter_map(|entry| leaf_of(&entry))
+                .any(|leaf| leaf.accessed);
+            if let Entry::Leaf(leaf) = &mut entries[*nth] {
+                leaf.accessed |= is_marked;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes notice of memory that was added since (hotplug, balloons of virtual machines): what lies in it would be taken
+    /// for holes. For who goes on for weeks; some ten microseconds.
+    pub fn notice_new_memory(&mut self) {
+        let zones = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
+        if let Some(end) = memory_end(&zones).filter(|end| *end > self.machine.memory_end) {
+            self.machine.follow(end);
+        }
     }
 
     /// Gives `each` a copy of every table of pages and of huge pages that maps a part of `range` in process
@@ -283,6 +339,24 @@ impl PageTables {
         folios: Folios,
         each: &mut impl FnMut(Table<'_>),
     ) -> Result<(), WalkError> {
+        self.tables_until(pid, range, folios, &mut |table| {
+            each(table);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`PageTables::tables`], until `each` says to stop. What was copied out together with that table comes all the
+    /// same: a table of level 1 comes before those of level 0 that map what is in front of it.
+    ///
+    /// # Errors
+    /// Those of [`PageTables::tables`].
+    pub fn tables_until(
+        &mut self,
+        pid: u32,
+        range: AddrRange,
+        folios: Folios,
+        each: &mut impl FnMut(Table<'_>) -> ControlFlow<()>,
+    ) -> Result<(), WalkError> {
         let mut cursor = range.start.0;
         let mut last_middle = None;
         while cursor < range.end.0 {
@@ -296,17 +370,22 @@ impl PageTables {
             let answer = self.runner.run(call)?;
             let loaded = &self.runner.loaded;
             let count = answer.nr_tables as usize;
+            let mut stops = false;
             for (head, entries) in loaded.heads.get().iter().zip(loaded.tables.get()).take(count) {
                 // A call that begins inside a GiB copies its level-1 table anew.
                 if head.level == 1 && last_middle.replace(head.base) == Some(head.base) {
                     continue;
                 }
-                each(Table {
+                let table = Table {
                     base: Addr(head.base),
                     level: head.level as u8,
                     entries,
                     young: &head.young,
-                });
+                };
+                stops |= each(table).is_break();
+            }
+            if stops {
+                break;
             }
             // Every call gets on, but what is read from the kernel's memory is not trusted with our patience.
             if answer.cursor <= cursor {
