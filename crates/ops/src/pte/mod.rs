@@ -29,6 +29,7 @@ mod left_alone;
 mod own;
 mod prepare;
 mod present;
+mod refused;
 mod rival;
 mod shared;
 mod spots;
@@ -38,6 +39,7 @@ mod taken;
 mod witness;
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use thermo_bpf::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
@@ -51,6 +53,7 @@ pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
 use self::left_alone::LeftAlone;
 use self::own::Own;
+use self::refused::Mappings;
 use self::rival::Rival;
 use self::shared::Shared;
 use self::spots::Spots;
@@ -69,10 +72,15 @@ enum Mark {
     Unknown,
 }
 
+/// How often it is asked whether memory was added to the machine.
+const NEW_MEMORY: Duration = Duration::from_secs(60);
+
 /// The tracker. See the module's text.
 #[derive(Debug)]
 pub struct PteTracker {
     tables: PageTables,
+    /// When it was asked last whether memory was added.
+    asked: Instant,
     root: PathBuf,
     frames: Option<PageFrames>,
     /// Whether others' work shows in folios that are marked idle, and nowhere else.
@@ -93,6 +101,8 @@ pub struct PteTracker {
     spots: Spots,
     /// Of the target that was looked at last since a round began.
     pagemap: Option<(TargetId, Pagemap)>,
+    /// Around what sweeps have to go.
+    mappings: Mappings,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
     /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
@@ -121,6 +131,7 @@ impl PteTracker {
             frames: PageFrames::open(&root).ok(),
             has_idle_flag: !sees_young && idle_users.iter().any(|user| root.join(user).exists()),
             tables,
+            asked: Instant::now(),
             root,
             rival: Rival::default(),
             taken: Taken::new(sees_young),
@@ -131,6 +142,7 @@ impl PteTracker {
             own: Own::default(),
             spots: Spots::default(),
             pagemap: None,
+            mappings: None,
             shared: None,
             active: None,
             witnesses: Witnesses::default(),
@@ -175,7 +187,8 @@ impl PteTracker {
     /// [`Operations::prepare_round`]: thermo_core::Operations::prepare_round
     pub fn prepare_round(&mut self, processes: &Processes, first: bool) -> Preparation {
         if first {
-            self.pagemap = None;
+            self.follow_memory();
+            (self.pagemap, self.mappings) = (None, None);
             self.taken.begin_round(&mut self.tables, &self.root, processes);
             self.left_alone.begin_round();
             self.own.begin_round();
@@ -187,6 +200,14 @@ impl PteTracker {
         match &mut self.shared {
             Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
             None => Preparation::Ready,
+        }
+    }
+
+    /// Now and then looks whether memory was added to the machine.
+    fn follow_memory(&mut self) {
+        if self.asked.elapsed() >= NEW_MEMORY {
+            self.tables.notice_new_memory();
+            self.asked = Instant::now();
         }
     }
 
@@ -306,6 +327,7 @@ impl Tracker for PteTracker {
     }
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
+        self.follow_memory();
         self.marks.clear();
         self.rival.begin();
         // Samples are looked at again: from now on most pages keep marks that are old.

@@ -2,7 +2,7 @@
 //! their runs allow, and the tables read again to see which marks stayed.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd as _;
+use std::ops::ControlFlow;
 use std::{array, iter};
 
 use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
@@ -13,7 +13,7 @@ use thermo_sys::pagemap::Pagemap;
 use super::spots::{Between, Marks, Spots};
 use super::table::Pages;
 use super::taken::Taken;
-use super::{PteTracker, batch, leaf, shared};
+use super::{PteTracker, leaf, shared};
 use crate::process::Process;
 
 /// Which chunks of which targets were swept, by address / [`CHUNK`].
@@ -96,9 +96,7 @@ impl PteTracker {
             return Swept { next };
         }
         let ranges: Vec<AddrRange> = marked.iter().map(|run| self.whole_folios(run)).collect();
-        let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| {
-            each_page(ranges[n], |addr| piece.set_unknown(addr));
-        });
+        let alive = self.clear_marks(process, &ranges, piece);
         // A number that was given to another process in the meantime: what was read is not the target's.
         if !alive || !process.is_alive() {
             piece.reset(range);
@@ -138,14 +136,15 @@ impl PteTracker {
         };
         while !window.is_empty() {
             let mut first: Option<Addr> = None;
-            // Huge pages come before the small ones of their GiB.
             let lowest = &mut |part: &Part<'_>| {
-                if let Some(nth) = part.leaves.each().next() {
-                    let at = part.table.range(nth).start.max(window.start);
-                    first = Some(first.map_or(at, |first| first.min(at)));
-                }
+                let Some(nth) = part.leaves.each().next() else {
+                    return ControlFlow::Continue(());
+                };
+                let at = part.table.range(nth).start.max(window.start);
+                first = Some(first.map_or(at, |first| first.min(at)));
+                ControlFlow::Break(())
             };
-            let read = each_part(&mut self.tables, process.pid, window, Folios::Unasked, lowest);
+            let read = each_part_until(&mut self.tables, process.pid, window, Folios::Unasked, lowest);
             match (read, first) {
                 (Ok(()), Some(first)) => return first,
                 (Ok(()), None) => {}
@@ -370,8 +369,22 @@ fn each_part(
     folios: Folios,
     each: &mut impl FnMut(&Part<'_>),
 ) -> Result<(), WalkError> {
+    each_part_until(tables, pid, range, folios, &mut |part| {
+        each(part);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same until `each` says to stop, and then with what was read together with that part.
+fn each_part_until(
+    tables: &mut PageTables,
+    pid: u32,
+    range: AddrRange,
+    folios: Folios,
+    each: &mut impl FnMut(&Part<'_>) -> ControlFlow<()>,
+) -> Result<(), WalkError> {
     let layout = *tables.layout();
-    tables.tables(pid, range, folios, &mut |table| {
+    tables.tables_until(pid, range, folios, &mut |table| {
         let entry = |bytes: u64| usize::try_from(bytes).unwrap_or(512).min(512);
         let from = (range.start.0.saturating_sub(table.base.0)) / table.span();
         let to = (range.end.0.saturating_sub(table.base.0)).div_ceil(table.span());
@@ -379,7 +392,7 @@ fn each_part(
             table: &table,
             layout: &layout,
             leaves: table.leaves(&layout).within(entry(from)..entry(to)),
-        });
+        })
     })
 }
 
