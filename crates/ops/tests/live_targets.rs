@@ -216,3 +216,42 @@ fn the_processes_of_a_group_of_our_own_are_targets() {
     group.remove().unwrap();
     assert!(!dir.exists() && !members.any_left());
 }
+
+/// Python, because its main thread can be ended from within like any program's.
+const LEAVES_ITS_FIRST_THREAD: &str = "
+import ctypes, sys, threading
+def rest():
+    print('ready', flush=True)
+    sys.stdin.read()
+threading.Thread(target=rest).start()
+ctypes.CDLL(None).pthread_exit(None)
+";
+
+#[test]
+fn a_process_without_its_first_thread_is_told_of_and_left_alone() {
+    let mut command = Command::new("python3");
+    command.args(["-c", LEAVES_ITS_FIRST_THREAD]);
+    let Ok(mut child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        eprintln!("SKIP: there is no python3");
+        return;
+    };
+    let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+    let mut program = Program { child, input, output };
+    let pid = program.pid();
+    assert_eq!(program.line(), "ready");
+    let mut members = Members::new(Path::new("/"), TargetSpec::of_pids(&[pid])).unwrap();
+    let has_ended = || stat::read(Path::new("/"), pid).unwrap().has_ended();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !has_ended() {
+        assert!(Instant::now() < deadline, "its first thread does not end");
+        std::thread::yield_now();
+    }
+    assert!(members.update().unwrap().is_empty());
+    let news = members.take_news();
+    assert!(
+        matches!(&news[..], [text] if text.contains("without its first thread")),
+        "{news:?}"
+    );
+    assert!(members.update().unwrap().is_empty() && members.any_left());
+    assert!(members.take_news().is_empty(), "it is told once");
+}

@@ -20,10 +20,12 @@ pub struct Members {
     news: Vec<String>,
     /// Whether it was said that there are too many.
     told_of_room: bool,
+    /// Those of which it was said that their first thread has ended.
+    headless: BTreeSet<TargetId>,
 }
 
-/// Files that are open besides those that hold targets.
-const OTHER_FILES: usize = 64;
+/// Files that are open besides those that hold targets: also the iterators of the BPF program, where it has those.
+const OTHER_FILES: usize = 64 + thermo_bpf::MAX_OPEN;
 
 impl Members {
     /// Checks what the user named. Nobody is a target before the first [`Members::update`].
@@ -42,6 +44,7 @@ impl Members {
             fresh,
             news: Vec::new(),
             told_of_room: false,
+            headless: BTreeSet::new(),
         })
     }
 
@@ -136,10 +139,15 @@ impl Members {
     fn forget(&mut self, id: TargetId) {
         self.processes.remove(&id);
         self.fresh.remove(&id);
+        self.headless.remove(&id);
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
         match self.ranges(pid) {
+            Ok(ranges) if ranges.is_empty() && self.is_headless(pid) => {
+                self.tell_headless(id, pid);
+                None
+            }
             Ok(ranges) => Some(TargetLayout {
                 id,
                 pid: Some(pid),
@@ -152,6 +160,20 @@ impl Members {
             }
             // It lives, but we may not look into it; later we perhaps may.
             Err(_) => None,
+        }
+    }
+
+    /// Whether the first thread of a living process has ended: its memory goes by that thread's name.
+    fn is_headless(&self, pid: u32) -> bool {
+        stat::read(&self.root, pid).is_ok_and(|stat| stat.has_ended() && stat.process_lives())
+    }
+
+    fn tell_headless(&mut self, id: TargetId, pid: u32) {
+        if self.headless.insert(id) {
+            self.news.push(format!(
+                "process {pid} goes on without its first thread, by whose number alone memory can be seen and advised: it is \
+                 not watched any more"
+            ));
         }
     }
 
