@@ -110,7 +110,7 @@ impl Tuner {
         self.aggrs = 0;
         let factor = factor(self.score(regions));
         let sample = u128::from(attrs.sample.0) * u128::from(factor) / u128::from(REACHED);
-        let sample = Nanos(u64::try_from(sample).unwrap_or(u64::MAX).max(1));
+        let sample = Nanos(u64::try_from(sample).unwrap_or(u64::MAX)).max(SHORTEST);
         let sample = sample.max(self.goal.min_sample).min(self.goal.max_sample);
         let tuned = Attrs {
             sample,
@@ -134,6 +134,9 @@ impl Tuner {
         u64::try_from(score).unwrap_or(u64::MAX)
     }
 }
+
+/// No interval is tuned below the kernel's unit of them, whatever the goal allows.
+const SHORTEST: Nanos = Nanos::micros(1);
 
 /// What intervals are multiplied by for a score, in ten-thousandths: at most doubled, at most halved.
 fn factor(score: u64) -> u64 {

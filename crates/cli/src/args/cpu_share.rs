@@ -6,8 +6,10 @@ use thermo_core::budget::CpuShare;
 
 /// Millionths of a CPU in one percent.
 const PERCENT: f64 = 10_000.0;
+/// The least that is a budget, in millionths: a single look takes more than a second has of less.
+const LEAST: u32 = 100;
 
-/// Reads percent of one CPU: `1%`, `0.25 %`, a bare `2`; more than nothing, and no more than this machine has.
+/// Reads percent of one CPU: `1%`, `0.25 %`, a bare `2`; a hundredth percent or more, and no more than this machine has.
 ///
 /// # Errors
 /// A sentence.
@@ -26,12 +28,13 @@ fn read(text: &str, cpus: u32) -> Result<CpuShare, String> {
     let most = u64::from(cpus) * 100;
     if percent > most as f64 {
         return Err(format!(
-            "{percent} % is more than there is: {cpus} CPUs are {most} %, and looking rarely needs more than 5%"
+            "{percent} % is more than there is: {cpus} CPU{} {most} %, and looking rarely needs more than 5%",
+            if cpus == 1 { " is" } else { "s are" }
         ));
     }
     // At most 100 % of as many CPUs as fit.
     let millionths = (percent * PERCENT).round() as u32;
-    if millionths == 0 {
+    if millionths < LEAST {
         return Err(format!(
             "{percent} % leaves no time to look: give 0.01% or more, like 1%"
         ));
@@ -62,6 +65,7 @@ mod tests {
         for (text, says) in [
             ("0", "leaves no time to look"),
             ("0.00001%", "leaves no time to look"),
+            ("0.0001%", "leaves no time to look"),
             ("401%", "4 CPUs are 400 %"),
             ("-1", "is not a share"),
             ("inf", "is not a share"),
@@ -72,5 +76,7 @@ mod tests {
             let error = read(text, 4).expect_err(text);
             assert!(error.contains(says), "{text}: {error}");
         }
+        let error = read("101%", 1).expect_err("there is one");
+        assert!(error.contains("1 CPU is 100 %"), "{error}");
     }
 }

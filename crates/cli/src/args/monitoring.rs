@@ -1,6 +1,6 @@
 //! How to look.
 
-use anyhow::{Error, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use thermo_core::budget::{CpuShare, Looks};
 use thermo_core::{Attrs, IntervalsGoal, Nanos};
 
@@ -16,7 +16,7 @@ const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
 pub struct Monitoring {
     /// CPU time to spend on looking, of one CPU; intervals, regions and the way to look follow from it. 1% when
     /// no interval is given
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     cpu: Option<String>,
 
     /// The way to look that the budget may choose: every page in rounds (sweep), one page a region (sample)
@@ -142,8 +142,15 @@ impl Monitoring {
     }
 
     /// How long a walk that looks at shared memory may take, where the user consented to walks.
-    pub fn longest_walk(&self) -> Option<Nanos> {
-        self.shared.then_some(self.max_walk)
+    ///
+    /// # Errors
+    /// No time at all.
+    pub fn longest_walk(&self) -> anyhow::Result<Option<Nanos>> {
+        ensure!(
+            self.max_walk > Nanos::ZERO,
+            "--max-walk 0 lets no walk begin: give a time like 100ms, or leave --shared out"
+        );
+        Ok(self.shared.then_some(self.max_walk))
     }
 
     /// The budget and what it may choose; none where the intervals are given by hand, or tuned towards a goal, and no
@@ -173,7 +180,8 @@ impl Monitoring {
         };
         let default = (!by_hand).then_some(DEFAULT_SHARE);
         let given = self.cpu.as_deref().map(cpu_share::parse).transpose();
-        Ok(given.map_err(Error::msg)?.or(default).map(|share| (share, looks)))
+        let given = given.map_err(|error| anyhow!("--cpu: {error}"))?;
+        Ok(given.or(default).map(|share| (share, looks)))
     }
 
     /// A goal for intervals leaves nothing to a budget.
@@ -229,6 +237,22 @@ mod tests {
         ] {
             assert_eq!(budget(arguments).unwrap(), expected, "{arguments:?}");
         }
+    }
+
+    #[test]
+    fn what_is_no_budget_names_its_flag() {
+        for text in ["0", "-1%", "much"] {
+            let error = budget(&["--cpu", text]).unwrap_err().to_string();
+            assert!(error.starts_with("--cpu: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_walk_takes_some_time() {
+        let longest = |text: &str| parsed::<Monitoring>(&["--shared", "--max-walk", text]).longest_walk();
+        assert_eq!(longest("5ms").unwrap(), Some(Nanos::millis(5)));
+        assert!(longest("0").unwrap_err().to_string().contains("like 100ms"));
+        assert_eq!(parsed::<Monitoring>(&[]).longest_walk().unwrap(), None);
     }
 
     #[test]

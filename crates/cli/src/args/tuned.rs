@@ -14,6 +14,7 @@ pub struct Tuned {
         long,
         visible_alias = "monitoring-intervals-goal",
         num_args = 4,
+        allow_hyphen_values = true,
         value_names = ["ACCESS_BP", "AGGRS", "MIN_SAMPLE", "MAX_SAMPLE"],
         conflicts_with = "intervals_autotune"
     )]
@@ -45,6 +46,14 @@ impl Tuned {
             min_sample: time(min)?,
             max_sample: time(max)?,
         };
+        ensure!(
+            goal.access > BasisPoints(0),
+            "--intervals-goal: a goal of no accesses ({access}) is met by looking ever more often: give a share of looks like 4%"
+        );
+        ensure!(
+            goal.min_sample > Nanos::ZERO,
+            "--intervals-goal: the shortest sampling interval cannot be {min}: give one like 5ms"
+        );
         ensure!(
             goal.min_sample <= goal.max_sample,
             "--intervals-goal: the shortest sampling interval ({min}) is longer than the longest ({max}): swap them"
@@ -125,14 +134,13 @@ mod tests {
             (["20000", "3", "1ms", "2s"], "not a share of looks"),
             (["101%", "3", "1ms", "2s"], "not a share of looks"),
             (["-4", "3", "1ms", "2s"], "not a share of looks"),
+            (["0%", "3", "5ms", "10s"], "a goal of no accesses"),
+            (["4%", "3", "0", "10s"], "cannot be 0: give one like 5ms"),
             (["400", "3", "2s", "1ms"], "swap them"),
             (["400", "3", "soon", "1ms"], "--intervals-goal:"),
         ] {
-            let goal = Tuned {
-                intervals_goal: words.map(str::to_owned).to_vec(),
-                intervals_autotune: false,
-            };
-            let error = goal.goal().unwrap_err().to_string();
+            let goal = [&["--intervals-goal"][..], &words].concat();
+            let error = tuned(&goal).goal().unwrap_err().to_string();
             assert!(error.contains(says), "{words:?}: {error}");
         }
     }

@@ -131,9 +131,25 @@ fn as_text(host: &Host) -> String {
     text
 }
 
+/// A row; what the kernel said in several lines stays in its column.
 fn row(name: &str, available: bool, reason: &str) -> String {
+    let reason = reason.replace('\n', &format!("\n{:20}", ""));
     format!(
         "  {name:<13}{:<5}{reason}\n",
         if available { "yes" } else { "no" }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_of_several_lines_stay_in_their_column() {
+        let told = row("pte", false, "refused:\nR1 type=ctx\nprocessed 3 insns");
+        assert_eq!(
+            told,
+            "  pte          no   refused:\n                    R1 type=ctx\n                    processed 3 insns\n"
+        );
+    }
 }

@@ -39,6 +39,8 @@ pub struct Chosen {
     pub name: &'static str,
     /// Why this one, in words.
     pub reason: String,
+    /// Whether it is a poor substitute, for the usual one cannot be used.
+    is_substitute: bool,
 }
 
 impl Chosen {
@@ -71,6 +73,13 @@ impl Chosen {
             && let Some(pte) = tracker.as_pte()
         {
             pte.keep_active();
+        }
+    }
+
+    /// Says which one it is and why, to who asks; and to everybody when it is not the one that is expected.
+    pub fn tell(&self, verbose: bool) {
+        if verbose || self.is_substitute {
+            eprintln!("thermo: tracker {}: {}", self.name, self.reason);
         }
     }
 
@@ -125,6 +134,7 @@ impl Host {
             "auto" => self.best(wish).ok_or_else(|| self.none_works())?,
             name => (self.named(name, wish)?, String::new()),
         };
+        let is_substitute = report.name == "smaps" && !passed_over.is_empty();
         let (name, reason) = (report.name, format!("{}{passed_over}", report.reason));
         let looker = match (name, self.pte) {
             ("pte", Some(pte)) => Looker::Tracker(Box::new(pte)),
@@ -135,7 +145,12 @@ impl Host {
             ("paddr", _) => Looker::Machine(Box::new(Paddr::new(Path::new("/"))?)),
             _ => bail!("tracker {name} is not built yet: use --tracker auto"),
         };
-        Ok(Chosen { looker, name, reason })
+        Ok(Chosen {
+            looker,
+            name,
+            reason,
+            is_substitute,
+        })
     }
 
     /// The best of our own trackers, for who only looks.
@@ -184,7 +199,7 @@ impl Host {
         let report = report.ok_or_else(|| anyhow!("{name} is not a tracker: use auto, {}", known()))?;
         ensure!(
             report.available,
-            "tracker {name} cannot be used here: {}. Use --tracker auto for the best there is",
+            "tracker {name} cannot be used here, use --tracker auto for the best there is: {}",
             report.reason
         );
         if let Some(why) = self.obstacle_to_wish(name, wish) {

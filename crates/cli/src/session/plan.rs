@@ -119,6 +119,9 @@ impl Plan {
             system: self.targets.system,
         };
         let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
+        if let Some(longest) = self.monitoring.longest_walk()? {
+            chosen.walk_shared(longest)?;
+        }
         ensure!(
             chosen.can_sweep() || !matches!(budget, Some((_, Looks::Sweep))),
             "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
@@ -137,9 +140,7 @@ impl Plan {
         if self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
             chosen.keep_active();
         }
-        if let Some(longest) = self.monitoring.longest_walk() {
-            chosen.walk_shared(longest)?;
-        }
+        chosen.tell(self.monitoring.verbose);
         Ok((context, chosen))
     }
 
