@@ -26,10 +26,7 @@ workload_for() { # TRACKER
     esac
 }
 
-# In-kernel DAMON at its own pace finds a quarter of the hot part here, where a page is touched every few milliseconds.
 finds_hot_and_cold() { # TRACKER OPTIONS
-    local least="80 80"
-    [ "$1" != kdamond ] || least="50 5"
     workload_for "$1"
     # shellcheck disable=SC2086
     sees_the_hot_part $2 --pid "$pid"

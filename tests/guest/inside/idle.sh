@@ -72,16 +72,10 @@ paddr_is_refused_without_the_machine() {
 idle_beside_pte_takes_little_away() {
     need_idle
     thermo_says doctor --json | grep -q '"available":true,"name":"pte"' || skip "page tables cannot be read on this kernel"
-    local look
     start_workload hot-cold.cfg
-    for look in alone beside; do
-        if [ $look = beside ]; then
-            # shellcheck disable=SC2086
-            thermo record -o /tmp/idle.arrow --tracker idle $intervals --pid "$pid" 2>/dev/null &
-            to_be_stopped $!
-        fi
-        thermo_says record -o /tmp/pte.arrow --tracker pte --cpu 50% --pid "$pid" --duration 30s || fail "record ended with $?: $(last_words)"
-        judge /tmp/pte.arrow
-        note "pte $look: hot bytes wrong by $error % (precision $precision %, recall $recall %)"
-    done
+    is_seen_beside nobody 20 --tracker pte --cpu 50%
+    # shellcheck disable=SC2086
+    thermo record -o /tmp/idle.arrow --tracker idle $intervals --pid "$pid" 2>/dev/null &
+    to_be_stopped $!
+    is_seen_beside "the bitmap's user" $((error + 5)) --tracker pte --cpu 50%
 }

@@ -69,6 +69,16 @@ cgroup_is_a_target() {
     sees_the_hot_part $intervals --cgroup /cgroup/watched
 }
 
+# Every process of the machine, under one budget.
+machine_is_a_target() {
+    start_workload hot-cold.cfg
+    sees_the_hot_part --system --tracker pte --cpu 20%
+    local targets
+    targets=$(cut -d, -f2 /tmp/all.csv | sort -un | wc -l)
+    note "$((targets - 1)) processes are told of"
+    [ "$targets" -gt 2 ] || fail "no other process is told of"
+}
+
 record_applies_schemes() {
     start_workload hot-cold.cfg
     echo 'min max min max min max stat' >/tmp/stat.damos
@@ -209,15 +219,31 @@ unknown_tracker_is_refused() {
     note "$(last_words)"
 }
 
+# Doctor says so, what is named is refused, and what is chosen tells that it is a substitute.
+a_kernel_without_types_is_told() {
+    local status=0
+    start_workload hot-cold.cfg
+    mount -t tmpfs tmpfs /sys/kernel/btf || fail "the kernel's types cannot be hidden"
+    trap 'umount /sys/kernel/btf' EXIT
+    thermo_says doctor | grep '^  pte .* no .*/sys/kernel/btf/vmlinux is missing' >/dev/null || fail "doctor does not tell: $(thermo_says doctor | grep '^  pte ')"
+    thermo_says record -o /tmp/refused.arrow --tracker pte --pid "$pid" --duration 1s || status=$?
+    [ "$status" -eq 2 ] || fail "it ended with $status, not 2: $(last_words)"
+    last_words | grep -q -- '--tracker auto' || fail "the way out is not named: $(last_words)"
+    [ ! -e /tmp/refused.arrow ] || fail "a file is left"
+    thermo_says record -o /tmp/chosen.arrow --pid "$pid" --duration 1s || fail "record ended with $?: $(last_words)"
+    grep -q 'tracker smaps: .* Not pte: .*/sys/kernel/btf/vmlinux' /tmp/stderr || fail "a substitute is taken silently: $(last_words)"
+}
+
 # The kernel hands words it does not know to init, as its environment. Lockdown cannot be taken back: it comes last.
 every_test="doctor_chooses_pte record_sees_the_hot_part record_of_its_own_choice_sees_the_hot_part
-    record_sees_huge_pages smaps_sees_the_hot_mapping cgroup_is_a_target record_applies_schemes cold_is_applied
+    record_sees_huge_pages smaps_sees_the_hot_mapping cgroup_is_a_target machine_is_a_target record_applies_schemes cold_is_applied
     lru_prio_is_applied collapse_makes_huge_pages pageout_swaps_the_cold_part reclaim_swaps_the_cold_part
     sorting_decides_what_is_reclaimed sorting_decides_against_age killed_record_is_readable record_ends_with_its_target unknown_tracker_is_refused
+    a_kernel_without_types_is_told
     every_tracker_finds_hot_and_cold every_tracker_notices_an_exit no_tracker_splits_huge_pages
     kdamond_tracker_tells_several_targets_apart kdamond_tracker_refuses_what_is_not_ours
     kdamond_tracker_translates_schemes kdamond_tracker_pages_out kdamond_tracker_cleans_up
-    a_kdamond_that_looks_too_takes_little_away record_without_privilege lockdown_is_told"
+    a_kdamond_that_looks_too_takes_little_away second_consumer_is_measured ageing_by_mglru_is_told record_without_privilege lockdown_is_told"
 
 # Gives away what is new in /out, after every test: a guest may be ended before it is through.
 hand_out() {
