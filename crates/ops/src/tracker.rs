@@ -43,6 +43,11 @@ pub trait Tracker {
         false
     }
 
+    /// Whether it sees what virtual machines touch, which leaves no mark in the page tables of who runs them.
+    fn sees_guests(&self) -> bool {
+        false
+    }
+
     /// What it has noticed that a user should know, a sentence each; asked for now and then.
     fn news(&mut self, _processes: &Processes) -> Vec<String> {
         Vec::new()

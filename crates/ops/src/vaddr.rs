@@ -77,6 +77,7 @@ impl Operations for Vaddr {
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
         self.tracker.check(self.members.processes(), probes);
+        self.beside.doubt(probes);
         for probe in probes
             .iter_mut()
             .filter(|probe| self.members.is_fresh(probe.target))
@@ -99,10 +100,12 @@ impl Operations for Vaddr {
 
     fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
         let process = self.members.processes().get(&run.target);
-        match (process, self.tracker.as_pte()) {
+        let swept = match (process, self.tracker.as_pte()) {
             (Some(process), Some(tables)) => tables.sweep(process, run.range, piece),
             _ => Swept { next: run.range.end },
-        }
+        };
+        self.beside.doubt_pages(run.target, piece);
+        swept
     }
 
     fn any_target_left(&mut self) -> bool {
@@ -123,5 +126,84 @@ impl Operations for Vaddr {
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
         metric::read(&self.root, metric)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::{Child, Command};
+    use thermo_core::{Addr, TargetId};
+
+    use crate::actor::PageoutLimits;
+    use crate::process::Processes;
+    use crate::targets::TargetSpec;
+
+    /// Finds everything idle.
+    struct Idle {
+        sees_guests: bool,
+    }
+
+    impl Tracker for Idle {
+        fn name(&self) -> &'static str {
+            "idle"
+        }
+
+        fn prepare(&mut self, _: &Processes, _: &[Probe]) {}
+
+        fn check(&mut self, _: &Processes, probes: &mut [Probe]) {
+            probes.iter_mut().for_each(|probe| probe.seen = Seen::Idle);
+        }
+
+        fn sees_guests(&self) -> bool {
+            self.sees_guests
+        }
+    }
+
+    /// A machine on which `child` has a virtual machine open.
+    fn host_of(child: &Child) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let process = format!("proc/{}", child.id());
+        fs::create_dir_all(root.path().join(&process).join("fd")).unwrap();
+        for name in ["stat", "status", "maps"].map(|name| format!("{process}/{name}")) {
+            fs::copy(Path::new("/").join(&name), root.path().join(&name)).unwrap();
+        }
+        symlink("anon_inode:kvm-vm", root.path().join(process).join("fd/12")).unwrap();
+        fs::write(root.path().join("proc/misc"), "232 kvm\n").unwrap();
+        root
+    }
+
+    /// What is told of a host, and what a look at its target finds.
+    fn look(root: &Path, child: &Child, sees_guests: bool) -> (Vec<String>, Seen) {
+        let members = Members::new(root, TargetSpec::of_pids(&[child.id()])).unwrap();
+        let actor = Actor::new(PageoutLimits::default(), true);
+        let mut ops = Vaddr::new(root, members, Box::new(Idle { sees_guests }), actor);
+        assert_eq!(ops.update().unwrap().len(), 1);
+        let news = ops.news();
+        ops.update().unwrap();
+        assert!(ops.news().is_empty(), "it is told once");
+        let mut probes = [Probe {
+            target: TargetId(0),
+            addr: Addr(4096),
+            seen: Seen::Accessed,
+        }];
+        ops.prepare_access_checks(&probes);
+        ops.check_accesses(&mut probes);
+        (news, probes[0].seen)
+    }
+
+    #[test]
+    fn what_guests_touch_does_not_pass_for_idle() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let root = host_of(&child);
+        let (news, seen) = look(root.path(), &child, false);
+        assert!(news.len() == 1 && news[0].contains("virtual machine"), "{news:?}");
+        assert_eq!(seen, Seen::Unknown);
+        assert_eq!(look(root.path(), &child, true), (Vec::new(), Seen::Idle));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -14,6 +14,7 @@ pub mod damon;
 pub mod file;
 pub mod iomem;
 pub mod kpageflags;
+pub mod kvm;
 pub mod leftovers;
 pub mod lockdown;
 pub mod malloc;

@@ -175,6 +175,7 @@ impl Operations for Targets {
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
         self.tracker.check(self.who.processes(), probes);
+        self.beside.doubt(probes);
         if let Who::Named(members, _) = &mut self.who {
             let fresh = probes.iter_mut().filter(|probe| members.is_fresh(probe.target));
             fresh.for_each(|probe| probe.seen = Seen::Unknown);

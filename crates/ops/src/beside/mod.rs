@@ -6,18 +6,24 @@
 //! targets (`announced.rs`), and the kernel's own search for memory to reclaim, which ages pages with or without
 //! MGLRU. Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
 //!
+//! A virtual machine takes nothing off, but what it touches leaves no mark that we could see (`guests.rs`).
+//!
 //! Each is told once.
 
 mod announced;
+mod guests;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use thermo_core::Nanos;
+use thermo_core::ops::Probe;
+use thermo_core::sweep::Piece;
+use thermo_core::{Nanos, TargetId};
 use thermo_sys::{clock, damon, vmstat};
 
 pub use announced::{Announcement, Watcher, watchers};
 
+use self::guests::Guests;
 use crate::process::Processes;
 use crate::tracker::Tracker;
 
@@ -39,6 +45,7 @@ pub struct Beside {
     kdamonds: Option<BTreeSet<u32>>,
     /// Pages the kernel had scanned at the first look; none where that was told of.
     scanned: Option<u64>,
+    guests: Guests,
 }
 
 impl Beside {
@@ -53,6 +60,7 @@ impl Beside {
             asks_damon: true,
             kdamonds: None,
             scanned,
+            guests: Guests::new(root),
         }
     }
 
@@ -67,14 +75,27 @@ impl Beside {
     }
 
     /// When it is time to look again, a sentence for each that is new beside `tracker`'s looking at `targets`, and for
-    /// what the tracker itself has met.
+    /// what the tracker itself has met. Of new targets it is found out at once whether they run virtual machines.
     pub fn news(&mut self, targets: &Processes, tracker: &mut dyn Tracker) -> Vec<String> {
-        if !self.is_due() {
-            return Vec::new();
+        let mut news = match tracker.sees_guests() {
+            true => Vec::new(),
+            false => self.guests.look(targets, clock::monotonic()),
+        };
+        if self.is_due() {
+            news.extend(self.look(targets, tracker.sees_marks_taken()));
+            news.extend(tracker.news(targets));
         }
-        let mut news = self.look(targets, tracker.sees_marks_taken());
-        news.extend(tracker.news(targets));
         news
+    }
+
+    /// Makes unknown which of `probes`, sorted by target, found memory idle that a virtual machine may have touched.
+    pub fn doubt(&self, probes: &mut [Probe]) {
+        self.guests.doubt(probes);
+    }
+
+    /// The same of what a sweep of target `id` found.
+    pub fn doubt_pages(&self, id: TargetId, piece: &mut Piece) {
+        self.guests.doubt_pages(id, piece);
     }
 
     /// Whether it is time to look again; then the next time is put off.

@@ -3,7 +3,7 @@
 //! **Prepare** looks up the frame behind each probe and marks it idle: the kernel takes the accessed marks off all that
 //! map it, so that shared memory can be told of, too. **Check** asks the bitmap: a frame that is not idle any more was
 //! touched, by whoever maps it. A large folio has one bit, that of its first frame; looking splits nothing and moves
-//! nothing on the LRU lists.
+//! nothing on the LRU lists. The kernel asks virtual machines as well.
 //!
 //! What cannot be told is unknown: frames on no LRU list, and probes behind which another frame lies by now (moved by
 //! compaction, copied on write).
@@ -100,6 +100,10 @@ impl Idle {
 impl Tracker for Idle {
     fn name(&self) -> &'static str {
         "idle"
+    }
+
+    fn sees_guests(&self) -> bool {
+        true
     }
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
