@@ -5,13 +5,17 @@
 //! round if its frame was by any of the targets that were walked: so a page that many processes map is judged by all
 //! that they did with it, in each of them alike.
 //!
+//! The frames are noted in one set for all targets, a bit each, anew for every round: 32 KiB for each GiB of memory, twice
+//! while a round is prepared, whether three processes map it or three hundred.
+//!
 //! `clear_refs` takes the marks of folios off as well, those by which in-kernel DAMON keeps account of the marks it took:
 //! what is young was touched since the last walk, by whoever maps it.
 //!
 //! `clear_refs` holds the lock of the address space for writing, and every fault of the target waits meanwhile. So a
 //! target whose walk would take longer than the user allows is not walked at all, and no target spends more than one
-//! part in [`REST`] of its time under a walk. It flushes no TLB: a page that is used all the time can keep an
-//! entry there, and look idle, for up to 100 ms; rounds are longer than that.
+//! part in [`REST`] of its time under a walk. While it rests its tables are read, but its marks stay: what it touched
+//! since its last walk counts in every round until the next. `clear_refs` flushes no TLB: a page that is used all the
+//! time can keep an entry there, and look idle, for up to 100 ms; rounds are longer than that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,19 +54,27 @@ pub(super) struct Shared {
     refused: BTreeSet<TargetId>,
     /// Those that are still to be walked before the round begins, the next one last.
     left: Vec<TargetId>,
-    /// The frames that any of them touched.
+    /// The frames that any of them touched, for the round that is running.
     touched: Frames,
+    /// The same for the round that is being prepared. Of a preparation that was broken off it stays: those marks are gone.
+    next: Frames,
 }
 
-/// A target that is walked.
-#[derive(Debug, Default)]
+/// A target that is walked. There may be hundreds that map much: what each touched is not kept.
+#[derive(Debug, Clone, Copy, Default)]
 struct Walked {
-    /// What it touched before its last walk: first frame and number of frames of each leaf.
-    frames: Vec<(u64, u64)>,
     began: Nanos,
     took: Nanos,
-    /// How often it was walked. The marks the first walk finds may be years old.
-    walks: u64,
+    /// Whether it was ever walked, so that something is known of it.
+    is_known: bool,
+    /// Whether it was not when its marks were read last: they may be years old.
+    has_old_marks: bool,
+}
+
+impl Walked {
+    const fn rests(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.began).0 < self.took.0.saturating_mul(REST)
+    }
 }
 
 impl Shared {
@@ -76,6 +88,7 @@ impl Shared {
             refused: BTreeSet::new(),
             left: Vec::new(),
             touched: Frames::default(),
+            next: Frames::default(),
         }
     }
 
@@ -104,10 +117,12 @@ impl Shared {
                 return Preparation::Part(self.walk(tables, root, process, folios));
             }
         }
-        self.touched.clear();
-        let frames = self.walked.values().flat_map(|walked| &walked.frames);
-        frames.for_each(|(first, count)| self.touched.insert(*first, *count));
+        self.begin_round();
         Preparation::Ready
+    }
+
+    fn begin_round(&mut self) {
+        self.touched = std::mem::take(&mut self.next);
     }
 
     /// Takes up the targets that need walks by what the last round found, and lets go of those that are gone.
@@ -123,7 +138,7 @@ impl Shared {
         self.left = self.walked.keys().rev().copied().collect();
     }
 
-    /// Notes what `process` touched and takes its marks off. Returns why not, if the user should know.
+    /// Notes what `process` touched and takes its marks off, unless it rests. Returns why not, if the user should know.
     fn walk(
         &mut self,
         tables: &mut PageTables,
@@ -132,12 +147,35 @@ impl Shared {
         folios: Folios,
     ) -> Option<String> {
         let walked = self.walked.get_mut(&process.id)?;
-        let now = clock::monotonic();
-        if now.saturating_sub(walked.began) < walked.took * REST {
+        walked.has_old_marks = !walked.is_known;
+        let rests = walked.rests(clock::monotonic());
+        let leaves = self.read(tables, process, folios).ok()?;
+        if rests {
             return None;
         }
-        walked.frames.clear();
-        let leaves = read(tables, process, folios, &mut walked.frames).ok()?;
+        self.take_off(root, process, leaves)
+    }
+
+    /// Notes which frames `process` touched; returns how many leaves it has.
+    fn read(&mut self, tables: &mut PageTables, process: &Process, folios: Folios) -> Result<u64, WalkError> {
+        let mut leaves = 0;
+        let all = AddrRange::new(0, END);
+        each_leaf(tables, process.pid, all, folios, &mut |_, leaf| {
+            leaves += 1;
+            self.note(leaf);
+        })?;
+        Ok(leaves)
+    }
+
+    fn note(&mut self, leaf: Leaf) {
+        if leaf.is_touched() {
+            self.next.insert(leaf.pfn, nr_frames(leaf));
+        }
+    }
+
+    /// Takes the marks off the `leaves` of `process`. What was noted of one that is given up instead counts for those it
+    /// shares memory with, in this one round.
+    fn take_off(&mut self, root: &Path, process: &Process, leaves: u64) -> Option<String> {
         let estimate = Nanos(leaves.saturating_mul(self.per_leaf) / 1000);
         if estimate > self.longest {
             return Some(self.refuse(process, leaves, estimate));
@@ -146,9 +184,10 @@ impl Shared {
         let cleared = process
             .is_alive()
             .then(|| clear_refs::clear(root, process.pid, Marks::All));
+        let walked = self.walked.get_mut(&process.id)?;
         walked.began = began;
         walked.took = clock::monotonic().saturating_sub(began);
-        walked.walks += 1;
+        walked.is_known = true;
         match cleared {
             Some(Ok(())) => {
                 let cost = clock::thread_cpu().saturating_sub(cpu).0.saturating_mul(1000) / leaves.max(1);
@@ -184,7 +223,7 @@ impl Shared {
 
     /// Whether a target is walked, so that walks answer for it.
     pub(super) fn answers_for(&self, id: TargetId) -> bool {
-        self.walked.get(&id).is_some_and(|walked| walked.walks > 0)
+        self.walked.get(&id).is_some_and(|walked| walked.is_known)
     }
 
     /// Answers for the pages of `range` of a target that is walked; `None` for others.
@@ -196,7 +235,7 @@ impl Shared {
         range: AddrRange,
         piece: &mut Piece,
     ) -> Option<Result<(), WalkError>> {
-        let walked = self.walked.get(&process.id).filter(|walked| walked.walks > 0)?;
+        let walked = self.walked.get(&process.id).filter(|walked| walked.is_known)?;
         Some(each_leaf(
             tables,
             process.pid,
@@ -204,7 +243,7 @@ impl Shared {
             Folios::Unasked,
             &mut |at, leaf| {
                 let touched = self.touched.any(leaf.pfn, nr_frames(leaf));
-                let untold = touched && walked.walks == 1 || is_hugetlb(leaf, frames);
+                let untold = touched && walked.has_old_marks || is_hugetlb(leaf, frames);
                 each_page(at, |addr| match untold {
                     true => piece.set_unknown(addr),
                     false => piece.set(addr, touched),
@@ -212,24 +251,6 @@ impl Shared {
             },
         ))
     }
-}
-
-/// Reads which frames `process` touched; returns how many leaves it has.
-fn read(
-    tables: &mut PageTables,
-    process: &Process,
-    folios: Folios,
-    touched: &mut Vec<(u64, u64)>,
-) -> Result<u64, WalkError> {
-    let mut leaves = 0;
-    let all = AddrRange::new(0, END);
-    each_leaf(tables, process.pid, all, folios, &mut |_, leaf| {
-        leaves += 1;
-        if leaf.is_touched() {
-            touched.push((leaf.pfn, nr_frames(leaf)));
-        }
-    })?;
-    Ok(leaves)
 }
 
 const fn nr_frames(leaf: Leaf) -> u64 {
@@ -254,10 +275,6 @@ struct Frames {
 }
 
 impl Frames {
-    fn clear(&mut self) {
-        self.parts.iter_mut().flatten().for_each(|part| part.fill(0));
-    }
-
     /// Adds `count` frames from `first` on.
     fn insert(&mut self, first: u64, count: u64) {
         for pfn in first..first.saturating_add(count) {
@@ -309,8 +326,72 @@ mod tests {
         ] {
             assert_eq!(frames.any(pfn, count), expected, "{pfn}");
         }
-        frames.clear();
-        assert!(!frames.any(0, 6 * PART));
+    }
+
+    /// A page that was touched, or a huge page.
+    fn marked(pfn: u64, level: u8) -> Leaf {
+        Leaf {
+            level,
+            accessed: true,
+            pfn,
+            ..Leaf::default()
+        }
+    }
+
+    #[test]
+    fn a_frame_is_touched_in_the_round_that_found_it_so_by_whoever_maps_it() {
+        let mut shared = Shared::new(Nanos::millis(100));
+        let idle = Leaf {
+            accessed: false,
+            ..marked(6, 0)
+        };
+        for leaf in [marked(5, 0), idle, marked(1024, 1)] {
+            shared.note(leaf);
+        }
+        // The round before goes by what it knows until the next is prepared.
+        assert!(!shared.touched.any(5, 1));
+        shared.begin_round();
+        for (pfn, expected) in [(5, true), (6, false), (1023, false), (1024, true), (1535, true)] {
+            assert_eq!(shared.touched.any(pfn, 1), expected, "{pfn}");
+        }
+        shared.note(marked(6, 0));
+        assert!(shared.touched.any(5, 1) && !shared.touched.any(6, 1));
+        shared.begin_round();
+        assert!(!shared.touched.any(5, 1) && shared.touched.any(6, 1));
+    }
+
+    #[test]
+    fn three_hundred_targets_take_no_more_memory_than_one_and_give_it_back() {
+        let kept = |shared: &Shared| {
+            let parts = [&shared.touched, &shared.next].map(|frames| frames.parts.iter().flatten().count());
+            parts.iter().sum::<usize>()
+        };
+        let mut shared = Shared::new(Nanos::millis(100));
+        // All of them map the same 64 MiB, scattered over four parts.
+        for target in 0..300 {
+            (0..4 * PART)
+                .step_by(8)
+                .for_each(|pfn| shared.note(marked(pfn, 0)));
+            assert_eq!(kept(&shared), 4, "{target}");
+        }
+        shared.begin_round();
+        assert_eq!(kept(&shared), 4);
+        shared.note(marked(9 * PART, 0));
+        shared.begin_round();
+        assert_eq!(kept(&shared), 1);
+        shared.begin_round();
+        assert_eq!(kept(&shared), 0);
+    }
+
+    #[test]
+    fn a_target_rests_a_hundred_times_as_long_as_its_walk_took() {
+        let walked = Walked {
+            began: Nanos::secs(10),
+            took: Nanos::millis(30),
+            ..Walked::default()
+        };
+        assert!(walked.rests(Nanos::secs(12)) && !walked.rests(Nanos::secs(13)));
+        assert!(!Walked::default().rests(Nanos::ZERO), "who was never walked");
     }
 
     #[test]
