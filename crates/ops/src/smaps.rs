@@ -9,6 +9,10 @@
 //! address space for 12–39 ms a GiB. A round of clearing and reading is therefore never shorter than
 //! [`Tracker::least_sample`]: 100 ms, and fifty times what the walks of the last round took. With a shorter sampling
 //! interval, looks between are answered by the last round; before the first is whole, nothing is known.
+//!
+//! For a large process the last round may be minutes old. What was mapped or made usable since, as heaps grow, is *unknown*
+//! until the next. The plain list of mappings, which costs little, tells it from places where nothing can be touched,
+//! which are idle. Mappings that the kernel does not count are always unknown: hugetlb pages and memory of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,6 +21,7 @@ use thermo_core::ops::{Probe, Seen};
 use thermo_core::rng::Rng;
 use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::clear_refs::{self, Marks};
+use thermo_sys::maps::{self, Mapping};
 use thermo_sys::smaps::{self, Vma};
 use thermo_sys::{ProcError, clock};
 
@@ -43,14 +48,24 @@ struct Round {
     cleared_at: Option<Nanos>,
     walks: Nanos,
     touched: Option<Vec<Touched>>,
+    usable: Usable,
     trouble: Option<String>,
 }
 
-/// A mapping, and how much of it was touched in the last whole round.
+/// A mapping, and how much of it was touched in the last whole round; `None` where that is not counted.
 #[derive(Debug, Clone, Copy)]
 struct Touched {
     range: AddrRange,
-    referenced: u64,
+    referenced: Option<u64>,
+}
+
+/// Where memory of a target can be touched, as of a moment ago.
+#[derive(Debug, Default)]
+struct Usable {
+    read_at: Option<Nanos>,
+    took: Nanos,
+    /// None when the list cannot be read.
+    ranges: Option<Vec<AddrRange>>,
 }
 
 impl Smaps {
@@ -72,7 +87,7 @@ impl Smaps {
     }
 
     fn least_of(&self, round: &Round) -> Nanos {
-        self.least.max(Nanos(round.walks.0.saturating_mul(WALK_SHARE)))
+        self.least.max(rest_of(round.walks))
     }
 
     fn begin(&mut self, id: TargetId, pid: u32) {
@@ -107,24 +122,29 @@ impl Smaps {
         round.cleared_at = None;
         round.walks = round.walks.saturating_add(clock::monotonic().saturating_sub(now));
         match vmas {
-            Ok(vmas) => round.touched = Some(vmas.iter().map(touched).collect()),
+            Ok(vmas) => round.touched = Some(all_touched(&vmas)),
             Err(err) => round.fail(pid, &err),
         }
     }
 
-    fn answer(&mut self, id: TargetId, addr: Addr) -> Seen {
-        let Some(touched) = self.rounds.get(&id).and_then(|round| round.touched.as_ref()) else {
+    fn answer(&mut self, pid: u32, probe: &Probe) -> Seen {
+        let round = self.rounds.get_mut(&probe.target);
+        let Some((touched, usable)) = round.and_then(Round::known) else {
             return Seen::Unknown;
         };
-        let index = touched.partition_point(|one| one.range.end <= addr);
-        match touched.get(index).filter(|one| one.range.contains(addr)) {
-            Some(one) if self.rng.below(one.range.len().0) < one.referenced => Seen::Accessed,
-            _ => Seen::Idle,
+        let index = touched.partition_point(|one| one.range.end <= probe.addr);
+        match touched.get(index).filter(|one| one.range.contains(probe.addr)) {
+            Some(one) => one.seen(&mut self.rng),
+            None => usable.seen(&self.root, pid, self.least, probe.addr),
         }
     }
 }
 
 impl Round {
+    fn known(&mut self) -> Option<(&[Touched], &mut Usable)> {
+        Some((self.touched.as_deref()?, &mut self.usable))
+    }
+
     fn fail(&mut self, pid: u32, err: &ProcError) {
         self.touched = None;
         self.cleared_at = None;
@@ -134,11 +154,67 @@ impl Round {
     }
 }
 
-fn touched(vma: &Vma) -> Touched {
-    Touched {
-        range: vma.mapping.range,
-        referenced: vma.counts.referenced.0,
+impl Touched {
+    fn of(vma: &Vma) -> Self {
+        Self {
+            range: vma.mapping.range,
+            referenced: vma.is_referenced_counted().then_some(vma.counts.referenced.0),
+        }
     }
+
+    fn seen(&self, rng: &mut Rng) -> Seen {
+        match self.referenced {
+            Some(referenced) if rng.below(self.range.len().0) < referenced => Seen::Accessed,
+            Some(_) => Seen::Idle,
+            None => Seen::Unknown,
+        }
+    }
+}
+
+impl Usable {
+    /// What can be said of `addr`, where nothing could be touched when the last round ended.
+    fn seen(&mut self, root: &Path, pid: u32, least: Nanos, addr: Addr) -> Seen {
+        self.read_if_due(root, pid, least);
+        let Some(ranges) = &self.ranges else {
+            return Seen::Unknown;
+        };
+        let index = ranges.partition_point(|range| range.end <= addr);
+        match ranges.get(index) {
+            Some(range) if range.contains(addr) => Seen::Unknown,
+            _ => Seen::Idle,
+        }
+    }
+
+    fn read_if_due(&mut self, root: &Path, pid: u32, least: Nanos) {
+        let now = clock::monotonic();
+        let rest = least.max(rest_of(self.took));
+        if self.read_at.is_some_and(|at| now.saturating_sub(at) < rest) {
+            return;
+        }
+        let mappings = maps::read(root, pid);
+        self.read_at = Some(clock::monotonic());
+        self.took = clock::monotonic().saturating_sub(now);
+        self.ranges = mappings.ok().map(|mappings| {
+            let usable = mappings.iter().filter(|mapping| is_usable(mapping));
+            usable.map(|mapping| mapping.range).collect()
+        });
+    }
+}
+
+/// How long to wait after what took so long.
+const fn rest_of(took: Nanos) -> Nanos {
+    Nanos(took.0.saturating_mul(WALK_SHARE))
+}
+
+fn all_touched(vmas: &[Vma]) -> Vec<Touched> {
+    let usable = vmas.iter().filter(|vma| is_usable(&vma.mapping));
+    usable.map(Touched::of).collect()
+}
+
+/// Programs reserve address space by mappings that nobody may touch, and make them usable bit by bit.
+const fn is_usable(mapping: &Mapping) -> bool {
+    let perms = mapping.perms;
+    perms.read || perms.write || perms.exec
 }
 
 impl Tracker for Smaps {
@@ -172,7 +248,8 @@ impl Tracker for Smaps {
             }
         }
         for probe in probes {
-            probe.seen = self.answer(probe.target, probe.addr);
+            let process = processes.get(&probe.target);
+            probe.seen = process.map_or(Seen::Unknown, |process| self.answer(process.pid, probe));
         }
     }
 }
@@ -269,5 +346,76 @@ Referenced:            0 kB
         tracker.check(&processes, &mut probes);
         assert_eq!(probes[0].seen, Seen::Unknown);
         assert!(tracker.trouble(ID).unwrap().contains("clear_refs"));
+    }
+
+    /// What one round says of probes at `addrs`.
+    fn one_round(root: &Path, processes: &Processes, addrs: &[u64]) -> Vec<Seen> {
+        let mut tracker = patient(root, Nanos::ZERO);
+        let mut probes = probes(addrs.iter().copied());
+        tracker.prepare(processes, &probes);
+        tracker.rounds.get_mut(&ID).unwrap().walks = Nanos::ZERO;
+        tracker.check(processes, &mut probes);
+        probes.iter().map(|probe| probe.seen).collect()
+    }
+
+    fn write_maps(root: &Path, text: &str) {
+        std::fs::write(root.join(format!("proc/{}/maps", std::process::id())), text).unwrap();
+    }
+
+    const RESERVED: &str = "\
+10000-20000 rw-p 00000000 00:00 0 
+Referenced:            0 kB
+400000-500000 ---p 00000000 00:00 0 
+Referenced:            0 kB
+";
+
+    #[test]
+    fn what_was_mapped_or_made_usable_since_is_unknown_and_what_is_not_there_idle() {
+        let (root, processes) = machine(RESERVED);
+        write_maps(
+            root.path(),
+            "10000-30000 rw-p 00000000 00:00 0 \n\
+             200000-210000 r--s 00000000 00:01 9 /dev/shm/x\n\
+             400000-410000 rw-p 00000000 00:00 0 \n\
+             410000-500000 ---p 00000000 00:00 0 \n",
+        );
+        let addrs = [
+            0x1f000, 0x20000, 0x2f000, 0x30000, 0x20f000, 0x40f000, 0x410000, 0x600000,
+        ];
+        let (idle, unknown) = (Seen::Idle, Seen::Unknown);
+        // The old part of a heap, what it grew by, behind it; a new mapping; a reservation's part in use, the rest; nothing.
+        let expected = [idle, unknown, unknown, idle, unknown, unknown, idle, idle];
+        assert_eq!(one_round(root.path(), &processes, &addrs), expected);
+    }
+
+    #[test]
+    fn where_the_list_of_mappings_cannot_be_read_holes_are_unknown() {
+        let (root, processes) = machine(RESERVED);
+        let seen = one_round(root.path(), &processes, &[0x10000, 0x20000, 0x400000, 0x600000]);
+        assert_eq!(seen, [Seen::Idle, Seen::Unknown, Seen::Unknown, Seen::Unknown]);
+    }
+
+    #[test]
+    fn the_list_of_mappings_is_read_again_but_not_at_every_look() {
+        let (root, _) = machine(RESERVED);
+        let (mut usable, pid) = (Usable::default(), std::process::id());
+        let seen = |usable: &mut Usable, least| usable.seen(root.path(), pid, least, Addr(0x20000));
+        write_maps(root.path(), "10000-20000 rw-p 00000000 00:00 0 \n");
+        assert_eq!(seen(&mut usable, Nanos::ZERO), Seen::Idle);
+        write_maps(root.path(), "10000-30000 rw-p 00000000 00:00 0 \n");
+        assert_eq!(seen(&mut usable, Nanos::secs(3600)), Seen::Idle);
+        usable.took = Nanos::ZERO;
+        assert_eq!(seen(&mut usable, Nanos::ZERO), Seen::Unknown);
+    }
+
+    #[test]
+    fn mappings_that_are_not_counted_are_unknown() {
+        let (root, processes) = machine(
+            "200000-600000 rw-s 00000000 00:10 7 /dev/hugepages/x\nReferenced: 0 kB\nVmFlags: rd wr sh mr mw me ms de ht sd\n\
+             700000-701000 rw-s 00000000 00:06 3 /dev/mem\nReferenced: 0 kB\nVmFlags: rd wr sh mr mw me ms pf io dc de dd\n\
+             800000-801000 rw-p 00000000 00:00 0 \nReferenced: 0 kB\nVmFlags: rd wr mr mw me ac sd\n",
+        );
+        let seen = one_round(root.path(), &processes, &[0x200000, 0x700000, 0x800000]);
+        assert_eq!(seen, [Seen::Unknown, Seen::Unknown, Seen::Idle]);
     }
 }

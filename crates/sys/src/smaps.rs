@@ -61,6 +61,15 @@ impl Vma {
     pub fn has_flag(&self, flag: &str) -> bool {
         self.vm_flags.split_ascii_whitespace().any(|one| one == flag)
     }
+
+    /// True where [`Counts::referenced`] tells of its pages. The kernel counts those that it has in its own lists: none of
+    /// hugetlb (`ht`) and of devices (`pf`, `io`), and not all of those that a driver put in one by one (`mm`).
+    #[must_use]
+    pub fn is_referenced_counted(&self) -> bool {
+        !["ht", "pf", "io", "mm"]
+            .into_iter()
+            .any(|flag| self.has_flag(flag))
+    }
 }
 
 /// Every mapping of process `pid` with its counts, ascending.
@@ -148,6 +157,25 @@ VmFlags: rd mr
         assert!(vmas[0].has_flag("lo") && !vmas[1].has_flag("lo"));
         assert_eq!(vmas[1].mapping.name, "/lib/x.so");
         assert_eq!(vmas[1].counts.referenced, Bytes::kib(4));
+    }
+
+    #[test]
+    fn what_the_kernel_counts_nothing_of_is_told_by_its_flags() {
+        for (vm_flags, counted) in [
+            ("", true),
+            ("rd wr mr mw me ac lo sd", true),
+            ("rd wr sh mr mw me ms de ht sd", false),
+            ("rd mr pf io de dd sd", false),
+            ("rd wr sh mr mw me ms io dc de dd", false),
+            ("rd wr sh mr mw me ms mm hg", false),
+        ] {
+            let vma = Vma {
+                mapping: Mapping::parse("1000-2000 rw-p 00000000 00:00 0 ").unwrap(),
+                counts: Counts::default(),
+                vm_flags: vm_flags.to_owned(),
+            };
+            assert_eq!(vma.is_referenced_counted(), counted, "{vm_flags}");
+        }
     }
 
     #[test]
