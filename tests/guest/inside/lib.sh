@@ -40,12 +40,13 @@ comes_true() { # COMMAND...
 thermo_says() { timeout 150 thermo "$@" 2>/tmp/stderr; }
 last_words() { grep -v '^ *$' /tmp/stderr | tail -n 2 | tr '\r\n' '  '; }
 
-# Starts a program with 8 MiB that are hot and, by hot-cold.cfg, 120 MiB that were touched once; sets pid.
+# Starts a program with 8 MiB that are hot and, by hot-cold.cfg, 120 MiB that were touched once; sets pid. Called by another
+# name where as_program says one.
 start_workload() { # CONFIGURATION [OPTIONS...]
     local configuration=$1
     shift
     rm -f /tmp/ready /tmp/truth.jsonl
-    thermo workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
+    "${as_program:-thermo}" workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
     pid=$!
     to_be_stopped "$pid"
     wait_until "everything is touched once" phase_is_hot_only

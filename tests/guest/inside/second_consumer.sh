@@ -77,25 +77,32 @@ ageing_by_mglru_is_told() {
     local lru_gen=/sys/kernel/debug/lru_gen
     grep -qs '^memcg' $lru_gen || skip "this kernel has no MGLRU, or does not show it"
     echo 7 >/sys/kernel/mm/lru_gen/enabled || fail "MGLRU cannot be switched on"
+    note "$(tr '\n' '|' <$lru_gen)"
     start_workload hot-cold.cfg
     is_seen_beside nobody 20 --tracker pte --cpu 50% --look sweep
-    local alone=$error
+    local alone=$error oldest aged
+    oldest=$(youngest_generation $lru_gen)
     age_on_and_on $lru_gen &
     to_be_stopped $!
     is_seen_beside "MGLRU's ageing" 100 --tracker pte --cpu 50% --look sweep
-    note "alone $alone %, beside MGLRU's ageing $error % of hot bytes are wrong"
+    aged=$(($(youngest_generation $lru_gen | cut -d' ' -f2) - ${oldest#* }))
+    note "alone $alone %, beside MGLRU's ageing ($aged generations) $error % of hot bytes are wrong"
+    [ "$aged" -gt 10 ] || fail "nothing was aged: $(cat /tmp/ageing)"
     thermo_says report info --json /tmp/beside.arrow >/tmp/info.json
     grep -o '"kind":"warning","text":"[^"]*"' /tmp/info.json | sed "s/^/# $name: told: /"
     grep -qE 'somebody else takes|pages to reclaim' /tmp/info.json || fail "the report does not tell that marks are taken: $(cat /tmp/info.json)"
 }
 
-# The root's generations of the first node: its youngest number is in the last line of its table.
+# The number of the root's group, and that of its youngest generation on the first node: in the last line of its table.
+youngest_generation() { # FILE
+    awk '$1 == "memcg" { if (seen++) exit; group = $2 } NF > 1 && $1 ~ /^[0-9]+$/ { newest = $1 } END { print group, newest }' "$1"
+}
 age_on_and_on() { # FILE
-    local newest
-    while newest=$(awk '$1 == "memcg" { if (seen++) exit } NF > 1 && $1 ~ /^[0-9]+$/ { newest = $1 } END { print newest }' "$1"); do
-        echo "+ 0 0 $newest 1 1" >"$1"
+    local youngest
+    while youngest=$(youngest_generation "$1"); do
+        echo "+ ${youngest% *} 0 ${youngest#* } 1 1" >"$1" || break
         sleep 0.1
-    done
+    done 2>/tmp/ageing
 }
 
 # All of the machine's memory, for paddr.

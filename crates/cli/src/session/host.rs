@@ -134,7 +134,7 @@ impl Host {
             "auto" => self.best(wish).ok_or_else(|| self.none_works())?,
             name => (self.named(name, wish)?, String::new()),
         };
-        let is_substitute = report.name == "smaps" && !passed_over.is_empty();
+        let is_substitute = report.name != "pte" && !passed_over.is_empty();
         let (name, reason) = (report.name, format!("{}{passed_over}", report.reason));
         let looker = match (name, self.pte) {
             ("pte", Some(pte)) => Looker::Tracker(Box::new(pte)),
