@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Makes the table of docs/kernels.md from what doctor said on each kernel: docs/kernels/NAME.json, one a column.
-# Usage: scripts/kernels.sh
+# Usage: scripts/kernels.sh [--check]
+#
+# --check                changes nothing, and fails where the page does not say what the files do
 #
 # To take them anew, with the kernels of this day:
 #   thermo doctor --json >docs/kernels/6.18.json           on a machine of that kernel
 #   GUEST_OUT=/tmp/guests make guest                       leaves 6.1/ and 6.12/ there, each with doctor.json,
 #   cp /tmp/guests/6.1/doctor.json docs/kernels/6.1.json   doctor-nobody.json and doctor-lockdown.json
+#   GUEST_OUT=/tmp/guests tests/guest/guest.sh idle        the same of the kernel with the idle-page bitmap
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -90,4 +93,8 @@ awk -v begin="$begin" -v end="$end" -v table="$work/table" '
     $0 == end { inside = 0 }
     !inside { print }
     $0 == begin { inside = 1; while ((getline line < table) > 0) print line }' "$page" >"$work/page"
-cp "$work/page" "$page"
+if [ "${1:-}" = --check ]; then
+    diff -u "$page" "$work/page" || { echo "kernels: $page is not what docs/kernels/ says: run scripts/kernels.sh" >&2; exit 1; }
+else
+    cp "$work/page" "$page"
+fi

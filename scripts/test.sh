@@ -92,6 +92,7 @@ list_skips() {
 }
 
 phase format "$cargo" fmt --all --check
+phase tables scripts/kernels.sh --check
 phase lints "$cargo" clippy --workspace --locked --all-targets --quiet -- -D warnings
 RUSTDOCFLAGS="-D warnings" phase documentation "$cargo" doc --workspace --locked --no-deps --quiet
 phase build build_tests

@@ -21,11 +21,11 @@
 //! be told.) Only a sample of the probes is asked until somebody else was met: see `rival.rs` in this folder.
 //! KPF_REFERENCED is no help: it tells of system calls.
 
-mod active;
 mod batch;
 mod cleared;
 mod leaf;
 mod left_alone;
+mod lists;
 mod own;
 mod prepare;
 mod present;
@@ -48,10 +48,10 @@ use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::{Page, Pagemap};
 
-use self::active::Active;
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
 use self::left_alone::LeftAlone;
+use self::lists::Lists;
 use self::own::Own;
 use self::refused::Mappings;
 use self::rival::Rival;
@@ -105,8 +105,8 @@ pub struct PteTracker {
     mappings: Mappings,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
-    /// What was active before a sweep and shall be again; none where nobody sorts the kernel's lists.
-    active: Option<Active>,
+    /// What sweeps take from the kernel's lists and give back.
+    lists: Lists,
     /// What shows that others take marks off.
     witnesses: Witnesses,
     addrs: Vec<Addr>,
@@ -144,7 +144,7 @@ impl PteTracker {
             pagemap: None,
             mappings: None,
             shared: None,
-            active: None,
+            lists: Lists::default(),
             witnesses: Witnesses::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
@@ -177,9 +177,9 @@ impl PteTracker {
         self.shared = Some(Shared::new(longest));
     }
 
-    /// Has sweeps leave active pages active, for schemes that sort the kernel's lists; see `active.rs` in this folder.
-    pub fn keep_active(&mut self) {
-        self.active = Some(Active::default());
+    /// Has sweeps leave active pages active, for schemes that sort the kernel's lists; see `lists.rs` in this folder.
+    pub const fn keep_active(&mut self) {
+        self.lists.are_sorted = true;
     }
 
     /// Does the next part of what comes before a round of sweeps, as [`Operations::prepare_round`].
@@ -190,6 +190,7 @@ impl PteTracker {
             self.follow_memory();
             (self.pagemap, self.mappings) = (None, None);
             self.taken.begin_round(&mut self.tables, &self.root, processes);
+            self.lists.begin_round(&self.root);
             self.left_alone.begin_round();
             self.own.begin_round();
             self.spots.begin_round();
@@ -209,6 +210,11 @@ impl PteTracker {
             self.tables.notice_new_memory();
             self.asked = Instant::now();
         }
+    }
+
+    /// How far apart rounds should be now, where nobody acts on what they see.
+    pub(crate) const fn least_round(&self) -> Nanos {
+        self.lists.least_round()
     }
 
     /// Says that we do something to memory of targets ourselves, which may take marks off.

@@ -85,9 +85,7 @@ impl PteTracker {
                         .holds(process.id, at.start, leaf, self.frames.as_ref())
                 {
                     extend(&mut marked, at, leaf);
-                    if let Some(active) = &mut self.active {
-                        active.note(at.start, leaf, self.frames.as_ref());
-                    }
+                    self.lists.note(at.start, leaf, self.frames.as_ref());
                 }
             });
         };
@@ -106,9 +104,7 @@ impl PteTracker {
         for run in &marked {
             self.taken.cleared(process.id, run.range, piece);
         }
-        if let Some(active) = &mut self.active {
-            active.restore(process);
-        }
+        self.lists.restore(process);
         if let Some(shared) = self.shared.as_mut().filter(|_| !piece.is_part()) {
             shared.found(process.id, piece);
         }
