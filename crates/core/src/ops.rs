@@ -213,12 +213,6 @@ pub trait Operations {
         Preparation::Ready
     }
 
-    /// How far apart rounds should at least be now so that looking changes nothing of what the kernel does with the
-    /// memory. Asked after each round, where no scheme acts on what it saw.
-    fn least_round(&mut self) -> Nanos {
-        Nanos::ZERO
-    }
-
     /// Reads the accessed marks of all pages of `run` into `piece` (which covers `run.range`) and takes them
     /// off. A page whose mark cannot be taken off is booked as unknown. A target that is gone has no pages.
     fn sweep(&mut self, run: &Run, _piece: &mut Piece) -> Swept {

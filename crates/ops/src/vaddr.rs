@@ -7,7 +7,7 @@ use thermo_core::ops::Run;
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::sweep::{Piece, Preparation, Swept};
-use thermo_core::{Action, AddrRange, Nanos, Operations, OpsError, TargetLayout};
+use thermo_core::{Action, AddrRange, Operations, OpsError, TargetLayout};
 
 use crate::actor::Actor;
 use crate::beside::{Announcement, Beside};
@@ -106,10 +106,6 @@ impl Operations for Vaddr {
         };
         self.beside.doubt_pages(run.target, piece);
         swept
-    }
-
-    fn least_round(&mut self) -> Nanos {
-        self.tracker.as_pte().map_or(Nanos::ZERO, |pte| pte.least_round())
     }
 
     fn any_target_left(&mut self) -> bool {

@@ -27,8 +27,6 @@ pub struct Machine {
     pub cost_of_probing: Nanos,
     /// CPU time looking at a page costs in a sweep.
     pub cost_of_sweeping: Nanos,
-    /// How far apart rounds should be now.
-    pub least_round: Nanos,
     /// CPU time all looks have cost so far: what a budget bounds.
     pub spent_looking: Nanos,
 }
@@ -238,10 +236,6 @@ impl Operations for Machine {
                 _ => Seen::Idle,
             };
         }
-    }
-
-    fn least_round(&mut self) -> Nanos {
-        self.least_round
     }
 
     fn can_sweep(&self) -> bool {

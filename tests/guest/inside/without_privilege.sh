@@ -26,7 +26,8 @@ lockdown_is_told() {
     start_workload hot.cfg
     thermo_says record -o /tmp/locked.arrow --tracker pte --pid "$pid" --duration 1s || status=$?
     [ "$status" -eq 2 ] || fail "record --tracker pte ended with $status, not 2: $(last_words)"
-    note "$(last_words)"
+    last_words | grep -q 'locked down (confidentiality)' || fail "the reason is not told: $(last_words)"
+    last_words | grep -q -- '--tracker auto' || fail "the way out is not named: $(last_words)"
     # shellcheck disable=SC2086
     sees_the_hot_part --tracker smaps $intervals --pid "$pid"
 }

@@ -217,25 +217,14 @@ impl Context {
     }
 
     /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
-    pub(super) fn choose_after_aggregation(
-        &mut self,
-        now: Nanos,
-        ops: &mut dyn Operations,
-        sink: &mut dyn Sink,
-    ) {
+    pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let nr_regions = self.nr_regions();
-        let least = if self.schemes.is_empty() {
-            ops.least_round()
-        } else {
-            Nanos::ZERO
-        };
-        self.sweeping.is_seldom = least > Nanos::ZERO;
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len(), least),
+            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
             Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
         };
         chooser.nr_regions = nr_regions;
@@ -348,7 +337,6 @@ impl Chooser {
         cost: Nanos,
         attrs: &Attrs,
         nr_targets: usize,
-        least: Nanos,
     ) -> Option<(Way, Attrs)> {
         if !std::mem::replace(&mut self.swept_once, true) {
             return None;
@@ -357,7 +345,7 @@ impl Chooser {
         if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
             return Some(self.give_up_sweeps(now));
         }
-        let interval = next_round(needed.max(least), attrs.aggr)?;
+        let interval = next_round(needed, attrs.aggr)?;
         Some((Way::Sweep, sweep_attrs(&self.asked, interval)))
     }
 

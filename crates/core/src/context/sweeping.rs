@@ -31,8 +31,6 @@ pub(super) struct Sweeping {
     ended: Nanos,
     /// Whether the round that is under way, or comes next, is but another look at what changed.
     looks_again: bool,
-    /// Whether rounds are far apart so that they change nothing: then there are no others either.
-    pub(super) is_seldom: bool,
     /// What quotas left of the last one, for their next windows.
     pub(super) leftover: Option<Leftover>,
 }
@@ -178,7 +176,7 @@ impl Context {
     /// Whether the last round found so much changed that it is worth looking at that again soon.
     fn is_worth_a_second_look(&self) -> bool {
         // Where the next round comes as soon, that tells.
-        if self.way != Way::Sweep || self.sweeping.is_seldom || self.attrs.aggr < LOOK_AGAIN_AFTER * 2 {
+        if self.way != Way::Sweep || self.attrs.aggr < LOOK_AGAIN_AFTER * 2 {
             return false;
         }
         let changing = self

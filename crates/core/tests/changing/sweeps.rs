@@ -4,9 +4,7 @@ use thermo_core::budget::Way;
 use thermo_core::ops::{Outcome, Probe, Request, Run};
 use thermo_core::scheme::SystemMetric;
 use thermo_core::sweep::{Piece, Swept};
-use thermo_core::{
-    Action, AddrRange, Attrs, Context, Event, Nanos, Operations, OpsError, PAGE_SIZE, Scheme, TargetLayout,
-};
+use thermo_core::{AddrRange, Attrs, Event, Nanos, Operations, OpsError, PAGE_SIZE, TargetLayout};
 use thermo_sim::{Machine, run};
 
 use super::common::{idle_until, pages, run_until};
@@ -42,40 +40,6 @@ fn busy_memory_stays_old_when_rounds_become_longer() {
     );
     assert!(plans > 1, "intervals should have changed");
     assert!(oldest >= Nanos::secs(40) && oldest <= Nanos::secs(60), "{oldest}");
-}
-
-/// How many rounds there were in each ten seconds of a minute, in the midst of which the machine is short of memory.
-fn rounds_around_a_shortage(mut context: Context) -> Vec<u32> {
-    let mut machine = machine(&[pages(0, 20_000)]);
-    let mut rounds = vec![0; 6];
-    let mut sink = |event: &Event<'_>| {
-        if let Event::Aggregated { end, .. } = event {
-            rounds[usize::try_from(end.0 / Nanos::secs(10).0).unwrap().min(5)] += 1;
-        }
-    };
-    run_until(
-        &mut context,
-        &mut machine,
-        &mut sink,
-        Nanos::secs(60),
-        |machine, now| {
-            let is_short = now >= Nanos::secs(20) && now < Nanos::secs(40);
-            machine.least_round = if is_short { Nanos::secs(5) } else { Nanos::ZERO };
-            touch_first(machine, pages(100, 200));
-        },
-    );
-    rounds
-}
-
-#[test]
-fn while_memory_is_short_who_only_looks_looks_seldom() {
-    let rounds = rounds_around_a_shortage(sweeping());
-    assert!(rounds[2] <= 4 && rounds[3] <= 2, "{rounds:?}");
-    assert!(rounds[1] >= 40 && rounds[5] >= 40, "{rounds:?}");
-    let mut acting = sweeping();
-    acting.set_schemes(vec![Scheme::new(Action::Stat)]).unwrap();
-    let rounds = rounds_around_a_shortage(acting);
-    assert!(rounds[1..].iter().all(|count| *count >= 40), "{rounds:?}");
 }
 
 #[test]

@@ -12,8 +12,7 @@
 //!
 //! It costs many times what the rest of a look at a page does; the budget gives rounds more time for it. And it gives not
 //! all back: a mark keeps a page that was found in use but once, and makes the kernel look among cached files before it looks
-//! among what programs use. So while memory is short and nobody acts on what is seen, rounds are made as seldom as
-//! [`Lists::least_round`] says.
+//! among what programs use (docs/results/2026-11-23-order.md).
 
 use std::path::Path;
 
@@ -42,11 +41,6 @@ impl Lists {
     /// Says that a round begins on the machine at `root`.
     pub(super) fn begin_round(&mut self, root: &Path) {
         self.shortage.look(root, clock::monotonic());
-    }
-
-    /// How far apart rounds should be for the kernel's sake.
-    pub(super) const fn least_round(&self) -> Nanos {
-        if self.shortage.lasts { SELDOM } else { Nanos::ZERO }
     }
 
     /// Notes the page at `addr`, mapped by `leaf`, whose mark is about to come off.
@@ -95,10 +89,6 @@ const ASKED: Nanos = Nanos::secs(1);
 const LOST: u64 = 1000;
 /// or where the kernel looks through so many pages a second to find some.
 const SCANNED: u64 = 1000;
-
-/// Rounds so far apart were seen to change nothing, and those of one or two seconds to change much
-/// (docs/results/2026-11-23-order.md).
-const SELDOM: Nanos = Nanos::secs(5);
 
 /// Whether the kernel has to page out.
 #[derive(Debug, Default)]

@@ -212,11 +212,6 @@ impl PteTracker {
         }
     }
 
-    /// How far apart rounds should be now, where nobody acts on what they see.
-    pub(crate) const fn least_round(&self) -> Nanos {
-        self.lists.least_round()
-    }
-
     /// Says that we do something to memory of targets ourselves, which may take marks off.
     pub(crate) fn will_act(&mut self) {
         self.witnesses.let_go();
