@@ -108,14 +108,13 @@ pub(crate) fn load_as(kind: Kind) -> Result<Loaded, BpfError> {
 }
 
 /// Loads the one program, after `prepare` had it.
-fn load_object(kind: Kind, prepare: impl FnOnce(&mut OpenProgramMut<'_>)) -> Result<Object, BpfError> {
+fn load_object(kind: Kind, prepare: impl Fn(&mut OpenProgramMut<'_>)) -> Result<Object, BpfError> {
     let (object, log) = listening(|| {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0)?;
-        let mut prepare = Some(prepare);
         for mut program in open.progs_mut() {
             let is_wanted = program.name() == OsStr::new(kind.program());
             program.set_autoload(is_wanted);
-            if let Some(prepare) = prepare.take_if(|_| is_wanted) {
+            if is_wanted {
                 prepare(&mut program);
             }
         }
