@@ -175,6 +175,13 @@ impl Piece {
         }
     }
 
+    /// Books all pages as not to be judged that were not seen to be touched.
+    pub fn set_idle_unknown(&mut self) {
+        for word in &mut self.words {
+            word.unknown |= word.present & !word.accessed;
+        }
+    }
+
     /// Says of the 64 pages that the one at `addr` is among that all of them were touched in each of the last rounds.
     pub fn set_steady(&mut self, addr: Addr) {
         if let Some(word) = self.word_mut(addr) {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::{PageSeen, Piece};
-use thermo_core::{Addr, Nanos, PAGE_SIZE, TargetId};
+use thermo_core::sweep::Piece;
+use thermo_core::{Nanos, TargetId};
 use thermo_sys::kvm;
 
 use crate::process::{Process, Processes};
@@ -79,15 +79,8 @@ impl Guests {
 
     /// The same of the pages of `piece`, which is of target `id`.
     pub(super) fn doubt_pages(&self, id: TargetId, piece: &mut Piece) {
-        if !self.are_in(id) || piece.is_empty() {
-            return;
-        }
-        let range = piece.range();
-        let pages = range.start.0 / PAGE_SIZE..range.end.0 / PAGE_SIZE;
-        for addr in pages.map(|page| Addr(page * PAGE_SIZE)) {
-            if piece.get(addr) == PageSeen::Idle {
-                piece.set_unknown(addr);
-            }
+        if self.are_in(id) {
+            piece.set_idle_unknown();
         }
     }
 
@@ -132,7 +125,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use thermo_core::AddrRange;
+    use thermo_core::sweep::PageSeen;
+    use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 
     const ID: TargetId = TargetId(3);
     const OTHER: TargetId = TargetId(4);
