@@ -3,14 +3,16 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::look::sweeping;
-use common::repeat_until_good;
+use common::look::{count, pages, sweep, sweeping};
+use common::{repeat_until_good, tracker};
 use rustix::process::{Pid, Signal, kill_process};
-use thermo_core::{Addr, AddrRange, Event, Nanos, Next, Region};
+use thermo_core::sweep::PageSeen;
+use thermo_core::{Addr, AddrRange, Event, Nanos, Next, Region, TargetId};
+use thermo_ops::{Process, Processes};
 use thermo_sys::clock;
 
 #[test]
@@ -248,4 +250,60 @@ while not select.select([sys.stdin], [], [], 0.02)[0]:
             Err(format!("{regions:?}"))
         }
     });
+}
+
+/// Locks the first page of 32 MiB, and touches all of them for each line it reads.
+const LOCKS_A_PAGE: &str = "
+import ctypes, mmap, sys
+memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+locked = ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t(4096))
+print(address if locked == 0 else 0, flush=True)
+for line in sys.stdin:
+    for page in range(0, 32 << 20, 4096):
+        memory[page] = 1
+    print('done', flush=True)
+";
+
+#[test]
+fn a_locked_page_hides_nothing_behind_it() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut command = Command::new("python3");
+    command.args(["-c", LOCKS_A_PAGE]);
+    let Ok(mut child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        eprintln!("SKIP: there is no python3");
+        return;
+    };
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let start: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    if start == 0 {
+        eprintln!("SKIP: memory cannot be locked here");
+        return;
+    }
+    let id = TargetId(0);
+    let processes = Processes::from([(id, Process::open(id, child.id()).unwrap())]);
+    let all = AddrRange::new(start, start + (32 << 20));
+    repeat_until_good(|| {
+        writeln!(input, "touch").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "done");
+        let touched = sweep(&mut tracker, &processes, all);
+        let idle = sweep(&mut tracker, &processes, all);
+        let found = (
+            count(&touched, all, PageSeen::Accessed),
+            count(&touched, all, PageSeen::Unknown),
+            count(&idle, all, PageSeen::Idle),
+        );
+        if found == (pages(all) - 1, 1, pages(all) - 1) {
+            return Ok(());
+        }
+        Err(format!(
+            "of {} pages: touched, unknown, then idle {found:?}",
+            pages(all)
+        ))
+    });
+    // It ends with its input.
+    drop(input);
+    child.wait().unwrap();
 }

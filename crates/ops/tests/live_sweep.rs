@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::look::{library, sweep, sweeping};
+use common::look::{count, library, pages, sweep, sweeping};
 use common::{Target, repeat_until_good, tracker};
 use thermo_bpf::{Entry, Folios};
 use thermo_core::budget::Way;
@@ -22,17 +22,6 @@ use thermo_sys::process_vm::{MAX_PAGES, touch};
 #[test]
 fn child() {
     common::live_as_child();
-}
-
-fn count(piece: &Piece, range: AddrRange, seen: PageSeen) -> usize {
-    (range.start.0..range.end.0)
-        .step_by(4096)
-        .filter(|addr| piece.get(Addr(*addr)) == seen)
-        .count()
-}
-
-fn pages(range: AddrRange) -> usize {
-    usize::try_from(range.len().0 / 4096).unwrap()
 }
 
 /// The first quarter, and the rest.
@@ -94,62 +83,6 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
             "{idle} of 700 pages are idle, {others} others still marked"
         ))
     });
-}
-
-/// Locks the first page of 32 MiB, and touches all of them for each line it reads.
-const LOCKS_A_PAGE: &str = "
-import ctypes, mmap, sys
-memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-memory.madvise(mmap.MADV_NOHUGEPAGE)
-address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-locked = ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t(4096))
-print(address if locked == 0 else 0, flush=True)
-for line in sys.stdin:
-    for page in range(0, 32 << 20, 4096):
-        memory[page] = 1
-    print('done', flush=True)
-";
-
-#[test]
-fn a_locked_page_hides_nothing_behind_it() {
-    let Some(mut tracker) = tracker() else { return };
-    let mut command = Command::new("python3");
-    command.args(["-c", LOCKS_A_PAGE]);
-    let Ok(mut child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
-        eprintln!("SKIP: there is no python3");
-        return;
-    };
-    let mut input = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let start: u64 = lines.next().unwrap().unwrap().parse().unwrap();
-    if start == 0 {
-        eprintln!("SKIP: memory cannot be locked here");
-        return;
-    }
-    let id = TargetId(0);
-    let processes = Processes::from([(id, Process::open(id, child.id()).unwrap())]);
-    let all = AddrRange::new(start, start + (32 << 20));
-    repeat_until_good(|| {
-        writeln!(input, "touch").unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "done");
-        let touched = sweep(&mut tracker, &processes, all);
-        let idle = sweep(&mut tracker, &processes, all);
-        let found = (
-            count(&touched, all, PageSeen::Accessed),
-            count(&touched, all, PageSeen::Unknown),
-            count(&idle, all, PageSeen::Idle),
-        );
-        if found == (pages(all) - 1, 1, pages(all) - 1) {
-            return Ok(());
-        }
-        Err(format!(
-            "of {} pages: touched, unknown, then idle {found:?}",
-            pages(all)
-        ))
-    });
-    // It ends with its input.
-    drop(input);
-    child.wait().unwrap();
 }
 
 /// 64 MiB of a target of 66, from the begin of a page-table page on.

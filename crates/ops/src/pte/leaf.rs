@@ -45,29 +45,31 @@ fn folio_around(pfn: u64, own: Flags, frames: &PageFrames) -> (u64, u64) {
     (pfn - head, end.map_or(0, |end| end - 1 - pfn))
 }
 
+/// A page that was touched, or a huge page, for tests.
+#[cfg(test)]
+pub(super) fn marked(level: u8, pfn: u64) -> Leaf {
+    Leaf {
+        level,
+        accessed: true,
+        pfn,
+        ..Leaf::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn leaf(level: u8, pfn: u64) -> Leaf {
-        Leaf {
-            level,
-            accessed: true,
-            pfn,
-            ..Leaf::default()
-        }
-    }
-
     #[test]
     fn a_huge_page_is_one_piece() {
-        let huge = piece(Addr(0x7f00_0023_4567), leaf(1, 0x40000), Flags::default(), None);
+        let huge = piece(Addr(0x7f00_0023_4567), marked(1, 0x40000), Flags::default(), None);
         assert_eq!(huge, Some(AddrRange::new(0x7f00_0020_0000, 0x7f00_0040_0000)));
         assert_eq!(
-            piece(Addr(0x7f00_0023_4567), leaf(2, 0x40000), Flags::default(), None),
+            piece(Addr(0x7f00_0023_4567), marked(2, 0x40000), Flags::default(), None),
             None
         );
-        let page = piece(Addr(0x1234), leaf(0, 7), Flags::default(), None);
+        let page = piece(Addr(0x1234), marked(0, 7), Flags::default(), None);
         assert_eq!(page, Some(AddrRange::new(0x1000, 0x2000)));
     }
 
@@ -97,7 +99,12 @@ mod tests {
             let at = 0x10000 + pfn * 4096;
             let range = AddrRange::new(0x10000 + pages.start * 4096, 0x10000 + pages.end * 4096);
             assert_eq!(
-                piece(Addr(at), leaf(0, pfn), frames.flags(pfn).unwrap(), Some(&frames)),
+                piece(
+                    Addr(at),
+                    marked(0, pfn),
+                    frames.flags(pfn).unwrap(),
+                    Some(&frames)
+                ),
                 Some(range),
                 "{pfn}"
             );

@@ -305,6 +305,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::super::leaf::marked;
     use super::*;
     use thermo_core::Addr;
 
@@ -328,24 +329,14 @@ mod tests {
         }
     }
 
-    /// A page that was touched, or a huge page.
-    fn marked(pfn: u64, level: u8) -> Leaf {
-        Leaf {
-            level,
-            accessed: true,
-            pfn,
-            ..Leaf::default()
-        }
-    }
-
     #[test]
     fn a_frame_is_touched_in_the_round_that_found_it_so_by_whoever_maps_it() {
         let mut shared = Shared::new(Nanos::millis(100));
         let idle = Leaf {
             accessed: false,
-            ..marked(6, 0)
+            ..marked(0, 6)
         };
-        for leaf in [marked(5, 0), idle, marked(1024, 1)] {
+        for leaf in [marked(0, 5), idle, marked(1, 1024)] {
             shared.note(leaf);
         }
         // The round before goes by what it knows until the next is prepared.
@@ -354,7 +345,7 @@ mod tests {
         for (pfn, expected) in [(5, true), (6, false), (1023, false), (1024, true), (1535, true)] {
             assert_eq!(shared.touched.any(pfn, 1), expected, "{pfn}");
         }
-        shared.note(marked(6, 0));
+        shared.note(marked(0, 6));
         assert!(shared.touched.any(5, 1) && !shared.touched.any(6, 1));
         shared.begin_round();
         assert!(!shared.touched.any(5, 1) && shared.touched.any(6, 1));
@@ -371,12 +362,12 @@ mod tests {
         for target in 0..300 {
             (0..4 * PART)
                 .step_by(8)
-                .for_each(|pfn| shared.note(marked(pfn, 0)));
+                .for_each(|pfn| shared.note(marked(0, pfn)));
             assert_eq!(kept(&shared), 4, "{target}");
         }
         shared.begin_round();
         assert_eq!(kept(&shared), 4);
-        shared.note(marked(9 * PART, 0));
+        shared.note(marked(0, 9 * PART));
         shared.begin_round();
         assert_eq!(kept(&shared), 1);
         shared.begin_round();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use thermo_core::budget::{CpuShare, Looks};
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::Piece;
+use thermo_core::sweep::{PageSeen, Piece};
 use thermo_core::{Addr, AddrRange, Attrs, Context, TargetId};
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
@@ -28,6 +28,19 @@ pub fn sweep(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) 
     let swept = tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
     assert_eq!(swept.next, range.end);
     piece
+}
+
+/// How many pages of `range` were seen so.
+pub fn count(piece: &Piece, range: AddrRange, seen: PageSeen) -> usize {
+    (range.start.0..range.end.0)
+        .step_by(4096)
+        .filter(|addr| piece.get(Addr(*addr)) == seen)
+        .count()
+}
+
+/// How many pages `range` has.
+pub fn pages(range: AddrRange) -> usize {
+    usize::try_from(range.len().0 / 4096).unwrap()
 }
 
 /// A context on these processes that sweeps without a limit, and what it works on.
