@@ -1,7 +1,7 @@
 //! Targets on real processes: storms of children, many threads, a program that runs another, a group of our own.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,15 +23,13 @@ struct Program {
 
 impl Program {
     fn shell(script: &str) -> Self {
-        let mut command = Command::new("sh");
-        let mut child = command
-            .args(["-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::start(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    fn start(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
+        Ok(Self { child, input, output })
     }
 
     fn pid(&self) -> u32 {
@@ -229,24 +227,16 @@ ctypes.CDLL(None).pthread_exit(None)
 
 #[test]
 fn a_process_without_its_first_thread_is_told_of_and_left_alone() {
-    let mut command = Command::new("python3");
-    command.args(["-c", LEAVES_ITS_FIRST_THREAD]);
-    let Ok(mut child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+    let started = Program::start(Command::new("python3").args(["-c", LEAVES_ITS_FIRST_THREAD]));
+    let Ok(mut program) = started else {
         eprintln!("SKIP: there is no python3");
         return;
     };
-    let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-    let mut program = Program { child, input, output };
-    let pid = program.pid();
     assert_eq!(program.line(), "ready");
-    let mut members = Members::new(Path::new("/"), TargetSpec::of_pids(&[pid])).unwrap();
-    let has_ended = || stat::read(Path::new("/"), pid).unwrap().has_ended();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !has_ended() {
-        assert!(Instant::now() < deadline, "its first thread does not end");
-        std::thread::yield_now();
-    }
-    assert!(members.update().unwrap().is_empty());
+    let mut members = members(TargetSpec::of_pids(&[program.pid()]));
+    until(&mut members, "its first thread ends", |_, layouts| {
+        layouts.is_empty()
+    });
     let news = members.take_news();
     assert!(
         matches!(&news[..], [text] if text.contains("without its first thread")),
