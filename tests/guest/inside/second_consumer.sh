@@ -43,7 +43,7 @@ a_kdamond_that_looks_too_takes_little_away() {
 # budget that even an emulated machine sees something for.
 second_consumer_is_measured() {
     [ -d $damon ] || skip "this kernel has no DAMON"
-    local kind look
+    local kind look alone
     start_workload hot-cold.cfg
     trap stop_kdamond EXIT
     for look in sweep sample; do

@@ -39,7 +39,7 @@ pub struct Chosen {
     pub name: &'static str,
     /// Why this one, in words.
     pub reason: String,
-    /// Whether it is a poor substitute, for the usual one cannot be used.
+    /// Whether it stands in for the usual one, which cannot be used.
     is_substitute: bool,
 }
 
