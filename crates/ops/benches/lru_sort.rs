@@ -107,7 +107,7 @@ fn cached(path: &Path, action: Action) {
                 ours.apply(action, path).unwrap();
             }
             (Way::Raw, Action::LruPrio) => {
-                CachedFile::open(path).unwrap().use_twice(&all).unwrap();
+                CachedFile::open(path).unwrap().use_often(&all, 2).unwrap();
             }
             (Way::Raw, _) => {
                 let file = CachedFile::open(path).unwrap();

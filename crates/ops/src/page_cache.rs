@@ -1,7 +1,7 @@
 //! LRU sorting of page cache that perhaps no process maps: what of a file is in memory moves up or down.
 //!
 //! The actor works on address spaces, where such pages are not seen. Here the user names the file. Hot: each page
-//! that is in memory is read twice, a byte, without waiting for any disk. Cold: the file is mapped by ourselves, only
+//! that is in memory is read twice (with MGLRU five times), a byte, without waiting for any disk. Cold: the file is mapped by ourselves, only
 //! what is in memory of it, and that mapping is given up (`MADV_COLD`); `POSIX_FADV_DONTNEED` would drop the pages,
 //! which costs reading them again. Pages that a process maps too move up, and do not move down: they are counted as
 //! shared. Devices, pipes and the like are refused.
@@ -14,6 +14,8 @@ use thermo_core::ops::{Applied, Skip};
 use thermo_core::{Action, Addr, AddrRange, Bytes, PAGE_SIZE};
 use thermo_sys::page_cache::{CachedFile, Window};
 use thermo_sys::pagemap::Pagemap;
+
+use crate::actor::uses;
 
 /// What is looked at and acted on between two questions whether to stop, in pages.
 const WINDOW: u64 = (64 << 20) / PAGE_SIZE;
@@ -120,7 +122,7 @@ impl PageCache<'_> {
         let there = bytes(resident.len() as u64);
         match action {
             _ if self.dry_run => applied.skip(Skip::DryRun, there),
-            Action::LruPrio => match file.use_twice(&resident) {
+            Action::LruPrio => match file.use_often(&resident, uses(Path::new("/"))) {
                 Ok(used) => {
                     applied.applied += bytes(used);
                     applied.skip(Skip::NotPresent, there.saturating_sub(bytes(used)));

@@ -26,7 +26,7 @@ flags! {
     is_referenced = 2;
     /// It is on an LRU list.
     is_lru = 5;
-    /// It is on (or, with MGLRU, in the generations of) an active list.
+    /// It is on an active list. With MGLRU no page is that is in a generation.
     is_active = 6;
     /// It is anonymous memory.
     is_anon = 12;

@@ -15,11 +15,14 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use thermo_core::PAGE_SIZE;
 
+/// How often a page can be used in one go.
+pub const MOST_USES: usize = 5;
+
 /// A regular file, open for looking at its pages.
 #[derive(Debug)]
 pub struct CachedFile {
-    /// Opened twice: the kernel counts reads of a page one after the other through one of them as one use.
-    files: [File; 2],
+    /// Opened that often: the kernel counts reads of a page one after the other through one of them as one use.
+    files: [File; MOST_USES],
     len: u64,
 }
 
@@ -55,10 +58,10 @@ impl CachedFile {
         }
         // By its descriptor: another file may stand at the path by now.
         let again = format!("/proc/self/fd/{}", first.as_raw_fd());
-        let second = File::from(rustix::fs::open(again, flags, Mode::empty())?);
+        let open = || rustix::fs::open(&again, flags, Mode::empty()).map(File::from);
         Ok(Self {
             len: meta.len(),
-            files: [first, second],
+            files: [open()?, open()?, open()?, open()?, first],
         })
     }
 
@@ -68,18 +71,19 @@ impl CachedFile {
         self.len.div_ceil(PAGE_SIZE)
     }
 
-    /// Counts each of `pages` as used, twice: it moves up to the active list. Returns how many were in memory still.
+    /// Counts each of `pages` as used so many `times`, at most [`MOST_USES`]: the second use moves it up to the active list.
+    /// Returns how many were in memory still.
     ///
     /// # Errors
     /// When its file system cannot read without waiting, or the disk is broken.
-    pub fn use_twice(&self, pages: &[u64]) -> io::Result<u64> {
+    pub fn use_often(&self, pages: &[u64], times: usize) -> io::Result<u64> {
         let mut used = 0;
-        for (nth, file) in self.files.iter().enumerate() {
+        for (nth, file) in self.files.iter().take(times).enumerate() {
             for page in pages {
                 let mut byte = [0];
                 let buffers = &mut [IoSliceMut::new(&mut byte)];
                 match rustix::io::preadv2(file, buffers, page * PAGE_SIZE, ReadWriteFlags::NOWAIT) {
-                    Ok(read) => used += u64::from(nth == 1 && read == 1),
+                    Ok(read) => used += u64::from(nth + 1 == times && read == 1),
                     // Evicted meanwhile, or being written.
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
@@ -215,7 +219,10 @@ mod tests {
         );
         assert!(window.addr(39).is_some() && window.addr(40).is_none());
         // Some file systems in memory cannot read without waiting.
-        assert!(cached.use_twice(&[8, 9]).is_ok_and(|used| used == 2) || cached.use_twice(&[8]).is_err());
+        assert!(
+            cached.use_often(&[8, 9], MOST_USES).is_ok_and(|used| used == 2)
+                || cached.use_often(&[8], 2).is_err()
+        );
     }
 
     #[test]
@@ -226,7 +233,7 @@ mod tests {
         let window = cached.window(0, 16).unwrap();
         file.as_file().set_len(4096).unwrap();
         assert_eq!(window.map(&[2, 3]), 0);
-        assert_eq!(cached.use_twice(&[3]).unwrap_or(0), 0);
+        assert_eq!(cached.use_often(&[3], 2).unwrap_or(0), 0);
     }
 
     #[test]

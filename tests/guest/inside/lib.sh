@@ -52,9 +52,18 @@ start_workload() { # CONFIGURATION [OPTIONS...]
     wait_until "everything is touched once" phase_is_hot_only
 }
 
-# One pair of addresses: only the hot part was touched in the last span.
+# Where a region lies: 0xBEGIN-0xEND.
+region() { # NAME
+    grep -o " $1 0x[0-9a-f]*-0x[0-9a-f]*" /tmp/ready | sed "s/ $1 //"
+}
+
+# Nothing outside the hot part was touched in the last span. One range alone does not tell: regions that the kernel maps side
+# by side are one, all of them, while everything is still being touched.
 phase_is_hot_only() {
-    [ -s /tmp/truth.jsonl ] && last_truth | grep -qE '"ranges":\[\[[0-9]+,[0-9]+\]\]}'
+    local hot span
+    hot=$(region hot)
+    span=$(last_truth | sed -n 's/.*"ranges":\[\[\([0-9]*,[0-9]*\)\]\]}$/\1/p')
+    [ -n "$hot" ] && [ -n "$span" ] && [ "${span%,*}" -ge $((${hot%-*})) ] && [ "${span#*,}" -le $((${hot#*-})) ]
 }
 
 # The last line may still be half written.

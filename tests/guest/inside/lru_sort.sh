@@ -1,11 +1,6 @@
 # What LRU sorting does on kernels that keep generations (MGLRU) and show them nowhere: what is moved down goes first
 # when memory is reclaimed, what is moved up stays, whichever of both is the older one.
 
-# Where a region lies: 0xBEGIN-0xEND.
-region() { # NAME
-    grep -o " $1 0x[0-9a-f]*-0x[0-9a-f]*" /tmp/ready | sed "s/ $1 //"
-}
-
 # How many pages of a region are there or in swap: bit 63 or 62 of a word of the pagemap, in its highest hex digit.
 pages_of() { # there|swapped REGION
     local range first bytes digits=4567
@@ -77,4 +72,48 @@ sorting_decides_what_is_reclaimed() {
 sorting_decides_against_age() {
     make_swap
     reclaims_what_was_moved_down two one
+}
+
+# The number of the group, and those of its generations, oldest first.
+generations_of_sorted() { awk '$1 == "memcg" { on = $3 == "/sorted"; if (on) print $2 } on && NF > 2 && $1 != "memcg" { print $1 }' /sys/kernel/debug/lru_gen; }
+
+# Ages all that is not touched all the time until nobody's mark is left, and one half is as old as the other.
+age_both_halves() {
+    local group youngest
+    for _ in 1 2; do
+        group=$(generations_of_sorted | head -n 1)
+        youngest=$(generations_of_sorted | tail -n 1)
+        echo "+ $group 0 $youngest 1 1" >/sys/kernel/debug/lru_gen || fail "generation $youngest of group $group cannot be aged"
+    done
+}
+
+# What is moved up alone: both halves are in the oldest generation without marks, and would go in the order they came in.
+moving_up_spares_among_equals() {
+    local group=/cgroup/sorted there up others
+    grep -qs '^memcg' /sys/kernel/debug/lru_gen || skip "this kernel has no MGLRU, or does not show it"
+    [ "$(cat /sys/kernel/mm/lru_gen/enabled)" != 0x0000 ] || skip "MGLRU is switched off"
+    make_swap
+    echo +memory >/cgroup/cgroup.subtree_control || skip "this kernel has no memory controller"
+    mkdir -p "$group"
+    [ -e "$group/memory.reclaim" ] || skip "this kernel cannot reclaim a group on demand"
+    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || without_huge_pages
+    echo 0 >"$group/cgroup.procs"
+    start_workload halves.cfg
+    echo 0 >/cgroup/cgroup.procs
+    age_both_halves
+    hint lru_prio two
+    there=$(pages_of there one)
+    [ "$there" -ge 512 ] || fail "only $there pages of one were touched"
+    comes_true half_is_reclaimed one || true
+    up=$(pages_of swapped two)
+    others=$(pages_of swapped one)
+    note "swapped pages: $up of what was moved up, $others of what was not"
+    [ "$others" -ge $((there / 2)) ] || fail "only $others of $there pages that were left alone were reclaimed"
+    [ "$others" -gt $((4 * up)) ] || fail "$up pages of what was moved up were reclaimed, and $others of what was not"
+}
+
+# A quarter at each step.
+half_is_reclaimed() { # REGION
+    echo $((there * 1024)) >"$group/memory.reclaim" 2>/dev/null
+    [ "$(pages_of swapped "$1")" -ge $((there / 2)) ]
 }

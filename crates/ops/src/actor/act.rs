@@ -18,7 +18,8 @@ impl Actor {
         let cancel = Arc::clone(&self.cancel);
         let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
         let seen = (task.pagemap, self.frames.as_ref());
-        touch::touch_twice(task.process, seen, &kept, &mut stop, &mut applied);
+        let times = touch::uses(&self.root);
+        touch::touch_times(times, task.process, seen, &kept, &mut stop, &mut applied);
         applied
     }
 

@@ -11,7 +11,7 @@
 //! | `willneed` | `MADV_WILLNEED` | not at all: it only begins the reading |
 //! | `cold`, `lru_deprio` | `MADV_COLD` | not at all: LRU lists are not shown |
 //! | `pageout` | `MADV_PAGEOUT` | the pagemap: pages that were present and are not |
-//! | `lru_prio` | two `process_vm_readv` of each present page | not at all |
+//! | `lru_prio` | two `process_vm_readv` of each present page, five with MGLRU | not at all |
 //! | `hugepage` | `MADV_COLLAPSE` of every 2 MiB with a page in it | page tables, where the tracker reads them |
 //! | `collapse` | the same where at least 80 % are present | the same |
 //! | `nohugepage` | the mapping's flag, set by the target; huge pages split by `MADV_COLD` on a part | the same |
@@ -61,7 +61,7 @@ pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge::Huge;
 pub use self::huge::HugeOptions;
 use self::spans::Ranges;
-pub(crate) use self::touch::touch_all;
+pub(crate) use self::touch::{touch_all, uses};
 use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
 

@@ -1,10 +1,16 @@
 //! Moving pages up on the LRU lists: the kernel counts a page that is read through `process_vm_readv` as used,
 //! and one that is used twice is active. It brings swapped-out pages in, so only those present are read.
 //!
+//! With generations (MGLRU) uses move nothing. They are counted in the page, and looked at when it is its turn to go: one
+//! that was used five times (`sort_folio()` in mm/vmscan.c) goes to the next generation instead, once. Fewer uses keep
+//! it only where enough of what was paged out has come back since.
+//!
 //! Huge pages mapped as such are the exception: for those the kernel sets the accessed mark of the page table and leaves
 //! lists alone (`touch_pmd()` in mm/huge_memory.c), and no other call moves them from outside. Reading them would do
 //! nothing but make them look touched to trackers, so where they can be told (`/proc/kpageflags`, root) they are left
 //! alone and counted as unadvisable. Those that are hot have the mark anyway.
+
+use std::path::Path;
 
 use thermo_core::ops::{Applied, Skip};
 use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
@@ -14,6 +20,7 @@ use thermo_sys::process_vm::{MAX_PAGES, touch};
 
 use super::collapse::HUGE_PAGE;
 use super::spans;
+use crate::host::has_mglru;
 use crate::process::Process;
 
 /// How much is looked at and touched between two questions whether to stop: whole huge pages.
@@ -29,8 +36,24 @@ struct Present {
     huge: Bytes,
 }
 
-/// Touches the present pages of `ranges` twice.
-pub(super) fn touch_twice(
+/// Uses of a page that make it active: one sets the flag that says that it was used, one more moves it.
+const USES_FOR_LISTS: usize = 2;
+/// Uses that fill what counts them with generations: a flag each for the first two, and a number of two bits.
+const USES_FOR_GENERATIONS: usize = 5;
+
+/// How often a page has to be used to be kept, on the machine at `root`. No more than page cache can be in one go
+/// ([`thermo_sys::page_cache::MOST_USES`]).
+pub(crate) fn uses(root: &Path) -> usize {
+    if has_mglru(root) {
+        USES_FOR_GENERATIONS
+    } else {
+        USES_FOR_LISTS
+    }
+}
+
+/// Touches the present pages of `ranges`, each so many `times`.
+pub(super) fn touch_times(
+    times: usize,
     process: &Process,
     (pagemap, frames): (&Pagemap, Option<&PageFrames>),
     ranges: &[AddrRange],
@@ -59,7 +82,9 @@ pub(super) fn touch_twice(
         applied.skip(Skip::NotPresent, step.len().saturating_sub(there + present.huge));
         let mut refused = 0;
         for call in present.small.chunks(MAX_PAGES) {
-            touch_all(process.pid, call, &mut |_| ());
+            for _ in 1..times {
+                touch_all(process.pid, call, &mut |_| ());
+            }
             touch_all(process.pid, call, &mut |_| refused += 1);
         }
         let refused = bytes(refused);
@@ -140,7 +165,20 @@ pub(crate) fn touch_all(pid: u32, mut pages: &[Addr], refused: &mut impl FnMut(A
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn uses_are_more_where_generations_are_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/kernel/mm/lru_gen");
+        assert_eq!(uses(root.path()), USES_FOR_LISTS);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (switch, expected) in [("0x0000\n", USES_FOR_LISTS), ("0x0007\n", USES_FOR_GENERATIONS)] {
+            std::fs::write(folder.join("enabled"), switch).unwrap();
+            assert_eq!(uses(root.path()), expected);
+        }
+    }
 
     #[test]
     fn steps_end_where_huge_pages_do() {

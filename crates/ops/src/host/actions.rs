@@ -159,7 +159,11 @@ fn nohugepage(facts: &HostFacts) -> Answer {
 
 // Unlike advice, reading needs no right of its own for processes of the same user.
 fn lru_prio(facts: &HostFacts) -> Answer {
-    let known = "two reads of a page move it to the active list";
+    let known = if facts.mglru {
+        "five reads of a page spare it once when it is its turn to go (MGLRU)"
+    } else {
+        "two reads of a page move it to the active list"
+    };
     let reach = in_reach(facts, &[Capability::SysPtrace], known);
     Ok(("process_vm_readv", reach))
 }

@@ -94,7 +94,7 @@ impl HostFacts {
 }
 
 /// The first bit of the file's hexadecimal number is the main switch (Documentation/admin-guide/mm/multigen_lru.rst).
-fn has_mglru(root: &Path) -> bool {
+pub(crate) fn has_mglru(root: &Path) -> bool {
     let text = file::text(&root.join("sys/kernel/mm/lru_gen/enabled")).unwrap_or_default();
     let bits = text
         .trim()
