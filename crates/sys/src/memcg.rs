@@ -1,12 +1,16 @@
 //! The memory controller of a control group, version 1 and 2 (Documentation/admin-guide/cgroup-v2.rst, "Memory";
 //! cgroup-v1/memory.rst).
 
+mod limited;
+
 use std::path::PathBuf;
 
 use thermo_core::Bytes;
 
 use crate::cgroup::{Group, Version};
 use crate::file::{self, FileError};
+
+pub use self::limited::Limited;
 
 /// Version 1 has no word for "no limit": it shows the largest multiple of a page.
 const V1_NO_LIMIT: u64 = 0x7fff_ffff_ffff_0000;

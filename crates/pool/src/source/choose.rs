@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thermo_core::{Bytes, Nanos, Permille};
 use thermo_sys::cgroup::Group;
+use thermo_sys::meminfo;
 use thermo_sys::psi::{Resource, system_file};
-use thermo_sys::{file, meminfo};
 
 use super::{FreeMemory, Headroom, Manager, PsiTotal, Source, SourceError};
 
@@ -73,7 +73,7 @@ pub fn choose(root: &Path, env: impl Fn(&str) -> Option<String>) -> Choice {
         }
         None => add_stalls(&mut choice, root),
     }
-    let limited = own_groups(root, "memory").into_iter().any(|group| {
+    let limited = Group::of_process(root, None, "memory").into_iter().any(|group| {
         let headroom = Headroom::new(&group, LEAST_ROOM);
         choice.add("memory limits come before stalls", headroom)
     });
@@ -88,7 +88,7 @@ pub fn choose(root: &Path, env: impl Fn(&str) -> Option<String>) -> Choice {
 }
 
 fn add_stalls(choice: &mut Choice, root: &Path) {
-    let of_group = own_groups(root, "")
+    let of_group = Group::of_process(root, None, "")
         .pop()
         .map(|group| group.dir.join("memory.pressure"));
     let own = of_group.filter(|path| path.exists());
@@ -98,29 +98,6 @@ fn add_stalls(choice: &mut Choice, root: &Path) {
     }
     let machine: PathBuf = system_file(root, Resource::Memory);
     choice.add(why, PsiTotal::new(&machine, STALL, WINDOW));
-}
-
-// The groups of this process: of version 1 in the hierarchy of `controller`, and of version 2 (proc_pid_cgroup(5)).
-fn own_groups(root: &Path, controller: &str) -> Vec<Group> {
-    let text = file::text(&root.join("proc/self/cgroup")).unwrap_or_default();
-    let group = |line: &str| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        if controllers.is_empty() {
-            let mounts = thermo_sys::cgroup::mounts(root).ok()?;
-            let mount = mounts
-                .iter()
-                .find(|mount| mount.version == thermo_sys::cgroup::Version::V2)?;
-            let dir = mount.dir.join(path.trim_start_matches('/'));
-            return Some(Group {
-                version: mount.version,
-                dir,
-            });
-        }
-        let wanted = controllers.split(',').any(|one| one == controller);
-        wanted.then(|| Group::find_in(root, controller, path).ok())?
-    };
-    text.lines().filter_map(group).collect()
 }
 
 #[cfg(all(test, not(loom)))]

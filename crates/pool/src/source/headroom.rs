@@ -1,52 +1,10 @@
 //! Room left below a memory limit: the only sign that comes before any stall.
 
-use std::path::Path;
-
 use thermo_core::{Bytes, Nanos, Permille};
-use thermo_sys::cgroup::{Group, Version};
-use thermo_sys::memcg::Memcg;
-use thermo_sys::{FileError, file};
+use thermo_sys::cgroup::Group;
+use thermo_sys::memcg::Limited;
 
 use super::{Source, SourceError};
-
-/// One group that has a limit.
-#[derive(Debug)]
-struct Limited {
-    group: Group,
-    memcg: Memcg,
-}
-
-impl Limited {
-    fn new(group: Group) -> Self {
-        let memcg = Memcg::new(group.clone());
-        Self { group, memcg }
-    }
-
-    /// The lower of the hard limit and, on version 2, the one at which the group is slowed down.
-    fn limit(&self) -> Result<Option<Bytes>, FileError> {
-        let hard = self.memcg.limit()?;
-        let high = match self.group.version {
-            Version::V1 => None,
-            Version::V2 => file::number(&self.group.dir.join("memory.high")).ok().map(Bytes),
-        };
-        Ok(hard.into_iter().chain(high).min())
-    }
-
-    /// Page cache on the LRU lists: in use, but the kernel takes it back by itself.
-    fn evictable(&self) -> Result<Bytes, FileError> {
-        let names = match self.group.version {
-            Version::V1 => ["total_inactive_file ", "total_active_file "],
-            Version::V2 => ["inactive_file ", "active_file "],
-        };
-        let text = file::text(&self.group.dir.join("memory.stat"))?;
-        let value = |line: &str| {
-            names
-                .iter()
-                .find_map(|name| line.strip_prefix(name)?.trim().parse().ok())
-        };
-        Ok(text.lines().filter_map(value).map(Bytes).sum())
-    }
-}
 
 /// Watches a group and all groups above it that have a limit.
 #[derive(Debug)]
@@ -61,22 +19,7 @@ impl Headroom {
     /// # Errors
     /// When the group cannot be read, or neither it nor a group above it has a limit.
     pub fn new(group: &Group, least: Permille) -> Result<Self, SourceError> {
-        let mut limited = Vec::new();
-        let mut dir: Option<&Path> = Some(&group.dir);
-        while let Some(here) = dir.filter(|dir| dir.join("memory.stat").exists()) {
-            let one = Limited::new(Group {
-                version: group.version,
-                dir: here.to_owned(),
-            });
-            // The root of version 2 has no limit, hence no file for one.
-            match one.limit() {
-                Ok(Some(_)) => limited.push(one),
-                Ok(None) => {}
-                Err(error) if error.is_missing() => {}
-                Err(error) => return Err(error.into()),
-            }
-            dir = here.parent();
-        }
+        let limited = Limited::all_of(group)?;
         if limited.is_empty() {
             return Err(SourceError::NoLimit(group.dir.clone()));
         }
@@ -89,7 +32,7 @@ impl Source for Headroom {
         let dirs: Vec<_> = self
             .limited
             .iter()
-            .map(|one| one.group.dir.display().to_string())
+            .map(|one| one.dir().display().to_string())
             .collect();
         format!("room below the limit of {}", dirs.join(", "))
     }
@@ -98,7 +41,7 @@ impl Source for Headroom {
         for one in &self.limited {
             let Some(limit) = one.limit()? else { continue };
             let least = Bytes(limit.0 / 1000 * u64::from(self.least.0));
-            let usage = one.memcg.usage()?;
+            let usage = one.usage()?;
             if limit.saturating_sub(usage) >= least {
                 continue;
             }
@@ -116,6 +59,7 @@ impl Source for Headroom {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use thermo_sys::cgroup::Version;
 
     fn group(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Group) {
         let root = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::file::{self, FileError};
 
 mod freezer;
+mod of_process;
 mod own;
 mod unit;
 

@@ -1,0 +1,65 @@
+//! The groups a process is in (proc_pid_cgroup(5)).
+
+use std::path::Path;
+
+use super::{Group, Version, mounts};
+use crate::file;
+
+impl Group {
+    /// The groups of process `pid`, or of this one: that of version 1 in the hierarchy of `controller`, if there is one, and
+    /// that of version 2. None where they cannot be read.
+    #[must_use]
+    pub fn of_process(root: &Path, pid: Option<u32>, controller: &str) -> Vec<Self> {
+        let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        let text = file::text(&root.join("proc").join(process).join("cgroup")).unwrap_or_default();
+        let group = |line: &str| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            if controllers.is_empty() {
+                let mounts = mounts(root).ok()?;
+                let mount = mounts.iter().find(|mount| mount.version == Version::V2)?;
+                let dir = mount.dir.join(path.trim_start_matches('/'));
+                return Some(Self {
+                    version: mount.version,
+                    dir,
+                });
+            }
+            let wanted = controllers.split(',').any(|one| one == controller);
+            wanted.then(|| Self::find_in(root, controller, path).ok())?
+        };
+        text.lines().filter_map(group).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn a_process_is_in_one_group_of_each_hierarchy() {
+        let root = tempfile::tempdir().unwrap();
+        let file = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        file(
+            "proc/mounts",
+            "memory /sys/fs/cgroup/memory cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
+        );
+        file("proc/5/cgroup", "3:cpu,cpuacct:/other\n2:memory:/svc\n0::/new\n");
+        file("sys/fs/cgroup/memory/svc/cgroup.procs", "5\n");
+        let dirs = |controller| {
+            let groups = Group::of_process(root.path(), Some(5), controller);
+            let below = |group: Group| group.dir.strip_prefix(root.path()).unwrap().display().to_string();
+            groups.into_iter().map(below).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            dirs("memory"),
+            ["sys/fs/cgroup/memory/svc", "sys/fs/cgroup/unified/new"]
+        );
+        assert_eq!(dirs(""), ["sys/fs/cgroup/unified/new"]);
+        assert_eq!(Group::of_process(root.path(), None, "memory"), Vec::new());
+    }
+}
