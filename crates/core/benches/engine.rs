@@ -62,11 +62,7 @@ impl Machine {
 
 impl Operations for Machine {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        Ok(vec![TargetLayout {
-            id: TargetId(0),
-            pid: None,
-            ranges: vec![self.range],
-        }])
+        Ok(vec![TargetLayout::new(TargetId(0), None, vec![self.range])])
     }
 
     fn prepare_access_checks(&mut self, _probes: &[Probe]) {}

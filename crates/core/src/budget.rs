@@ -24,6 +24,13 @@ impl CpuShare {
         Nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
+    /// The share that `cost` is of `span`.
+    #[must_use]
+    pub fn of_time(cost: Nanos, span: Nanos) -> Self {
+        let part = u128::from(cost.0) * 1_000_000 / u128::from(span.0.max(1));
+        Self(u32::try_from(part).unwrap_or(u32::MAX))
+    }
+
     /// A half of it.
     #[must_use]
     pub const fn half(self) -> Self {
@@ -69,6 +76,23 @@ pub struct Plan {
     pub way: Way,
     /// Its intervals and regions.
     pub attrs: Attrs,
+    /// Where samples are taken and some targets are swept nevertheless: the rounds over those.
+    pub rounds: Option<PlannedRounds>,
+    /// Targets that are not swept because they grow while memory is short ([`TargetLayout::is_delicate`]).
+    ///
+    /// [`TargetLayout::is_delicate`]: crate::ops::TargetLayout::is_delicate
+    pub nr_delicate: usize,
+}
+
+/// Rounds over some targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedRounds {
+    /// Over how many.
+    pub nr_targets: usize,
+    /// How many targets there are.
+    pub of: usize,
+    /// From the beginning of one to that of the next.
+    pub each: Nanos,
 }
 
 impl fmt::Display for Plan {
@@ -80,6 +104,12 @@ impl fmt::Display for Plan {
             max_nr_regions,
             ..
         } = self.attrs;
+        if let Some(PlannedRounds { nr_targets, of, each }) = self.rounds {
+            write!(
+                f,
+                "look at every page of {nr_targets} of {of} targets each {each}; of the others, "
+            )?;
+        }
         match self.way {
             Way::Sweep => write!(f, "look at every page each {aggr}")?,
             Way::Sample => write!(
@@ -91,7 +121,15 @@ impl fmt::Display for Plan {
             f,
             ", at most {max_nr_regions} regions (budget {} % of a CPU)",
             self.share.percent()
-        )
+        )?;
+        match self.nr_delicate {
+            0 => Ok(()),
+            1 => f.write_str("; not at every page of a target that grows while memory is short"),
+            many => write!(
+                f,
+                "; not at every page of {many} targets that grow while memory is short"
+            ),
+        }
     }
 }
 

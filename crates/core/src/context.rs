@@ -6,18 +6,20 @@
 //! to a [`Sink`].
 //!
 //! There are two ways to look: `sampling` (DAMON's: one page a region every sampling interval) and `sweeping`
-//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks. Operations
+//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks, for all targets or
+//! for each (`parting`), and rounds can go on beside samples (`beside`). Operations
 //! that look by themselves are only followed (`following`). What schemes do with what was seen: `acting`.
 
 mod acting;
+mod beside;
 mod choosing;
 mod following;
+mod parting;
 mod sampling;
 mod sweeping;
-mod warming;
 
 use crate::attrs::{Attrs, AttrsError};
-use crate::budget::{Plan, Way};
+use crate::budget::Way;
 use crate::monitoring::{Splitter, Target, lay_out, rescale};
 use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
@@ -39,6 +41,7 @@ pub struct Context {
     rng: Rng,
     splitter: Splitter,
     schedule: Schedule,
+    /// What goes on: rounds of sweeps over all targets, or samples of those that are not swept beside them.
     way: Way,
     sampling: Sampling,
     sweeping: Sweeping,
@@ -105,20 +108,6 @@ impl Context {
         &self.attrs
     }
 
-    /// The plan in force, where a budget chooses.
-    #[must_use]
-    pub fn plan(&self) -> Option<Plan> {
-        let share = self.chooser.as_ref()?.share();
-        Some(Plan {
-            share,
-            way: self.way,
-            attrs: Attrs {
-                max_nr_regions: self.most_regions(),
-                ..self.attrs
-            },
-        })
-    }
-
     /// Changes the attributes while monitoring: regions keep their history, counts and ages are converted, and
     /// a new aggregation begins. From now on it samples with these; a budget chooses no longer, and a goal of
     /// intervals tunes on from them.
@@ -129,8 +118,11 @@ impl Context {
         attrs.check()?;
         self.chooser = None;
         self.tuner = self.tuner.as_ref().map(|tuner| Tuner::new(tuner.goal(), &attrs));
-        if attrs != self.attrs || self.way != Way::Sample {
-            self.change_to(Way::Sample, attrs);
+        if self.way != Way::Sample || self.is_parted() {
+            self.look_alike(Way::Sample);
+            self.change_to(attrs);
+        } else if attrs != self.attrs {
+            self.change_to(attrs);
         }
         Ok(())
     }
@@ -160,20 +152,29 @@ impl Context {
         self.schedule.next_update = Nanos::ZERO;
     }
 
-    fn change_to(&mut self, way: Way, attrs: Attrs) {
+    /// Looks at all targets in one way from now on.
+    fn look_alike(&mut self, way: Way) {
+        self.way = way;
+        self.sweeping = Sweeping::default();
+        for target in &mut self.targets {
+            target.way = way;
+            if way == Way::Sample {
+                target.forget_pages();
+            }
+        }
+        if way == Way::Sample {
+            // Holes that sweeps left out are laid out.
+            self.update_targets_next();
+        }
+    }
+
+    fn change_to(&mut self, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
         if let Some(leftover) = &mut self.sweeping.leftover {
             leftover.rescale(&self.attrs, &attrs);
         }
         self.attrs = attrs;
         self.sampling.begin_anew();
-        if way != self.way {
-            self.way = way;
-            self.sweeping = Sweeping::default();
-            if way == Way::Sample {
-                self.forget_pages();
-            }
-        }
         self.schedule.next_aggr = self.schedule.passed + attrs.samples_in(attrs.aggr);
         for state in &mut self.schemes {
             state.put_off(&attrs, self.schedule.passed);
@@ -219,6 +220,7 @@ impl Context {
         self.targets.iter().map(|t| TargetRegions {
             id: t.id,
             pid: t.pid,
+            swept: t.is_told_by_pages(),
             regions: &t.regions,
         })
     }
@@ -253,10 +255,10 @@ impl Context {
             let until = due.max(rest_until.unwrap_or(due));
             if now < until {
                 let is_free = rest_until.is_none();
-                let next = if is_free && self.warm_up(now, ops, sink) {
+                let next = if is_free && self.look_beside(now, ops, sink) {
                     now
                 } else {
-                    until
+                    self.round_beside(now).map_or(until, |next| next.min(until))
                 };
                 return Ok(Next::At(next));
             }
@@ -264,6 +266,7 @@ impl Context {
         }
         if now >= self.schedule.next_update {
             self.update_targets(now, ops, sink)?;
+            self.follow_targets(now, ops, sink);
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);
@@ -285,7 +288,7 @@ impl Context {
         }
         self.resume(now);
         Ok(match self.way {
-            Way::Sample if self.is_warming_up() => Next::At(self.begin_sample(now, ops).min(now)),
+            Way::Sample if self.looks_beside() => Next::At(self.begin_sample(now, ops).min(now)),
             Way::Sample => Next::At(self.begin_sample(now, ops)),
             Way::Sweep => or_window(self.step_sweeping(now, ops, sink).min(self.schedule.next_update)),
         })
@@ -316,17 +319,12 @@ impl Context {
 
     fn tell_aggregated(&self, now: Nanos, sink: &mut dyn Sink) {
         let targets: Vec<TargetRegions<'_>> = self.targets().collect();
-        let sums = match self.way {
-            Way::Sample => Vec::new(),
-            Way::Sweep => self.targets.iter().map(|t| t.heat.sums()).collect(),
-        };
         let attrs = &self.attrs;
         sink.on(&Event::Aggregated {
             start: self.aggr_start.unwrap_or(now),
             end: now,
             attrs,
             targets: &targets,
-            sums: &sums,
         });
     }
 
@@ -351,13 +349,9 @@ impl Context {
             }
             lives
         });
-        let total: Bytes = layouts
-            .iter()
-            .flat_map(|layout| &layout.ranges)
-            .map(|range| range.len())
-            .sum();
-        let first_sz = Bytes(total.0 / self.attrs.min_nr_regions as u64);
+        let total: Bytes = layouts.iter().map(TargetLayout::weight).sum();
         for layout in layouts {
+            let first_sz = first_size(&layout, total, self.attrs.min_nr_regions);
             self.take_over(layout, first_sz, now, sink);
         }
         for text in ops.news() {
@@ -381,21 +375,34 @@ impl Context {
         let nth = match self.targets.binary_search_by_key(&layout.id, |target| target.id) {
             Ok(nth) => nth,
             Err(nth) => {
-                let TargetLayout { id, pid, ref ranges } = layout;
+                let TargetLayout {
+                    id, pid, ref ranges, ..
+                } = layout;
                 sink.on(&Event::TargetAppeared { now, id, pid, ranges });
                 let regions = lay_out(ranges, first_sz);
                 // Rounds go by numbers that ascend, also where one comes back that could not be looked into for a while.
-                self.targets.insert(nth, Target::new(layout, regions));
+                self.targets.insert(nth, Target::new(layout, regions, self.way));
+                if let Some(chooser) = &mut self.chooser {
+                    chooser.is_parted = false;
+                }
                 return;
             }
         };
         let target = &mut self.targets[nth];
-        match self.way {
+        match target.way {
             Way::Sample if target.regions.is_empty() => target.regions = lay_out(&layout.ranges, first_sz),
             Way::Sample => target.set_ranges(&layout.ranges),
             // Regions come from pages; what is not mapped any more has none from the next round on.
             Way::Sweep => target.heat.keep_only(&layout.ranges),
         }
-        target.ranges = layout.ranges;
+        target.follow(layout);
     }
+}
+
+/// How large the first regions of a target are, where all have `total` and at least `least` regions: by what it has in
+/// memory, since most of what is mapped is often not there.
+fn first_size(layout: &TargetLayout, total: Bytes, least: usize) -> Bytes {
+    let part = layout.weight().0 as f64 / total.0.max(1) as f64;
+    let pieces = (least as f64 * part).max(1.0);
+    Bytes((layout.mapped().0 as f64 / pieces) as u64)
 }

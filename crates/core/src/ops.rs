@@ -24,6 +24,37 @@ pub struct TargetLayout {
     pub pid: Option<u32>,
     /// What to monitor of it: page-aligned, ascending, disjoint. Empty while nothing can be said yet.
     pub ranges: Vec<AddrRange>,
+    /// How much of it is in memory; none where that is not known.
+    pub resident: Option<Bytes>,
+    /// True while the kernel is about to decide by its accessed marks what to page out: it grows, and there is no room for
+    /// all. Marks that a look takes off would be missed.
+    pub is_delicate: bool,
+}
+
+impl TargetLayout {
+    /// Of a target of which only is known what is mapped.
+    #[must_use]
+    pub const fn new(id: TargetId, pid: Option<u32>, ranges: Vec<AddrRange>) -> Self {
+        Self {
+            id,
+            pid,
+            ranges,
+            resident: None,
+            is_delicate: false,
+        }
+    }
+
+    /// All that is to be monitored of it.
+    #[must_use]
+    pub fn mapped(&self) -> Bytes {
+        self.ranges.iter().map(AddrRange::len).sum()
+    }
+
+    /// What it counts for beside others: how much of it is in memory, or else all that it maps.
+    #[must_use]
+    pub fn weight(&self) -> Bytes {
+        self.resident.unwrap_or_else(|| self.mapped())
+    }
 }
 
 /// What a look at a page found.

@@ -6,7 +6,6 @@ use crate::budget::Plan;
 use crate::ops::{Run, Skip, TargetId};
 use crate::region::Region;
 use crate::scheme::SchemeStats;
-use crate::sweep::PageSums;
 use crate::units::{Bytes, Nanos};
 
 /// A target and its regions at one moment.
@@ -16,6 +15,8 @@ pub struct TargetRegions<'a> {
     pub id: TargetId,
     /// Its process.
     pub pid: Option<u32>,
+    /// Whether every page of it was looked at, or one page of each region.
+    pub swept: bool,
     /// Its regions: ascending, disjoint.
     pub regions: &'a [Region],
 }
@@ -40,9 +41,6 @@ pub enum Event<'a> {
         attrs: &'a Attrs,
         /// Every target.
         targets: &'a [TargetRegions<'a>],
-        /// Bytes of every target by what is known of its pages, in the same order; empty where only samples
-        /// were looked at.
-        sums: &'a [PageSums],
     },
     /// A scheme was applied to the regions that matched it.
     SchemeApplied {

@@ -19,11 +19,8 @@ const HOT: AddrRange = AddrRange::new(0x1000, 0x5000);
 
 impl Operations for Elsewhere {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        Ok(vec![TargetLayout {
-            id: TargetId(3),
-            pid: Some(77),
-            ranges: vec![AddrRange::new(0x1000, 0x9000)],
-        }])
+        let range = AddrRange::new(0x1000, 0x9000);
+        Ok(vec![TargetLayout::new(TargetId(3), Some(77), vec![range])])
     }
 
     fn prepare_access_checks(&mut self, _probes: &[Probe]) {

@@ -106,6 +106,7 @@ mod tests {
         let target = TargetRegions {
             id: TargetId(1),
             pid: Some(9),
+            swept: false,
             regions: &regions,
         };
         trace.aggregated(0, 77, Nanos::millis(1), std::slice::from_ref(&target));

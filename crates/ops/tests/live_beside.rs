@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::look::{library, sweep};
+use common::look::{library, probe, sweep};
 use common::{Target, repeat_until_good, tracker};
 use thermo_core::{AddrRange, Bytes, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
@@ -57,7 +57,7 @@ fn who_takes_marks_of_memory_that_nobody_shares_is_noticed_too() {
     repeat_until_good(|| {
         // One in 256 pages witnesses, and eight are the least that tell.
         let mut target = Target::start(16 << 20);
-        let processes = target.processes();
+        let (processes, range) = (target.processes(), target.range);
         let mut told_between = |tracker: &mut PteTracker, deed: &dyn Fn(&mut PteTracker)| {
             let before = tracker.news(&processes);
             target.touch(target.range);
@@ -72,7 +72,7 @@ fn who_takes_marks_of_memory_that_nobody_shares_is_noticed_too() {
         let nobody = told_between(&mut tracker, &|_| ());
         // What samples take off themselves is nobody else's work.
         let ourselves = told_between(&mut tracker, &|tracker| {
-            tracker.prepare(&processes, &[]);
+            tracker.prepare(&processes, &[probe(range.start)]);
             clear();
         });
         let somebody = told_between(&mut tracker, &|_| clear());

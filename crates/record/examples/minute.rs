@@ -88,10 +88,10 @@ fn snapshot(n: u64, ages: &mut [u32]) -> Record {
         time_ns: (n + 1) * AGGR_NS,
         aggr_ns: AGGR_NS,
         max_nr_accesses: 20,
-        swept: Some(false),
         targets: vec![Target {
             id: 0,
             pid: Some(1),
+            swept: Some(false),
             regions: (0..REGIONS).map(region).collect(),
         }],
     })

@@ -83,14 +83,14 @@ impl Rows {
             Kind::Snapshot => {
                 let (start_ns, aggr_ns) = (value(&head, 0)?, value(&head, 1)?);
                 let max_nr_accesses = need(head.max_nr_accesses, "max_nr_accesses", at)?;
+                // Once it was told of all targets together.
                 let swept = head.values.get(2).map(|&swept| swept != 0);
-                let targets = self.targets()?;
+                let targets = self.targets(swept)?;
                 Ok(Record::Snapshot(Snapshot {
                     start_ns,
                     time_ns,
                     aggr_ns,
                     max_nr_accesses,
-                    swept,
                     targets,
                 }))
             }
@@ -144,15 +144,17 @@ impl Rows {
         rows.map(|at| take(self, at)).collect()
     }
 
-    fn targets(&mut self) -> Result<Vec<Target>, Wrong> {
+    fn targets(&mut self, all_swept: Option<bool>) -> Result<Vec<Target>, Wrong> {
         let mut targets = Vec::new();
         while self.next < self.kind.len() && self.kind.value(self.next) == Kind::Target as u8 {
             let row = self.row(self.next)?;
             let (id, pid) = (need(row.target, "target", self.next)?, row.pid);
+            let swept = row.values.first().map_or(all_swept, |&swept| Some(swept != 0));
             self.next += 1;
             targets.push(Target {
                 id,
                 pid,
+                swept,
                 regions: self.followers(Kind::Region, Self::region)?,
             });
         }

@@ -79,9 +79,6 @@ pub struct Snapshot {
     pub aggr_ns: u64,
     /// The most `nr_accesses` could be.
     pub max_nr_accesses: u32,
-    /// Whether every page was looked at (a sweep), or one page of each region; `None` in recordings made before
-    /// snapshots told.
-    pub swept: Option<bool>,
     /// Every target, also one without regions.
     pub targets: Vec<Target>,
 }
@@ -93,6 +90,9 @@ pub struct Target {
     pub id: u32,
     /// Its process; `None` for physical memory.
     pub pid: Option<u32>,
+    /// Whether every page of it was looked at (a sweep), or one page of each region; `None` in recordings made before that
+    /// was told.
+    pub swept: Option<bool>,
     /// Its regions: ascending, disjoint.
     pub regions: Vec<Region>,
 }

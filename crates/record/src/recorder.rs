@@ -132,11 +132,8 @@ impl Sink for Recorder {
                 end,
                 attrs,
                 targets,
-                sums,
             } => {
-                let mut snapshot = snapshot(start, end, attrs, targets);
-                snapshot.swept = Some(!sums.is_empty());
-                self.record(&Record::Snapshot(snapshot));
+                self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
                 self.tick(end);
             }
             Event::SchemeApplied {
@@ -190,7 +187,6 @@ fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_
         aggr_ns: attrs.aggr.0,
         max_nr_accesses: attrs.max_nr_accesses(),
         targets: targets.iter().map(target).collect(),
-        ..Snapshot::default()
     }
 }
 
@@ -198,6 +194,7 @@ fn target(target: &TargetRegions<'_>) -> Target {
     Target {
         id: target.id.0,
         pid: target.pid,
+        swept: Some(target.swept),
         regions: target.regions.iter().map(Region::from).collect(),
     }
 }

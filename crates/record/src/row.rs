@@ -15,7 +15,7 @@ use crate::model::{Metadata, Record, SchemeApplied, Snapshot};
 pub(crate) const METADATA_KEY: &str = "thermo";
 /// Where the meaning of `kind` and `values` is told to other readers.
 const KINDS_KEY: &str = "thermo.kinds";
-const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns, 1 if swept]; 1 target of it; 2 region of it; 3 mappings; 4 mapping of them; \
+const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: values=[1 if swept]; 2 region of it; 3 mappings; 4 mapping of them; \
     5 footprint: values=[vsz, rss, swap]; 6 cost: values=[cpu_ns, looking_cpu_ns, rss]; \
     7 scheme: name=action, values=[index, nr_tried, sz_tried, nr_applied, sz_applied, sz_ops_filter_passed, \
     sz_changed, qt_exceeds, effective_sz]; 8 bytes it skipped: name=reason, values=[bytes]; 9 note: name=kind";
@@ -179,10 +179,8 @@ fn snapshot_rows(snapshot: &Snapshot, mut put: impl FnMut(Row<'_>)) {
         max_nr_accesses: Some(snapshot.max_nr_accesses),
         ..Row::new(kind, snapshot.time_ns)
     };
-    let mut values = vec![snapshot.start_ns, snapshot.aggr_ns];
-    values.extend(snapshot.swept.map(u64::from));
     put(Row {
-        values: &values,
+        values: &[snapshot.start_ns, snapshot.aggr_ns],
         ..row(Kind::Snapshot)
     });
     for target in &snapshot.targets {
@@ -191,7 +189,11 @@ fn snapshot_rows(snapshot: &Snapshot, mut put: impl FnMut(Row<'_>)) {
             pid: target.pid,
             ..row(kind)
         };
-        put(of_target(Kind::Target));
+        let swept = target.swept.map(u64::from);
+        put(Row {
+            values: swept.as_slice(),
+            ..of_target(Kind::Target)
+        });
         for region in &target.regions {
             put(Row {
                 start: Some(region.start),

@@ -28,6 +28,7 @@ fn damo_snapshots() -> Vec<Record> {
     let target = |id, regions| Target {
         id,
         pid: None,
+        swept: Some(false),
         regions,
     };
     let first = vec![
@@ -39,7 +40,6 @@ fn damo_snapshots() -> Vec<Record> {
         time_ns: start_ns + 100_000_000,
         aggr_ns: 100_000_000,
         max_nr_accesses: 20,
-        swept: Some(false),
         targets,
     };
     vec![

@@ -65,6 +65,7 @@ fn fill(writer: &mut Writer, n: u64) -> Result<(), WriteError> {
     let targets = vec![Target {
         id: 0,
         pid: Some(7),
+        swept: None,
         regions,
     }];
     writer.append(&Record::Snapshot(Snapshot {

@@ -26,6 +26,7 @@ fn aggregated(recorder: &mut Recorder) {
     let targets = [TargetRegions {
         id: TargetId(4),
         pid: Some(7),
+        swept: false,
         regions: &regions,
     }];
     let (start, end) = (Nanos::ZERO, Nanos::millis(100));
@@ -34,7 +35,6 @@ fn aggregated(recorder: &mut Recorder) {
         end,
         attrs: &Attrs::default(),
         targets: &targets,
-        sums: &[],
     });
 }
 
@@ -92,7 +92,7 @@ fn what_a_context_tells_is_recorded() {
     };
     assert_eq!((snapshot.time_ns, snapshot.max_nr_accesses), (100_000_000, 20));
     assert_eq!((snapshot.targets[0].id, snapshot.targets[0].pid), (4, Some(7)));
-    assert_eq!(snapshot.swept, Some(false), "no sums of pages were told");
+    assert_eq!(snapshot.targets[0].swept, Some(false));
     assert_eq!(snapshot.targets[0].regions, [sample::region(0x1000, 2, 5, 9)]);
     let Record::Scheme(applied) = &records[2] else {
         panic!("{:?}", records[2])

@@ -76,6 +76,7 @@ fn many_rows_are_written_before_their_time() {
     let targets = vec![Target {
         id: 0,
         pid: Some(7),
+        swept: Some(true),
         regions,
     }];
     let big = Record::Snapshot(Snapshot {
@@ -137,22 +138,29 @@ fn regions() -> impl Strategy<Value = Vec<Region>> {
 }
 
 fn snapshots() -> impl Strategy<Value = Record> {
-    let target = (any::<u32>(), any::<Option<u32>>(), regions());
-    let target = target.prop_map(|(id, pid, regions)| Target { id, pid, regions });
+    let target = (
+        any::<u32>(),
+        any::<Option<u32>>(),
+        any::<Option<bool>>(),
+        regions(),
+    );
+    let target = target.prop_map(|(id, pid, swept, regions)| Target {
+        id,
+        pid,
+        swept,
+        regions,
+    });
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
-    let snapshot = (numbers, any::<Option<bool>>(), vec(target, 0..4));
-    snapshot.prop_map(
-        |((start_ns, time_ns, aggr_ns, max_nr_accesses), swept, targets)| {
-            Record::Snapshot(Snapshot {
-                start_ns,
-                time_ns,
-                aggr_ns,
-                max_nr_accesses,
-                swept,
-                targets,
-            })
-        },
-    )
+    let snapshot = (numbers, vec(target, 0..4));
+    snapshot.prop_map(|((start_ns, time_ns, aggr_ns, max_nr_accesses), targets)| {
+        Record::Snapshot(Snapshot {
+            start_ns,
+            time_ns,
+            aggr_ns,
+            max_nr_accesses,
+            targets,
+        })
+    })
 }
 
 fn others() -> impl Strategy<Value = Record> {

@@ -88,6 +88,7 @@ fn snapshot(n: u64) -> Record {
     let target = Target {
         id: 0,
         pid: Some(1),
+        swept: Some(false),
         regions: (0..1000).map(region).collect(),
     };
     let (start_ns, time_ns) = (n * 100_000_000, (n + 1) * 100_000_000);
@@ -96,7 +97,6 @@ fn snapshot(n: u64) -> Record {
         time_ns,
         aggr_ns: 100_000_000,
         max_nr_accesses: 20,
-        swept: Some(false),
         targets: vec![target],
     })
 }

@@ -210,6 +210,7 @@ mod tests {
         let target = Target {
             id: 1,
             pid: Some(7),
+            swept: None,
             regions,
         };
         let snapshot = Snapshot {

@@ -45,9 +45,14 @@ struct Looks {
 
 impl Looks {
     fn add(&mut self, snapshot: &Snapshot) {
-        let Some(swept) = snapshot.swept else { return };
-        let regions = snapshot.targets.iter().flat_map(|target| &target.regions);
-        let marks = |region: &Region| {
+        if snapshot.targets.iter().any(|target| target.swept.is_none()) {
+            return;
+        }
+        let regions = snapshot.targets.iter().flat_map(|target| {
+            let swept = target.swept == Some(true);
+            target.regions.iter().map(move |region| (swept, region))
+        });
+        let marks = |(swept, region): (bool, &Region)| {
             let nr_accesses = u64::from(region.nr_accesses);
             // A sweep takes every mark of a page that is touched in a round, a sample one for each look.
             if swept {

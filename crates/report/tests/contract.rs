@@ -42,10 +42,10 @@ fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
         time_ns: n * 1_000_000_000,
         aggr_ns: 1_000_000_000,
         max_nr_accesses: 20,
-        swept: Some(false),
         targets: vec![Target {
             id: 0,
             pid: Some(7),
+            swept: Some(false),
             regions: regions.iter().map(region).collect(),
         }],
     })
@@ -214,6 +214,7 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
     let target = |id: u32| Target {
         id,
         pid: Some(id),
+        swept: Some(false),
         regions: regions(u64::from(id) << 20).collect(),
     };
     let snapshot = |n: u64| {
@@ -222,7 +223,6 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
             time_ns: (n + 1) * (n + 1) * 1000,
             aggr_ns: 1000,
             max_nr_accesses: 20,
-            swept: Some(false),
             targets: (0..80).map(target).collect(),
         })
     };
@@ -253,7 +253,7 @@ fn a_sweep_takes_a_mark_a_page_and_a_sample_one_a_region() {
         let Record::Snapshot(mut snapshot) = snapshot(1, &[(0, 1000 << 12, 10)]) else {
             panic!("it is a snapshot");
         };
-        snapshot.swept = how;
+        snapshot.targets[0].swept = how;
         let metadata = recording::metadata();
         report(InfoAccumulator::new(&metadata), vec![Record::Snapshot(snapshot)])
             .cost
@@ -261,7 +261,7 @@ fn a_sweep_takes_a_mark_a_page_and_a_sample_one_a_region() {
     };
     assert_eq!(of(Some(true)), Some(0.05));
     assert_eq!(of(Some(false)), Some(0.001));
-    assert_eq!(of(None), None, "recordings made before snapshots told");
+    assert_eq!(of(None), None, "recordings made before that was told");
 }
 
 #[test]

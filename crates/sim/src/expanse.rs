@@ -88,11 +88,7 @@ impl Simulated for Expanse {
 
 impl Operations for Expanse {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        Ok(vec![TargetLayout {
-            id: TargetId(0),
-            pid: None,
-            ranges: vec![self.range],
-        }])
+        Ok(vec![TargetLayout::new(TargetId(0), None, vec![self.range])])
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {

@@ -1,6 +1,6 @@
 //! Processes made of pages, and what a tracker and an actor can do to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
 use thermo_core::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
@@ -23,6 +23,8 @@ pub struct Machine {
     pub cost_per_page: Nanos,
     /// Whether all pages can be looked at.
     pub sweeps: bool,
+    /// Targets that are not to be swept now ([`TargetLayout::is_delicate`]).
+    pub delicate: BTreeSet<TargetId>,
     /// CPU time a probe costs.
     pub cost_of_probing: Nanos,
     /// CPU time looking at a page costs in a sweep.
@@ -211,9 +213,8 @@ impl Operations for Machine {
                 end: Addr(start.0 + pages.len() as u64 * PAGE_SIZE),
             });
             TargetLayout {
-                id: *id,
-                pid: None,
-                ranges: ranges.collect(),
+                is_delicate: self.delicate.contains(id),
+                ..TargetLayout::new(*id, None, ranges.collect())
             }
         };
         Ok(self.processes.iter().map(layout).collect())

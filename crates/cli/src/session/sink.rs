@@ -175,6 +175,7 @@ fn last_aggregation(context: &Context) -> Snapshot {
     let targets = context.targets().map(|target| Target {
         id: target.id.0,
         pid: target.pid,
+        swept: Some(target.swept),
         regions: target.regions.iter().map(region).collect(),
     });
     Snapshot {

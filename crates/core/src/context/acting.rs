@@ -9,6 +9,8 @@ use super::Context;
 use crate::PAGE_SIZE;
 use crate::action::Action;
 use crate::attrs::Attrs;
+use crate::budget::Way;
+use crate::monitoring::Target;
 use crate::ops::{Operations, Run, TargetId};
 use crate::region::Region;
 use crate::scheme::{self, ApplyInput, SchemeState, TargetMut};
@@ -82,8 +84,10 @@ impl Context {
         self.apply_schemes(turn, now, ops, &mut listener);
         let runs = self.replace_regions(told);
         self.restart_ages_of_pages(&acted_on, now);
-        let of_targets = self.targets.iter().map(|t| t.id).zip(runs);
-        self.sweeping.leftover = self.next_window().map(|_| Leftover(of_targets.collect()));
+        let of_targets = self.told_by_pages().map(|t| t.id).zip(runs);
+        // Beside samples, schemes have their next turn with those.
+        let next = self.next_window().filter(|_| self.way == Way::Sweep);
+        self.sweeping.leftover = next.map(|_| Leftover(of_targets.collect()));
     }
 
     /// Goes on with what quotas left of the last round, if a window began since. Returns when the next one does;
@@ -103,7 +107,7 @@ impl Context {
             return None;
         }
         let leftover = self.sweeping.leftover.take()?;
-        let runs = leftover.of_targets(self.targets.iter().map(|t| t.id));
+        let runs = leftover.of_targets(self.told_by_pages().map(|t| t.id));
         self.act_on_runs(Turn::NextWindow, runs, now, ops, sink);
         self.next_window()
     }
@@ -120,15 +124,21 @@ impl Context {
                 .get(*scheme)
                 .is_some_and(|state| state.scheme().action != Action::Stat);
             let Run { target, range } = tried.run;
-            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == target) {
+            if let Some(target) = self.swept_mut().find(|t| changes && t.id == target) {
                 target.heat.restart_age(range, tried.nr_accesses == 0, now);
             }
         }
     }
 
-    /// Puts `regions` in the place of those there are, target by target; returns what was there.
+    fn told_by_pages(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(|target| target.is_told_by_pages())
+    }
+
+    /// Puts `regions` in the place of those there are, of each target that is told of by its pages in turn; returns what
+    /// was there.
     pub(super) fn replace_regions(&mut self, regions: Vec<Vec<Region>>) -> Vec<Vec<Region>> {
-        let targets = self.targets.iter_mut().zip(regions);
+        let told = self.targets.iter_mut().filter(|target| target.is_told_by_pages());
+        let targets = told.zip(regions);
         targets
             .map(|(target, regions)| std::mem::replace(&mut target.regions, regions))
             .collect()

@@ -2,14 +2,16 @@
 //! that another choice fits better.
 
 mod intervals;
+mod mean;
 
-use self::intervals::{
-    LONGEST_ROUND, SHORTEST_ROUND, next_round, next_sample, sample_attrs, sample_each, sweep_attrs,
-};
-use super::warming::WarmUp;
+pub(super) use self::intervals::{LONGEST_ROUND, SHORTEST_ROUND, next_round};
+use self::intervals::{next_sample, sample_attrs, sample_each, sweep_attrs};
+pub(super) use self::mean::MeanCost;
+use super::beside::Beside;
+use super::parting::Rate;
 use super::{Context, Next};
 use crate::attrs::{Attrs, AttrsError};
-use crate::budget::{Budget, CpuShare, Looks, Plan, Way};
+use crate::budget::{Budget, CpuShare, Looks, Plan, PlannedRounds, Way};
 use crate::ops::Operations;
 use crate::sink::{Event, Sink};
 use crate::units::Nanos;
@@ -22,8 +24,6 @@ pub(super) const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
 const RETRY: Nanos = Nanos::secs(300);
 /// What a look costs before any was measured.
 const GUESSED_LOOK: Nanos = Nanos::micros(4);
-/// What aggregations cost is the mean of about so long, and of four of them at least.
-const SMOOTHED_OVER: Nanos = Nanos::secs(4);
 /// Bringing targets up to date may take this part of the budget: one in so many.
 const UPDATE_PART: u64 = 8;
 
@@ -40,17 +40,23 @@ pub(super) struct Chooser {
     total: Nanos,
     /// The same when the aggregation that is running began.
     total_at_start: Nanos,
-    /// What a round or a sampling interval has cost of late; none before one was measured.
-    cost: Option<Nanos>,
+    /// Whether the step that was made last ended what was done so far: what it cost is of that.
+    is_new_account: bool,
+    /// What a round or a sampling interval has cost of late.
+    cost: MeanCost,
     /// Whether a round was finished since sweeping began.
     swept_once: bool,
-    /// Regions when the aggregation that is running began.
+    /// Regions that were sampled when the aggregation that is running began.
     nr_regions: usize,
     /// From when on sweeping is tried again, after it was given up.
     retry_at: Option<Nanos>,
     retry_after: Nanos,
-    /// The first round, where it goes on beside samples, with half of the budget each.
-    pub(super) warm_up: Option<WarmUp>,
+    /// Rounds that go on beside samples, with half of the budget each.
+    pub(super) beside: Option<Beside>,
+    /// What rounds were found to cost when there was last a reason to ask.
+    pub(super) rate: Option<Rate>,
+    /// Whether it was chosen which of the targets there are now rounds are of.
+    pub(super) is_parted: bool,
     /// Whether the step that was made last brought the targets up to date and did nothing else.
     updated: bool,
 }
@@ -63,6 +69,25 @@ impl Chooser {
 
     pub(super) const fn share(&self) -> CpuShare {
         self.budget.share()
+    }
+
+    /// Whether sweeps of all targets were given up for some time.
+    pub(super) const fn has_given_up(&self) -> bool {
+        self.retry_at.is_some()
+    }
+
+    /// Whether a first round goes on beside samples.
+    pub(super) fn is_warming_up(&self) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.rounds.is_none())
+    }
+
+    /// What a round costs, as far as is known.
+    pub(super) fn cost_of_round(&self) -> Nanos {
+        let so_far = || self.total.saturating_sub(self.total_at_start);
+        match &self.beside {
+            Some(beside) => beside.spent(),
+            None => self.cost.get().unwrap_or_else(so_far),
+        }
     }
 
     /// Whether something was saved up that may be spent at `now`.
@@ -90,11 +115,30 @@ impl Context {
 
     /// How many regions there may be now.
     pub(super) fn most_regions(&self) -> usize {
-        let of_pages = self.chooser.as_ref().filter(|_| self.way == Way::Sweep);
-        let room = of_pages.map_or(0, |chooser| {
-            chooser.regions_each.saturating_mul(self.targets.len())
-        });
-        self.attrs.max_nr_regions.max(room)
+        match self.way {
+            Way::Sweep => self.most_regions_of_pages(),
+            Way::Sample if self.is_parted() => self.attrs.max_nr_regions + self.most_regions_of_pages(),
+            Way::Sample => self.attrs.max_nr_regions,
+        }
+    }
+
+    /// How many of them targets may have that are told of by their pages.
+    pub(super) fn most_regions_of_pages(&self) -> usize {
+        let Some(chooser) = &self.chooser else {
+            return self.attrs.max_nr_regions;
+        };
+        let asked = match self.way {
+            Way::Sweep => self.attrs.max_nr_regions,
+            Way::Sample => chooser.asked.max_nr_regions / 2,
+        };
+        let room = chooser.regions_each.saturating_mul(self.nr_swept());
+        asked.max(room).max(1)
+    }
+
+    /// How many regions are sampled.
+    fn nr_sampled_regions(&self) -> usize {
+        let sampled = self.targets.iter().filter(|target| target.way == Way::Sample);
+        sampled.map(|target| target.regions.len()).sum()
     }
 
     /// Changes the attributes but for the intervals, which a budget goes on choosing. False, and nothing is changed, where
@@ -141,12 +185,15 @@ impl Context {
             regions_each: 0,
             total: Nanos::ZERO,
             total_at_start: Nanos::ZERO,
-            cost: None,
+            is_new_account: false,
+            cost: MeanCost::NONE,
             swept_once: false,
             nr_regions: 0,
             retry_at: None,
             retry_after: RETRY,
-            warm_up: None,
+            beside: None,
+            rate: None,
+            is_parted: false,
             updated: false,
         });
         self
@@ -160,8 +207,9 @@ impl Context {
         chooser.budget.spend(now, cost);
         chooser.total = total;
         let share = chooser.share();
-        let warm_up = chooser.warm_up.as_mut();
-        if warm_up.is_some_and(|warm_up| warm_up.spent(cost, share)) {
+        let beside = chooser.beside.as_mut();
+        let is_of_beside = beside.is_some_and(|beside| beside.add(cost, share));
+        if is_of_beside || std::mem::take(&mut chooser.is_new_account) {
             // Samples are planned by what samples cost.
             chooser.total_at_start += cost;
         }
@@ -192,15 +240,31 @@ impl Context {
     }
 
     pub(super) fn choose_first(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
-        let warms_up = self.is_to_warm_up(ops.can_sweep());
         let Some(chooser) = &mut self.chooser else { return };
-        chooser.warm_up = warms_up.then(WarmUp::new);
         chooser.budget = Budget::new(chooser.budget.share(), now);
         if chooser.looks == Looks::Sweep && !ops.can_sweep() {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
         }
+        self.choose_anew(now, ops, sink);
+    }
+
+    /// Chooses as if nothing were known of what looking costs.
+    pub(super) fn choose_anew(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+        let warms_up = self.is_to_warm_up(ops.can_sweep());
+        let parts = self.is_any_delicate() && ops.can_sweep();
+        let Some(chooser) = &mut self.chooser else { return };
+        if parts {
+            let attrs = chooser.samples_instead();
+            self.begin(now, Way::Sample, attrs);
+            self.part_ways();
+            return self.tell_plan(now, sink);
+        }
+        chooser.beside = warms_up.then(|| Beside::first_round(chooser.total));
         let (way, attrs) = chooser.first(ops.can_sweep(), warms_up);
+        if self.is_parted() {
+            self.look_alike(way);
+        }
         self.adopt(now, way, attrs, sink);
     }
 
@@ -213,19 +277,48 @@ impl Context {
             share: chooser.share(),
             way,
             attrs,
+            rounds: None,
+            nr_delicate: 0,
+        })
+    }
+
+    /// The plan in force, where a budget chooses.
+    #[must_use]
+    pub fn plan(&self) -> Option<Plan> {
+        let chooser = self.chooser.as_ref()?;
+        let beside = chooser.beside.as_ref().filter(|_| self.is_parted());
+        let rounds = beside.and_then(|beside| beside.rounds.as_ref());
+        Some(Plan {
+            share: chooser.share(),
+            way: self.way,
+            attrs: Attrs {
+                max_nr_regions: self.most_regions(),
+                ..self.attrs
+            },
+            rounds: rounds.map(|rounds| PlannedRounds {
+                nr_targets: self.nr_swept(),
+                of: self.targets.len(),
+                each: rounds.each,
+            }),
+            nr_delicate: self.nr_delicate(),
         })
     }
 
     /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
     pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
-        let nr_regions = self.nr_regions();
+        let nr_regions = self.nr_sampled_regions();
+        let bears_sweeps = ops.can_sweep() && !self.is_any_delicate();
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
-            Way::Sweep => chooser.after_round(now, cost, &self.attrs, self.targets.len()),
-            Way::Sample => chooser.after_samples(now, cost, &self.attrs, ops.can_sweep()),
+            Way::Sweep => match chooser.after_round(cost, &self.attrs, self.targets.len()) {
+                Round::Fits => None,
+                Round::FitsEach(attrs) => Some((Way::Sweep, attrs)),
+                Round::TooLong => return self.give_up_sweeps(now, sink),
+            },
+            Way::Sample => chooser.after_samples(now, cost, &self.attrs, bears_sweeps),
         };
         chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
@@ -241,22 +334,43 @@ impl Context {
             longest = longest.max(LONGEST_FIRST_ROUND);
         }
         if chooser.looks == Looks::Auto && now.saturating_sub(began) > longest {
-            let (way, attrs) = chooser.give_up_sweeps(now);
-            self.adopt(now, way, attrs, sink);
+            self.give_up_sweeps(now, sink);
         }
     }
 
     pub(super) fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
+        self.begin(now, way, attrs);
+        self.tell_plan(now, sink);
+    }
+
+    /// Looks in this way from now on, without a word.
+    pub(super) fn begin(&mut self, now: Nanos, way: Way, attrs: Attrs) {
         if (self.way, way) == (Way::Sweep, Way::Sample) && self.nr_regions() > attrs.max_nr_regions {
             // Samples of them all would take minutes.
             self.take_regions_from_pages(attrs.max_nr_regions, now);
         }
-        self.change_to(way, attrs);
+        if way != self.way {
+            self.look_alike(way);
+        }
+        self.change_to(attrs);
         self.aggr_start = Some(now);
+    }
+
+    pub(super) fn tell_plan(&self, now: Nanos, sink: &mut dyn Sink) {
         if let Some(plan) = self.plan() {
             sink.on(&Event::Planned { now, plan: &plan });
         }
     }
+}
+
+/// What a round says of those to come.
+enum Round {
+    /// They may come as they do.
+    Fits,
+    /// They should come in other intervals.
+    FitsEach(Attrs),
+    /// They take longer than a picture is worth.
+    TooLong,
 }
 
 impl Chooser {
@@ -275,44 +389,51 @@ impl Chooser {
     }
 
     /// What samples may cost.
-    const fn share_of_samples(&self) -> CpuShare {
-        if self.warm_up.is_some() {
-            self.share().half()
-        } else {
-            self.share()
+    fn share_of_samples(&self) -> CpuShare {
+        let beside = self.beside.as_ref();
+        beside.map_or(self.share(), |beside| beside.leaves(self.share()))
+    }
+
+    /// What was asked of samples: beside rounds of other targets, half of the regions.
+    fn asked_of_samples(&self) -> Attrs {
+        let all = self.asked.max_nr_regions;
+        let most = match self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some()) {
+            true => (all / 2).max(self.asked.min_nr_regions),
+            false => all,
+        };
+        Attrs {
+            max_nr_regions: most,
+            ..self.asked
         }
     }
 
     /// Sweeps alone from now on: their first round is through.
-    pub(super) fn go_over_to_sweeps(&mut self) -> (Way, Attrs) {
-        self.warm_up = None;
+    pub(super) fn go_over_to_sweeps(&mut self) -> Attrs {
+        self.beside = None;
         self.swept_once = true;
-        self.cost = None;
-        self.total_at_start = self.total;
-        (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND))
+        self.begin_account();
+        sweep_attrs(&self.asked, SHORTEST_ROUND)
     }
 
-    pub(super) fn give_up_sweeps(&mut self, now: Nanos) -> (Way, Attrs) {
+    pub(super) fn give_up_sweeps(&mut self, now: Nanos) -> Attrs {
         self.retry_at = Some(now.saturating_add(self.retry_after));
         self.retry_after = self.retry_after * 2;
-        self.warm_up = None;
-        self.cost = None;
-        // What the round that is given up cost says nothing about samples.
-        self.total_at_start = self.total;
-        self.first_samples(self.share())
+        self.samples_instead()
     }
 
-    /// Takes in what an aggregation of `interval` cost, or a look of it. Single ones vary, and where heat moves those cost
-    /// more that come just after it did. A plan should not follow each, so it goes by the mean of some seconds.
-    fn smoothed(&mut self, cost: Nanos, interval: Nanos) -> Nanos {
-        let weight = u128::from(interval.0.min(SMOOTHED_OVER.0 / 4));
-        let (new, all) = (u128::from(cost.0), u128::from(SMOOTHED_OVER.0));
-        let mean = |old: Nanos| (u128::from(old.0) * (all - weight) + new * weight) / all;
-        let cost = self
-            .cost
-            .map_or(cost, |old| Nanos(u64::try_from(mean(old)).unwrap_or(u64::MAX)));
-        self.cost = Some(cost);
-        cost
+    /// Samples instead of rounds over all targets.
+    pub(super) fn samples_instead(&mut self) -> Attrs {
+        self.beside = None;
+        self.is_parted = false;
+        self.begin_account();
+        self.first_samples(self.share()).1
+    }
+
+    /// What was looked at so far cost otherwise than what comes.
+    const fn begin_account(&mut self) {
+        self.cost = MeanCost::NONE;
+        self.total_at_start = self.total;
+        self.is_new_account = true;
     }
 
     /// Whether samples could see anything of so many targets: as many regions as the least each is to have, which the
@@ -331,22 +452,17 @@ impl Chooser {
         }
     }
 
-    fn after_round(
-        &mut self,
-        now: Nanos,
-        cost: Nanos,
-        attrs: &Attrs,
-        nr_targets: usize,
-    ) -> Option<(Way, Attrs)> {
+    fn after_round(&mut self, cost: Nanos, attrs: &Attrs, nr_targets: usize) -> Round {
         if !std::mem::replace(&mut self.swept_once, true) {
-            return None;
+            return Round::Fits;
         }
-        let needed = self.share().time_for(self.smoothed(cost, attrs.aggr));
+        let needed = self.share().time_for(self.cost.take_in(cost, attrs.aggr));
         if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
-            return Some(self.give_up_sweeps(now));
+            return Round::TooLong;
         }
-        let interval = next_round(needed, attrs.aggr)?;
-        Some((Way::Sweep, sweep_attrs(&self.asked, interval)))
+        next_round(needed, attrs.aggr).map_or(Round::Fits, |interval| {
+            Round::FitsEach(sweep_attrs(&self.asked, interval))
+        })
     }
 
     fn after_samples(
@@ -354,20 +470,22 @@ impl Chooser {
         now: Nanos,
         cost: Nanos,
         attrs: &Attrs,
-        can_sweep: bool,
+        bears_sweeps: bool,
     ) -> Option<(Way, Attrs)> {
         let retry = self.retry_at.is_some_and(|then| now >= then);
-        if retry && can_sweep && self.looks == Looks::Auto {
-            (self.retry_at, self.cost, self.swept_once) = (None, None, false);
+        if retry && bears_sweeps && self.looks == Looks::Auto {
+            (self.retry_at, self.beside, self.swept_once) = (None, None, false);
+            self.begin_account();
             return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
         }
         let cost = Nanos(cost.0 / u64::from(attrs.max_nr_accesses()));
-        let cost = self.smoothed(cost, attrs.aggr);
+        let cost = self.cost.take_in(cost, attrs.aggr);
         if self.nr_regions == 0 {
             return None;
         }
         let look = Nanos((cost.0 / self.nr_regions as u64).max(1));
-        let mut next = sample_attrs(self.share_of_samples(), &self.asked, look, self.nr_regions);
+        let asked = self.asked_of_samples();
+        let mut next = sample_attrs(self.share_of_samples(), &asked, look, self.nr_regions);
         let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
         if most.abs_diff(was) * 3 > was {
             return Some((Way::Sample, next));

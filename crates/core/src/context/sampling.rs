@@ -3,8 +3,7 @@
 use super::Context;
 use super::acting::Turn;
 use crate::attrs::Attrs;
-use crate::budget::Way;
-use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
+use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age, sampled_mut};
 use crate::ops::{Operations, Probe, Seen};
 use crate::sink::{Event, Sink};
 use crate::units::{Bytes, Nanos};
@@ -57,20 +56,28 @@ impl Context {
         self.check_accesses(ops);
         sink.on(&Event::Sampled { now });
         let aggregated = self.schedule.passed >= self.schedule.next_aggr;
+        let mut runs = None;
         if aggregated {
             self.cut_by_evidence();
             self.judge_unknown();
             let limits = self.merge_limits();
             merge_and_age(&mut self.targets, limits);
+            if self.is_parted() {
+                runs = self.runs_for_schemes(self.schedule.passed, now);
+                self.take_regions_from_pages(self.most_regions_of_pages(), now);
+            }
             self.tell_aggregated(now, sink);
         }
-        self.apply_schemes(Turn::Due, now, ops, sink);
+        match runs {
+            Some(runs) => self.act_on_runs(Turn::Due, runs, now, ops, sink),
+            None => self.apply_schemes(Turn::Due, now, ops, sink),
+        }
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
             self.choose_after_aggregation(now, ops, sink);
             if let Some(attrs) = tuned {
-                self.change_to(Way::Sample, attrs);
+                self.change_to(attrs);
                 self.aggr_start = Some(now);
                 sink.on(&Event::Tuned { now, attrs: &attrs });
             }
@@ -95,7 +102,7 @@ impl Context {
     fn prepare_access_checks(&mut self, ops: &mut dyn Operations) {
         let probes = &mut self.sampling.probes;
         probes.clear();
-        for target in &mut self.targets {
+        for target in sampled_mut(&mut self.targets) {
             for region in &mut target.regions {
                 let pages = region.len().0 / PAGE_SIZE;
                 let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
@@ -117,7 +124,7 @@ impl Context {
         }
         ops.check_accesses(probes);
         let max_nr_accesses = self.attrs.max_nr_accesses();
-        let regions = self.targets.iter_mut().flat_map(|t| &mut t.regions);
+        let regions = sampled_mut(&mut self.targets).flat_map(|t| &mut t.regions);
         for (region, probe) in regions.zip(probes.iter()) {
             debug_assert_eq!(region.sampling_addr, Some(probe.addr));
             region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
@@ -134,14 +141,15 @@ impl Context {
 
     fn judge_unknown(&mut self) {
         let looks = self.sampling.looks;
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+        for region in sampled_mut(&mut self.targets).flat_map(|t| &mut t.regions) {
             region.unknown =
                 region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
         }
     }
 
     fn begin_aggregation(&mut self, now: Nanos) {
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+        self.remember_counts();
+        for region in sampled_mut(&mut self.targets).flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
             region.nr_accesses = 0;
             region.nr_unknown = 0;

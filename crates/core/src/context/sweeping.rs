@@ -2,11 +2,12 @@
 
 use super::Context;
 use super::acting::{Leftover, Turn};
+use super::beside::Beside;
 use crate::budget::Way;
 use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
-use crate::sweep::{EVERYWHERE, Holes, MAX_NR_ACCESSES, PageHeat, Preparation, Round, regions_of};
+use crate::sweep::{EVERYWHERE, Holes, MAX_NR_ACCESSES, Of, Preparation, Round, regions_of};
 use crate::units::Nanos;
 
 /// Most runs that schemes are applied to in a round: some milliseconds of work and some MiB.
@@ -39,6 +40,11 @@ impl Sweeping {
     /// When the round that is under way, or was last, began.
     pub(super) const fn began(&self) -> Option<Nanos> {
         self.began
+    }
+
+    /// Whether a round is.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.round.is_some()
     }
 
     /// Goes on after a pause.
@@ -79,6 +85,8 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> bool {
+        let beside = self.chooser.as_ref().and_then(|chooser| chooser.beside.as_ref());
+        let of = beside.map_or(Of::Swept, Beside::of);
         let sweeping = &mut self.sweeping;
         if sweeping.round.is_none() {
             // A budget in debt lets it come as late as the next round: that sees all.
@@ -88,7 +96,7 @@ impl Context {
         }
         let round = sweeping.round.get_or_insert_with(|| match sweeping.looks_again {
             true => Round::again(now, PIECE, &self.targets),
-            false => Round::begin(now),
+            false => Round::begin(now, of),
         });
         if let Preparation::Part(news) = round.prepare(ops) {
             if let Some(text) = &news {
@@ -104,7 +112,10 @@ impl Context {
     }
 
     /// When the next round should begin; none: at once.
-    fn next_round(&self) -> Option<Nanos> {
+    pub(super) fn next_round(&self) -> Option<Nanos> {
+        let beside = self.chooser.as_ref().and_then(|chooser| chooser.beside.as_ref());
+        let rounds = beside.and_then(|beside| beside.rounds.as_ref());
+        let interval = rounds.map_or(self.attrs.aggr, |rounds| rounds.each);
         let Sweeping {
             began,
             ended,
@@ -114,21 +125,8 @@ impl Context {
         Some(match looks_again {
             // What was looked at last has had that time as well.
             true => ended.saturating_add(LOOK_AGAIN_AFTER),
-            false => began?.saturating_add(self.attrs.aggr),
+            false => began?.saturating_add(interval),
         })
-    }
-
-    /// What sweeps know page by page is of no use to samples: it would be out of date when sweeps begin again.
-    /// Holes they left out are laid out at the next step.
-    pub(super) fn forget_pages(&mut self) {
-        for target in &mut self.targets {
-            target.heat = PageHeat::default();
-            target
-                .regions
-                .iter_mut()
-                .for_each(|region| region.resident = None);
-        }
-        self.schedule.next_update = Nanos::ZERO;
     }
 
     fn finish_round(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
@@ -141,8 +139,7 @@ impl Context {
         // A round stands for as many sampling intervals as its counts can reach.
         self.schedule.passed += u64::from(MAX_NR_ACCESSES);
         let passed = self.schedule.passed;
-        let any_due = self.schemes.iter().any(|state| state.is_due(&self.attrs, passed));
-        let runs = any_due.then(|| self.regions_from_pages(MOST_RUNS, Holes::ByBytes, now));
+        let runs = self.runs_for_schemes(passed, now);
         self.take_regions_from_pages(self.most_regions(), now);
         self.tell_aggregated(now, sink);
         self.sweeping.leftover = None;
@@ -166,9 +163,15 @@ impl Context {
         self.aggr_start = Some(now);
     }
 
+    /// The runs of pages for schemes that are due when so many sampling intervals have passed; none when no scheme is.
+    pub(super) fn runs_for_schemes(&self, passed: u64, now: Nanos) -> Option<Vec<Vec<Region>>> {
+        let any_due = self.schemes.iter().any(|state| state.is_due(&self.attrs, passed));
+        any_due.then(|| self.regions_from_pages(MOST_RUNS, Holes::ByBytes, now))
+    }
+
     /// What the next round holds its counts against.
-    fn remember_counts(&mut self) {
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+    pub(super) fn remember_counts(&mut self) {
+        for region in self.swept_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
         }
     }
@@ -201,21 +204,36 @@ impl Context {
         self.replace_regions(regions);
     }
 
-    /// Regions from pages, at most `most` over all targets.
+    /// Regions from pages, at most `most` over all targets that are told of by them.
     fn regions_from_pages(&self, most: usize, holes: Holes, now: Nanos) -> Vec<Vec<Region>> {
-        let runs = self.targets.iter().map(|target| target.heat.runs());
+        let swept = || self.targets.iter().filter(|target| target.is_told_by_pages());
+        let runs = swept().map(|target| target.heat.runs());
         let mut regions = regions_of(runs, most, holes, now, self.attrs.aggr);
         let older_by = u64::from(!self.sweeping.looks_again);
-        for (regions, target) in regions.iter_mut().zip(&self.targets) {
-            inherit_ages(regions, &target.regions, older_by);
+        let most_accesses = self.attrs.max_nr_accesses();
+        for (regions, target) in regions.iter_mut().zip(swept()) {
+            // Beside samples, in their units.
+            if most_accesses != MAX_NR_ACCESSES {
+                regions
+                    .iter_mut()
+                    .for_each(|region| recount(region, most_accesses));
+            }
+            inherit_ages(regions, &target.regions, older_by, most_accesses);
         }
         regions
     }
 }
 
+/// Counts what was counted of [`MAX_NR_ACCESSES`] of `most` instead; what was touched at all counts as touched.
+fn recount(region: &mut Region, most: u32) {
+    let count = u64::from(region.nr_accesses) * u64::from(most);
+    region.nr_accesses = u32::try_from(count.div_ceil(u64::from(MAX_NR_ACCESSES))).unwrap_or(most);
+    region.nr_accesses_bp = u64::from(region.nr_accesses) * 10_000;
+}
+
 /// Memory that goes on being touched as before is so many rounds older, one or none: pages remember since when they are idle, but
-/// not since when they are busy, so that age is taken from the regions of the round before.
-fn inherit_ages(regions: &mut [Region], before: &[Region], older_by: u64) {
+/// not since when they are busy, so that age is taken from the regions of the round before. Counts are of `most`.
+fn inherit_ages(regions: &mut [Region], before: &[Region], older_by: u64, most: u32) {
     let mut first = 0;
     for region in regions.iter_mut().filter(|region| region.nr_accesses > 0) {
         while before
@@ -235,7 +253,7 @@ fn inherit_ages(regions: &mut [Region], before: &[Region], older_by: u64) {
                 .map_or(0, |both| both.len().0);
             // The count of the round before, in today's units even when the intervals changed since.
             let count = old.last_nr_accesses;
-            let alike = count > 0 && count.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
+            let alike = count > 0 && count.abs_diff(region.nr_accesses) <= most / 10;
             aged += u128::from(both)
                 * if alike {
                     u128::from(old.age) + u128::from(older_by)
@@ -267,15 +285,15 @@ mod tests {
             region(20, 30, 70, 0),
             region(90, 91, 70, 0),
         ];
-        inherit_ages(&mut now, &before, 1);
+        inherit_ages(&mut now, &before, 1, MAX_NR_ACCESSES);
         let mut again = now.clone();
         assert_eq!(now.map(|r| r.age), [5, 0, 0, 0]);
         // Half of it was as busy before, half was idle: the mean.
         let mut wide = [region(5, 15, 70, 0)];
-        inherit_ages(&mut wide, &before, 1);
+        inherit_ages(&mut wide, &before, 1, MAX_NR_ACCESSES);
         assert_eq!(wide[0].age, 2);
         // A second look is no round.
-        inherit_ages(&mut again, &before, 0);
+        inherit_ages(&mut again, &before, 0, MAX_NR_ACCESSES);
         assert_eq!(again.map(|r| r.age), [4, 0, 0, 0]);
     }
 }

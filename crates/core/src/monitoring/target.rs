@@ -1,6 +1,7 @@
 //! The targets of a context and where their regions lie.
 
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
+use crate::budget::Way;
 use crate::ops::{TargetId, TargetLayout};
 use crate::region::Region;
 use crate::sweep::PageHeat;
@@ -17,30 +18,54 @@ pub(crate) struct Target {
     pub(crate) regions: Vec<Region>,
     /// What is known page by page; empty while only samples are looked at.
     pub(crate) heat: PageHeat,
+    /// What its regions come from.
+    pub(crate) way: Way,
+    /// How much of it is in memory, as far as that is known; else all that it maps.
+    pub(crate) resident: Bytes,
+    /// Whether it is no time to look at all of its pages. See [`TargetLayout::is_delicate`].
+    pub(crate) is_delicate: bool,
 }
 
 impl Target {
-    /// A target that was never looked at.
-    pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>) -> Self {
-        let TargetLayout { id, pid, ranges } = layout;
-        Self {
-            id,
-            pid,
-            ranges,
+    /// A target that was never looked at, and will be in this way.
+    pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>, way: Way) -> Self {
+        let mut target = Self {
+            id: layout.id,
+            pid: layout.pid,
+            ranges: Vec::new(),
             regions,
             heat: PageHeat::default(),
-        }
+            way,
+            resident: Bytes::ZERO,
+            is_delicate: false,
+        };
+        target.follow(layout);
+        target
+    }
+
+    /// Takes over what is known of it now. What becomes of its regions is the caller's.
+    pub(crate) fn follow(&mut self, layout: TargetLayout) {
+        self.resident = layout.weight();
+        self.is_delicate = layout.is_delicate;
+        self.ranges = layout.ranges;
+    }
+
+    /// Whether its regions come from its pages: a first round is needed for that.
+    pub(crate) fn is_told_by_pages(&self) -> bool {
+        self.way == Way::Sweep && self.heat.has_rounds()
+    }
+
+    /// Forgets what is known page by page: it would be out of date by the time all pages are looked at again.
+    pub(crate) fn forget_pages(&mut self) {
+        self.heat = PageHeat::default();
+        self.regions.iter_mut().for_each(|region| region.resident = None);
     }
 
     /// One with these regions and no place of its own, to be worked on.
     #[cfg(test)]
     pub(crate) fn of(regions: Vec<Region>) -> Self {
-        let layout = TargetLayout {
-            id: TargetId(0),
-            pid: None,
-            ranges: Vec::new(),
-        };
-        Self::new(layout, regions)
+        let layout = TargetLayout::new(TargetId(0), None, Vec::new());
+        Self::new(layout, regions, Way::Sample)
     }
 
     /// Bytes its regions cover.
@@ -75,6 +100,16 @@ impl Target {
         }
         self.regions = next;
     }
+}
+
+/// Those of `targets` that are sampled: between them, regions are merged and split.
+pub(crate) fn sampled(targets: &[Target]) -> impl Iterator<Item = &Target> {
+    targets.iter().filter(|target| target.way == Way::Sample)
+}
+
+/// The same, to be changed.
+pub(crate) fn sampled_mut(targets: &mut [Target]) -> impl Iterator<Item = &mut Target> {
+    targets.iter_mut().filter(|target| target.way == Way::Sample)
 }
 
 /// Covers `start..end`, which no region covers: by stretching the last region of the same range to it when that
@@ -130,13 +165,9 @@ mod tests {
             age: u32::try_from(age + 1).unwrap_or(0),
             ..Region::new(range)
         };
-        let layout = TargetLayout {
-            id: TargetId(0),
-            pid: None,
-            ranges: pages(ranges),
-        };
+        let layout = TargetLayout::new(TargetId(0), None, pages(ranges));
         let regions = layout.ranges.iter().copied().enumerate().map(aged).collect();
-        Target::new(layout, regions)
+        Target::new(layout, regions, Way::Sample)
     }
 
     fn shape(target: &Target) -> Vec<(u64, u64, u32)> {

@@ -141,6 +141,11 @@ impl PageHeat {
         steady.map(|(number, _)| pages_of_chunk(*number, 0, CHUNK_PAGES))
     }
 
+    /// Whether a round ended since there is this.
+    pub(crate) const fn has_rounds(&self) -> bool {
+        !self.rounds.is_empty()
+    }
+
     /// Says that a round ended: the window moves on.
     pub(crate) fn end_round(&mut self, now: Nanos) {
         self.rounds.push(now);

@@ -13,7 +13,7 @@ pub(crate) use heat::EVERYWHERE;
 pub use heat::{PageHeat, PageSums};
 pub use piece::{PageSeen, Piece, Preparation, Swept};
 pub(crate) use reduce::{Holes, regions_of};
-pub(crate) use round::Round;
+pub(crate) use round::{Of, Round};
 
 /// How many rounds a page's access rate is counted over.
 pub const WINDOW: u32 = 7;

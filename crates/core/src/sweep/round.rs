@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::piece::{Piece, Preparation};
 use crate::addr::{Addr, AddrRange};
+use crate::budget::Way;
 use crate::monitoring::Target;
 use crate::ops::{Operations, Run, TargetId};
 use crate::units::Nanos;
@@ -19,8 +20,25 @@ pub(crate) struct Round {
     from: Addr,
     piece: Piece,
     preparing: Preparing,
+    /// Which targets it is of.
+    of: Of,
     /// What is looked at, last first, where that is not all.
     only: Option<Vec<Run>>,
+}
+
+/// Which targets a round is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// All, also those that are sampled meanwhile.
+    All,
+    /// Those that are told of by their pages.
+    Swept,
+}
+
+impl Of {
+    fn includes(self, target: &Target) -> bool {
+        self == Self::All || target.way == Way::Sweep
+    }
 }
 
 /// Where the preparation of a round is.
@@ -32,8 +50,9 @@ enum Preparing {
 }
 
 impl Round {
-    pub(crate) fn begin(now: Nanos) -> Self {
+    pub(crate) fn begin(now: Nanos, of: Of) -> Self {
         Self {
+            of,
             began: now,
             target: TargetId(0),
             from: Addr(0),
@@ -47,7 +66,7 @@ impl Round {
     /// pieces with what was touched all the time, whose place that may have taken.
     pub(crate) fn again(now: Nanos, most: u64, targets: &[Target]) -> Self {
         let mut only: Vec<Run> = Vec::new();
-        for target in targets.iter().rev() {
+        for target in targets.iter().rev().filter(|target| Of::Swept.includes(target)) {
             let ranges = || target.ranges.iter();
             let around = ranges().flat_map(|range| target.heat.around_changes(*range));
             let steady = ranges().flat_map(|range| target.heat.steady(*range));
@@ -63,7 +82,7 @@ impl Round {
         Self {
             preparing: Preparing::Done,
             only: Some(only),
-            ..Self::begin(now)
+            ..Self::begin(now, Of::Swept)
         }
     }
 
@@ -124,7 +143,8 @@ impl Round {
 
     fn next_piece<'a>(&mut self, most: u64, targets: &'a mut [Target]) -> Option<(&'a mut Target, Run)> {
         loop {
-            let nth = targets.iter().position(|target| target.id >= self.target)?;
+            let comes = |target: &Target| target.id >= self.target && self.of.includes(target);
+            let nth = targets.iter().position(comes)?;
             let target = &targets[nth];
             if target.id > self.target {
                 (self.target, self.from) = (target.id, Addr(0));

@@ -128,8 +128,7 @@ impl Places {
             Rule::Mappings if !staged.is_empty() => std::mem::take(staged),
             Rule::Mappings => LayoutRule::ThreeRegions.ranges(&maps::read(root, pid).ok()?),
         };
-        let pid = Some(pid);
-        Some(TargetLayout { id, pid, ranges })
+        Some(TargetLayout::new(id, Some(pid), ranges))
     }
 }
 

@@ -225,6 +225,7 @@ mod tests {
         let target = |pid, regions: &[(u64, u64, u32)]| Target {
             id: pid,
             pid: Some(pid),
+            swept: None,
             regions: regions.iter().map(region).collect(),
         };
         Snapshot {

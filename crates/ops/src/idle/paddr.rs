@@ -42,11 +42,7 @@ impl Paddr {
 
 impl Operations for Paddr {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        Ok(vec![TargetLayout {
-            id: TargetId(0),
-            pid: None,
-            ranges: self.ram.clone(),
-        }])
+        Ok(vec![TargetLayout::new(TargetId(0), None, self.ram.clone())])
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {

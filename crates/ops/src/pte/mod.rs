@@ -195,13 +195,21 @@ impl PteTracker {
             self.own.begin_round();
             self.spots.begin_round();
             self.witnesses.begin_round();
-            self.swept.retain(|(id, _)| processes.contains_key(id));
+            self.swept.retain(|(id, _), ()| processes.contains_key(id));
         }
         let folios = self.taken.asks();
         match &mut self.shared {
             Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
             None => Preparation::Ready,
         }
+    }
+
+    /// Forgets what sweeps know of a target of which samples are looked at: from now on most pages keep marks that are old.
+    fn leave_to_samples(&mut self, id: TargetId) {
+        table::forget(&mut self.swept, id);
+        self.spots.forget(id);
+        self.own.forget(id);
+        self.witnesses.let_go_of(id);
     }
 
     /// Now and then looks whether memory was added to the machine.
@@ -331,13 +339,9 @@ impl Tracker for PteTracker {
         self.follow_memory();
         self.marks.clear();
         self.rival.begin();
-        // Samples are looked at again: from now on most pages keep marks that are old.
-        self.swept.clear();
-        self.spots.clear();
-        self.own.clear();
         self.pagemap = None;
-        self.witnesses.let_go();
         for group in probes.chunk_by(same_target) {
+            self.leave_to_samples(target_of(group));
             match processes.get(&target_of(group)) {
                 Some(process) => self.prepare_one(process, group),
                 None => self.marks.resize(self.marks.len() + group.len(), Mark::Unknown),

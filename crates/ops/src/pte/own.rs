@@ -6,12 +6,10 @@
 //! page-table page, another in every round, is found to be so still: a fork shares them all. A few pages among them that
 //! are shared by and by count as touched until it is asked of all again.
 
-use std::collections::BTreeMap;
-
 use thermo_bpf::ones;
 use thermo_core::{Addr, PAGE_SIZE, TargetId};
 
-use super::table::{Pages, TABLE};
+use super::table::{self, OfTables, Pages, TABLE};
 
 /// After so many rounds it is asked of all again, of one page-table page in so many in each. Many, for where only an eighth
 /// of the pages is looked at (`spots.rs`) it takes eight rounds to come by all of them.
@@ -29,7 +27,7 @@ const fn table_of(id: TargetId, addr: Addr) -> Table {
 #[derive(Debug, Default)]
 pub(super) struct Own {
     rounds: u64,
-    pages: BTreeMap<Table, Pages>,
+    pages: OfTables<Pages>,
 }
 
 impl Own {
@@ -72,9 +70,9 @@ impl Own {
         [0; 8]
     }
 
-    /// Forgets all.
-    pub(super) fn clear(&mut self) {
-        self.pages.clear();
+    /// Forgets a target.
+    pub(super) fn forget(&mut self, id: TargetId) {
+        table::forget(&mut self.pages, id);
     }
 }
 

@@ -17,11 +17,10 @@
 //! the mark off one interrupts those processors twice. Between two rounds one mark would be too little to tell.
 
 use std::array;
-use std::collections::BTreeMap;
 
 use thermo_core::{Addr, AddrRange, TargetId};
 
-use super::table::{Pages, TABLE};
+use super::table::{self, OfTables, Pages, TABLE};
 
 const ALL: Pages = [u64::MAX; 8];
 /// Huge pages that are looked at in turns.
@@ -125,10 +124,10 @@ impl Spots {
         left
     }
 
-    /// Forgets all: from now on others than rounds take marks off.
-    pub(super) fn clear(&mut self) {
-        self.small.clear();
-        self.huge.clear();
+    /// Forgets a target: from now on others than rounds take marks off it.
+    pub(super) fn forget(&mut self, id: TargetId) {
+        self.small.forget(id);
+        self.huge.forget(id);
     }
 
     const fn checks(&mut self, level: u8) -> Option<&mut Checks> {
@@ -208,9 +207,9 @@ type Key = (TargetId, u64);
 struct Checks {
     round: u64,
     /// Where only some pages were looked at: which eighth, and in which round, this or the last.
-    checked: BTreeMap<Key, (usize, u64)>,
+    checked: OfTables<(usize, u64)>,
     /// The round in which the heat was seen to have changed, of this round and the last.
-    changed: BTreeMap<Key, u64>,
+    changed: OfTables<u64>,
 }
 
 impl Checks {
@@ -272,9 +271,9 @@ impl Checks {
         checked.map_or([0; 8], |(nth, _)| all_but(*nth))
     }
 
-    fn clear(&mut self) {
-        self.checked.clear();
-        self.changed.clear();
+    fn forget(&mut self, id: TargetId) {
+        table::forget(&mut self.checked, id);
+        table::forget(&mut self.changed, id);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Every page of a range at once: its tables copied out, the marks that are set taken off in as few calls as
 //! their runs allow, and the tables read again to see which marks stayed.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::{array, iter};
 
@@ -11,13 +10,13 @@ use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
 use thermo_sys::pagemap::Pagemap;
 
 use super::spots::{Between, Marks, Spots};
-use super::table::Pages;
+use super::table::{OfTables, Pages};
 use super::taken::Taken;
 use super::{PteTracker, leaf, shared};
 use crate::process::Process;
 
 /// Which chunks of which targets were swept, by address / [`CHUNK`].
-pub(super) type SweptChunks = BTreeSet<(TargetId, u64)>;
+pub(super) type SweptChunks = OfTables<()>;
 
 /// The unit in which is kept what was swept.
 const CHUNK: u64 = 64 << 20;
@@ -115,7 +114,7 @@ impl PteTracker {
     /// holes of terabytes.
     fn passed(&mut self, process: &Process, range: AddrRange, piece: &Piece) -> Swept {
         self.swept
-            .extend(chunks_of(range).map(|chunk| (process.id, chunk)));
+            .extend(chunks_of(range).map(|chunk| ((process.id, chunk), ())));
         let next = match piece.is_empty() && !piece.is_part() {
             true => self.next_mapped(process, range.end),
             false => range.end,
@@ -162,7 +161,7 @@ impl PteTracker {
         range: AddrRange,
         touched: &mut Vec<AddrRange>,
     ) -> Result<(), WalkError> {
-        for chunk in chunks_of(range).filter(|chunk| self.swept.contains(&(process.id, *chunk))) {
+        for chunk in chunks_of(range).filter(|chunk| self.swept.contains_key(&(process.id, *chunk))) {
             let within = AddrRange::new(chunk * CHUNK, (chunk + 1) * CHUNK).intersection(&range);
             let within = within.unwrap_or_default();
             each_part(

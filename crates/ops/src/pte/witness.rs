@@ -130,6 +130,11 @@ impl Witnesses {
         self.held.clear();
     }
 
+    /// The same of a target that others than rounds take marks off from now on.
+    pub(super) fn let_go_of(&mut self, id: TargetId) {
+        self.held.retain(|(of, _), _| *of != id);
+    }
+
     /// Counts which marks in `range`, which is about to be swept, are gone before their time.
     pub(super) fn test(
         &mut self,

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use thermo_core::{AddrRange, TargetId, TargetLayout};
-use thermo_sys::{FileError, ProcError, maps, open_files, stat};
+use thermo_sys::{FileError, ProcError, clock, maps, open_files, stat, statm};
 
+use super::loading::Loading;
 use super::{LayoutRule, Roster, TargetError, TargetSpec};
 use crate::process::{Process, Processes};
 
@@ -22,6 +23,7 @@ pub struct Members {
     told_of_room: bool,
     /// Those of which it was said that their first thread has ended.
     headless: BTreeSet<TargetId>,
+    loading: Loading,
 }
 
 /// Files that are open besides those that hold targets: also the iterators of the BPF program, where it has those.
@@ -45,6 +47,7 @@ impl Members {
             news: Vec::new(),
             told_of_room: false,
             headless: BTreeSet::new(),
+            loading: Loading::default(),
         })
     }
 
@@ -140,6 +143,7 @@ impl Members {
         self.processes.remove(&id);
         self.fresh.remove(&id);
         self.headless.remove(&id);
+        self.loading.forget(id);
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
@@ -148,11 +152,7 @@ impl Members {
                 self.tell_headless(id, pid);
                 None
             }
-            Ok(ranges) => Some(TargetLayout {
-                id,
-                pid: Some(pid),
-                ranges,
-            }),
+            Ok(ranges) => Some(self.sized(TargetLayout::new(id, Some(pid), ranges), pid)),
             Err(ProcError::Gone { .. }) => {
                 self.forget(id);
                 self.roster.remove(id);
@@ -160,6 +160,22 @@ impl Members {
             }
             // It lives, but we may not look into it; later we perhaps may.
             Err(_) => None,
+        }
+    }
+
+    /// With how much of it is in memory. A process that ended meanwhile has nothing.
+    fn sized(&mut self, layout: TargetLayout, pid: u32) -> TargetLayout {
+        let Ok(size) = statm::read(&self.root, pid) else {
+            return layout;
+        };
+        let target = (layout.id, pid);
+        let is_delicate = self
+            .loading
+            .is_delicate(&self.root, target, size, clock::monotonic());
+        TargetLayout {
+            resident: Some(size.resident),
+            is_delicate,
+            ..layout
         }
     }
 

@@ -10,6 +10,7 @@
 mod error;
 mod exclude;
 mod layout;
+mod loading;
 mod members;
 mod roster;
 mod spec;

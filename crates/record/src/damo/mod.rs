@@ -95,10 +95,10 @@ fn snapshots_of(record: TargetRecord) -> impl Iterator<Item = Snapshot> {
             time_ns: timed.end_time.0,
             aggr_ns,
             max_nr_accesses: max,
-            swept: Some(false),
             targets: vec![Target {
                 id,
                 pid: None,
+                swept: Some(false),
                 regions: regions(&timed, max, aggr_ns),
             }],
         }

@@ -48,16 +48,17 @@ pub fn snapshot(n: u64) -> Snapshot {
         time_ns: (n + 1) * 100_000_000,
         aggr_ns: 100_000_000,
         max_nr_accesses: 20,
-        swept: Some(false),
         targets: vec![
             Target {
                 id: 0,
                 pid: Some(7),
+                swept: Some(false),
                 regions,
             },
             Target {
                 id: 1,
                 pid: None,
+                swept: Some(false),
                 regions: Vec::new(),
             },
         ],

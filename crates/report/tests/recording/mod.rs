@@ -113,6 +113,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
     let mut targets = vec![Target {
         id: 1,
         pid: Some(4242),
+        swept: Some(false),
         regions: server(n, all),
     }];
     // The child lives in the middle third.
@@ -120,6 +121,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
         targets.push(Target {
             id: 2,
             pid: Some(4243),
+            swept: Some(false),
             regions: child(n - all / 3),
         });
     }
@@ -128,7 +130,6 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
         time_ns,
         aggr_ns: 100 * MS,
         max_nr_accesses: 20,
-        swept: Some(false),
         targets,
     }
 }

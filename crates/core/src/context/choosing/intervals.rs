@@ -7,9 +7,9 @@ use crate::units::Nanos;
 
 /// Sweeps are not made more often: seven of them, which tell hot from warm, span nearly a second, and pictures come about
 /// as often as DAMON's do at its defaults.
-pub(super) const SHORTEST_ROUND: Nanos = Nanos::millis(125);
+pub(in crate::context) const SHORTEST_ROUND: Nanos = Nanos::millis(125);
 /// A picture older than this is not worth its exactness: sampling sees more.
-pub(super) const LONGEST_ROUND: Nanos = Nanos::secs(20);
+pub(in crate::context) const LONGEST_ROUND: Nanos = Nanos::secs(20);
 /// Looks in one aggregation when sampling, DAMON's default; fewer where they come too seldom.
 const SAMPLES: u64 = 20;
 const FEWEST_SAMPLES: u64 = 4;
@@ -21,7 +21,7 @@ const FEWEST_REGIONS: usize = 100;
 
 /// The interval of rounds to take up, where rounds cost so much that the budget asks for `needed`; none while the one in
 /// force does.
-pub(super) fn next_round(needed: Nanos, now: Nanos) -> Option<Nanos> {
+pub(in crate::context) fn next_round(needed: Nanos, now: Nanos) -> Option<Nanos> {
     adjusted(needed, now, SHORTEST_ROUND, Nanos::MAX)
 }
 

@@ -1,0 +1,19 @@
+"""Parts of parting.sh.
+
+parting.py last SECONDS TRUTH: the lines of a truth that are of its last seconds.
+parting.py row LOOK PROGRAM INFO.json JUDGED.json: a row of the table."""
+import json
+import sys
+
+if sys.argv[1] == "last":
+    seconds, path = sys.argv[2:]
+    lines = [(json.loads(line)["end_ns"], line) for line in open(path) if line.endswith("}\n")]
+    since = max(end for end, _ in lines) - int(seconds) * 10**9
+    sys.stdout.writelines(line for end, line in lines if end > since)
+else:
+    look, program, info, judged = sys.argv[2:]
+    info, judged = json.load(open(info)), json.load(open(judged))
+    used = 100 * info["looking_cpu_percent"] / info["settings"]["cpu_budget_percent"]
+    cpu = f"{info['looking_cpu_percent']:>9.3f} % {used:>8.0f} %"
+    found = f"{100 * judged['recall']:>8.1f} % {100 * judged['precision']:>6.1f} % {judged['edge_error_pages']:>11.1f}"
+    print(f"{look:<8} {program:<8} {cpu} {judged['snapshots']:>8} {found}")

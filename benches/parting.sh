@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# A small program beside one that is too large for its pages to be looked at within the budget: LARGE_MIB (8192) beside
+# SMALL_MIB (64), of each of which an eighth is touched all the time, at CPU (0.1%) of a CPU, by what is chosen, by sweeps
+# of both and by samples of both. Each for SECONDS_EACH (240), of which the last 100 seconds are judged, since rounds over
+# all are tried for two minutes. As root.
+. "$(dirname "$0")/lib.bash"
+. benches/eighth.bash
+need_thermo
+each=${SECONDS_EACH:-240}
+small_mib=${SMALL_MIB:-64}
+large_mib=${LARGE_MIB:-8192}
+cpu=${CPU:-0.1%}
+
+row() { # LOOK
+    "$thermo" record --pid "$small" --pid "$large" --cpu "$cpu" --look "$1" --duration "${each}s" -o "$work/both.arrow" 2>"$work/errors" ||
+        cat "$work/errors" >&2
+    "$thermo" report info "$work/both.arrow" --json >"$work/info.json"
+    local which
+    for which in small large; do
+        python3 benches/parting.py last 100 "$work/$which.truth" >"$work/last.truth"
+        if "$thermo" eval monitor --judge "$work/both.arrow" --truth "$work/last.truth" --json >"$work/judged.json"; then
+            python3 benches/parting.py row "$1" "$which" "$work/info.json" "$work/judged.json"
+        else
+            echo "$1, $which: nothing could be judged"
+        fi
+    done
+}
+
+measure() {
+    echo "look     program   looking CPU of budget   judged  hot found    right   edge, pages"
+    begin_target "$large_mib" "$work/large.truth"
+    large=$target
+    sleep $((3 + large_mib / 500))
+    begin_target "$small_mib" "$work/small.truth"
+    small=$target
+    sleep 3
+    row auto
+    row sweep
+    row sample
+    end_all
+}
+
+keep parting "A small program beside one that is too large to be swept" measure
