@@ -38,8 +38,8 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Says that a round begins on the machine at `root`.
-    pub(super) fn begin_round(&mut self, root: &Path) {
+    /// Looks whether memory is short now on the machine at `root`: before each piece, since a round may take a minute.
+    pub(super) fn follow(&mut self, root: &Path) {
         self.shortage.look(root, clock::monotonic());
     }
 

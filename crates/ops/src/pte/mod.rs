@@ -190,7 +190,6 @@ impl PteTracker {
             self.follow_memory();
             (self.pagemap, self.mappings) = (None, None);
             self.taken.begin_round(&mut self.tables, &self.root, processes);
-            self.lists.begin_round(&self.root);
             self.left_alone.begin_round();
             self.own.begin_round();
             self.spots.begin_round();
@@ -337,6 +336,8 @@ impl Tracker for PteTracker {
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         self.follow_memory();
+        // So that it is known when rounds begin.
+        self.lists.follow(&self.root);
         self.marks.clear();
         self.rival.begin();
         self.pagemap = None;

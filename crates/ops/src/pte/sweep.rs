@@ -68,6 +68,7 @@ impl PteTracker {
         }
         self.witnesses
             .test(process, range, &mut self.tables, self.frames.as_ref());
+        self.lists.follow(&self.root);
         let mut marked = Vec::new();
         let mut left_alone = self.left_alone.within(process.id, range);
         let folios = self.taken.asks();
