@@ -304,7 +304,7 @@ impl Context {
         if let Some(since) = self.paused_since.take() {
             let paused = now.saturating_sub(since);
             self.aggr_start = self.aggr_start.map(|start| start.saturating_add(paused));
-            self.sweeping.go_on(now);
+            self.sweeping.go_on(now, paused);
         }
     }
 
@@ -381,10 +381,8 @@ impl Context {
                 sink.on(&Event::TargetAppeared { now, id, pid, ranges });
                 let regions = lay_out(ranges, first_sz);
                 // Rounds go by numbers that ascend, also where one comes back that could not be looked into for a while.
-                self.targets.insert(nth, Target::new(layout, regions, self.way));
-                if let Some(chooser) = &mut self.chooser {
-                    chooser.is_parted = false;
-                }
+                let way = self.way_of_new(&layout);
+                self.targets.insert(nth, Target::new(layout, regions, way));
                 return;
             }
         };

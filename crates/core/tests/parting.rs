@@ -216,3 +216,125 @@ fn schemes_act_on_exact_runs_of_what_is_swept_and_on_regions_of_the_rest() {
     assert_eq!(out(ids[0]), (SMALL.len().0 - HOT.len().0) / PAGE_SIZE);
     assert!(out(ids[1]) > 0);
 }
+
+/// Two small targets of which the second is delicate, watched for 20 s.
+fn parted() -> (Machine, [TargetId; 2], Context) {
+    let mut machine = machine(1);
+    let ids = [machine.spawn(&[SMALL]), machine.spawn(&[SMALL])];
+    ids.iter().for_each(|id| machine.touch(*id, SMALL));
+    machine.delicate.insert(ids[1]);
+    let mut context = context();
+    watch(&mut context, &mut machine, (0, 20), |machine, _| {
+        ids.iter().for_each(|id| machine.touch(*id, HOT));
+    });
+    (machine, ids, context)
+}
+
+#[test]
+fn what_goes_over_to_sweeps_is_unknown_until_it_was_seen() {
+    let (mut machine, ids, mut context) = parted();
+    machine.delicate.clear();
+    // Rounds take long, so that there are pictures before the first is through.
+    machine.cost_of_sweeping = Nanos::micros(20);
+    let mut sink = |event: &Event<'_>| {
+        let Event::Aggregated { targets, .. } = event else {
+            return;
+        };
+        let hot = targets[1].regions.iter().find(|r| r.range.overlaps(&HOT));
+        assert!(hot.is_none_or(|r| r.unknown || r.nr_accesses > 0), "{hot:?}");
+    };
+    let touch = |machine: &mut Machine, _| ids.iter().for_each(|id| machine.touch(*id, HOT));
+    let (from, until) = (Nanos::secs(20), Nanos::secs(60));
+    thermo_sim::run(&mut context, &mut machine, &mut sink, from, until, touch).unwrap();
+    assert_eq!(context.plan().unwrap().way, Way::Sweep);
+}
+
+#[test]
+fn a_delicate_moment_of_one_leaves_the_others_their_history() {
+    let mut machine = machine(1);
+    let id = machine.spawn(&[SMALL]);
+    machine.touch(id, SMALL);
+    let mut context = context();
+    watch(&mut context, &mut machine, (0, 60), |_, _| {});
+    let other = machine.spawn(&[SMALL]);
+    machine.delicate.insert(other);
+    watch(&mut context, &mut machine, (60, 70), |_, _| {});
+    machine.delicate.clear();
+    let (_, plans) = watch(&mut context, &mut machine, (70, 80), |_, _| {});
+    let plan = context.plan().unwrap();
+    assert_eq!((plan.way, plan.nr_delicate), (Way::Sweep, 0), "{plans:?}");
+    let target = context.targets().next().unwrap();
+    let oldest = target.regions.iter().map(|region| region.age).max().unwrap();
+    assert!(
+        plan.attrs.aggr * u64::from(oldest) >= Nanos::secs(70),
+        "{oldest} rounds"
+    );
+}
+
+#[test]
+fn targets_that_come_and_go_hold_nothing_up() {
+    let pictures = |come_each: u64| {
+        let (mut machine, _, mut context) = parted();
+        let (mut pictures, mut next, mut last) = (0, 20, None);
+        let mut sink = |event: &Event<'_>| {
+            if let Event::Aggregated { targets, .. } = event {
+                pictures += 1;
+                assert!(targets[0].swept);
+            }
+        };
+        let touch = |machine: &mut Machine, now: Nanos| {
+            if now >= Nanos::secs(next) {
+                next += come_each;
+                if let Some(last) = last.replace(machine.spawn(&[SMALL])) {
+                    machine.kill(last);
+                }
+            }
+        };
+        let (from, until) = (Nanos::secs(20), Nanos::secs(80));
+        thermo_sim::run(&mut context, &mut machine, &mut sink, from, until, touch).unwrap();
+        pictures
+    };
+    let (calm, busy) = (pictures(1000), pictures(1));
+    assert!(busy * 2 > calm, "{busy} pictures, {calm} where nobody comes");
+}
+
+#[test]
+fn what_goes_over_to_samples_is_covered_as_a_whole_by_not_too_many_regions() {
+    let mut machine = machine(1);
+    let id = machine.spawn(&[LARGE]);
+    let holes = pages(100_000, 120_000);
+    machine.change(id, holes, |page| page.place = Place::Absent);
+    let attrs = Attrs {
+        update: Nanos::secs(30),
+        ..Attrs::default()
+    };
+    let mut context = Context::new(attrs, 1)
+        .unwrap()
+        .with_budget(CpuShare(2000), Looks::Auto);
+    let scattered = |machine: &mut Machine, _| {
+        (0..1500).for_each(|nth| machine.touch(id, pages(nth * 60, nth * 60 + 20)));
+    };
+    watch(&mut context, &mut machine, (0, 50), scattered);
+    assert!(context.nr_regions() > 900, "{}", context.nr_regions());
+    machine.delicate.insert(id);
+    for secs in 50..90 {
+        watch(&mut context, &mut machine, (secs, secs + 1), scattered);
+        if context.plan().unwrap().way == Way::Sample {
+            let target = context.targets().next().unwrap();
+            let covered: u64 = target.regions.iter().map(|region| region.len().0).sum();
+            assert_eq!(covered, LARGE.len().0);
+            assert!(target.regions.len() <= 110, "{}", target.regions.len());
+            return;
+        }
+    }
+    panic!("it is swept still");
+}
+
+#[test]
+fn when_none_is_left_to_be_swept_samples_have_all() {
+    let (mut machine, ids, mut context) = parted();
+    machine.kill(ids[0]);
+    watch(&mut context, &mut machine, (20, 30), |_, _| {});
+    let plan = context.plan().unwrap();
+    assert_eq!((plan.way, plan.rounds), (Way::Sample, None));
+}

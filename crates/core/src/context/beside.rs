@@ -97,9 +97,11 @@ impl Beside {
         CpuShare(share.0 - taken.0.min(share.half().0))
     }
 
-    /// What its pieces have cost.
-    pub(super) const fn spent(&self) -> Nanos {
-        self.spent
+    /// What a round costs, or the one that is under way has by now.
+    pub(super) fn cost_of_round(&self) -> Nanos {
+        self.rounds.as_ref().map_or(self.spent, |rounds| {
+            rounds.spent.max(rounds.cost.get().unwrap_or(Nanos::ZERO))
+        })
     }
 
     /// Takes in what the last step cost, within a budget of `share`; returns whether that was a piece's.
@@ -154,6 +156,9 @@ impl Context {
         let is_first = self.rounds_beside().is_none();
         let began = self.sweeping.began().unwrap_or(now);
         if !goes_on && is_first {
+            for target in &mut self.targets {
+                target.heat.end_round(now);
+            }
             self.go_over_to_sweeps(now, sink);
         } else if !goes_on {
             self.finish_round_beside(now, sink);
@@ -171,9 +176,6 @@ impl Context {
     fn go_over_to_sweeps(&mut self, now: Nanos, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
         let attrs = chooser.go_over_to_sweeps();
-        for target in &mut self.targets {
-            target.heat.end_round(now);
-        }
         self.adopt(now, Way::Sweep, attrs, sink);
     }
 
@@ -199,10 +201,11 @@ impl Context {
             rounds.each = next;
         }
         self.note_rate(cost);
-        if needed > LONGEST_ROUND {
-            self.part_ways();
-        }
-        if next.is_some() {
+        if self.bears_sweeps_alone() {
+            self.go_over_to_sweeps(now, sink);
+        } else if needed > LONGEST_ROUND {
+            self.give_up_sweeps(now, sink);
+        } else if next.is_some() {
             self.tell_plan(now, sink);
         }
     }

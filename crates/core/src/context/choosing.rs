@@ -55,8 +55,8 @@ pub(super) struct Chooser {
     pub(super) beside: Option<Beside>,
     /// What rounds were found to cost when there was last a reason to ask.
     pub(super) rate: Option<Rate>,
-    /// Whether it was chosen which of the targets there are now rounds are of.
-    pub(super) is_parted: bool,
+    /// Whether the operations can sweep.
+    can_sweep: bool,
     /// Whether the step that was made last brought the targets up to date and did nothing else.
     updated: bool,
 }
@@ -69,6 +69,11 @@ impl Chooser {
 
     pub(super) const fn share(&self) -> CpuShare {
         self.budget.share()
+    }
+
+    /// Whether it may choose between sweeps and samples.
+    pub(super) fn is_free(&self) -> bool {
+        self.looks == Looks::Auto && self.can_sweep
     }
 
     /// Whether sweeps of all targets were given up for some time.
@@ -85,7 +90,7 @@ impl Chooser {
     pub(super) fn cost_of_round(&self) -> Nanos {
         let so_far = || self.total.saturating_sub(self.total_at_start);
         match &self.beside {
-            Some(beside) => beside.spent(),
+            Some(beside) => beside.cost_of_round(),
             None => self.cost.get().unwrap_or_else(so_far),
         }
     }
@@ -193,7 +198,7 @@ impl Context {
             retry_after: RETRY,
             beside: None,
             rate: None,
-            is_parted: false,
+            can_sweep: false,
             updated: false,
         });
         self
@@ -242,6 +247,7 @@ impl Context {
     pub(super) fn choose_first(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
         chooser.budget = Budget::new(chooser.budget.share(), now);
+        chooser.can_sweep = ops.can_sweep();
         if chooser.looks == Looks::Sweep && !ops.can_sweep() {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
@@ -251,20 +257,14 @@ impl Context {
 
     /// Chooses as if nothing were known of what looking costs.
     pub(super) fn choose_anew(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+        if self.is_any_delicate() {
+            return self.part_from_sweeps(now, sink);
+        }
         let warms_up = self.is_to_warm_up(ops.can_sweep());
-        let parts = self.is_any_delicate() && ops.can_sweep();
         let Some(chooser) = &mut self.chooser else { return };
-        if parts {
-            let attrs = chooser.samples_instead();
-            self.begin(now, Way::Sample, attrs);
-            self.part_ways();
-            return self.tell_plan(now, sink);
-        }
+        chooser.end_rounds();
         chooser.beside = warms_up.then(|| Beside::first_round(chooser.total));
-        let (way, attrs) = chooser.first(ops.can_sweep(), warms_up);
-        if self.is_parted() {
-            self.look_alike(way);
-        }
+        let (way, attrs) = chooser.first(ops.can_sweep());
         self.adopt(now, way, attrs, sink);
     }
 
@@ -272,7 +272,10 @@ impl Context {
     #[must_use]
     pub fn first_plan(&self, can_sweep: bool) -> Option<Plan> {
         let chooser = self.chooser.as_ref()?;
-        let (way, attrs) = chooser.first(can_sweep, self.is_to_warm_up(can_sweep));
+        let (way, attrs) = match self.is_to_warm_up(can_sweep) {
+            true => (Way::Sample, chooser.samples_within(chooser.share().half())),
+            false => chooser.first(can_sweep),
+        };
         Some(Plan {
             share: chooser.share(),
             way,
@@ -307,10 +310,13 @@ impl Context {
     /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
     pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let nr_regions = self.nr_sampled_regions();
-        let bears_sweeps = ops.can_sweep() && !self.is_any_delicate();
+        let is_any_delicate = self.is_any_delicate();
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
+        if chooser.is_free() && !is_any_delicate && chooser.retry_at.is_some_and(|then| now >= then) {
+            return self.try_sweeps_again(now, ops, sink);
+        }
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
             Way::Sweep => match chooser.after_round(cost, &self.attrs, self.targets.len()) {
@@ -318,7 +324,9 @@ impl Context {
                 Round::FitsEach(attrs) => Some((Way::Sweep, attrs)),
                 Round::TooLong => return self.give_up_sweeps(now, sink),
             },
-            Way::Sample => chooser.after_samples(now, cost, &self.attrs, bears_sweeps),
+            Way::Sample => chooser
+                .after_samples(cost, &self.attrs)
+                .map(|attrs| (Way::Sample, attrs)),
         };
         chooser.nr_regions = nr_regions;
         if let Some((way, attrs)) = next {
@@ -345,10 +353,6 @@ impl Context {
 
     /// Looks in this way from now on, without a word.
     pub(super) fn begin(&mut self, now: Nanos, way: Way, attrs: Attrs) {
-        if (self.way, way) == (Way::Sweep, Way::Sample) && self.nr_regions() > attrs.max_nr_regions {
-            // Samples of them all would take minutes.
-            self.take_regions_from_pages(attrs.max_nr_regions, now);
-        }
         if way != self.way {
             self.look_alike(way);
         }
@@ -374,18 +378,27 @@ enum Round {
 }
 
 impl Chooser {
-    fn first(&self, can_sweep: bool, warms_up: bool) -> (Way, Attrs) {
+    fn first(&self, can_sweep: bool) -> (Way, Attrs) {
         match self.looks {
             Looks::Asked => (Way::Sample, self.asked),
-            Looks::Auto if warms_up => self.first_samples(self.share().half()),
+            Looks::Auto if self.is_warming_up() => (Way::Sample, self.first_samples()),
             Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
-            Looks::Auto | Looks::Sample | Looks::Sweep => self.first_samples(self.share()),
+            Looks::Auto | Looks::Sample | Looks::Sweep => (Way::Sample, self.first_samples()),
         }
     }
 
-    fn first_samples(&self, share: CpuShare) -> (Way, Attrs) {
-        let attrs = sample_attrs(share, &self.asked, GUESSED_LOOK, usize::MAX);
-        (Way::Sample, attrs)
+    /// Samples before it is known what they cost.
+    pub(super) fn first_samples(&self) -> Attrs {
+        self.samples_within(self.share_of_samples())
+    }
+
+    fn samples_within(&self, share: CpuShare) -> Attrs {
+        sample_attrs(share, &self.asked_of_samples(), GUESSED_LOOK, usize::MAX)
+    }
+
+    /// The most regions samples may be of.
+    pub(super) fn most_sampled(&self) -> usize {
+        self.first_samples().max_nr_regions
     }
 
     /// What samples may cost.
@@ -415,18 +428,30 @@ impl Chooser {
         sweep_attrs(&self.asked, SHORTEST_ROUND)
     }
 
-    pub(super) fn give_up_sweeps(&mut self, now: Nanos) -> Attrs {
+    pub(super) fn give_up_sweeps(&mut self, now: Nanos) {
         self.retry_at = Some(now.saturating_add(self.retry_after));
         self.retry_after = self.retry_after * 2;
-        self.samples_instead()
     }
 
-    /// Samples instead of rounds over all targets.
-    pub(super) fn samples_instead(&mut self) -> Attrs {
+    /// Takes it for possible again that all targets are swept.
+    pub(super) fn try_again(&mut self) {
+        (self.retry_at, self.rate, self.swept_once) = (None, None, false);
+    }
+
+    /// Rounds are over, or go on in another way.
+    pub(super) fn end_rounds(&mut self) {
         self.beside = None;
-        self.is_parted = false;
         self.begin_account();
-        self.first_samples(self.share()).1
+    }
+
+    /// Whether rounds over some targets go on beside samples from now on.
+    pub(super) fn look_beside(&mut self, does: bool) {
+        let goes_on = self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some());
+        match (does, goes_on) {
+            (true, false) => self.beside = Some(Beside::rounds(self.total)),
+            (false, _) => self.beside = None,
+            (true, true) => {}
+        }
     }
 
     /// What was looked at so far cost otherwise than what comes.
@@ -439,7 +464,7 @@ impl Chooser {
     /// Whether samples could see anything of so many targets: as many regions as the least each is to have, which the
     /// budget can pay for.
     pub(super) fn can_sample(&self, nr_targets: usize) -> bool {
-        let (_, attrs) = self.first_samples(self.share());
+        let attrs = self.samples_within(self.share());
         nr_targets * self.asked.min_nr_regions <= attrs.max_nr_regions
     }
 
@@ -465,19 +490,7 @@ impl Chooser {
         })
     }
 
-    fn after_samples(
-        &mut self,
-        now: Nanos,
-        cost: Nanos,
-        attrs: &Attrs,
-        bears_sweeps: bool,
-    ) -> Option<(Way, Attrs)> {
-        let retry = self.retry_at.is_some_and(|then| now >= then);
-        if retry && bears_sweeps && self.looks == Looks::Auto {
-            (self.retry_at, self.beside, self.swept_once) = (None, None, false);
-            self.begin_account();
-            return Some((Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)));
-        }
+    fn after_samples(&mut self, cost: Nanos, attrs: &Attrs) -> Option<Attrs> {
         let cost = Nanos(cost.0 / u64::from(attrs.max_nr_accesses()));
         let cost = self.cost.take_in(cost, attrs.aggr);
         if self.nr_regions == 0 {
@@ -488,10 +501,10 @@ impl Chooser {
         let mut next = sample_attrs(self.share_of_samples(), &asked, look, self.nr_regions);
         let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
         if most.abs_diff(was) * 3 > was {
-            return Some((Way::Sample, next));
+            return Some(next);
         }
         let needed = self.share_of_samples().time_for(cost);
         next = sample_each(next_sample(needed, attrs.sample)?, next);
-        Some((Way::Sample, next))
+        Some(next)
     }
 }

@@ -3,7 +3,7 @@
 use super::Context;
 use super::acting::Turn;
 use crate::attrs::Attrs;
-use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age, sampled_mut};
+use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age, sampled, sampled_mut};
 use crate::ops::{Operations, Probe, Seen};
 use crate::sink::{Event, Sink};
 use crate::units::{Bytes, Nanos};
@@ -165,7 +165,7 @@ impl Context {
     }
 
     fn merge_limits(&self) -> MergeLimits {
-        let total: Bytes = self.targets.iter().map(Target::len).sum();
+        let total: Bytes = sampled(&self.targets).map(Target::len).sum();
         MergeLimits {
             max_nr_regions: self.attrs.max_nr_regions,
             max_nr_accesses: self.attrs.max_nr_accesses(),

@@ -3,7 +3,9 @@
 use super::Context;
 use super::acting::{Leftover, Turn};
 use super::beside::Beside;
+use super::choosing::Chooser;
 use crate::budget::Way;
+use crate::monitoring::Target;
 use crate::ops::Operations;
 use crate::region::Region;
 use crate::sink::{Event, Sink};
@@ -47,8 +49,11 @@ impl Sweeping {
         self.round.is_some()
     }
 
-    /// Goes on after a pause.
-    pub(super) fn go_on(&mut self, now: Nanos) {
+    /// Goes on after a pause of so long.
+    pub(super) fn go_on(&mut self, now: Nanos, paused: Nanos) {
+        if self.round.is_some() {
+            self.began = self.began.map(|began| began.saturating_add(paused));
+        }
         if let Some(round) = &mut self.round {
             round.go_on(now);
         }
@@ -204,9 +209,34 @@ impl Context {
         self.replace_regions(regions);
     }
 
+    /// Regions from pages for those targets that are about to be sampled, where theirs are more than samples may have.
+    pub(super) fn take_regions_to_samples(&mut self, leaves: impl Fn(&Target) -> bool, now: Nanos) {
+        let known = |target: &Target| leaves(target) && target.is_told_by_pages();
+        let regions = self.targets.iter().filter(|target| known(target));
+        let most = self.chooser.as_ref().map_or(0, Chooser::most_sampled);
+        if regions.map(|target| target.regions.len()).sum::<usize>() <= most {
+            return;
+        }
+        let fewer = self.regions_of_pages(known, most, Holes::ByHeat, now);
+        let targets = self.targets.iter_mut().filter(|target| known(target));
+        for (target, regions) in targets.zip(fewer) {
+            target.regions = regions;
+        }
+    }
+
     /// Regions from pages, at most `most` over all targets that are told of by them.
     fn regions_from_pages(&self, most: usize, holes: Holes, now: Nanos) -> Vec<Vec<Region>> {
-        let swept = || self.targets.iter().filter(|target| target.is_told_by_pages());
+        self.regions_of_pages(Target::is_told_by_pages, most, holes, now)
+    }
+
+    fn regions_of_pages(
+        &self,
+        wanted: impl Fn(&Target) -> bool,
+        most: usize,
+        holes: Holes,
+        now: Nanos,
+    ) -> Vec<Vec<Region>> {
+        let swept = || self.targets.iter().filter(|target| wanted(target));
         let runs = swept().map(|target| target.heat.runs());
         let mut regions = regions_of(runs, most, holes, now, self.attrs.aggr);
         let older_by = u64::from(!self.sweeping.looks_again);

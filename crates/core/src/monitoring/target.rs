@@ -55,6 +55,27 @@ impl Target {
         self.way == Way::Sweep && self.heat.has_rounds()
     }
 
+    /// From now on it is sampled. Its regions stay, and what lies between them is laid out.
+    pub(crate) fn go_over_to_samples(&mut self) {
+        self.way = Way::Sample;
+        self.forget_pages();
+        let ranges = std::mem::take(&mut self.ranges);
+        self.set_ranges(&ranges);
+        self.ranges = ranges;
+    }
+
+    /// From now on it is swept: unknown until a round was through.
+    pub(crate) fn go_over_to_sweeps(&mut self) {
+        self.way = Way::Sweep;
+        self.forget_pages();
+        for region in &mut self.regions {
+            *region = Region {
+                unknown: true,
+                ..Region::new(region.range)
+            };
+        }
+    }
+
     /// Forgets what is known page by page: it would be out of date by the time all pages are looked at again.
     pub(crate) fn forget_pages(&mut self) {
         self.heat = PageHeat::default();

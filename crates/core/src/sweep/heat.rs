@@ -255,7 +255,7 @@ impl PageHeat {
             ABSENT => None,
             UNKNOWN => Some(State::Unknown),
             history @ 1..=HISTORY => Some(State::Touched(
-                history.count_ones() * WINDOW / self.judged_rounds(),
+                (history.count_ones() * WINDOW / self.judged_rounds()).min(WINDOW),
             )),
             idle => self
                 .slots

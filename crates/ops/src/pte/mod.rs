@@ -209,6 +209,9 @@ impl PteTracker {
         self.spots.forget(id);
         self.own.forget(id);
         self.witnesses.let_go_of(id);
+        if let Some(shared) = &mut self.shared {
+            shared.forget(id);
+        }
     }
 
     /// Now and then looks whether memory was added to the machine.

@@ -121,6 +121,14 @@ impl Shared {
         Preparation::Ready
     }
 
+    /// Does not walk a target any more: it is sampled, and whose marks a walk took would look idle.
+    pub(super) fn forget(&mut self, id: TargetId) {
+        self.found.remove(&id);
+        if self.walked.remove(&id).is_some() {
+            self.left.retain(|left| *left != id);
+        }
+    }
+
     fn begin_round(&mut self) {
         self.touched = std::mem::take(&mut self.next);
     }

@@ -3,7 +3,7 @@
 //! A program that loads touches its memory once, and reads files for it that nobody needs again. When there is no room for
 //! both, the accessed marks are what makes the kernel drop the files: who takes those marks off has it page out what was
 //! loaded (docs/results/2026-11-23-order.md). So a target counts as delicate while it grows and a quarter of what its
-//! control groups may have is in use, or, on a machine with swap, most memory is.
+//! control groups may have is in use, or, on a machine with swap, little memory can be had without it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use std::path::Path;
 use thermo_core::{Bytes, Nanos, TargetId};
 use thermo_sys::cgroup::Group;
 use thermo_sys::memcg::Limited;
-use thermo_sys::meminfo;
 use thermo_sys::statm::Statm;
+use thermo_sys::{file, meminfo};
 
 /// It is asked no more often.
 const ASKED: Nanos = Nanos::millis(500);
@@ -23,12 +23,18 @@ const LEAST: u64 = 1 << 20;
 const LASTS: Nanos = Nanos::secs(10);
 /// One part in so many of a limit in use leaves little room for what grows.
 const USED: u64 = 4;
-/// As does so small a part of the machine's memory being free.
-const FREE: u64 = 8;
+/// So much of it in use leaves none: what grows has something paged out, and is no larger in memory for it.
+const FULL: u64 = 16;
+/// Such a part of the machine's memory being available is little.
+const AVAILABLE: u64 = 8;
 
 /// What is known of the growth of targets.
 #[derive(Debug, Default)]
-pub(super) struct Loading(BTreeMap<TargetId, Growth>);
+pub(super) struct Loading {
+    targets: BTreeMap<TargetId, Growth>,
+    /// Of the control groups that were asked about since targets were brought up to date, as `/proc/PID/cgroup` names them.
+    rooms: BTreeMap<String, Room>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Growth {
@@ -40,8 +46,22 @@ struct Growth {
     is_delicate: bool,
 }
 
+/// How much more there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    Enough,
+    Little,
+    None,
+}
+
 impl Loading {
+    /// Targets are about to be brought up to date: what room there is has to be asked anew.
+    pub(super) fn begin(&mut self) {
+        self.rooms.clear();
+    }
+
     /// Whether target `id`, process `pid`, which is as large as `size` says, should not be looked at page by page at `now`.
+    /// Of one that is new nothing is known yet.
     pub(super) fn is_delicate(
         &mut self,
         root: &Path,
@@ -49,55 +69,86 @@ impl Loading {
         size: Statm,
         now: Nanos,
     ) -> bool {
-        let growth = self.0.entry(id).or_insert(Growth {
-            asked: Nanos::ZERO,
+        let growth = Growth {
+            asked: now,
             size,
-            // It may grow: the next look shows.
-            until: now.saturating_add(ASKED),
+            until: Nanos::ZERO,
             is_delicate: false,
-        });
+        };
+        let mut growth = *self.targets.entry(id).or_insert(growth);
         let passed = now.saturating_sub(growth.asked);
-        if growth.asked != Nanos::ZERO && passed < ASKED {
+        if passed < ASKED {
             return growth.is_delicate;
         }
-        if grew(growth.size, size, passed) {
+        let least = (size.resident.0 / PART).max(LEAST);
+        let grew = |before: Bytes, now: Bytes| {
+            let more = u128::from(now.saturating_sub(before).0);
+            more * u128::from(Nanos::secs(1).0) >= u128::from(least) * u128::from(passed.0)
+        };
+        let (came, mapped) = (
+            grew(growth.size.resident, size.resident),
+            grew(growth.size.size, size.size),
+        );
+        let goes_on = now < growth.until;
+        let room = if came || mapped || goes_on {
+            self.room(root, pid)
+        } else {
+            Room::Enough
+        };
+        // Address space alone tells of nothing but where there is no room for memory.
+        if came || mapped && room == Room::None {
             growth.until = now.saturating_add(LASTS);
         }
+        growth.is_delicate = now < growth.until && room > Room::Enough;
         (growth.asked, growth.size) = (now, size);
-        growth.is_delicate = now < growth.until && is_room_short(root, pid);
+        self.targets.insert(id, growth);
         growth.is_delicate
     }
 
     pub(super) fn forget(&mut self, id: TargetId) {
-        self.0.remove(&id);
+        self.targets.remove(&id);
+    }
+
+    fn room(&mut self, root: &Path, pid: u32) -> Room {
+        let names = file::text(&root.join(format!("proc/{pid}/cgroup"))).unwrap_or_default();
+        if let Some(room) = self.rooms.get(&names) {
+            return *room;
+        }
+        let groups = Group::of_process(root, Some(pid), "memory");
+        let limited = groups
+            .iter()
+            .flat_map(|group| Limited::all_of(group).unwrap_or_default());
+        let room = limited
+            .map(|group| room_of(&group))
+            .max()
+            .unwrap_or(Room::Enough)
+            .max(room_of_machine(root));
+        self.rooms.insert(names, room);
+        room
     }
 }
 
-/// Whether so much came within `passed`: in memory, or, where that is full, mapped.
-fn grew(before: Statm, now: Statm, passed: Nanos) -> bool {
-    let least = (now.resident.0 / PART).max(LEAST);
-    let per_second =
-        |more: Bytes| u128::from(more.0) * u128::from(Nanos::secs(1).0) / u128::from(passed.0.max(1));
-    let more = now.resident.saturating_sub(before.resident);
-    let more = more.max(now.size.saturating_sub(before.size));
-    per_second(more) >= u128::from(least)
+/// What cannot be read tells of no limit.
+fn room_of(group: &Limited) -> Room {
+    let (Ok(Some(limit)), Ok(usage)) = (group.limit(), group.usage()) else {
+        return Room::Enough;
+    };
+    match () {
+        () if usage.0 >= limit.0 - limit.0 / FULL => Room::None,
+        () if usage.0 >= limit.0 / USED => Room::Little,
+        () => Room::Enough,
+    }
 }
 
-/// Whether what grows may soon have something else paged out. What cannot be read tells of no limit.
-fn is_room_short(root: &Path, pid: u32) -> bool {
-    let groups = Group::of_process(root, Some(pid), "memory");
-    let mut limited = groups
-        .iter()
-        .flat_map(|group| Limited::all_of(group).unwrap_or_default());
-    let is_used = |group: Limited| match (group.limit(), group.usage()) {
-        (Ok(Some(limit)), Ok(usage)) => usage.0 >= limit.0 / USED,
-        _ => false,
+/// Page cache counts as room: of what a machine caches there is much that nobody needs again.
+fn room_of_machine(root: &Path) -> Room {
+    let is_short = |info: &meminfo::MemInfo| {
+        info.swap_total > Bytes::ZERO && info.available.0 < info.total.0 / AVAILABLE
     };
-    let is_machine_full = || {
-        meminfo::read(root)
-            .is_ok_and(|info| info.swap_total > Bytes::ZERO && info.free.0 < info.total.0 / FREE)
-    };
-    limited.any(is_used) || is_machine_full()
+    match meminfo::read(root) {
+        Ok(info) if is_short(&info) => Room::Little,
+        _ => Room::Enough,
+    }
 }
 
 #[cfg(test)]
@@ -108,15 +159,15 @@ mod tests {
 
     const TARGET: (TargetId, u32) = (TargetId(0), 5);
 
-    /// A machine on which process 5 is in a group with a limit of 200 MiB.
-    fn machine() -> tempfile::TempDir {
+    /// A machine on which process 5 is in a group with a limit of 200 MiB, of which so many are in use.
+    fn machine(mib: u64) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in [
             ("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
             ("proc/5/cgroup", "0::/svc\n"),
             (
                 "proc/meminfo",
-                "MemTotal: 8000000 kB\nMemFree: 10 kB\nSwapTotal: 0 kB\n",
+                "MemTotal: 8000000 kB\nMemAvailable: 10 kB\nSwapTotal: 0 kB\n",
             ),
             ("sys/fs/cgroup/svc/memory.stat", ""),
             ("sys/fs/cgroup/svc/memory.max", "209715200"),
@@ -125,7 +176,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        in_use(&root, 40);
+        in_use(&root, mib);
         root
     }
 
@@ -134,48 +185,60 @@ mod tests {
         fs::write(file, Bytes::mib(mib).0.to_string()).unwrap();
     }
 
-    fn size(mib: u64) -> Statm {
+    /// One that maps and has so many MiB.
+    fn size(mapped: u64, resident: u64) -> Statm {
         Statm {
-            size: Bytes::mib(mib + 100),
-            resident: Bytes::mib(mib),
+            size: Bytes::mib(mapped),
+            resident: Bytes::mib(resident),
             shared: Bytes::ZERO,
+        }
+    }
+
+    fn asks(root: &tempfile::TempDir) -> impl FnMut(u64, Statm) -> bool {
+        let mut loading = Loading::default();
+        move |ms, size| {
+            loading.begin();
+            loading.is_delicate(root.path(), TARGET, size, Nanos::millis(ms))
         }
     }
 
     #[test]
     fn what_grows_is_delicate_where_room_is_short() {
-        let root = machine();
-        let mut loading = Loading::default();
-        let mut at = |ms, mib| loading.is_delicate(root.path(), TARGET, size(mib), Nanos::millis(ms));
-        assert!(!at(1000, 20), "there is room");
+        let root = machine(40);
+        let mut at = asks(&root);
+        assert!(!at(1000, size(900, 20)), "nothing is known of it yet");
+        assert!(!at(2000, size(900, 30)), "there is room");
         in_use(&root, 60);
-        assert!(!at(1400, 40), "it is not asked yet");
-        assert!(at(2000, 40));
-        assert!(at(3000, 40), "it has grown a moment ago");
-        assert!(at(11_900, 40));
-        assert!(!at(13_000, 40), "it does not grow any more");
-        assert!(!at(14_000, 41) || at(15_000, 41), "a MiB a second is growth");
+        assert!(!at(2400, size(900, 40)), "it is not asked yet");
+        assert!(at(3000, size(900, 40)));
+        assert!(at(4000, size(900, 40)), "it has grown a moment ago");
+        assert!(at(12_900, size(900, 40)));
+        assert!(!at(14_000, size(900, 40)), "it does not grow any more");
+        assert!(at(15_000, size(900, 41)), "a MiB in a second");
+        assert!(!at(26_000, size(900, 42)), "a MiB in ten seconds");
+        assert!(at(27_000, size(900, 50)));
         in_use(&root, 40);
-        assert!(!at(16_000, 80), "there is room again");
+        assert!(!at(28_000, size(900, 80)), "there is room again");
     }
 
     #[test]
-    fn at_first_nobody_knows_and_the_next_look_shows() {
-        let root = machine();
-        in_use(&root, 100);
-        let mut loading = Loading::default();
-        let mut at = |ms, mib| loading.is_delicate(root.path(), TARGET, size(mib), Nanos::millis(ms));
-        assert!(at(1000, 90));
-        assert!(!at(1600, 90));
+    fn address_space_tells_of_growth_only_where_memory_cannot_grow() {
+        let root = machine(100);
+        let mut at = asks(&root);
+        assert!(!at(1000, size(900, 90)));
+        assert!(!at(2000, size(1800, 90)), "a heap may be reserved");
+        in_use(&root, 199);
+        assert!(at(3000, size(1900, 90)));
+        assert!(at(4000, size(1900, 90)));
+        assert!(!at(14_000, size(1900, 90)));
     }
 
     #[test]
     fn a_full_machine_is_short_of_room_where_it_has_swap() {
-        let root = machine();
-        let is_short = || is_room_short(root.path(), 5);
-        assert!(!is_short());
-        let text = "MemTotal: 8000000 kB\nMemFree: 10 kB\nSwapTotal: 1000 kB\n";
+        let root = machine(10);
+        assert_eq!(room_of_machine(root.path()), Room::Enough);
+        let text = "MemTotal: 8000000 kB\nMemAvailable: 10 kB\nSwapTotal: 1000 kB\n";
         fs::write(root.path().join("proc/meminfo"), text).unwrap();
-        assert!(is_short());
+        assert_eq!(room_of_machine(root.path()), Room::Little);
     }
 }
