@@ -1,14 +1,15 @@
 //! A budget chooses: which way to look, how often, with how many regions; anew whenever what it costs shows
 //! that another choice fits better.
 
+mod chooser;
 mod intervals;
 mod mean;
 
+pub(super) use self::chooser::Chooser;
+use self::chooser::Round;
 pub(super) use self::intervals::{LONGEST_ROUND, SHORTEST_ROUND, next_round};
-use self::intervals::{next_sample, sample_attrs, sample_each, sweep_attrs};
 pub(super) use self::mean::MeanCost;
 use super::beside::Beside;
-use super::parting::Rate;
 use super::{Context, Next};
 use crate::attrs::{Attrs, AttrsError};
 use crate::budget::{Budget, CpuShare, Looks, Plan, PlannedRounds, Way};
@@ -16,95 +17,10 @@ use crate::ops::Operations;
 use crate::sink::{Event, Sink};
 use crate::units::Nanos;
 
-/// Where samples would see next to nothing, because there are so many targets, rounds may be longer.
-const LONGEST_ROUND_OF_MANY: Nanos = Nanos::secs(60);
 /// The first round takes off all the marks of the past, which costs many times what the later ones do.
 pub(super) const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
-/// How long samples are taken before it is tried again whether sweeps fit by now; each time twice as long.
-const RETRY: Nanos = Nanos::secs(300);
-/// What a look costs before any was measured.
-const GUESSED_LOOK: Nanos = Nanos::micros(4);
 /// Bringing targets up to date may take this part of the budget: one in so many.
 const UPDATE_PART: u64 = 8;
-
-/// Chooses, and keeps the account.
-#[derive(Debug)]
-pub(super) struct Chooser {
-    pub(super) looks: Looks,
-    budget: Budget,
-    /// What the user asked for; only the numbers of regions and the update interval count.
-    asked: Attrs,
-    /// Regions that each target has room for in sweeps, however few were asked for.
-    regions_each: usize,
-    /// All that was spent on looking so far.
-    total: Nanos,
-    /// The same when the aggregation that is running began.
-    total_at_start: Nanos,
-    /// Whether the step that was made last ended what was done so far: what it cost is of that.
-    is_new_account: bool,
-    /// What a round or a sampling interval has cost of late.
-    cost: MeanCost,
-    /// Whether a round was finished since sweeping began.
-    swept_once: bool,
-    /// Regions that were sampled when the aggregation that is running began.
-    nr_regions: usize,
-    /// From when on sweeping is tried again, after it was given up.
-    retry_at: Option<Nanos>,
-    retry_after: Nanos,
-    /// Rounds that go on beside samples, with half of the budget each.
-    pub(super) beside: Option<Beside>,
-    /// What rounds were found to cost when there was last a reason to ask.
-    pub(super) rate: Option<Rate>,
-    /// Whether the operations can sweep.
-    can_sweep: bool,
-    /// Whether the step that was made last brought the targets up to date and did nothing else.
-    updated: bool,
-}
-
-impl Chooser {
-    /// All that was spent on looking so far.
-    pub(super) const fn total(&self) -> Nanos {
-        self.total
-    }
-
-    pub(super) const fn share(&self) -> CpuShare {
-        self.budget.share()
-    }
-
-    /// Whether it may choose between sweeps and samples.
-    pub(super) fn is_free(&self) -> bool {
-        self.looks == Looks::Auto && self.can_sweep
-    }
-
-    /// Whether sweeps of all targets were given up for some time.
-    pub(super) const fn has_given_up(&self) -> bool {
-        self.retry_at.is_some()
-    }
-
-    /// Whether a first round goes on beside samples.
-    pub(super) fn is_warming_up(&self) -> bool {
-        self.beside.as_ref().is_some_and(|beside| beside.rounds.is_none())
-    }
-
-    /// What a round costs, as far as is known.
-    pub(super) fn cost_of_round(&self) -> Nanos {
-        let so_far = || self.total.saturating_sub(self.total_at_start);
-        match &self.beside {
-            Some(beside) => beside.cost_of_round(),
-            None => self.cost.get().unwrap_or_else(so_far),
-        }
-    }
-
-    /// Whether something was saved up that may be spent at `now`.
-    pub(super) fn has_saved(&self, now: Nanos) -> bool {
-        self.budget.saved_at(now) > Nanos::ZERO
-    }
-
-    /// Until when nothing may be spent, if that lies ahead.
-    pub(super) fn resting_at(&self, now: Nanos) -> Option<Nanos> {
-        Some(self.budget.free_at()).filter(|free_at| *free_at > now)
-    }
-}
 
 impl Context {
     /// While a budget has it look at every page, each target has room for `count` regions, also where all of them
@@ -181,26 +97,7 @@ impl Context {
     /// Makes it stay within `share` of one CPU, choosing among `looks`. Before the first step.
     #[must_use]
     pub fn with_budget(mut self, share: CpuShare, looks: Looks) -> Self {
-        let budget = Budget::new(share, Nanos::ZERO);
-        let asked = self.attrs;
-        self.chooser = Some(Chooser {
-            looks,
-            budget,
-            asked,
-            regions_each: 0,
-            total: Nanos::ZERO,
-            total_at_start: Nanos::ZERO,
-            is_new_account: false,
-            cost: MeanCost::NONE,
-            swept_once: false,
-            nr_regions: 0,
-            retry_at: None,
-            retry_after: RETRY,
-            beside: None,
-            rate: None,
-            can_sweep: false,
-            updated: false,
-        });
+        self.chooser = Some(Chooser::new(share, looks, self.attrs));
         self
     }
 
@@ -310,11 +207,10 @@ impl Context {
     /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
     pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
         let nr_regions = self.nr_sampled_regions();
-        let is_any_delicate = self.is_any_delicate();
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
-        if chooser.is_free() && !is_any_delicate && chooser.retry_at.is_some_and(|then| now >= then) {
+        if chooser.is_free() && chooser.retry_at.is_some_and(|then| now >= then) {
             return self.try_sweeps_again(now, ops, sink);
         }
         let next = match self.way {
@@ -364,147 +260,5 @@ impl Context {
         if let Some(plan) = self.plan() {
             sink.on(&Event::Planned { now, plan: &plan });
         }
-    }
-}
-
-/// What a round says of those to come.
-enum Round {
-    /// They may come as they do.
-    Fits,
-    /// They should come in other intervals.
-    FitsEach(Attrs),
-    /// They take longer than a picture is worth.
-    TooLong,
-}
-
-impl Chooser {
-    fn first(&self, can_sweep: bool) -> (Way, Attrs) {
-        match self.looks {
-            Looks::Asked => (Way::Sample, self.asked),
-            Looks::Auto if self.is_warming_up() => (Way::Sample, self.first_samples()),
-            Looks::Auto | Looks::Sweep if can_sweep => (Way::Sweep, sweep_attrs(&self.asked, SHORTEST_ROUND)),
-            Looks::Auto | Looks::Sample | Looks::Sweep => (Way::Sample, self.first_samples()),
-        }
-    }
-
-    /// Samples before it is known what they cost.
-    pub(super) fn first_samples(&self) -> Attrs {
-        self.samples_within(self.share_of_samples())
-    }
-
-    fn samples_within(&self, share: CpuShare) -> Attrs {
-        sample_attrs(share, &self.asked_of_samples(), GUESSED_LOOK, usize::MAX)
-    }
-
-    /// The most regions samples may be of.
-    pub(super) fn most_sampled(&self) -> usize {
-        self.first_samples().max_nr_regions
-    }
-
-    /// What samples may cost.
-    fn share_of_samples(&self) -> CpuShare {
-        let beside = self.beside.as_ref();
-        beside.map_or(self.share(), |beside| beside.leaves(self.share()))
-    }
-
-    /// What was asked of samples: beside rounds of other targets, half of the regions.
-    fn asked_of_samples(&self) -> Attrs {
-        let all = self.asked.max_nr_regions;
-        let most = match self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some()) {
-            true => (all / 2).max(self.asked.min_nr_regions),
-            false => all,
-        };
-        Attrs {
-            max_nr_regions: most,
-            ..self.asked
-        }
-    }
-
-    /// Sweeps alone from now on: their first round is through.
-    pub(super) fn go_over_to_sweeps(&mut self) -> Attrs {
-        self.beside = None;
-        self.swept_once = true;
-        self.begin_account();
-        sweep_attrs(&self.asked, SHORTEST_ROUND)
-    }
-
-    pub(super) fn give_up_sweeps(&mut self, now: Nanos) {
-        self.retry_at = Some(now.saturating_add(self.retry_after));
-        self.retry_after = self.retry_after * 2;
-    }
-
-    /// Takes it for possible again that all targets are swept.
-    pub(super) fn try_again(&mut self) {
-        (self.retry_at, self.rate, self.swept_once) = (None, None, false);
-    }
-
-    /// Rounds are over, or go on in another way.
-    pub(super) fn end_rounds(&mut self) {
-        self.beside = None;
-        self.begin_account();
-    }
-
-    /// Whether rounds over some targets go on beside samples from now on.
-    pub(super) fn look_beside(&mut self, does: bool) {
-        let goes_on = self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some());
-        match (does, goes_on) {
-            (true, false) => self.beside = Some(Beside::rounds(self.total)),
-            (false, _) => self.beside = None,
-            (true, true) => {}
-        }
-    }
-
-    /// What was looked at so far cost otherwise than what comes.
-    const fn begin_account(&mut self) {
-        self.cost = MeanCost::NONE;
-        self.total_at_start = self.total;
-        self.is_new_account = true;
-    }
-
-    /// Whether samples could see anything of so many targets: as many regions as the least each is to have, which the
-    /// budget can pay for.
-    pub(super) fn can_sample(&self, nr_targets: usize) -> bool {
-        let attrs = self.samples_within(self.share());
-        nr_targets * self.asked.min_nr_regions <= attrs.max_nr_regions
-    }
-
-    /// How long rounds over so many targets may last.
-    fn longest_round(&self, nr_targets: usize) -> Nanos {
-        if self.can_sample(nr_targets) {
-            LONGEST_ROUND
-        } else {
-            LONGEST_ROUND_OF_MANY
-        }
-    }
-
-    fn after_round(&mut self, cost: Nanos, attrs: &Attrs, nr_targets: usize) -> Round {
-        if !std::mem::replace(&mut self.swept_once, true) {
-            return Round::Fits;
-        }
-        let needed = self.share().time_for(self.cost.take_in(cost, attrs.aggr));
-        if needed > self.longest_round(nr_targets) && self.looks == Looks::Auto {
-            return Round::TooLong;
-        }
-        next_round(needed, attrs.aggr).map_or(Round::Fits, |interval| {
-            Round::FitsEach(sweep_attrs(&self.asked, interval))
-        })
-    }
-
-    fn after_samples(&mut self, cost: Nanos, attrs: &Attrs) -> Option<Attrs> {
-        let cost = Nanos(cost.0 / u64::from(attrs.max_nr_accesses()));
-        let cost = self.cost.take_in(cost, attrs.aggr);
-        if self.nr_regions == 0 {
-            return None;
-        }
-        let look = Nanos((cost.0 / self.nr_regions as u64).max(1));
-        let asked = self.asked_of_samples();
-        let mut next = sample_attrs(self.share_of_samples(), &asked, look, self.nr_regions);
-        let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
-        if most.abs_diff(was) * 3 > was {
-            return Some(next);
-        }
-        let needed = self.share_of_samples().time_for(cost);
-        next = sample_each(next_sample(needed, attrs.sample)?, next);
-        Some(next)
     }
 }
