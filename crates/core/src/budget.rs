@@ -56,7 +56,7 @@ pub enum Way {
 /// Which ways may be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Looks {
-    /// Sweeps where they fit the budget, samples where not.
+    /// Sweeps of those targets where they fit the budget and do no harm, samples of the others.
     #[default]
     Auto,
     /// Samples.

@@ -76,7 +76,7 @@ pub struct Monitoring {
 /// Ways to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Look {
-    /// Sweeps where they fit the budget, samples where not
+    /// Every page of each target where that fits the budget, one page of each region where not
     Auto,
     /// One page of each region
     Sample,
