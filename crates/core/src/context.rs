@@ -266,7 +266,7 @@ impl Context {
         }
         if now >= self.schedule.next_update {
             self.update_targets(now, ops, sink)?;
-            self.follow_targets(now, ops, sink);
+            self.follow_targets(now, sink);
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);

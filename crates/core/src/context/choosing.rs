@@ -149,19 +149,28 @@ impl Context {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
         }
-        self.choose_anew(now, ops, sink);
+        self.choose_anew(now, ops.can_sweep(), sink);
     }
 
     /// Chooses as if nothing were known of what looking costs.
-    pub(super) fn choose_anew(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+    pub(super) fn choose_anew(&mut self, now: Nanos, can_sweep: bool, sink: &mut dyn Sink) {
         if self.is_any_delicate() {
             return self.part_from_sweeps(now, sink);
         }
-        let warms_up = self.is_to_warm_up(ops.can_sweep());
+        let warms_up = self.is_to_warm_up(can_sweep);
         let Some(chooser) = &mut self.chooser else { return };
         chooser.end_rounds();
         chooser.beside = warms_up.then(|| Beside::first_round(chooser.total));
-        let (way, attrs) = chooser.first(ops.can_sweep());
+        let (way, attrs) = chooser.first(can_sweep);
+        self.adopt(now, way, attrs, sink);
+    }
+
+    /// Sweeps from now on, at once.
+    pub(super) fn choose_sweeps(&mut self, now: Nanos, sink: &mut dyn Sink) {
+        let Some(chooser) = &mut self.chooser else { return };
+        chooser.end_rounds();
+        chooser.try_again();
+        let (way, attrs) = chooser.first(true);
         self.adopt(now, way, attrs, sink);
     }
 

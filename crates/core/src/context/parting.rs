@@ -88,7 +88,7 @@ impl Context {
     }
 
     /// Takes up what targets are now: whether they may be swept, and whether there still are any that are.
-    pub(super) fn follow_targets(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+    pub(super) fn follow_targets(&mut self, now: Nanos, sink: &mut dyn Sink) {
         let is_any_delicate = self.is_any_delicate();
         let Some(chooser) = self.chooser.as_ref().filter(|chooser| chooser.is_free()) else {
             return;
@@ -106,7 +106,9 @@ impl Context {
                 self.tell_plan(now, sink);
             }
         } else {
-            self.choose_anew(now, ops, sink);
+            // It is no longer delicate, but memory is as short as it was. A first round beside samples is slow, and had the
+            // kernel page out a tenth more (docs/results/2026-11-23-order.md); samples have told of it meanwhile.
+            self.choose_sweeps(now, sink);
         }
     }
 
@@ -128,7 +130,7 @@ impl Context {
         let Some(chooser) = &mut self.chooser else { return };
         chooser.try_again();
         if !self.is_parted() {
-            return self.choose_anew(now, ops, sink);
+            return self.choose_anew(now, ops.can_sweep(), sink);
         }
         self.part_ways(now);
         self.tell_plan(now, sink);
