@@ -10,7 +10,9 @@
 //! * **Rounds over some targets**, while the others are sampled; see `parting`.
 
 use super::Context;
-use super::choosing::{Chooser, LONGEST_FIRST_ROUND, LONGEST_ROUND, MeanCost, SHORTEST_ROUND, next_round};
+use super::choosing::{
+    Chooser, FIRST_COSTS, LONGEST_FIRST_ROUND, LONGEST_ROUND, MeanCost, SHORTEST_ROUND, next_round,
+};
 use crate::action::Action;
 use crate::budget::{CpuShare, Looks, Way};
 use crate::ops::Operations;
@@ -43,6 +45,8 @@ pub(super) struct Beside {
 pub(super) struct Rounds {
     /// From the beginning of one to that of the next.
     pub(super) each: Nanos,
+    /// Whether one is through: the first takes off the marks of the past.
+    is_one_through: bool,
     /// What the one that is under way has cost, as far as it is known.
     spent: Nanos,
     /// What they have cost of late.
@@ -74,6 +78,7 @@ impl Beside {
     pub(super) const fn rounds(before: Nanos) -> Self {
         let rounds = Rounds {
             each: SHORTEST_ROUND,
+            is_one_through: false,
             spent: Nanos::ZERO,
             cost: MeanCost::NONE,
         };
@@ -97,11 +102,15 @@ impl Beside {
         CpuShare(share.0 - taken.0.min(share.half().0))
     }
 
-    /// What a round costs, or the one that is under way has by now.
+    /// What a round costs, by the last ones or by the one that is under way.
     pub(super) fn cost_of_round(&self) -> Nanos {
-        self.rounds.as_ref().map_or(self.spent, |rounds| {
-            rounds.spent.max(rounds.cost.get().unwrap_or(Nanos::ZERO))
-        })
+        match &self.rounds {
+            Some(rounds) if rounds.is_one_through => {
+                rounds.spent.max(rounds.cost.get().unwrap_or(Nanos::ZERO))
+            }
+            Some(rounds) => Nanos(rounds.spent.0 / FIRST_COSTS),
+            None => Nanos(self.spent.0 / FIRST_COSTS),
+        }
     }
 
     /// Takes in what the last step cost, within a budget of `share`; returns whether that was a piece's.
@@ -192,6 +201,13 @@ impl Context {
         let Some(rounds) = self.rounds_beside() else {
             return;
         };
+        if !std::mem::replace(&mut rounds.is_one_through, true) {
+            rounds.spent = Nanos::ZERO;
+            if self.bears_sweeps_alone() {
+                self.go_over_to_sweeps(now, sink);
+            }
+            return;
+        }
         let cost = rounds
             .cost
             .take_in(std::mem::take(&mut rounds.spent), rounds.each);

@@ -19,6 +19,8 @@ use crate::units::Nanos;
 
 /// The first round takes off all the marks of the past, which costs many times what the later ones do.
 pub(super) const LONGEST_FIRST_ROUND: Nanos = Nanos::secs(60);
+/// That is so many times, at least: by what later ones cost it is decided which targets rounds can be of.
+pub(super) const FIRST_COSTS: u64 = 4;
 /// Bringing targets up to date may take this part of the budget: one in so many.
 const UPDATE_PART: u64 = 8;
 

@@ -3,7 +3,7 @@
 //! `MADV_COLD` takes from a page what the kernel would decide by when memory is short: its mark, the flag that says that
 //! it was found in use before, and its place on the active list. Touching a page from outside sets no mark, but it is what
 //! the kernel counts as a use: the first one sets the flag, one more makes the page active (`folio_mark_accessed()`). So
-//! what a look took is given back, where it matters:
+//! what a look took is given back, where it matters, by sweeps and by samples:
 //!
 //! * Where a scheme sorts the lists (`lru_prio`), looking would undo with each round what the scheme did: pages that were
 //!   active become so again.

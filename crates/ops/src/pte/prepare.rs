@@ -35,9 +35,22 @@ impl PteTracker {
         self.read_flags();
         let (ranges, owners) = self.pieces_that_are_marked();
         let mut refused = vec![false; ranges.len()];
+        self.note_what_is_taken();
         let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
+        self.lists.restore(process);
         if alive && self.read_entries(process, Folios::OfUnmarked).is_ok() {
             self.read_back(process, first, &owners, &refused);
+        }
+    }
+
+    /// Notes the pages of marked probes, for the kernel's lists.
+    fn note_what_is_taken(&mut self) {
+        for (addr, entry) in self.addrs.iter().zip(&self.entries) {
+            if let Entry::Leaf(leaf) = entry
+                && leaf.is_touched()
+            {
+                self.lists.note(*addr, *leaf, self.frames.as_ref());
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::beside::Beside;
 use super::super::parting::Rate;
+use super::FIRST_COSTS;
 use super::intervals::{
     LONGEST_ROUND, SHORTEST_ROUND, next_round, next_sample, sample_attrs, sample_each, sweep_attrs,
 };
@@ -103,7 +104,8 @@ impl Chooser {
         let so_far = || self.total.saturating_sub(self.total_at_start);
         match &self.beside {
             Some(beside) => beside.cost_of_round(),
-            None => self.cost.get().unwrap_or_else(so_far),
+            None if self.swept_once => self.cost.get().unwrap_or_else(so_far),
+            None => Nanos(so_far().0 / FIRST_COSTS),
         }
     }
 
