@@ -118,10 +118,11 @@ impl Context {
         attrs.check()?;
         self.chooser = None;
         self.tuner = self.tuner.as_ref().map(|tuner| Tuner::new(tuner.goal(), &attrs));
-        if self.way != Way::Sample || self.is_parted() {
+        let is_any_swept = self.way != Way::Sample || self.is_parted();
+        if is_any_swept {
             self.look_alike(Way::Sample);
-            self.change_to(attrs);
-        } else if attrs != self.attrs {
+        }
+        if is_any_swept || attrs != self.attrs {
             self.change_to(attrs);
         }
         Ok(())
@@ -288,7 +289,7 @@ impl Context {
         }
         self.resume(now);
         Ok(match self.way {
-            Way::Sample if self.looks_beside() => Next::At(self.begin_sample(now, ops).min(now)),
+            Way::Sample if self.beside().is_some() => Next::At(self.begin_sample(now, ops).min(now)),
             Way::Sample => Next::At(self.begin_sample(now, ops)),
             Way::Sweep => or_window(self.step_sweeping(now, ops, sink).min(self.schedule.next_update)),
         })

@@ -140,16 +140,15 @@ impl Context {
         can_sweep && is_free_to_choose && self.schemes.iter().all(|s| only_looks(s.scheme().action))
     }
 
-    /// Whether rounds go on beside samples.
-    pub(super) fn looks_beside(&self) -> bool {
-        let chooser = self.chooser.as_ref();
-        chooser.is_some_and(|chooser| chooser.beside.is_some())
+    /// The rounds that go on beside samples, if any do.
+    pub(super) fn beside(&self) -> Option<&Beside> {
+        self.chooser.as_ref()?.beside.as_ref()
     }
 
     /// When the next round beside samples begins, if that lies ahead of `now`.
     pub(super) fn round_beside(&self, now: Nanos) -> Option<Nanos> {
         self.next_round()
-            .filter(|next| self.looks_beside() && !self.sweeping.is_under_way() && now < *next)
+            .filter(|next| self.beside().is_some() && !self.sweeping.is_under_way() && now < *next)
     }
 
     /// Looks at the next piece of a round beside samples, where one goes on or is due and has not spent more than its half.

@@ -13,6 +13,7 @@ use super::beside::Beside;
 use super::{Context, Next};
 use crate::attrs::{Attrs, AttrsError};
 use crate::budget::{Budget, CpuShare, Looks, Plan, PlannedRounds, Way};
+use crate::monitoring::sampled;
 use crate::ops::Operations;
 use crate::sink::{Event, Sink};
 use crate::units::Nanos;
@@ -60,8 +61,7 @@ impl Context {
 
     /// How many regions are sampled.
     fn nr_sampled_regions(&self) -> usize {
-        let sampled = self.targets.iter().filter(|target| target.way == Way::Sample);
-        sampled.map(|target| target.regions.len()).sum()
+        sampled(&self.targets).map(|target| target.regions.len()).sum()
     }
 
     /// Changes the attributes but for the intervals, which a budget goes on choosing. False, and nothing is changed, where
@@ -147,18 +147,19 @@ impl Context {
         let Some(chooser) = &mut self.chooser else { return };
         chooser.budget = Budget::new(chooser.budget.share(), now);
         chooser.can_sweep = ops.can_sweep();
-        if chooser.looks == Looks::Sweep && !ops.can_sweep() {
+        if chooser.looks == Looks::Sweep && !chooser.can_sweep {
             let text = "every page cannot be looked at here: looking at a page of each region instead";
             sink.on(&Event::Warning { now, text });
         }
-        self.choose_anew(now, ops.can_sweep(), sink);
+        self.choose_anew(now, sink);
     }
 
     /// Chooses as if nothing were known of what looking costs.
-    pub(super) fn choose_anew(&mut self, now: Nanos, can_sweep: bool, sink: &mut dyn Sink) {
+    pub(super) fn choose_anew(&mut self, now: Nanos, sink: &mut dyn Sink) {
         if self.is_any_delicate() {
             return self.part_from_sweeps(now, sink);
         }
+        let can_sweep = self.chooser.as_ref().is_some_and(|chooser| chooser.can_sweep);
         let warms_up = self.is_to_warm_up(can_sweep);
         let Some(chooser) = &mut self.chooser else { return };
         chooser.end_rounds();
@@ -197,7 +198,7 @@ impl Context {
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {
         let chooser = self.chooser.as_ref()?;
-        let beside = chooser.beside.as_ref().filter(|_| self.is_parted());
+        let beside = self.beside().filter(|_| self.is_parted());
         let rounds = beside.and_then(|beside| beside.rounds.as_ref());
         Some(Plan {
             share: chooser.share(),
@@ -216,13 +217,13 @@ impl Context {
     }
 
     /// Looks at what the aggregation that just ended cost, and whether another choice fits better.
-    pub(super) fn choose_after_aggregation(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+    pub(super) fn choose_after_aggregation(&mut self, now: Nanos, sink: &mut dyn Sink) {
         let nr_regions = self.nr_sampled_regions();
         let Some(chooser) = &mut self.chooser else { return };
         let cost = chooser.total.saturating_sub(chooser.total_at_start);
         chooser.total_at_start = chooser.total;
         if chooser.is_free() && chooser.retry_at.is_some_and(|then| now >= then) {
-            return self.try_sweeps_again(now, ops, sink);
+            return self.try_sweeps_again(now, sink);
         }
         let next = match self.way {
             _ if chooser.looks == Looks::Asked => None,
@@ -254,17 +255,12 @@ impl Context {
     }
 
     pub(super) fn adopt(&mut self, now: Nanos, way: Way, attrs: Attrs, sink: &mut dyn Sink) {
-        self.begin(now, way, attrs);
-        self.tell_plan(now, sink);
-    }
-
-    /// Looks in this way from now on, without a word.
-    pub(super) fn begin(&mut self, now: Nanos, way: Way, attrs: Attrs) {
         if way != self.way {
             self.look_alike(way);
         }
         self.change_to(attrs);
         self.aggr_start = Some(now);
+        self.tell_plan(now, sink);
     }
 
     pub(super) fn tell_plan(&self, now: Nanos, sink: &mut dyn Sink) {

@@ -16,7 +16,7 @@ use super::choosing::LONGEST_ROUND;
 use super::{Context, Sweeping};
 use crate::budget::Way;
 use crate::monitoring::Target;
-use crate::ops::{Operations, TargetId, TargetLayout};
+use crate::ops::{TargetId, TargetLayout};
 use crate::sink::Sink;
 use crate::sweep::PageSums;
 use crate::units::{Bytes, Nanos};
@@ -46,12 +46,18 @@ impl Context {
         self.targets.iter_mut().filter(|target| target.way == Way::Sweep)
     }
 
+    fn swept(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(|target| target.way == Way::Sweep)
+    }
+
     /// How many targets that is.
     pub(super) fn nr_swept(&self) -> usize {
-        self.targets
-            .iter()
-            .filter(|target| target.way == Way::Sweep)
-            .count()
+        self.swept().count()
+    }
+
+    /// How much of them is in memory.
+    fn swept_bytes(&self) -> Bytes {
+        self.swept().map(|target| target.resident).sum()
     }
 
     /// Whether some targets are swept while samples are what goes on.
@@ -76,14 +82,10 @@ impl Context {
         match self.way {
             Way::Sweep => Way::Sweep,
             Way::Sample if !self.is_parted() || layout.is_delicate => Way::Sample,
-            Way::Sample => {
-                let swept = self.targets.iter().filter(|target| target.way == Way::Sweep);
-                let all = swept.map(|target| target.resident).sum::<Bytes>() + layout.weight();
-                match all <= self.affordable() {
-                    true => Way::Sweep,
-                    false => Way::Sample,
-                }
-            }
+            Way::Sample => match self.swept_bytes() + layout.weight() <= self.affordable() {
+                true => Way::Sweep,
+                false => Way::Sample,
+            },
         }
     }
 
@@ -126,11 +128,11 @@ impl Context {
     }
 
     /// Tries again whether all targets can be swept: the ones that are swept already stay so meanwhile.
-    pub(super) fn try_sweeps_again(&mut self, now: Nanos, ops: &dyn Operations, sink: &mut dyn Sink) {
+    pub(super) fn try_sweeps_again(&mut self, now: Nanos, sink: &mut dyn Sink) {
         let Some(chooser) = &mut self.chooser else { return };
         chooser.try_again();
         if !self.is_parted() {
-            return self.choose_anew(now, ops.can_sweep(), sink);
+            return self.choose_anew(now, sink);
         }
         self.part_ways(now);
         self.tell_plan(now, sink);
@@ -138,7 +140,7 @@ impl Context {
 
     /// Notes what a round over the targets that are swept costs.
     pub(super) fn note_rate(&mut self, cost: Nanos) {
-        let bytes = self.swept_mut().map(|target| target.resident).sum();
+        let bytes = self.swept_bytes();
         if let Some(chooser) = &mut self.chooser {
             chooser.rate = Some(Rate { cost, bytes });
         }

@@ -75,7 +75,7 @@ impl Context {
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
-            self.choose_after_aggregation(now, ops, sink);
+            self.choose_after_aggregation(now, sink);
             if let Some(attrs) = tuned {
                 self.change_to(attrs);
                 self.aggr_start = Some(now);

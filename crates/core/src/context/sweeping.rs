@@ -51,10 +51,8 @@ impl Sweeping {
 
     /// Goes on after a pause of so long.
     pub(super) fn go_on(&mut self, now: Nanos, paused: Nanos) {
-        if self.round.is_some() {
-            self.began = self.began.map(|began| began.saturating_add(paused));
-        }
         if let Some(round) = &mut self.round {
+            self.began = self.began.map(|began| began.saturating_add(paused));
             round.go_on(now);
         }
     }
@@ -90,8 +88,7 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> bool {
-        let beside = self.chooser.as_ref().and_then(|chooser| chooser.beside.as_ref());
-        let of = beside.map_or(Of::Swept, Beside::of);
+        let of = self.beside().map_or(Of::Swept, Beside::of);
         let sweeping = &mut self.sweeping;
         if sweeping.round.is_none() {
             // A budget in debt lets it come as late as the next round: that sees all.
@@ -118,8 +115,7 @@ impl Context {
 
     /// When the next round should begin; none: at once.
     pub(super) fn next_round(&self) -> Option<Nanos> {
-        let beside = self.chooser.as_ref().and_then(|chooser| chooser.beside.as_ref());
-        let rounds = beside.and_then(|beside| beside.rounds.as_ref());
+        let rounds = self.beside().and_then(|beside| beside.rounds.as_ref());
         let interval = rounds.map_or(self.attrs.aggr, |rounds| rounds.each);
         let Sweeping {
             began,
@@ -153,7 +149,7 @@ impl Context {
         }
         self.remember_counts();
         self.aggr_start = Some(now);
-        self.choose_after_aggregation(now, ops, sink);
+        self.choose_after_aggregation(now, sink);
         self.sweeping.looks_again = self.is_worth_a_second_look();
         self.sweeping.ended = now;
     }

@@ -99,6 +99,11 @@ impl Chooser {
         self.beside.as_ref().is_some_and(|beside| beside.rounds.is_none())
     }
 
+    /// Whether rounds over some targets do.
+    fn has_rounds_beside(&self) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some())
+    }
+
     /// What a round costs, as far as is known.
     pub(in crate::context) fn cost_of_round(&self) -> Nanos {
         let so_far = || self.total.saturating_sub(self.total_at_start);
@@ -163,7 +168,7 @@ impl Chooser {
     /// What was asked of samples: beside rounds of other targets, half of the regions.
     pub(super) fn asked_of_samples(&self) -> Attrs {
         let all = self.asked.max_nr_regions;
-        let most = match self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some()) {
+        let most = match self.has_rounds_beside() {
             true => (all / 2).max(self.asked.min_nr_regions),
             false => all,
         };
@@ -175,9 +180,8 @@ impl Chooser {
 
     /// Sweeps alone from now on: their first round is through.
     pub(in crate::context) fn go_over_to_sweeps(&mut self) -> Attrs {
-        self.beside = None;
+        self.end_rounds();
         self.swept_once = true;
-        self.begin_account();
         sweep_attrs(&self.asked, SHORTEST_ROUND)
     }
 
@@ -199,8 +203,7 @@ impl Chooser {
 
     /// Whether rounds over some targets go on beside samples from now on.
     pub(in crate::context) fn look_beside(&mut self, does: bool) {
-        let goes_on = self.beside.as_ref().is_some_and(|beside| beside.rounds.is_some());
-        match (does, goes_on) {
+        match (does, self.has_rounds_beside()) {
             (true, false) => self.beside = Some(Beside::rounds(self.total)),
             (false, _) => self.beside = None,
             (true, true) => {}
