@@ -12,15 +12,17 @@ use super::{Actor, Plan, Task, touch};
 use crate::process::Process;
 
 impl Actor {
-    /// Moves up what `plan` keeps.
-    pub(super) fn touch(&self, task: &Task<'_>, plan: Plan) -> Applied {
-        let Plan { mut applied, kept } = plan;
+    /// Moves up what `plans` keep.
+    pub(super) fn touch(&self, task: &Task<'_>, plans: Vec<Plan>) -> Vec<Applied> {
         let cancel = Arc::clone(&self.cancel);
         let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
         let seen = (task.pagemap, self.frames.as_ref());
         let times = touch::uses(&self.root);
-        touch::touch_times(times, task.process, seen, &kept, &mut stop, &mut applied);
-        applied
+        let touched = plans.into_iter().map(|Plan { mut applied, kept }| {
+            touch::touch_times(times, task.process, seen, &kept, &mut stop, &mut applied);
+            applied
+        });
+        touched.collect()
     }
 
     /// Has the kernel begin to read what `plans` keep.

@@ -213,7 +213,7 @@ impl Actor {
             Action::Cold | Action::LruDeprio => done.extend(self.cold(task, plans, pte)),
             Action::Pageout => done.extend(self.pageout(task, runs, plans)),
             Action::Willneed => done.extend(self.bring_in(task, plans)),
-            Action::LruPrio => done.extend(plans.into_iter().map(|plan| self.touch(task, plan))),
+            Action::LruPrio => done.extend(self.touch(task, plans)),
             // Decided and counted is all that is done; what cannot be done at all did not come here.
             Action::Stat | Action::MigrateHot | Action::MigrateCold => {
                 done.extend(plans.into_iter().map(|plan| plan.applied));

@@ -13,10 +13,11 @@ pub(super) type Pages = [u64; 8];
 /// What is kept of tables, by target and address.
 pub(super) type OfTables<V> = BTreeMap<(TargetId, u64), V>;
 
-/// Drops what is kept of target `id`.
-pub(super) fn forget<V>(kept: &mut OfTables<V>, id: TargetId) {
+/// Drops what is kept of target `id`, where it is kept by addresses of some kind, of which none is less than the default.
+pub(super) fn forget<A: Ord + Default, V>(kept: &mut BTreeMap<(TargetId, A), V>, id: TargetId) {
     // Asked for each target before each sample, and hardly ever is there anything.
-    if kept.range((id, 0)..=(id, u64::MAX)).next().is_some() {
+    let first = kept.range((id, A::default())..).next();
+    if first.is_some_and(|((of, _), _)| *of == id) {
         kept.retain(|(of, _), _| *of != id);
     }
 }

@@ -19,6 +19,7 @@ use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::pagemap::Pagemap;
 
+use super::table;
 use crate::process::{Process, Processes};
 
 /// Most pages kept of a target, and most targets: a look costs some 50 µs each.
@@ -132,7 +133,7 @@ impl Witnesses {
 
     /// The same of a target that others than rounds take marks off from now on.
     pub(super) fn let_go_of(&mut self, id: TargetId) {
-        self.held.retain(|(of, _), _| *of != id);
+        table::forget(&mut self.held, id);
     }
 
     /// Counts which marks in `range`, which is about to be swept, are gone before their time.
