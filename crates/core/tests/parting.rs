@@ -5,9 +5,8 @@
 
 mod common;
 
-use common::pages;
+use common::{idle_for, pages};
 use thermo_core::budget::{CpuShare, Looks, Plan, Way};
-use thermo_core::scheme::{AccessPattern, Age, Bounds, Rate};
 use thermo_core::{Action, AddrRange, Attrs, Context, Event, Nanos, PAGE_SIZE, Region, Scheme, TargetId};
 use thermo_sim::{Machine, Place};
 
@@ -32,6 +31,15 @@ fn context() -> Context {
     Context::new(Attrs::default(), 1)
         .unwrap()
         .with_budget(ONE_PERCENT, Looks::Auto)
+}
+
+/// Two small targets, of which the second is delicate.
+fn one_delicate() -> (Machine, [TargetId; 2]) {
+    let mut machine = machine(1);
+    let ids = [machine.spawn(&[SMALL]), machine.spawn(&[SMALL])];
+    ids.iter().for_each(|id| machine.touch(*id, SMALL));
+    machine.delicate.insert(ids[1]);
+    (machine, ids)
 }
 
 /// What was told of each target last: whether by pages, and the regions; and the most they can count.
@@ -120,10 +128,7 @@ fn small_targets_are_exact_beside_one_that_is_too_large() {
 
 #[test]
 fn what_must_not_be_swept_is_sampled_until_it_may() {
-    let mut machine = machine(1);
-    let ids = [machine.spawn(&[SMALL]), machine.spawn(&[SMALL])];
-    ids.iter().for_each(|id| machine.touch(*id, SMALL));
-    machine.delicate.insert(ids[1]);
+    let (mut machine, ids) = one_delicate();
     let mut context = context();
     let touch = |machine: &mut Machine, _| ids.iter().for_each(|id| machine.touch(*id, HOT));
     let swept = |told: &Told| told.1.iter().map(|(_, swept, _)| *swept).collect::<Vec<_>>();
@@ -188,24 +193,10 @@ fn targets_that_come_are_swept_as_well_where_they_fit() {
 
 #[test]
 fn schemes_act_on_exact_runs_of_what_is_swept_and_on_regions_of_the_rest() {
-    let mut machine = machine(1);
-    let ids = [machine.spawn(&[SMALL]), machine.spawn(&[SMALL])];
-    ids.iter().for_each(|id| machine.touch(*id, SMALL));
-    machine.delicate.insert(ids[1]);
+    let (mut machine, ids) = one_delicate();
     let mut context = context();
-    let cold = AccessPattern {
-        nr_accesses: Bounds {
-            min: Rate::Samples(0),
-            max: Rate::Samples(0),
-        },
-        age: Bounds {
-            min: Age::Time(Nanos::secs(5)),
-            max: Age::Time(Nanos::MAX),
-        },
-        ..AccessPattern::default()
-    };
     let scheme = Scheme {
-        pattern: cold,
+        pattern: idle_for(Nanos::secs(5)),
         ..Scheme::new(Action::Pageout)
     };
     context.set_schemes(vec![scheme]).unwrap();
@@ -219,10 +210,7 @@ fn schemes_act_on_exact_runs_of_what_is_swept_and_on_regions_of_the_rest() {
 
 /// Two small targets of which the second is delicate, watched for 20 s.
 fn parted() -> (Machine, [TargetId; 2], Context) {
-    let mut machine = machine(1);
-    let ids = [machine.spawn(&[SMALL]), machine.spawn(&[SMALL])];
-    ids.iter().for_each(|id| machine.touch(*id, SMALL));
-    machine.delicate.insert(ids[1]);
+    let (mut machine, ids) = one_delicate();
     let mut context = context();
     watch(&mut context, &mut machine, (0, 20), |machine, _| {
         ids.iter().for_each(|id| machine.touch(*id, HOT));

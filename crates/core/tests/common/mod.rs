@@ -2,12 +2,28 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use thermo_core::scheme::{AccessPattern, Age, Bounds, Rate};
 use thermo_core::{AddrRange, Context, Nanos, PAGE_SIZE, Sink};
 use thermo_sim::{Machine, run};
 
 /// The pages from number `start` up to, not including, number `end`.
 pub const fn pages(start: u64, end: u64) -> AddrRange {
     AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
+}
+
+/// What was never accessed for so long.
+pub fn idle_for(span: Nanos) -> AccessPattern {
+    AccessPattern {
+        nr_accesses: Bounds {
+            min: Rate::Samples(0),
+            max: Rate::Samples(0),
+        },
+        age: Bounds {
+            min: Age::Time(span),
+            max: Age::Time(Nanos::MAX),
+        },
+        ..AccessPattern::default()
+    }
 }
 
 /// Runs `context` on `machine` from time 0 to `until`, with `touch` before each step. Returns when the last one was.

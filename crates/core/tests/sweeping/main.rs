@@ -6,9 +6,9 @@
 mod common;
 mod world;
 
-use common::{idle_until, pages, run_until};
+use common::{idle_for, idle_until, pages, run_until};
 use thermo_core::budget::{CpuShare, Looks, Way};
-use thermo_core::scheme::{AccessPattern, Age, Bounds, Rate};
+use thermo_core::scheme::Rate;
 use thermo_core::{
     Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, Region, Scheme, TargetId,
 };
@@ -212,19 +212,8 @@ fn plans_settle() {
 #[test]
 fn a_scheme_takes_exactly_what_matches_and_not_again_at_once() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
-    let cold = AccessPattern {
-        nr_accesses: Bounds {
-            min: Rate::Samples(0),
-            max: Rate::Samples(0),
-        },
-        age: Bounds {
-            min: Age::Time(Nanos::secs(20)),
-            max: Age::Time(Nanos::MAX),
-        },
-        ..AccessPattern::default()
-    };
     let mut scheme = Scheme::new(Action::Cold);
-    scheme.pattern = cold;
+    scheme.pattern = idle_for(Nanos::secs(20));
     context.set_schemes(vec![scheme]).unwrap();
     let hot = pages(700, 800);
     watch(&mut context, &mut machine, 35, |machine, _| {
@@ -277,8 +266,7 @@ fn what_is_acted_on_as_touched_does_not_look_idle_for_it() {
 fn pageout_leaves_the_hot_page_in_the_middle() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::Pageout);
-    scheme.pattern.nr_accesses.max = Rate::Samples(0);
-    scheme.pattern.age.min = Age::Time(Nanos::secs(10));
+    scheme.pattern = idle_for(Nanos::secs(10));
     context.set_schemes(vec![scheme]).unwrap();
     watch(&mut context, &mut machine, 40, |machine, _| {
         machine.touch(id, pages(1000, 1001))
@@ -303,8 +291,7 @@ fn schemes_see_runs_that_are_finer_than_the_regions_told_of() {
         .unwrap()
         .with_budget(ONE_PERCENT, Looks::Auto);
     let mut scheme = Scheme::new(Action::Pageout);
-    scheme.pattern.nr_accesses.max = Rate::Samples(0);
-    scheme.pattern.age.min = Age::Time(Nanos::secs(5));
+    scheme.pattern = idle_for(Nanos::secs(5));
     context.set_schemes(vec![scheme]).unwrap();
     // Every tenth page is busy: 200 of them, far more than regions.
     let (regions, _) = watch(&mut context, &mut machine, 40, |machine, _| {
@@ -321,8 +308,7 @@ fn schemes_see_runs_that_are_finer_than_the_regions_told_of() {
 fn a_quota_is_used_in_every_window_also_when_rounds_last_longer() {
     let (mut machine, _, mut context) = at_one_percent(pages(0, 1 << 15));
     let mut scheme = Scheme::new(Action::Pageout);
-    scheme.pattern.nr_accesses.max = Rate::Samples(0);
-    scheme.pattern.age.min = Age::Time(Nanos::secs(5));
+    scheme.pattern = idle_for(Nanos::secs(5));
     scheme.quota.sz = Bytes(500 * PAGE_SIZE);
     scheme.quota.reset_interval = Nanos::millis(500);
     context.set_schemes(vec![scheme]).unwrap();
