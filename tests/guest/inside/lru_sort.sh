@@ -26,16 +26,15 @@ hint() { # ACTION REGION
     thermo_says hint "$1" --pid "$pid" --range "$range" >/dev/null || fail "hint $1 ended with $?: $(last_words)"
 }
 
-# A quarter at once: where more goes, the kernel finds its inactive list short, and moves pages of the active one there.
-an_eighth_is_reclaimed() { # REGION
+# A quarter at once: where more goes, the kernel finds its inactive list short, and moves pages of the active one there. True
+# when so much of a region is gone: one part in so many of what was there.
+is_reclaimed() { # PARTS REGION
     echo $((there * 1024)) >"$group/memory.reclaim" 2>/dev/null
-    [ "$(pages_of swapped "$1")" -ge $((there / 8)) ]
+    [ "$(pages_of swapped "$2")" -ge $((there / $1)) ]
 }
 
-# Moves one half up and the other down, has a quarter of the latter reclaimed, and looks where it was taken from. How much
-# of both there is depends on how far the emulator got in touching them.
-reclaims_what_was_moved_down() { # UP DOWN
-    local group=/cgroup/sorted up down before there
+# Starts the two halves in $group, which can be reclaimed on demand.
+start_halves() {
     echo +memory >/cgroup/cgroup.subtree_control || skip "this kernel has no memory controller"
     mkdir -p "$group"
     [ -e "$group/memory.reclaim" ] || skip "this kernel cannot reclaim a group on demand"
@@ -45,6 +44,13 @@ reclaims_what_was_moved_down() { # UP DOWN
     echo 0 >"$group/cgroup.procs"
     start_workload halves.cfg
     echo 0 >/cgroup/cgroup.procs
+}
+
+# Moves one half up and the other down, has a quarter of the latter reclaimed, and looks where it was taken from. How much
+# of both there is depends on how far the emulator got in touching them.
+reclaims_what_was_moved_down() { # UP DOWN
+    local group=/cgroup/sorted up down before there
+    start_halves
     before=$(lists_of "$group")
     hint lru_prio "$1"
     # Generations are shown as active when they are young; the two lists are what they are called.
@@ -56,7 +62,7 @@ reclaims_what_was_moved_down() { # UP DOWN
     there=$(pages_of there "$2")
     [ "$there" -ge 512 ] || fail "only $there pages of $2 were touched"
     # The first time the kernel may find nothing: it goes on from a page or two at each step.
-    comes_true an_eighth_is_reclaimed "$2" || true
+    comes_true is_reclaimed 8 "$2" || true
     up=$(pages_of swapped "$1")
     down=$(pages_of swapped "$2")
     note "swapped pages: $up of what was moved up, $down of what was moved down; lru_gen $(cat /sys/kernel/mm/lru_gen/enabled)"
@@ -93,27 +99,15 @@ moving_up_spares_among_equals() {
     grep -qs '^memcg' /sys/kernel/debug/lru_gen || skip "this kernel has no MGLRU, or does not show it"
     [ "$(cat /sys/kernel/mm/lru_gen/enabled)" != 0x0000 ] || skip "MGLRU is switched off"
     make_swap
-    echo +memory >/cgroup/cgroup.subtree_control || skip "this kernel has no memory controller"
-    mkdir -p "$group"
-    [ -e "$group/memory.reclaim" ] || skip "this kernel cannot reclaim a group on demand"
-    [ ! -e /sys/kernel/mm/transparent_hugepage/enabled ] || without_huge_pages
-    echo 0 >"$group/cgroup.procs"
-    start_workload halves.cfg
-    echo 0 >/cgroup/cgroup.procs
+    start_halves
     age_both_halves
     hint lru_prio two
     there=$(pages_of there one)
     [ "$there" -ge 512 ] || fail "only $there pages of one were touched"
-    comes_true half_is_reclaimed one || true
+    comes_true is_reclaimed 2 one || true
     up=$(pages_of swapped two)
     others=$(pages_of swapped one)
     note "swapped pages: $up of what was moved up, $others of what was not"
     [ "$others" -ge $((there / 2)) ] || fail "only $others of $there pages that were left alone were reclaimed"
     [ "$others" -gt $((4 * up)) ] || fail "$up pages of what was moved up were reclaimed, and $others of what was not"
-}
-
-# A quarter at each step.
-half_is_reclaimed() { # REGION
-    echo $((there * 1024)) >"$group/memory.reclaim" 2>/dev/null
-    [ "$(pages_of swapped "$1")" -ge $((there / 2)) ]
 }
