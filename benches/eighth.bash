@@ -8,8 +8,13 @@ begin_target() { # MIB TRUTH [OPTIONS of workload...]
     shift 2
     printf 'cold, %d\nhot, %d\n\nfill\n%d\ncold, 0, 4096, 1\n\nhot\n1000000\nhot, 0, 4096, 1\n' \
         $((mib * 7 * 131072)) $((mib * 131072)) $((300 + mib)) >"$work/target-$mib.cfg"
-    begin_workload "$work/target-$mib.cfg" "$truth" "$@"
-    until [ -s "$truth" ]; do
+    begin_touching "$work/target-$mib.cfg" "$truth" "$@"
+}
+
+# The same of any configuration.
+begin_touching() { # CONFIGURATION TRUTH [OPTIONS of workload...]
+    begin_workload "$@"
+    until [ -s "$2" ]; do
         kill -0 "$target" || { cat "$work/errors" >&2; exit 1; }
         sleep 0.1
     done

@@ -35,11 +35,7 @@ begin_small() { # TRUTH
         printf '\nhot\n1000000\n'
         for nth in {1..64}; do printf 'hot%d, 0, 4096, 1\n' "$nth"; done
     } >"$work/small.cfg"
-    begin_workload "$work/small.cfg" "$1"
-    until [ -s "$1" ]; do
-        kill -0 "$target" || { cat "$work/errors" >&2; exit 1; }
-        sleep 0.1
-    done
+    begin_touching "$work/small.cfg" "$1"
 }
 
 measure() {
