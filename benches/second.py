@@ -14,6 +14,7 @@ WORDS = {
     "another thermo": "another thermo",
     "somebody else takes": "marks that are gone",
     "pages to reclaim": "reclaim",
+    "MGLRU ages": "ageing",
     "in-kernel DAMON (": "kdamond",
 }
 warnings = [note["text"] for note in info["notes"] if note["kind"] == "warning"]

@@ -12,6 +12,7 @@ use thermo_core::ops::{Request, Run, Skip};
 use thermo_core::{AddrRange, Bytes, TargetId};
 use thermo_ops::{Actor, PageoutLimits};
 use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::lru_gen::Enabled;
 use thermo_sys::maps;
 use thermo_sys::pagemap::Pagemap;
 
@@ -25,8 +26,7 @@ fn child() {
 
 /// Where lists can be told apart. With MGLRU pages are in generations, which the flags do not show.
 fn frames() -> Option<PageFrames> {
-    let mglru = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled").unwrap_or_default();
-    if !matches!(mglru.trim(), "" | "0x0000") {
+    if Enabled::read(Path::new("/")).is_on() {
         eprintln!("SKIP: this kernel keeps generations (MGLRU), which /proc/kpageflags does not show");
         return None;
     }

@@ -13,6 +13,7 @@ use thermo_core::ops::Skip;
 use thermo_core::{Action, Addr, Bytes, PAGE_SIZE};
 use thermo_ops::page_cache::{PageCache, PageCacheError};
 use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::lru_gen::Enabled;
 use thermo_sys::page_cache::CachedFile;
 use thermo_sys::pagemap::Pagemap;
 
@@ -36,8 +37,7 @@ fn file() -> tempfile::NamedTempFile {
 
 /// How many pages of the file are on an active and on an inactive list; `None` where that cannot be seen.
 fn lists(path: &Path) -> Option<(usize, usize)> {
-    let mglru = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled").unwrap_or_default();
-    if !matches!(mglru.trim(), "" | "0x0000") {
+    if Enabled::read(Path::new("/")).is_on() {
         eprintln!("SKIP: this kernel keeps generations (MGLRU), which /proc/kpageflags does not show");
         return None;
     }

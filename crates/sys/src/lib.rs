@@ -17,6 +17,7 @@ pub mod kpageflags;
 pub mod kvm;
 pub mod leftovers;
 pub mod lockdown;
+pub mod lru_gen;
 pub mod malloc;
 pub mod maps;
 pub mod memcg;

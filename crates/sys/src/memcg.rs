@@ -15,6 +15,9 @@ pub use self::limited::Limited;
 /// Version 1 has no word for "no limit": it shows the largest multiple of a page.
 const V1_NO_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
 
+/// Pages the kernel looks at each time that it reclaims at least (`SWAP_CLUSTER_MAX`, include/linux/swap.h).
+const RECLAIM_BATCH: u64 = 32;
+
 /// Counters of a group and all groups below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemcgStat {
@@ -106,6 +109,32 @@ impl Memcg {
             swap: Bytes(swap),
             pgmajfault: either("total_pgmajfault", "pgmajfault"),
         })
+    }
+
+    /// Pages the kernel has looked at so far to find some of this group to reclaim. Version 1 does not count them: there it is
+    /// the least it can have been, a batch each time that a limit of this group or of one above it was hit.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn scanned_pages(&self) -> Result<u64, FileError> {
+        match self.group.version {
+            Version::V1 => {
+                let here = file::number(&self.group.dir.join("memory.failcnt"))?;
+                let above = self.group.dir.ancestors().skip(1);
+                let above = above.map_while(|dir| file::number(&dir.join("memory.failcnt")).ok());
+                Ok(above
+                    .fold(here, u64::saturating_add)
+                    .saturating_mul(RECLAIM_BATCH))
+            }
+            Version::V2 => {
+                let path = self.group.dir.join("memory.stat");
+                let text = file::text(&path)?;
+                let pages = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("pgscan ")?.parse().ok());
+                pages.ok_or_else(|| FileError::malformed(&path, &text, "counters with one called pgscan"))
+            }
+        }
     }
 
     /// Memory of NUMA node `nid` on the LRU lists of the group, those that can be evicted.
@@ -200,6 +229,22 @@ mod tests {
             pgmajfault: 7,
         };
         assert_eq!(memcg.stat().unwrap(), want);
+    }
+
+    #[test]
+    fn what_was_looked_at_for_a_group_is_counted_or_the_least_of_it() {
+        let (_dir, v2) = memcg(Version::V2, &[("memory.stat", "pgscan 70\npgscan_kswapd 9\n")]);
+        assert_eq!(v2.scanned_pages().unwrap(), 70);
+        let (_dir, old) = memcg(Version::V2, &[("memory.stat", "anon 1\n")]);
+        assert!(old.scanned_pages().unwrap_err().to_string().contains("pgscan"));
+        // A limit of the group above counts as well.
+        let (dir, _) = memcg(Version::V1, &[("memory.failcnt", "10\n")]);
+        let dir = dir.path().join("below");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("memory.failcnt"), "3\n").unwrap();
+        let version = Version::V1;
+        let below = Memcg::new(Group { version, dir });
+        assert_eq!(below.scanned_pages().unwrap(), 13 * 32);
     }
 
     #[test]

@@ -37,6 +37,13 @@ impl Vmstat {
         self.sum(&["pgscan_kswapd", "pgscan_direct", "pgscan_khugepaged"])
     }
 
+    /// The same on behalf of single control groups: all that was looked at, without what the machine as a whole was short of.
+    #[must_use]
+    pub fn scanned_pages_of_groups(&self) -> u64 {
+        let all = self.sum(&["pgscan_anon", "pgscan_file"]);
+        all.saturating_sub(self.scanned_pages())
+    }
+
     fn sum(&self, names: &[&str]) -> u64 {
         names.iter().filter_map(|name| self.get(name)).sum()
     }
@@ -67,11 +74,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
         let text = "nr_inactive_anon 1\nnr_active_anon 20\nnr_inactive_file 3\nnr_active_file 40\npgmajfault 7\n\
-             pgscan_kswapd 5\npgscan_direct 2\npgscan_direct_throttle 9\n";
+             pgscan_kswapd 5\npgscan_direct 2\npgscan_direct_throttle 9\n\
+             pgscan_anon 3\npgscan_file 15\n";
         std::fs::write(root.path().join("proc/vmstat"), text).unwrap();
         let vmstat = read(root.path()).unwrap();
         assert_eq!((vmstat.active_pages(), vmstat.inactive_pages()), (60, 4));
-        assert_eq!(vmstat.scanned_pages(), 7);
+        assert_eq!(
+            (vmstat.scanned_pages(), vmstat.scanned_pages_of_groups()),
+            (7, 11)
+        );
         assert_eq!(
             (vmstat.get("pgmajfault"), vmstat.get("nr_dreams")),
             (Some(7), None)

@@ -43,13 +43,19 @@ last_words() { grep -v '^ *$' /tmp/stderr | tail -n 2 | tr '\r\n' '  '; }
 # Starts a program with 8 MiB that are hot and, by hot-cold.cfg, 120 MiB that were touched once; sets pid. Called by another
 # name where as_program says one.
 start_workload() { # CONFIGURATION [OPTIONS...]
+    start_touching "$@"
+    wait_until "everything is touched once" phase_is_hot_only
+}
+
+# The same, ready as soon as there is some truth.
+start_touching() { # CONFIGURATION [OPTIONS...]
     local configuration=$1
     shift
     rm -f /tmp/ready /tmp/truth.jsonl
     "${as_program:-thermo}" workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
     pid=$!
     to_be_stopped "$pid"
-    wait_until "everything is touched once" phase_is_hot_only
+    wait_until "something was touched" test -s /tmp/truth.jsonl
 }
 
 # Where a region lies: 0xBEGIN-0xEND.

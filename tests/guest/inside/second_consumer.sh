@@ -72,31 +72,41 @@ is_seen_beside() { # WHO MOST_PERCENT OPTIONS OF record...
 }
 
 # One who ages all generations ten times a second (MGLRU does so when memory is short), which keeps no young flag: that
-# somebody takes marks is told, and what it costs.
+# it happens is told, and what it costs in memory that is touched a few times a second.
 ageing_by_mglru_is_told() {
-    local lru_gen=/sys/kernel/debug/lru_gen
+    local lru_gen=/sys/kernel/debug/lru_gen alone oldest aged
     grep -qs '^memcg' $lru_gen || skip "this kernel has no MGLRU, or does not show it"
     echo 7 >/sys/kernel/mm/lru_gen/enabled || fail "MGLRU cannot be switched on"
     note "$(tr '\n' '|' <$lru_gen)"
-    start_workload hot-cold.cfg
-    is_seen_beside nobody 20 --tracker pte --cpu 50% --look sweep
-    local alone=$error oldest aged
+    without_huge_pages
+    start_touching seldom.cfg --truth-span 2s
+    finds_what_is_touched nobody
+    alone=$found
+    is_told && fail "ageing is told of before there was any"
     oldest=$(youngest_generation $lru_gen)
     age_on_and_on $lru_gen &
     to_be_stopped $!
-    is_seen_beside "MGLRU's ageing" 100 --tracker pte --cpu 50% --look sweep
+    finds_what_is_touched "MGLRU's ageing"
     aged=$(($(youngest_generation $lru_gen | cut -d' ' -f2) - ${oldest#* }))
-    note "alone $alone %, beside MGLRU's ageing ($aged generations) $error % of hot bytes are wrong"
+    note "of what is touched $alone % are found alone, $found % beside MGLRU's ageing ($aged generations)"
     [ "$aged" -gt 10 ] || fail "nothing was aged: $(cat /tmp/ageing)"
-    is_told || { durations=80 is_seen_beside "MGLRU's ageing, for longer" 100 --tracker pte --cpu 50% --look sweep && is_told; } ||
-        fail "the report does not tell that marks are taken: $(cat /tmp/info.json)"
+    is_told || fail "the report does not tell that marks are taken: $(cat /tmp/info.json)"
 }
 
-# Whether the last report tells of one who takes marks. Few marks are left to tell by, so that takes a while.
+# Sets found: how many percent of the bytes that were touched between two pictures the second one tells of.
+finds_what_is_touched() { # BESIDE WHOM
+    thermo_says record -o /tmp/beside.arrow --tracker pte --look sweep --cpu 3% --pid "$pid" --duration 30s ||
+        fail "record ended with $?: $(last_words)"
+    thermo_says eval monitor --judge /tmp/beside.arrow --truth /tmp/truth.jsonl --json >/tmp/judged.json ||
+        fail "beside $1 nothing could be judged: $(last_words)"
+    found=$(sed -n 's/.*"recall": *\([0-9.]*\).*/\1/p' /tmp/judged.json | awk '{ printf "%.1f", 100 * $1; exit }')
+}
+
+# Whether the last report tells of ageing.
 is_told() {
     thermo_says report info --json /tmp/beside.arrow >/tmp/info.json
     grep -o '"kind":"warning","text":"[^"]*"' /tmp/info.json | sed "s/^/# $name: told: /"
-    grep -qE 'somebody else takes|pages to reclaim' /tmp/info.json
+    grep -q 'MGLRU ages the pages' /tmp/info.json
 }
 
 # The number of the root's group, and that of its youngest generation on the first node: in the last line of its table.

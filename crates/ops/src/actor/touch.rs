@@ -15,12 +15,12 @@ use std::path::Path;
 use thermo_core::ops::{Applied, Skip};
 use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use thermo_sys::kpageflags::PageFrames;
+use thermo_sys::lru_gen::Enabled;
 use thermo_sys::pagemap::{Page, Pagemap};
 use thermo_sys::process_vm::{MAX_PAGES, touch};
 
 use super::collapse::HUGE_PAGE;
 use super::spans;
-use crate::host::has_mglru;
 use crate::process::Process;
 
 /// How much is looked at and touched between two questions whether to stop: whole huge pages.
@@ -44,7 +44,7 @@ const USES_FOR_GENERATIONS: usize = 5;
 /// How often a page has to be used to be kept, on the machine at `root`. No more than page cache can be in one go
 /// ([`thermo_sys::page_cache::MOST_USES`]).
 pub(crate) fn uses(root: &Path) -> usize {
-    if has_mglru(root) {
+    if Enabled::read(root).is_on() {
         USES_FOR_GENERATIONS
     } else {
         USES_FOR_LISTS

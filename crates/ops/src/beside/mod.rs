@@ -3,8 +3,7 @@
 //! What another takes off before we see it is an access that we miss. In-kernel DAMON and the idle-page bitmap keep what
 //! they found in a flag of the folio, which the tracker `pte` reads where it can; those that were there before are told
 //! by the probe of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches one of our
-//! targets (`announced.rs`), and the kernel's own search for memory to reclaim, which ages pages with or without
-//! MGLRU. Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
+//! targets (`announced.rs`), and the kernel's own search for memory to reclaim, with or without MGLRU (`reclaim.rs`). Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
 //!
 //! A virtual machine takes nothing off, but what it touches leaves no mark that we could see (`guests.rs`).
 //!
@@ -12,6 +11,7 @@
 
 mod announced;
 mod guests;
+mod reclaim;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,18 +19,19 @@ use std::path::{Path, PathBuf};
 use thermo_core::ops::Probe;
 use thermo_core::sweep::Piece;
 use thermo_core::{Nanos, TargetId};
-use thermo_sys::{clock, damon, vmstat};
+use thermo_sys::{clock, damon};
 
 pub use announced::{Announcement, Watcher, watchers};
 
 use self::guests::Guests;
+use self::reclaim::Reclaim;
 use crate::process::Processes;
 use crate::tracker::Tracker;
 
-/// How often it is looked.
+/// How often it is looked,
 const EVERY: Nanos = Nanos::secs(5);
-/// The kernel's search for memory to reclaim is worth a word from so many pages on: 16 MiB.
-const SCANNED: u64 = 4096;
+/// and the part of the time (one in so many) that this may take.
+const PART: u64 = 1000;
 
 /// What is known of others.
 #[derive(Debug)]
@@ -43,8 +44,7 @@ pub struct Beside {
     asks_damon: bool,
     /// The threads of in-kernel DAMON that are known; none before the first look.
     kdamonds: Option<BTreeSet<u32>>,
-    /// Pages the kernel had scanned at the first look; none where that was told of.
-    scanned: Option<u64>,
+    reclaim: Reclaim,
     guests: Guests,
 }
 
@@ -52,14 +52,13 @@ impl Beside {
     /// Nobody is known on the machine at `root` (`/`).
     #[must_use]
     pub fn new(root: &Path) -> Self {
-        let scanned = vmstat::read(root).ok().map(|counters| counters.scanned_pages());
         Self {
             root: root.to_owned(),
             next: Nanos::ZERO,
             watchers: BTreeSet::new(),
             asks_damon: true,
             kdamonds: None,
-            scanned,
+            reclaim: Reclaim::new(root),
             guests: Guests::new(root),
         }
     }
@@ -81,9 +80,11 @@ impl Beside {
             true => Vec::new(),
             false => self.guests.look(targets, clock::monotonic()),
         };
-        if self.is_due() {
+        let begin = clock::monotonic();
+        if begin >= self.next {
             news.extend(self.look(targets, tracker.sees_marks_taken()));
             news.extend(tracker.news(targets));
+            self.next = next(begin, clock::monotonic());
         }
         news
     }
@@ -98,22 +99,12 @@ impl Beside {
         self.guests.doubt_pages(id, piece);
     }
 
-    /// Whether it is time to look again; then the next time is put off.
-    fn is_due(&mut self) -> bool {
-        let now = clock::monotonic();
-        let is_due = now >= self.next;
-        if is_due {
-            self.next = now.saturating_add(EVERY);
-        }
-        is_due
-    }
-
     /// Looks who there is beside us, and returns a sentence for each that is new. `sees_taken`: the tracker sees marks
     /// that in-kernel DAMON took.
     fn look(&mut self, targets: &Processes, sees_taken: bool) -> Vec<String> {
         let mut news = self.new_watchers(targets);
         news.extend(self.new_kdamonds(sees_taken));
-        news.extend(self.reclaim());
+        news.extend(self.reclaim.look(targets));
         news
     }
 
@@ -138,22 +129,12 @@ impl Beside {
         new.map(|pid| format!("in-kernel DAMON (pid {pid}) looks, too, from now on: {what_it_takes}"))
             .collect()
     }
+}
 
-    fn reclaim(&mut self) -> Option<String> {
-        let before = self.scanned?;
-        let scanned = vmstat::read(&self.root)
-            .ok()?
-            .scanned_pages()
-            .saturating_sub(before);
-        if scanned < SCANNED {
-            return None;
-        }
-        self.scanned = None;
-        Some(format!(
-            "the kernel is short of memory and looks for pages to reclaim ({scanned} so far), which takes accessed \
-             marks off, and with MGLRU those of their neighbours, too: some of what is touched looks idle to us"
-        ))
-    }
+/// When to look again after a look from `begin` to `end`.
+fn next(begin: Nanos, end: Nanos) -> Nanos {
+    let took = end.saturating_sub(begin);
+    begin.saturating_add(EVERY.max(Nanos(took.0.saturating_mul(PART))))
 }
 
 /// What becomes of the accessed marks that in-kernel DAMON takes off.
@@ -178,23 +159,6 @@ mod tests {
         let path = root.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
-    }
-
-    #[test]
-    fn reclaim_is_told_once_and_not_what_was_before() {
-        let root = tempfile::tempdir().unwrap();
-        put(root.path(), "proc/vmstat", "pgscan_kswapd 1000000\n");
-        let mut beside = Beside::new(root.path());
-        let nobody = Processes::new();
-        assert!(beside.look(&nobody, false).is_empty());
-        put(
-            root.path(),
-            "proc/vmstat",
-            "pgscan_kswapd 1003000\npgscan_direct 2000\n",
-        );
-        let told = beside.look(&nobody, false);
-        assert!(told.len() == 1 && told[0].contains("(5000 so far)"), "{told:?}");
-        assert!(beside.look(&nobody, false).is_empty());
     }
 
     #[test]
@@ -245,8 +209,12 @@ mod tests {
             "{told:?}"
         );
         assert!(beside.look(&ours, false).is_empty());
-        assert!(beside.is_due());
-        beside.next = Nanos(u64::MAX);
-        assert!(!beside.is_due());
+    }
+
+    #[test]
+    fn looks_come_every_few_seconds_and_less_often_where_they_take_long() {
+        let at = |micros| Nanos::secs(7).saturating_add(Nanos::micros(micros));
+        assert_eq!(next(at(0), at(300)), Nanos::secs(12));
+        assert_eq!(next(at(0), at(20_000)), Nanos::secs(27));
     }
 }

@@ -7,11 +7,12 @@ use thermo_sys::capabilities::Capabilities;
 use thermo_sys::cgroup::{self, Version};
 use thermo_sys::damon::{self, DamonFacts};
 use thermo_sys::lockdown::{self, Lockdown};
+use thermo_sys::lru_gen::Enabled;
 use thermo_sys::psi::{self, Resource};
 use thermo_sys::swap::{self, Swap};
 use thermo_sys::thp::{self, ThpMode};
 use thermo_sys::uname::{self, Uname};
-use thermo_sys::{btf, file, meminfo, node, page_idle, zram};
+use thermo_sys::{btf, meminfo, node, page_idle, zram};
 
 use crate::offload::Holder;
 
@@ -73,7 +74,7 @@ impl HostFacts {
                 .as_ref()
                 .map_or_else(Holder::default, |damon| Holder::find(root, damon)),
             damon,
-            mglru: has_mglru(root),
+            mglru: Enabled::read(root).is_on(),
             mem_total: meminfo::read(root).map(|info| info.total).unwrap_or_default(),
             swaps: swap::read(root).unwrap_or_default(),
             zram: zram::exists(root),
@@ -91,16 +92,6 @@ impl HostFacts {
         let used: Bytes = self.swaps.iter().map(|swap| swap.used).sum();
         (total, total.saturating_sub(used))
     }
-}
-
-/// The first bit of the file's hexadecimal number is the main switch (Documentation/admin-guide/mm/multigen_lru.rst).
-pub(crate) fn has_mglru(root: &Path) -> bool {
-    let text = file::text(&root.join("sys/kernel/mm/lru_gen/enabled")).unwrap_or_default();
-    let bits = text
-        .trim()
-        .strip_prefix("0x")
-        .map(|hex| u32::from_str_radix(hex, 16));
-    bits.is_some_and(|bits| bits.is_ok_and(|bits| bits & 1 == 1))
 }
 
 fn memcg(root: &Path) -> Option<Version> {

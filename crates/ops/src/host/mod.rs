@@ -11,6 +11,5 @@ mod trackers;
 
 pub use actions::{ActionReport, actions};
 pub use facts::HostFacts;
-pub(crate) use facts::has_mglru;
 pub use pte::PteOpened;
 pub use trackers::{TrackerReport, default_tracker, trackers};

@@ -143,6 +143,20 @@ impl Group {
         Ok(mounts(root)?.iter().any(|mount| mount.dir == self.dir))
     }
 
+    /// Its path below the mount, as the kernel's own files and `/proc/PID/cgroup` name it: `/` is the first of the hierarchy.
+    ///
+    /// # Errors
+    /// When mounts cannot be read.
+    pub fn path(&self, root: &Path) -> Result<String, CgroupError> {
+        let mounts = mounts(root)?;
+        let below = mounts
+            .iter()
+            .filter_map(|mount| self.dir.strip_prefix(&mount.dir).ok());
+        let nearest = below.min_by_key(|path| path.components().count());
+        let path = nearest.unwrap_or(&self.dir);
+        Ok(Path::new("/").join(path).display().to_string())
+    }
+
     /// Finds a group by its path below a mount (`/system.slice/redis`), as `/proc/PID/cgroup` shows it, or by
     /// its folder (`/sys/fs/cgroup/…`). Version 2 and the memory controller are looked at first.
     ///

@@ -59,6 +59,8 @@ mod tests {
             dirs("memory"),
             ["sys/fs/cgroup/memory/svc", "sys/fs/cgroup/unified/new"]
         );
+        let groups = Group::of_process(root.path(), Some(5), "memory");
+        assert_eq!(groups[0].path(root.path()).unwrap(), "/svc");
         assert_eq!(dirs(""), ["sys/fs/cgroup/unified/new"]);
         assert_eq!(Group::of_process(root.path(), None, "memory"), Vec::new());
     }
