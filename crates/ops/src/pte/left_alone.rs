@@ -1,4 +1,5 @@
-//! Pages whose marks were seen to stay because the kernel passes over what is mapped more than once: libraries, mostly.
+//! Pages whose marks were seen to stay because the kernel passes over what is mapped more than once (libraries, mostly) or
+//! refuses it.
 //!
 //! They are half of what small processes have. To advise them in every round, and to find out again why their marks
 //! stayed, is half of what looking at hundreds of processes costs. So as long as the same frame is mapped and marked they
@@ -14,7 +15,7 @@ use thermo_core::{Addr, AddrRange, TargetId};
 /// After so many rounds it is asked again, of one target in so many in each.
 const ROUNDS: u32 = 8;
 /// Most pages kept of a target: libraries have fewer, and what a large process shares with a child for a while has more.
-const MOST: usize = 4096;
+pub(super) const MOST: usize = 4096;
 
 /// The pages, with the frames behind them.
 #[derive(Debug, Default)]

@@ -3,14 +3,19 @@
 //! The kernel goes through a range mapping by mapping, and stops at the first that is locked or has no pages of its own
 //! (`madvise_walk_vmas()`): a locked page at the begin of a heap would leave all the marks behind it where they are, in this
 //! round and in each to come. So a range that is refused is advised once more, each of its mappings by itself.
+//!
+//! Every process has a page that is refused: that of the clock, which the kernel writes (`[vvar]`). What is refused by itself
+//! is left alone for some rounds (`left_alone.rs`).
 
 use std::os::fd::AsFd as _;
 
+use thermo_bpf::{Entry, Folios};
 use thermo_core::sweep::Piece;
-use thermo_core::{AddrRange, TargetId};
+use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::maps;
 
-use super::sweep::each_page;
+use super::left_alone;
+use super::sweep::pages_of;
 use super::{PteTracker, batch};
 use crate::process::Process;
 
@@ -34,9 +39,30 @@ impl PteTracker {
                 .flat_map(|range| mappings.iter().filter_map(|mapping| mapping.intersection(range)))
                 .collect(),
         };
-        batch::clear(process.pidfd.as_fd(), &parts, &mut |n| {
-            each_page(parts[n], |addr| piece.set_unknown(addr));
-        })
+        let mut refused = Vec::new();
+        let alive = batch::clear(process.pidfd.as_fd(), &parts, &mut |n| refused.push(parts[n]));
+        for part in refused {
+            pages_of(part).for_each(|addr| piece.set_unknown(addr));
+            self.leave_alone(process, part);
+        }
+        alive
+    }
+
+    /// Keeps what is mapped at the begin of `range`, that it is not advised in the next rounds. The pagemap does not tell of
+    /// what is refused for not being the process's own.
+    fn leave_alone(&mut self, process: &Process, range: AddrRange) {
+        let addrs: Vec<Addr> = pages_of(range).take(left_alone::MOST).collect();
+        let mut entries = Vec::new();
+        // What cannot be read is asked again.
+        drop(
+            self.tables
+                .entries(process.pid, &addrs, Folios::Unasked, &mut entries),
+        );
+        for (addr, entry) in addrs.into_iter().zip(entries) {
+            if let Entry::Leaf(leaf) = entry {
+                self.left_alone.add(process.id, addr, leaf.pfn);
+            }
+        }
     }
 
     /// Ascending; none where they cannot be read.
@@ -46,5 +72,40 @@ impl PteTracker {
             self.mappings = Some((process.id, read.iter().map(|mapping| mapping.range).collect()));
         }
         self.mappings.as_ref().map_or(&[], |(_, ranges)| ranges)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use std::path::Path;
+
+    use super::*;
+    use crate::process::Processes;
+
+    #[test]
+    fn what_is_refused_is_not_asked_for_in_the_round_that_follows() {
+        let tracker = PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}"));
+        let Ok(mut tracker) = tracker else { return };
+        let us = Process::open(TargetId(1), std::process::id()).unwrap();
+        let clock = maps::read(Path::new("/"), us.pid).unwrap();
+        let Some(clock) = clock.iter().find(|mapping| mapping.name == "[vvar]") else {
+            eprintln!("SKIP: there is no page of the clock here");
+            return;
+        };
+        let processes = Processes::from([(TargetId(1), us)]);
+        let mut asked = Vec::new();
+        for _ in 0..3 {
+            tracker.prepare_round(&processes, true);
+            let mut piece = Piece::default();
+            piece.reset(clock.range);
+            // The clock is read, which leaves a mark where there was none.
+            assert!(std::time::Instant::now().elapsed().as_secs() < 600);
+            tracker.sweep(&processes[&TargetId(1)], clock.range, &mut piece);
+            let (_, unknown) = piece.present_and_unknown();
+            assert!(unknown.0 >= 4096, "what is refused is unknown");
+            asked.push(tracker.mappings.is_some());
+        }
+        assert_eq!(asked, [true, false, false]);
     }
 }

@@ -27,7 +27,7 @@ use thermo_sys::clear_refs::{self, Marks};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::{ProcError, clock};
 
-use super::sweep::{each_leaf, each_page};
+use super::sweep::{each_leaf, pages_of};
 use crate::process::{Process, Processes};
 
 /// A target is walked when at least one part in so many of what it has could not be told: libraries, which everybody
@@ -252,7 +252,7 @@ impl Shared {
             &mut |at, leaf| {
                 let touched = self.touched.any(leaf.pfn, nr_frames(leaf));
                 let untold = touched && walked.has_old_marks || is_hugetlb(leaf, frames);
-                each_page(at, |addr| match untold {
+                pages_of(at).for_each(|addr| match untold {
                     true => piece.set_unknown(addr),
                     false => piece.set(addr, touched),
                 });

@@ -250,7 +250,7 @@ impl PteTracker {
             let middle = Addr(at.start.0 + at.len().0 / 2).align_down();
             let asked = [at.start, middle, Addr(at.end.0 - PAGE_SIZE)];
             if !asked.into_iter().all(is_own) {
-                each_page(at, |addr| piece.set_unknown(addr));
+                pages_of(at).for_each(|addr| piece.set_unknown(addr));
             }
         }
         let pages = still_marked
@@ -449,8 +449,8 @@ fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &Pages) {
     }
 }
 
-pub(super) fn each_page(at: AddrRange, each: impl FnMut(Addr)) {
-    (at.start.0..at.end.0).step_by(4096).map(Addr).for_each(each);
+pub(super) fn pages_of(at: AddrRange) -> impl Iterator<Item = Addr> {
+    (at.start.0..at.end.0).step_by(PAGE_SIZE as usize).map(Addr)
 }
 
 /// Appends a marked leaf to the last run, or begins a new one. Tables of one level come in order, but those of
