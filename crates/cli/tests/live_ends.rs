@@ -57,7 +57,8 @@ fn one_ctrl_c_ends_in_order_and_leaves_a_whole_recording() {
     send(&record.0, Signal::INT);
     let (code, text) = said(record);
     assert_eq!(code, Some(130), "{text}");
-    assert!(text.contains("the recording is r.arrow"), "{text}");
+    assert!(text.contains("the recording is r.arrow ("), "{text}");
+    assert!(text.contains(" % of the memory is unknown)"), "{text}");
     let info = run(here, &["report", "info", "r.arrow"]);
     assert!(
         info.status.success() && stderr(&info).is_empty(),

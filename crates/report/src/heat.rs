@@ -157,6 +157,31 @@ impl HeatSizes {
     }
 }
 
+/// The last snapshot of which something is known: of a target that is about to end nothing can be told any more, and the
+/// snapshot before says more.
+#[derive(Debug, Clone, Default)]
+pub struct LastKnown(Snapshot);
+
+impl LastKnown {
+    /// Takes the next snapshot.
+    pub fn add(&mut self, snapshot: &Snapshot) {
+        if any_known(snapshot) || !any_known(&self.0) {
+            self.0.clone_from(snapshot);
+        }
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn sizes(&self, layout: &Layout) -> HeatSizes {
+        HeatSizes::of(&self.0, layout)
+    }
+}
+
+fn any_known(snapshot: &Snapshot) -> bool {
+    let mut regions = snapshot.targets.iter().flat_map(|target| &target.regions);
+    regions.any(|region| !region.unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use thermo_record::model::{Footprint, Mapping, Mappings, Record};

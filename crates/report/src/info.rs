@@ -7,7 +7,7 @@ use serde::Serialize;
 use thermo_core::{Bytes, Nanos, PAGE_SIZE};
 use thermo_record::model::{Cost, Metadata, Note, Record, Region, Settings, Snapshot};
 
-use crate::heat::HeatSizes;
+use crate::heat::LastKnown;
 use crate::layout::Layout;
 use crate::style::{Style, Table, percent};
 use crate::{Accumulator, Doubt, SCHEMA};
@@ -124,8 +124,7 @@ impl OwnCost {
 pub struct InfoAccumulator {
     info: Info,
     layout: Layout,
-    /// The last snapshot in which a target lived and something of it was known.
-    last: Snapshot,
+    last: LastKnown,
 }
 
 /// The facts of a recording.
@@ -226,7 +225,7 @@ impl InfoAccumulator {
                 basis: Doubt::default(),
             },
             layout: Layout::default(),
-            last: Snapshot::default(),
+            last: LastKnown::default(),
         }
     }
 }
@@ -237,10 +236,8 @@ impl Accumulator for InfoAccumulator {
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
         let info = &mut self.info;
-        let snapshot = info.basis.add(record);
-        // Of a target that is about to end nothing can be told any more: the one before says more.
-        if let Some(snapshot) = snapshot.filter(|new| any_known(new) || !any_known(&self.last)) {
-            self.last.clone_from(snapshot);
+        if let Some(snapshot) = info.basis.add(record) {
+            self.last.add(snapshot);
         }
         info.cost.add(record, info.start_ns);
         let time_ns = match record {
@@ -267,16 +264,11 @@ impl Accumulator for InfoAccumulator {
     }
 
     fn finish(mut self) -> Info {
-        let sizes = HeatSizes::of(&self.last, &self.layout);
+        let sizes = self.last.sizes(&self.layout);
         self.info.unknown_bytes = sizes.unknown.bytes;
         self.info.unknown_share = sizes.unknown_share();
         self.info
     }
-}
-
-fn any_known(snapshot: &Snapshot) -> bool {
-    let mut regions = snapshot.targets.iter().flat_map(|target| &target.regions);
-    regions.any(|region| !region.unknown)
 }
 
 impl Info {

@@ -32,7 +32,7 @@ impl Record {
         let closed = ending.close();
         ending.tell();
         if closed.is_ok() {
-            eprintln!("thermo: the recording is {}", path.display());
+            eprintln!("thermo: the recording is {}{}", path.display(), ending.unknown());
         }
         let exit = ending.wait()?;
         closed.map(|()| exit)

@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use thermo_record::Recorder;
+use thermo_report::style::percent;
 use thermo_sys::signals;
 
-use super::{Done, End, Total};
+use super::{Done, End, Outcome, Total};
 use crate::exit::Exit;
 use crate::interrupt;
 
@@ -24,21 +25,18 @@ pub struct Ending {
     child: Option<Child>,
     /// Why schemes never acted.
     rested: Vec<String>,
+    unknown_share: Option<f64>,
 }
 
 impl Ending {
     /// Takes over what a session leaves.
     pub fn of(done: Done) -> Self {
+        let Outcome { end, sink } = done.outcome;
         Self {
-            end: done.outcome.end,
-            rested: done
-                .outcome
-                .sink
-                .schemes
-                .iter()
-                .filter_map(Total::rested)
-                .collect(),
-            recorder: done.outcome.sink.recorder,
+            end,
+            rested: sink.schemes.iter().filter_map(Total::rested).collect(),
+            unknown_share: sink.unknown_share,
+            recorder: sink.recorder,
             child: done.child,
         }
     }
@@ -52,6 +50,13 @@ impl Ending {
             recorder.finish()?;
         }
         Ok(())
+    }
+
+    /// How much of the targets could not be judged, to stand behind a sentence; empty where no target is left.
+    pub fn unknown(&self) -> String {
+        self.unknown_share.map_or_else(String::new, |share| {
+            format!(" ({} of the memory is unknown)", percent(share))
+        })
     }
 
     /// Tells why the session ended and why schemes never acted, where that is not plain.

@@ -260,6 +260,8 @@ impl<O: Operations + Send + 'static> Watch<O> {
         // What others put into zram meanwhile would pass for a saving where nothing was done.
         let scale = self.scale.as_ref().filter(|_| sink.paged_out());
         sink.saving = scale.and_then(Scale::saving);
+        let sizes = sink.sizes(&parts.context);
+        sink.unknown_share = (sizes.total() > 0).then(|| sizes.unknown_share());
         sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
         sink.news.drain(..).for_each(|text| self.progress.say(&text));

@@ -72,6 +72,9 @@ pub struct SessionSink {
     pub schemes: Vec<Total>,
     /// What was saved, where memory was paged out; known when the session is over.
     pub saving: Option<Saving>,
+    /// The share of the targets' memory that could not be judged in the end, 0 to 1; known when the session is over, if a
+    /// target was still there.
+    pub unknown_share: Option<f64>,
     /// Sentences to pass on to the user, in the order they came.
     pub news: Vec<String>,
     /// Whether changed plans are news.
@@ -86,6 +89,7 @@ impl SessionSink {
             layout: Layout::default(),
             schemes: schemes.iter().map(Total::of).collect(),
             saving: None,
+            unknown_share: None,
             news: Vec::new(),
             verbose,
         }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use thermo_record::model::{Mappings, Record, Snapshot, Target};
 
-use crate::heat::rate;
+use crate::heat::{LastKnown, rate};
 use crate::layout::Layout;
 use crate::{Accumulator, Doubt, SCHEMA};
 pub use grid::{ABSENT, UNKNOWN};
@@ -35,6 +35,7 @@ const MOST_NAMES: usize = 8192;
 pub struct HeatmapAccumulator {
     layout: Layout,
     doubt: Doubt,
+    last: LastKnown,
     column_ns: u64,
     columns: usize,
     targets: BTreeMap<u32, TargetGrid>,
@@ -66,6 +67,7 @@ impl Accumulator for HeatmapAccumulator {
                 self.add_target(target, snapshot.max_nr_accesses, &columns);
             }
             self.keep_small();
+            self.last.add(snapshot);
         }
     }
 
@@ -93,6 +95,7 @@ impl Accumulator for HeatmapAccumulator {
             columns: self.columns,
             targets: self.targets.iter().map(target).collect(),
             targets_left_out: self.left_out.len(),
+            unknown_share: self.last.sizes(&self.layout).unknown_share(),
             basis: self.doubt,
         }
     }
@@ -218,6 +221,8 @@ pub struct Heatmap {
     pub targets: Vec<TargetMap>,
     /// Targets beyond the most that are kept.
     pub targets_left_out: usize,
+    /// The share of memory that could not be judged in the last snapshot, 0 to 1.
+    pub unknown_share: f64,
     /// What it stands on.
     pub basis: Doubt,
 }

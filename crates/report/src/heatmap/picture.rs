@@ -7,6 +7,7 @@ use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::layout::short_name;
 use crate::picture::{Anchor, CHAR_WIDTH, Item, PictureError, Rgb, Scene, palette};
 use crate::regions::target_name;
+use crate::style::percent;
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 150.0;
@@ -66,7 +67,7 @@ impl Heatmap {
             let text = format!("{others} more targets are not shown");
             scene.text(LEFT, y + 30.0, Anchor::Left, text);
         }
-        legend(&mut scene, y + 56.0);
+        legend(&mut scene, y + 56.0, self.unknown_share);
         scene.height = (y + 112.0) as usize;
         scene
     }
@@ -159,7 +160,7 @@ fn names(scene: &mut Scene, band: &Band<'_>, y: f64) {
     }
 }
 
-fn legend(scene: &mut Scene, y: f64) {
+fn legend(scene: &mut Scene, y: f64, unknown_share: f64) {
     const STEPS: usize = 300;
     let label = "accessed in";
     let x = LEFT + (label.len() + 2) as f64 * CHAR_WIDTH as f64;
@@ -184,9 +185,10 @@ fn legend(scene: &mut Scene, y: f64) {
         scene.text(at, y + height + 13.0, Anchor::Middle, format!("{percent}"));
     }
     scene.text(x + width + 24.0, y + 7.0, Anchor::Left, "% of looks");
+    let unknown = format!("unknown ({} in the end)", percent(unknown_share));
     for (at, fill, name) in [
-        (480.0, palette::UNKNOWN, "unknown"),
-        (600.0, palette::ABSENT, "no memory there then"),
+        (480.0, palette::UNKNOWN, unknown.as_str()),
+        (730.0, palette::ABSENT, "no memory there then"),
     ] {
         scene.rect(x + at, y, 14.0, 14.0, fill);
         scene.text(x + at + 20.0, y + 7.0, Anchor::Left, name);

@@ -8,7 +8,7 @@ use crate::NO_SNAPSHOTS;
 use crate::layout::short_name;
 use crate::picture::axis;
 use crate::regions::target_name;
-use crate::style::Style;
+use crate::style::{Style, percent};
 
 /// Width of the addresses to the left, with the line after them.
 const LEFT: usize = 16;
@@ -46,7 +46,7 @@ impl Heatmap {
             text.push_str(&bands_text(&view.bands, style));
         }
         text.push_str(&self.time_axis(style, columns));
-        text.push_str(&legend(style));
+        text.push_str(&self.legend(style));
         if others > 0 {
             text.push_str(&format!(
                 "{others} more targets, all smaller or later, are not shown.
@@ -69,6 +69,18 @@ impl Heatmap {
             self.basis.basis()
         );
         style.plain(&title)
+    }
+
+    fn legend(&self, style: &Style) -> String {
+        let names = ["none", "<5 %", "5-20 %", "20-50 %", "50-100 % of looks"];
+        let level =
+            |((rate, ..), name): (&(i16, char, char, u8), &str)| format!("{} {name}", shade(*rate, style));
+        let levels: Vec<String> = LEVELS.iter().zip(names).map(level).collect();
+        let unknown = percent(self.unknown_share);
+        format!(
+            "accessed in: {}  ? unknown\nunknown in the end: {unknown}\n",
+            levels.join("  ")
+        )
     }
 
     fn time_axis(&self, style: &Style, columns: usize) -> String {
@@ -144,12 +156,4 @@ fn shade(rate: i16, style: &Style) -> String {
         true => format!("\u{1b}[38;5;{}m{shown}\u{1b}[0m", level.3),
         false => shown.to_string(),
     }
-}
-
-fn legend(style: &Style) -> String {
-    let names = ["none", "<5 %", "5-20 %", "20-50 %", "50-100 % of looks"];
-    let level =
-        |((rate, ..), name): (&(i16, char, char, u8), &str)| format!("{} {name}", shade(*rate, style));
-    let levels: Vec<String> = LEVELS.iter().zip(names).map(level).collect();
-    format!("accessed in: {}  ? unknown\n", levels.join("  "))
 }
