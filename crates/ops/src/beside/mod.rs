@@ -2,8 +2,9 @@
 //!
 //! What another takes off before we see it is an access that we miss. In-kernel DAMON and the idle-page bitmap keep what
 //! they found in a flag of the folio, which the tracker `pte` reads where it can; those that were there before are told
-//! by the probe of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches one of our
-//! targets (`announced.rs`), and the kernel's own search for memory to reclaim, with or without MGLRU (`reclaim.rs`). Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
+//! by the probe of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches
+//! one of our targets (`announced.rs`), and the kernel's own search for memory to reclaim, with or without MGLRU
+//! (`reclaim.rs`). Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
 //!
 //! A virtual machine takes nothing off, but what it touches leaves no mark that we could see (`guests.rs`).
 //!
@@ -28,9 +29,10 @@ use self::reclaim::Reclaim;
 use crate::process::Processes;
 use crate::tracker::Tracker;
 
-/// How often it is looked,
+/// How often it is looked, at most and at least:
 const EVERY: Nanos = Nanos::secs(5);
-/// and the part of the time (one in so many) that this may take.
+const LEAST: Nanos = Nanos::secs(60);
+/// where a look takes long, so that it takes one part in so many of a CPU.
 const PART: u64 = 1000;
 
 /// What is known of others.
@@ -80,11 +82,13 @@ impl Beside {
             true => Vec::new(),
             false => self.guests.look(targets, clock::monotonic()),
         };
-        let begin = clock::monotonic();
-        if begin >= self.next {
+        let now = clock::monotonic();
+        if now >= self.next {
+            let begin = clock::thread_cpu();
             news.extend(self.look(targets, tracker.sees_marks_taken()));
             news.extend(tracker.news(targets));
-            self.next = next(begin, clock::monotonic());
+            let cost = clock::thread_cpu().saturating_sub(begin);
+            self.next = now.saturating_add(pause_after(cost));
         }
         news
     }
@@ -131,10 +135,9 @@ impl Beside {
     }
 }
 
-/// When to look again after a look from `begin` to `end`.
-fn next(begin: Nanos, end: Nanos) -> Nanos {
-    let took = end.saturating_sub(begin);
-    begin.saturating_add(EVERY.max(Nanos(took.0.saturating_mul(PART))))
+/// How long not to look after a look that took so much CPU time.
+fn pause_after(cost: Nanos) -> Nanos {
+    Nanos(cost.0.saturating_mul(PART)).clamp(EVERY, LEAST)
 }
 
 /// What becomes of the accessed marks that in-kernel DAMON takes off.
@@ -213,8 +216,8 @@ mod tests {
 
     #[test]
     fn looks_come_every_few_seconds_and_less_often_where_they_take_long() {
-        let at = |micros| Nanos::secs(7).saturating_add(Nanos::micros(micros));
-        assert_eq!(next(at(0), at(300)), Nanos::secs(12));
-        assert_eq!(next(at(0), at(20_000)), Nanos::secs(27));
+        assert_eq!(pause_after(Nanos::micros(300)), Nanos::secs(5));
+        assert_eq!(pause_after(Nanos::millis(20)), Nanos::secs(20));
+        assert_eq!(pause_after(Nanos::secs(1)), Nanos::secs(60));
     }
 }
