@@ -40,32 +40,24 @@ impl Enabled {
 pub fn generations(root: &Path) -> Result<BTreeMap<String, u64>, FileError> {
     let text = file::text(&root.join("sys/kernel/debug/lru_gen"))?;
     let mut groups: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut group, mut newest) = (None, 0);
+    let (mut group, mut newest) = (String::new(), 0);
     // A table of each node lists its generations, the newest last.
-    for line in text.lines() {
-        let mut words = line.trim_start().splitn(2, ' ');
-        let (word, rest) = (
-            words.next().unwrap_or_default(),
-            words.next().unwrap_or_default().trim(),
-        );
-        match word {
-            "memcg" => {
-                end_node(&mut groups, group.as_ref(), &mut newest);
-                let path = rest.split_once(' ').map_or("", |(_, path)| path.trim());
-                group = Some(if path.is_empty() { "/" } else { path }.to_owned());
-            }
-            "node" => end_node(&mut groups, group.as_ref(), &mut newest),
-            number => newest = number.parse().unwrap_or(newest),
+    for line in text.lines().map(str::trim) {
+        if let Some(numbered) = line.strip_prefix("memcg") {
+            let path = numbered
+                .trim_start()
+                .split_once(' ')
+                .map_or("/", |(_, path)| path);
+            path.clone_into(&mut group);
+            newest = 0;
+        } else if line.starts_with("node") {
+            newest = 0;
+        } else if let Some(number) = line.split(' ').next().and_then(|word| word.parse::<u64>().ok()) {
+            *groups.entry(group.clone()).or_default() += number.saturating_sub(newest);
+            newest = number;
         }
     }
-    end_node(&mut groups, group.as_ref(), &mut newest);
     Ok(groups)
-}
-
-fn end_node(groups: &mut BTreeMap<String, u64>, group: Option<&String>, newest: &mut u64) {
-    if let Some(group) = group {
-        *groups.entry(group.clone()).or_default() += std::mem::take(newest);
-    }
 }
 
 #[cfg(test)]

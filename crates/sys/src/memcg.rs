@@ -93,10 +93,7 @@ impl Memcg {
     /// When they cannot be read.
     pub fn stat(&self) -> Result<MemcgStat, FileError> {
         let text = file::text(&self.group.dir.join("memory.stat"))?;
-        let field = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-        };
+        let field = |name: &str| counter(&text, name);
         let either =
             |v1: &str, v2: &str| field(if self.group.version == Version::V1 { v1 } else { v2 }).unwrap_or(0);
         let swap = match self.group.version {
@@ -129,10 +126,8 @@ impl Memcg {
             Version::V2 => {
                 let path = self.group.dir.join("memory.stat");
                 let text = file::text(&path)?;
-                let pages = text
-                    .lines()
-                    .find_map(|line| line.strip_prefix("pgscan ")?.parse().ok());
-                pages.ok_or_else(|| FileError::malformed(&path, &text, "counters with one called pgscan"))
+                counter(&text, "pgscan")
+                    .ok_or_else(|| FileError::malformed(&path, &text, "counters with one called pgscan"))
             }
         }
     }
@@ -169,6 +164,12 @@ impl Memcg {
                 .sum(),
         ))
     }
+}
+
+/// The counter `name` of `memory.stat`, where it is there.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ mod tests {
             let mut piece = Piece::default();
             piece.reset(clock.range);
             // The clock is read, which leaves a mark where there was none.
-            assert!(std::time::Instant::now().elapsed().as_secs() < 600);
+            std::hint::black_box(std::time::Instant::now());
             tracker.sweep(&processes[&TargetId(1)], clock.range, &mut piece);
             let (_, unknown) = piece.present_and_unknown();
             assert!(unknown.0 >= 4096, "what is refused is unknown");
