@@ -15,6 +15,7 @@ pub mod page_cache;
 pub mod preset;
 pub mod process;
 pub mod pte;
+mod shortage;
 pub mod smaps;
 pub mod targets;
 pub mod tracker;

@@ -4,22 +4,30 @@
 //! both, the accessed marks are what makes the kernel drop the files: who takes those marks off has it page out what was
 //! loaded (docs/results/2026-11-23-order.md). So a target counts as delicate while it grows and a quarter of what its
 //! control groups may have is in use, or, on a machine with swap, little memory can be had without it.
+//!
+//! A target whose memory comes back loads as well: what was paged out, because it is needed now. It takes the place of what
+//! is not needed any more, and has nothing to say so but its marks. So a target is as delicate while, with memory short on
+//! the machine, it has to read pages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_core::{Bytes, Nanos, TargetId};
+use thermo_core::{Bytes, Nanos, PAGE_SIZE, TargetId};
 use thermo_sys::cgroup::Group;
 use thermo_sys::memcg::Limited;
 use thermo_sys::statm::Statm;
-use thermo_sys::{file, meminfo};
+use thermo_sys::{file, meminfo, stat};
+
+use crate::shortage::Shortage;
 
 /// It is asked no more often.
 const ASKED: Nanos = Nanos::millis(500);
 /// A target grows that became larger by one part in so many a second, and by no less than so much,
 const PART: u64 = 64;
 const LEAST: u64 = 1 << 20;
-/// and goes on doing so for so long after that was seen.
+/// and its memory comes back that faults in one part in so many of it a second.
+const PART_BACK: u64 = 256;
+/// What grows or comes back goes on doing so for so long after that was seen.
 const LASTS: Nanos = Nanos::secs(10);
 /// One part in so many of a limit in use leaves little room for what grows.
 const USED: u64 = 4;
@@ -28,22 +36,39 @@ const FULL: u64 = 16;
 /// Such a part of the machine's memory being available is little.
 const AVAILABLE: u64 = 8;
 
-/// What is known of the growth of targets.
+/// What is known of what targets load.
 #[derive(Debug, Default)]
 pub(super) struct Loading {
-    targets: BTreeMap<TargetId, Growth>,
+    targets: BTreeMap<TargetId, Load>,
     /// Of the control groups that were asked about since targets were brought up to date, as `/proc/PID/cgroup` names them.
     rooms: BTreeMap<String, Room>,
+    shortage: Shortage,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Growth {
+struct Load {
     /// When it was looked at last, and its size then.
     asked: Nanos,
     size: Statm,
-    /// Until when it counts as growing.
-    until: Nanos,
+    /// How many of its pages had to be read so far, where that was asked.
+    faults: Option<u64>,
+    /// Until when it counts as growing, and as coming back.
+    grows_until: Nanos,
+    is_back_until: Nanos,
     is_delicate: bool,
+}
+
+impl Load {
+    const fn new(size: Statm, now: Nanos) -> Self {
+        Self {
+            asked: now,
+            size,
+            faults: None,
+            grows_until: Nanos::ZERO,
+            is_back_until: Nanos::ZERO,
+            is_delicate: false,
+        }
+    }
 }
 
 /// How much more there may be.
@@ -55,9 +80,10 @@ enum Room {
 }
 
 impl Loading {
-    /// Targets are about to be brought up to date: what room there is has to be asked anew.
-    pub(super) fn begin(&mut self) {
+    /// Targets of the machine at `root` are about to be brought up to date: what room there is has to be asked anew.
+    pub(super) fn begin(&mut self, root: &Path, now: Nanos) {
         self.rooms.clear();
+        self.shortage.look(root, now);
     }
 
     /// Whether target `id`, process `pid`, which is as large as `size` says, should not be looked at page by page at `now`.
@@ -69,40 +95,44 @@ impl Loading {
         size: Statm,
         now: Nanos,
     ) -> bool {
-        let growth = Growth {
+        let before = *self.targets.entry(id).or_insert_with(|| Load::new(size, now));
+        let passed = now.saturating_sub(before.asked);
+        if passed < ASKED {
+            return before.is_delicate;
+        }
+        // The file says more than is needed and is dear to read: only where pages may come back.
+        let is_short = self.shortage.lasts();
+        let read = is_short.then(|| stat::read(root, pid).ok()).flatten();
+        let mut load = Load {
             asked: now,
             size,
-            until: Nanos::ZERO,
-            is_delicate: false,
+            faults: read.map(|stat| stat.majflt),
+            ..before
         };
-        let mut growth = *self.targets.entry(id).or_insert(growth);
-        let passed = now.saturating_sub(growth.asked);
-        if passed < ASKED {
-            return growth.is_delicate;
-        }
-        let least = (size.resident.0 / PART).max(LEAST);
-        let grew = |before: Bytes, now: Bytes| {
-            let more = u128::from(now.saturating_sub(before).0);
-            more * u128::from(Nanos::secs(1).0) >= u128::from(least) * u128::from(passed.0)
+        let many = |more: Bytes, part: u64| {
+            let least = (size.resident.0 / part).max(LEAST);
+            u128::from(more.0) * u128::from(Nanos::secs(1).0) >= u128::from(least) * u128::from(passed.0)
         };
-        let (came, mapped) = (
-            grew(growth.size.resident, size.resident),
-            grew(growth.size.size, size.size),
-        );
-        let goes_on = now < growth.until;
-        let room = if came || mapped || goes_on {
-            self.room(root, pid)
-        } else {
-            Room::Enough
+        let came = many(size.resident.saturating_sub(before.size.resident), PART);
+        let mapped = many(size.size.saturating_sub(before.size.size), PART);
+        let room = match came || mapped || now < before.grows_until {
+            true => self.room(root, pid),
+            false => Room::Enough,
         };
         // Address space alone tells of nothing but where there is no room for memory.
         if came || mapped && room == Room::None {
-            growth.until = now.saturating_add(LASTS);
+            load.grows_until = now.saturating_add(LASTS);
         }
-        growth.is_delicate = now < growth.until && room > Room::Enough;
-        (growth.asked, growth.size) = (now, size);
-        self.targets.insert(id, growth);
-        growth.is_delicate
+        let back = load
+            .faults
+            .zip(before.faults)
+            .map(|(now, before)| now.saturating_sub(before));
+        if back.is_some_and(|pages| many(Bytes(pages.saturating_mul(PAGE_SIZE)), PART_BACK)) {
+            load.is_back_until = now.saturating_add(LASTS);
+        }
+        load.is_delicate = now < load.grows_until && room > Room::Enough || now < load.is_back_until;
+        self.targets.insert(id, load);
+        load.is_delicate
     }
 
     pub(super) fn forget(&mut self, id: TargetId) {
@@ -157,6 +187,8 @@ mod tests {
     use super::*;
     use std::fs;
 
+    use thermo_sys::psi::{self, Resource};
+
     const TARGET: (TargetId, u32) = (TargetId(0), 5);
 
     /// A machine on which process 5 is in a group with a limit of 200 MiB, of which so many are in use.
@@ -197,7 +229,7 @@ mod tests {
     fn asks(root: &tempfile::TempDir) -> impl FnMut(u64, Statm) -> bool {
         let mut loading = Loading::default();
         move |ms, size| {
-            loading.begin();
+            loading.begin(root.path(), Nanos::millis(ms));
             loading.is_delicate(root.path(), TARGET, size, Nanos::millis(ms))
         }
     }
@@ -231,6 +263,31 @@ mod tests {
         assert!(at(3000, size(1900, 90)));
         assert!(at(4000, size(1900, 90)));
         assert!(!at(14_000, size(1900, 90)));
+    }
+
+    #[test]
+    fn what_comes_back_is_delicate_while_memory_is_short() {
+        let root = machine(10);
+        let file = psi::system_file(root.path(), Resource::Memory);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let mut loading = Loading::default();
+        let mut at = |ms, lost_us: u64, faults: u64| {
+            let lost = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={lost_us}\n");
+            fs::write(&file, lost).unwrap();
+            let stat = format!("5 (db) S 1 5 5 0 -1 4194560 0 0 {faults} 0 0 0 0 0 20 0 1 0 70 0 0\n");
+            fs::write(root.path().join("proc/5/stat"), stat).unwrap();
+            let now = Nanos::millis(ms);
+            loading.begin(root.path(), now);
+            loading.is_delicate(root.path(), TARGET, size(900, 100), now)
+        };
+        assert!(!at(0, 0, 1000));
+        assert!(!at(1000, 0, 2000), "memory is not short");
+        assert!(!at(2000, 5000, 3000), "before it was, pages were not counted");
+        assert!(!at(3000, 10_000, 3200), "few of 100 MiB");
+        assert!(at(4000, 15_000, 3500), "256 pages are a MiB");
+        assert!(at(13_900, 15_000, 3500), "they came a moment ago");
+        assert!(!at(14_500, 15_000, 3500));
+        assert!(!at(15_000, 15_000, 9000), "memory is not short any more");
     }
 
     #[test]

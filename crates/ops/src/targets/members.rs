@@ -58,7 +58,7 @@ impl Members {
     /// When `/proc` itself cannot be read.
     pub fn update(&mut self) -> Result<Vec<TargetLayout>, FileError> {
         let changes = self.roster.look()?;
-        self.loading.begin();
+        self.loading.begin(&self.root, clock::monotonic());
         changes.vanished.iter().for_each(|&id| self.forget(id));
         let room = self.make_room(changes.appeared.len());
         changes.appeared.iter().for_each(|&id| self.hold(id, room));

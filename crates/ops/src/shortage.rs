@@ -1,0 +1,120 @@
+//! Whether memory is short on the machine: whether the kernel has to page out.
+
+use std::path::Path;
+
+use thermo_core::Nanos;
+use thermo_sys::psi::{self, Resource};
+use thermo_sys::vmstat;
+
+/// Memory counts as short for so long after the last sign of it.
+const LASTS: Nanos = Nanos::secs(10);
+/// It is asked no more often.
+const ASKED: Nanos = Nanos::secs(1);
+/// It is short where one part in so many of the time is lost to it,
+const LOST: u64 = 1000;
+/// or where the kernel looks through so many pages a second to find some.
+const SCANNED: u64 = 1000;
+
+/// Whether the kernel has to page out.
+#[derive(Debug, Default)]
+pub(crate) struct Shortage {
+    lasts: bool,
+    /// When it was asked last, and what was told then.
+    asked: Option<(Nanos, Signs)>,
+    /// When it was seen last.
+    seen: Nanos,
+}
+
+/// What tells of it, as counted since boot. Time lost counts those in control groups with a limit, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signs {
+    Lost(Nanos),
+    /// On kernels that do not count lost time.
+    Scanned(u64),
+}
+
+impl Signs {
+    fn read(root: &Path) -> Option<Self> {
+        let lost = psi::system(root, Resource::Memory).map(|psi| Self::Lost(psi.some));
+        let scanned = || vmstat::read(root).map(|vmstat| Self::Scanned(vmstat.scanned_pages()));
+        lost.or_else(|_| scanned()).ok()
+    }
+
+    /// Whether much was added since `before`, in `time`.
+    fn tell(self, before: Self, time: Nanos) -> bool {
+        match (self, before) {
+            (Self::Lost(now), Self::Lost(before)) => now.saturating_sub(before).0 > time.0 / LOST,
+            (Self::Scanned(now), Self::Scanned(before)) => {
+                let most = u128::from(SCANNED) * u128::from(time.0) / u128::from(Nanos::secs(1).0);
+                u128::from(now.saturating_sub(before)) > most
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Shortage {
+    /// Whether it was when that was looked at last.
+    pub(crate) const fn lasts(&self) -> bool {
+        self.lasts
+    }
+
+    /// Looks, if it is time to, and tells whether it is.
+    pub(crate) fn look(&mut self, root: &Path, now: Nanos) {
+        let last = self.asked;
+        if last.is_some_and(|(at, _)| now.saturating_sub(at) < ASKED) {
+            return;
+        }
+        self.asked = Signs::read(root).map(|signs| (now, signs));
+        if let (Some((_, signs)), Some((at, before))) = (self.asked, last)
+            && signs.tell(before, now.saturating_sub(at))
+        {
+            (self.seen, self.lasts) = (now, true);
+        }
+        self.lasts &= now.saturating_sub(self.seen) < LASTS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn memory_is_short_from_the_first_sign_until_some_time_after_the_last() {
+        let root = tempfile::tempdir().unwrap();
+        let file = psi::system_file(root.path(), Resource::Memory);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let mut shortage = Shortage::default();
+        let mut at = |ms, lost_us: u64| {
+            std::fs::write(
+                &file,
+                format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={lost_us}\n"),
+            )
+            .unwrap();
+            shortage.look(root.path(), Nanos::millis(ms));
+            shortage.lasts()
+        };
+        assert!(!at(0, 5_000_000), "what was before is no sign");
+        assert!(!at(500, 6_000_000), "it is not asked yet");
+        assert!(at(1_000, 6_000_000));
+        assert!(at(10_900, 6_000_000));
+        assert!(!at(12_000, 6_000_000));
+        assert!(!at(22_000, 6_009_000), "less than a thousandth of the time");
+        assert!(at(23_000, 6_011_000));
+    }
+
+    #[test]
+    fn where_lost_time_is_not_counted_scanned_pages_tell() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc")).unwrap();
+        let mut shortage = Shortage::default();
+        let mut at = |s, scanned: u64| {
+            let text = format!("pgscan_kswapd {scanned}\n");
+            std::fs::write(root.path().join("proc/vmstat"), text).unwrap();
+            shortage.look(root.path(), Nanos::secs(s));
+            shortage.lasts()
+        };
+        assert!(!at(0, 70_000) && !at(2, 72_000) && at(4, 74_001));
+    }
+}
