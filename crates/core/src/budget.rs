@@ -124,10 +124,12 @@ impl fmt::Display for Plan {
         )?;
         match self.nr_delicate {
             0 => Ok(()),
-            1 => f.write_str("; not at every page of a target that grows while memory is short"),
+            1 => f.write_str(
+                "; not at every page of a target that grows, or comes back from swap, while memory is short",
+            ),
             many => write!(
                 f,
-                "; not at every page of {many} targets that grow while memory is short"
+                "; not at every page of {many} targets that grow, or come back from swap, while memory is short"
             ),
         }
     }

@@ -26,8 +26,8 @@ pub struct TargetLayout {
     pub ranges: Vec<AddrRange>,
     /// How much of it is in memory; none where that is not known.
     pub resident: Option<Bytes>,
-    /// True while the kernel is about to decide by its accessed marks what to page out: it grows, and there is no room for
-    /// all. Marks that a look takes off would be missed.
+    /// True while the kernel is about to decide by its accessed marks what to page out: it grows, or comes back from swap, and
+    /// there is no room for all. Marks that a look takes off would be missed.
     pub is_delicate: bool,
 }
 

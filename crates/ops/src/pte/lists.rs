@@ -115,7 +115,10 @@ const fn place(flags: Flags, is_short: bool) -> Place {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use thermo_bpf::{Entry, Folios, PageTables};
+    use thermo_core::{Bytes, TargetId};
 
     #[test]
     fn a_page_goes_where_the_kernel_would_have_it() {
@@ -130,5 +133,68 @@ mod tests {
             places(true),
             [Place::Head, Place::Active, Place::Active, Place::Kept]
         );
+    }
+
+    /// Of the pages at `addrs` of ourselves, how many are marked and how many are active.
+    fn marked_and_active(tables: &mut PageTables, frames: &PageFrames, addrs: &[Addr]) -> (usize, usize) {
+        let leaves = leaves(tables, addrs);
+        let is_active = |leaf: &&Leaf| frames.flags(leaf.pfn).is_ok_and(Flags::is_active);
+        (
+            leaves.iter().filter(|leaf| leaf.accessed).count(),
+            leaves.iter().filter(is_active).count(),
+        )
+    }
+
+    fn leaves(tables: &mut PageTables, addrs: &[Addr]) -> Vec<Leaf> {
+        let mut entries = Vec::new();
+        tables
+            .entries(std::process::id(), addrs, Folios::Unasked, &mut entries)
+            .unwrap();
+        let leaf = |entry| match entry {
+            Entry::Leaf(leaf) => leaf,
+            _ => unreachable!("it was written to a moment ago"),
+        };
+        entries.into_iter().map(leaf).collect()
+    }
+
+    #[test]
+    fn what_is_found_in_use_for_the_second_time_becomes_active() {
+        if Enabled::read(Path::new("/")).is_on() {
+            return eprintln!("SKIP: pages are in generations here");
+        }
+        let tables = PageTables::open().inspect_err(|why| eprintln!("SKIP: {why}"));
+        let frames = PageFrames::open(Path::new("/")).inspect_err(|why| eprintln!("SKIP: {why}"));
+        let (Ok(mut tables), Ok(frames)) = (tables, frames) else {
+            return;
+        };
+        let us = Process::open(TargetId(1), std::process::id()).unwrap();
+        let mut memory = vec![0_u8; 1 << 20];
+        let start = Addr(memory.as_ptr() as u64).align_up();
+        let addrs: Vec<Addr> = (0..255).map(|page| start + Bytes(page * PAGE_SIZE)).collect();
+        let range = AddrRange::new(start.0, start.0 + 255 * PAGE_SIZE);
+        let mut lists = Lists {
+            are_short: true,
+            ..Lists::default()
+        };
+        let mut look = |is_used_from_outside: bool| {
+            memory.fill(1);
+            // Batches of pages that wait for their lists are emptied by any advice.
+            batch::clear(us.pidfd.as_fd(), &[range], &mut |_| ());
+            memory.fill(2);
+            if is_used_from_outside {
+                touch_all(us.pid, &addrs, &mut |_| ());
+            }
+            for (addr, leaf) in addrs.iter().zip(leaves(&mut tables, &addrs)) {
+                lists.note(*addr, leaf, Some(&frames));
+            }
+            batch::clear(us.pidfd.as_fd(), &[range], &mut |_| ());
+            lists.restore(&us);
+            marked_and_active(&mut tables, &frames, &addrs)
+        };
+        // A few wait in batches.
+        let (marked, active) = look(false);
+        assert!(marked <= 32 && active <= 32, "{marked} {active}");
+        let (marked, active) = look(true);
+        assert!(marked <= 32 && active >= 255 - 32, "{marked} {active}");
     }
 }
