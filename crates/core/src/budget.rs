@@ -78,7 +78,7 @@ pub struct Plan {
     pub attrs: Attrs,
     /// Where samples are taken and some targets are swept nevertheless: the rounds over those.
     pub rounds: Option<PlannedRounds>,
-    /// Targets that are not swept because they grow while memory is short ([`TargetLayout::is_delicate`]).
+    /// Targets that are not swept because they grow or come back while memory is short ([`TargetLayout::is_delicate`]).
     ///
     /// [`TargetLayout::is_delicate`]: crate::ops::TargetLayout::is_delicate
     pub nr_delicate: usize,

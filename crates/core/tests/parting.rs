@@ -150,7 +150,7 @@ fn what_must_not_be_swept_is_sampled_until_it_may() {
     let (told, plans) = watch(&mut context, &mut machine, (60, 90), touch);
     assert_eq!(swept(&told), [false, false]);
     let plan = context.plan().unwrap().to_string();
-    let why = "; not at every page of 2 targets that grow while memory is short";
+    let why = "; not at every page of 2 targets that grow, or come back from swap, while memory is short";
     assert!(plan.ends_with(why), "{plan}");
     assert!(
         plans

@@ -12,7 +12,7 @@ const LASTS: Nanos = Nanos::secs(10);
 const ASKED: Nanos = Nanos::secs(1);
 /// It is short where one part in so many of the time is lost to it,
 const LOST: u64 = 1000;
-/// or where the kernel looks through so many pages a second to find some.
+/// while the kernel looks through so many pages to find some, or, where lost time is not counted, through so many a second.
 const SCANNED: u64 = 1000;
 
 /// Whether the kernel has to page out.
@@ -23,6 +23,8 @@ pub(crate) struct Shortage {
     asked: Option<(Nanos, Signs)>,
     /// When it was seen last.
     seen: Nanos,
+    /// What the kernel had looked through when tasks last lost time.
+    scanned: Option<u64>,
 }
 
 /// What tells of it, as counted since boot. Time lost counts those in control groups with a limit, too.
@@ -59,7 +61,7 @@ impl Shortage {
         self.lasts
     }
 
-    /// Looks, if it is time to, and tells whether it is.
+    /// Looks, if it is time to.
     pub(crate) fn look(&mut self, root: &Path, now: Nanos) {
         let last = self.asked;
         if last.is_some_and(|(at, _)| now.saturating_sub(at) < ASKED) {
@@ -68,10 +70,22 @@ impl Shortage {
         self.asked = Signs::read(root).map(|signs| (now, signs));
         if let (Some((_, signs)), Some((at, before))) = (self.asked, last)
             && signs.tell(before, now.saturating_sub(at))
+            && self.kernel_scans(root)
         {
             (self.seen, self.lasts) = (now, true);
         }
         self.lasts &= now.saturating_sub(self.seen) < LASTS;
+    }
+
+    /// Whether the kernel has looked for pages, for the machine or for a control group, since this was asked last. Time is
+    /// lost as well to what comes back after somebody had it paged out by advice, us for one; that is no shortage.
+    fn kernel_scans(&mut self, root: &Path) -> bool {
+        let Ok(vmstat) = vmstat::read(root) else {
+            return true;
+        };
+        let scanned = vmstat.scanned_pages() + vmstat.scanned_pages_of_groups();
+        let before = self.scanned.replace(scanned);
+        before.is_none_or(|before| scanned.saturating_sub(before) >= SCANNED)
     }
 }
 
@@ -102,6 +116,30 @@ mod tests {
         assert!(!at(12_000, 6_000_000));
         assert!(!at(22_000, 6_009_000), "less than a thousandth of the time");
         assert!(at(23_000, 6_011_000));
+    }
+
+    #[test]
+    fn what_comes_back_after_advice_is_no_shortage() {
+        let root = tempfile::tempdir().unwrap();
+        let file = psi::system_file(root.path(), Resource::Memory);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let mut shortage = Shortage::default();
+        let mut at = |s, lost_ms: u64, of_groups: u64| {
+            let lost = format!(
+                "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\n",
+                lost_ms * 1000
+            );
+            std::fs::write(&file, lost).unwrap();
+            let counts = format!("pgscan_kswapd 5\npgscan_anon {}\npgscan_file 0\n", of_groups + 5);
+            std::fs::write(root.path().join("proc/vmstat"), counts).unwrap();
+            shortage.look(root.path(), Nanos::secs(s));
+            shortage.lasts()
+        };
+        assert!(!at(0, 0, 70_000));
+        assert!(at(1, 100, 70_000), "nothing is known of before");
+        assert!(at(10, 1000, 70_900));
+        assert!(!at(11, 1100, 70_900), "few pages since the tenth second");
+        assert!(at(12, 1200, 71_900), "and a thousand more");
     }
 
     #[test]

@@ -37,9 +37,9 @@ struct Present {
 }
 
 /// Uses of a page that make it active: one sets the flag that says that it was used, one more moves it.
-const USES_FOR_LISTS: usize = 2;
+pub(crate) const USES_FOR_LISTS: usize = 2;
 /// Uses that fill what counts them with generations: a flag each for the first two, and a number of two bits.
-const USES_FOR_GENERATIONS: usize = 5;
+pub(crate) const USES_FOR_GENERATIONS: usize = 5;
 
 /// How often a page has to be used to be kept, on the machine at `root`. No more than page cache can be in one go
 /// ([`thermo_sys::page_cache::MOST_USES`]).

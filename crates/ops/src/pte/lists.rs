@@ -7,29 +7,28 @@
 //!
 //! * Where a scheme sorts the lists (`lru_prio`), looking would undo with each round what the scheme did: pages that were
 //!   active become so again.
-//! * While memory is short, a page that the kernel would find marked has one more time on the inactive list before it is
-//!   paged out, or becomes active if it had that already (`folio_check_references()`). We found the mark, so we do
-//!   the same: those that were found before become active, and the others go to the head of their list. There is no call
-//!   that moves a page there, but to make it active and to take that back does.
+//! * While memory is short, a page that the kernel finds marked has one more time on the inactive list before it is paged
+//!   out, or becomes active if it had that before (`folio_check_references()`). We found the mark, so it is our turn:
+//!   those that were used before become active, and the others go to the head of their list. No call moves a page there, but
+//!   the advice does that takes the mark off, if the page is active by then: so those are made active first. The flag
+//!   that says that they were found once they have not; with it the kernel kept more than it does by itself.
+//! * With generations (MGLRU) there are no such lists. What is used often enough is kept once when it is its turn to go,
+//!   as it would be for its mark.
 //!
 //! It costs many times what the rest of a look at a page does; the budget gives rounds more time for it. And it gives not
 //! all back, since it comes earlier than the kernel would: a target whose memory comes back from swap is sampled
 //! (`targets/loading.rs`). What else was tried, and what each did: docs/results/2026-11-23-order.md.
-//!
-//! With generations (MGLRU) `MADV_COLD` itself moves a page to the second youngest, and nothing is left to be done.
 
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use thermo_bpf::Leaf;
-use thermo_core::{Addr, AddrRange, PAGE_SIZE};
+use thermo_core::Addr;
 use thermo_sys::clock;
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::lru_gen::Enabled;
 use thermo_sys::process_vm::MAX_PAGES;
 
-use super::batch;
-use crate::actor::touch_all;
+use crate::actor::{USES_FOR_GENERATIONS, USES_FOR_LISTS, touch_all};
 use crate::process::Process;
 use crate::shortage::Shortage;
 
@@ -38,78 +37,99 @@ use crate::shortage::Shortage;
 pub(super) struct Lists {
     /// Whether a scheme sorts them.
     pub(super) are_sorted: bool,
-    /// Whether memory is short where there are lists.
-    are_short: bool,
     shortage: Shortage,
-    /// Pages whose place is to be given back, each by an address that maps it.
-    active: Vec<Addr>,
-    head: Vec<Addr>,
+    /// How pages are kept, while memory is short.
+    short: Option<Kept>,
+    /// Pages to be moved, each by an address that maps it.
+    to_head: Vec<Addr>,
+    to_active: Vec<Addr>,
+}
+
+/// How the kernel keeps pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    OnLists,
+    InGenerations,
 }
 
 /// Where a page belongs after a look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Where it is.
-    Kept,
+    Here,
     /// At the head of the inactive list.
     Head,
-    /// On the active list.
+    /// On the active list, or with generations kept for its uses.
     Active,
 }
 
 impl Lists {
-    /// Looks whether memory is short now on the machine at `root`: before each piece, since a round may take a minute.
+    /// Looks whether memory is short now on the machine at `root`: before each piece, since a round may take a minute. What
+    /// was noted and not given back is forgotten.
     pub(super) fn follow(&mut self, root: &Path) {
+        self.to_head.clear();
+        self.to_active.clear();
         self.shortage.look(root, clock::monotonic());
-        self.are_short = self.shortage.lasts() && !Enabled::read(root).is_on();
+        self.short = self.shortage.lasts().then(|| match Enabled::read(root).is_on() {
+            true => Kept::InGenerations,
+            false => Kept::OnLists,
+        });
     }
 
     /// Notes the page at `addr`, mapped by `leaf`, whose mark is about to come off. Of a huge page a touch sets the mark, and
-    /// leaves lists alone.
+    /// leaves lists alone. What the advice passes over loses nothing, and a page that is shared would be copied by a touch.
     pub(super) fn note(&mut self, addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) {
-        if leaf.level > 0 || !self.are_sorted && !self.are_short {
+        if leaf.level > 0 || !self.are_sorted && self.short.is_none() {
             return;
         }
-        let Some(flags) = frames.and_then(|frames| frames.flags(leaf.pfn).ok()) else {
-            return;
+        let Some(frames) = frames else { return };
+        let Ok(flags) = frames.flags(leaf.pfn) else { return };
+        let pages = match place(flags, self.short) {
+            Place::Here => return,
+            Place::Head => &mut self.to_head,
+            Place::Active => &mut self.to_active,
         };
-        match place(flags, self.are_short) {
-            Place::Kept => {}
-            Place::Head => self.head.push(addr.align_down()),
-            Place::Active => self.active.push(addr),
+        if frames.map_count(leaf.pfn).is_ok_and(|count| count <= 1) {
+            pages.push(addr);
         }
     }
 
-    /// Gives back what was noted, and forgets it.
+    /// Makes active what advice is to move to the head of its list: before that advice.
+    pub(super) fn raise(&mut self, process: &Process) {
+        touch_times(USES_FOR_LISTS, process, &self.to_head);
+        self.to_head.clear();
+    }
+
+    /// Gives back what else was noted: after the advice.
     pub(super) fn restore(&mut self, process: &Process) {
-        self.active.extend(&self.head);
-        for _ in 0..USES_FOR_ACTIVE {
-            for pages in self.active.chunks(MAX_PAGES) {
-                touch_all(process.pid, pages, &mut |_| ());
-            }
-        }
-        self.active.clear();
-        let mut ranges = Vec::new();
-        for addr in self.head.drain(..) {
-            AddrRange::new(addr.0, addr.0 + PAGE_SIZE).join_onto(&mut ranges);
-        }
-        // Of a process that is gone nothing is left to be given back.
-        batch::clear(process.pidfd.as_fd(), &ranges, &mut |_| ());
+        let uses = match self.short {
+            Some(Kept::InGenerations) => USES_FOR_GENERATIONS,
+            Some(Kept::OnLists) | None => USES_FOR_LISTS,
+        };
+        touch_times(uses, process, &self.to_active);
+        self.to_active.clear();
     }
 }
 
-/// So many uses make a page active, whatever it was.
-const USES_FOR_ACTIVE: usize = 2;
+fn touch_times(times: usize, process: &Process, pages: &[Addr]) {
+    for pages in pages.chunks(MAX_PAGES) {
+        for _ in 0..times {
+            touch_all(process.pid, pages, &mut |_| ());
+        }
+    }
+}
 
 /// Where the kernel would have a small page with these `flags` that it found marked.
-const fn place(flags: Flags, is_short: bool) -> Place {
-    match () {
-        () if flags.is_active() => Place::Active,
-        () if !is_short => Place::Kept,
-        () if flags.is_referenced() => Place::Active,
-        // Advising a part of a larger folio would split it.
-        () if flags.is_compound_head() || flags.is_compound_tail() => Place::Kept,
-        () => Place::Head,
+const fn place(flags: Flags, short: Option<Kept>) -> Place {
+    if !flags.is_lru() || flags.is_unevictable() || flags.is_ksm() {
+        return Place::Here;
+    }
+    match short {
+        _ if flags.is_active() => Place::Active,
+        None => Place::Here,
+        Some(Kept::InGenerations) => Place::Active,
+        Some(Kept::OnLists) if flags.is_referenced() => Place::Active,
+        Some(Kept::OnLists) => Place::Head,
     }
 }
 
@@ -117,22 +137,33 @@ const fn place(flags: Flags, is_short: bool) -> Place {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use std::os::fd::AsFd as _;
     use thermo_bpf::{Entry, Folios, PageTables};
-    use thermo_core::{Bytes, TargetId};
+
+    use thermo_core::{AddrRange, Bytes, PAGE_SIZE, TargetId};
+
+    use crate::pte::batch;
 
     #[test]
     fn a_page_goes_where_the_kernel_would_have_it() {
+        const LRU: u32 = 5;
         let flags = |bits: &[u32]| Flags::from_bits(bits.iter().map(|bit| 1 << bit).sum());
-        let (plain, referenced, active, of_larger) = (flags(&[]), flags(&[2]), flags(&[6]), flags(&[16]));
-        let places = |is_short| [plain, referenced, active, of_larger].map(|flags| place(flags, is_short));
-        assert_eq!(
-            places(false),
-            [Place::Kept, Place::Kept, Place::Active, Place::Kept]
-        );
-        assert_eq!(
-            places(true),
-            [Place::Head, Place::Active, Place::Active, Place::Kept]
-        );
+        let kinds = [
+            &[LRU][..],
+            &[LRU, 2],
+            &[LRU, 6],
+            &[6],
+            &[LRU, 6, 18],
+            &[LRU, 6, 21],
+        ]
+        .map(flags);
+        let places = |short| kinds.map(|flags| place(flags, short));
+        let (here, head, active) = (Place::Here, Place::Head, Place::Active);
+        assert_eq!(places(None), [here, here, active, here, here, here]);
+        let on_lists = [head, active, active, here, here, here];
+        assert_eq!(places(Some(Kept::OnLists)), on_lists);
+        let in_generations = [active, active, active, here, here, here];
+        assert_eq!(places(Some(Kept::InGenerations)), in_generations);
     }
 
     /// Of the pages at `addrs` of ourselves, how many are marked and how many are active.
@@ -158,7 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_in_use_for_the_second_time_becomes_active() {
+    fn what_is_found_in_use_goes_to_the_head_and_for_the_second_time_becomes_active() {
+        const PAGES: u64 = 255;
+        // Some wait in the batches of a processor, until advice that comes there empties them.
+        const WAIT: usize = 64;
         if Enabled::read(Path::new("/")).is_on() {
             return eprintln!("SKIP: pages are in generations here");
         }
@@ -168,33 +202,35 @@ mod tests {
             return;
         };
         let us = Process::open(TargetId(1), std::process::id()).unwrap();
-        let mut memory = vec![0_u8; 1 << 20];
+        let mut memory = vec![1_u8; 1 << 20];
         let start = Addr(memory.as_ptr() as u64).align_up();
-        let addrs: Vec<Addr> = (0..255).map(|page| start + Bytes(page * PAGE_SIZE)).collect();
-        let range = AddrRange::new(start.0, start.0 + 255 * PAGE_SIZE);
+        let range = AddrRange::new(start.0, start.0 + PAGES * PAGE_SIZE);
+        let addrs: Vec<Addr> = (0..PAGES).map(|page| start + Bytes(page * PAGE_SIZE)).collect();
+        let clear = || assert!(batch::clear(us.pidfd.as_fd(), &[range], &mut |_| ()));
         let mut lists = Lists {
-            are_short: true,
+            short: Some(Kept::OnLists),
             ..Lists::default()
         };
-        let mut look = |is_used_from_outside: bool| {
-            memory.fill(1);
-            // Batches of pages that wait for their lists are emptied by any advice.
-            batch::clear(us.pidfd.as_fd(), &[range], &mut |_| ());
+        // Now all are on their list.
+        clear();
+        for (is_used, expected) in [(false, [true, false]), (true, [false, true])] {
             memory.fill(2);
-            if is_used_from_outside {
+            if is_used {
                 touch_all(us.pid, &addrs, &mut |_| ());
             }
             for (addr, leaf) in addrs.iter().zip(leaves(&mut tables, &addrs)) {
                 lists.note(*addr, leaf, Some(&frames));
             }
-            batch::clear(us.pidfd.as_fd(), &[range], &mut |_| ());
+            let mut are_active = [false; 2];
+            lists.raise(&us);
+            are_active[0] = marked_and_active(&mut tables, &frames, &addrs).1 >= addrs.len() - WAIT;
+            clear();
             lists.restore(&us);
-            marked_and_active(&mut tables, &frames, &addrs)
-        };
-        // A few wait in batches.
-        let (marked, active) = look(false);
-        assert!(marked <= 32 && active <= 32, "{marked} {active}");
-        let (marked, active) = look(true);
-        assert!(marked <= 32 && active >= 255 - 32, "{marked} {active}");
+            let (marked, active) = marked_and_active(&mut tables, &frames, &addrs);
+            are_active[1] = active >= addrs.len() - WAIT;
+            assert!(are_active[1] || active <= WAIT, "{active}");
+            assert_eq!(are_active, expected);
+            assert!(marked <= WAIT, "{marked}");
+        }
     }
 }

@@ -36,6 +36,7 @@ impl PteTracker {
         let (ranges, owners) = self.pieces_that_are_marked();
         let mut refused = vec![false; ranges.len()];
         self.note_what_is_taken();
+        self.lists.raise(process);
         let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
         self.lists.restore(process);
         if alive && self.read_entries(process, Folios::OfUnmarked).is_ok() {

@@ -94,6 +94,7 @@ impl PteTracker {
             return Swept { next };
         }
         let ranges: Vec<AddrRange> = marked.iter().map(|run| self.whole_folios(run)).collect();
+        self.lists.raise(process);
         let alive = self.clear_marks(process, &ranges, piece);
         // A number that was given to another process in the meantime: what was read is not the target's.
         if !alive || !process.is_alive() {

@@ -25,8 +25,10 @@ const ASKED: Nanos = Nanos::millis(500);
 /// A target grows that became larger by one part in so many a second, and by no less than so much,
 const PART: u64 = 64;
 const LEAST: u64 = 1 << 20;
-/// and its memory comes back that faults in one part in so many of it a second.
+/// and its memory comes back that has to be read with so many faults as are one part in so many of it a second, and with no
+/// fewer than for that, nor more than for this.
 const PART_BACK: u64 = 256;
+const MOST_BACK: u64 = 16 << 20;
 /// What grows or comes back goes on doing so for so long after that was seen.
 const LASTS: Nanos = Nanos::secs(10);
 /// One part in so many of a limit in use leaves little room for what grows.
@@ -50,11 +52,11 @@ struct Load {
     /// When it was looked at last, and its size then.
     asked: Nanos,
     size: Statm,
-    /// How many of its pages had to be read so far, where that was asked.
+    /// How many of its faults had to read pages so far, where that was asked.
     faults: Option<u64>,
     /// Until when it counts as growing, and as coming back.
     grows_until: Nanos,
-    is_back_until: Nanos,
+    back_until: Nanos,
     is_delicate: bool,
 }
 
@@ -65,7 +67,7 @@ impl Load {
             size,
             faults: None,
             grows_until: Nanos::ZERO,
-            is_back_until: Nanos::ZERO,
+            back_until: Nanos::ZERO,
             is_delicate: false,
         }
     }
@@ -100,7 +102,7 @@ impl Loading {
         if passed < ASKED {
             return before.is_delicate;
         }
-        // The file says more than is needed and is dear to read: only where pages may come back.
+        // `/proc/PID/stat` is dear to read: only where pages may come back.
         let is_short = self.shortage.lasts();
         let read = is_short.then(|| stat::read(root, pid).ok()).flatten();
         let mut load = Load {
@@ -109,12 +111,15 @@ impl Loading {
             faults: read.map(|stat| stat.majflt),
             ..before
         };
-        let many = |more: Bytes, part: u64| {
-            let least = (size.resident.0 / part).max(LEAST);
+        let many = |more: Bytes, least: u64| {
+            let least = least.max(LEAST);
             u128::from(more.0) * u128::from(Nanos::secs(1).0) >= u128::from(least) * u128::from(passed.0)
         };
-        let came = many(size.resident.saturating_sub(before.size.resident), PART);
-        let mapped = many(size.size.saturating_sub(before.size.size), PART);
+        let came = many(
+            size.resident.saturating_sub(before.size.resident),
+            size.resident.0 / PART,
+        );
+        let mapped = many(size.size.saturating_sub(before.size.size), size.resident.0 / PART);
         let room = match came || mapped || now < before.grows_until {
             true => self.room(root, pid),
             false => Room::Enough,
@@ -127,10 +132,11 @@ impl Loading {
             .faults
             .zip(before.faults)
             .map(|(now, before)| now.saturating_sub(before));
-        if back.is_some_and(|pages| many(Bytes(pages.saturating_mul(PAGE_SIZE)), PART_BACK)) {
-            load.is_back_until = now.saturating_add(LASTS);
+        let least_back = (size.resident.0 / PART_BACK).min(MOST_BACK);
+        if back.is_some_and(|faults| many(Bytes(faults.saturating_mul(PAGE_SIZE)), least_back)) {
+            load.back_until = now.saturating_add(LASTS);
         }
-        load.is_delicate = now < load.grows_until && room > Room::Enough || now < load.is_back_until;
+        load.is_delicate = now < load.grows_until && room > Room::Enough || now < load.back_until;
         self.targets.insert(id, load);
         load.is_delicate
     }
@@ -278,15 +284,15 @@ mod tests {
             fs::write(root.path().join("proc/5/stat"), stat).unwrap();
             let now = Nanos::millis(ms);
             loading.begin(root.path(), now);
-            loading.is_delicate(root.path(), TARGET, size(900, 100), now)
+            loading.is_delicate(root.path(), TARGET, size(900, 512), now)
         };
         assert!(!at(0, 0, 1000));
         assert!(!at(1000, 0, 2000), "memory is not short");
-        assert!(!at(2000, 5000, 3000), "before it was, pages were not counted");
-        assert!(!at(3000, 10_000, 3200), "few of 100 MiB");
-        assert!(at(4000, 15_000, 3500), "256 pages are a MiB");
-        assert!(at(13_900, 15_000, 3500), "they came a moment ago");
-        assert!(!at(14_500, 15_000, 3500));
+        assert!(!at(2000, 5000, 3000), "before it was, faults were not counted");
+        assert!(!at(3000, 10_000, 3500), "few of half a GiB");
+        assert!(at(4000, 15_000, 4012), "512 pages of 4 KiB are 2 MiB");
+        assert!(at(13_900, 15_000, 4012), "they came a moment ago");
+        assert!(!at(14_500, 15_000, 4012));
         assert!(!at(15_000, 15_000, 9000), "memory is not short any more");
     }
 
