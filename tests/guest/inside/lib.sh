@@ -96,10 +96,20 @@ judge() { # RECORDING
     compare_with_truth
 }
 
+# Stretches ranges of the program's memory to the mappings that hold them.
+whole_mappings() { # < "BEGIN END" lines
+    local begin end from to rest
+    while read -r begin end; do
+        while IFS='- ' read -r from to rest; do
+            if [ $((0x$from)) -lt "$end" ] && [ $((0x$to)) -gt "$begin" ]; then echo "$((0x$from)) $((0x$to))"; fi
+        done <"/proc/$pid/maps"
+    done
+}
+
 # Sets, in percent, precision and recall of the hot bytes in /tmp/regions.csv, and error: bytes wrongly said to be hot
 # and wrongly not, of those that are.
 compare_with_truth() {
-    last_truth | sed 's/.*"ranges":\[\[//; s/\]\]}//; s/\],\[/\n/g' | tr ',' ' ' >/tmp/truth
+    last_truth | sed 's/.*"ranges":\[\[//; s/\]\]}//; s/\],\[/\n/g' | tr ',' ' ' | $truth_as >/tmp/truth
     read -r precision recall error <<-RESULT
 		$(awk -f /accuracy.awk /tmp/truth /tmp/regions.csv)
 	RESULT
@@ -109,6 +119,8 @@ compare_with_truth() {
 # One look at one page takes milliseconds here, so intervals are long. least is what is wanted of precision and
 # recall, in percent.
 least="80 80"
+# What makes of the bytes that were touched what a tracker can know.
+truth_as=cat
 sees_the_hot_part() { # OPTIONS OF record...
     local seconds
     for seconds in 5 10 20 40 80; do
