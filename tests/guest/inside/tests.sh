@@ -7,6 +7,7 @@
 . /damo.sh
 . /idle.sh
 . /lru_sort.sh
+. /order.sh
 . /without_privilege.sh
 
 intervals="--sample 50ms --aggr 500ms"
