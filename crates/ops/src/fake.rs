@@ -1,10 +1,12 @@
-//! For tests: a root folder that knows one process, by the entries of its pagemap.
+//! For tests: root folders that know one process, by the entries of its pagemap, or how short memory is.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs;
+use std::path::Path;
 
 use tempfile::TempDir;
 use thermo_sys::pagemap::Pagemap;
+use thermo_sys::psi::{self, Resource};
 
 /// The number of the process.
 pub(crate) const PID: u32 = 7;
@@ -22,4 +24,15 @@ pub(crate) fn root(pages: u64, entry: impl Fn(u64) -> u64) -> TempDir {
 /// The same, opened; an open file outlives its folder.
 pub(crate) fn pagemap(pages: u64, entry: impl Fn(u64) -> u64) -> Pagemap {
     Pagemap::open(root(pages, entry).path(), PID).unwrap()
+}
+
+/// Has tasks of the machine at `root` have lost so many microseconds to memory since boot.
+pub(crate) fn lose_time(root: &Path, us: u64) {
+    let file = psi::system_file(root, Resource::Memory);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(
+        file,
+        format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n"),
+    )
+    .unwrap();
 }

@@ -61,11 +61,11 @@ impl Shortage {
         self.lasts
     }
 
-    /// Looks, if it is time to.
-    pub(crate) fn look(&mut self, root: &Path, now: Nanos) {
+    /// Looks, if it is time to; whether it was.
+    pub(crate) fn look(&mut self, root: &Path, now: Nanos) -> bool {
         let last = self.asked;
         if last.is_some_and(|(at, _)| now.saturating_sub(at) < ASKED) {
-            return;
+            return false;
         }
         self.asked = Signs::read(root).map(|signs| (now, signs));
         if let (Some((_, signs)), Some((at, before))) = (self.asked, last)
@@ -75,6 +75,7 @@ impl Shortage {
             (self.seen, self.lasts) = (now, true);
         }
         self.lasts &= now.saturating_sub(self.seen) < LASTS;
+        true
     }
 
     /// Whether the kernel has looked for pages, for the machine or for a control group, since this was asked last. Time is
@@ -93,19 +94,14 @@ impl Shortage {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use crate::fake::lose_time;
 
     #[test]
     fn memory_is_short_from_the_first_sign_until_some_time_after_the_last() {
         let root = tempfile::tempdir().unwrap();
-        let file = psi::system_file(root.path(), Resource::Memory);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let mut shortage = Shortage::default();
         let mut at = |ms, lost_us: u64| {
-            std::fs::write(
-                &file,
-                format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={lost_us}\n"),
-            )
-            .unwrap();
+            lose_time(root.path(), lost_us);
             shortage.look(root.path(), Nanos::millis(ms));
             shortage.lasts()
         };
@@ -121,15 +117,9 @@ mod tests {
     #[test]
     fn what_comes_back_after_advice_is_no_shortage() {
         let root = tempfile::tempdir().unwrap();
-        let file = psi::system_file(root.path(), Resource::Memory);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let mut shortage = Shortage::default();
         let mut at = |s, lost_ms: u64, of_groups: u64| {
-            let lost = format!(
-                "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\n",
-                lost_ms * 1000
-            );
-            std::fs::write(&file, lost).unwrap();
+            lose_time(root.path(), lost_ms * 1000);
             let counts = format!("pgscan_kswapd 5\npgscan_anon {}\npgscan_file 0\n", of_groups + 5);
             std::fs::write(root.path().join("proc/vmstat"), counts).unwrap();
             shortage.look(root.path(), Nanos::secs(s));

@@ -69,11 +69,12 @@ impl Lists {
     pub(super) fn follow(&mut self, root: &Path) {
         self.to_head.clear();
         self.to_active.clear();
-        self.shortage.look(root, clock::monotonic());
-        self.short = self.shortage.lasts().then(|| match Enabled::read(root).is_on() {
-            true => Kept::InGenerations,
-            false => Kept::OnLists,
-        });
+        if self.shortage.look(root, clock::monotonic()) {
+            self.short = self.shortage.lasts().then(|| match Enabled::read(root).is_on() {
+                true => Kept::InGenerations,
+                false => Kept::OnLists,
+            });
+        }
     }
 
     /// Notes the page at `addr`, mapped by `leaf`, whose mark is about to come off. Of a huge page a touch sets the mark, and

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    use thermo_sys::psi::{self, Resource};
+    use crate::fake::lose_time;
 
     const TARGET: (TargetId, u32) = (TargetId(0), 5);
 
@@ -274,12 +274,9 @@ mod tests {
     #[test]
     fn what_comes_back_is_delicate_while_memory_is_short() {
         let root = machine(10);
-        let file = psi::system_file(root.path(), Resource::Memory);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
         let mut loading = Loading::default();
         let mut at = |ms, lost_us: u64, faults: u64| {
-            let lost = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={lost_us}\n");
-            fs::write(&file, lost).unwrap();
+            lose_time(root.path(), lost_us);
             let stat = format!("5 (db) S 1 5 5 0 -1 4194560 0 0 {faults} 0 0 0 0 0 20 0 1 0 70 0 0\n");
             fs::write(root.path().join("proc/5/stat"), stat).unwrap();
             let now = Nanos::millis(ms);
