@@ -44,6 +44,27 @@ impl CpuShare {
     }
 }
 
+/// How accesses are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// DAMON's: one access check per region. The cost follows the number of regions.
+    Sampling,
+    /// Every page, pass after pass. The cost follows resident memory.
+    #[default]
+    Scan,
+}
+
+impl Method {
+    /// Its name in flags, recordings and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sampling => "sampling",
+            Self::Scan => "scan",
+        }
+    }
+}
+
 /// How memory is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {

@@ -223,6 +223,7 @@ impl Context {
             pid: t.pid,
             swept: t.is_told_by_pages(),
             regions: &t.regions,
+            tables: None,
         })
     }
 

@@ -5,6 +5,7 @@
 //! The machine is behind [`Operations`]; what is learnt goes to a [`Sink`]. Here are no clock, no I/O, no
 //! threads and no unsafe code.
 
+pub mod access_tables;
 pub mod action;
 pub mod addr;
 pub mod attrs;
@@ -22,6 +23,7 @@ pub mod text;
 pub mod tuning;
 pub mod units;
 
+pub use access_tables::AccessTables;
 pub use action::Action;
 pub use addr::{Addr, AddrRange, PAGE_SIZE};
 pub use attrs::{Attrs, AttrsError};

@@ -1,5 +1,6 @@
 //! What a context tells the world. Sinks listen; none calls back.
 
+use crate::access_tables::AccessTables;
 use crate::addr::AddrRange;
 use crate::attrs::Attrs;
 use crate::budget::Plan;
@@ -19,6 +20,8 @@ pub struct TargetRegions<'a> {
     pub swept: bool,
     /// Its regions: ascending, disjoint.
     pub regions: &'a [Region],
+    /// Its page-exact results; none where another monitoring (in-kernel DAMON) tells of regions alone.
+    pub tables: Option<&'a AccessTables>,
 }
 
 /// Something that happened in a context.

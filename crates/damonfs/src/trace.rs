@@ -108,6 +108,7 @@ mod tests {
             pid: Some(9),
             swept: false,
             regions: &regions,
+            tables: None,
         };
         trace.aggregated(0, 77, Nanos::millis(1), std::slice::from_ref(&target));
         let listener = trace.listen();

@@ -28,6 +28,7 @@ fn aggregated(recorder: &mut Recorder) {
         pid: Some(7),
         swept: false,
         regions: &regions,
+        tables: None,
     }];
     let (start, end) = (Nanos::ZERO, Nanos::millis(100));
     recorder.on(&Event::Aggregated {
