@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use thermo_core::budget::{CpuShare, Looks};
+use thermo_core::budget::{CpuShare, MethodPolicy};
 use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen};
+use thermo_core::scan::ScanChunk;
 use thermo_core::scheme::{Age, Rate, SystemMetric};
-use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{
     Action, Addr, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Operations, OpsError, PAGE_SIZE,
     Scheme, TargetId, TargetLayout,
@@ -33,7 +33,7 @@ fn main() {
     memory();
     regions();
     schemes();
-    sweeps();
+    scans();
     growth();
 }
 
@@ -76,17 +76,17 @@ impl Operations for Machine {
         self.own += began.elapsed();
     }
 
-    fn can_sweep(&self) -> bool {
+    fn can_scan(&self) -> bool {
         true
     }
 
-    fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
+    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
         let began = Instant::now();
         for addr in (run.range.start.0..run.range.end.0).step_by(4096).map(Addr) {
-            piece.set(addr, self.is_hot(addr));
+            chunk.set(addr, self.is_hot(addr));
         }
         self.own += began.elapsed();
-        Swept { next: run.range.end }
+        run.range.end
     }
 
     fn any_target_left(&mut self) -> bool {
@@ -200,7 +200,7 @@ fn schemes() {
     with.print("... with 10 schemes that match half of them", Some(base));
 }
 
-/// A context that sweeps, and the times of its whole rounds.
+/// A context that scans, and the times from snapshot to snapshot.
 fn rounds(machine: &mut Machine, nr_rounds: usize) -> (Context, Times) {
     let attrs = Attrs {
         update: Nanos::secs(1 << 30),
@@ -208,7 +208,7 @@ fn rounds(machine: &mut Machine, nr_rounds: usize) -> (Context, Times) {
     };
     let mut context = Context::new(attrs, 1)
         .unwrap()
-        .with_budget(CpuShare(10_000), Looks::Sweep);
+        .with_budget(CpuShare(10_000), MethodPolicy::Scan);
     let (mut times, mut round, mut now) = (Times::default(), Duration::ZERO, Nanos(0));
     while times.0.len() < nr_rounds {
         let (mut ended, own) = (false, machine.own);
@@ -227,11 +227,11 @@ fn rounds(machine: &mut Machine, nr_rounds: usize) -> (Context, Times) {
     (context, times)
 }
 
-fn sweeps() {
+fn scans() {
     let (_, coarse) = rounds(&mut Machine::new(GIB, 4096), 30);
-    let base = coarse.print("a round over 1 GiB, 64 runs of pages", None);
+    let base = coarse.print("passes and a snapshot of 1 GiB, 64 runs of pages", None);
     let (_, fine) = rounds(&mut Machine::new(GIB, 16), 30);
-    fine.print("... 16384 runs, joined to 1000 regions", Some(base));
+    fine.print("... 16384 runs, coalesced to 1000 regions", Some(base));
     let (_, finest) = rounds(&mut Machine::new(GIB, 1), 30);
     finest.print("... every second page hot", Some(base));
 }
@@ -248,7 +248,7 @@ fn growth() {
         let grown = resident().saturating_sub(before);
         let per_gib = |took: &mut Duration| *took = took.mul_f64(GIB as f64 / len as f64);
         times.0.iter_mut().for_each(per_gib);
-        let name = format!("{} swept, each GiB of it", Bytes(len));
+        let name = format!("{} scanned, each GiB of it", Bytes(len));
         let median = times.print(&name, base);
         base.get_or_insert(median);
         let regions: Vec<_> = context.targets().flat_map(|target| target.regions).collect();
@@ -272,7 +272,7 @@ fn memory() {
     let (context, _) = rounds(&mut Machine::new(SIZE * GIB, 4096), 2);
     let grown = resident().saturating_sub(before);
     println!(
-        "memory for a GiB that is swept: {} KiB ({} regions over {SIZE} GiB)",
+        "memory for a GiB that is scanned: {} KiB ({} regions over {SIZE} GiB)",
         grown / SIZE / 1024,
         context.nr_regions()
     );

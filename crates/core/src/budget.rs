@@ -24,19 +24,6 @@ impl CpuShare {
         Nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
-    /// The share that `cost` is of `span`.
-    #[must_use]
-    pub fn of_time(cost: Nanos, span: Nanos) -> Self {
-        let part = u128::from(cost.0) * 1_000_000 / u128::from(span.0.max(1));
-        Self(u32::try_from(part).unwrap_or(u32::MAX))
-    }
-
-    /// A half of it.
-    #[must_use]
-    pub const fn half(self) -> Self {
-        Self(self.0 / 2)
-    }
-
     /// In percent, for people.
     #[must_use]
     pub fn percent(self) -> f64 {
@@ -65,59 +52,33 @@ impl Method {
     }
 }
 
-/// How memory is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// One page a region, often: cost follows the number of regions.
-    Sample,
-    /// Every page, seldom: cost follows resident memory.
-    Sweep,
-}
-
-/// Which ways may be chosen.
+/// Which methods may be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Looks {
-    /// Sweeps of those targets where they fit the budget and do no harm, samples of the others.
+pub enum MethodPolicy {
+    /// Scan, where that is possible.
     #[default]
     Auto,
-    /// Samples.
-    Sample,
-    /// Sweeps, however seldom.
-    Sweep,
-    /// Samples at the intervals that were asked for; it rests where they cost more than the budget.
-    Asked,
+    /// Sampling, at intervals that fit the budget.
+    Sampling,
+    /// Scan.
+    Scan,
+    /// Sampling at the intervals that were asked for; it rests where these cost more than the budget.
+    ByHand,
 }
 
-/// How a context looks, chosen to stay within a budget.
+/// How a context monitors to stay within a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// The budget.
     pub share: CpuShare,
-    /// The way.
-    pub way: Way,
-    /// Its intervals and regions.
+    /// The method.
+    pub method: Method,
+    /// Its intervals and numbers of regions.
     pub attrs: Attrs,
-    /// Where samples are taken and some targets are swept nevertheless: the rounds over those.
-    pub rounds: Option<PlannedRounds>,
-    /// Targets that are not swept because they grow or come back while memory is short ([`TargetLayout::is_delicate`]).
-    ///
-    /// [`TargetLayout::is_delicate`]: crate::ops::TargetLayout::is_delicate
-    pub nr_delicate: usize,
-}
-
-/// Rounds over some targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedRounds {
-    /// Over how many.
-    pub nr_targets: usize,
-    /// How many targets there are.
-    pub of: usize,
-    /// From the beginning of one to that of the next.
-    pub each: Nanos,
 }
 
 impl fmt::Display for Plan {
-    /// A sentence: `look at every page each 1.00 s (budget 1 % of a CPU)`.
+    /// A sentence: `scan every page, a snapshot every 1.00 s, at most 1000 regions (budget 1 % of a CPU)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Attrs {
             sample,
@@ -125,61 +86,54 @@ impl fmt::Display for Plan {
             max_nr_regions,
             ..
         } = self.attrs;
-        if let Some(PlannedRounds { nr_targets, of, each }) = self.rounds {
-            write!(
+        match self.method {
+            Method::Scan => write!(f, "scan every page, a snapshot every {aggr}")?,
+            Method::Sampling => write!(
                 f,
-                "look at every page of {nr_targets} of {of} targets each {each}; of the others, "
-            )?;
-        }
-        match self.way {
-            Way::Sweep => write!(f, "look at every page each {aggr}")?,
-            Way::Sample => write!(
-                f,
-                "look at a page of each region every {sample}, sum up every {aggr}"
+                "check a page of each region every {sample}, a snapshot every {aggr}"
             )?,
         }
         write!(
             f,
             ", at most {max_nr_regions} regions (budget {} % of a CPU)",
             self.share.percent()
-        )?;
-        match self.nr_delicate {
-            0 => Ok(()),
-            1 => f.write_str(
-                "; not at every page of a target that grows, or comes back from swap, while memory is short",
-            ),
-            many => write!(
-                f,
-                "; not at every page of {many} targets that grow, or come back from swap, while memory is short"
-            ),
-        }
+        )
     }
 }
 
 /// Keeps account of a share. What is spent becomes a debt that time pays back; nothing may be spent while in debt.
 ///
-/// Time that was not used is saved up to six seconds, and so much is there at the beginning: the first look at memory
-/// takes off the marks of all its past, which costs many times what later ones do, and is what everybody waits for.
+/// Time that was not used is saved up to six seconds. During the first three seconds [`FIRST_SHARE`] holds where the
+/// budget is smaller: the first scan of memory clears accessed bits of all its past, which costs many times what later
+/// scans do, and is what everybody waits for. What that took is counted apart ([`Budget::advance`]).
 #[derive(Debug, Clone)]
 pub struct Budget {
     share: CpuShare,
+    began: Nanos,
     /// When everything spent so far will be paid back, saved time not counted.
     free_at: Nanos,
     /// Time that was not used before `free_at`.
     saved: Nanos,
+    /// CPU time spent at the beginning beyond the share.
+    advance: Nanos,
 }
 
 /// Unused time that may be saved up. Spent at once it is a tenth of what a minute allows.
-const ADVANCE: Nanos = Nanos::secs(6);
+const MOST_SAVED: Nanos = Nanos::secs(6);
+/// What may be spent at the beginning, for so long.
+const FIRST_SHARE: CpuShare = CpuShare(100_000);
+const FIRST_TIME: Nanos = Nanos::secs(3);
 
 impl Budget {
-    /// An account that begins now, owing nothing, with all that can be saved up.
+    /// An account that begins now, owing nothing.
     #[must_use]
     pub const fn new(share: CpuShare, now: Nanos) -> Self {
         Self {
             share,
+            began: now,
             free_at: now,
-            saved: ADVANCE,
+            saved: Nanos::ZERO,
+            advance: Nanos::ZERO,
         }
     }
 
@@ -191,12 +145,21 @@ impl Budget {
 
     /// Books `cost` at `now`.
     pub fn spend(&mut self, now: Nanos, cost: Nanos) {
+        let passed = now.saturating_sub(self.began);
+        let share = match passed < FIRST_TIME {
+            true => self.share.max(FIRST_SHARE),
+            false => self.share,
+        };
         self.saved = self.saved_at(now);
-        let time = self.share.time_for(cost);
+        let time = share.time_for(cost);
         let of_saved = time.min(self.saved);
         self.saved = self.saved.saturating_sub(of_saved);
         let from = self.free_at.max(now);
         self.free_at = from.saturating_add(time.saturating_sub(of_saved));
+        if share > self.share {
+            let allowed = self.share.of(time);
+            self.advance += cost.saturating_sub(allowed);
+        }
     }
 
     /// From when on something may be spent again; a moment in the past when it may now.
@@ -205,12 +168,17 @@ impl Budget {
         self.free_at
     }
 
-    /// The time that would have been saved up at `now`.
+    /// CPU time spent during the first seconds beyond the share.
     #[must_use]
-    pub fn saved_at(&self, now: Nanos) -> Nanos {
+    pub const fn advance(&self) -> Nanos {
+        self.advance
+    }
+
+    /// The time that would have been saved up at `now`.
+    fn saved_at(&self, now: Nanos) -> Nanos {
         self.saved
             .saturating_add(now.saturating_sub(self.free_at))
-            .min(ADVANCE)
+            .min(MOST_SAVED)
     }
 }
 
@@ -227,34 +195,42 @@ mod tests {
     }
 
     #[test]
-    fn over_a_minute_the_share_is_kept_whatever_the_pieces_cost() {
+    fn over_a_minute_the_share_is_kept_whatever_the_chunks_cost() {
         let mut budget = Budget::new(ONE_PERCENT, Nanos(0));
         let (mut now, mut spent) = (Nanos(0), Nanos(0));
-        let mut piece = 1;
+        let mut chunk = 1;
         while now < Nanos::secs(60) {
-            let cost = Nanos::micros(100 * (1 + piece * 7 % 90));
+            let cost = Nanos::micros(100 * (1 + chunk * 7 % 90));
             spent += cost;
             now += cost;
             budget.spend(now, cost);
             now = now.max(budget.free_at());
-            piece += 1;
+            chunk += 1;
         }
-        // With what there was at the beginning.
-        let permille = spent.0 * 1000 / now.0;
-        assert!((10..=11).contains(&permille), "{permille} thousandths");
+        let permille = (spent - budget.advance()).0 * 1000 / now.0;
+        assert!((9..=10).contains(&permille), "{permille} thousandths");
+        let advance = budget.advance();
+        assert!(
+            advance <= Nanos::millis(300) && advance >= Nanos::millis(250),
+            "{advance}"
+        );
     }
 
     #[test]
-    fn six_seconds_are_there_at_the_beginning_and_after_a_pause() {
+    fn a_tenth_of_a_cpu_at_the_beginning_and_six_seconds_after_a_pause() {
         let mut budget = Budget::new(ONE_PERCENT, Nanos::secs(100));
         budget.spend(Nanos::secs(100), Nanos::millis(50));
-        assert_eq!(budget.free_at(), Nanos::secs(100));
-        assert_eq!(budget.saved_at(Nanos::secs(100)), Nanos::secs(1));
-        budget.spend(Nanos::secs(100), Nanos::millis(20));
-        assert_eq!(budget.free_at(), Nanos::secs(101));
-        assert_eq!(budget.saved_at(Nanos::secs(101)), Nanos::ZERO);
-        // An hour later no more than that: 80 ms cost eight seconds.
+        assert_eq!(budget.free_at(), Nanos::millis(100_500));
+        assert_eq!(budget.advance(), Nanos::millis(45));
+        // Later no more than six seconds' worth is saved: 80 ms cost eight seconds.
         budget.spend(Nanos::secs(3600), Nanos::millis(80));
         assert_eq!(budget.free_at(), Nanos::secs(3602));
+        // A larger budget has no need of an advance.
+        let mut large = Budget::new(CpuShare(500_000), Nanos::ZERO);
+        large.spend(Nanos::ZERO, Nanos::millis(50));
+        assert_eq!(
+            (large.free_at(), large.advance()),
+            (Nanos::millis(100), Nanos::ZERO)
+        );
     }
 }

@@ -5,21 +5,22 @@
 //! call it again. Time comes in as an argument, the machine through [`Operations`], and what happens goes out
 //! to a [`Sink`].
 //!
-//! There are two ways to look: `sampling` (DAMON's: one page a region every sampling interval) and `sweeping`
-//! (every page, in rounds). With attributes given by hand it samples; with a budget, `choosing` picks, for all targets or
-//! for each (`parting`), and rounds can go on beside samples (`beside`). Operations
-//! that look by themselves are only followed (`following`). What schemes do with what was seen: `acting`.
+//! There are two methods: `scanning` (every page, pass after pass) and `sampling` (DAMON's: one page of each region every
+//! sampling interval). With attributes given by hand it samples; with a budget (`budgeting`) it scans where the operations
+//! can. Operations that monitor by themselves are only followed (`offload`). What schemes do with what was found:
+//! `apply_schemes`.
 
-mod acting;
-mod beside;
-mod choosing;
-mod following;
-mod parting;
+mod apply_schemes;
+mod budgeting;
+mod mean_cost;
+mod offload;
 mod sampling;
-mod sweeping;
+mod sampling_plan;
+mod sampling_tables;
+mod scanning;
 
 use crate::attrs::{Attrs, AttrsError};
-use crate::budget::Way;
+use crate::budget::Method;
 use crate::monitoring::{Splitter, Target, lay_out, rescale};
 use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::rng::Rng;
@@ -28,9 +29,9 @@ use crate::sink::{Event, Sink, TargetRegions};
 use crate::tuning::{IntervalsGoal, IntervalsGoalError, Tuner};
 use crate::units::{Bytes, Nanos};
 
-use choosing::Chooser;
+use budgeting::BudgetState;
 use sampling::Sampling;
-use sweeping::Sweeping;
+use scanning::Scanning;
 
 /// One monitoring and its schemes.
 #[derive(Debug)]
@@ -41,12 +42,11 @@ pub struct Context {
     rng: Rng,
     splitter: Splitter,
     schedule: Schedule,
-    /// What goes on: rounds of sweeps over all targets, or samples of those that are not swept beside them.
-    way: Way,
+    method: Method,
     sampling: Sampling,
-    sweeping: Sweeping,
-    /// Picks the way and the intervals; none when they were given by hand.
-    chooser: Option<Chooser>,
+    scanning: Scanning,
+    /// The budget, from which method and intervals follow; none when they were given by hand.
+    budget: Option<BudgetState>,
     /// Tunes the intervals of samples, where a goal was set.
     tuner: Option<Tuner>,
     /// When the aggregation that is running began; none when it begins with the next step.
@@ -91,10 +91,10 @@ impl Context {
             rng: Rng::new(seed),
             splitter: Splitter::default(),
             schedule: Schedule::default(),
-            way: Way::Sample,
+            method: Method::Sampling,
             sampling: Sampling::default(),
-            sweeping: Sweeping::default(),
-            chooser: None,
+            scanning: Scanning::default(),
+            budget: None,
             tuner: None,
             aggr_start: None,
             paused_since: None,
@@ -116,13 +116,11 @@ impl Context {
     /// When `attrs` contradict themselves; nothing changes then.
     pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
         attrs.check()?;
-        self.chooser = None;
+        self.budget = None;
         self.tuner = self.tuner.as_ref().map(|tuner| Tuner::new(tuner.goal(), &attrs));
-        let is_any_swept = self.way != Way::Sample || self.is_parted();
-        if is_any_swept {
-            self.look_alike(Way::Sample);
-        }
-        if is_any_swept || attrs != self.attrs {
+        let was_scanned = self.method == Method::Scan;
+        self.switch_to(Method::Sampling);
+        if was_scanned || attrs != self.attrs {
             self.change_to(attrs);
         }
         Ok(())
@@ -153,26 +151,23 @@ impl Context {
         self.schedule.next_update = Nanos::ZERO;
     }
 
-    /// Looks at all targets in one way from now on.
-    fn look_alike(&mut self, way: Way) {
-        self.way = way;
-        self.sweeping = Sweeping::default();
-        for target in &mut self.targets {
-            target.way = way;
-            if way == Way::Sample {
-                target.forget_pages();
-            }
+    fn switch_to(&mut self, method: Method) {
+        if self.method == method {
+            return;
         }
-        if way == Way::Sample {
-            // Holes that sweeps left out are laid out.
+        self.method = method;
+        self.scanning = Scanning::default();
+        if method == Method::Sampling {
+            self.targets.iter_mut().for_each(Target::forget_pages);
+            // Gaps that scans left out are laid out.
             self.update_targets_next();
         }
     }
 
     fn change_to(&mut self, attrs: Attrs) {
         rescale(&mut self.targets, &self.attrs, &attrs);
-        if let Some(leftover) = &mut self.sweeping.leftover {
-            leftover.rescale(&self.attrs, &attrs);
+        if let Some(deferred) = &mut self.scanning.deferred {
+            deferred.rescale(&self.attrs, &attrs);
         }
         self.attrs = attrs;
         self.sampling.begin_anew();
@@ -221,9 +216,10 @@ impl Context {
         self.targets.iter().map(|t| TargetRegions {
             id: t.id,
             pid: t.pid,
-            swept: t.is_told_by_pages(),
+            method: self.method,
             regions: &t.regions,
-            tables: None,
+            tables: t.tables.as_ref(),
+            averaged: t.averaged,
         })
     }
 
@@ -252,23 +248,16 @@ impl Context {
             self.start(now, ops, sink)?;
         }
         self.aggr_start.get_or_insert(now);
-        let rest_until = self.chooser.as_ref().and_then(|chooser| chooser.resting_at(now));
+        let rest_until = self.budget.as_ref().and_then(|budget| budget.resting_at(now));
         if let Some(due) = self.sampling.under_way() {
             let until = due.max(rest_until.unwrap_or(due));
             if now < until {
-                let is_free = rest_until.is_none();
-                let next = if is_free && self.look_beside(now, ops, sink) {
-                    now
-                } else {
-                    self.round_beside(now).map_or(until, |next| next.min(until))
-                };
-                return Ok(Next::At(next));
+                return Ok(Next::At(until));
             }
             self.finish_sample(now, ops, sink);
         }
         if now >= self.schedule.next_update {
             self.update_targets(now, ops, sink)?;
-            self.follow_targets(now, sink);
         }
         if self.targets.is_empty() && !ops.any_target_left() {
             return Ok(Next::Finished);
@@ -276,24 +265,21 @@ impl Context {
         if update && self.ends_step_after_update() {
             return Ok(Next::At(now));
         }
-        let next_window = self.use_next_window(now, ops, sink);
-        let or_window = |at: Nanos| Next::At(next_window.map_or(at, |next| next.min(at)));
-        if let Some(rest_until) = rest_until {
-            return Ok(or_window(rest_until.min(self.schedule.next_update)));
-        }
         if ops.as_offload().is_some() {
             return self.follow(now, ops, sink);
+        }
+        if self.method == Method::Scan {
+            return Ok(Next::At(self.step_scanning(now, rest_until, ops, sink)));
+        }
+        if let Some(rest_until) = rest_until {
+            return Ok(Next::At(rest_until.min(self.schedule.next_update)));
         }
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
             self.pause(now);
             return Ok(Next::At(check_at));
         }
         self.resume(now);
-        Ok(match self.way {
-            Way::Sample if self.beside().is_some() => Next::At(self.begin_sample(now, ops).min(now)),
-            Way::Sample => Next::At(self.begin_sample(now, ops)),
-            Way::Sweep => or_window(self.step_sweeping(now, ops, sink).min(self.schedule.next_update)),
-        })
+        Ok(Next::At(self.begin_sample(now, ops)))
     }
 
     fn pause(&mut self, now: Nanos) {
@@ -301,12 +287,11 @@ impl Context {
         self.sampling.lose_step();
     }
 
-    /// Goes on after a pause, which counts neither as time of the aggregation nor of the round.
+    /// Goes on after a pause, which does not count as time of the aggregation.
     fn resume(&mut self, now: Nanos) {
         if let Some(since) = self.paused_since.take() {
             let paused = now.saturating_sub(since);
             self.aggr_start = self.aggr_start.map(|start| start.saturating_add(paused));
-            self.sweeping.go_on(now, paused);
         }
     }
 
@@ -315,11 +300,11 @@ impl Context {
         self.schedule.begin = now;
         self.update_targets(now, ops, sink)?;
         self.schedule.next_aggr = self.attrs.samples_in(self.attrs.aggr);
-        self.choose_first(now, ops, sink);
+        self.choose_method(now, ops, sink);
         Ok(())
     }
 
-    fn tell_aggregated(&self, now: Nanos, sink: &mut dyn Sink) {
+    fn emit_snapshot(&self, now: Nanos, sink: &mut dyn Sink) {
         let targets: Vec<TargetRegions<'_>> = self.targets().collect();
         let attrs = &self.attrs;
         sink.on(&Event::Aggregated {
@@ -354,7 +339,7 @@ impl Context {
         let total: Bytes = layouts.iter().map(TargetLayout::weight).sum();
         for layout in layouts {
             let first_sz = first_size(&layout, total, self.attrs.min_nr_regions);
-            self.take_over(layout, first_sz, now, sink);
+            self.update_target(layout, first_sz, now, sink);
         }
         for text in ops.news() {
             sink.on(&Event::Warning { now, text: &text });
@@ -373,7 +358,7 @@ impl Context {
         interval.max(sample)
     }
 
-    fn take_over(&mut self, layout: TargetLayout, first_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {
+    fn update_target(&mut self, layout: TargetLayout, first_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {
         let nth = match self.targets.binary_search_by_key(&layout.id, |target| target.id) {
             Ok(nth) => nth,
             Err(nth) => {
@@ -381,21 +366,25 @@ impl Context {
                     id, pid, ref ranges, ..
                 } = layout;
                 sink.on(&Event::TargetAppeared { now, id, pid, ranges });
-                let regions = lay_out(ranges, first_sz);
-                // Rounds go by numbers that ascend, also where one comes back that could not be looked into for a while.
-                let way = self.way_of_new(&layout);
-                self.targets.insert(nth, Target::new(layout, regions, way));
+                let regions = match self.method {
+                    Method::Sampling => lay_out(ranges, first_sz),
+                    Method::Scan => Vec::new(),
+                };
+                self.targets.insert(nth, Target::new(layout, regions));
                 return;
             }
         };
         let target = &mut self.targets[nth];
-        match target.way {
-            Way::Sample if target.regions.is_empty() => target.regions = lay_out(&layout.ranges, first_sz),
-            Way::Sample => target.set_ranges(&layout.ranges),
-            // Regions come from pages; what is not mapped any more has none from the next round on.
-            Way::Sweep => target.heat.keep_only(&layout.ranges),
+        match self.method {
+            Method::Sampling if target.regions.is_empty() => {
+                target.regions = lay_out(&layout.ranges, first_sz);
+            }
+            Method::Sampling => target.set_ranges(&layout.ranges),
+            // Regions are derived from pages; what is not mapped any more has none.
+            Method::Scan if layout.ranges != target.ranges => target.states.keep_only(&layout.ranges),
+            Method::Scan => {}
         }
-        target.follow(layout);
+        target.update(layout);
     }
 }
 

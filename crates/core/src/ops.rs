@@ -3,12 +3,13 @@
 
 use std::fmt;
 
+use crate::access_tables::Backing;
 use crate::action::Action;
 use crate::addr::{Addr, AddrRange};
 use crate::attrs::Attrs;
 use crate::region::Region;
+use crate::scan::{Preparation, ScanChunk};
 use crate::scheme::{OpsFilter, Scheme, SchemeStats, SystemMetric};
-use crate::sweep::{Piece, Preparation, Swept};
 use crate::units::{Bytes, Nanos};
 
 /// Names a target for the life of a context; never used again for another.
@@ -26,9 +27,11 @@ pub struct TargetLayout {
     pub ranges: Vec<AddrRange>,
     /// How much of it is in memory; none where that is not known.
     pub resident: Option<Bytes>,
-    /// True while the kernel is about to decide by its accessed marks what to page out: it grows, or comes back from swap, and
-    /// there is no room for all. Marks that a look takes off would be missed.
-    pub is_delicate: bool,
+    /// What backs the mappings: ascending, disjoint. What lies outside counts as anonymous.
+    pub backings: Vec<(AddrRange, Backing)>,
+    /// True while the kernel is about to decide by accessed bits what to page out: the target grows, or comes back from
+    /// swap, and there is no room for all. Accessed bits that a scan clears would be missed, so its scan waits.
+    pub defer_scan: bool,
 }
 
 impl TargetLayout {
@@ -40,7 +43,8 @@ impl TargetLayout {
             pid,
             ranges,
             resident: None,
-            is_delicate: false,
+            backings: Vec::new(),
+            defer_scan: false,
         }
     }
 
@@ -233,21 +237,31 @@ pub trait Operations {
     /// Answers, for the probes last prepared, whether their pages were touched since.
     fn check_accesses(&mut self, probes: &mut [Probe]);
 
-    /// True when [`Operations::sweep`] can be used.
-    fn can_sweep(&self) -> bool {
+    /// True when [`Operations::scan`] can be used.
+    fn can_scan(&self) -> bool {
         false
     }
 
-    /// Does the next part of what has to be done before a round of sweeps; `first` says that a round begins. Called
+    /// True when passes over all targets must begin together, each time after [`Operations::prepare_passes`].
+    fn scans_jointly(&self) -> bool {
+        false
+    }
+
+    /// Does the next part of what has to be done before joint passes; `first` says that nothing of it was done. Called
     /// until it is ready, with time between that the budget asks for.
-    fn prepare_round(&mut self, _first: bool) -> Preparation {
+    fn prepare_passes(&mut self, _first: bool) -> Preparation {
         Preparation::Ready
     }
 
-    /// Reads the accessed marks of all pages of `run` into `piece` (which covers `run.range`) and takes them
-    /// off. A page whose mark cannot be taken off is booked as unknown. A target that is gone has no pages.
-    fn sweep(&mut self, run: &Run, _piece: &mut Piece) -> Swept {
-        Swept { next: run.range.end }
+    /// A pass over a target begins.
+    fn begin_pass(&mut self, _target: TargetId) {}
+
+    /// Reads the accessed bits of all pages of `run` into `chunk` (which covers `run.range`) and clears them. A page
+    /// whose bit cannot be cleared is unknown. A target that is gone has no pages.
+    ///
+    /// Returns how far it got: at or behind the end of `run`; behind it when nothing is mapped up to there.
+    fn scan(&mut self, run: &Run, _chunk: &mut ScanChunk) -> Addr {
+        run.range.end
     }
 
     /// Itself, if it looks and acts by itself: the context then only follows what it does.
@@ -297,12 +311,12 @@ pub trait Offload {
     ///
     /// # Errors
     /// When it cannot be asked any more.
-    fn follow(&mut self) -> Result<Picture, OpsError>;
+    fn follow(&mut self) -> Result<Snapshot, OpsError>;
 }
 
 /// What monitoring that runs elsewhere has found and done.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Picture {
+pub struct Snapshot {
     /// When it was taken.
     pub taken: Nanos,
     /// When it is worth asking again.

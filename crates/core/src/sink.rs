@@ -3,7 +3,7 @@
 use crate::access_tables::AccessTables;
 use crate::addr::AddrRange;
 use crate::attrs::Attrs;
-use crate::budget::Plan;
+use crate::budget::{Method, Plan};
 use crate::ops::{Run, Skip, TargetId};
 use crate::region::Region;
 use crate::scheme::SchemeStats;
@@ -16,12 +16,14 @@ pub struct TargetRegions<'a> {
     pub id: TargetId,
     /// Its process.
     pub pid: Option<u32>,
-    /// Whether every page of it was looked at, or one page of each region.
-    pub swept: bool,
+    /// How accesses to it are found.
+    pub method: Method,
     /// Its regions: ascending, disjoint.
     pub regions: &'a [Region],
     /// Its page-exact results; none where another monitoring (in-kernel DAMON) tells of regions alone.
     pub tables: Option<&'a AccessTables>,
+    /// Resident bytes in regions that hold pages which are not alike: regions were coalesced to keep their number.
+    pub averaged: Bytes,
 }
 
 /// Something that happened in a context.

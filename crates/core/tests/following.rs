@@ -1,7 +1,7 @@
 //! A context whose monitoring runs elsewhere follows it, and does nothing of its own.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use thermo_core::ops::{Offload, Outcome, Picture, Probe, Request};
+use thermo_core::ops::{Offload, Outcome, Probe, Request, Snapshot};
 use thermo_core::scheme::{SchemeStats, SystemMetric};
 use thermo_core::{
     Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Operations, OpsError, Region, Scheme,
@@ -54,7 +54,7 @@ impl Offload for Elsewhere {
         Ok(())
     }
 
-    fn follow(&mut self) -> Result<Picture, OpsError> {
+    fn follow(&mut self) -> Result<Snapshot, OpsError> {
         self.pictures += 1;
         let taken = Nanos::millis(100 * self.pictures);
         let region = Region {
@@ -68,7 +68,7 @@ impl Offload for Elsewhere {
             sz_applied: Bytes(4096),
             ..SchemeStats::default()
         };
-        Ok(Picture {
+        Ok(Snapshot {
             taken,
             next: taken + Nanos::millis(7),
             targets: vec![(TargetId(3), vec![region]), (TargetId(9), Vec::new())],

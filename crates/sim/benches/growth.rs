@@ -10,7 +10,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use thermo_core::budget::{CpuShare, Looks, Way};
+use thermo_core::budget::{CpuShare, MethodPolicy};
 use thermo_core::{AddrRange, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, Region};
 use thermo_sim::{Expanse, LookingCost, run};
 
@@ -46,7 +46,7 @@ fn main() {
     );
     println!(
         "{:<20} {:<7} {:>8} {:>9} {:>10} {:>9} {:>8} {:>12} {:>10}",
-        "target", "way", "every", "looking", "hot found", "right", "regions", "real", "memory"
+        "target", "method", "pass", "looking", "hot found", "right", "regions", "real", "memory"
     );
     let sizes = std::env::var("GROWTH_MIB").unwrap_or("64 1024 16384 131072 1048576".to_owned());
     for leaf in [PAGE_SIZE, PAGE_SIZE << 9] {
@@ -84,14 +84,14 @@ fn watch(size: Bytes, leaf: Bytes, cost: LookingCost, pages: &str, length: Nanos
     );
     let mut context = Context::new(Attrs::default(), 1)
         .unwrap()
-        .with_budget(CpuShare(10_000), Looks::Auto);
-    let mut regions: Vec<Region> = Vec::new();
+        .with_budget(CpuShare(10_000), MethodPolicy::Auto);
+    let (mut regions, mut pass): (Vec<Region>, _) = (Vec::new(), Nanos::ZERO);
     let mut sink = |event: &Event<'_>| {
-        if let Event::Aggregated { targets, .. } = event {
-            regions = targets
-                .first()
-                .map(|target| target.regions.to_vec())
-                .unwrap_or_default();
+        if let Event::Aggregated { targets, .. } = event
+            && let Some(target) = targets.first()
+        {
+            regions = target.regions.to_vec();
+            pass = target.tables.map_or(Nanos::ZERO, |tables| tables.pass);
         }
     };
     let began = Instant::now();
@@ -105,15 +105,15 @@ fn watch(size: Bytes, leaf: Bytes, cost: LookingCost, pages: &str, length: Nanos
     )
     .unwrap();
     let real = began.elapsed().as_secs_f64();
-    let spent = thermo_sim::Simulated::spent_looking(&machine);
+    let spent = thermo_sim::Simulated::spent_monitoring(&machine);
     let plan = context.plan().unwrap();
     let (found, right) = judged(&regions, machine.hot(), plan.attrs.max_nr_accesses());
-    let way = if plan.way == Way::Sweep { "sweep" } else { "sample" };
     let seconds = length.0 as f64 / 1e9;
     println!(
-        "{:<20} {way:<7} {:>8} {:>7.2} % {:>8.1} % {:>7.1} % {:>8} {:>9.3} ms {:>6.0} KiB",
+        "{:<20} {:<7} {:>8} {:>7.2} % {:>8.1} % {:>7.1} % {:>8} {:>9.3} ms {:>6.0} KiB",
         format!("{size} of {pages}"),
-        plan.attrs.aggr.to_string(),
+        plan.method.name(),
+        pass.to_string(),
         100.0 * spent.0 as f64 / length.0 as f64,
         100.0 * found,
         100.0 * right,

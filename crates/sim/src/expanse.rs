@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen};
+use thermo_core::scan::ScanChunk;
 use thermo_core::scheme::SystemMetric;
-use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout};
 
 use crate::Simulated;
@@ -30,8 +30,8 @@ pub struct Expanse {
     hot: Vec<AddrRange>,
     leaf: Bytes,
     cost: LookingCost,
-    /// What sweeps have been over: ends by their beginnings, disjoint. The marks of the past are off there.
-    swept: BTreeMap<u64, u64>,
+    /// What was scanned: ends by their beginnings, disjoint. Accessed bits of the past are cleared there.
+    scanned: BTreeMap<u64, u64>,
     spent: Nanos,
 }
 
@@ -45,7 +45,7 @@ impl Expanse {
             hot,
             leaf,
             cost,
-            swept: BTreeMap::new(),
+            scanned: BTreeMap::new(),
             spent: Nanos::ZERO,
         }
     }
@@ -61,34 +61,38 @@ impl Expanse {
         self.hot.get(next).is_some_and(|hot| hot.contains(addr))
     }
 
-    fn was_swept(&self, addr: Addr) -> bool {
-        self.swept
+    fn was_scanned(&self, addr: Addr) -> bool {
+        self.scanned
             .range(..=addr.0)
             .next_back()
             .is_some_and(|(_, end)| addr.0 < *end)
     }
 
     /// Notes that all marks of `range` are off; sweeps go on where they stopped.
-    fn note_swept(&mut self, range: AddrRange) {
-        let before = self.swept.range(..=range.start.0).next_back();
+    fn note_scanned(&mut self, range: AddrRange) {
+        let before = self.scanned.range(..=range.start.0).next_back();
         let start = match before {
             Some((start, end)) if *end >= range.start.0 => *start,
             _ => range.start.0,
         };
-        let end = self.swept.get(&start).copied().unwrap_or(0).max(range.end.0);
-        self.swept.insert(start, end);
+        let end = self.scanned.get(&start).copied().unwrap_or(0).max(range.end.0);
+        self.scanned.insert(start, end);
     }
 }
 
 impl Simulated for Expanse {
-    fn spent_looking(&self) -> Nanos {
+    fn spent_monitoring(&self) -> Nanos {
         self.spent
     }
 }
 
 impl Operations for Expanse {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        Ok(vec![TargetLayout::new(TargetId(0), None, vec![self.range])])
+        let layout = TargetLayout::new(TargetId(0), None, vec![self.range]);
+        Ok(vec![TargetLayout {
+            resident: Some(self.range.len()),
+            ..layout
+        }])
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
@@ -105,29 +109,29 @@ impl Operations for Expanse {
         }
     }
 
-    fn can_sweep(&self) -> bool {
+    fn can_scan(&self) -> bool {
         true
     }
 
-    fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
+    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
         let next = run.range.end;
         let Some(there) = run.range.intersection(&self.range) else {
-            return Swept { next };
+            return next;
         };
         let mut marked = 0;
         for start in (there.start.0..there.end.0).step_by(usize::try_from(self.leaf.0).unwrap_or(4096)) {
-            let is_marked = self.is_hot(Addr(start)) || !self.was_swept(Addr(start));
+            let is_marked = self.is_hot(Addr(start)) || !self.was_scanned(Addr(start));
             marked += u64::from(is_marked);
             let end = there.end.0.min(start + self.leaf.0);
             (start..end)
                 .step_by(PAGE_SIZE as usize)
-                .for_each(|page| piece.set(Addr(page), is_marked));
+                .for_each(|page| chunk.set(Addr(page), is_marked));
         }
-        self.note_swept(there);
+        self.note_scanned(there);
         let gib = u128::from(self.cost.gib.0) * u128::from(there.len().0) / u128::from(Bytes::gib(1).0);
         let read = Nanos(u64::try_from(gib).unwrap_or(u64::MAX));
         self.spent += read + self.cost.mark * marked;
-        Swept { next }
+        next
     }
 
     fn any_target_left(&mut self) -> bool {
@@ -152,7 +156,7 @@ impl Operations for Expanse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::sweep::PageSeen;
+    use thermo_core::scan::PageSeen;
 
     const COST: LookingCost = LookingCost {
         probe: Nanos(2000),
@@ -165,15 +169,15 @@ mod tests {
     }
 
     fn seen(machine: &mut Expanse, range: AddrRange, addr: Addr) -> PageSeen {
-        let mut piece = Piece::default();
-        piece.reset(range);
+        let mut chunk = ScanChunk::default();
+        chunk.reset(range);
         let target = TargetId(0);
-        machine.sweep(&Run { target, range }, &mut piece);
-        piece.get(addr)
+        machine.scan(&Run { target, range }, &mut chunk);
+        chunk.get(addr)
     }
 
     #[test]
-    fn everything_is_marked_until_it_was_swept_and_the_hot_part_stays_so() {
+    fn everything_is_marked_until_it_was_scanned_and_the_hot_part_stays_so() {
         let mut machine = Expanse::new(pages(0, 1000), vec![pages(10, 20)], Bytes(PAGE_SIZE), COST);
         assert_eq!(
             seen(&mut machine, pages(0, 500), Addr(30 << 12)),
@@ -194,6 +198,6 @@ mod tests {
             seen(&mut machine, pages(600, 2000), Addr(1000 << 12)),
             PageSeen::Absent
         );
-        assert_eq!(machine.swept.len(), 1, "what lies side by side is one");
+        assert_eq!(machine.scanned.len(), 1, "what lies side by side is one");
     }
 }

@@ -17,7 +17,7 @@ use thermo_core::{Context, Nanos, Next, Operations, OpsError, Sink};
 /// A machine on which looking takes as long as it says.
 pub trait Simulated: Operations {
     /// CPU time all looks have cost so far.
-    fn spent_looking(&self) -> Nanos;
+    fn spent_monitoring(&self) -> Nanos;
 }
 
 /// Steps `context` on `machine` from time `from` to `until`, calling `touch` before each step with the time
@@ -33,12 +33,12 @@ pub fn run<M: Simulated>(
     until: Nanos,
     mut touch: impl FnMut(&mut M, Nanos),
 ) -> Result<Nanos, OpsError> {
-    let (mut now, mut told) = (from, machine.spent_looking());
+    let (mut now, mut told) = (from, machine.spent_monitoring());
     while now < until {
         touch(machine, now);
         let next = context.step(now, machine, sink)?;
         // Time passes while the machine is looked at, too.
-        let spent = machine.spent_looking();
+        let spent = machine.spent_monitoring();
         now += spent.saturating_sub(told);
         told = spent;
         context.spent(now, spent);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
+use thermo_core::scan::ScanChunk;
 use thermo_core::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
-use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{
     Action, Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout,
 };
@@ -21,16 +21,18 @@ pub struct Machine {
     pub metrics: BTreeMap<SystemMetric, u64>,
     /// CPU time an action takes for each page: what time quotas see.
     pub cost_per_page: Nanos,
-    /// Whether all pages can be looked at.
-    pub sweeps: bool,
-    /// Targets that are not to be swept now ([`TargetLayout::is_delicate`]).
-    pub delicate: BTreeSet<TargetId>,
+    /// Whether pages can be scanned.
+    pub scans: bool,
+    /// Targets whose scan is to wait ([`TargetLayout::defer_scan`]).
+    pub deferred: BTreeSet<TargetId>,
+    /// Whether resident sizes are known.
+    pub knows_resident: bool,
     /// CPU time a probe costs.
     pub cost_of_probing: Nanos,
-    /// CPU time looking at a page costs in a sweep.
-    pub cost_of_sweeping: Nanos,
-    /// CPU time all looks have cost so far: what a budget bounds.
-    pub spent_looking: Nanos,
+    /// CPU time that scanning a page costs.
+    pub cost_of_scanning: Nanos,
+    /// CPU time that monitoring has cost so far: what a budget bounds.
+    pub spent_monitoring: Nanos,
 }
 
 #[derive(Debug, Default)]
@@ -200,8 +202,8 @@ fn passes(page: &Page, filters: &[OpsFilter]) -> bool {
 }
 
 impl Simulated for Machine {
-    fn spent_looking(&self) -> Nanos {
-        self.spent_looking
+    fn spent_monitoring(&self) -> Nanos {
+        self.spent_monitoring
     }
 }
 
@@ -212,8 +214,14 @@ impl Operations for Machine {
                 start: *start,
                 end: Addr(start.0 + pages.len() as u64 * PAGE_SIZE),
             });
+            let resident = || {
+                let pages = process.mappings.values().flatten();
+                let count = pages.filter(|page| page.place == Place::Present).count();
+                Bytes(count as u64 * PAGE_SIZE)
+            };
             TargetLayout {
-                is_delicate: self.delicate.contains(id),
+                resident: self.knows_resident.then(resident),
+                defer_scan: self.deferred.contains(id),
                 ..TargetLayout::new(*id, None, ranges.collect())
             }
         };
@@ -221,7 +229,7 @@ impl Operations for Machine {
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
-        self.spent_looking += self.cost_of_probing * probes.len() as u64;
+        self.spent_monitoring += self.cost_of_probing * probes.len() as u64;
         for probe in probes {
             if let Some(page) = self.page(probe.target, probe.addr).filter(|page| !page.shared) {
                 page.accessed = false;
@@ -239,31 +247,28 @@ impl Operations for Machine {
         }
     }
 
-    fn can_sweep(&self) -> bool {
-        self.sweeps
+    fn can_scan(&self) -> bool {
+        self.scans
     }
 
-    fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
+    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
         let Some(process) = self.processes.get_mut(&run.target) else {
-            return Swept { next: run.range.end };
+            return run.range.end;
         };
-        let mut swept = 0;
+        let mut scanned = 0;
         for (addr, page) in process.pages_in(run.range) {
-            if !piece.asks_for(addr) {
-                continue;
-            }
             match page {
                 Page {
                     place: Place::Absent | Place::Swapped,
                     ..
                 } => continue,
-                Page { shared: true, .. } => piece.set_unknown(addr),
-                page => piece.set(addr, std::mem::take(&mut page.accessed)),
+                Page { shared: true, .. } => chunk.set_unknown(addr),
+                page => chunk.set(addr, std::mem::take(&mut page.accessed)),
             }
-            swept += 1;
+            scanned += 1;
         }
-        self.spent_looking += self.cost_of_sweeping * swept;
-        Swept { next: run.range.end }
+        self.spent_monitoring += self.cost_of_scanning * scanned;
+        run.range.end
     }
 
     fn any_target_left(&mut self) -> bool {

@@ -1,9 +1,9 @@
 //! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
 
 use super::Context;
-use super::acting::Turn;
+use super::apply_schemes::Turn;
 use crate::attrs::Attrs;
-use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age, sampled, sampled_mut};
+use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
 use crate::ops::{Operations, Probe, Seen};
 use crate::sink::{Event, Sink};
 use crate::units::{Bytes, Nanos};
@@ -56,26 +56,20 @@ impl Context {
         self.check_accesses(ops);
         sink.on(&Event::Sampled { now });
         let aggregated = self.schedule.passed >= self.schedule.next_aggr;
-        let mut runs = None;
         if aggregated {
             self.cut_by_evidence();
             self.judge_unknown();
+            let reaccessed = self.reaccessed();
             let limits = self.merge_limits();
             merge_and_age(&mut self.targets, limits);
-            if self.is_parted() {
-                runs = self.runs_for_schemes(self.schedule.passed, now);
-                self.take_regions_from_pages(self.most_regions_of_pages(), now);
-            }
-            self.tell_aggregated(now, sink);
+            self.derive_tables(&reaccessed, now);
+            self.emit_snapshot(now, sink);
         }
-        match runs {
-            Some(runs) => self.act_on_runs(Turn::Due, runs, now, ops, sink),
-            None => self.apply_schemes(Turn::Due, now, ops, sink),
-        }
+        self.apply_schemes(Turn::Due, now, ops, sink);
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
-            self.choose_after_aggregation(now, sink);
+            self.choose_intervals(now, sink);
             if let Some(attrs) = tuned {
                 self.change_to(attrs);
                 self.aggr_start = Some(now);
@@ -86,7 +80,7 @@ impl Context {
 
     /// The attributes to go on with by the goal of intervals, if they should change.
     fn tuned_attrs(&mut self) -> Option<Attrs> {
-        let tuner = self.tuner.as_mut().filter(|_| self.chooser.is_none())?;
+        let tuner = self.tuner.as_mut().filter(|_| self.budget.is_none())?;
         tuner.after_aggregation(self.targets.iter().flat_map(|t| &t.regions), &self.attrs)
     }
 
@@ -102,7 +96,7 @@ impl Context {
     fn prepare_access_checks(&mut self, ops: &mut dyn Operations) {
         let probes = &mut self.sampling.probes;
         probes.clear();
-        for target in sampled_mut(&mut self.targets) {
+        for target in self.targets.iter_mut() {
             for region in &mut target.regions {
                 let pages = region.len().0 / PAGE_SIZE;
                 let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
@@ -124,7 +118,7 @@ impl Context {
         }
         ops.check_accesses(probes);
         let max_nr_accesses = self.attrs.max_nr_accesses();
-        let regions = sampled_mut(&mut self.targets).flat_map(|t| &mut t.regions);
+        let regions = self.targets.iter_mut().flat_map(|t| &mut t.regions);
         for (region, probe) in regions.zip(probes.iter()) {
             debug_assert_eq!(region.sampling_addr, Some(probe.addr));
             region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
@@ -141,15 +135,14 @@ impl Context {
 
     fn judge_unknown(&mut self) {
         let looks = self.sampling.looks;
-        for region in sampled_mut(&mut self.targets).flat_map(|t| &mut t.regions) {
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.unknown =
                 region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
         }
     }
 
     fn begin_aggregation(&mut self, now: Nanos) {
-        self.remember_counts();
-        for region in sampled_mut(&mut self.targets).flat_map(|t| &mut t.regions) {
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
             region.nr_accesses = 0;
             region.nr_unknown = 0;
@@ -165,7 +158,7 @@ impl Context {
     }
 
     fn merge_limits(&self) -> MergeLimits {
-        let total: Bytes = sampled(&self.targets).map(Target::len).sum();
+        let total: Bytes = self.targets.iter().map(Target::len).sum();
         MergeLimits {
             max_nr_regions: self.attrs.max_nr_regions,
             max_nr_accesses: self.attrs.max_nr_accesses(),

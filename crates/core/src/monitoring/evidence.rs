@@ -9,7 +9,7 @@
 //! more than chance is asked strictly ([`Evidence::LEAST_GAIN`]): memory that is accessed alike, but seldom
 //! enough for looks to miss it, must stay one region.
 
-use super::target::{Target, sampled, sampled_mut};
+use super::target::Target;
 use crate::addr::{Addr, PAGE_SIZE};
 use crate::ops::{Probe, Seen};
 use crate::region::Region;
@@ -84,16 +84,16 @@ impl Evidence {
         self.passed += 1;
     }
 
-    /// Cuts the regions of sampled `targets` where the looks say, as long as there are fewer than `max_nr_regions`.
+    /// Cuts the regions of `targets` where the looks say, as long as there are fewer than `max_nr_regions`.
     /// Each part counts the hits of its own looks, scaled to all `nr_looks` of the aggregation.
     pub(crate) fn cut(&self, targets: &mut [Target], max_nr_regions: usize, nr_looks: u32) {
-        let count: usize = sampled(targets).map(|t| t.regions.len()).sum();
+        let count: usize = targets.iter().map(|t| t.regions.len()).sum();
         if self.stride == 0 || count != self.stride {
             return;
         }
         let mut room = max_nr_regions.saturating_sub(count);
         let mut nth = 0;
-        for target in sampled_mut(targets) {
+        for target in targets.iter_mut() {
             let mut cut = Vec::with_capacity(target.regions.len());
             for region in std::mem::take(&mut target.regions) {
                 if (1..nr_looks).contains(&region.nr_accesses) && room > 0 {
@@ -189,7 +189,6 @@ fn log_likelihood(hits: usize, looks: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::addr::AddrRange;
-    use crate::budget::Way;
     use crate::ops::{TargetId, TargetLayout};
     use crate::rng::Rng;
 
@@ -212,7 +211,7 @@ mod tests {
             }]);
         }
         let layout = TargetLayout::new(TargetId(0), None, Vec::new());
-        (evidence, Target::new(layout, vec![region], Way::Sample))
+        (evidence, Target::new(layout, vec![region]))
     }
 
     fn shape(target: &Target) -> Vec<(u64, u32)> {

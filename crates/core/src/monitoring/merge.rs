@@ -1,6 +1,6 @@
 //! The end of an aggregation: regions age, and neighbours that are accessed alike become one.
 
-use super::target::{Target, sampled, sampled_mut};
+use super::target::Target;
 use crate::region::Region;
 use crate::units::Bytes;
 
@@ -15,24 +15,25 @@ pub(crate) struct MergeLimits {
     pub(crate) sz_limit: Bytes,
 }
 
-/// Ages every region of sampled targets, then merges neighbours whose access counts differ by at most a tenth of the largest
+/// Ages every region of targets, then merges neighbours whose access counts differ by at most a tenth of the largest
 /// count; when that leaves more than `max_nr_regions`, again with ever larger differences, and in the end whether
 /// something is known of them or not.
 pub(crate) fn merge_and_age(targets: &mut [Target], limits: MergeLimits) {
-    let highest = sampled(targets)
+    let highest = targets
+        .iter()
         .flat_map(|t| &t.regions)
         .map(|r| r.nr_accesses)
         .max()
         .unwrap_or(0);
     let (mut threshold, mut apart) = (highest / 10, true);
-    for region in sampled_mut(targets).flat_map(|t| &mut t.regions) {
+    for region in targets.iter_mut().flat_map(|t| &mut t.regions) {
         grow_older(region, threshold);
     }
     loop {
-        for target in sampled_mut(targets) {
+        for target in targets.iter_mut() {
             merge(&mut target.regions, threshold, apart, limits.sz_limit);
         }
-        let count: usize = sampled(targets).map(|t| t.regions.len()).sum();
+        let count: usize = targets.iter().map(|t| t.regions.len()).sum();
         if count <= limits.max_nr_regions || !apart {
             return;
         }

@@ -11,4 +11,4 @@ pub(crate) use evidence::Evidence;
 pub(crate) use merge::{MergeLimits, merge_and_age};
 pub(crate) use rescale::rescale;
 pub(crate) use split::Splitter;
-pub(crate) use target::{Target, lay_out, sampled, sampled_mut};
+pub(crate) use target::{Target, lay_out};

@@ -1,6 +1,6 @@
 //! The beginning of an aggregation: regions are split at random, so that what differs inside them can show.
 
-use super::target::{Target, sampled, sampled_mut};
+use super::target::Target;
 use crate::addr::{Addr, PAGE_SIZE};
 use crate::region::Region;
 use crate::rng::Rng;
@@ -12,10 +12,10 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// Splits every region of sampled targets in two, or in three when the number of regions has stood still since the last
+    /// Splits every region of targets in two, or in three when the number of regions has stood still since the last
     /// time and there is room. Nothing when more than half of `max_nr_regions` are there already.
     pub(crate) fn split(&mut self, targets: &mut [Target], max_nr_regions: usize, rng: &mut Rng) {
-        let count: usize = sampled(targets).map(|t| t.regions.len()).sum();
+        let count: usize = targets.iter().map(|t| t.regions.len()).sum();
         if count > max_nr_regions / 2 {
             return;
         }
@@ -24,7 +24,7 @@ impl Splitter {
         } else {
             2
         };
-        for target in sampled_mut(targets) {
+        for target in targets.iter_mut() {
             let regions = std::mem::take(&mut target.regions);
             target.regions = regions
                 .into_iter()

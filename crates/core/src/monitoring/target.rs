@@ -1,10 +1,10 @@
 //! The targets of a context and where their regions lie.
 
+use crate::access_tables::AccessTables;
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
-use crate::budget::Way;
 use crate::ops::{TargetId, TargetLayout};
 use crate::region::Region;
-use crate::sweep::PageHeat;
+use crate::scan::{Condensed, Cursor, PageStates};
 use crate::units::Bytes;
 
 /// One target with its regions.
@@ -16,69 +16,61 @@ pub(crate) struct Target {
     pub(crate) ranges: Vec<AddrRange>,
     /// Ascending, disjoint, page-aligned.
     pub(crate) regions: Vec<Region>,
-    /// What is known page by page; empty while only samples are looked at.
-    pub(crate) heat: PageHeat,
-    /// What its regions come from.
-    pub(crate) way: Way,
-    /// How much of it is in memory, as far as that is known; else all that it maps.
-    pub(crate) resident: Bytes,
-    /// Whether it is no time to look at all of its pages. See [`TargetLayout::is_delicate`].
-    pub(crate) is_delicate: bool,
+    /// What is known page by page; empty while it is sampled.
+    pub(crate) states: PageStates,
+    /// Where its scan is.
+    pub(crate) cursor: Cursor,
+    /// What its regions are derived from.
+    pub(crate) condensed: Condensed,
+    /// The page-exact results of the last snapshot.
+    pub(crate) tables: Option<AccessTables>,
+    /// Resident bytes in regions that hold pages which are not alike.
+    pub(crate) averaged: Bytes,
+    /// How much of it is resident; none where that is not known.
+    pub(crate) resident: Option<Bytes>,
+    /// Whether its scan waits. See [`TargetLayout::defer_scan`].
+    pub(crate) defer_scan: bool,
 }
 
 impl Target {
-    /// A target that was never looked at, and will be in this way.
-    pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>, way: Way) -> Self {
+    /// A target of which nothing is known.
+    pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>) -> Self {
         let mut target = Self {
             id: layout.id,
             pid: layout.pid,
             ranges: Vec::new(),
             regions,
-            heat: PageHeat::default(),
-            way,
-            resident: Bytes::ZERO,
-            is_delicate: false,
+            states: PageStates::default(),
+            cursor: Cursor::default(),
+            condensed: Condensed::default(),
+            tables: None,
+            averaged: Bytes::ZERO,
+            resident: None,
+            defer_scan: false,
         };
-        target.follow(layout);
+        target.update(layout);
         target
     }
 
     /// Takes over what is known of it now. What becomes of its regions is the caller's.
-    pub(crate) fn follow(&mut self, layout: TargetLayout) {
-        self.resident = layout.weight();
-        self.is_delicate = layout.is_delicate;
+    pub(crate) fn update(&mut self, layout: TargetLayout) {
+        self.resident = layout.resident;
+        self.defer_scan = layout.defer_scan;
         self.ranges = layout.ranges;
+        self.states.set_backings(layout.backings);
     }
 
-    /// Whether its regions come from its pages: a first round is needed for that.
-    pub(crate) fn is_told_by_pages(&self) -> bool {
-        self.way == Way::Sweep && self.heat.has_rounds()
+    /// What it counts for beside others: how much of it is resident, or else all that it maps.
+    pub(crate) fn weight(&self) -> Bytes {
+        let mapped = || self.ranges.iter().map(AddrRange::len).sum();
+        self.resident.unwrap_or_else(mapped)
     }
 
-    /// From now on it is sampled. Its regions stay, and what lies between them is laid out.
-    pub(crate) fn go_over_to_samples(&mut self) {
-        self.way = Way::Sample;
-        self.forget_pages();
-        let ranges = std::mem::take(&mut self.ranges);
-        self.set_ranges(&ranges);
-        self.ranges = ranges;
-    }
-
-    /// From now on it is swept: unknown until a round was through.
-    pub(crate) fn go_over_to_sweeps(&mut self) {
-        self.way = Way::Sweep;
-        self.forget_pages();
-        for region in &mut self.regions {
-            *region = Region {
-                unknown: true,
-                ..Region::new(region.range)
-            };
-        }
-    }
-
-    /// Forgets what is known page by page: it would be out of date by the time all pages are looked at again.
+    /// Forgets what is known page by page.
     pub(crate) fn forget_pages(&mut self) {
-        self.heat = PageHeat::default();
+        self.states = PageStates::default();
+        self.cursor = Cursor::default();
+        self.condensed = Condensed::default();
         self.regions.iter_mut().for_each(|region| region.resident = None);
     }
 
@@ -86,7 +78,7 @@ impl Target {
     #[cfg(test)]
     pub(crate) fn of(regions: Vec<Region>) -> Self {
         let layout = TargetLayout::new(TargetId(0), None, Vec::new());
-        Self::new(layout, regions, Way::Sample)
+        Self::new(layout, regions)
     }
 
     /// Bytes its regions cover.
@@ -121,16 +113,6 @@ impl Target {
         }
         self.regions = next;
     }
-}
-
-/// Those of `targets` that are sampled: between them, regions are merged and split.
-pub(crate) fn sampled(targets: &[Target]) -> impl Iterator<Item = &Target> {
-    targets.iter().filter(|target| target.way == Way::Sample)
-}
-
-/// The same, to be changed.
-pub(crate) fn sampled_mut(targets: &mut [Target]) -> impl Iterator<Item = &mut Target> {
-    targets.iter_mut().filter(|target| target.way == Way::Sample)
 }
 
 /// Covers `start..end`, which no region covers: by stretching the last region of the same range to it when that
@@ -188,7 +170,7 @@ mod tests {
         };
         let layout = TargetLayout::new(TargetId(0), None, pages(ranges));
         let regions = layout.ranges.iter().copied().enumerate().map(aged).collect();
-        Target::new(layout, regions, Way::Sample)
+        Target::new(layout, regions)
     }
 
     fn shape(target: &Target) -> Vec<(u64, u64, u32)> {

@@ -64,7 +64,7 @@ pub(crate) fn apply_next_window(
     sink: &mut dyn Sink,
 ) {
     for (index, state) in states.iter_mut().enumerate() {
-        if state.goes_on_at().is_some_and(|begin| begin <= input.now) {
+        if state.next_window_start().is_some_and(|begin| begin <= input.now) {
             state.apply(index, targets, input, ops, sink);
         }
     }

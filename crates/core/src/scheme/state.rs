@@ -156,7 +156,7 @@ impl SchemeState {
 
     /// When a window begins in which it goes on with what its quota left of the last snapshot; nothing where nothing
     /// was left, or where its apply interval was set: then it acts just so often.
-    pub(crate) fn goes_on_at(&self) -> Option<Nanos> {
+    pub(crate) fn next_window_start(&self) -> Option<Nanos> {
         let stopped =
             self.is_active() && self.scheme.apply_interval.is_none() && self.window.position.is_some();
         stopped.then(|| self.window.end(&self.scheme.quota)).flatten()

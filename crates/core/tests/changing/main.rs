@@ -4,10 +4,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod sweeps;
+mod scans;
 
 use common::{idle_until, pages, run_until};
-use thermo_core::budget::{CpuShare, Looks, Way};
+use thermo_core::budget::{CpuShare, Method, MethodPolicy};
 use thermo_core::scheme::{SystemMetric, WatermarkMetric, Watermarks};
 use thermo_core::{
     Action, AddrRange, Attrs, Context, Event, IntervalsGoal, Nanos, Next, Operations as _, Permille, Region,
@@ -18,12 +18,12 @@ use thermo_sim::{Machine, run};
 const ONE_PERCENT: CpuShare = CpuShare(10_000);
 const ALL: AddrRange = pages(0, 1 << 40);
 
-/// A machine with one process of these mappings, all touched once, that can be swept.
+/// A machine with one process of these mappings, all touched once, that can be scanned.
 fn machine(mappings: &[AddrRange]) -> Machine {
     let mut machine = Machine::new();
-    machine.sweeps = true;
+    machine.scans = true;
     machine.cost_of_probing = Nanos(100);
-    machine.cost_of_sweeping = Nanos(100);
+    machine.cost_of_scanning = Nanos(100);
     let id = machine.spawn(mappings);
     machine.touch(id, ALL);
     machine
@@ -38,17 +38,17 @@ fn regions(context: &Context) -> Vec<Region> {
     context.targets().flat_map(|t| t.regions.to_vec()).collect()
 }
 
-fn sweeping() -> Context {
+fn scanning() -> Context {
     Context::new(Attrs::default(), 1)
         .unwrap()
-        .with_budget(ONE_PERCENT, Looks::Sweep)
+        .with_budget(ONE_PERCENT, MethodPolicy::Scan)
 }
 
 #[test]
 fn other_bounds_leave_the_intervals_to_the_budget() {
     let mut machine = machine(&[pages(0, 1000)]);
-    machine.sweeps = true;
-    let mut context = sweeping().with_regions_each(20);
+    machine.scans = true;
+    let mut context = scanning().with_regions_each(20);
     let mut none = |_: &Event<'_>| {};
     let touch = |machine: &mut Machine, _| {
         for nth in 0..10 {
@@ -76,8 +76,8 @@ fn other_bounds_leave_the_intervals_to_the_budget() {
     .unwrap();
     let plan = context.plan().unwrap();
     assert_eq!(
-        (plan.way, plan.attrs.max_nr_regions, plan.attrs.aggr),
-        (Way::Sweep, 5, aggr)
+        (plan.method, plan.attrs.max_nr_regions, plan.attrs.aggr),
+        (Method::Scan, 5, aggr)
     );
     assert!(regions(&context).len() <= 5);
 
@@ -159,7 +159,7 @@ fn what_a_program_maps_in_its_first_moments_is_seen_within_an_aggregation_or_two
     let late = aggregations_until_seen(sampling(), Nanos::millis(3205));
     assert!((3..=10).contains(&late), "{late}");
     // With a budget, too, as long as that allows it.
-    let early = aggregations_until_seen(sweeping(), Nanos::millis(205));
+    let early = aggregations_until_seen(scanning(), Nanos::millis(205));
     assert!(early <= 2, "{early}");
 }
 
@@ -169,7 +169,7 @@ fn set_free(machine: &mut Machine, permille: u64) {
 }
 
 #[test]
-fn nothing_is_looked_at_while_every_scheme_rests() {
+fn nothing_is_monitored_while_every_scheme_is_inactive() {
     let mut scheme = Scheme::new(Action::Stat);
     scheme.watermarks = Watermarks {
         metric: WatermarkMetric::FreeMemRate,
@@ -178,7 +178,7 @@ fn nothing_is_looked_at_while_every_scheme_rests() {
         mid: Permille(400),
         low: Permille(200),
     };
-    for mut context in [Context::new(Attrs::default(), 1).unwrap(), sweeping()] {
+    for mut context in [Context::new(Attrs::default(), 1).unwrap(), scanning()] {
         let mut machine = machine(&[pages(0, 100_000)]);
         context.set_schemes(vec![scheme.clone()]).unwrap();
         // Enough is free between 10 s and 30 s.
@@ -196,7 +196,7 @@ fn nothing_is_looked_at_while_every_scheme_rests() {
             |machine, now| {
                 let resting = now >= Nanos::secs(10) && now < Nanos::secs(30);
                 set_free(machine, if resting { 900 } else { 300 });
-                spent.push((now, machine.spent_looking));
+                spent.push((now, machine.spent_monitoring));
             },
         );
         let at = |secs| {

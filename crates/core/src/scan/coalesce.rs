@@ -1,98 +1,134 @@
-//! Runs of pages become regions: exact where there is room for it, joined where they differ least otherwise.
+//! Coalesces runs of pages into regions: exact where there is room for it, merged where they differ least otherwise.
 
-mod draft;
-
-use self::draft::Draft;
-pub(crate) use self::draft::Holes;
-use super::heat::Run;
+use super::page_states::Run;
+use super::region_builder::{GapCost, RegionBuilder};
 use crate::region::Region;
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 
-/// How many runs are held before they are joined, as a multiple of the regions wanted: bounds the memory that
+/// How many runs are held before they are merged, as a multiple of the regions wanted: bounds the memory that
 /// finely mixed targets need.
 const HELD: usize = 16;
-/// But no more than these, of 80 bytes each, where so many are not wanted.
+/// But no more than these, of 112 bytes each, where so many are not wanted.
 const MOST_HELD: usize = 1 << 17;
 
-/// The regions of targets whose `runs` (ascending) these are, for each in turn: at most `most` over all of them, as far
-/// as none of them has to be left out, as of `now`; a round takes `interval`.
-///
-/// No target has a share of its own: what is joined is what misleads least wherever it lies, so that regions go where
-/// heat is mixed, and bytes are what weighs.
-pub(crate) fn regions_of<R: Iterator<Item = Run>>(
-    runs: impl Iterator<Item = R>,
-    most: usize,
-    holes: Holes,
-    now: Nanos,
-    interval: Nanos,
-) -> Vec<Vec<Region>> {
-    let most = most.max(1);
-    let held = most
-        .saturating_mul(HELD)
-        .min(MOST_HELD)
-        .max(most.saturating_mul(2));
-    let mut joining = Joining {
-        drafts: Vec::new(),
-        tolerance: 0,
-        holes,
-        interval,
-    };
-    let mut nr_targets = 0;
-    for runs in runs {
-        // What a target before took to be held says nothing of how this one may be joined as it comes.
+/// The runs of one target, coalesced as far as no snapshot of it has room for more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Condensed {
+    builders: Vec<RegionBuilder>,
+    /// When they were built.
+    at: Nanos,
+}
+
+impl Condensed {
+    /// At most `most` regions-to-be of `runs` (ascending), as of `now`; ages are counted in `interval`.
+    pub(crate) fn of(
+        runs: impl Iterator<Item = Run>,
+        most: usize,
+        gaps: GapCost,
+        now: Nanos,
+        interval: Nanos,
+    ) -> Self {
+        let most = most.max(1);
+        let held = most
+            .saturating_mul(HELD)
+            .min(MOST_HELD)
+            .max(most.saturating_mul(2));
+        let mut coalescing = Coalescing::new(gaps, interval);
         let mut while_coming = 0;
         for run in runs {
-            joining.push(Draft::new(nr_targets, &run, now, interval), while_coming);
-            if joining.drafts.len() > held {
-                joining.until(held / 2);
-                while_coming = joining.tolerance;
+            coalescing.push(RegionBuilder::new(&run, now, interval), while_coming);
+            if coalescing.builders.len() > held {
+                coalescing.until(held / 2);
+                while_coming = coalescing.tolerance;
             }
         }
+        coalescing.until(most);
+        Self {
+            builders: coalescing.builders,
+            at: now,
+        }
+    }
+}
+
+/// The regions of targets, for each in turn, and how many of their resident bytes lie in regions that hold pages which
+/// are not alike. At most `most` regions over all targets, as far as none of them has to be left out, as of `now`.
+///
+/// No target has a share of its own: merged is what misleads least wherever it lies, so that regions go where heat is
+/// mixed, and bytes are what weighs.
+pub(crate) fn regions_of<'a>(
+    targets: impl Iterator<Item = &'a Condensed>,
+    most: usize,
+    gaps: GapCost,
+    now: Nanos,
+    interval: Nanos,
+) -> Vec<(Vec<Region>, Bytes)> {
+    let mut coalescing = Coalescing::new(gaps, interval);
+    let mut nr_targets = 0;
+    for condensed in targets {
+        let older_by = now.saturating_sub(condensed.at);
+        coalescing
+            .builders
+            .extend(condensed.builders.iter().map(|builder| {
+                let mut builder = *builder;
+                builder.target = nr_targets;
+                builder.grow_older(older_by, interval);
+                builder
+            }));
         nr_targets += 1;
     }
-    joining.until(most);
-    let drafts = joining.drafts;
-    let mut regions = vec![Vec::new(); nr_targets];
-    for draft in &drafts {
-        regions[draft.target].push(draft.region(interval));
+    coalescing.until(most.max(1));
+    let mut regions = vec![(Vec::new(), Bytes::ZERO); nr_targets];
+    for builder in &coalescing.builders {
+        let (regions, averaged) = &mut regions[builder.target];
+        regions.push(builder.region(interval));
+        *averaged += builder.averaged();
     }
     regions
 }
 
-/// Pieces that are being joined.
-struct Joining {
-    drafts: Vec<Draft>,
-    /// Bytes' worth of heat that a join may tell wrongly.
+/// Runs that are being coalesced.
+struct Coalescing {
+    builders: Vec<RegionBuilder>,
+    /// Bytes' worth of heat that a merge may tell wrongly.
     tolerance: u64,
-    holes: Holes,
+    gaps: GapCost,
     interval: Nanos,
 }
 
-impl Joining {
-    /// Joins with ever larger tolerance until only `most` are left, or one of each target.
+impl Coalescing {
+    const fn new(gaps: GapCost, interval: Nanos) -> Self {
+        Self {
+            builders: Vec::new(),
+            tolerance: 0,
+            gaps,
+            interval,
+        }
+    }
+
+    /// Merges with ever larger tolerance until only `most` are left, or one of each target.
     fn until(&mut self, most: usize) {
-        while self.drafts.len() > most {
-            let before = self.drafts.len();
+        while self.builders.len() > most {
+            let before = self.builders.len();
             self.join_pairs(before - most);
-            if self.drafts.len() == before && self.tolerance == u64::MAX {
+            if self.builders.len() == before && self.tolerance == u64::MAX {
                 break;
             }
             // More pairs of the same tolerance, while that gets somewhere.
-            if (before - self.drafts.len()) * 8 < before {
+            if (before - self.builders.len()) * 8 < before {
                 self.tolerance = self.tolerance.saturating_mul(2).max(1024);
             }
         }
     }
 
-    /// Joins neighbours within the tolerance, `excess` times at most and none twice: what was joined a moment ago is
+    /// Merges neighbours within the tolerance, `excess` times at most and none twice: what was merged a moment ago is
     /// between its parts and near to everything, so that all would become one.
     fn join_pairs(&mut self, mut excess: usize) {
-        let (tolerance, holes, interval) = (self.tolerance, self.holes, self.interval);
+        let (tolerance, gaps, interval) = (self.tolerance, self.gaps, self.interval);
         let mut last_is_joined = false;
-        self.drafts.dedup_by(|draft, last| {
-            let join = excess > 0 && !last_is_joined && last.can_join(draft, tolerance, holes, interval);
+        self.builders.dedup_by(|builder, last| {
+            let join = excess > 0 && !last_is_joined && last.can_join(builder, tolerance, gaps, interval);
             if join {
-                last.join(draft, interval);
+                last.join(builder, interval);
                 excess -= 1;
             }
             last_is_joined = join;
@@ -100,14 +136,14 @@ impl Joining {
         });
     }
 
-    /// Appends `draft`, or joins it to the last one where that puts at most `tolerance` bytes' worth into the wrong
+    /// Appends `builder`, or merges it with the last one where that puts at most `tolerance` bytes' worth into the wrong
     /// place.
-    fn push(&mut self, draft: Draft, tolerance: u64) {
-        match self.drafts.last_mut() {
-            Some(last) if last.can_join(&draft, tolerance, self.holes, self.interval) => {
-                last.join(&draft, self.interval);
+    fn push(&mut self, builder: RegionBuilder, tolerance: u64) {
+        match self.builders.last_mut() {
+            Some(last) if last.can_join(&builder, tolerance, self.gaps, self.interval) => {
+                last.join(&builder, self.interval);
             }
-            _ => self.drafts.push(draft),
+            _ => self.builders.push(builder),
         }
     }
 }
@@ -117,8 +153,9 @@ mod tests {
     use std::iter;
 
     use super::super::MAX_NR_ACCESSES;
-    use super::super::heat::State;
+    use super::super::page_states::State;
     use super::*;
+
     use crate::addr::AddrRange;
 
     const SEC: Nanos = Nanos::secs(1);
@@ -130,9 +167,24 @@ mod tests {
         }
     }
 
-    /// Of a target by itself, in rounds of a second.
+    /// Of targets with these runs.
+    fn coalesced<R: Iterator<Item = Run>>(
+        runs: impl Iterator<Item = R>,
+        most: usize,
+        gaps: GapCost,
+        now: Nanos,
+        interval: Nanos,
+    ) -> Vec<Vec<Region>> {
+        let condensed: Vec<Condensed> = runs
+            .map(|runs| Condensed::of(runs, most, gaps, now, interval))
+            .collect();
+        let regions = regions_of(condensed.iter(), most, gaps, now, interval);
+        regions.into_iter().map(|(regions, _)| regions).collect()
+    }
+
+    /// Of a target by itself, in snapshots of a second.
     fn of_one(runs: impl IntoIterator<Item = Run>, most: usize, now: Nanos) -> Vec<Region> {
-        regions_of(iter::once(runs.into_iter()), most, Holes::ByHeat, now, SEC).remove(0)
+        coalesced(iter::once(runs.into_iter()), most, GapCost::ByHeat, now, SEC).remove(0)
     }
 
     fn shape(regions: &[Region]) -> Vec<(u64, u64, u32, u32)> {
@@ -146,8 +198,8 @@ mod tests {
     fn with_room_every_run_is_a_region() {
         let runs = [
             run(0, 10, State::Idle(Nanos::secs(40))),
-            run(10, 12, State::Touched(7)),
-            run(12, 14, State::Touched(2)),
+            run(10, 12, State::Accessed(7)),
+            run(12, 14, State::Accessed(2)),
             run(500, 510, State::Unknown),
         ];
         let regions = of_one(runs, 10, Nanos::secs(100));
@@ -175,7 +227,7 @@ mod tests {
             run(0, 1000, State::Idle(now - hours)),
             run(1000, 2000, State::Idle(now - minutes)),
         ];
-        let regions = regions_of(iter::once(runs.into_iter()), 100, Holes::ByHeat, now, interval);
+        let regions = coalesced(iter::once(runs.into_iter()), 100, GapCost::ByHeat, now, interval);
         let ages: Vec<u64> = regions[0]
             .iter()
             .map(|region| u64::from(region.age) / 8)
@@ -185,7 +237,7 @@ mod tests {
 
     #[test]
     fn runs_that_are_alike_are_one_whatever_the_chunk() {
-        let runs = [run(0, 512, State::Touched(7)), run(512, 600, State::Touched(7))];
+        let runs = [run(0, 512, State::Accessed(7)), run(512, 600, State::Accessed(7))];
         assert_eq!(shape(&of_one(runs, 10, SEC)), [(0, 600, 70, 0)]);
     }
 
@@ -194,9 +246,9 @@ mod tests {
         // A large cold part with one hot page in it, and a large hot part: the single page is given up.
         let runs = [
             run(0, 1000, State::Idle(Nanos(0))),
-            run(1000, 1001, State::Touched(1)),
+            run(1000, 1001, State::Accessed(1)),
             run(1001, 2000, State::Idle(Nanos(0))),
-            run(2000, 3000, State::Touched(7)),
+            run(2000, 3000, State::Accessed(7)),
         ];
         let regions = of_one(runs, 2, Nanos::secs(100));
         assert_eq!(regions.len(), 2);
@@ -216,7 +268,7 @@ mod tests {
             run(
                 nth * 1000,
                 nth * 1000 + 500,
-                State::Touched(1 + (nth as u32 / 50) * 6),
+                State::Accessed(1 + (nth as u32 / 50) * 6),
             )
         });
         let regions = of_one(runs, 50, SEC);
@@ -229,7 +281,7 @@ mod tests {
     fn finely_mixed_memory_is_bounded() {
         let runs = (0..100_000).map(|page| {
             let state = if page % 2 == 0 {
-                State::Touched(7)
+                State::Accessed(7)
             } else {
                 State::Idle(Nanos(0))
             };
@@ -245,7 +297,7 @@ mod tests {
     fn numbers_of_any_size_end() {
         let far = [0, 1 << 63].map(|page_border| Run {
             range: AddrRange::new(page_border, page_border + 4096),
-            state: State::Touched(1),
+            state: State::Accessed(1),
         });
         assert_eq!(of_one(far, usize::MAX, SEC).len(), 2);
         assert_eq!(of_one(far, 1, SEC).len(), 1);
@@ -255,7 +307,7 @@ mod tests {
     fn a_few_too_many_do_not_blur_the_rest() {
         let runs = (0..1024).map(|nth| {
             let state = if nth % 2 == 0 {
-                State::Touched(7)
+                State::Accessed(7)
             } else {
                 State::Idle(Nanos(0))
             };
@@ -272,23 +324,23 @@ mod tests {
     fn process() -> Vec<Run> {
         let idle = State::Idle(Nanos(0));
         let library = |nth: u64| run(1_000_000 + nth * 400, 1_000_010 + nth * 400, idle);
-        let mut runs = vec![run(10, 30, idle), run(5000, 5050, State::Touched(1))];
+        let mut runs = vec![run(10, 30, idle), run(5000, 5050, State::Accessed(1))];
         runs.extend((0..4).map(library));
         runs.extend([
             run(1_002_000, 1_002_896, idle),
-            run(1_002_896, 1_003_024, State::Touched(7)),
+            run(1_002_896, 1_003_024, State::Accessed(7)),
         ]);
         runs.extend((10..14).map(library));
-        runs.push(run(4_000_000, 4_000_020, State::Touched(2)));
+        runs.push(run(4_000_000, 4_000_020, State::Accessed(2)));
         runs
     }
 
     #[test]
     fn what_is_hot_in_each_of_many_processes_is_found_though_regions_are_few() {
-        let regions = regions_of(
+        let regions = coalesced(
             (0..200).map(|_| process().into_iter()),
             1000,
-            Holes::ByHeat,
+            GapCost::ByHeat,
             Nanos::secs(60),
             SEC,
         );
@@ -306,26 +358,26 @@ mod tests {
     fn regions_go_where_heat_is_mixed() {
         let plain = [run(0, 100_000, State::Idle(Nanos(0)))];
         let mixed = (0..20).map(|nth| match nth % 2 {
-            0 => run(nth * 100, nth * 100 + 100, State::Touched(7)),
+            0 => run(nth * 100, nth * 100 + 100, State::Accessed(7)),
             _ => run(nth * 100, nth * 100 + 100, State::Idle(Nanos(0))),
         });
         let runs = [plain.to_vec(), Vec::new(), mixed.collect()].map(Vec::into_iter);
-        let regions = regions_of(runs.into_iter(), 21, Holes::ByHeat, Nanos::secs(50), SEC);
+        let regions = coalesced(runs.into_iter(), 21, GapCost::ByHeat, Nanos::secs(50), SEC);
         assert_eq!(regions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 20]);
     }
 
     #[test]
     fn no_target_is_joined_with_another() {
-        let runs = (0..5).map(|_| [run(7, 9, State::Touched(7))].into_iter());
-        let regions = regions_of(runs, 2, Holes::ByHeat, Nanos::secs(50), SEC);
+        let runs = (0..5).map(|_| [run(7, 9, State::Accessed(7))].into_iter());
+        let regions = coalesced(runs, 2, GapCost::ByHeat, Nanos::secs(50), SEC);
         assert!(regions.iter().all(|regions| shape(regions) == [(7, 9, 70, 0)]));
     }
 
     #[test]
     fn a_hole_is_not_told_hot_where_there_is_another_way() {
         let runs = [
-            run(0, 10, State::Touched(7)),
-            run(1000, 1010, State::Touched(7)),
+            run(0, 10, State::Accessed(7)),
+            run(1000, 1010, State::Accessed(7)),
             run(2000, 2010, State::Idle(Nanos(0))),
             run(3000, 3010, State::Idle(Nanos(0))),
         ];
@@ -350,18 +402,18 @@ mod tests {
             [
                 run(0, 10, State::Idle(Nanos(0))),
                 run(1000, 1010, State::Idle(Nanos(0))),
-                run(1010, 1011, State::Touched(7)),
+                run(1010, 1011, State::Accessed(7)),
             ]
         };
         let told = |holes| {
-            let regions = regions_of(iter::once(runs().into_iter()), 2, holes, Nanos::secs(50), SEC);
+            let regions = coalesced(iter::once(runs().into_iter()), 2, holes, Nanos::secs(50), SEC);
             regions[0]
                 .iter()
                 .map(|region| region.range.start.0 / 4096)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(told(Holes::ByHeat), [0, 1010]);
-        assert_eq!(told(Holes::ByBytes), [0, 1000]);
+        assert_eq!(told(GapCost::ByHeat), [0, 1010]);
+        assert_eq!(told(GapCost::ByBytes), [0, 1000]);
     }
 
     #[test]
@@ -369,7 +421,7 @@ mod tests {
         let runs = [
             run(1, 2, State::Idle(Nanos(0))),
             run(1 << 34, (1 << 34) + 1, State::Idle(Nanos(0))),
-            run((1 << 34) + 5, (1 << 34) + 6, State::Touched(7)),
+            run((1 << 34) + 5, (1 << 34) + 6, State::Accessed(7)),
         ];
         let regions = of_one(runs, 2, Nanos::secs(50));
         assert_eq!(regions[0].range, AddrRange::new(4096, 8192));
@@ -379,20 +431,20 @@ mod tests {
     fn what_a_target_looks_like_does_not_depend_on_those_before_it() {
         let mixed = |pages: u64| {
             (0..pages).map(|page| match page % 2 {
-                0 => run(page, page + 1, State::Touched(7)),
+                0 => run(page, page + 1, State::Accessed(7)),
                 _ => run(page, page + 1, State::Idle(Nanos(0))),
             })
         };
         let plain = || {
             [
                 run(0, 1000, State::Idle(Nanos(0))),
-                run(1000, 1500, State::Touched(7)),
+                run(1000, 1500, State::Accessed(7)),
                 run(1500, 3000, State::Idle(Nanos(0))),
             ]
         };
         let of = |targets: [Vec<Run>; 2]| {
             let runs = targets.map(Vec::into_iter).into_iter();
-            regions_of(runs, 20, Holes::ByHeat, Nanos::secs(50), SEC)
+            coalesced(runs, 20, GapCost::ByHeat, Nanos::secs(50), SEC)
         };
         let first = of([plain().to_vec(), mixed(5000).collect()]);
         let last = of([mixed(5000).collect(), plain().to_vec()]);

@@ -5,7 +5,7 @@ use crate::units::Nanos;
 /// Costs are the mean of about so long, and of four of them at least.
 const OVER: Nanos = Nanos::secs(4);
 
-/// What rounds or aggregations cost. Single ones vary, and where heat moves those cost more that come just after it did. A
+/// What aggregations cost. Single ones vary, and where heat moves those cost more that come just after it did. A
 /// plan should not follow each, so it goes by the mean of some seconds.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::context) struct MeanCost(Option<Nanos>);
@@ -13,11 +13,6 @@ pub(in crate::context) struct MeanCost(Option<Nanos>);
 impl MeanCost {
     /// Before one was measured.
     pub(in crate::context) const NONE: Self = Self(None);
-
-    /// The mean, if there is one.
-    pub(in crate::context) const fn get(self) -> Option<Nanos> {
-        self.0
-    }
 
     /// Takes in what one of `interval` has cost; returns the mean.
     pub(in crate::context) fn take_in(&mut self, cost: Nanos, interval: Nanos) -> Nanos {

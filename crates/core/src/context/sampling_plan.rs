@@ -1,15 +1,11 @@
-//! What a budget asks for in intervals and numbers of regions.
+//! Sampling within a budget: intervals and numbers of regions.
 
 use crate::attrs::Attrs;
 use crate::budget::CpuShare;
-use crate::sweep::MAX_NR_ACCESSES;
 use crate::units::Nanos;
 
-/// Sweeps are not made more often: seven of them, which tell hot from warm, span nearly a second, and pictures come about
-/// as often as DAMON's do at its defaults.
-pub(in crate::context) const SHORTEST_ROUND: Nanos = Nanos::millis(125);
-/// A picture older than this is not worth its exactness: sampling sees more.
-pub(in crate::context) const LONGEST_ROUND: Nanos = Nanos::secs(20);
+/// A snapshot older than this sees too little of what happened.
+const LONGEST_AGGR: Nanos = Nanos::secs(20);
 /// Looks in one aggregation when sampling, DAMON's default; fewer where they come too seldom.
 const SAMPLES: u64 = 20;
 const FEWEST_SAMPLES: u64 = 4;
@@ -19,13 +15,8 @@ const SLOWEST_SAMPLE: Nanos = Nanos::secs(5);
 const GOOD_SAMPLE: Nanos = Nanos::millis(100);
 const FEWEST_REGIONS: usize = 100;
 
-/// The interval of rounds to take up, where rounds cost so much that the budget asks for `needed`; none while the one in
-/// force does.
-pub(in crate::context) fn next_round(needed: Nanos, now: Nanos) -> Option<Nanos> {
-    adjusted(needed, now, SHORTEST_ROUND, Nanos::MAX)
-}
-
-/// The same for the interval of samples.
+/// The sampling interval to take up, where one sampling interval costs so much that the budget asks for `needed`; none
+/// while the one in force does.
 pub(super) fn next_sample(needed: Nanos, now: Nanos) -> Option<Nanos> {
     adjusted(needed, now, FASTEST_SAMPLE, SLOWEST_SAMPLE)
 }
@@ -40,15 +31,6 @@ fn adjusted(needed: Nanos, now: Nanos, shortest: Nanos, longest: Nanos) -> Optio
     };
     let fits = needed.max(shortest).min(longest).0 <= now.0 / 10 * 11 && wanted.0 >= now.0 / 100 * 85;
     (!fits).then_some(wanted)
-}
-
-/// Attributes of sweeps each `interval`: one round counts like a whole aggregation of samples.
-pub(super) fn sweep_attrs(asked: &Attrs, interval: Nanos) -> Attrs {
-    Attrs {
-        sample: Nanos(interval.0 / u64::from(MAX_NR_ACCESSES)),
-        aggr: interval,
-        ..*asked
-    }
 }
 
 /// Attributes of sampling that stay within `share` when one look at one region costs `look` and there are
@@ -69,7 +51,7 @@ pub(super) fn sample_attrs(share: CpuShare, asked: &Attrs, look: Nanos, nr_regio
 
 /// `attrs` with samples every `sample`, and as many in an aggregation as do not make a picture too old.
 pub(super) fn sample_each(sample: Nanos, attrs: Attrs) -> Attrs {
-    let looks = (LONGEST_ROUND.0 / sample.0.max(1)).clamp(FEWEST_SAMPLES, SAMPLES);
+    let looks = (LONGEST_AGGR.0 / sample.0.max(1)).clamp(FEWEST_SAMPLES, SAMPLES);
     Attrs {
         sample,
         aggr: sample * looks,
@@ -106,12 +88,6 @@ mod tests {
             sample_attrs(ONE_PERCENT, &asked, Nanos::micros(3), usize::MAX).max_nr_regions,
             20
         );
-    }
-
-    #[test]
-    fn a_sweep_counts_like_an_aggregation() {
-        let attrs = sweep_attrs(&Attrs::default(), Nanos::secs(7));
-        assert_eq!(attrs.max_nr_accesses(), MAX_NR_ACCESSES);
     }
 
     #[test]

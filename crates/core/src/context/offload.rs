@@ -2,7 +2,7 @@
 //!
 //! Regions, counts and ages are the other's; nothing is merged, split or aged here, and no scheme is applied. The pace
 //! is the other's, too: [`Offload::follow`](crate::ops::Offload::follow) waits for the end of its aggregation. Where
-//! asking costs more than it tells, it says so by a later next time; the picture then stands for the time since the
+//! asking costs more than it tells, it says so by a later next time; the snapshot then stands for the time since the
 //! last one.
 
 use super::{Context, Next};
@@ -24,18 +24,18 @@ impl Context {
             return Ok(Next::At(now));
         };
         offload.commit(&self.attrs, &schemes)?;
-        let mut picture = offload.follow()?;
+        let mut snapshot = offload.follow()?;
         for target in &mut self.targets {
             // One that was not told of has just come, or is about to go.
-            let found = picture.targets.iter_mut().find(|(id, _)| *id == target.id);
+            let found = snapshot.targets.iter_mut().find(|(id, _)| *id == target.id);
             target.regions = found.map_or_else(Vec::new, |(_, regions)| std::mem::take(regions));
         }
-        self.tell_aggregated(picture.taken, sink);
-        self.aggr_start = Some(picture.taken);
-        for (nth, stats) in picture.schemes.into_iter().enumerate() {
-            self.tell_applied(nth, stats, picture.taken, sink);
+        self.emit_snapshot(snapshot.taken, sink);
+        self.aggr_start = Some(snapshot.taken);
+        for (nth, stats) in snapshot.schemes.into_iter().enumerate() {
+            self.tell_applied(nth, stats, snapshot.taken, sink);
         }
-        Ok(Next::At(picture.next))
+        Ok(Next::At(snapshot.next))
     }
 
     fn tell_applied(&mut self, nth: usize, stats: SchemeStats, now: Nanos, sink: &mut dyn Sink) {

@@ -1,17 +1,17 @@
-//! What regions are made of, and what joining two of them would tell wrongly.
+//! Builds regions from runs of pages, and says what merging two of them would tell wrongly.
 
-use super::super::heat::{Run, State};
-use super::super::{MAX_NR_ACCESSES, PER_ROUND, WINDOW};
+use super::page_states::{Run, State};
+use super::{MAX_NR_ACCESSES, PER_PASS, WINDOW};
 use crate::addr::AddrRange;
 use crate::region::Region;
 use crate::units::{Bytes, Nanos};
 
-/// How a hole between two pieces counts that become one region.
+/// What the gap between two runs costs when they become one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holes {
-    /// By the heat that would be told of it: for pictures, whose readers know what is mapped.
+pub(crate) enum GapCost {
+    /// As much as the heat that would be told of it: for snapshots, whose readers know what is mapped.
     ByHeat,
-    /// As so many bytes told wrongly, whatever the heat: for schemes, which act on what they are told.
+    /// Its bytes, whatever the heat: for schemes, which act on what they are told.
     ByBytes,
 }
 
@@ -20,7 +20,7 @@ pub(crate) enum Holes {
 const IDLE_HOLE: u128 = 4096;
 
 /// How hot is what was idle for a round only, so far above nothing that no time of 64 bits makes two times alike. See
-/// [`Draft::rate`].
+/// [`RegionBuilder::rate`].
 const IDLE: u64 = 64 * 50;
 
 /// How hot the unknown is taken to be where it is joined with what is known, so that it is far from what is hot; and
@@ -28,42 +28,45 @@ const IDLE: u64 = 64 * 50;
 const UNKNOWN: u64 = IDLE - WINDOW as u64 * 100;
 const UNLIKE_UNKNOWN: u64 = WINDOW as u64 * 50;
 
-/// A piece of memory on its way to become a region.
+/// A run of memory on its way to become a region.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Draft {
+pub(super) struct RegionBuilder {
     /// Whose it is, by number.
     pub(super) target: usize,
     range: AddrRange,
-    /// Bytes in it that are there.
+    /// Resident bytes in it.
     present: u64,
+    /// Whether it holds pages that are not alike.
+    mixed: bool,
     unknown: u64,
     /// Sum over its judged bytes of the rounds they were touched in.
     touched: u128,
     /// Sum over its judged bytes of how long they have been idle.
     idle: u128,
-    /// How hot it is; see [`Draft::rate`].
+    /// How hot it is; see [`RegionBuilder::rate`].
     score: u64,
 }
 
-impl Draft {
-    pub(super) fn new(target: usize, run: &Run, now: Nanos, interval: Nanos) -> Self {
+impl RegionBuilder {
+    pub(super) fn new(run: &Run, now: Nanos, interval: Nanos) -> Self {
         let len = run.range.len().0;
-        let mut draft = Self {
-            target,
+        let mut builder = Self {
+            target: 0,
             range: run.range,
             present: len,
+            mixed: false,
             unknown: 0,
             touched: 0,
             idle: 0,
             score: 0,
         };
         match run.state {
-            State::Touched(rounds) => draft.touched = u128::from(rounds) * u128::from(len),
-            State::Idle(since) => draft.idle = u128::from(now.saturating_sub(since).0) * u128::from(len),
-            State::Unknown => draft.unknown = len,
+            State::Accessed(rounds) => builder.touched = u128::from(rounds) * u128::from(len),
+            State::Idle(since) => builder.idle = u128::from(now.saturating_sub(since).0) * u128::from(len),
+            State::Unknown => builder.unknown = len,
         }
-        draft.score = draft.rate(interval);
-        draft
+        builder.score = builder.rate(interval);
+        builder
     }
 
     fn judged(&self) -> u64 {
@@ -96,8 +99,8 @@ impl Draft {
     }
 
     /// True when both are of one target, and joining them puts at most `tolerance` bytes' worth into the wrong place.
-    pub(super) fn can_join(&self, next: &Self, tolerance: u64, holes: Holes, interval: Nanos) -> bool {
-        self.target == next.target && self.cost_of_joining(next, holes, interval) <= tolerance
+    pub(super) fn can_join(&self, next: &Self, tolerance: u64, gaps: GapCost, interval: Nanos) -> bool {
+        self.target == next.target && self.cost_of_joining(next, gaps, interval) <= tolerance
     }
 
     /// Whether a region of it would be unknown: more than half of it is.
@@ -110,28 +113,32 @@ impl Draft {
         if self.is_unknown() { UNKNOWN } else { self.score }
     }
 
-    /// How many bytes' worth of heat would be told wrongly if both were one region, holes between them
+    /// How many bytes' worth of heat would be told wrongly if both were one region, gaps between them
     /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self, holes: Holes, interval: Nanos) -> u64 {
+    fn cost_of_joining(&self, next: &Self, gaps: GapCost, interval: Nanos) -> u64 {
+        let smaller = self.present.min(next.present);
+        (smaller / 100)
+            .saturating_mul(self.unlike(next, interval))
+            .saturating_add(self.cost_of_gap(next, gaps))
+    }
+
+    /// How unlike both are, in hundredths of a step of heat.
+    fn unlike(&self, next: &Self, interval: Nanos) -> u64 {
         let apart = self.place().abs_diff(next.place());
-        let unlike = match (self.is_unknown(), next.is_unknown()) {
+        match (self.is_unknown(), next.is_unknown()) {
             (false, false) if self.is_as_idle(next, interval) => 0,
             (false, false) => apart,
             (true, true) => 0,
             _ => apart.max(UNLIKE_UNKNOWN),
-        };
-        let smaller = self.present.min(next.present);
-        (smaller / 100)
-            .saturating_mul(unlike)
-            .saturating_add(self.cost_of_hole(next, holes))
+        }
     }
 
     /// How many bytes' worth of heat would be told of the hole between both: as much as of what is around it, and where
     /// that was touched at all, as a region touched in one round of the window. Told as idle it misleads hardly anybody,
-    /// and yet no map of memory should be of holes where there is another way.
-    fn cost_of_hole(&self, next: &Self, holes: Holes) -> u64 {
+    /// and yet no map of memory should be of gaps where there is another way.
+    fn cost_of_gap(&self, next: &Self, gaps: GapCost) -> u64 {
         let hole = (next.range.start - self.range.end).0;
-        if holes == Holes::ByBytes {
+        if gaps == GapCost::ByBytes {
             return hole.saturating_mul(4);
         }
         let touched = self.touched + next.touched;
@@ -145,7 +152,21 @@ impl Draft {
         u64::try_from(told_hot + hole / IDLE_HOLE).unwrap_or(u64::MAX)
     }
 
+    /// Resident bytes, where it holds pages that are not alike.
+    pub(super) const fn averaged(&self) -> Bytes {
+        Bytes(if self.mixed { self.present } else { 0 })
+    }
+
+    /// It was built so long ago; idle memory has been idle for longer since.
+    pub(super) fn grow_older(&mut self, by: Nanos, interval: Nanos) {
+        if self.touched == 0 {
+            self.idle += u128::from(by.0) * u128::from(self.judged());
+            self.score = self.rate(interval);
+        }
+    }
+
     pub(super) fn join(&mut self, next: &Self, interval: Nanos) {
+        self.mixed |= next.mixed || self.unlike(next, interval) > 0;
         self.range.end = next.range.end;
         self.present += next.present;
         self.unknown += next.unknown;
@@ -156,7 +177,7 @@ impl Draft {
 
     pub(super) fn region(&self, interval: Nanos) -> Region {
         let judged = u128::from(self.judged().max(1));
-        let nr_accesses = self.touched * u128::from(PER_ROUND) / judged;
+        let nr_accesses = self.touched * u128::from(PER_PASS) / judged;
         // Rarely touched is not never touched: at least one look saw something.
         let least = u128::from(self.touched > 0);
         let nr_accesses = u32::try_from(nr_accesses.max(least)).unwrap_or(MAX_NR_ACCESSES);

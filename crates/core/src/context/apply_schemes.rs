@@ -1,16 +1,13 @@
-//! Applying schemes: to the regions that are told of, or, where every page is known, to runs of pages.
+//! Applying schemes: to regions, or, where every page is known, to runs of pages.
 //!
-//! A round of sweeps lasts as long as the budget wants, often longer than a quota's window. Applied once a round, a
-//! scheme would use one window of several; so what its quota left of a round is kept, and the scheme goes on with it
-//! window by window, until the next round is through. Operations look at pages again before they act, so what was
-//! touched meanwhile is safe.
+//! Where a quota stops a scheme before it is through, the runs it did not come by are kept, and it goes on with them
+//! window by window until the next snapshot. Operations check pages again before they act, so what was accessed meanwhile
+//! is safe.
 
 use super::Context;
 use crate::PAGE_SIZE;
 use crate::action::Action;
 use crate::attrs::Attrs;
-use crate::budget::Way;
-use crate::monitoring::Target;
 use crate::ops::{Operations, Run, TargetId};
 use crate::region::Region;
 use crate::scheme::{self, ApplyInput, SchemeState, TargetMut};
@@ -26,9 +23,9 @@ pub(super) enum Turn {
     NextWindow,
 }
 
-/// The runs of pages of the last round, where a quota stopped a scheme before it was through.
+/// The runs of pages of the last snapshot, where a quota stopped a scheme before it was through.
 #[derive(Debug)]
-pub(super) struct Leftover(Vec<(TargetId, Vec<Region>)>);
+pub(super) struct DeferredRegions(Vec<(TargetId, Vec<Region>)>);
 
 impl Context {
     /// Applies the schemes whose turn it is to the targets' regions.
@@ -63,8 +60,8 @@ impl Context {
         apply(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
-    /// Applies the schemes to runs of pages as they are, not to the fewer regions that are told of: joined with
-    /// its few busy neighbours, idle memory would match no pattern that wants none. What quotas leave is kept.
+    /// Applies the schemes to runs of pages as they are, not to the fewer regions of a snapshot: merged with its few busy
+    /// neighbours, idle memory would match no pattern that wants none. What quotas leave is kept.
     pub(super) fn act_on_runs(
         &mut self,
         turn: Turn,
@@ -80,17 +77,15 @@ impl Context {
             }
             sink.on(event);
         };
-        let told = self.replace_regions(runs);
+        let regions = self.replace_regions(runs);
         self.apply_schemes(turn, now, ops, &mut listener);
-        let runs = self.replace_regions(told);
+        let runs = self.replace_regions(regions);
         self.restart_ages_of_pages(&acted_on, now);
-        let of_targets = self.told_by_pages().map(|t| t.id).zip(runs);
-        // Beside samples, schemes have their next turn with those.
-        let next = self.next_window().filter(|_| self.way == Way::Sweep);
-        self.sweeping.leftover = next.map(|_| Leftover(of_targets.collect()));
+        let of_targets = self.targets.iter().map(|t| t.id).zip(runs);
+        self.scanning.deferred = self.next_window().map(|_| DeferredRegions(of_targets.collect()));
     }
 
-    /// Goes on with what quotas left of the last round, if a window began since. Returns when the next one does;
+    /// Goes on with what quotas left of the last snapshot, if a window began since. Returns when the next one does;
     /// nothing when nothing is left or nobody may act.
     pub(super) fn use_next_window(
         &mut self,
@@ -98,7 +93,7 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Option<Nanos> {
-        self.sweeping.leftover.as_ref()?;
+        self.scanning.deferred.as_ref()?;
         let next = self.next_window()?;
         if now < next {
             return Some(next);
@@ -106,15 +101,18 @@ impl Context {
         if scheme::check_watermarks(&mut self.schemes, now, ops, sink).is_some() {
             return None;
         }
-        let leftover = self.sweeping.leftover.take()?;
-        let runs = leftover.of_targets(self.told_by_pages().map(|t| t.id));
+        let deferred = self.scanning.deferred.take()?;
+        let runs = deferred.of_targets(self.targets.iter().map(|t| t.id));
         self.act_on_runs(Turn::NextWindow, runs, now, ops, sink);
         self.next_window()
     }
 
     /// When the next window of a scheme begins that its quota stopped.
-    fn next_window(&self) -> Option<Nanos> {
-        self.schemes.iter().filter_map(SchemeState::goes_on_at).min()
+    pub(super) fn next_window(&self) -> Option<Nanos> {
+        self.schemes
+            .iter()
+            .filter_map(SchemeState::next_window_start)
+            .min()
     }
 
     fn restart_ages_of_pages(&mut self, acted_on: &[(usize, TriedRegion)], now: Nanos) {
@@ -124,28 +122,22 @@ impl Context {
                 .get(*scheme)
                 .is_some_and(|state| state.scheme().action != Action::Stat);
             let Run { target, range } = tried.run;
-            if let Some(target) = self.swept_mut().find(|t| changes && t.id == target) {
-                target.heat.restart_age(range, tried.nr_accesses == 0, now);
+            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == target) {
+                target.states.restart_age(range, tried.nr_accesses == 0, now);
             }
         }
     }
 
-    fn told_by_pages(&self) -> impl Iterator<Item = &Target> {
-        self.targets.iter().filter(|target| target.is_told_by_pages())
-    }
-
-    /// Puts `regions` in the place of those there are, of each target that is told of by its pages in turn; returns what
-    /// was there.
+    /// Puts `regions` in the place of those there are, of each target in turn; returns what was there.
     pub(super) fn replace_regions(&mut self, regions: Vec<Vec<Region>>) -> Vec<Vec<Region>> {
-        let told = self.targets.iter_mut().filter(|target| target.is_told_by_pages());
-        let targets = told.zip(regions);
+        let targets = self.targets.iter_mut().zip(regions);
         targets
             .map(|(target, regions)| std::mem::replace(&mut target.regions, regions))
             .collect()
     }
 }
 
-impl Leftover {
+impl DeferredRegions {
     /// Counts the same ages, so far in the aggregations of `old`, in those of `new`.
     pub(super) fn rescale(&mut self, old: &Attrs, new: &Attrs) {
         for region in self.0.iter_mut().flat_map(|(_, runs)| runs) {

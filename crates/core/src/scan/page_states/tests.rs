@@ -1,0 +1,360 @@
+//! Bytes of pages over passes, worked out by hand.
+
+use super::*;
+use crate::access_tables::NR_KINDS;
+
+const PAGE: u64 = PAGE_SIZE;
+/// What was not accessed for a second is idle.
+const RECENT: Nanos = Nanos::secs(1);
+
+/// When a pass begins that ends at second `at`.
+fn before(at: u64) -> Nanos {
+    Nanos::secs(at) - Nanos::millis(1)
+}
+
+/// One pass at second `at` over `pages` pages, of which `accessed` were accessed.
+fn pass_over(states: &mut PageStates, at: u64, pages: u64, accessed: impl Fn(u64) -> bool) {
+    states.begin_pass(before(at));
+    take_in(states, at, 0..pages, accessed);
+    states.end_pass(Nanos::secs(at));
+}
+
+fn take_in(states: &mut PageStates, at: u64, pages: std::ops::Range<u64>, accessed: impl Fn(u64) -> bool) {
+    let mut scan = ScanChunk::default();
+    scan.reset(AddrRange::new(pages.start * PAGE, pages.end * PAGE));
+    for page in pages {
+        scan.set(Addr(page * PAGE), accessed(page));
+    }
+    states.take_in(&scan, Nanos::secs(at));
+}
+
+/// One pass over eight pages.
+fn pass(states: &mut PageStates, at: u64, accessed: &[u64]) {
+    pass_over(states, at, 8, |page| accessed.contains(&page));
+}
+
+/// The runs as pages, at second `at`.
+fn runs(states: &PageStates, at: u64) -> Vec<(u64, u64, State)> {
+    states
+        .runs(Nanos::secs(at), RECENT)
+        .map(|run| (run.range.start.0 / PAGE, run.range.end.0 / PAGE, run.state))
+        .collect()
+}
+
+/// Pages by age, over all kinds, at second `at`.
+fn ages(states: &mut PageStates, at: u64) -> Vec<u64> {
+    let ages = states.take_tables(Nanos::secs(at)).ages();
+    ages.iter().map(|bytes| bytes.0 / PAGE).collect()
+}
+
+/// The counts that are kept are those of the chunks.
+fn assert_counts_are_right(states: &PageStates) {
+    let mut fresh = Counts::default();
+    for chunk in states.chunks.values() {
+        chunk.count(states.nr_passes, &mut fresh, Counts::add);
+    }
+    let groups = |counts: &Counts| {
+        let groups = counts.groups();
+        groups
+            .map(|group| (group.kind, group.code, group.scanned, group.pages))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(groups(&states.counts), groups(&fresh));
+}
+
+#[test]
+fn accessed_pages_become_idle_since_the_pass_that_saw_them_last() {
+    let mut states = PageStates::default();
+    for at in 1..=3 {
+        pass(&mut states, at, &[2, 3]);
+    }
+    // In both of the passes that could tell.
+    assert_eq!(
+        runs(&states, 3),
+        [
+            (0, 2, State::Idle(Nanos::secs(1))),
+            (2, 4, State::Accessed(7)),
+            (4, 8, State::Idle(Nanos::secs(1)))
+        ]
+    );
+    for at in 4..=12 {
+        pass(&mut states, at, &[]);
+        assert_eq!(
+            runs(&states, at)[1],
+            (2, 4, State::Idle(Nanos::secs(3))),
+            "at {at}"
+        );
+        assert_counts_are_right(&states);
+    }
+}
+
+#[test]
+fn what_was_accessed_a_moment_ago_is_not_idle_yet() {
+    let mut states = PageStates::default();
+    for at in 1..=8 {
+        pass(&mut states, at, &[2]);
+    }
+    pass(&mut states, 9, &[]);
+    assert_eq!(
+        states
+            .runs(Nanos::millis(8_900), RECENT)
+            .nth(1)
+            .map(|run| run.state),
+        Some(State::Accessed(6))
+    );
+    assert_eq!(runs(&states, 9)[1].2, State::Idle(Nanos::secs(8)));
+}
+
+#[test]
+fn tables_are_of_pages_and_their_ages() {
+    let mut states = PageStates::default();
+    pass(&mut states, 100, &[7]);
+    pass(&mut states, 101, &[0, 1, 7]);
+    pass(&mut states, 104, &[1]);
+    let tables = states.take_tables(Nanos::secs(104));
+    let pages = tables.ages().map(|bytes| bytes.0 / PAGE);
+    // Page 1 in the last pass, pages 0 and 7 three seconds ago, the others not since the first pass.
+    assert_eq!(pages[..5], [1, 0, 7, 0, 0]);
+    assert_eq!((tables.unknown(), tables.judged()), (Bytes(0), Bytes(8 * PAGE)));
+    assert_eq!((tables.nr_passes, tables.as_of), (3, before(104)));
+    assert_eq!(ages(&mut states, 200)[..7], [1, 0, 0, 0, 0, 0, 7]);
+}
+
+#[test]
+fn accesses_after_idle_time_are_counted_once() {
+    let mut states = PageStates::default();
+    for at in 1..=20 {
+        // Page 5 after 12 s (it was seen idle first in second 1), page 6 every other pass.
+        pass_over(&mut states, at, 8, |page| {
+            page == 5 && at == 13 || page == 6 && at % 2 == 0 || page == 7
+        });
+    }
+    let tables = states.take_tables(Nanos::secs(20));
+    let pages = tables.reaccessed.map(|bytes| bytes.0 / PAGE);
+    assert_eq!(pages[4], 1, "page 5, after 12 s: {pages:?}");
+    assert_eq!(pages[2], 9, "page 6, after two seconds: {pages:?}");
+    assert_eq!(pages.iter().sum::<u64>(), 11, "and once after one: {pages:?}");
+    let again = states.take_tables(Nanos::secs(20));
+    assert_eq!(again.reaccessed, [Bytes(0); NR_AGES]);
+}
+
+#[test]
+fn a_snapshot_within_a_pass_knows_which_part_is_newer() {
+    let mut states = PageStates::default();
+    for at in [10, 20, 30] {
+        pass_over(&mut states, at, 1024, |page| page == 0 || page == 600);
+    }
+    for at in [40, 50] {
+        pass_over(&mut states, at, 1024, |_| false);
+    }
+    states.begin_pass(Nanos::secs(60));
+    take_in(&mut states, 60, 0..512, |_| false);
+    let since = |states: &PageStates, page: u64| {
+        let runs = runs(states, 60);
+        runs.iter().find(|run| run.0 == page).map(|run| run.2)
+    };
+    // Both were accessed last in the pass that ended at 30 s, one of them known by a pass more.
+    assert_eq!(since(&states, 0), Some(State::Idle(Nanos::secs(30))));
+    assert_eq!(since(&states, 600), Some(State::Idle(Nanos::secs(30))));
+    let tables = states.take_tables(Nanos::secs(61));
+    assert_eq!(tables.ages()[5], Bytes(1024 * PAGE), "all of it for 30 to 60 s");
+    assert_eq!(tables.as_of, before(50));
+    assert_counts_are_right(&states);
+    // What a pass did not come by is not mapped any more.
+    states.end_pass(Nanos::secs(70));
+    assert_eq!(states.take_tables(Nanos::secs(70)).judged(), Bytes(512 * PAGE));
+    assert_counts_are_right(&states);
+}
+
+#[test]
+fn kinds_follow_the_mappings_and_the_page_tables() {
+    let mut states = PageStates::default();
+    let pages = |from: u64, to: u64| AddrRange::new(from * PAGE, to * PAGE);
+    states.set_backings(vec![
+        (pages(0, 100), Backing::File),
+        (pages(100, 200), Backing::Anon),
+        (pages(512, 2048), Backing::Shmem),
+    ]);
+    let mut scan = ScanChunk::default();
+    for at in 1..=2 {
+        states.begin_pass(before(at));
+        scan.reset(pages(0, 2048));
+        scan.set_range(pages(0, 200), false);
+        scan.set_range(pages(512, 1536), at == 2);
+        scan.set_huge(pages(1024, 1536));
+        states.take_in(&scan, Nanos::secs(at));
+        states.end_pass(Nanos::secs(at));
+        assert_counts_are_right(&states);
+    }
+    let tables = states.take_tables(Nanos::secs(2));
+    let of_kind = |kind: PageKind| {
+        let ages = tables.idle[kind.index()];
+        (
+            ages[0].0 / PAGE,
+            ages.iter().map(|bytes| bytes.0).sum::<u64>() / PAGE,
+        )
+    };
+    let expected = [(0, 100), (0, 0), (0, 100), (0, 0), (512, 512), (512, 512)];
+    let found: [(u64, u64); NR_KINDS] = PageKind::ALL.map(of_kind);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn alike_pages_take_no_byte_each() {
+    let mut states = PageStates::default();
+    for at in 1..=10 {
+        pass_over(&mut states, at, 512 * 64, |page| page >= 512 * 32);
+    }
+    let small = states.state_size();
+    assert!(small < Bytes(64 * 128 + 4096), "{small} for 64 chunks");
+    // 0.03 % of 128 MiB are 39 KiB.
+    pass_over(&mut states, 11, 512 * 64, |page| page % 7 == 0);
+    let each = states.state_size();
+    assert!(
+        each > Bytes(64 * 512) && each < Bytes((512 * 64 * PAGE) * 3 / 10_000),
+        "{each}"
+    );
+}
+
+#[test]
+fn moments_never_run_out_and_nothing_looks_older_than_it_is() {
+    let mut states = PageStates::default();
+    pass(&mut states, 1, &[]);
+    for at in 2..2000 {
+        // Page 1 is accessed now and then, page 0 never.
+        pass(&mut states, at, if at % 100 == 0 { &[1] } else { &[] });
+    }
+    let State::Idle(since) = runs(&states, 2000)[0].2 else {
+        panic!("page 0 was never accessed")
+    };
+    assert!(since >= Nanos::secs(1) && since < Nanos::secs(1000), "{since}");
+    assert_eq!(runs(&states, 2000)[1], (1, 2, State::Idle(Nanos::secs(1900))));
+    assert_counts_are_right(&states);
+}
+
+#[test]
+fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
+    let mut states = PageStates::default();
+    pass(&mut states, 1, &[0]);
+    states.restart_age(AddrRange::new(0, 4 * PAGE), true, Nanos::secs(9));
+    assert_eq!(runs(&states, 10)[1].2, State::Idle(Nanos::secs(9)));
+    assert_eq!(runs(&states, 10)[2].2, State::Idle(Nanos::secs(1)));
+    assert_counts_are_right(&states);
+    states.keep_only(&[AddrRange::new(CHUNK, 2 * CHUNK)]);
+    assert!(runs(&states, 10).is_empty() && states.chunks.is_empty());
+    assert_counts_are_right(&states);
+}
+
+#[test]
+fn the_last_page_of_a_chunk_is_seen_wherever_the_scan_begins() {
+    let mut states = PageStates::default();
+    states.end_pass(Nanos::ZERO);
+    let mut scan = ScanChunk::default();
+    scan.reset(AddrRange::new(CHUNK - PAGE, 2 * CHUNK));
+    scan.set(Addr(2 * CHUNK - PAGE), true);
+    states.take_in(&scan, Nanos::secs(1));
+    assert_eq!(ages(&mut states, 1)[0], 1);
+}
+
+#[test]
+fn what_is_unmapped_is_forgotten_to_the_page() {
+    let mut states = PageStates::default();
+    pass(&mut states, 1, &[]);
+    states.keep_only(&[
+        AddrRange::new(2 * PAGE, 3 * PAGE),
+        AddrRange::new(6 * PAGE, 9 * PAGE),
+    ]);
+    let idle = State::Idle(Nanos::secs(1));
+    assert_eq!(runs(&states, 2), [(2, 3, idle), (6, 8, idle)]);
+    assert_counts_are_right(&states);
+}
+
+#[test]
+fn the_first_pass_does_not_trust_accessed_bits() {
+    let mut states = PageStates::default();
+    pass(&mut states, 1, &[0, 1]);
+    assert_eq!(runs(&states, 1)[0], (0, 2, State::Unknown));
+    let tables = states.take_tables(Nanos::secs(1));
+    assert_eq!(tables.unknown[UnknownReason::FirstScan.index()], Bytes(2 * PAGE));
+    pass(&mut states, 2, &[1]);
+    assert_eq!(
+        runs(&states, 3)[..2],
+        [(0, 1, State::Idle(Nanos::secs(2))), (1, 2, State::Accessed(7))]
+    );
+    assert_eq!(states.take_tables(Nanos::secs(3)).unknown(), Bytes(0));
+}
+
+/// Pass after pass over 64 pages.
+fn passes_of_64(passes: std::ops::RangeInclusive<u64>, accessed: impl Fn(u64, u64) -> bool) -> PageStates {
+    let mut states = PageStates::default();
+    for at in passes {
+        pass_over(&mut states, at, 64, |page| accessed(at, page));
+    }
+    states
+}
+
+/// The runs where everything of the window counts as accessed.
+fn heat(states: &PageStates) -> Vec<(u64, u64, State)> {
+    let runs = states.runs(Nanos::secs(21), Nanos::secs(1000));
+    runs.map(|run| (run.range.start.0 / PAGE, run.range.end.0 / PAGE, run.state))
+        .collect()
+}
+
+#[test]
+fn neighbours_that_change_together_are_what_they_are_since() {
+    // The first half is accessed until 18 s, the second from 19 s on.
+    let states = passes_of_64(1..=20, |at, page| (page < 32) == (at < 19));
+    assert_eq!(
+        heat(&states),
+        [
+            (0, 32, State::Idle(Nanos::secs(18))),
+            (32, 64, State::Accessed(WINDOW))
+        ]
+    );
+    // A pass earlier it might have been a pause.
+    let states = passes_of_64(1..=19, |at, page| (page < 32) == (at < 19));
+    assert_eq!(
+        heat(&states),
+        [(0, 32, State::Accessed(6)), (32, 64, State::Accessed(1))]
+    );
+}
+
+#[test]
+fn few_pages_and_pauses_are_told_by_the_window() {
+    let states = passes_of_64(1..=20, |at, page| (page < 8) == (at < 19));
+    assert_eq!(heat(&states)[0], (0, 8, State::Accessed(5)));
+    // Accessed in two passes of four, again and again.
+    let states = passes_of_64(1..=20, |at, _| at % 4 < 2);
+    assert!(matches!(heat(&states)[..], [(0, 64, State::Accessed(3 | 4))]));
+}
+
+#[test]
+fn what_was_acted_on_as_accessed_stays_accessed() {
+    let mut states = passes_of_64(1..=20, |at, page| page >= 8 && at < 19 || page >= 32);
+    states.restart_age(AddrRange::new(0, 24 * PAGE), false, Nanos::secs(21));
+    let expected = [
+        (0, 8, State::Idle(Nanos::secs(21))),
+        (8, 32, State::Idle(Nanos::secs(18))),
+        (32, 64, State::Accessed(WINDOW)),
+    ];
+    assert_eq!(heat(&states), expected);
+    states.restart_age(AddrRange::new(8 * PAGE, 32 * PAGE), true, Nanos::secs(22));
+    assert_eq!(heat(&states)[1], (8, 32, State::Idle(Nanos::secs(22))));
+}
+
+#[test]
+fn words_accessed_in_both_of_the_last_passes_are_steady() {
+    let states = passes_of_64(1..=20, |at, _| at != 18);
+    let steady = |states: &PageStates, range| {
+        let mut scan = ScanChunk::default();
+        scan.reset(range);
+        states.tell_steady(&mut scan);
+        [0, 64].map(|page| scan.is_steady(AddrRange::new(page * PAGE, (page + 64) * PAGE)))
+    };
+    let all = AddrRange::new(0, 128 * PAGE);
+    assert_eq!(steady(&states, all), [true, false]);
+    let behind = AddrRange::new(64 * PAGE, 128 * PAGE);
+    assert_eq!(steady(&states, behind), [false, false]);
+    let states = passes_of_64(1..=20, |at, page| page > 0 || at != 19);
+    assert_eq!(steady(&states, all), [false, false]);
+}
