@@ -10,8 +10,8 @@ each=${SECONDS_EACH:-240}
 large_mib=${LARGE_MIB:-8192}
 cpu=${CPU:-0.1%}
 
-row() { # LOOK
-    "$thermo" record --pid "$small" --pid "$large" --cpu "$cpu" --look "$1" --duration "${each}s" -o "$work/both.arrow" 2>"$work/errors" ||
+row() { # METHOD
+    "$thermo" record --pid "$small" --pid "$large" --cpu "$cpu" --method "$1" --duration "${each}s" -o "$work/both.arrow" 2>"$work/errors" ||
         cat "$work/errors" >&2
     "$thermo" report info "$work/both.arrow" --json >"$work/info.json"
     local which
@@ -47,7 +47,7 @@ measure() {
     small=$target
     sleep 3
     row auto
-    row sample
+    row sampling
     end_all
 }
 

@@ -19,10 +19,12 @@ mod sampling_plan;
 mod sampling_tables;
 mod scanning;
 
+use crate::addr::AddrRange;
 use crate::attrs::{Attrs, AttrsError};
 use crate::budget::Method;
 use crate::monitoring::{Splitter, Target, lay_out, rescale};
-use crate::ops::{Operations, OpsError, TargetLayout};
+use crate::ops::{Operations, OpsError, TargetId, TargetLayout};
+use crate::region::Region;
 use crate::rng::Rng;
 use crate::scheme::{self, Scheme, SchemeError, SchemeState};
 use crate::sink::{Event, Sink, TargetRegions};
@@ -221,6 +223,32 @@ impl Context {
             tables: t.tables.as_ref(),
             averaged: t.averaged,
         })
+    }
+
+    /// What of each target has been idle for `least` or longer at `now`: ascending ranges, by pages where it scans.
+    #[must_use]
+    pub fn idle_for(&self, least: Nanos, now: Nanos) -> Vec<(TargetId, Vec<AddrRange>)> {
+        let idle = |target: &Target| {
+            let mut idle = Vec::new();
+            match self.method {
+                Method::Scan => target
+                    .states
+                    .idle_for(least, now)
+                    .for_each(|range| range.join_onto(&mut idle)),
+                Method::Sampling => target
+                    .regions
+                    .iter()
+                    .filter(|region| self.has_been_idle(region, least))
+                    .for_each(|region| region.range.join_onto(&mut idle)),
+            }
+            (target.id, idle)
+        };
+        self.targets.iter().map(idle).collect()
+    }
+
+    fn has_been_idle(&self, region: &Region, least: Nanos) -> bool {
+        let is_idle = region.last_nr_accesses == 0 && region.nr_accesses == 0 && !region.unknown;
+        is_idle && self.attrs.aggr * u64::from(region.age) >= least
     }
 
     /// How many regions there are over all targets.

@@ -1,4 +1,4 @@
-//! A working-set logger: how much of a process's memory was touched in each aggregation interval.
+//! A working-set logger: how much of a process's memory was accessed within the last second and the last ten.
 //!
 //! `cargo run -p thermocline-ops --example working_set_logger -- PID SECONDS`
 
@@ -7,9 +7,11 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use thermo_core::{Attrs, Bytes, Context, Event, Nanos, Region};
+use thermo_core::access_tables::age_bucket;
+use thermo_core::budget::{CpuShare, MethodPolicy};
+use thermo_core::{AccessTables, Attrs, Bytes, Context, Event, Nanos};
 use thermo_ops::kdamond::{Kdamond, Parts};
-use thermo_ops::targets::{Members, TargetSpec};
+use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr, tracker};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -17,40 +19,43 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [pid, seconds] = &arguments[..] else {
         return Err("usage: working_set_logger PID SECONDS".into());
     };
-    let (root, half) = (Path::new("/"), Duration::from_secs(seconds.parse()?) / 2);
+    let (root, time) = (Path::new("/"), Duration::from_secs(seconds.parse()?));
 
-    // How to look. Every random choice follows from the seed.
-    let context = Context::new(Attrs::default(), 1)?;
+    // Every page is scanned, within one percent of a CPU; a snapshot comes every second.
+    let one_percent = CpuShare(10_000);
+    let context = Context::new(Attrs::default(), 1)?.with_budget(one_percent, MethodPolicy::Auto);
 
-    // At what, how accesses are seen, and who acts: nothing is to be done here.
-    let members = Members::new(root, TargetSpec::of_pids(&[pid.parse()?]))?;
+    // Of what, how accesses are found, and who acts: nothing is to be done here.
+    let spec = TargetSpec {
+        layout: LayoutRule::Mappings,
+        ..TargetSpec::of_pids(&[pid.parse()?])
+    };
+    let members = Members::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), true);
     let ops = Vaddr::new(root, members, tracker::best(root, 1), actor);
 
-    // Callbacks: after each sampling interval, and after each aggregation interval.
-    let mut looks = 0_u64;
-    let sink = move |event: &Event<'_>| match event {
-        Event::Sampled { .. } => looks += 1,
-        Event::Aggregated { targets, .. } => {
-            let regions = targets.iter().flat_map(|target| target.regions);
-            let touched: Bytes = regions.filter(|r| r.nr_accesses > 0).map(Region::len).sum();
-            println!("look {looks}: working set {} bytes ({touched})", touched.0);
+    // Called with each snapshot. Totals come from the tables, which know every page; regions would blur them.
+    let sink = |event: &Event<'_>| {
+        if let Event::Aggregated { targets, .. } = event {
+            for tables in targets.iter().filter_map(|target| target.tables) {
+                let (second, ten) = (within(tables, Nanos::secs(1)), within(tables, Nanos::secs(10)));
+                println!(
+                    "working set {} bytes ({second}), in 10 s {ten}, of {} resident; pass {}",
+                    second.0,
+                    tables.resident(),
+                    tables.pass
+                );
+            }
         }
-        _ => {}
     };
 
-    // Start; after half the time, commit a longer aggregation interval; then stop.
     let kdamond = Kdamond::start(0, Parts { context, ops, sink })?;
-    sleep(half);
-    let aggr = Nanos::millis(200);
-    let slower = move |parts: &mut Parts<_, _>| {
-        parts.context.set_attrs(Attrs {
-            aggr,
-            ..Attrs::default()
-        })
-    };
-    kdamond.call(slower).transpose()?;
-    sleep(half);
+    sleep(time);
     println!("ended: {:?}", kdamond.stop().why);
     Ok(())
+}
+
+/// Bytes accessed within the last `window`, which is one of the edges of the tables' buckets.
+fn within(tables: &AccessTables, window: Nanos) -> Bytes {
+    tables.ages()[..age_bucket(window)].iter().copied().sum()
 }

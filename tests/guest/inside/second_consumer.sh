@@ -43,15 +43,15 @@ a_kdamond_that_looks_too_takes_little_away() {
 # budget that even an emulated machine sees something for.
 second_consumer_is_measured() {
     [ -d $damon ] || skip "this kernel has no DAMON"
-    local kind look alone
+    local kind method alone
     start_workload hot-cold.cfg
     trap stop_kdamond EXIT
-    for look in sweep sample; do
-        is_seen_beside nobody 20 --tracker pte --cpu 50% --look $look
+    for method in scan sampling; do
+        is_seen_beside nobody 20 --tracker pte --cpu 50% --method $method
         alone=$error
         for kind in vaddr paddr; do
             prepare_kdamond && watch_by $kind && start_kdamond || fail "in-kernel DAMON cannot be started"
-            is_seen_beside $kind $((alone + 5)) --tracker pte --cpu 50% --look $look
+            is_seen_beside $kind $((alone + 5)) --tracker pte --cpu 50% --method $method
             stop_kdamond
         done
     done
@@ -95,7 +95,7 @@ ageing_by_mglru_is_told() {
 
 # Sets found: how many percent of the bytes that were touched between two pictures the second one tells of.
 finds_what_is_touched() { # BESIDE WHOM
-    thermo_says record -o /tmp/beside.arrow --tracker pte --look sweep --cpu 3% --pid "$pid" --duration 30s ||
+    thermo_says record -o /tmp/beside.arrow --tracker pte --method scan --cpu 3% --pid "$pid" --duration 30s ||
         fail "record ended with $?: $(last_words)"
     thermo_says eval monitor --judge /tmp/beside.arrow --truth /tmp/truth.jsonl --json >/tmp/judged.json ||
         fail "beside $1 nothing could be judged: $(last_words)"

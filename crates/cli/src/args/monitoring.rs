@@ -1,41 +1,45 @@
-//! How to look.
+//! How to monitor.
 
 use anyhow::{anyhow, bail, ensure};
-use thermo_core::budget::{CpuShare, Looks};
+use thermo_core::budget::{CpuShare, MethodPolicy};
 use thermo_core::{Attrs, IntervalsGoal, Nanos};
 
 use super::cpu_share;
 use super::tuned::Tuned;
 
-/// The budget for looking where neither intervals nor a budget are given: one percent.
+/// The budget for monitoring where neither intervals nor a budget are given: one percent.
 const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
 
-/// How often to look, with how many regions, and by which tracker.
+/// How often accesses are checked, with how many regions, and by which tracker.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Monitoring")]
 pub struct Monitoring {
-    /// CPU time to spend on looking, of one CPU; intervals, regions and the way to look follow from it. 1% when
-    /// no interval is given
+    /// CPU budget for monitoring, in percent of one CPU. Method, intervals and number of regions are chosen to fit. 1%
+    /// when no interval is given; the first 3 seconds may use 10%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     cpu: Option<String>,
 
-    /// The way to look that the budget may choose: every page in rounds (sweep), one page a region (sample)
-    #[arg(long, value_name = "WAY", value_enum, default_value_t = Look::Auto)]
-    look: Look,
+    /// Monitoring method: scan every page, pass after pass, or DAMON's sampling, one page of each region
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t = MethodArg::Auto)]
+    method: MethodArg,
 
-    /// Time between two looks at a region [5ms when only --aggr is given]
+    /// Time between two snapshots of a scan
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    snapshot: Nanos,
+
+    /// Sample: time between two access checks of a region [5ms when only --aggr is given]
     #[arg(long, visible_alias = "sample-interval", value_name = "TIME")]
     sample: Option<Nanos>,
 
-    /// Time over which looks are counted [100ms when only --sample is given]
+    /// Sample: time over which accesses are counted [100ms when only --sample is given]
     #[arg(long, visible_alias = "aggr-interval", value_name = "TIME")]
     aggr: Option<Nanos>,
 
     #[command(flatten)]
     tuned: Tuned,
 
-    /// Look at memory that several processes map, and at locked memory, too: its marks are taken off by walks
-    /// (clear_refs) that hold up the faults of a target meanwhile. Without it such memory is unknown
+    /// Monitor shared and locked memory, too: its accessed bits are cleared by walks (clear_refs) that hold up the page
+    /// faults of a target meanwhile. Without it such memory is unknown
     #[arg(long)]
     shared: bool,
 
@@ -47,7 +51,7 @@ pub struct Monitoring {
     #[arg(long, value_name = "TIME", default_value = "1s")]
     update: Nanos,
 
-    /// Fewest regions over all targets
+    /// Minimum number of regions over all targets
     #[arg(
         long,
         visible_alias = "min-nr-regions",
@@ -56,32 +60,32 @@ pub struct Monitoring {
     )]
     min_regions: usize,
 
-    /// Most regions over all targets [default: 1000, and where every page is looked at room for 20 of each]
+    /// Maximum number of regions over all targets [default: 1000; scans allow at least 20 per target]
     #[arg(long, visible_alias = "max-nr-regions", value_name = "N")]
     max_regions: Option<usize>,
 
-    /// How accesses are seen: auto, or a tracker that `thermo doctor` lists
+    /// How accesses are found: auto, or a tracker that `thermo doctor` lists
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub tracker: String,
 
-    /// Seed of all random choices; the same seed looks at the same places
+    /// Seed of all random choices; the same seed checks the same pages
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Tell how memory is looked at, whenever that changes
+    /// Print method and intervals whenever they change
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// Ways to look.
+/// Monitoring methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Look {
-    /// Every page of each target where that fits the budget, one page of each region where not
+enum MethodArg {
+    /// Scan, where the tracker can; sampling where not, or where intervals are given
     Auto,
-    /// One page of each region
-    Sample,
-    /// Every page, however seldom
-    Sweep,
+    /// One page of each region; the cost follows the number of regions
+    Sampling,
+    /// Every page; the cost follows resident memory
+    Scan,
 }
 
 /// Room for regions of each target where nobody said how many there may be: a small process has some fifteen pieces of
@@ -89,7 +93,7 @@ enum Look {
 const REGIONS_EACH: usize = 20;
 
 impl Monitoring {
-    /// How many regions each target has room for when every page is looked at; 0 where the number of all was given.
+    /// How many regions each target has room for in scans; 0 where the number of all was given.
     #[must_use]
     pub const fn regions_each(&self) -> usize {
         if self.max_regions.is_some() {
@@ -97,6 +101,20 @@ impl Monitoring {
         } else {
             REGIONS_EACH
         }
+    }
+
+    /// The interval of snapshots where scans go on.
+    ///
+    /// # Errors
+    /// It is too short for anything to be scanned in it.
+    pub fn snapshot_interval(&self) -> anyhow::Result<Nanos> {
+        const LEAST: Nanos = Nanos::millis(50);
+        ensure!(
+            self.snapshot >= LEAST,
+            "--snapshot {} is too short: the least is {LEAST}",
+            self.snapshot
+        );
+        Ok(self.snapshot)
     }
 
     /// The attributes these flags say.
@@ -117,7 +135,7 @@ impl Monitoring {
         Ok(attrs)
     }
 
-    /// What of `attrs` was named in a file, by the names of the kernel's modules, holds as if given as flags.
+    /// Parameters in a file work like command-line flags; names are those of the kernel modules.
     pub fn name(&mut self, named: &[String], attrs: &Attrs) {
         let is_named = |name: &str| named.iter().any(|one| one == name);
         if is_named("sample_interval") || is_named("aggr_interval") {
@@ -130,7 +148,7 @@ impl Monitoring {
 
     /// Whether a budget or a way to look is asked for, which a tracker with a pace of its own does not keep.
     pub fn asks_for_budget(&self) -> bool {
-        self.cpu.is_some() || self.look == Look::Sweep
+        self.cpu.is_some() || self.method == MethodArg::Scan
     }
 
     /// What the intervals are tuned towards, if they are.
@@ -158,37 +176,37 @@ impl Monitoring {
     ///
     /// # Errors
     /// A budget that is none, or things that exclude each other.
-    pub fn budget(&self, tuned: bool) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+    pub fn budget(&self, tuned: bool) -> anyhow::Result<Option<(CpuShare, MethodPolicy)>> {
         let by_hand = self.sample.is_some() || self.aggr.is_some();
         if tuned {
             return self.no_budget();
         }
         ensure!(
-            !(self.shared && (by_hand || self.look == Look::Sample)),
-            "--shared looks at every page in rounds: leave --sample, --aggr and --look sample out"
+            !(self.shared && (by_hand || self.method == MethodArg::Sampling)),
+            "--shared scans every page: leave --sample, --aggr and --method sampling out"
         );
         ensure!(
-            !(by_hand && self.look == Look::Sweep),
-            "--look sweep goes in rounds as the budget allows, without --sample and --aggr: leave those out, or say --look sample"
+            !(by_hand && self.method == MethodArg::Scan),
+            "--method scan has no --sample and --aggr: leave those out, or use --method sampling"
         );
-        let looks = match self.look {
-            _ if by_hand => Looks::Asked,
-            Look::Auto if self.shared => Looks::Sweep,
-            Look::Auto => Looks::Auto,
-            Look::Sample => Looks::Sample,
-            Look::Sweep => Looks::Sweep,
+        let policy = match self.method {
+            _ if by_hand => MethodPolicy::ByHand,
+            MethodArg::Auto if self.shared => MethodPolicy::Scan,
+            MethodArg::Auto => MethodPolicy::Auto,
+            MethodArg::Sampling => MethodPolicy::Sampling,
+            MethodArg::Scan => MethodPolicy::Scan,
         };
         let default = (!by_hand).then_some(DEFAULT_SHARE);
         let given = self.cpu.as_deref().map(cpu_share::parse).transpose();
         let given = given.map_err(|error| anyhow!("--cpu: {error}"))?;
-        Ok(given.or(default).map(|share| (share, looks)))
+        Ok(given.or(default).map(|share| (share, policy)))
     }
 
     /// A goal for intervals leaves nothing to a budget.
-    fn no_budget(&self) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+    fn no_budget(&self) -> anyhow::Result<Option<(CpuShare, MethodPolicy)>> {
         let other = match () {
             () if self.cpu.is_some() => "--cpu",
-            () if self.look == Look::Sweep => "--look sweep",
+            () if self.method == MethodArg::Scan => "--method scan",
             () if self.shared => "--shared",
             () => return Ok(None),
         };
@@ -202,7 +220,7 @@ mod tests {
     use super::*;
     use crate::args::parsed;
 
-    fn budget(arguments: &[&str]) -> anyhow::Result<Option<(CpuShare, Looks)>> {
+    fn budget(arguments: &[&str]) -> anyhow::Result<Option<(CpuShare, MethodPolicy)>> {
         parsed::<Monitoring>(arguments).budget(false)
     }
 
@@ -216,7 +234,7 @@ mod tests {
             assert_eq!(monitoring.attrs().unwrap(), attrs);
             (monitoring.budget(false).unwrap(), monitoring.regions_each())
         };
-        let ruled = Some((DEFAULT_SHARE, Looks::Auto));
+        let ruled = Some((DEFAULT_SHARE, MethodPolicy::Auto));
         assert_eq!(with("quota_ms"), (ruled, REGIONS_EACH));
         assert_eq!(with("aggr_interval"), (None, REGIONS_EACH));
         assert_eq!(with("max_nr_regions"), (ruled, 0));
@@ -226,14 +244,14 @@ mod tests {
     fn a_budget_rules_unless_intervals_are_given() {
         let half = CpuShare(5_000);
         for (arguments, expected) in [
-            (&[][..], Some((DEFAULT_SHARE, Looks::Auto))),
-            (&["--cpu", "0.5%"], Some((half, Looks::Auto))),
-            (&["--look", "sample"], Some((DEFAULT_SHARE, Looks::Sample))),
-            (&["--look", "sweep"], Some((DEFAULT_SHARE, Looks::Sweep))),
-            (&["--max-regions", "50"], Some((DEFAULT_SHARE, Looks::Auto))),
+            (&[][..], Some((DEFAULT_SHARE, MethodPolicy::Auto))),
+            (&["--cpu", "0.5%"], Some((half, MethodPolicy::Auto))),
+            (&["--method", "sampling"], Some((DEFAULT_SHARE, MethodPolicy::Sampling))),
+            (&["--method", "scan"], Some((DEFAULT_SHARE, MethodPolicy::Scan))),
+            (&["--max-regions", "50"], Some((DEFAULT_SHARE, MethodPolicy::Auto))),
             (&["--sample", "1ms"], None),
             (&["--aggr", "1s"], None),
-            (&["--aggr", "1s", "--cpu", "0.5"], Some((half, Looks::Asked))),
+            (&["--aggr", "1s", "--cpu", "0.5"], Some((half, MethodPolicy::ByHand))),
         ] {
             assert_eq!(budget(arguments).unwrap(), expected, "{arguments:?}");
         }
@@ -257,12 +275,12 @@ mod tests {
 
     #[test]
     fn shared_memory_is_looked_at_in_rounds() {
-        let one_percent = Some((DEFAULT_SHARE, Looks::Sweep));
+        let one_percent = Some((DEFAULT_SHARE, MethodPolicy::Scan));
         assert_eq!(budget(&["--shared"]).unwrap(), one_percent);
-        for (first, second) in [("--sample", "1ms"), ("--aggr", "1s"), ("--look", "sample")] {
+        for (first, second) in [("--sample", "1ms"), ("--aggr", "1s"), ("--method", "sampling")] {
             let error = budget(&["--shared", first, second]).unwrap_err();
             assert!(
-                error.to_string().contains("--shared looks at every page"),
+                error.to_string().contains("--shared scans every page"),
                 "{error}"
             );
         }
@@ -278,7 +296,7 @@ mod tests {
         assert_eq!(tuned(&["--sample", "10ms", "--aggr", "1s"]).unwrap(), None);
         for (more, named) in [
             (&["--cpu", "1%"][..], "--cpu"),
-            (&["--look", "sweep"], "--look sweep"),
+            (&["--method", "scan"], "--method scan"),
             (&["--shared"], "--shared"),
         ] {
             let error = tuned(more).unwrap_err();
@@ -291,7 +309,7 @@ mod tests {
 
     #[test]
     fn rounds_have_no_sampling_interval() {
-        let error = budget(&["--look", "sweep", "--sample", "1ms"]).unwrap_err();
-        assert!(error.to_string().contains("--look sample"), "{error}");
+        let error = budget(&["--method", "scan", "--sample", "1ms"]).unwrap_err();
+        assert!(error.to_string().contains("--method sampling"), "{error}");
     }
 }

@@ -83,10 +83,10 @@ impl Chosen {
         }
     }
 
-    /// Whether every page can be looked at.
-    pub fn can_sweep(&self) -> bool {
+    /// Whether pages can be scanned.
+    pub fn can_scan(&self) -> bool {
         match &self.looker {
-            Looker::Tracker(tracker) => tracker.can_sweep(),
+            Looker::Tracker(tracker) => tracker.can_scan(),
             Looker::Kernel(_) | Looker::Machine(_) => false,
         }
     }

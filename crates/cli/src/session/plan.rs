@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::{Context as _, ensure};
-use thermo_core::budget::{Looks, Plan as FirstPlan};
+use thermo_core::budget::{MethodPolicy, Plan as FirstPlan};
 use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::offload::Offloaded;
@@ -79,7 +79,7 @@ impl Plan {
             ..tuning
         };
         let (context, chosen) = self.prepare(&tuning)?;
-        let first = context.first_plan(chosen.can_sweep());
+        let first = context.first_plan(chosen.can_scan());
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
@@ -123,15 +123,16 @@ impl Plan {
             chosen.walk_shared(longest)?;
         }
         ensure!(
-            chosen.can_sweep() || !matches!(budget, Some((_, Looks::Sweep))),
-            "tracker {} cannot look at every page: leave --look sweep out, or use --tracker pte",
+            chosen.can_scan() || !matches!(budget, Some((_, MethodPolicy::Scan))),
+            "tracker {} cannot scan pages: leave --method scan out, or use --tracker pte",
             chosen.name
         );
         if !chosen.offloads() {
-            if let Some((share, looks)) = budget {
+            if let Some((share, policy)) = budget {
                 context = context
-                    .with_budget(share, looks)
-                    .with_regions_each(self.monitoring.regions_each());
+                    .with_budget(share, policy)
+                    .with_regions_each(self.monitoring.regions_each())
+                    .with_snapshot_interval(self.monitoring.snapshot_interval()?);
             }
             if !self.limits.best_effort {
                 inputs::check(&self.schemes, chosen.name != "smaps")?;
@@ -147,7 +148,7 @@ impl Plan {
     /// What of this session only a context of our own can do, if there is anything.
     fn needs_own_context(&self, tuning: &Tuning) -> Option<&'static str> {
         if self.monitoring.asks_for_budget() {
-            Some("keeps no CPU budget and goes in no rounds: leave --cpu and --look out")
+            Some("keeps no CPU budget and does not scan: leave --cpu and --method out")
         } else if self.limits.dry_run {
             Some("cannot but do what it decides: leave --dry-run out")
         } else if self.targets.vma {

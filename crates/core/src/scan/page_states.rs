@@ -138,12 +138,7 @@ impl PageStates {
         if scan.is_empty() {
             return self.forget(range);
         }
-        let (fresh, went_idle) = self.idle_codes();
-        let codes = Codes {
-            fresh,
-            went_idle,
-            is_first_pass: self.nr_passes == 0,
-        };
+        let codes = self.codes();
         let mut reaccessed = [0; 256];
         for number in range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK) {
             let word = |nth: u64| scan.word(Addr(number * CHUNK + nth * WORD));
@@ -221,7 +216,7 @@ impl PageStates {
     /// Ends the pass under way. What it did not come by is not mapped any more.
     pub(crate) fn end_pass(&mut self, now: Nanos) {
         self.moments.put_off(self.fresh, now);
-        if !self.moments.is_full(3) {
+        if !self.moments.is_full(4) {
             // What leaves the window in seven passes is idle since then. As the last number it moves no other.
             let (_, moved) = self.moments.number_of(now);
             self.translate(moved);
@@ -396,6 +391,17 @@ impl PageStates {
         })
     }
 
+    /// The runs of pages that have been idle for `least` or longer at `now`, ascending.
+    pub(crate) fn idle_for(&self, least: Nanos, now: Nanos) -> impl Iterator<Item = AddrRange> + '_ {
+        let is_idle = move |run: &Run| match run.state {
+            State::Idle(since) => now.saturating_sub(since) >= least,
+            State::Accessed(_) | State::Unknown => false,
+        };
+        self.runs(now, Nanos::ZERO)
+            .filter(is_idle)
+            .map(|run| run.range)
+    }
+
     fn chunk_runs<'a>(
         &'a self,
         number: u64,
@@ -437,20 +443,25 @@ impl PageStates {
         self.nr_passes.saturating_sub(1).clamp(1, WINDOW)
     }
 
-    /// The bytes of a page that is seen for the first time, and of one that was last accessed in the oldest pass of the
-    /// window.
-    fn idle_codes(&mut self) -> (u8, u8) {
-        // Room for both first, and both in before either is told: a moment that comes in moves later ones.
-        if self.moments.is_full(2) {
+    /// What the bytes of pages become that this pass scans.
+    fn codes(&mut self) -> Codes {
+        // Room first, and all in before any is told: a moment that comes in moves later ones.
+        if self.moments.is_full(3) {
             self.make_room();
         }
-        let window_start = self.ended(WINDOW);
-        let (_, moved) = self.moments.number_of(window_start);
-        self.translate(moved);
-        let (fresh, moved) = self.moments.number_of(self.fresh);
-        self.translate(moved);
-        let (went_idle, _) = self.moments.number_of(window_start);
-        (FIRST_MOMENT + fresh, FIRST_MOMENT + went_idle)
+        let moments = [self.ended(WINDOW), self.ended(1), self.fresh];
+        for moment in moments {
+            let (_, moved) = self.moments.number_of(moment);
+            self.translate(moved);
+        }
+        let [went_idle, since_first, fresh] =
+            moments.map(|moment| FIRST_MOMENT + self.moments.number_of(moment).0);
+        Codes {
+            fresh,
+            since_first,
+            went_idle,
+            is_first_pass: self.nr_passes == 0,
+        }
     }
 
     fn make_room(&mut self) {

@@ -1,18 +1,23 @@
-//! A look before a hint: which memory is not touched for a while.
+//! A look before a hint: which memory is not accessed for a while.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use thermo_core::{AddrRange, Attrs, Context, Event, Nanos, Region, Sink, TargetId};
+use thermo_core::budget::{CpuShare, MethodPolicy};
+use thermo_core::{AddrRange, Attrs, Context, Event, Nanos, Sink, TargetId};
 use thermo_ops::kdamond::{Kdamond, Parts, Why};
 use thermo_ops::targets::Members;
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
+use thermo_sys::clock;
 
 use super::POLL;
 use crate::interrupt;
 use crate::session::Host;
+
+/// What finding out may cost: it takes a moment, and somebody waits for it.
+const SHARE: CpuShare = CpuShare(100_000);
 
 /// Idle memory by target: ascending ranges.
 pub type Found = BTreeMap<TargetId, Vec<AddrRange>>;
@@ -26,48 +31,73 @@ pub fn within(found: &Found, target: TargetId, ranges: &[AddrRange]) -> Vec<Addr
     parts.collect()
 }
 
-/// Counts aggregations.
-struct Aggregations(u32);
+/// Notes since when accesses of each target are known: its first pass clears the accessed bits of the past.
+#[derive(Debug, Default)]
+struct Known(BTreeMap<TargetId, Nanos>);
 
-impl Sink for Aggregations {
+impl Sink for Known {
     fn on(&mut self, event: &Event<'_>) {
-        self.0 += u32::from(matches!(event, Event::Aggregated { .. }));
+        let Event::Aggregated { end, targets, .. } = event else {
+            return;
+        };
+        self.0.retain(|id, _| targets.iter().any(|target| target.id == *id));
+        for target in *targets {
+            if target.tables.is_some_and(|tables| tables.nr_passes > 0) {
+                self.0.entry(target.id).or_insert(*end);
+            }
+        }
     }
 }
 
-/// Watches `members` for `time` and gives them back with what was never seen touched meanwhile.
+impl Known {
+    /// Whether accesses of all targets are known for `time`, and the pass that tells the last of it is through.
+    fn lasts(&self, time: Nanos, context: &Context) -> bool {
+        let now = clock::monotonic();
+        context.targets().all(|target| {
+            let tables = target.tables.filter(|tables| tables.nr_passes > 1);
+            let since = self.0.get(&target.id).zip(tables);
+            since.is_some_and(|(since, tables)| now >= since.saturating_add(time).saturating_add(tables.pass))
+        })
+    }
+}
+
+/// Monitors `members` for `time` and gives them back with what was not accessed meanwhile.
 pub fn look(members: Members, host: Host, time: Nanos) -> anyhow::Result<(Members, Found)> {
     let attrs = attrs(time);
     attrs.check()?;
-    let least = u32::try_from(time.0.div_ceil(attrs.aggr.0)).unwrap_or(u32::MAX);
     let tracker = host.own_tracker(1)?;
-    let context = Context::new(attrs, 1)?;
-    // It only looks: nothing is acted on.
+    let policy = match tracker.can_scan() {
+        true => MethodPolicy::Scan,
+        false => MethodPolicy::ByHand,
+    };
+    let context = Context::new(attrs, 1)?
+        .with_budget(SHARE, policy)
+        .with_snapshot_interval(attrs.aggr);
+    // It only monitors: nothing is acted on.
     let ops = Vaddr::new(
         Path::new("/"),
         members,
         tracker,
         Actor::new(PageoutLimits::default(), true),
     );
-    let sink = Aggregations(0);
+    let sink = Known::default();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    // One more than the time takes: the first count finds every region changed.
-    let enough = move |parts: &mut Parts<_, Aggregations>| parts.sink.0 > least;
-    while kdamond.call(enough) == Some(false) && !interrupt::asked() {
+    let is_enough = move |parts: &mut Parts<_, Known>| parts.sink.lasts(time, &parts.context);
+    while kdamond.call(is_enough) == Some(false) && !interrupt::asked() {
         thread::sleep(POLL);
     }
     let ended = kdamond.stop();
     match ended.why {
         Why::Failed(error) => return Err(error.into()),
-        Why::TargetsGone => bail!("every target ended while it was watched"),
+        Why::TargetsGone => bail!("every target ended while it was monitored"),
         Why::Stopped => {}
     }
-    let found = found(&ended.parts.context, least);
-    Ok((ended.parts.ops.into_members(), found))
+    let found = ended.parts.context.idle_for(time, clock::monotonic());
+    Ok((ended.parts.ops.into_members(), found.into_iter().collect()))
 }
 
-/// Twenty aggregations of twenty looks within the time, none of them faster than DAMON's.
+/// Twenty aggregations of twenty access checks within the time, none of them faster than DAMON's.
 fn attrs(time: Nanos) -> Attrs {
     let aggr = Nanos((time.0 / 20).max(Nanos::millis(100).0));
     Attrs {
@@ -75,21 +105,4 @@ fn attrs(time: Nanos) -> Attrs {
         aggr,
         ..Attrs::default()
     }
-}
-
-/// What was found untouched in this aggregation and, by its age, in enough of those before.
-fn found(context: &Context, least: u32) -> Found {
-    let is_idle = |region: &&Region| {
-        region.last_nr_accesses == 0
-            && region.nr_accesses == 0
-            && !region.unknown
-            && region.age.saturating_add(1) >= least
-    };
-    context
-        .targets()
-        .map(|target| {
-            let idle = target.regions.iter().filter(is_idle);
-            (target.id, idle.map(|region| region.range).collect())
-        })
-        .collect()
 }

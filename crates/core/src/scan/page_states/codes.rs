@@ -8,6 +8,8 @@ use crate::scan::chunk::{PageSeen, Word};
 pub(super) struct Codes {
     /// Of a page that is seen for the first time, and not accessed.
     pub(super) fresh: u8,
+    /// Of one whose accessed bit the first pass cleared, and which was not accessed since.
+    pub(super) since_first: u8,
     /// Of one that no pass of the window found accessed any more.
     pub(super) went_idle: u8,
     /// Accessed bits that the first pass finds may be years old.
@@ -66,7 +68,8 @@ impl Codes {
             (PageSeen::Accessed, _) if self.is_first_pass => FIRST,
             (PageSeen::Accessed, history @ 1..=HISTORY) => (history << 1 | 1) & HISTORY,
             (PageSeen::Accessed, _) => 1,
-            (PageSeen::Idle, ABSENT | UNKNOWN | FIRST) => self.fresh,
+            (PageSeen::Idle, ABSENT | UNKNOWN) => self.fresh,
+            (PageSeen::Idle, FIRST) => self.since_first,
             (PageSeen::Idle, history @ 1..=HISTORY) => match (history << 1) & HISTORY {
                 0 => self.went_idle,
                 left => left,

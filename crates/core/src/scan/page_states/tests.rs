@@ -279,7 +279,7 @@ fn the_first_pass_does_not_trust_accessed_bits() {
     pass(&mut states, 2, &[1]);
     assert_eq!(
         runs(&states, 3)[..2],
-        [(0, 1, State::Idle(Nanos::secs(2))), (1, 2, State::Accessed(7))]
+        [(0, 1, State::Idle(Nanos::secs(1))), (1, 2, State::Accessed(7))]
     );
     assert_eq!(states.take_tables(Nanos::secs(3)).unknown(), Bytes(0));
 }
