@@ -142,8 +142,8 @@ pub struct AccessTables {
     pub unknown: [Bytes; NR_REASONS],
     /// Bytes found accessed since the snapshot before that had been idle since at least one scan, by how long.
     pub reaccessed: [Bytes; NR_AGES],
-    /// Length of the last complete scan pass, the resolution of every age; zero before the first is complete. With
-    /// sampling: the aggregation interval.
+    /// Length of the last scan pass: what lies between two scans of a page, the resolution of every age. Zero before the
+    /// first pass is complete. With sampling: the aggregation interval.
     pub pass: Nanos,
     /// Complete passes so far.
     pub nr_passes: u64,

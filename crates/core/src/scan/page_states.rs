@@ -63,8 +63,10 @@ pub struct PageStates {
     fresh: Nanos,
     /// When the last passes ended, newest last; one more than the window has.
     ends: Vec<Nanos>,
-    /// How long the last pass took, and when it began.
+    /// From the end of the pass before the last to that of the last: what lies between two scans of a page. Of the first
+    /// pass, how long it took.
     last_pass: Nanos,
+    /// When the last pass began.
     last_began: Nanos,
     moments: Moments,
     counts: Counts,
@@ -231,11 +233,12 @@ impl PageStates {
         });
         counts.end_pass();
         self.nr_passes += 1;
+        let since = self.ends.last().copied().unwrap_or(self.began);
+        (self.last_began, self.last_pass) = (self.began, now.saturating_sub(since));
         self.ends.push(now);
         if self.ends.len() > WINDOW as usize + 1 {
             self.ends.remove(0);
         }
-        (self.last_began, self.last_pass) = (self.began, now.saturating_sub(self.began));
     }
 
     /// How many passes have ended.

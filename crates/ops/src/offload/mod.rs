@@ -13,7 +13,7 @@ mod translate;
 
 use std::path::PathBuf;
 
-use thermo_core::ops::{Offload, Outcome, Picture, Probe, Request, Seen};
+use thermo_core::ops::{Offload, Outcome, Snapshot, Probe, Request, Seen};
 use thermo_core::scheme::{SchemeStats, SystemMetric};
 use thermo_core::{Attrs, Bytes, Nanos, Operations, OpsError, Region, Scheme, TargetId, TargetLayout};
 use thermo_sys::damon::{self, Command, Setup};
@@ -122,16 +122,16 @@ impl Offloaded {
     }
 
     /// What the kernel tells by the end of its aggregation.
-    fn ask(&mut self) -> Result<Picture, FileError> {
+    fn ask(&mut self) -> Result<Snapshot, FileError> {
         let Some(running) = &self.running else {
             return Ok(self.nothing_yet());
         };
         let control = self.claim.control();
         control.tell(Command::UpdateTriedRegions)?;
         let (taken, begin) = (clock::monotonic(), clock::thread_cpu());
-        let mut picture = Picture {
+        let mut picture = Snapshot {
             taken,
-            ..Picture::default()
+            ..Snapshot::default()
         };
         for (nth, (id, _)) in running.targets.iter().enumerate() {
             let regions = control.tried_regions(nth)?.into_iter().map(region).collect();
@@ -151,16 +151,16 @@ impl Offloaded {
     }
 
     /// A picture of nobody, to be asked for again soon.
-    fn nothing_yet(&self) -> Picture {
+    fn nothing_yet(&self) -> Snapshot {
         let now = clock::monotonic();
         let aggr = self
             .running
             .as_ref()
             .map_or(Nanos::millis(100), |running| running.aggr);
-        Picture {
+        Snapshot {
             taken: now,
             next: now.saturating_add(aggr),
-            ..Picture::default()
+            ..Snapshot::default()
         }
     }
 }
@@ -227,7 +227,7 @@ impl Offload for Offloaded {
         }
     }
 
-    fn follow(&mut self) -> Result<Picture, OpsError> {
+    fn follow(&mut self) -> Result<Snapshot, OpsError> {
         match self.ask() {
             // A kdamond whose targets are all gone has ended by itself.
             Err(_) if !self.claim.control().is_running().map_err(failed)? => Ok(self.nothing_yet()),

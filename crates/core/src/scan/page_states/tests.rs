@@ -117,6 +117,7 @@ fn tables_are_of_pages_and_their_ages() {
     assert_eq!(pages[..5], [1, 0, 7, 0, 0]);
     assert_eq!((tables.unknown(), tables.judged()), (Bytes(0), Bytes(8 * PAGE)));
     assert_eq!((tables.nr_passes, tables.as_of), (3, before(104)));
+    assert_eq!(tables.pass, Nanos::secs(3), "what lies between two scans");
     assert_eq!(ages(&mut states, 200)[..7], [1, 0, 0, 0, 0, 0, 7]);
 }
 
