@@ -92,6 +92,7 @@ fn snapshot(n: u64, ages: &mut [u32]) -> Record {
             id: 0,
             pid: Some(1),
             swept: Some(false),
+            tables: None,
             regions: (0..REGIONS).map(region).collect(),
         }],
     })

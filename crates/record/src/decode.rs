@@ -7,9 +7,11 @@ use arrow_array::{
 };
 
 use crate::model::{
-    Cost, Footprint, Mapping, Mappings, Note, Record, Region, SchemeApplied, Snapshot, Target,
+    AccessTables, Cost, Footprint, Mapping, Mappings, Note, Record, Region, SchemeApplied, Snapshot, Target,
+    Totals,
 };
 use crate::row::{Kind, Row};
+use crate::tables;
 
 /// A batch and the place up to which it was read.
 pub(crate) struct Rows {
@@ -102,22 +104,11 @@ impl Rows {
                     mappings: self.mappings()?,
                 }))
             }
-            Kind::Footprint => Ok(Record::Footprint(Footprint {
-                time_ns,
-                target: need(head.target, "target", at)?,
-                vsz: value(&head, 0)?,
-                rss: value(&head, 1)?,
-                swap: value(&head, 2)?,
-            })),
-            Kind::Cost => Ok(Record::Cost(Cost {
-                time_ns,
-                cpu_ns: value(&head, 0)?,
-                looking_cpu_ns: value(&head, 1)?,
-                rss: value(&head, 2)?,
-            })),
+            Kind::Footprint => footprint(&head, at).map(Record::Footprint),
+            Kind::Cost => cost(&head).map(Record::Cost),
             Kind::Scheme => {
                 let mut applied = scheme(&head, at)?;
-                applied.skipped = self.skipped()?;
+                applied.skipped = self.named_bytes(Kind::Skipped)?;
                 Ok(Record::Scheme(applied))
             }
             Kind::Note => Ok(Record::Note(Note {
@@ -125,9 +116,22 @@ impl Rows {
                 kind: need(head.name, "name", at)?.to_owned(),
                 text: need(head.text, "text", at)?.to_owned(),
             })),
-            Kind::Target | Kind::Region | Kind::Mapping | Kind::Skipped => {
-                Err(format!("row {at} of the batch belongs to none before it"))
+            Kind::Totals => {
+                let scope = need(head.name, "name", at)?.to_owned();
+                Ok(Record::Totals(Totals {
+                    time_ns,
+                    scope,
+                    rows: self.named_bytes(Kind::TotalsRow)?,
+                }))
             }
+            Kind::Target
+            | Kind::Region
+            | Kind::Mapping
+            | Kind::Skipped
+            | Kind::Tables
+            | Kind::IdleAges
+            | Kind::Reaccessed
+            | Kind::TotalsRow => Err(format!("row {at} of the batch belongs to none before it")),
         }
     }
 
@@ -155,10 +159,28 @@ impl Rows {
                 id,
                 pid,
                 swept,
+                tables: self.tables()?.map(Box::new),
                 regions: self.followers(Kind::Region, Self::region)?,
             });
         }
         Ok(targets)
+    }
+
+    /// The access tables of a target, if the rows of some follow.
+    fn tables(&mut self) -> Result<Option<AccessTables>, Wrong> {
+        let heads = self.followers(Kind::Tables, |rows, at| tables::head(&rows.row(at)?))?;
+        let Some(mut tables) = heads.into_iter().next_back() else {
+            return Ok(None);
+        };
+        for (kind, ages) in self.followers(Kind::IdleAges, |rows, at| tables::idle_ages(&rows.row(at)?))? {
+            tables.idle[kind.index()] = ages;
+        }
+        let reaccessed = self.followers(Kind::Reaccessed, |rows, at| tables::ages(&rows.row(at)?))?;
+        if let Some(ages) = reaccessed.into_iter().next_back() {
+            tables.reaccessed = ages;
+        }
+        tables::check(&tables)?;
+        Ok(Some(tables))
     }
 
     fn mappings(&mut self) -> Result<Vec<Mapping>, Wrong> {
@@ -172,8 +194,8 @@ impl Rows {
         })
     }
 
-    fn skipped(&mut self) -> Result<Vec<(String, u64)>, Wrong> {
-        self.followers(Kind::Skipped, |rows, at| {
+    fn named_bytes(&mut self, kind: Kind) -> Result<Vec<(String, u64)>, Wrong> {
+        self.followers(kind, |rows, at| {
             let row = rows.row(at)?;
             Ok((need(row.name, "name", at)?.to_owned(), value(&row, 0)?))
         })
@@ -249,6 +271,25 @@ fn value(row: &Row<'_>, index: usize) -> Result<u64, Wrong> {
         )
     };
     row.values.get(index).copied().ok_or_else(wrong)
+}
+
+fn footprint(row: &Row<'_>, at: usize) -> Result<Footprint, Wrong> {
+    Ok(Footprint {
+        time_ns: row.time_ns,
+        target: need(row.target, "target", at)?,
+        vsz: value(row, 0)?,
+        rss: value(row, 1)?,
+        swap: value(row, 2)?,
+    })
+}
+
+fn cost(row: &Row<'_>) -> Result<Cost, Wrong> {
+    Ok(Cost {
+        time_ns: row.time_ns,
+        cpu_ns: value(row, 0)?,
+        looking_cpu_ns: value(row, 1)?,
+        rss: value(row, 2)?,
+    })
 }
 
 fn scheme(row: &Row<'_>, at: usize) -> Result<SchemeApplied, Wrong> {

@@ -16,6 +16,7 @@ pub mod model;
 mod reader;
 mod recorder;
 mod row;
+mod tables;
 mod writer;
 
 pub use error::{ReadError, WriteError};

@@ -1,9 +1,10 @@
 //! What a recording holds, as plain values: the shape every writer fills and every reader gets.
 
 use serde::{Deserialize, Serialize};
+pub use thermo_core::access_tables::AccessTables;
 
-/// The version of this shape; a reader refuses a larger one.
-pub const SCHEMA: u32 = 1;
+/// The version of this shape; a reader refuses a larger one. Version 2 added [`Target::tables`] and [`Totals`].
+pub const SCHEMA: u32 = 2;
 
 /// What is true of the whole recording; written first, as metadata.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,8 @@ pub enum Record {
     Scheme(SchemeApplied),
     /// Something worth a sentence: a target appeared or went, a warning, a changed plan.
     Note(Note),
+    /// Where the memory of the machine or of a control group is.
+    Totals(Totals),
 }
 
 /// Regions at the end of one aggregation.
@@ -93,6 +96,8 @@ pub struct Target {
     /// Whether every page of it was looked at (a sweep), or one page of each region; `None` in recordings made before that
     /// was told.
     pub swept: Option<bool>,
+    /// Its page-exact results; `None` in recordings of schema 1 and where another monitoring reports regions alone.
+    pub tables: Option<Box<AccessTables>>,
     /// Its regions: ascending, disjoint.
     pub regions: Vec<Region>,
 }
@@ -200,4 +205,15 @@ pub struct Note {
     pub kind: String,
     /// The sentence.
     pub text: String,
+}
+
+/// Where the memory of the machine or of a control group is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// When.
+    pub time_ns: u64,
+    /// Whose memory: `machine`, or the path of a control group.
+    pub scope: String,
+    /// Bytes by name; names are plain words, as in `mapped, monitored`.
+    pub rows: Vec<(String, u64)>,
 }

@@ -195,6 +195,7 @@ fn target(target: &TargetRegions<'_>) -> Target {
         id: target.id.0,
         pid: target.pid,
         swept: Some(target.swept),
+        tables: target.tables.map(|tables| Box::new(*tables)),
         regions: target.regions.iter().map(Region::from).collect(),
     }
 }

@@ -8,17 +8,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
+use thermo_core::Bytes;
+use thermo_core::access_tables::{AGE_EDGES_S, PageKind};
 
-use crate::model::{Metadata, Record, SchemeApplied, Snapshot};
+use crate::model::{AccessTables, Metadata, Record, SchemeApplied, Snapshot, Target, Totals};
 
 /// Where the JSON of [`Metadata`] stands in the metadata of the Arrow schema.
 pub(crate) const METADATA_KEY: &str = "thermo";
 /// Where the meaning of `kind` and `values` is told to other readers.
 const KINDS_KEY: &str = "thermo.kinds";
-const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: values=[1 if swept]; 2 region of it; 3 mappings; 4 mapping of them; \
+const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: values=[1 if swept]; \
+    10 access tables of the target: name=method, values=[pass_ns, nr_passes, as_of_ns, bytes of unknown idle age: \
+    not_scanned, first_scan, uncleared]; 11 resident bytes of the target by idle age: name=kind of the pages, \
+    values=[bytes from each of thermo.age_edges_s on], kinds without bytes are left out; 12 bytes of the target \
+    accessed again, by idle age: values=[as 11], left out when there are none; \
+    2 region of the target; 3 mappings; 4 mapping of them; \
     5 footprint: values=[vsz, rss, swap]; 6 cost: values=[cpu_ns, looking_cpu_ns, rss]; \
     7 scheme: name=action, values=[index, nr_tried, sz_tried, nr_applied, sz_applied, sz_ops_filter_passed, \
-    sz_changed, qt_exceeds, effective_sz]; 8 bytes it skipped: name=reason, values=[bytes]; 9 note: name=kind";
+    sz_changed, qt_exceeds, effective_sz]; 8 bytes it skipped: name=reason, values=[bytes]; 9 note: name=kind; \
+    13 totals: name=machine or control group; 14 row of them: name, values=[bytes]";
+/// Where the buckets of idle ages begin, in seconds, as a JSON list; the last has no end.
+const AGE_EDGES_KEY: &str = "thermo.age_edges_s";
 
 /// What a row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +44,15 @@ pub(crate) enum Kind {
     Scheme,
     Skipped,
     Note,
+    Tables,
+    IdleAges,
+    Reaccessed,
+    Totals,
+    TotalsRow,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 15] = [
         Self::Snapshot,
         Self::Target,
         Self::Region,
@@ -48,6 +63,11 @@ impl Kind {
         Self::Scheme,
         Self::Skipped,
         Self::Note,
+        Self::Tables,
+        Self::IdleAges,
+        Self::Reaccessed,
+        Self::Totals,
+        Self::TotalsRow,
     ];
 
     pub(crate) fn of(number: u8) -> Option<Self> {
@@ -118,6 +138,7 @@ pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, serde_json::Error> {
     let told = HashMap::from([
         (METADATA_KEY.to_owned(), serde_json::to_string(metadata)?),
         (KINDS_KEY.to_owned(), KINDS.to_owned()),
+        (AGE_EDGES_KEY.to_owned(), serde_json::to_string(&AGE_EDGES_S)?),
     ]);
     Ok(Schema::new_with_metadata(fields(), told))
 }
@@ -131,6 +152,7 @@ pub(crate) fn time_ns(record: &Record) -> u64 {
         Record::Cost(r) => r.time_ns,
         Record::Scheme(r) => r.time_ns,
         Record::Note(r) => r.time_ns,
+        Record::Totals(r) => r.time_ns,
     }
 }
 
@@ -171,6 +193,7 @@ pub(crate) fn rows_of(record: &Record, mut put: impl FnMut(Row<'_>)) {
             text: Some(&r.text),
             ..row(Kind::Note)
         }),
+        Record::Totals(totals) => totals_rows(totals, put),
     }
 }
 
@@ -184,26 +207,81 @@ fn snapshot_rows(snapshot: &Snapshot, mut put: impl FnMut(Row<'_>)) {
         ..row(Kind::Snapshot)
     });
     for target in &snapshot.targets {
-        let of_target = |kind| Row {
-            target: Some(target.id),
-            pid: target.pid,
-            ..row(kind)
-        };
-        let swept = target.swept.map(u64::from);
+        target_rows(snapshot, target, &mut put);
+    }
+}
+
+fn target_rows(snapshot: &Snapshot, target: &Target, mut put: impl FnMut(Row<'_>)) {
+    let row = |kind| Row {
+        max_nr_accesses: Some(snapshot.max_nr_accesses),
+        target: Some(target.id),
+        pid: target.pid,
+        ..Row::new(kind, snapshot.time_ns)
+    };
+    let swept = target.swept.map(u64::from);
+    put(Row {
+        values: swept.as_slice(),
+        ..row(Kind::Target)
+    });
+    if let Some(tables) = &target.tables {
+        table_rows(tables, row, &mut put);
+    }
+    for region in &target.regions {
         put(Row {
-            values: swept.as_slice(),
-            ..of_target(Kind::Target)
+            start: Some(region.start),
+            end: Some(region.end),
+            nr_accesses: Some(region.nr_accesses),
+            age: Some(region.age),
+            unknown: Some(region.unknown),
+            ..row(Kind::Region)
         });
-        for region in &target.regions {
+    }
+}
+
+fn table_rows<'a>(tables: &AccessTables, row: impl Fn(Kind) -> Row<'a>, mut put: impl FnMut(Row<'_>)) {
+    let [not_scanned, first_scan, uncleared] = tables.unknown.map(|bytes| bytes.0);
+    put(Row {
+        name: Some(tables.method.name()),
+        values: &[
+            tables.pass.0,
+            tables.nr_passes,
+            tables.as_of.0,
+            not_scanned,
+            first_scan,
+            uncleared,
+        ],
+        ..row(Kind::Tables)
+    });
+    let has_bytes = |ages: &[Bytes]| ages.iter().any(|bytes| *bytes > Bytes::ZERO);
+    for kind in PageKind::ALL {
+        let ages = &tables.idle[kind.index()];
+        if has_bytes(ages) {
             put(Row {
-                start: Some(region.start),
-                end: Some(region.end),
-                nr_accesses: Some(region.nr_accesses),
-                age: Some(region.age),
-                unknown: Some(region.unknown),
-                ..of_target(Kind::Region)
+                name: Some(kind.name()),
+                values: &ages.map(|bytes| bytes.0),
+                ..row(Kind::IdleAges)
             });
         }
+    }
+    if has_bytes(&tables.reaccessed) {
+        put(Row {
+            values: &tables.reaccessed.map(|bytes| bytes.0),
+            ..row(Kind::Reaccessed)
+        });
+    }
+}
+
+fn totals_rows(totals: &Totals, mut put: impl FnMut(Row<'_>)) {
+    put(Row {
+        name: Some(&totals.scope),
+        ..Row::new(Kind::Totals, totals.time_ns)
+    });
+    for (name, bytes) in &totals.rows {
+        put(Row {
+            name: Some(name),
+            values: &[*bytes],
+            ..Row::new(Kind::TotalsRow, totals.time_ns)
+        });
     }
 }
 

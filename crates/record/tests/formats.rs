@@ -29,6 +29,7 @@ fn damo_snapshots() -> Vec<Record> {
         id,
         pid: None,
         swept: Some(false),
+        tables: None,
         regions,
     };
     let first = vec![
@@ -90,6 +91,7 @@ fn for_damo(records: Vec<Record>) -> Vec<Record> {
         };
         for target in &mut snapshot.targets {
             target.pid = None;
+            target.tables = None;
             target.regions.retain(|region| !region.unknown);
         }
     }

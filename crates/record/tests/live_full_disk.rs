@@ -66,6 +66,7 @@ fn fill(writer: &mut Writer, n: u64) -> Result<(), WriteError> {
         id: 0,
         pid: Some(7),
         swept: None,
+        tables: None,
         regions,
     }];
     writer.append(&Record::Snapshot(Snapshot {

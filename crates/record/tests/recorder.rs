@@ -23,12 +23,13 @@ fn aggregated(recorder: &mut Recorder) {
     let mut region = Region::new(AddrRange::new(0x1000, 0x3000));
     (region.nr_accesses, region.age) = (5, 9);
     let regions = [region];
+    let tables = sample::tables();
     let targets = [TargetRegions {
         id: TargetId(4),
         pid: Some(7),
         swept: false,
         regions: &regions,
-        tables: None,
+        tables: Some(&tables),
     }];
     let (start, end) = (Nanos::ZERO, Nanos::millis(100));
     recorder.on(&Event::Aggregated {
@@ -94,6 +95,7 @@ fn what_a_context_tells_is_recorded() {
     assert_eq!((snapshot.time_ns, snapshot.max_nr_accesses), (100_000_000, 20));
     assert_eq!((snapshot.targets[0].id, snapshot.targets[0].pid), (4, Some(7)));
     assert_eq!(snapshot.targets[0].swept, Some(false));
+    assert_eq!(snapshot.targets[0].tables.as_deref(), Some(&sample::tables()));
     assert_eq!(snapshot.targets[0].regions, [sample::region(0x1000, 2, 5, 9)]);
     let Record::Scheme(applied) = &records[2] else {
         panic!("{:?}", records[2])

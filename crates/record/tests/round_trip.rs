@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use thermo_core::access_tables::NR_AGES;
+use thermo_core::budget::Method;
+use thermo_core::{Bytes, Nanos};
 use thermo_record::model::*;
 use thermo_record::{Writer, open, read_all};
 
@@ -77,6 +80,7 @@ fn many_rows_are_written_before_their_time() {
         id: 0,
         pid: Some(7),
         swept: Some(true),
+        tables: None,
         regions,
     }];
     let big = Record::Snapshot(Snapshot {
@@ -112,9 +116,83 @@ fn a_newer_schema_is_refused() {
     Writer::create(&path, &newer).unwrap().finish().unwrap();
     let error = open(&path).err().unwrap().to_string();
     assert!(
-        error.contains("has schema 2, but this program knows only 1 and below"),
+        error.contains("has schema 3, but this program knows only 2 and below"),
         "{error}"
     );
+}
+
+/// `tests/data/schema1.arrow` was written by the version before access tables: the sample without them.
+#[test]
+fn recording_of_schema_1_reads_without_tables() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema1.arrow");
+    let (metadata, read, truncated) = read_all(&path).unwrap();
+    let schema_1 = Metadata {
+        schema: 1,
+        ..sample::metadata()
+    };
+    let mut records = sample::records();
+    records.retain(|record| !matches!(record, Record::Totals(_)));
+    for record in &mut records {
+        if let Record::Snapshot(snapshot) = record {
+            snapshot
+                .targets
+                .iter_mut()
+                .for_each(|target| target.tables = None);
+        }
+    }
+    assert_eq!((metadata, read, truncated), (schema_1, records, None));
+}
+
+#[test]
+fn tables_of_nothing_are_not_the_same_as_no_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let mut snapshot = sample::snapshot(0);
+    snapshot.targets[0].tables = Some(Box::new(AccessTables::new(Method::Sampling)));
+    let records = vec![Record::Snapshot(snapshot)];
+    sample::write(&path, &records, 1);
+    assert_eq!(read_all(&path).unwrap().1, records);
+}
+
+#[test]
+fn tables_with_more_memory_than_a_machine_can_have_are_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let mut snapshot = sample::snapshot(0);
+    let mut tables = sample::tables();
+    tables.idle[0] = [Bytes(u64::MAX); NR_AGES];
+    snapshot.targets[0].tables = Some(Box::new(tables));
+    sample::write(&path, &[Record::Snapshot(snapshot)], 1);
+    let error = read_all(&path).err().unwrap().to_string();
+    assert!(error.contains("access tables of a target sum to"), "{error}");
+}
+
+/// Other readers learn from the schema what the columns mean.
+#[test]
+fn schema_tells_other_readers_kinds_and_age_edges() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &sample::records(), 1);
+    let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+    assert!(text.contains("thermo.age_edges_s") && text.contains("[0,1,2,5,10,30,60,120,300,600,"));
+    assert!(text.contains("10 access tables of the target: name=method"));
+}
+
+fn tables() -> impl Strategy<Value = Option<Box<AccessTables>>> {
+    let cells = vec(0..1_u64 << 40, NR_AGES * 3 + 3);
+    let times = any::<[u64; 3]>();
+    let tables = (any::<bool>(), cells, times).prop_map(|(is_scan, cells, [pass, nr_passes, as_of])| {
+        let cell = |nth: usize| Bytes(cells[nth]);
+        let method = if is_scan { Method::Scan } else { Method::Sampling };
+        let mut tables = AccessTables::new(method);
+        tables.idle[1] = std::array::from_fn(cell);
+        tables.idle[4] = std::array::from_fn(|age| cell(NR_AGES + age));
+        tables.reaccessed = std::array::from_fn(|age| cell(2 * NR_AGES + age));
+        tables.unknown = std::array::from_fn(|reason| cell(3 * NR_AGES + reason));
+        (tables.pass, tables.nr_passes, tables.as_of) = (Nanos(pass), nr_passes, Nanos(as_of));
+        Box::new(tables)
+    });
+    proptest::option::of(tables)
 }
 
 fn regions() -> impl Strategy<Value = Vec<Region>> {
@@ -142,12 +220,14 @@ fn snapshots() -> impl Strategy<Value = Record> {
         any::<u32>(),
         any::<Option<u32>>(),
         any::<Option<bool>>(),
+        tables(),
         regions(),
     );
-    let target = target.prop_map(|(id, pid, swept, regions)| Target {
+    let target = target.prop_map(|(id, pid, swept, tables, regions)| Target {
         id,
         pid,
         swept,
+        tables,
         regions,
     });
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
@@ -214,6 +294,8 @@ fn others() -> impl Strategy<Value = Record> {
             kind,
             text
         })),
+        (any::<u64>(), ".*", vec((".*", any::<u64>()), 0..4))
+            .prop_map(|(time_ns, scope, rows)| { Record::Totals(Totals { time_ns, scope, rows }) }),
     ]
 }
 

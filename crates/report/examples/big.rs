@@ -89,6 +89,7 @@ fn snapshot(n: u64) -> Record {
         id: 0,
         pid: Some(1),
         swept: Some(false),
+        tables: None,
         regions: (0..1000).map(region).collect(),
     };
     let (start_ns, time_ns) = (n * 100_000_000, (n + 1) * 100_000_000);

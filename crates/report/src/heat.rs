@@ -236,6 +236,7 @@ mod tests {
             id: 1,
             pid: Some(7),
             swept: None,
+            tables: None,
             regions,
         };
         let snapshot = Snapshot {

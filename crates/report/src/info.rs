@@ -259,6 +259,7 @@ impl Accumulator for InfoAccumulator {
             Record::Mappings(mappings) => mappings.time_ns,
             Record::Footprint(footprint) => footprint.time_ns,
             Record::Scheme(applied) => applied.time_ns,
+            Record::Totals(totals) => totals.time_ns,
         };
         info.duration_ns = info.duration_ns.max(time_ns.saturating_sub(info.start_ns));
     }

@@ -46,6 +46,7 @@ fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
             id: 0,
             pid: Some(7),
             swept: Some(false),
+            tables: None,
             regions: regions.iter().map(region).collect(),
         }],
     })
@@ -215,6 +216,7 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
         id,
         pid: Some(id),
         swept: Some(false),
+        tables: None,
         regions: regions(u64::from(id) << 20).collect(),
     };
     let snapshot = |n: u64| {

@@ -180,6 +180,7 @@ fn last_aggregation(context: &Context) -> Snapshot {
         id: target.id.0,
         pid: target.pid,
         swept: Some(target.swept),
+        tables: None,
         regions: target.regions.iter().map(region).collect(),
     });
     Snapshot {

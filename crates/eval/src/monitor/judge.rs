@@ -226,6 +226,7 @@ mod tests {
             id: pid,
             pid: Some(pid),
             swept: None,
+            tables: None,
             regions: regions.iter().map(region).collect(),
         };
         Snapshot {

@@ -99,6 +99,7 @@ fn snapshots_of(record: TargetRecord) -> impl Iterator<Item = Snapshot> {
                 id,
                 pid: None,
                 swept: Some(false),
+                tables: None,
                 regions: regions(&timed, max, aggr_ns),
             }],
         }

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use thermo_core::budget::Method;
+use thermo_core::{Bytes, Nanos};
 use thermo_record::Writer;
 use thermo_record::model::*;
 
@@ -40,6 +42,22 @@ pub fn region(start: u64, pages: u64, nr_accesses: u32, age: u32) -> Region {
     }
 }
 
+/// Access tables of two kinds of pages, with a little of everything.
+pub fn tables() -> AccessTables {
+    let mut tables = AccessTables {
+        pass: Nanos::millis(130),
+        nr_passes: 7,
+        as_of: Nanos::millis(60),
+        ..AccessTables::new(Method::Scan)
+    };
+    tables.idle[0][0] = Bytes::kib(8);
+    tables.idle[0][14] = Bytes::kib(4);
+    tables.idle[3][2] = Bytes::mib(2);
+    tables.unknown[1] = Bytes::kib(12);
+    tables.reaccessed[4] = Bytes::kib(16);
+    tables
+}
+
 /// The `n`th snapshot of two targets; the second has lost its regions.
 pub fn snapshot(n: u64) -> Snapshot {
     let regions = vec![region(0x1000, 4, 20, 3), region(0x7fff_0000_0000, 9, 0, 250)];
@@ -53,12 +71,14 @@ pub fn snapshot(n: u64) -> Snapshot {
                 id: 0,
                 pid: Some(7),
                 swept: Some(false),
+                tables: Some(Box::new(tables())),
                 regions,
             },
             Target {
                 id: 1,
                 pid: None,
                 swept: Some(false),
+                tables: None,
                 regions: Vec::new(),
             },
         ],
@@ -116,6 +136,11 @@ pub fn records() -> Vec<Record> {
             qt_exceeds: 7,
             effective_sz: 8,
             skipped: vec![("young".into(), 4096), ("shared".into(), u64::MAX)],
+        }),
+        Record::Totals(Totals {
+            time_ns,
+            scope: "machine".into(),
+            rows: vec![("free".into(), 5 << 30), ("mapped, monitored".into(), 3 << 30)],
         }),
         Record::Snapshot(snapshot(1)),
     ]

@@ -114,6 +114,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
         id: 1,
         pid: Some(4242),
         swept: Some(false),
+        tables: None,
         regions: server(n, all),
     }];
     // The child lives in the middle third.
@@ -122,6 +123,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
             id: 2,
             pid: Some(4243),
             swept: Some(false),
+            tables: None,
             regions: child(n - all / 3),
         });
     }
