@@ -6,7 +6,7 @@ mod sample;
 use std::fs::{self, File};
 use std::io::Write;
 
-use thermo_record::export;
+use thermo_record::export::{self, Table};
 use thermo_record::model::*;
 use thermo_record::{open, read_all};
 
@@ -128,7 +128,7 @@ fn csv_has_a_line_for_each_region() {
     let path = dir.path().join("r.arrow");
     sample::write(&path, &sample::records(), 3);
     let mut out = Vec::new();
-    export::csv(&mut open(&path).unwrap(), &mut out).unwrap();
+    export::csv(&mut open(&path).unwrap(), Table::Regions, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 5);
@@ -139,6 +139,54 @@ fn csv_has_a_line_for_each_region() {
     assert_eq!(lines[1], "100000000,0,7,4096,20480,20,20,3,300000000,false");
 }
 
+#[test]
+fn csv_of_ages_has_a_line_for_each_number_that_is_not_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &sample::records(), 3);
+    let mut out = Vec::new();
+    export::csv(&mut open(&path).unwrap(), Table::Ages, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let head = "100000000,0,7,scan,130000000,7,60000000";
+    assert_eq!(
+        lines[..6],
+        [
+            "time_ns,target,pid,method,pass_ns,nr_passes,as_of_ns,table,name,min_age_s,max_age_s,bytes"
+                .to_owned(),
+            format!("{head},idle,anon,0,1,8192"),
+            format!("{head},idle,anon,86400,,4096"),
+            format!("{head},idle,file_huge,2,5,2097152"),
+            format!("{head},unknown,first_scan,,,12288"),
+            format!("{head},reaccessed,,10,30,16384"),
+        ]
+    );
+    assert_eq!(lines.len(), 11, "two snapshots");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_of_ages_has_the_rows_of_csv() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("r.parquet"));
+    sample::write(&path, &sample::records(), 3);
+    let out = File::create(&exported).unwrap();
+    export::parquet(&mut open(&path).unwrap(), Table::Ages, out).unwrap();
+    let file = SerializedFileReader::new(File::open(&exported).unwrap()).unwrap();
+    let rows: Vec<String> = file
+        .get_row_iter(None)
+        .unwrap()
+        .map(|row| row.unwrap().to_string())
+        .collect();
+    assert_eq!(rows.len(), 10);
+    assert_eq!(
+        rows[3],
+        "{time_ns: 100000000, target: 0, pid: 7, method: \"scan\", pass_ns: 130000000, nr_passes: 7, as_of_ns: 60000000, \
+         table: \"unknown\", name: \"first_scan\", min_age_s: null, max_age_s: null, bytes: 12288}"
+    );
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn parquet_has_a_row_for_each_region() {
@@ -146,7 +194,12 @@ fn parquet_has_a_row_for_each_region() {
     let dir = tempfile::tempdir().unwrap();
     let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("r.parquet"));
     sample::write(&path, &sample::records(), 3);
-    export::parquet(&mut open(&path).unwrap(), File::create(&exported).unwrap()).unwrap();
+    export::parquet(
+        &mut open(&path).unwrap(),
+        Table::Regions,
+        File::create(&exported).unwrap(),
+    )
+    .unwrap();
     let file = SerializedFileReader::new(File::open(&exported).unwrap()).unwrap();
     let rows: Vec<String> = file
         .get_row_iter(None)

@@ -1,7 +1,9 @@
 //! Recordings for other tools: damo's JSON, CSV, Parquet.
 //!
-//! CSV and Parquet hold one row for each region of each snapshot; notes, costs and the like stay behind.
+//! CSV and Parquet hold one table each ([`Table`]): the regions, or the access tables; notes, costs and the like stay
+//! behind.
 
+mod ages;
 mod csv;
 mod damo_json;
 #[cfg(feature = "parquet")]
@@ -17,6 +19,16 @@ use std::io;
 use crate::error::ReadError;
 use crate::model::{Record, Snapshot};
 use crate::reader::Recording;
+
+/// What CSV and Parquet can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Table {
+    /// A row for each region of each snapshot.
+    #[default]
+    Regions,
+    /// The access tables: a row for each number that is not zero, by target, snapshot, kind or reason, and idle age.
+    Ages,
+}
 
 /// An export that did not come to its end.
 #[derive(Debug, thiserror::Error)]

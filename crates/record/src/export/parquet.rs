@@ -1,20 +1,21 @@
-//! Regions as Parquet, zstd-compressed, a row group for about every 64 Ki rows.
+//! Tables of a recording as Parquet, zstd-compressed, a row group for about every 64 Ki rows.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::Compression;
-use parquet::data_type::{BoolType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-use super::{ExportError, snapshots};
+use super::ages::{self, AgeRow};
+use super::{ExportError, Table, snapshots};
 use crate::model::Snapshot;
 use crate::reader::Recording;
 
-const SCHEMA: &str = "message regions {
+const REGIONS: &str = "message regions {
     required int64 time_ns (INTEGER(64,false));
     required int32 target (INTEGER(32,false));
     optional int32 pid (INTEGER(32,false));
@@ -26,36 +27,72 @@ const SCHEMA: &str = "message regions {
     required int64 age_ns (INTEGER(64,false));
     required boolean unknown;
 }";
+const AGES: &str = "message ages {
+    required int64 time_ns (INTEGER(64,false));
+    required int32 target (INTEGER(32,false));
+    optional int32 pid (INTEGER(32,false));
+    required binary method (STRING);
+    required int64 pass_ns (INTEGER(64,false));
+    required int64 nr_passes (INTEGER(64,false));
+    required int64 as_of_ns (INTEGER(64,false));
+    required binary table (STRING);
+    required binary name (STRING);
+    optional int64 min_age_s (INTEGER(64,false));
+    optional int64 max_age_s (INTEGER(64,false));
+    required int64 bytes (INTEGER(64,false));
+}";
 /// Parquet reads fastest in large groups, but a whole group waits in memory.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// Writes the regions of all snapshots to `out` with the columns of [`csv`](super::csv()).
+/// Writes `table` of all snapshots to `out` with the columns of [`csv`](super::csv()).
 ///
 /// # Errors
 /// The recording cannot be read on, or `out` not be written.
-pub fn parquet(recording: &mut Recording, out: impl Write + Send) -> Result<(), ExportError> {
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
+pub fn parquet(recording: &mut Recording, table: Table, out: impl Write + Send) -> Result<(), ExportError> {
+    match table {
+        Table::Regions => write_all::<RegionColumns>(recording, REGIONS, out),
+        Table::Ages => write_all::<AgeColumns>(recording, AGES, out),
+    }
+}
+
+/// The rows of one group, column by column.
+trait Columns: Default {
+    fn push(&mut self, snapshot: &Snapshot);
+
+    /// Number of rows.
+    fn len(&self) -> usize;
+
+    /// Writes all columns, in the order of the schema.
+    fn write<W: Write + Send>(&self, group: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()>;
+}
+
+fn write_all<C: Columns>(
+    recording: &mut Recording,
+    schema: &str,
+    out: impl Write + Send,
+) -> Result<(), ExportError> {
+    let schema = Arc::new(parse_message_type(schema)?);
     let zstd = Compression::ZSTD(parquet::basic::ZstdLevel::default());
     let properties = Arc::new(WriterProperties::builder().set_compression(zstd).build());
     let mut file = SerializedFileWriter::new(out, schema, properties)?;
-    let mut columns = Columns::default();
+    let mut columns = C::default();
     for snapshot in snapshots(recording) {
         columns.push(&snapshot?);
-        if columns.unknown.len() >= GROUP_ROWS {
+        if columns.len() >= GROUP_ROWS {
             columns.write(file.next_row_group()?)?;
-            columns = Columns::default();
+            columns = C::default();
         }
     }
-    if !columns.unknown.is_empty() {
+    if columns.len() > 0 {
         columns.write(file.next_row_group()?)?;
     }
     file.close()?;
     Ok(())
 }
 
-/// The rows of one group. Parquet stores unsigned numbers in signed ones of the same bits.
+/// Regions. Parquet stores unsigned numbers in signed ones of the same bits.
 #[derive(Default)]
-struct Columns {
+struct RegionColumns {
     time_ns: Vec<i64>,
     target: Vec<i32>,
     /// Only those that are there; `pid_there` says for each row whether one is.
@@ -70,7 +107,7 @@ struct Columns {
     unknown: Vec<bool>,
 }
 
-impl Columns {
+impl Columns for RegionColumns {
     fn push(&mut self, snapshot: &Snapshot) {
         for target in &snapshot.targets {
             for region in &target.regions {
@@ -90,7 +127,10 @@ impl Columns {
         }
     }
 
-    /// Writes all columns, in the order of [`SCHEMA`].
+    fn len(&self) -> usize {
+        self.unknown.len()
+    }
+
     fn write<W: Write + Send>(&self, mut group: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
         column::<Int64Type, W>(&mut group, &self.time_ns, None)?;
         column::<Int32Type, W>(&mut group, &self.target, None)?;
@@ -104,6 +144,71 @@ impl Columns {
         column::<BoolType, W>(&mut group, &self.unknown, None)?;
         group.close()?;
         Ok(())
+    }
+}
+
+/// Access tables.
+#[derive(Default)]
+struct AgeColumns(Vec<AgeRow>);
+
+impl Columns for AgeColumns {
+    fn push(&mut self, snapshot: &Snapshot) {
+        self.0.extend(ages::rows(snapshot));
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write<W: Write + Send>(&self, mut whole: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
+        let group = &mut whole;
+        self.numbers(group, |row| row.time_ns)?;
+        let targets: Vec<i32> = self.0.iter().map(|row| row.target.cast_signed()).collect();
+        column::<Int32Type, W>(group, &targets, None)?;
+        let pids = self.0.iter().filter_map(|row| row.pid.map(u32::cast_signed));
+        let there: Vec<i16> = self.0.iter().map(|row| i16::from(row.pid.is_some())).collect();
+        column::<Int32Type, W>(group, &pids.collect::<Vec<_>>(), Some(&there))?;
+        self.names(group, |row| row.method)?;
+        self.numbers(group, |row| row.pass_ns)?;
+        self.numbers(group, |row| row.nr_passes)?;
+        self.numbers(group, |row| row.as_of_ns)?;
+        self.names(group, |row| row.table)?;
+        self.names(group, |row| row.name)?;
+        self.optional_numbers(group, |row| row.min_age_s)?;
+        self.optional_numbers(group, |row| row.max_age_s)?;
+        self.numbers(group, |row| row.bytes)?;
+        whole.close()?;
+        Ok(())
+    }
+}
+
+impl AgeColumns {
+    fn numbers<W: Write + Send>(
+        &self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+        of: fn(&AgeRow) -> u64,
+    ) -> ParquetResult<()> {
+        let values: Vec<i64> = self.0.iter().map(|row| of(row).cast_signed()).collect();
+        column::<Int64Type, W>(group, &values, None)
+    }
+
+    fn optional_numbers<W: Write + Send>(
+        &self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+        of: fn(&AgeRow) -> Option<u64>,
+    ) -> ParquetResult<()> {
+        let values: Vec<i64> = self.0.iter().filter_map(of).map(u64::cast_signed).collect();
+        let there: Vec<i16> = self.0.iter().map(|row| i16::from(of(row).is_some())).collect();
+        column::<Int64Type, W>(group, &values, Some(&there))
+    }
+
+    fn names<W: Write + Send>(
+        &self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+        of: fn(&AgeRow) -> &'static str,
+    ) -> ParquetResult<()> {
+        let values: Vec<ByteArray> = self.0.iter().map(|row| ByteArray::from(of(row))).collect();
+        column::<ByteArrayType, W>(group, &values, None)
     }
 }
 
