@@ -106,9 +106,10 @@ mod tests {
         let target = TargetRegions {
             id: TargetId(1),
             pid: Some(9),
-            swept: false,
+            method: thermo_core::budget::Method::Sampling,
             regions: &regions,
             tables: None,
+            averaged: thermo_core::Bytes::ZERO,
         };
         trace.aggregated(0, 77, Nanos::millis(1), std::slice::from_ref(&target));
         let listener = trace.listen();

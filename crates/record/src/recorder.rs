@@ -3,6 +3,7 @@
 //! A sink cannot return an error, so the first one is kept, nothing is recorded behind it, and whoever runs the
 //! context asks for it.
 
+use thermo_core::budget::Method;
 use thermo_core::ops::{Skip, TargetId};
 use thermo_core::scheme::SchemeStats;
 use thermo_core::sink::TargetRegions;
@@ -194,7 +195,7 @@ fn target(target: &TargetRegions<'_>) -> Target {
     Target {
         id: target.id.0,
         pid: target.pid,
-        swept: Some(target.swept),
+        swept: Some(target.method == Method::Scan),
         tables: target.tables.map(|tables| Box::new(*tables)),
         regions: target.regions.iter().map(Region::from).collect(),
     }

@@ -5,6 +5,7 @@ mod sample;
 
 use std::path::Path;
 
+use thermo_core::budget::Method;
 use thermo_core::ops::{Skip, TargetId};
 use thermo_core::scheme::SchemeStats;
 use thermo_core::sink::TargetRegions;
@@ -27,9 +28,10 @@ fn aggregated(recorder: &mut Recorder) {
     let targets = [TargetRegions {
         id: TargetId(4),
         pid: Some(7),
-        swept: false,
+        method: Method::Sampling,
         regions: &regions,
         tables: Some(&tables),
+        averaged: Bytes::ZERO,
     }];
     let (start, end) = (Nanos::ZERO, Nanos::millis(100));
     recorder.on(&Event::Aggregated {

@@ -25,6 +25,8 @@ pub struct MemcgStat {
     pub anon: Bytes,
     /// Page cache.
     pub file: Bytes,
+    /// The part of it in page tables.
+    pub file_mapped: Bytes,
     /// Swapped out.
     pub swap: Bytes,
     /// Faults that needed I/O, since the group was made.
@@ -103,6 +105,7 @@ impl Memcg {
         Ok(MemcgStat {
             anon: Bytes(either("total_rss", "anon")),
             file: Bytes(either("total_cache", "file")),
+            file_mapped: Bytes(either("total_mapped_file", "file_mapped")),
             swap: Bytes(swap),
             pgmajfault: either("total_pgmajfault", "pgmajfault"),
         })
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn version_1_shows_no_limit_as_a_huge_number() {
-        let stat = "cache 1\nrss 2\ntotal_cache 10\ntotal_rss 20\ntotal_swap 30\ntotal_pgmajfault 4\n";
+        let stat = "cache 1\nrss 2\ntotal_cache 10\ntotal_mapped_file 7\ntotal_rss 20\ntotal_swap 30\ntotal_pgmajfault 4\n";
         let files = [
             ("memory.limit_in_bytes", "9223372036854771712\n"),
             ("memory.stat", stat),
@@ -201,6 +204,7 @@ mod tests {
         let want = MemcgStat {
             anon: Bytes(20),
             file: Bytes(10),
+            file_mapped: Bytes(7),
             swap: Bytes(30),
             pgmajfault: 4,
         };
@@ -215,7 +219,7 @@ mod tests {
         let files = [
             ("memory.max", "max\n"),
             ("memory.current", "4096\n"),
-            ("memory.stat", "anon 5\nfile 6\npgmajfault 7\n"),
+            ("memory.stat", "anon 5\nfile 6\nfile_mapped 3\npgmajfault 7\n"),
             ("memory.swap.current", "8\n"),
         ];
         let (_dir, memcg) = memcg(Version::V2, &files);
@@ -226,6 +230,7 @@ mod tests {
         let want = MemcgStat {
             anon: Bytes(5),
             file: Bytes(6),
+            file_mapped: Bytes(3),
             swap: Bytes(8),
             pgmajfault: 7,
         };

@@ -25,6 +25,14 @@ pub struct MemInfo {
     pub swap_free: Bytes,
     /// Anonymous huge pages.
     pub anon_huge_pages: Bytes,
+    /// Anonymous memory in page tables.
+    pub anon_pages: Bytes,
+    /// Page cache in page tables, shared memory included.
+    pub mapped: Bytes,
+    /// Page cache without block devices, shared memory included.
+    pub cached: Bytes,
+    /// Page cache of block devices.
+    pub buffers: Bytes,
 }
 
 /// Reads it.
@@ -45,6 +53,10 @@ pub fn read(root: &Path) -> Result<MemInfo, FileError> {
             "SwapTotal" => info.swap_total = bytes,
             "SwapFree" => info.swap_free = bytes,
             "AnonHugePages" => info.anon_huge_pages = bytes,
+            "AnonPages" => info.anon_pages = bytes,
+            "Mapped" => info.mapped = bytes,
+            "Cached" => info.cached = bytes,
+            "Buffers" => info.buffers = bytes,
             _ => {}
         }
     }

@@ -246,12 +246,21 @@ mod tests {
         for (arguments, expected) in [
             (&[][..], Some((DEFAULT_SHARE, MethodPolicy::Auto))),
             (&["--cpu", "0.5%"], Some((half, MethodPolicy::Auto))),
-            (&["--method", "sampling"], Some((DEFAULT_SHARE, MethodPolicy::Sampling))),
+            (
+                &["--method", "sampling"],
+                Some((DEFAULT_SHARE, MethodPolicy::Sampling)),
+            ),
             (&["--method", "scan"], Some((DEFAULT_SHARE, MethodPolicy::Scan))),
-            (&["--max-regions", "50"], Some((DEFAULT_SHARE, MethodPolicy::Auto))),
+            (
+                &["--max-regions", "50"],
+                Some((DEFAULT_SHARE, MethodPolicy::Auto)),
+            ),
             (&["--sample", "1ms"], None),
             (&["--aggr", "1s"], None),
-            (&["--aggr", "1s", "--cpu", "0.5"], Some((half, MethodPolicy::ByHand))),
+            (
+                &["--aggr", "1s", "--cpu", "0.5"],
+                Some((half, MethodPolicy::ByHand)),
+            ),
         ] {
             assert_eq!(budget(arguments).unwrap(), expected, "{arguments:?}");
         }
@@ -279,10 +288,7 @@ mod tests {
         assert_eq!(budget(&["--shared"]).unwrap(), one_percent);
         for (first, second) in [("--sample", "1ms"), ("--aggr", "1s"), ("--method", "sampling")] {
             let error = budget(&["--shared", first, second]).unwrap_err();
-            assert!(
-                error.to_string().contains("--shared scans every page"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("--shared scans every page"), "{error}");
         }
     }
 

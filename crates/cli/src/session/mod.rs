@@ -13,6 +13,7 @@ mod reload;
 mod saving;
 mod sink;
 mod survey;
+mod totals;
 
 pub use ending::{Ending, wait_for};
 pub use host::{Host, Wish};
@@ -37,6 +38,7 @@ use crate::{interrupt, launch};
 use progress::{Progress, State};
 use saving::Scale;
 use survey::Survey;
+use totals::TotalsReader;
 
 /// How often the session looks whether it is over.
 const POLL: Duration = Duration::from_millis(50);
@@ -68,8 +70,19 @@ pub struct Outcome {
     pub sink: SessionSink,
 }
 
-/// Monitors with `context` on `ops` until `duration` has passed or something else ends it. What the session itself
-/// reads of the targets is part of looking, and stays within its part of `share`.
+/// What a session has besides context, operations and sink.
+pub struct Settled {
+    /// How long it lasts; without it until something else ends it.
+    pub duration: Option<Nanos>,
+    /// Reads parameters anew on SIGHUP.
+    pub reloader: Option<Reloader>,
+    /// The CPU budget, of which what the session itself reads has its part.
+    pub share: Option<CpuShare>,
+    /// Reads where the memory of the machine or a group is.
+    pub totals: Option<TotalsReader>,
+}
+
+/// Monitors with `context` on `ops` until the time is over or something else ends it.
 ///
 /// # Errors
 /// The thread cannot be started, or the operations as a whole failed.
@@ -77,9 +90,7 @@ pub fn run<O: Operations + Send + 'static>(
     context: Context,
     ops: O,
     sink: SessionSink,
-    duration: Option<Nanos>,
-    reloader: Option<Reloader>,
-    share: Option<CpuShare>,
+    settled: Settled,
 ) -> anyhow::Result<Outcome> {
     malloc::keep_small();
     let update = Duration::from_nanos(context.attrs().update.0);
@@ -87,7 +98,8 @@ pub fn run<O: Operations + Send + 'static>(
     let scale = sink.pages_out().then(|| Scale::new(Path::new("/"))).flatten();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let mut watch = Watch::new(kdamond, cpu_begin, update, reloader, share);
+    let duration = settled.duration;
+    let mut watch = Watch::new(kdamond, cpu_begin, update, settled);
     watch.scale = scale;
     let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
     watch.finish(end)
@@ -103,18 +115,13 @@ struct Watch<O> {
     update: Duration,
     reloader: Option<Reloader>,
     share: Option<CpuShare>,
+    totals: Option<TotalsReader>,
     /// Weighs what is saved, where memory is paged out.
     scale: Option<Scale>,
 }
 
 impl<O: Operations + Send + 'static> Watch<O> {
-    fn new(
-        kdamond: Kdamond<O, SessionSink>,
-        cpu_begin: Nanos,
-        update: Duration,
-        reloader: Option<Reloader>,
-        share: Option<CpuShare>,
-    ) -> Self {
+    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration, settled: Settled) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
@@ -123,8 +130,9 @@ impl<O: Operations + Send + 'static> Watch<O> {
             begin: Instant::now(),
             cpu_begin,
             update,
-            reloader,
-            share,
+            reloader: settled.reloader,
+            share: settled.share,
+            totals: settled.totals,
             scale: None,
         }
     }
@@ -184,6 +192,10 @@ impl<O: Operations + Send + 'static> Watch<O> {
         let targets = self.targets();
         let mut records = self.survey.mappings(&targets);
         records.extend(survey::footprints(&targets));
+        if let Some(totals) = &mut self.totals {
+            let pids: Vec<u32> = targets.iter().map(|(_, pid)| *pid).collect();
+            records.extend(totals.read(&pids));
+        }
         self.weigh(&records);
         if !records.is_empty() {
             self.kdamond
@@ -264,6 +276,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
         sink.unknown_share = (sizes.total() > 0).then(|| sizes.unknown_share());
         sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
+        sink.news.extend(sink.last_warning());
         sink.news.drain(..).for_each(|text| self.progress.say(&text));
         match why {
             Why::Failed(error) => {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::{Context as _, ensure};
-use thermo_core::budget::{MethodPolicy, Plan as FirstPlan};
+use thermo_core::budget::{Method, MethodPolicy, Plan as FirstPlan};
 use thermo_core::tuning::IntervalsGoal;
 use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
 use thermo_ops::offload::Offloaded;
@@ -15,7 +15,8 @@ use thermo_record::{Recorder, Writer};
 use thermo_sys::{clock, signals, subreaper, uname};
 
 use super::host::{Chosen, Looker, Wish};
-use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings, inputs};
+use super::totals::TotalsReader;
+use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings, Settled, inputs};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::{interrupt, launch};
 
@@ -80,6 +81,8 @@ impl Plan {
         };
         let (context, chosen) = self.prepare(&tuning)?;
         let first = context.first_plan(chosen.can_scan());
+        // Regions of a scan are derived from pages: the gaps between mappings are nobody's.
+        self.targets.vma |= first.is_some_and(|plan| plan.method == Method::Scan);
         let running = match self.targets.command.as_slice() {
             [] => Some(members(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
@@ -203,20 +206,25 @@ impl Plan {
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
         let root = Path::new("/");
-        let share = context.plan().map(|plan| plan.share);
+        let settled = Settled {
+            duration: self.duration,
+            reloader,
+            share: context.plan().map(|plan| plan.share),
+            totals: TotalsReader::new(root, &self.targets),
+        };
         match looker {
             Looker::Tracker(tracker) => {
                 let actor =
                     Actor::new(self.limits.pageout(), self.limits.dry_run).with_huge(self.limits.huge());
                 let ops = Vaddr::new(root, members, tracker, actor);
-                super::run(context, ops, sink, self.duration, reloader, share)
+                super::run(context, ops, sink, settled)
             }
             Looker::Kernel(claim) => {
                 let ops = Offloaded::new(root.to_owned(), members, claim);
-                super::run(context, ops, sink, self.duration, reloader, share)
+                super::run(context, ops, sink, settled)
             }
             // The processes it is of are not asked for.
-            Looker::Machine(ops) => super::run(context, *ops, sink, self.duration, reloader, share),
+            Looker::Machine(ops) => super::run(context, *ops, sink, settled),
         }
     }
 

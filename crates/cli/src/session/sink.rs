@@ -1,10 +1,12 @@
 //! Who listens to a session's kdamond: the recording, and what the session itself wants to know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use thermo_core::ops::Skip;
+use thermo_core::budget::Method;
+use thermo_core::ops::{Skip, TargetId};
 use thermo_core::scheme::{SchemeStats, Watermarks};
+use thermo_core::sink::TargetRegions;
 use thermo_core::{Action, Bytes, Context, Event, Scheme, Sink};
 use thermo_record::Recorder;
 use thermo_record::model::{Record, Region, Snapshot, Target};
@@ -79,6 +81,48 @@ pub struct SessionSink {
     pub news: Vec<String>,
     /// Whether changed plans are news.
     verbose: bool,
+    scanned: Scanned,
+}
+
+/// How many targets ended before a scan pass over them was complete.
+#[derive(Debug, Default)]
+struct Scanned {
+    /// Targets that live, and of which no pass is complete.
+    waiting: BTreeSet<TargetId>,
+    nr_targets: u64,
+    nr_ended_early: u64,
+}
+
+impl Scanned {
+    fn on(&mut self, event: &Event<'_>) {
+        match event {
+            Event::TargetAppeared { id, .. } => {
+                self.nr_targets += 1;
+                self.waiting.insert(*id);
+            }
+            Event::Aggregated { targets, .. } => {
+                for target in targets.iter().filter(|target| has_pass(target)) {
+                    self.waiting.remove(&target.id);
+                }
+            }
+            Event::TargetGone { id, .. } => self.nr_ended_early += u64::from(self.waiting.remove(id)),
+            _ => {}
+        }
+    }
+
+    /// A sentence, if any ended early.
+    fn warning(&self) -> Option<String> {
+        let (early, all) = (self.nr_ended_early, self.nr_targets);
+        let percent = 100.0 * early as f64 / all.max(1) as f64;
+        (early > 0).then(|| {
+            format!("{early} of {all} targets ({percent:.0} %) ended before a pass over them was complete: their accesses are not known")
+        })
+    }
+}
+
+/// Whether something is known of a target: what monitors by itself (the kernel) tells at once.
+fn has_pass(target: &TargetRegions<'_>) -> bool {
+    target.tables.is_none_or(|tables| tables.nr_passes > 0)
 }
 
 impl SessionSink {
@@ -92,7 +136,17 @@ impl SessionSink {
             unknown_share: None,
             news: Vec::new(),
             verbose,
+            scanned: Scanned::default(),
         }
+    }
+
+    /// What is to be said at the end.
+    pub fn last_warning(&mut self) -> Option<String> {
+        let warning = self.scanned.warning()?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(clock::monotonic(), "warning", warning.as_str());
+        }
+        Some(warning)
     }
 
     /// Takes what the session itself has read of the targets.
@@ -136,6 +190,7 @@ impl SessionSink {
 
 impl Sink for SessionSink {
     fn on(&mut self, event: &Event<'_>) {
+        self.scanned.on(event);
         if let Some(recorder) = &mut self.recorder {
             recorder.on(event);
         }
@@ -179,7 +234,7 @@ fn last_aggregation(context: &Context) -> Snapshot {
     let targets = context.targets().map(|target| Target {
         id: target.id.0,
         pid: target.pid,
-        swept: Some(target.swept),
+        swept: Some(target.method == Method::Scan),
         tables: None,
         regions: target.regions.iter().map(region).collect(),
     });

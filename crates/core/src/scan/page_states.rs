@@ -400,9 +400,7 @@ impl PageStates {
             State::Idle(since) => now.saturating_sub(since) >= least,
             State::Accessed(_) | State::Unknown => false,
         };
-        self.runs(now, Nanos::ZERO)
-            .filter(is_idle)
-            .map(|run| run.range)
+        self.runs(now, Nanos::ZERO).filter(is_idle).map(|run| run.range)
     }
 
     fn chunk_runs<'a>(

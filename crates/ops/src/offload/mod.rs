@@ -13,7 +13,7 @@ mod translate;
 
 use std::path::PathBuf;
 
-use thermo_core::ops::{Offload, Outcome, Snapshot, Probe, Request, Seen};
+use thermo_core::ops::{Offload, Outcome, Probe, Request, Seen, Snapshot};
 use thermo_core::scheme::{SchemeStats, SystemMetric};
 use thermo_core::{Attrs, Bytes, Nanos, Operations, OpsError, Region, Scheme, TargetId, TargetLayout};
 use thermo_sys::damon::{self, Command, Setup};

@@ -40,7 +40,8 @@ impl Sink for Known {
         let Event::Aggregated { end, targets, .. } = event else {
             return;
         };
-        self.0.retain(|id, _| targets.iter().any(|target| target.id == *id));
+        self.0
+            .retain(|id, _| targets.iter().any(|target| target.id == *id));
         for target in *targets {
             if target.tables.is_some_and(|tables| tables.nr_passes > 0) {
                 self.0.entry(target.id).or_insert(*end);
