@@ -276,7 +276,8 @@ impl<O: Operations + Send + 'static> Watch<O> {
         sink.unknown_share = (sizes.total() > 0).then(|| sizes.unknown_share());
         sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
-        sink.news.extend(sink.last_warning());
+        let last_warning = sink.last_warning();
+        sink.news.extend(last_warning);
         sink.news.drain(..).for_each(|text| self.progress.say(&text));
         match why {
             Why::Failed(error) => {

@@ -1,5 +1,6 @@
 //! What is monitored of an address space.
 
+use thermo_core::access_tables::Backing;
 use thermo_core::layout::three_regions;
 use thermo_core::{Addr, AddrRange};
 use thermo_sys::maps::Mapping;
@@ -24,6 +25,38 @@ impl LayoutRule {
             Self::ThreeRegions => three_regions(&ranges_of(mappings, |mapping| mapping.name != "[vsyscall]")),
             Self::Mappings => joined(ranges_of(mappings, can_be_touched)),
         }
+    }
+}
+
+/// What backs the mappings: ascending, disjoint, neighbours of one kind joined. Pages of a private mapping of a file that
+/// were written to are anonymous to the kernel; here they count as the file's.
+#[must_use]
+pub fn backings(mappings: &[Mapping]) -> Vec<(AddrRange, Backing)> {
+    let mut backings: Vec<(AddrRange, Backing)> = Vec::new();
+    for mapping in mappings {
+        let backing = backing_of(mapping);
+        match backings.last_mut() {
+            Some((range, last)) if *last == backing && range.end == mapping.range.start => {
+                range.end = mapping.range.end;
+            }
+            // A list that changed while it was read may overlap; see below.
+            Some((range, _)) if mapping.range.start < range.end => {}
+            _ => backings.push((mapping.range, backing)),
+        }
+    }
+    backings
+}
+
+/// What the names of shared memory begin with (tmpfs has no mark of its own in maps).
+const SHARED_MEMORY: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+
+fn backing_of(mapping: &Mapping) -> Backing {
+    if SHARED_MEMORY.iter().any(|begin| mapping.name.starts_with(begin)) {
+        Backing::Shmem
+    } else if mapping.inode != 0 {
+        Backing::File
+    } else {
+        Backing::Anon
     }
 }
 
@@ -104,6 +137,34 @@ mod tests {
             .map(|range| (range.start.0 >> 12, range.end.0 >> 12))
             .collect();
         assert_eq!(pages, [(1, 4), (11, 13), (30, 40)]);
+    }
+
+    #[test]
+    fn mappings_are_anonymous_of_a_file_or_shared_memory() {
+        let file = |start, end, name| Mapping {
+            inode: 9,
+            ..mapping(start, end, name)
+        };
+        let mappings = [
+            file(1, 2, "/usr/lib/libc.so.6"),
+            file(2, 3, "/usr/lib/libc.so.6"),
+            mapping(3, 4, ""),
+            mapping(4, 6, "[heap]"),
+            file(8, 9, "/dev/shm/x"),
+            file(9, 10, "/memfd:y (deleted)"),
+            mapping(12, 13, "[stack]"),
+        ];
+        let found: Vec<_> = backings(&mappings)
+            .iter()
+            .map(|(range, backing)| (range.start.0 >> 12, range.end.0 >> 12, *backing))
+            .collect();
+        let expected = [
+            (1, 3, Backing::File),
+            (3, 6, Backing::Anon),
+            (8, 10, Backing::Shmem),
+            (12, 13, Backing::Anon),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use thermo_core::access_tables::Backing;
 use thermo_core::{AddrRange, TargetId, TargetLayout};
 use thermo_sys::{FileError, ProcError, clock, maps, open_files, stat, statm};
 
+use super::layout::backings;
 use super::loading::Loading;
 use super::{LayoutRule, Roster, TargetError, TargetSpec};
 use crate::process::{Process, Processes};
@@ -148,12 +150,18 @@ impl Members {
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
-        match self.ranges(pid) {
-            Ok(ranges) if ranges.is_empty() && self.is_headless(pid) => {
+        match self.mapped(pid) {
+            Ok((ranges, _)) if ranges.is_empty() && self.is_headless(pid) => {
                 self.tell_headless(id, pid);
                 None
             }
-            Ok(ranges) => Some(self.sized(TargetLayout::new(id, Some(pid), ranges), pid)),
+            Ok((ranges, backings)) => {
+                let layout = TargetLayout {
+                    backings,
+                    ..TargetLayout::new(id, Some(pid), ranges)
+                };
+                Some(self.sized(layout, pid))
+            }
             Err(ProcError::Gone { .. }) => {
                 self.forget(id);
                 self.roster.remove(id);
@@ -170,12 +178,12 @@ impl Members {
             return layout;
         };
         let target = (layout.id, pid);
-        let is_delicate = self
+        let defer_scan = self
             .loading
             .is_delicate(&self.root, target, size, clock::monotonic());
         TargetLayout {
             resident: Some(size.resident),
-            is_delicate,
+            defer_scan,
             ..layout
         }
     }
@@ -194,7 +202,9 @@ impl Members {
         }
     }
 
-    fn ranges(&self, pid: u32) -> Result<Vec<AddrRange>, ProcError> {
-        Ok(self.rule.ranges(&maps::read(&self.root, pid)?))
+    /// What to monitor of a process, and what backs its mappings.
+    fn mapped(&self, pid: u32) -> Result<(Vec<AddrRange>, Vec<(AddrRange, Backing)>), ProcError> {
+        let mappings = maps::read(&self.root, pid)?;
+        Ok((self.rule.ranges(&mappings), backings(&mappings)))
     }
 }
