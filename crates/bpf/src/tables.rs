@@ -140,6 +140,13 @@ impl Table<'_> {
         AddrRange::new(start, start + self.span())
     }
 
+    /// Which entry maps `addr`, if one of this table's does.
+    #[must_use]
+    pub fn nth(&self, addr: Addr) -> Option<usize> {
+        let nth = addr.0.checked_sub(self.base.0)? / self.span();
+        usize::try_from(nth).ok().filter(|nth| *nth < 512)
+    }
+
     /// Which entries map memory.
     #[must_use]
     pub fn leaves(&self, layout: &Layout) -> Leaves {

@@ -9,8 +9,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
 use std::iter::Peekable;
 
-use thermo_bpf::Leaf;
+use thermo_bpf::Entry;
 use thermo_core::{Addr, AddrRange, TargetId};
+
+use super::part::Part;
+use super::table::Pages;
 
 /// After so many rounds it is asked again, of one target in so many in each.
 const ROUNDS: u32 = 8;
@@ -47,54 +50,75 @@ impl LeftAlone {
     }
 }
 
-/// What is kept of a range, for who comes by its small pages in ascending order.
+/// What is kept of a range, for who comes by its page-table pages in ascending order.
 pub(super) struct Known<'a>(Option<Peekable<Range<'a, Addr, u64>>>);
 
 impl Known<'_> {
-    /// Whether the page at `addr` was left alone as it is mapped now, by `leaf`.
-    pub(super) fn has(&mut self, addr: Addr, leaf: Leaf) -> bool {
-        let Some(frames) = self.0.as_mut().filter(|_| leaf.level == 0) else {
-            return false;
-        };
-        while frames.next_if(|(at, _)| **at < addr).is_some() {}
-        let here = frames.next_if(|(at, _)| **at == addr);
-        here.is_some_and(|(_, pfn)| *pfn == leaf.pfn)
+    /// Which pages of a table were left alone as they are mapped now.
+    pub(super) fn of(&mut self, part: &Part<'_>) -> Pages {
+        let mut pages = [0; 8];
+        if part.table.level == 0 {
+            self.each_below(part.table.range(512).start, |addr, pfn| {
+                if let Some(nth) = part.table.nth(addr)
+                    && matches!(part.table.decode(part.layout, nth), Entry::Leaf(leaf) if leaf.pfn == pfn)
+                {
+                    pages[nth / 64] |= 1 << (nth % 64);
+                }
+            });
+        }
+        pages
+    }
+
+    fn each_below(&mut self, end: Addr, mut each: impl FnMut(Addr, u64)) {
+        while let Some((addr, pfn)) = self
+            .0
+            .as_mut()
+            .and_then(|kept| kept.next_if(|(at, _)| **at < end))
+        {
+            each(*addr, *pfn);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thermo_bpf::{Arch, Layout, Table};
+
+    use crate::pte::table::is_set;
 
     const ALL: AddrRange = AddrRange::new(0, 1 << 20);
 
-    const fn leaf(pfn: u64, level: u8) -> Leaf {
-        Leaf {
+    /// Which of the first five pages of a table are known, which map the frames 100 to 104.
+    fn known(left_alone: &LeftAlone, id: u32, level: u8) -> [bool; 5] {
+        let layout = Layout::new(Arch::X86_64, 4, 64 << 30);
+        let mut entries = [0; 512];
+        (0..5).for_each(|nth| entries[nth] = ((100 + nth as u64) << 12) | 1);
+        let table = Table {
+            base: Addr(0),
             level,
-            accessed: true,
-            pfn,
-            young: false,
-            is_large: None,
-        }
-    }
-
-    /// What is known of the pages 0 to 4 of a target, which map the frames 100 to 104.
-    fn known(left_alone: &LeftAlone, id: u32) -> [bool; 5] {
-        let mut known = left_alone.within(TargetId(id), ALL);
-        [0, 1, 2, 3, 4].map(|page| known.has(Addr(page * 4096), leaf(100 + page, 0)))
+            entries: &entries,
+            young: &[0; 8],
+        };
+        let part = Part {
+            table: &table,
+            layout: &layout,
+            leaves: table.leaves(&layout),
+        };
+        let pages = left_alone.within(TargetId(id), ALL).of(&part);
+        [0, 1, 2, 3, 4].map(|nth| is_set(&pages, nth))
     }
 
     #[test]
-    fn the_same_frame_at_the_same_place_is_known() {
+    fn same_frame_at_same_place_is_known() {
         let mut left_alone = LeftAlone::default();
         for (page, pfn) in [(1, 101), (2, 999), (4, 104)] {
             left_alone.add(TargetId(7), Addr(page * 4096), pfn);
         }
-        assert_eq!(known(&left_alone, 7), [false, true, false, false, true]);
-        assert_eq!(known(&left_alone, 8), [false; 5]);
-        // A huge page that begins there now has pieces that tell nothing of each other.
-        let mut known = left_alone.within(TargetId(7), ALL);
-        assert!(!known.has(Addr(4096), leaf(101, 1)));
+        assert_eq!(known(&left_alone, 7, 0), [false, true, false, false, true]);
+        assert_eq!(known(&left_alone, 8, 0), [false; 5]);
+        // Huge pages tell nothing of the small ones that were there.
+        assert_eq!(known(&left_alone, 7, 1), [false; 5]);
     }
 
     #[test]
@@ -104,7 +128,7 @@ mod tests {
         let mut left = Vec::new();
         for _ in 0..ROUNDS {
             left_alone.begin_round();
-            left.push((0..20).filter(|id| known(&left_alone, *id)[1]).count());
+            left.push((0..20).filter(|id| known(&left_alone, *id, 0)[1]).count());
         }
         assert_eq!(left, [17, 14, 11, 9, 7, 5, 3, 0]);
     }

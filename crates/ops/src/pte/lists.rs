@@ -77,10 +77,15 @@ impl Lists {
         }
     }
 
+    /// Whether pages are to keep their places now.
+    pub(super) const fn are_kept(&self) -> bool {
+        self.are_sorted || self.short.is_some()
+    }
+
     /// Notes the page at `addr`, mapped by `leaf`, whose mark is about to come off. Of a huge page a touch sets the mark, and
     /// leaves lists alone. What the advice passes over loses nothing, and a page that is shared would be copied by a touch.
     pub(super) fn note(&mut self, addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) {
-        if leaf.level > 0 || !self.are_sorted && self.short.is_none() {
+        if leaf.level > 0 || !self.are_kept() {
             return;
         }
         let Some(frames) = frames else { return };

@@ -22,22 +22,27 @@
 //! KPF_REFERENCED is no help: it tells of system calls.
 
 mod batch;
+mod bridge;
 mod cleared;
+mod gap_cost;
 mod leaf;
 mod left_alone;
 mod lists;
 mod own;
+mod part;
 mod prepare;
 mod present;
 mod refused;
 mod rival;
 mod shared;
 mod spots;
+mod stats;
 mod sweep;
 mod table;
 mod taken;
 mod witness;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -50,6 +55,7 @@ use thermo_sys::pagemap::{Page, Pagemap};
 
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
+use self::gap_cost::GapCost;
 use self::left_alone::LeftAlone;
 use self::lists::Lists;
 use self::own::Own;
@@ -57,6 +63,7 @@ use self::refused::Mappings;
 use self::rival::Rival;
 use self::shared::Shared;
 use self::spots::Spots;
+pub use self::stats::ClearStats;
 use self::sweep::SweptChunks;
 use self::taken::Taken;
 use self::witness::Witnesses;
@@ -109,6 +116,12 @@ pub struct PteTracker {
     lists: Lists,
     /// What shows that others take marks off.
     witnesses: Witnesses,
+    /// Up to which gap ranges to clear are joined, by target, and what a target begins with.
+    gap_costs: BTreeMap<TargetId, GapCost>,
+    first_gap_cost: GapCost,
+    /// How much is read before it is cleared, by target.
+    stripes: BTreeMap<TargetId, u64>,
+    stats: ClearStats,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
     /// The pages of a run whose marks stayed.
@@ -146,6 +159,10 @@ impl PteTracker {
             shared: None,
             lists: Lists::default(),
             witnesses: Witnesses::default(),
+            gap_costs: BTreeMap::new(),
+            first_gap_cost: GapCost::default(),
+            stripes: BTreeMap::new(),
+            stats: ClearStats::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
             pages: Vec::new(),
@@ -182,6 +199,24 @@ impl PteTracker {
         self.lists.are_sorted = true;
     }
 
+    /// Bridges gaps of up to `pages` present pages, whatever they cost: for measurements. Otherwise that is learned.
+    pub fn fix_gap(&mut self, pages: u64) {
+        self.gap_costs.clear();
+        self.first_gap_cost = GapCost::fixed(pages);
+    }
+
+    /// What clearing accessed bits has cost since the tracker was made.
+    #[must_use]
+    pub const fn clear_stats(&self) -> ClearStats {
+        self.stats
+    }
+
+    /// The largest gap that is bridged in a target, in present pages; none before its first scan.
+    #[must_use]
+    pub fn gap(&self, id: TargetId) -> Option<u64> {
+        self.gap_costs.get(&id).map(GapCost::break_even)
+    }
+
     /// Does the next part of what comes before a round of sweeps, as [`Operations::prepare_round`].
     ///
     /// [`Operations::prepare_round`]: thermo_core::Operations::prepare_round
@@ -195,6 +230,8 @@ impl PteTracker {
             self.spots.begin_round();
             self.witnesses.begin_round();
             self.swept.retain(|(id, _), ()| processes.contains_key(id));
+            self.gap_costs.retain(|id, _| processes.contains_key(id));
+            self.stripes.retain(|id, _| processes.contains_key(id));
         }
         let folios = self.taken.asks();
         match &mut self.shared {

@@ -10,12 +10,12 @@
 use std::os::fd::AsFd as _;
 
 use thermo_bpf::{Entry, Folios};
-use thermo_core::sweep::Piece;
+use thermo_core::sweep::{PageSeen, Piece};
 use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::maps;
 
 use super::left_alone;
-use super::sweep::pages_of;
+use super::part::pages_of;
 use super::{PteTracker, batch};
 use crate::process::Process;
 
@@ -23,13 +23,18 @@ use crate::process::Process;
 pub(super) type Mappings = Option<(TargetId, Vec<AddrRange>)>;
 
 impl PteTracker {
-    /// Takes the marks off `ranges`, ascending in themselves; what the kernel refuses is unknown in `piece`. False: the
-    /// process is gone.
-    pub(super) fn clear_marks(&mut self, process: &Process, ranges: &[AddrRange], piece: &mut Piece) -> bool {
+    /// Takes the marks off `ranges`, ascending in themselves; what the kernel refuses is unknown in `piece`. Returns whether
+    /// the process lives, and whether anything was refused.
+    pub(super) fn clear_marks(
+        &mut self,
+        process: &Process,
+        ranges: &[AddrRange],
+        piece: &mut Piece,
+    ) -> (bool, bool) {
         let mut refused = Vec::new();
         let alive = batch::clear(process.pidfd.as_fd(), ranges, &mut |n| refused.push(ranges[n]));
         if !alive || refused.is_empty() {
-            return alive;
+            return (alive, false);
         }
         let mappings = self.mappings_of(process);
         let parts: Vec<AddrRange> = match mappings {
@@ -42,10 +47,14 @@ impl PteTracker {
         let mut refused = Vec::new();
         let alive = batch::clear(process.pidfd.as_fd(), &parts, &mut |n| refused.push(parts[n]));
         for part in refused {
-            pages_of(part).for_each(|addr| piece.set_unknown(addr));
+            // Pages without an accessed bit are idle all the same.
+            let accessed = pages_of(part).filter(|addr| piece.get(*addr) == PageSeen::Accessed);
+            Vec::from_iter(accessed)
+                .into_iter()
+                .for_each(|addr| piece.set_unknown(addr));
             self.leave_alone(process, part);
         }
-        alive
+        (alive, true)
     }
 
     /// Keeps what is mapped at the begin of `range`, that it is not advised in the next rounds. The pagemap does not tell of
@@ -66,7 +75,7 @@ impl PteTracker {
     }
 
     /// Ascending; none where they cannot be read.
-    fn mappings_of(&mut self, process: &Process) -> &[AddrRange] {
+    pub(super) fn mappings_of(&mut self, process: &Process) -> &[AddrRange] {
         if self.mappings.as_ref().is_none_or(|(id, _)| *id != process.id) {
             let read = maps::read(&self.root, process.pid).unwrap_or_default();
             self.mappings = Some((process.id, read.iter().map(|mapping| mapping.range).collect()));

@@ -27,7 +27,7 @@ use thermo_sys::clear_refs::{self, Marks};
 use thermo_sys::kpageflags::PageFrames;
 use thermo_sys::{ProcError, clock};
 
-use super::sweep::{each_leaf, pages_of};
+use super::part::{each_leaf, pages_of};
 use crate::process::{Process, Processes};
 
 /// A target is walked when at least one part in so many of what it has could not be told: libraries, which everybody

@@ -113,17 +113,6 @@ impl Spots {
         }
     }
 
-    /// Whose marks this round left set in a table.
-    pub(super) fn left(&mut self, marks: &Marks<'_>) -> Pages {
-        let mut left = [0; 8];
-        if let Some(checks) = self.checks(marks.level) {
-            for group in marks.groups() {
-                group.put(&checks.left(group.key(marks.id)), &mut left);
-            }
-        }
-        left
-    }
-
     /// Forgets a target: from now on others than rounds take marks off it.
     pub(super) fn forget(&mut self, id: TargetId) {
         self.small.forget(id);
@@ -266,11 +255,6 @@ impl Checks {
             .any(|beside| self.changed.contains_key(&(id, *beside)))
     }
 
-    fn left(&self, key: Key) -> Pages {
-        let checked = self.checked.get(&key);
-        checked.map_or([0; 8], |(nth, _)| all_but(*nth))
-    }
-
     fn forget(&mut self, id: TargetId) {
         table::forget(&mut self.checked, id);
         table::forget(&mut self.changed, id);
@@ -311,10 +295,6 @@ mod tests {
         told[0].1
     }
 
-    fn left(spots: &mut Spots) -> Pages {
-        spots.left(&small(1, &ALL, &ALL))
-    }
-
     /// A round over one table.
     fn round(spots: &mut Spots, touched: Pages, steady: bool) -> Verdict {
         spots.begin_round();
@@ -329,7 +309,6 @@ mod tests {
         for _ in 0..8 {
             let verdict = round(&mut spots, ALL, true);
             assert_eq!(verdict.touched, ALL);
-            assert_eq!(left(&mut spots), verdict.left);
             let looked_at = verdict.left.map(|left| !left);
             assert_eq!(looked_at.iter().filter(|pages| **pages == u64::MAX).count(), 1);
             seen = std::array::from_fn(|nth| seen[nth] + looked_at[nth].count_ones());
@@ -368,7 +347,6 @@ mod tests {
         // It is as before for the next round.
         let marked = round(&mut spots, ALL, true).left;
         assert_eq!(between(&mut spots, &ALL, &marked), Between::Ended);
-        assert_eq!(left(&mut spots), [0; 8]);
         assert_eq!(between(&mut spots, &ALL, &[0; 8]), Between::AsMarked);
         let verdict = round(&mut spots, ALL, true);
         assert_eq!((verdict.touched, verdict.left), (ALL, all_but(3)));
@@ -433,7 +411,6 @@ mod tests {
         let verdict = spots.judge(&marks(&there), steady);
         assert_eq!(verdict.touched, there);
         assert_eq!(verdict.left, [0xfdfd_0000, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(spots.left(&marks(&there)), verdict.left);
         let mut told = Vec::new();
         spots.judge_between(&marks(&[0xfdff_0000, 0, 0, 0, 0, 0, 0, 0]), |range, between| {
             told.push((range.start.0 - (7 << 30), between));
@@ -455,6 +432,5 @@ mod tests {
             ..marks(&there)
         };
         assert_eq!(spots.judge(&gib, steady).left, [0; 8]);
-        assert_eq!(spots.left(&gib), [0; 8]);
     }
 }

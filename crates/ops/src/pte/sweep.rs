@@ -4,13 +4,17 @@
 use std::ops::ControlFlow;
 use std::{array, iter};
 
-use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
+use thermo_bpf::{Folios, Leaf, Leaves, Table, WalkError};
 use thermo_core::sweep::{Piece, Swept};
 use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
+use thermo_sys::clock;
 use thermo_sys::pagemap::Pagemap;
 
-use super::spots::{Between, Marks, Spots};
-use super::table::{OfTables, Pages};
+use super::bridge::{Marked, Ranges, Stretch};
+use super::gap_cost::GapCost;
+use super::part::{Part, each_part, each_part_until, pages_of};
+use super::spots::{Between, Spots};
+use super::table::{OfTables, Pages, is_set};
 use super::taken::Taken;
 use super::{PteTracker, leaf, shared};
 use crate::process::Process;
@@ -21,6 +25,10 @@ pub(super) type SweptChunks = OfTables<()>;
 /// The unit in which is kept what was swept.
 const CHUNK: u64 = 64 << 20;
 
+/// So much is read and cleared at once where gaps are bridged: about a tenth of a millisecond lies between both. Where nothing
+/// was to be bridged the next stripe is twice as long, up to a chunk.
+const STRIPE: u64 = 8 << 20;
+
 /// How far is looked for the next page behind a piece without any.
 const FARTHEST: u64 = 8 << 40;
 
@@ -28,21 +36,35 @@ const FARTHEST: u64 = 8 << 40;
 /// more are pages that are touched all the time.
 const FLAGS_READ: u64 = 64;
 
-/// A run of neighbouring pages whose marks are set, with what maps its first and its last page.
-#[derive(Debug, Clone, Copy)]
-struct Marked {
-    range: AddrRange,
-    first: Leaf,
-    last: Leaf,
+/// What was found in a stripe of memory that is read and cleared at once.
+#[derive(Debug, Default)]
+struct Stripe {
+    ranges: Ranges,
+    /// Of each table, which accessed bits are to be cleared: those are read again.
+    cleared: Vec<(TableAt, Pages)>,
+}
+
+/// Level and first address of a table.
+type TableAt = (u8, Addr);
+
+impl Stripe {
+    /// Which bits of a table were to be cleared.
+    fn cleared(&self, table: &Table<'_>) -> Pages {
+        let is_it = |(at, _): &&(TableAt, Pages)| *at == (table.level, table.base);
+        self.cleared
+            .iter()
+            .find(is_it)
+            .map_or([0; 8], |(_, pages)| *pages)
+    }
 }
 
 impl PteTracker {
     /// Reads the marks of all pages of `range` into `piece` and takes them off.
     ///
-    /// Only pages whose mark is set, or whose folio's is where that is asked (`taken.rs`), are advised: the others'
-    /// place on the kernel's lists stays as it is; and of them not those whose mark stayed when they were advised lately
-    /// (`left_alone.rs`). A mark that is still set afterwards is of a page that is touched
-    /// all the time, or of one that the kernel passes over (mapped more than once, on no list, locked): those are
+    /// Only pages whose mark is set, or whose folio's is where that is asked (`taken.rs`), and those in small gaps between
+    /// them (`bridge.rs`) are advised: the others' place on the kernel's lists stays as it is; and of them not those whose
+    /// mark stayed when they were advised lately (`left_alone.rs`). A mark that is still set afterwards is of a page that is
+    /// touched all the time, or of one that the kernel passes over (mapped more than once, on no list, locked): those are
     /// unknown. Of memory that is steady, as `piece` says, the marks of most pages stay (`spots.rs`). Where `piece` asks for
     /// some pages only, others are left as they are, but for steady memory that turns out to be touched no more.
     pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
@@ -68,48 +90,120 @@ impl PteTracker {
         }
         self.witnesses
             .test(process, range, &mut self.tables, self.frames.as_ref());
-        self.lists.follow(&self.root);
-        let mut marked = Vec::new();
-        let mut left_alone = self.left_alone.within(process.id, range);
-        let folios = self.taken.asks();
-        let looked = &mut |part: &Part<'_>| {
-            let (touched, leaves) = judge(&mut self.spots, &mut self.taken, process.id, part, piece);
-            book(piece, part, range, &touched);
-            // Also what is young since long ago: its mark comes off like the others.
-            part.each_of(leaves.each_touched(), range, &mut |at, leaf| {
-                if left_alone.has(at.start, leaf) {
-                    piece.set_unknown(at.start);
-                } else if piece.is_part()
-                    || !self
-                        .witnesses
-                        .holds(process.id, at.start, leaf, self.frames.as_ref())
-                {
-                    extend(&mut marked, at, leaf);
-                    self.lists.note(at.start, leaf, self.frames.as_ref());
+        let mut rest = range;
+        let mut len = self.stripes.get(&process.id).copied().unwrap_or(STRIPE);
+        while !rest.is_empty() {
+            let end = Addr((rest.start.0 / len + 1).saturating_mul(len)).min(rest.end);
+            let (start, stripe) = (end, AddrRange { end, ..rest });
+            rest.start = start;
+            match self.scan_stripe(process, stripe, piece) {
+                Some(has_bridged) => len = if has_bridged { STRIPE } else { (len * 2).min(CHUNK) },
+                None => {
+                    piece.reset(range);
+                    return Swept { next };
                 }
-            });
-        };
-        let read = each_part(&mut self.tables, process.pid, range, folios, looked);
-        if read.is_err() {
-            return Swept { next };
+            }
         }
-        let ranges: Vec<AddrRange> = marked.iter().map(|run| self.whole_folios(run)).collect();
-        self.lists.raise(process);
-        let alive = self.clear_marks(process, &ranges, piece);
-        // A number that was given to another process in the meantime: what was read is not the target's.
-        if !alive || !process.is_alive() {
-            piece.reset(range);
-            return Swept { next };
-        }
-        self.read_back_all(process, &ranges, piece);
-        for run in &marked {
-            self.taken.cleared(process.id, run.range, piece);
-        }
-        self.lists.restore(process);
+        self.stripes.insert(process.id, len);
         if let Some(shared) = self.shared.as_mut().filter(|_| !piece.is_part()) {
             shared.found(process.id, piece);
         }
         self.passed(process, range, piece)
+    }
+
+    /// Reads a stripe and clears its accessed bits. Returns whether gaps were bridged; none when the process is gone, or its
+    /// number was given to another process in the meantime.
+    fn scan_stripe(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Option<bool> {
+        self.lists.follow(&self.root);
+        let mut stripe = self.read_stripe(process, range, piece)?;
+        if stripe.ranges.stretches.is_empty() {
+            return process.is_alive().then_some(false);
+        }
+        if stripe.ranges.are_worth_mappings() {
+            stripe.ranges.bridge_holes(self.mappings_of(process));
+        }
+        self.lists.raise(process);
+        let is_alive = self.clear_stripe(process, &stripe.ranges, piece);
+        if !is_alive || !process.is_alive() {
+            return None;
+        }
+        self.read_back_stripe(process, &stripe, piece)?;
+        for stretch in &stripe.ranges.stretches {
+            self.taken.cleared(process.id, stretch.range, piece);
+        }
+        self.lists.restore(process);
+        Some(stripe.ranges.has_bridged)
+    }
+
+    /// Books what is accessed, and finds the ranges to clear.
+    fn read_stripe(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Option<Stripe> {
+        // The kernel's lists are to stay as they are: pages in gaps would be deactivated.
+        let keeps_lists = self.lists.are_kept();
+        let gap = match keeps_lists {
+            true => 0,
+            false => self.gap_cost(process.id).next_gap(),
+        };
+        let mut stripe = Stripe {
+            ranges: Ranges::new(gap),
+            ..Stripe::default()
+        };
+        let mut left_alone = self.left_alone.within(process.id, range);
+        let folios = self.taken.asks();
+        let frames = self.frames.as_ref();
+        let looked = &mut |part: &Part<'_>| {
+            let (touched, leaves) = judge(&mut self.spots, &mut self.taken, process.id, part, piece);
+            book(piece, part, range, &touched);
+            let mut left = left_alone.of(part);
+            for nth in leaves.each_touched().filter(|nth| is_set(&left, *nth)) {
+                piece.set_unknown(part.table.range(nth).start);
+            }
+            if self.witnesses.is_holding() || keeps_lists {
+                part.each_of(leaves.without(&left).each_touched(), range, &mut |at, leaf| {
+                    if !piece.is_part() && self.witnesses.holds(process.id, at.start, leaf, frames) {
+                        let nth = part.table.nth(at.start).unwrap_or_default();
+                        left[nth / 64] |= 1 << (nth % 64);
+                    } else {
+                        self.lists.note(at.start, leaf, frames);
+                    }
+                });
+            }
+            // Also what is young since long ago: its mark comes off like the others.
+            let clear = leaves.without(&left).touched();
+            let barred = array::from_fn(|nth| (part.leaves.there[nth] & !leaves.there[nth]) | left[nth]);
+            stripe.ranges.add(&Marked { part, clear, barred }, range);
+            if clear != [0; 8] {
+                stripe.cleared.push(((part.table.level, part.table.base), clear));
+            }
+        };
+        let read = each_part(&mut self.tables, process.pid, range, folios, looked);
+        read.is_ok().then_some(stripe)
+    }
+
+    /// Clears what was found, and learns what that costs. False: the process is gone.
+    fn clear_stripe(&mut self, process: &Process, found: &Ranges, piece: &mut Piece) -> bool {
+        let stretches = &found.stretches;
+        let ranges: Vec<AddrRange> = stretches
+            .iter()
+            .map(|stretch| self.whole_folios(stretch))
+            .collect();
+        let began = clock::thread_cpu();
+        let (is_alive, is_refused) = self.clear_marks(process, &ranges, piece);
+        let took = clock::thread_cpu().saturating_sub(began);
+        let (ranges, pages) = (
+            ranges.len() as u64,
+            stretches.iter().map(|stretch| stretch.pages).sum(),
+        );
+        self.stats.add(ranges, pages, took);
+        if !is_refused && stretches.iter().all(|stretch| stretch.pages > 0) {
+            self.gap_cost(process.id).record(ranges, pages, took);
+        }
+        is_alive
+    }
+
+    fn gap_cost(&mut self, id: TargetId) -> &mut GapCost {
+        self.gap_costs
+            .entry(id)
+            .or_insert_with(|| self.first_gap_cost.clone())
     }
 
     /// Notes that `range` was looked at. Where nothing was there, a round is told what comes next: address spaces have
@@ -180,7 +274,7 @@ impl PteTracker {
     }
 
     /// The run, stretched to the folios its ends lie in, which advising a part of would split.
-    fn whole_folios(&self, run: &Marked) -> AddrRange {
+    fn whole_folios(&self, run: &Stretch) -> AddrRange {
         let whole = |at: Addr, leaf: Leaf| {
             let flags = self
                 .frames
@@ -196,19 +290,14 @@ impl PteTracker {
         }
     }
 
-    /// Reads again what lies between the first and the last of `advised`, and books as unknown what is still marked
-    /// and was left alone by the kernel. Folios are asked again as well, for somebody else may have taken a mark that the
-    /// kernel left alone.
-    fn read_back_all(&mut self, process: &Process, advised: &[AddrRange], piece: &mut Piece) {
-        let range = piece.range();
-        let start = advised.iter().map(|part| part.start).min();
-        let end = advised.iter().map(|part| part.end).max();
-        let (Some(start), Some(end)) = (start, end) else {
-            return;
-        };
-        let Some(between) = range.intersection(&AddrRange { start, end }) else {
-            return;
-        };
+    /// Reads again the bits that were cleared, and books as unknown the pages whose bit is still set because the kernel passed
+    /// over them. Folios are asked again as well, for somebody else may have taken a mark that the kernel left alone. None:
+    /// the process is gone.
+    fn read_back_stripe(&mut self, process: &Process, stripe: &Stripe, piece: &mut Piece) -> Option<()> {
+        let stretches = || stripe.ranges.stretches.iter().map(|stretch| stretch.range);
+        let start = stretches().map(|range| range.start).min()?;
+        let end = stretches().map(|range| range.end).max()?;
+        let between = AddrRange { start, end };
         self.open_pagemap(process);
         let pagemap = self.pagemap.as_ref().map(|(_, pagemap)| pagemap);
         // Pages that cannot be read are not known to be the process's own.
@@ -218,34 +307,22 @@ impl PteTracker {
         };
         let mut still_marked: Vec<AddrRange> = Vec::new();
         let mut huge: Vec<AddrRange> = Vec::new();
-        let mut left_alone = self.left_alone.within(process.id, between);
-        let read = each_part(
-            &mut self.tables,
-            process.pid,
-            between,
-            self.taken.asks(),
-            &mut |part| {
-                let left = self.spots.left(&part.marks(process.id, &[0; 8]));
-                let mut leaves = part.asked(piece).without(&left);
-                if part.table.level == 0 {
-                    let base = part.table.base;
-                    let own = self.own.known(process.id, base, &leaves.touched(), is_own);
-                    leaves = leaves.without(&own);
-                }
-                part.each_of(leaves.each_touched(), between, &mut |at, leaf| {
-                    if left_alone.has(at.start, leaf) {
-                        return;
-                    }
-                    match leaf.level {
-                        0 => at.join_onto(&mut still_marked),
-                        _ => huge.push(at),
-                    }
-                });
-            },
-        );
-        if read.is_err() {
-            return piece.reset(range);
-        }
+        let folios = self.taken.asks();
+        let looked = &mut |part: &Part<'_>| {
+            // A page between them that is marked by now was touched since: that is for the next pass.
+            let cleared = stripe.cleared(part.table);
+            let mut leaves = part.leaves.without(&cleared.map(|word| !word));
+            if part.table.level == 0 {
+                let base = part.table.base;
+                let own = self.own.known(process.id, base, &leaves.touched(), is_own);
+                leaves = leaves.without(&own);
+            }
+            part.each_of(leaves.each_touched(), between, &mut |at, leaf| match leaf.level {
+                0 => at.join_onto(&mut still_marked),
+                _ => huge.push(at),
+            });
+        };
+        each_part(&mut self.tables, process.pid, between, folios, looked).ok()?;
         for at in huge {
             // All its pages are mapped alike, but for those that a child has copied by now.
             let middle = Addr(at.start.0 + at.len().0 / 2).align_down();
@@ -254,6 +331,12 @@ impl PteTracker {
                 pages_of(at).for_each(|addr| piece.set_unknown(addr));
             }
         }
+        self.judge_still_marked(process, &still_marked, piece);
+        Some(())
+    }
+
+    /// Tells pages that are touched all the time from those that the kernel passed over.
+    fn judge_still_marked(&mut self, process: &Process, still_marked: &[AddrRange], piece: &mut Piece) {
         let pages = still_marked
             .iter()
             .map(|run| run.len().0 / PAGE_SIZE)
@@ -261,21 +344,21 @@ impl PteTracker {
         let may_wait = pages <= FLAGS_READ;
         for run in still_marked {
             self.pages.clear();
-            if let Some(pagemap) = pagemap {
-                drop(pagemap.read(run, &mut self.pages));
+            if let Some((_, pagemap)) = &self.pagemap {
+                drop(pagemap.read(*run, &mut self.pages));
             }
-            for (nth, addr) in (run.start.0..run.end.0).step_by(PAGE_SIZE as usize).enumerate() {
+            for (nth, addr) in pages_of(*run).enumerate() {
                 let page = self.pages.get(nth).copied().unwrap_or_default();
                 if !page.is_exclusive() {
                     if let Some(pfn) = page.pfn() {
-                        self.witnesses.add_frame(process.id, Addr(addr), pfn);
-                        self.left_alone.add(process.id, Addr(addr), pfn);
+                        self.witnesses.add_frame(process.id, addr, pfn);
+                        self.left_alone.add(process.id, addr, pfn);
                     }
-                    piece.set_unknown(Addr(addr));
+                    piece.set_unknown(addr);
                 } else if may_wait && self.is_on_no_list(page.pfn()) {
-                    piece.set_unknown(Addr(addr));
+                    piece.set_unknown(addr);
                 } else {
-                    self.own.add(process.id, Addr(addr));
+                    self.own.add(process.id, addr);
                 }
             }
         }
@@ -302,108 +385,6 @@ impl PteTracker {
 
 fn chunks_of(range: AddrRange) -> impl Iterator<Item = u64> {
     range.start.0 / CHUNK..range.end.0.div_ceil(CHUNK)
-}
-
-/// A table, and which of its leaves map a part of what is looked at.
-pub(super) struct Part<'a> {
-    table: &'a Table<'a>,
-    layout: &'a Layout,
-    leaves: Leaves,
-}
-
-impl Part<'_> {
-    /// Calls `each` with the leaves that `nths` are, and with what each maps of `range`.
-    fn each_of(
-        &self,
-        nths: impl Iterator<Item = usize>,
-        range: AddrRange,
-        each: &mut impl FnMut(AddrRange, Leaf),
-    ) {
-        for nth in nths {
-            let at = self.table.range(nth).intersection(&range);
-            if let (Entry::Leaf(leaf), Some(at)) = (self.table.decode(self.layout, nth), at) {
-                each(at, leaf);
-            }
-        }
-    }
-
-    /// What is judged of it, where those are `touched`.
-    const fn marks<'b>(&'b self, id: TargetId, touched: &'b Pages) -> Marks<'b> {
-        Marks {
-            id,
-            level: self.table.level,
-            base: self.table.base,
-            there: &self.leaves.there,
-            touched,
-        }
-    }
-
-    /// The leaves that `piece` asks for.
-    fn asked(&self, piece: &Piece) -> Leaves {
-        if !piece.is_part() {
-            return self.leaves;
-        }
-        let Part { table, leaves, .. } = self;
-        let start = |nth: usize| table.range(nth).start;
-        if table.level == 0 {
-            return leaves.without(&array::from_fn(|nth| !piece.asked(start(nth * 64))));
-        }
-        let mut others = [0; 8];
-        for nth in leaves.each() {
-            if !piece.asks_for(start(nth).max(piece.range().start)) {
-                others[nth / 64] |= 1 << (nth % 64);
-            }
-        }
-        leaves.without(&others)
-    }
-}
-
-/// Calls `each` with the tables that map parts of `range`; huge pages of a GiB before the small pages of it.
-fn each_part(
-    tables: &mut PageTables,
-    pid: u32,
-    range: AddrRange,
-    folios: Folios,
-    each: &mut impl FnMut(&Part<'_>),
-) -> Result<(), WalkError> {
-    each_part_until(tables, pid, range, folios, &mut |part| {
-        each(part);
-        ControlFlow::Continue(())
-    })
-}
-
-/// The same until `each` says to stop, and then with what was read together with that part.
-fn each_part_until(
-    tables: &mut PageTables,
-    pid: u32,
-    range: AddrRange,
-    folios: Folios,
-    each: &mut impl FnMut(&Part<'_>) -> ControlFlow<()>,
-) -> Result<(), WalkError> {
-    let layout = *tables.layout();
-    tables.tables_until(pid, range, folios, &mut |table| {
-        let entry = |bytes: u64| usize::try_from(bytes).unwrap_or(512).min(512);
-        let from = (range.start.0.saturating_sub(table.base.0)) / table.span();
-        let to = (range.end.0.saturating_sub(table.base.0)).div_ceil(table.span());
-        each(&Part {
-            table: &table,
-            layout: &layout,
-            leaves: table.leaves(&layout).within(entry(from)..entry(to)),
-        })
-    })
-}
-
-/// Calls `each` with every leaf that maps a part of `range`, and with that part, as [`each_part`].
-pub(super) fn each_leaf(
-    tables: &mut PageTables,
-    pid: u32,
-    range: AddrRange,
-    folios: Folios,
-    each: &mut impl FnMut(AddrRange, Leaf),
-) -> Result<(), WalkError> {
-    each_part(tables, pid, range, folios, &mut |part| {
-        part.each_of(part.leaves.each(), range, each);
-    })
 }
 
 /// Which entries of `part` count as touched, and which leaves of it are looked at. What another look has nothing new to say
@@ -447,25 +428,5 @@ fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &Pages) {
     for nth in leaves.each() {
         let at = table.range(nth).intersection(&range);
         piece.set_range(at.unwrap_or_default(), touched[nth / 64] >> (nth % 64) & 1 == 1);
-    }
-}
-
-pub(super) fn pages_of(at: AddrRange) -> impl Iterator<Item = Addr> {
-    (at.start.0..at.end.0).step_by(PAGE_SIZE as usize).map(Addr)
-}
-
-/// Appends a marked leaf to the last run, or begins a new one. Tables of one level come in order, but those of
-/// huge pages come before those of small ones, so a run never goes on behind what came later.
-fn extend(marked: &mut Vec<Marked>, at: AddrRange, leaf: Leaf) {
-    match marked.last_mut() {
-        Some(run) if run.range.end == at.start && run.last.level == leaf.level => {
-            run.range.end = at.end;
-            run.last = leaf;
-        }
-        _ => marked.push(Marked {
-            range: at,
-            first: leaf,
-            last: leaf,
-        }),
     }
 }

@@ -13,6 +13,11 @@ pub(super) type Pages = [u64; 8];
 /// What is kept of tables, by target and address.
 pub(super) type OfTables<V> = BTreeMap<(TargetId, u64), V>;
 
+/// Whether page `nth` is among `pages`.
+pub(super) const fn is_set(pages: &Pages, nth: usize) -> bool {
+    pages[nth / 64] >> (nth % 64) & 1 == 1
+}
+
 /// Drops what is kept of target `id`, where it is kept by addresses of some kind, of which none is less than the default.
 pub(super) fn forget<A: Ord + Default, V>(kept: &mut BTreeMap<(TargetId, A), V>, id: TargetId) {
     // Asked for each target before each sample, and hardly ever is there anything.

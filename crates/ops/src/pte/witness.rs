@@ -100,6 +100,11 @@ impl Witnesses {
         self.marked = 0;
     }
 
+    /// Whether this round leaves some marks set.
+    pub(super) fn is_holding(&self) -> bool {
+        self.holding == Holding::Now
+    }
+
     /// Whether the mark of the page at `addr` shall stay in this round, as one of few that witness.
     pub(super) fn holds(
         &mut self,
