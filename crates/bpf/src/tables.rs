@@ -27,9 +27,10 @@ pub struct PageTables {
 
 /// Of which leaves the folio is looked at as well, where folios can be read: a read or two of the kernel's memory
 /// each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Folios {
     /// Of none.
+    #[default]
     Unasked = 0,
     /// Of those that are not marked accessed: it tells whether somebody else took the mark off.
     OfUnmarked = 1,

@@ -158,7 +158,7 @@ fn sweeps(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bo
         piece.reset(all);
         time(|| {
             // Where a kdamond runs, this has the sweep look at folios.
-            black_box(tracker.prepare_round(&processes, true));
+            tracker.begin_pass(process);
             black_box(tracker.sweep(process, all, &mut piece));
         })
     };

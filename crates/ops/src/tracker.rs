@@ -48,11 +48,6 @@ pub trait Tracker {
         false
     }
 
-    /// What it has noticed that a user should know, a sentence each; asked for now and then.
-    fn news(&mut self, _processes: &Processes) -> Vec<String> {
-        Vec::new()
-    }
-
     /// Itself, if it is the one that reads page tables: the actor asks that one which pages were touched.
     fn as_pte(&mut self) -> Option<&mut PteTracker> {
         None

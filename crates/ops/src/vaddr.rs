@@ -92,10 +92,15 @@ impl Operations for Vaddr {
     }
 
     fn prepare_round(&mut self, first: bool) -> Preparation {
-        match self.tracker.as_pte() {
-            Some(tables) => tables.prepare_round(self.members.processes(), first),
-            None => Preparation::Ready,
+        let Some(tables) = self.tracker.as_pte() else {
+            return Preparation::Ready;
+        };
+        let processes = self.members.processes();
+        if first {
+            tables.keep_only(processes);
+            processes.values().for_each(|process| tables.begin_pass(process));
         }
+        tables.prepare_walk(processes, first)
     }
 
     fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {

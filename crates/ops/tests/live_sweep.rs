@@ -11,7 +11,7 @@ use common::look::{count, library, pages, sweep, sweeping};
 use common::{Target, repeat_until_good, tracker};
 use thermo_bpf::{Entry, Folios};
 use thermo_core::budget::Way;
-use thermo_core::sweep::{PageSeen, Piece, Preparation};
+use thermo_core::sweep::{PageSeen, Piece};
 use thermo_core::{Addr, AddrRange, Bytes, Event, Nanos, Next, TargetId};
 use thermo_ops::{Process, Processes, PteTracker};
 use thermo_sys::clock;
@@ -93,7 +93,7 @@ fn whole_tables(target: &Target) -> AddrRange {
 
 /// A round over `range` of target 0, all of which was touched in each of the last rounds.
 fn round_over_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
-    assert_eq!(tracker.prepare_round(processes, true), Preparation::Ready);
+    tracker.begin_pass(&processes[&TargetId(0)]);
     let mut piece = Piece::default();
     piece.reset(range);
     (range.start.0..range.end.0)
@@ -150,69 +150,6 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
     });
 }
 
-/// Between two rounds, of steady memory that nobody asks for by name.
-#[test]
-fn steady_memory_that_is_left_is_told_between_rounds() {
-    let Some(mut tracker) = tracker() else { return };
-    let mut target = Target::start(66 << 20);
-    let processes = target.processes();
-    let all = whole_tables(&target);
-    let (hot, cold) = quarter(all);
-    repeat_until_good(|| {
-        sweep(&mut tracker, &processes, all);
-        target.touch(all);
-        round_over_steady(&mut tracker, &processes, all);
-        target.touch(hot);
-        let mut between = Piece::default();
-        between.reset(all);
-        // What is hot is asked for: old marks that it still has tell nothing, so nothing is to be told of it.
-        between.ask_only([hot].into_iter());
-        tracker.sweep(&processes[&TargetId(0)], all, &mut between);
-        target.touch(hot);
-        let next = round_over_steady(&mut tracker, &processes, all);
-        let found = (
-            count(&between, hot, PageSeen::Absent),
-            count(&between, cold, PageSeen::Idle),
-            count(&next, hot, PageSeen::Accessed),
-            count(&next, cold, PageSeen::Idle),
-        );
-        let expected = (pages(hot), pages(cold), pages(hot), pages(cold));
-        if found == expected && !between.asks_for(hot.start) {
-            return Ok(());
-        }
-        Err(format!("{found:?} were found, {expected:?} expected"))
-    });
-}
-
-#[test]
-fn what_is_not_asked_for_keeps_its_marks() {
-    let Some(mut tracker) = tracker() else { return };
-    let mut target = Target::start(8 << 20);
-    let processes = target.processes();
-    let all = target.range;
-    let (asked, rest) = quarter(all);
-    repeat_until_good(|| {
-        sweep(&mut tracker, &processes, all);
-        target.touch(all);
-        let mut part = Piece::default();
-        part.reset(all);
-        part.ask_only(std::iter::once(asked));
-        tracker.sweep(&processes[&TargetId(0)], all, &mut part);
-        let whole = sweep(&mut tracker, &processes, all);
-        let found = [
-            (&part, asked, PageSeen::Accessed),
-            (&part, rest, PageSeen::Absent),
-            (&whole, asked, PageSeen::Idle),
-            (&whole, rest, PageSeen::Accessed),
-        ]
-        .map(|(piece, range, seen)| (pages(range), count(piece, range, seen)));
-        if found.iter().all(|(expected, found)| expected == found) {
-            return Ok(());
-        }
-        Err(format!("of so many pages so many: {found:?}"))
-    });
-}
-
 /// Touches 4 MiB again and again; after a line on its standard input a child of it maps them, too.
 const BUSY_THEN_FORKS: &str = "
 import ctypes, mmap, os, select, sys
@@ -248,7 +185,7 @@ fn busy_memory_is_unknown_once_a_fork_shares_it() {
     let id = TargetId(0);
     let processes = Processes::from([(id, Process::open(id, python.id()).unwrap())]);
     let round = |tracker: &mut PteTracker| {
-        assert_eq!(tracker.prepare_round(&processes, true), Preparation::Ready);
+        tracker.begin_pass(&processes[&id]);
         sweep(tracker, &processes, busy)
     };
     repeat_until_good(|| {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use common::look::{probe, sweep};
 use common::{Target, repeat_until_good, tracker};
 use thermo_bpf::{Entry, Folios};
-use thermo_core::Addr;
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::{PageSeen, Piece, Preparation};
+use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::{Addr, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
 use thermo_sys::damon;
 
@@ -107,7 +107,7 @@ fn probes_see_marks_that_were_taken_and_take_those_of_folios_off() {
 
 /// A round of sweeps, all of it.
 fn round(tracker: &mut PteTracker, processes: &Processes, target: &Target) -> Piece {
-    assert_eq!(tracker.prepare_round(processes, true), Preparation::Ready);
+    tracker.begin_pass(&processes[&TargetId(0)]);
     sweep(tracker, processes, target.range)
 }
 

@@ -66,7 +66,7 @@ impl Arm {
     ) -> (Nanos, u64) {
         let before = (clock::thread_cpu(), self.tracker.clear_stats().ranges);
         let mut spent = Nanos::ZERO;
-        self.tracker.prepare_round(processes, true);
+        self.tracker.begin_pass(&processes[&TargetId(0)]);
         for start in (range.start.0..range.end.0).step_by(PIECE as usize) {
             let piece = AddrRange::new(start, (start + PIECE).min(range.end.0));
             self.piece.reset(piece);

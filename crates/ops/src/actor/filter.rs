@@ -214,7 +214,7 @@ impl<'a> Eyes<'a> {
                 .step_by(PAGE_SIZE as usize)
                 .map(Addr)
                 .collect();
-            let folios = tables.folios_swept();
+            let folios = tables.folios_scanned();
             if tables
                 .tables()
                 .entries(process.pid, &addrs, folios, &mut self.entries)

@@ -137,9 +137,6 @@ impl Actor {
         Self::supports(request.action)?;
         let filters = PageFilters::new(&self.root, request.filters, pte.is_some(), self.frames.is_some())?;
         self.guard.begin();
-        if let Some(pte) = pte.as_deref_mut().filter(|_| request.action != Action::Stat) {
-            pte.will_act();
-        }
         let mut runs = Vec::with_capacity(request.runs.len());
         for group in request.runs.chunk_by(|a, b| a.target == b.target) {
             let all = |why| group.iter().map(move |run| left_alone(why, run.range));

@@ -86,7 +86,6 @@ impl Beside {
         if now >= self.next {
             let begin = clock::thread_cpu();
             news.extend(self.look(targets, tracker.sees_marks_taken()));
-            news.extend(tracker.news(targets));
             let cost = clock::thread_cpu().saturating_sub(begin);
             self.next = now.saturating_add(pause_after(cost));
         }

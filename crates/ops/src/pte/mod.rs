@@ -12,35 +12,36 @@
 //! **Others who take marks off** and keep account of it (in-kernel DAMON, the idle-page bitmap) note in the folio what
 //! they found: *young* if the mark was set. `MADV_COLD` takes that mark off as well, from every page it does not pass
 //! over. So "touched since we cleared it" is: the mark of the entry, or that of the folio. The latter is no more
-//! exact than a folio: of a large one mapped page by page, all pages count as touched. Sweeps ask for it when it
-//! matters: see `taken.rs` in this folder.
+//! exact than a folio: of a large one mapped page by page, all pages count as touched. Both are asked only while others
+//! exist (`others.rs`), and by scans of a part (`folio_young.rs`).
 //!
 //! The folio's mark is not shown to user space, and where it cannot be read (`NoFolios`) only a trace of it is left:
 //! *idle* (KPF_IDLE), which the same two set when they take a mark off. So there, a page that became idle in this
 //! sense between our two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot
-//! be told.) Only a sample of the probes is asked until somebody else was met: see `rival.rs` in this folder.
+//! be told.)
 //! KPF_REFERENCED is no help: it tells of system calls.
 
 mod batch;
 mod bridge;
 mod cleared;
+mod folio_young;
 mod gap_cost;
 mod leaf;
 mod left_alone;
 mod lists;
+mod others;
 mod own;
 mod part;
 mod prepare;
 mod present;
+mod read_back;
 mod refused;
-mod rival;
 mod shared;
 mod spots;
 mod stats;
 mod sweep;
 mod table;
-mod taken;
-mod witness;
+mod target_scan;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,17 +57,11 @@ use thermo_sys::pagemap::{Page, Pagemap};
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
 use self::gap_cost::GapCost;
-use self::left_alone::LeftAlone;
 use self::lists::Lists;
-use self::own::Own;
-use self::refused::Mappings;
-use self::rival::Rival;
+use self::others::Others;
 use self::shared::Shared;
-use self::spots::Spots;
 pub use self::stats::ClearStats;
-use self::sweep::SweptChunks;
-use self::taken::Taken;
-use self::witness::Witnesses;
+use self::target_scan::TargetScan;
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
 
@@ -92,35 +87,20 @@ pub struct PteTracker {
     frames: Option<PageFrames>,
     /// Whether others' work shows in folios that are marked idle, and nowhere else.
     has_idle_flag: bool,
-    rival: Rival,
-    /// What sweeps ask of folios.
-    taken: Taken,
+    others: Others,
     /// One for each probe last prepared.
     marks: Vec<Mark>,
     cleared: Cleared,
-    /// Where sweeps took marks off, of memory that is touched all the time of a part, while sweeps go on.
-    swept: SweptChunks,
-    /// Pages that sweeps need not advise each time.
-    left_alone: LeftAlone,
-    /// Pages that sweeps need not ask about each time.
-    own: Own,
-    /// Of which pages sweeps need not take the marks off each time.
-    spots: Spots,
-    /// Of the target that was looked at last since a round began.
+    /// What scans keep of each target.
+    scans: BTreeMap<TargetId, TargetScan>,
+    /// Of the target that was scanned last.
     pagemap: Option<(TargetId, Pagemap)>,
-    /// Around what sweeps have to go.
-    mappings: Mappings,
     /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
     shared: Option<Shared>,
     /// What sweeps take from the kernel's lists and give back.
     lists: Lists,
-    /// What shows that others take marks off.
-    witnesses: Witnesses,
-    /// Up to which gap ranges to clear are joined, by target, and what a target begins with.
-    gap_costs: BTreeMap<TargetId, GapCost>,
+    /// What a target begins with.
     first_gap_cost: GapCost,
-    /// How much is read before it is cleared, by target.
-    stripes: BTreeMap<TargetId, u64>,
     stats: ClearStats,
     addrs: Vec<Addr>,
     entries: Vec<Entry>,
@@ -146,22 +126,14 @@ impl PteTracker {
             tables,
             asked: Instant::now(),
             root,
-            rival: Rival::default(),
-            taken: Taken::new(sees_young),
+            others: Others::default(),
             marks: Vec::new(),
             cleared: Cleared::default(),
-            swept: SweptChunks::default(),
-            left_alone: LeftAlone::default(),
-            own: Own::default(),
-            spots: Spots::default(),
+            scans: BTreeMap::new(),
             pagemap: None,
-            mappings: None,
             shared: None,
             lists: Lists::default(),
-            witnesses: Witnesses::default(),
-            gap_costs: BTreeMap::new(),
             first_gap_cost: GapCost::default(),
-            stripes: BTreeMap::new(),
             stats: ClearStats::default(),
             addrs: Vec::new(),
             entries: Vec::new(),
@@ -183,9 +155,13 @@ impl PteTracker {
         self.tables.sees_young()
     }
 
-    /// Of which pages sweeps take the young mark off the folio: what it says of others may be years old.
-    pub(crate) const fn folios_swept(&self) -> Folios {
-        self.taken.asks()
+    /// Of which pages passes clear the young flag of the folio by and by: what it says where nobody does may be years old.
+    pub(crate) fn folios_scanned(&self) -> Folios {
+        if self.others.are_present() {
+            Folios::OfUnmarked
+        } else {
+            Folios::Unasked
+        }
     }
 
     /// Consents to walks that take the marks off pages which are mapped more than once and off locked mappings,
@@ -201,7 +177,7 @@ impl PteTracker {
 
     /// Bridges gaps of up to `pages` present pages, whatever they cost: for measurements. Otherwise that is learned.
     pub fn fix_gap(&mut self, pages: u64) {
-        self.gap_costs.clear();
+        self.scans.clear();
         self.first_gap_cost = GapCost::fixed(pages);
     }
 
@@ -214,54 +190,66 @@ impl PteTracker {
     /// The largest gap that is bridged in a target, in present pages; none before its first scan.
     #[must_use]
     pub fn gap(&self, id: TargetId) -> Option<u64> {
-        self.gap_costs.get(&id).map(GapCost::break_even)
+        self.scans.get(&id).map(|scan| scan.gap_cost.break_even())
     }
 
-    /// Does the next part of what comes before a round of sweeps, as [`Operations::prepare_round`].
-    ///
-    /// [`Operations::prepare_round`]: thermo_core::Operations::prepare_round
-    pub fn prepare_round(&mut self, processes: &Processes, first: bool) -> Preparation {
-        if first {
-            self.follow_memory();
-            (self.pagemap, self.mappings) = (None, None);
-            self.taken.begin_round(&mut self.tables, &self.root, processes);
-            self.left_alone.begin_round();
-            self.own.begin_round();
-            self.spots.begin_round();
-            self.witnesses.begin_round();
-            self.swept.retain(|(id, _), ()| processes.contains_key(id));
-            self.gap_costs.retain(|id, _| processes.contains_key(id));
-            self.stripes.retain(|id, _| processes.contains_key(id));
+    /// Begins a pass over `process`: every page of it is given to [`PteTracker::sweep`] once, in as many pieces and as
+    /// slowly as the caller likes. Passes over several targets may overlap.
+    pub fn begin_pass(&mut self, process: &Process) {
+        self.follow_machine();
+        if self.pagemap.as_ref().is_some_and(|(id, _)| *id == process.id) {
+            self.pagemap = None;
         }
-        let folios = self.taken.asks();
+        let first_gap_cost = &self.first_gap_cost;
+        let scan = self.scans.entry(process.id);
+        let scan = scan.or_insert_with(|| TargetScan::new(process.id, first_gap_cost.clone()));
+        scan.begin_pass(self.others.are_present());
+    }
+
+    /// Forgets targets that are not among `processes`.
+    pub fn keep_only(&mut self, processes: &Processes) {
+        self.scans.retain(|id, _| processes.contains_key(id));
+    }
+
+    /// Whether shared memory is walked ([`PteTracker::walk_shared`]).
+    #[must_use]
+    pub const fn walks(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Does the next part of a walk over the shared memory of `processes`; `first` says that a walk begins. All passes until
+    /// the next walk answer by what it found. Ready at once where nothing is walked.
+    pub fn prepare_walk(&mut self, processes: &Processes, first: bool) -> Preparation {
+        if first {
+            self.follow_machine();
+            self.keep_only(processes);
+        }
+        let folios = self.folios_scanned();
         match &mut self.shared {
             Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
             None => Preparation::Ready,
         }
     }
 
-    /// Forgets what sweeps know of a target of which samples are looked at: from now on most pages keep marks that are old.
+    /// Forgets what scans know of a target that is sampled: from now on most pages keep accessed bits that are old.
     fn leave_to_samples(&mut self, id: TargetId) {
-        table::forget(&mut self.swept, id);
-        self.spots.forget(id);
-        self.own.forget(id);
-        self.witnesses.let_go_of(id);
+        if let Some(scan) = self.scans.get_mut(&id) {
+            scan.leave_to_samples();
+        }
         if let Some(shared) = &mut self.shared {
             shared.forget(id);
         }
     }
 
-    /// Now and then looks whether memory was added to the machine.
-    fn follow_memory(&mut self) {
+    /// Now and then looks whether memory was added to the machine, and who else clears accessed bits.
+    fn follow_machine(&mut self) {
+        if self.sees_young().is_ok() || self.has_idle_flag {
+            self.others.look(&self.root);
+        }
         if self.asked.elapsed() >= NEW_MEMORY {
             self.tables.notice_new_memory();
             self.asked = Instant::now();
         }
-    }
-
-    /// Says that we do something to memory of targets ourselves, which may take marks off.
-    pub(crate) fn will_act(&mut self) {
-        self.witnesses.let_go();
     }
 
     /// The pages of `range` that we know to have been touched since we took their marks off lately: each as the
@@ -276,7 +264,7 @@ impl PteTracker {
     ) -> Result<Vec<AddrRange>, WalkError> {
         self.addrs.clear();
         self.addrs.extend(self.cleared.within(process.id, range));
-        self.read_entries(process, Folios::OfUnmarked)?;
+        self.read_entries(process, self.folios_scanned())?;
         let touched = self
             .addrs
             .iter()
@@ -320,52 +308,31 @@ impl PteTracker {
             .is_some_and(|flags| flags.is_idle())
     }
 
+    /// Whether the idle flags of frames tell what others cleared.
+    const fn asks_idle_flag(&self) -> bool {
+        self.has_idle_flag && self.others.are_present()
+    }
+
     fn check_one(&mut self, process: &Process, first: usize, probes: &mut [Probe]) {
-        let read = self.read_entries_of(process, probes, Folios::OfUnmarked);
+        let read = self.read_entries_of(process, probes, self.folios_scanned());
         if read.is_err() || !process.is_alive() {
             return;
         }
+        let asks_idle = self.asks_idle_flag();
         for (n, probe) in probes.iter_mut().enumerate() {
-            let Some(Mark::Off { .. }) = self.marks.get(first + n) else {
+            let Some(Mark::Off { idle: was_idle }) = self.marks.get(first + n) else {
                 continue;
             };
             probe.seen = match self.entries[n] {
                 Entry::Leaf(leaf) if leaf.is_touched() => Seen::Accessed,
+                // Somebody else cleared its bit since.
+                Entry::Leaf(leaf) if asks_idle && *was_idle != Some(true) && self.is_marked_idle(leaf) => {
+                    Seen::Unknown
+                }
                 Entry::Leaf(_) | Entry::Absent(_) => Seen::Idle,
                 Entry::Table | Entry::Unreadable => Seen::Unknown,
             };
         }
-        if !self.has_idle_flag {
-            return;
-        }
-        let asked_all = self.rival.asks_all();
-        if self.doubt(first, probes) {
-            self.rival.met();
-            if !asked_all {
-                self.doubt(first, probes);
-            }
-        }
-    }
-
-    /// Makes unknown what is idle, is asked, and has somebody else's flag. Returns whether there was any.
-    fn doubt(&self, first: usize, probes: &mut [Probe]) -> bool {
-        let all = probes.len();
-        let marks = self.marks.get(first..).unwrap_or_default();
-        let mut met = false;
-        for (n, (probe, mark)) in probes.iter_mut().zip(marks).enumerate() {
-            // Whose flag was not asked for before is doubted too, once there is reason to ask.
-            let was_idle = *mark == Mark::Off { idle: Some(true) };
-            if let Some(Entry::Leaf(leaf)) = self.entries.get(n)
-                && probe.seen == Seen::Idle
-                && !was_idle
-                && self.rival.asks(n, all)
-                && self.is_marked_idle(*leaf)
-            {
-                probe.seen = Seen::Unknown;
-                met = true;
-            }
-        }
-        met
     }
 }
 
@@ -375,11 +342,10 @@ impl Tracker for PteTracker {
     }
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
-        self.follow_memory();
+        self.follow_machine();
         // So that it is known when rounds begin.
         self.lists.follow(&self.root);
         self.marks.clear();
-        self.rival.begin();
         self.pagemap = None;
         for group in probes.chunk_by(same_target) {
             self.leave_to_samples(target_of(group));
@@ -407,21 +373,6 @@ impl Tracker for PteTracker {
 
     fn sees_marks_taken(&self) -> bool {
         self.sees_young().is_ok()
-    }
-
-    fn news(&mut self, processes: &Processes) -> Vec<String> {
-        // Our own walks take all marks off.
-        if self.shared.is_some() {
-            return Vec::new();
-        }
-        let Self {
-            witnesses,
-            tables,
-            root,
-            frames,
-            ..
-        } = self;
-        Vec::from_iter(witnesses.look(tables, root, processes, frames.as_ref()))
     }
 
     fn as_pte(&mut self) -> Option<&mut PteTracker> {

@@ -6,56 +6,43 @@
 //! page-table page, another in every round, is found to be so still: a fork shares them all. A few pages among them that
 //! are shared by and by count as touched until it is asked of all again.
 
-use thermo_bpf::ones;
-use thermo_core::{Addr, PAGE_SIZE, TargetId};
+use std::collections::BTreeMap;
 
-use super::table::{self, OfTables, Pages, TABLE};
+use thermo_bpf::ones;
+use thermo_core::{Addr, PAGE_SIZE};
+
+use super::table::{Pages, TABLE};
 
 /// After so many rounds it is asked of all again, of one page-table page in so many in each. Many, for where only an eighth
 /// of the pages is looked at (`spots.rs`) it takes eight rounds to come by all of them.
 const ROUNDS: u64 = 64;
 
-/// A page-table page: of a target, by address / [`TABLE`].
-type Table = (TargetId, u64);
-
-/// The one that maps the page at `addr`.
-const fn table_of(id: TargetId, addr: Addr) -> Table {
-    (id, addr.0 / TABLE)
-}
-
 /// The pages.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     rounds: u64,
-    pages: OfTables<Pages>,
+    pages: BTreeMap<u64, Pages>,
 }
 
 impl Own {
-    /// Says that a round begins: of some pages it is asked again.
-    pub(super) fn begin_round(&mut self) {
+    /// Says that a pass begins: of some pages it is asked again.
+    pub(super) fn begin_pass(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         let turn = self.rounds % ROUNDS;
-        self.pages
-            .retain(|(id, table), _| (u64::from(id.0) + table) % ROUNDS != turn);
+        self.pages.retain(|table, _| table % ROUNDS != turn);
     }
 
     /// Adds the page at `addr`.
-    pub(super) fn add(&mut self, id: TargetId, addr: Addr) {
+    pub(super) fn add(&mut self, addr: Addr) {
         let nth = addr.0 % TABLE / PAGE_SIZE;
-        let pages = self.pages.entry(table_of(id, addr)).or_default();
+        let pages = self.pages.entry(addr.0 / TABLE).or_default();
         pages[(nth / 64) as usize] |= 1 << (nth % 64);
     }
 
     /// Which of `touched`, pages of the table that maps what is from `base` on, are known to be the process's own, after
     /// one of these is, too, by what `is_own` finds.
-    pub(super) fn known(
-        &mut self,
-        id: TargetId,
-        base: Addr,
-        touched: &Pages,
-        is_own: impl FnOnce(Addr) -> bool,
-    ) -> Pages {
-        let table = table_of(id, base);
+    pub(super) fn known(&mut self, base: Addr, touched: &Pages, is_own: impl FnOnce(Addr) -> bool) -> Pages {
+        let table = base.0 / TABLE;
         let Some(pages) = self.pages.get(&table) else {
             return [0; 8];
         };
@@ -69,29 +56,22 @@ impl Own {
         self.pages.remove(&table);
         [0; 8]
     }
-
-    /// Forgets a target.
-    pub(super) fn forget(&mut self, id: TargetId) {
-        table::forget(&mut self.pages, id);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ID: TargetId = TargetId(3);
-
     #[test]
     fn of_what_is_a_processs_own_one_page_is_asked_for_in_each_round() {
         let mut own = Own::default();
-        let pages = [70, 71, 300].map(|page| Addr(TABLE + page * PAGE_SIZE));
-        pages.iter().for_each(|page| own.add(ID, *page));
+        let pages = [70, 71, 300].map(|page| Addr(5 * TABLE + page * PAGE_SIZE));
+        pages.iter().for_each(|page| own.add(*page));
         let known = [0, 0b1100_0000, 0, 0, 1 << 44, 0, 0, 0];
         let mut asked = Vec::new();
         for _ in 0..3 {
-            own.begin_round();
-            let found = own.known(ID, Addr(TABLE), &[u64::MAX; 8], |page| {
+            own.begin_pass();
+            let found = own.known(Addr(5 * TABLE), &[u64::MAX; 8], |page| {
                 asked.push(page);
                 true
             });
@@ -99,20 +79,20 @@ mod tests {
         }
         asked.sort_unstable();
         assert_eq!(asked, pages);
-        let untouched = own.known(ID, Addr(TABLE), &[0; 8], |_| unreachable!("nothing is touched"));
+        let untouched = own.known(Addr(5 * TABLE), &[0; 8], |_| unreachable!("nothing is touched"));
         assert_eq!(untouched, [0; 8]);
-        assert_eq!(own.known(TargetId(4), Addr(TABLE), &known, |_| true), [0; 8]);
+        assert_eq!(own.known(Addr(0), &known, |_| true), [0; 8]);
         // After a fork the one that is asked for is shared, and all are asked for again.
-        assert_eq!(own.known(ID, Addr(TABLE), &known, |_| false), [0; 8]);
-        assert_eq!(own.known(ID, Addr(TABLE), &known, |_| true), [0; 8]);
+        assert_eq!(own.known(Addr(5 * TABLE), &known, |_| false), [0; 8]);
+        assert_eq!(own.known(Addr(5 * TABLE), &known, |_| true), [0; 8]);
     }
 
     #[test]
     fn by_and_by_all_are_asked_for_again() {
         let mut own = Own::default();
-        (0..128).for_each(|table| own.add(ID, Addr(table * TABLE)));
+        (0..128).for_each(|table| own.add(Addr(table * TABLE)));
         for round in 1..=64 {
-            own.begin_round();
+            own.begin_pass();
             assert_eq!(own.pages.len(), 128 - round * 2);
         }
     }

@@ -1,11 +1,9 @@
 //! Tables of a process, each with the leaves of it that map a part of a range.
 
-use std::array;
 use std::ops::ControlFlow;
 
 use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
-use thermo_core::sweep::Piece;
-use thermo_core::{Addr, AddrRange, PAGE_SIZE, TargetId};
+use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 
 use super::spots::Marks;
 use super::table::Pages;
@@ -35,33 +33,13 @@ impl Part<'_> {
     }
 
     /// What is judged of it, where those are `touched`.
-    pub(super) const fn marks<'b>(&'b self, id: TargetId, touched: &'b Pages) -> Marks<'b> {
+    pub(super) const fn marks<'b>(&'b self, touched: &'b Pages) -> Marks<'b> {
         Marks {
-            id,
             level: self.table.level,
             base: self.table.base,
             there: &self.leaves.there,
             touched,
         }
-    }
-
-    /// The leaves that `piece` asks for.
-    pub(super) fn asked(&self, piece: &Piece) -> Leaves {
-        if !piece.is_part() {
-            return self.leaves;
-        }
-        let Part { table, leaves, .. } = self;
-        let start = |nth: usize| table.range(nth).start;
-        if table.level == 0 {
-            return leaves.without(&array::from_fn(|nth| !piece.asked(start(nth * 64))));
-        }
-        let mut others = [0; 8];
-        for nth in leaves.each() {
-            if !piece.asks_for(start(nth).max(piece.range().start)) {
-                others[nth / 64] |= 1 << (nth % 64);
-            }
-        }
-        leaves.without(&others)
     }
 }
 

@@ -56,27 +56,25 @@ impl PteTracker {
     }
 
     /// Looks up the frames of the entries just read: those that will be cleared, for the folio they belong to if it
-    /// is or may be larger than a page, and where others' work shows in frames that are marked idle, a sample of all.
+    /// is or may be larger than a page, and all where others' work shows in frames that are marked idle.
     fn read_flags(&mut self) {
+        let asks_idle = self.asks_idle_flag();
         let Self {
             flags,
             frames,
             entries,
-            has_idle_flag,
-            rival,
             ..
         } = self;
         // A huge page is one piece, whatever its folio.
         let may_be_part = |leaf: &Leaf| leaf.level == 0 && leaf.is_touched() && leaf.is_large != Some(false);
-        let is_asked = |nth| *has_idle_flag && rival.asks(nth, entries.len());
-        let of = |(nth, entry): (usize, &Entry)| match (entry, &*frames) {
-            (Entry::Leaf(leaf), Some(frames)) if may_be_part(leaf) || is_asked(nth) => {
+        let of = |entry: &Entry| match (entry, &*frames) {
+            (Entry::Leaf(leaf), Some(frames)) if may_be_part(leaf) || asks_idle => {
                 frames.flags(leaf.pfn).ok()
             }
             _ => None,
         };
         flags.clear();
-        flags.extend(entries.iter().enumerate().map(of));
+        flags.extend(entries.iter().map(of));
     }
 
     /// Decides, from what was just read, for which pieces of memory a call is needed. Returns them, and for each
@@ -118,7 +116,6 @@ impl PteTracker {
                 Entry::Absent(_) => Mark::Off { idle: Some(false) },
                 Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,
                 Entry::Leaf(leaf) if leaf.is_touched() && self.is_left_alone(pagemap(), addr, *leaf) => {
-                    self.witnesses.add(process.id, addr, *leaf);
                     Mark::Unknown
                 }
                 Entry::Leaf(leaf) => {

@@ -11,16 +11,14 @@ use std::os::fd::AsFd as _;
 
 use thermo_bpf::{Entry, Folios};
 use thermo_core::sweep::{PageSeen, Piece};
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_core::{Addr, AddrRange};
 use thermo_sys::maps;
 
 use super::left_alone;
 use super::part::pages_of;
+use super::target_scan::TargetScan;
 use super::{PteTracker, batch};
 use crate::process::Process;
-
-/// The mappings of the target that refused something last, since a round began.
-pub(super) type Mappings = Option<(TargetId, Vec<AddrRange>)>;
 
 impl PteTracker {
     /// Takes the marks off `ranges`, ascending in themselves; what the kernel refuses is unknown in `piece`. Returns whether
@@ -28,6 +26,7 @@ impl PteTracker {
     pub(super) fn clear_marks(
         &mut self,
         process: &Process,
+        scan: &mut TargetScan,
         ranges: &[AddrRange],
         piece: &mut Piece,
     ) -> (bool, bool) {
@@ -36,7 +35,7 @@ impl PteTracker {
         if !alive || refused.is_empty() {
             return (alive, false);
         }
-        let mappings = self.mappings_of(process);
+        let mappings = self.mappings_of(process, scan);
         let parts: Vec<AddrRange> = match mappings {
             [] => refused,
             _ => refused
@@ -52,14 +51,14 @@ impl PteTracker {
             Vec::from_iter(accessed)
                 .into_iter()
                 .for_each(|addr| piece.set_unknown(addr));
-            self.leave_alone(process, part);
+            self.leave_alone(process, scan, part);
         }
         (alive, true)
     }
 
     /// Keeps what is mapped at the begin of `range`, that it is not advised in the next rounds. The pagemap does not tell of
     /// what is refused for not being the process's own.
-    fn leave_alone(&mut self, process: &Process, range: AddrRange) {
+    fn leave_alone(&mut self, process: &Process, scan: &mut TargetScan, range: AddrRange) {
         let addrs: Vec<Addr> = pages_of(range).take(left_alone::MOST).collect();
         let mut entries = Vec::new();
         // What cannot be read is asked again.
@@ -69,18 +68,17 @@ impl PteTracker {
         );
         for (addr, entry) in addrs.into_iter().zip(entries) {
             if let Entry::Leaf(leaf) = entry {
-                self.left_alone.add(process.id, addr, leaf.pfn);
+                scan.left_alone.add(addr, leaf.pfn);
             }
         }
     }
 
-    /// Ascending; none where they cannot be read.
-    pub(super) fn mappings_of(&mut self, process: &Process) -> &[AddrRange] {
-        if self.mappings.as_ref().is_none_or(|(id, _)| *id != process.id) {
+    /// Ascending; none where they cannot be read. Read once a pass.
+    pub(super) fn mappings_of<'a>(&self, process: &Process, scan: &'a mut TargetScan) -> &'a [AddrRange] {
+        scan.mappings.get_or_insert_with(|| {
             let read = maps::read(&self.root, process.pid).unwrap_or_default();
-            self.mappings = Some((process.id, read.iter().map(|mapping| mapping.range).collect()));
-        }
-        self.mappings.as_ref().map_or(&[], |(_, ranges)| ranges)
+            read.iter().map(|mapping| mapping.range).collect()
+        })
     }
 }
 
@@ -89,8 +87,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use std::path::Path;
 
+    use thermo_core::TargetId;
+
     use super::*;
-    use crate::process::Processes;
 
     #[test]
     fn what_is_refused_is_not_asked_for_in_the_round_that_follows() {
@@ -102,18 +101,17 @@ mod tests {
             eprintln!("SKIP: there is no page of the clock here");
             return;
         };
-        let processes = Processes::from([(TargetId(1), us)]);
         let mut asked = Vec::new();
         for _ in 0..3 {
-            tracker.prepare_round(&processes, true);
+            tracker.begin_pass(&us);
             let mut piece = Piece::default();
             piece.reset(clock.range);
             // The clock is read, which leaves a mark where there was none.
             std::hint::black_box(std::time::Instant::now());
-            tracker.sweep(&processes[&TargetId(1)], clock.range, &mut piece);
+            tracker.sweep(&us, clock.range, &mut piece);
             let (_, unknown) = piece.present_and_unknown();
             assert!(unknown.0 >= 4096, "what is refused is unknown");
-            asked.push(tracker.mappings.is_some());
+            asked.push(tracker.scans[&us.id].mappings.is_some());
         }
         assert_eq!(asked, [true, false, false]);
     }

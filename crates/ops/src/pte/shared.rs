@@ -229,11 +229,6 @@ impl Shared {
         self.refused.insert(id);
     }
 
-    /// Whether a target is walked, so that walks answer for it.
-    pub(super) fn answers_for(&self, id: TargetId) -> bool {
-        self.walked.get(&id).is_some_and(|walked| walked.is_known)
-    }
-
     /// Answers for the pages of `range` of a target that is walked; `None` for others.
     pub(super) fn answer(
         &self,

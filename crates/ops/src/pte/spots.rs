@@ -10,17 +10,15 @@
 //! are, and all their marks come off, so that the next round is exact again; those of the page-table page behind as well,
 //! and in the next round of the one before. A change of fewer pages is seen when it is their turn, within eight rounds.
 //!
-//! Those that were looked at tell also between two rounds, where another look is worth it because something else began to
-//! be touched: if by then none of the 64 is, what was hot has been left for that.
-//!
 //! Huge pages go by eights: of eight neighbours that were all touched in each of the last rounds one is looked at. To take
-//! the mark off one interrupts those processors twice. Between two rounds one mark would be too little to tell.
+//! the mark off one interrupts those processors twice.
 
 use std::array;
+use std::collections::BTreeMap;
 
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_core::{Addr, AddrRange};
 
-use super::table::{self, OfTables, Pages, TABLE};
+use super::table::{Pages, TABLE};
 
 const ALL: Pages = [u64::MAX; 8];
 /// Huge pages that are looked at in turns.
@@ -44,21 +42,9 @@ pub(super) struct Verdict {
     pub(super) left: Pages,
 }
 
-/// What marks say between two rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Between {
-    /// What they say.
-    AsMarked,
-    /// None of those that were looked at was touched since: all count as untouched.
-    Ended,
-    /// They go on being touched, or it cannot be told.
-    NothingNew,
-}
-
 /// A table, as far as it is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marks<'a> {
-    pub(super) id: TargetId,
     /// 0: its entries are pages. 1: huge pages.
     pub(super) level: u8,
     /// The first address it maps.
@@ -70,9 +56,9 @@ pub(super) struct Marks<'a> {
 
 impl Spots {
     /// A round begins. What the last did not come by is looked at as a whole when it is back.
-    pub(super) fn begin_round(&mut self) {
-        self.small.begin_round();
-        self.huge.begin_round();
+    pub(super) fn begin_pass(&mut self) {
+        self.small.begin_pass();
+        self.huge.begin_pass();
     }
 
     /// Judges the pages of a table, of which `is_steady` says whether all of a range were touched in each of the last
@@ -87,36 +73,11 @@ impl Spots {
         };
         for group in marks.groups() {
             let (there, touched) = (group.of(marks.there), group.of(marks.touched));
-            let judged = checks.judge(group.key(marks.id), &there, &touched, || is_steady(group.range));
+            let judged = checks.judge(group.key(), &there, &touched, || is_steady(group.range));
             group.put(&judged.touched, &mut verdict.touched);
             group.put(&judged.left, &mut verdict.left);
         }
         verdict
-    }
-
-    /// Between two rounds: calls `tell` with ranges that were looked at in parts by the last one, and with what the marks
-    /// that are set since then say of each.
-    pub(super) fn judge_between(&mut self, marks: &Marks<'_>, mut tell: impl FnMut(AddrRange, Between)) {
-        let Some(checks) = self.checks(marks.level) else {
-            return;
-        };
-        for group in marks.groups() {
-            let (there, touched) = (group.of(marks.there), group.of(marks.touched));
-            let key = group.key(marks.id);
-            let between = match group.eight {
-                None => checks.judge_between(key, &there, &touched),
-                // Of eight huge pages one mark would tell: too little for so short a time.
-                Some(_) if checks.checked.contains_key(&key) => Between::NothingNew,
-                Some(_) => Between::AsMarked,
-            };
-            tell(group.range, between);
-        }
-    }
-
-    /// Forgets a target: from now on others than rounds take marks off it.
-    pub(super) fn forget(&mut self, id: TargetId) {
-        self.small.forget(id);
-        self.huge.forget(id);
     }
 
     const fn checks(&mut self, level: u8) -> Option<&mut Checks> {
@@ -154,8 +115,8 @@ struct Group {
 
 impl Group {
     /// A name among those of its kind, of which the neighbours' are one more and one less.
-    const fn key(&self, id: TargetId) -> Key {
-        (id, self.range.start.0 / self.range.len().0)
+    const fn key(&self) -> u64 {
+        self.range.start.0 / self.range.len().0
     }
 
     /// Its part of `bits`, which are of a whole table.
@@ -188,21 +149,18 @@ const fn eighth_byte(bits: &Pages, nth: usize) -> u8 {
     bits[nth / 8].to_le_bytes()[nth % 8]
 }
 
-/// Of a target, by address.
-type Key = (TargetId, u64);
-
 /// What was looked at in parts, of one size of pages.
 #[derive(Debug, Default)]
 struct Checks {
     round: u64,
     /// Where only some pages were looked at: which eighth, and in which round, this or the last.
-    checked: OfTables<(usize, u64)>,
+    checked: BTreeMap<u64, (usize, u64)>,
     /// The round in which the heat was seen to have changed, of this round and the last.
-    changed: OfTables<u64>,
+    changed: BTreeMap<u64, u64>,
 }
 
 impl Checks {
-    fn begin_round(&mut self) {
+    fn begin_pass(&mut self) {
         let last = self.round;
         self.round += 1;
         self.checked.retain(|_, (_, round)| *round == last);
@@ -211,7 +169,7 @@ impl Checks {
 
     fn judge(
         &mut self,
-        key: Key,
+        key: u64,
         there: &Pages,
         touched: &Pages,
         is_steady: impl FnOnce() -> bool,
@@ -236,28 +194,10 @@ impl Checks {
         verdict
     }
 
-    fn judge_between(&mut self, key: Key, there: &Pages, touched: &Pages) -> Between {
-        let Some((nth, _)) = self.checked.get(&key) else {
-            return Between::AsMarked;
-        };
-        // In so short a time some are not touched that will be in the next round: that tells nothing yet.
-        if there[*nth] != u64::MAX || touched[*nth] != 0 {
-            return Between::NothingNew;
-        }
-        self.checked.remove(&key);
-        self.changed.insert(key, self.round);
-        Between::Ended
-    }
-
-    fn has_changed_beside(&self, (id, number): Key) -> bool {
-        [number.wrapping_sub(1), number + 1]
+    fn has_changed_beside(&self, key: u64) -> bool {
+        [key.wrapping_sub(1), key + 1]
             .iter()
-            .any(|beside| self.changed.contains_key(&(id, *beside)))
-    }
-
-    fn forget(&mut self, id: TargetId) {
-        table::forget(&mut self.checked, id);
-        table::forget(&mut self.changed, id);
+            .any(|beside| self.changed.contains_key(beside))
     }
 }
 
@@ -273,7 +213,6 @@ mod tests {
 
     fn small<'a>(table: u64, there: &'a Pages, touched: &'a Pages) -> Marks<'a> {
         Marks {
-            id: TargetId(3),
             level: 0,
             base: Addr(table * TABLE),
             there,
@@ -285,19 +224,9 @@ mod tests {
         spots.judge(&small(table, &ALL, &touched), |_| steady)
     }
 
-    fn between(spots: &mut Spots, there: &Pages, touched: &Pages) -> Between {
-        let mut told = Vec::new();
-        spots.judge_between(&small(1, there, touched), |range, between| {
-            told.push((range, between))
-        });
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].0, AddrRange::new(TABLE, 2 * TABLE));
-        told[0].1
-    }
-
     /// A round over one table.
     fn round(spots: &mut Spots, touched: Pages, steady: bool) -> Verdict {
-        spots.begin_round();
+        spots.begin_pass();
         judge(spots, 1, touched, steady)
     }
 
@@ -338,35 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_told_between_rounds() {
-        let mut spots = Spots::default();
-        assert_eq!(between(&mut spots, &ALL, &ALL), Between::AsMarked);
-        let mut one = round(&mut spots, ALL, true).left;
-        one[1] = 1;
-        assert_eq!(between(&mut spots, &ALL, &one), Between::NothingNew);
-        // It is as before for the next round.
-        let marked = round(&mut spots, ALL, true).left;
-        assert_eq!(between(&mut spots, &ALL, &marked), Between::Ended);
-        assert_eq!(between(&mut spots, &ALL, &[0; 8]), Between::AsMarked);
-        let verdict = round(&mut spots, ALL, true);
-        assert_eq!((verdict.touched, verdict.left), (ALL, all_but(3)));
-        let mut there = ALL;
-        there[3] = 0;
-        assert_eq!(between(&mut spots, &there, &there), Between::NothingNew);
-        // One page that is left of those that were looked at says nothing of the others.
-        there[3] = 1;
-        assert_eq!(between(&mut spots, &there, &[0; 8]), Between::NothingNew);
-    }
-
-    #[test]
     fn beside_a_change_all_is_looked_at() {
         let mut spots = Spots::default();
         let steady = |spots: &mut Spots| {
-            spots.begin_round();
+            spots.begin_pass();
             [1, 2, 3, 4, 5].map(|table| judge(spots, table, ALL, true).left != [0; 8])
         };
         assert_eq!(steady(&mut spots), [true; 5]);
-        spots.begin_round();
+        spots.begin_pass();
         let left = [1, 2, 3, 4, 5].map(|table| {
             let touched = if table == 3 { [0; 8] } else { ALL };
             judge(&mut spots, table, touched, true).left != [0; 8]
@@ -383,13 +291,13 @@ mod tests {
         // What was looked at is not mapped any more.
         let mut there = ALL;
         there[1] = 0;
-        spots.begin_round();
+        spots.begin_pass();
         let verdict = spots.judge(&small(1, &there, &there), |_| true);
         assert_eq!((verdict.touched, verdict.left), (there, [0; 8]));
         round(&mut spots, ALL, true);
-        spots.begin_round();
+        spots.begin_pass();
         // A round that did not come by: what was left then is too old to tell.
-        spots.begin_round();
+        spots.begin_pass();
         assert!(spots.small.checked.is_empty());
     }
 
@@ -407,20 +315,14 @@ mod tests {
             assert_eq!(range.len().0, 16 << 20);
             true
         };
-        spots.begin_round();
+        spots.begin_pass();
         let verdict = spots.judge(&marks(&there), steady);
         assert_eq!(verdict.touched, there);
         assert_eq!(verdict.left, [0xfdfd_0000, 0, 0, 0, 0, 0, 0, 0]);
-        let mut told = Vec::new();
-        spots.judge_between(&marks(&[0xfdff_0000, 0, 0, 0, 0, 0, 0, 0]), |range, between| {
-            told.push((range.start.0 - (7 << 30), between));
-        });
-        let eights = [2 << 24, 3 << 24].map(|eight| (eight, Between::NothingNew));
-        assert_eq!(told, [&eights[..], &[(63 << 24, Between::AsMarked)]].concat());
-        spots.begin_round();
+        spots.begin_pass();
         let verdict = spots.judge(&marks(&there), steady);
         assert_eq!(verdict.left, [0xfbfb_0000, 0, 0, 0, 0, 0, 0, 0]);
-        spots.begin_round();
+        spots.begin_pass();
         let idle = [0xfbff_0000, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(
             spots.judge(&marks(&idle), steady).touched,
