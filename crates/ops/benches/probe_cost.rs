@@ -21,7 +21,7 @@ use common::look::probe;
 use measure::{Pair, Way, print_head, quantile, time};
 use thermo_bpf::{Entry, Folios, PageTables};
 use thermo_core::ops::Probe;
-use thermo_core::sweep::Piece;
+use thermo_core::scan::ScanChunk;
 use thermo_core::{Addr, AddrRange, Bytes, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
 use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
@@ -150,7 +150,7 @@ fn sweeps(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bo
     let processes = target.processes();
     let process = &processes[&TargetId(0)];
     let all = target.range;
-    let mut piece = Piece::default();
+    let mut piece = ScanChunk::default();
     let once = |_| {
         if touched {
             target.touch(all);
@@ -159,7 +159,7 @@ fn sweeps(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bo
         time(|| {
             // Where a kdamond runs, this has the sweep look at folios.
             tracker.begin_pass(process);
-            black_box(tracker.sweep(process, all, &mut piece));
+            black_box(tracker.scan(process, all, &mut piece));
         })
     };
     print_median(name, (0..SWEEPS).map(once));

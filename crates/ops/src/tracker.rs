@@ -32,8 +32,13 @@ pub trait Tracker {
     /// since.
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]);
 
-    /// Whether it can look at every page in one go ([`PteTracker::sweep`]).
-    fn can_sweep(&self) -> bool {
+    /// Whether it can scan every page ([`PteTracker::scan`]).
+    fn can_scan(&self) -> bool {
+        false
+    }
+
+    /// Whether passes over all targets must begin together.
+    fn scans_jointly(&self) -> bool {
         false
     }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use thermo_core::ops::Run;
 use thermo_core::ops::{Outcome, Probe, Request, Seen};
+use thermo_core::scan::{Preparation, ScanChunk};
 use thermo_core::scheme::SystemMetric;
-use thermo_core::sweep::{Piece, Preparation, Swept};
-use thermo_core::{Action, AddrRange, Operations, OpsError, TargetLayout};
+use thermo_core::{Action, Addr, AddrRange, Operations, OpsError, TargetId, TargetLayout};
 
 use crate::actor::Actor;
 use crate::beside::{Announcement, Beside};
@@ -63,6 +63,9 @@ impl Operations for Vaddr {
             .map_err(|err| OpsError::Failed(err.to_string()))?;
         self.news.extend(self.members.take_news());
         let targets = self.members.processes();
+        if let Some(tables) = self.tracker.as_pte() {
+            tables.keep_only(targets);
+        }
         self.news.extend(self.beside.news(targets, self.tracker.as_mut()));
         Ok(layouts)
     }
@@ -87,30 +90,36 @@ impl Operations for Vaddr {
         self.members.looked_at();
     }
 
-    fn can_sweep(&self) -> bool {
-        self.tracker.can_sweep()
+    fn can_scan(&self) -> bool {
+        self.tracker.can_scan()
     }
 
-    fn prepare_round(&mut self, first: bool) -> Preparation {
-        let Some(tables) = self.tracker.as_pte() else {
-            return Preparation::Ready;
-        };
-        let processes = self.members.processes();
-        if first {
-            tables.keep_only(processes);
-            processes.values().for_each(|process| tables.begin_pass(process));
+    fn scans_jointly(&self) -> bool {
+        self.tracker.scans_jointly()
+    }
+
+    fn prepare_passes(&mut self, first: bool) -> Preparation {
+        match self.tracker.as_pte() {
+            Some(tables) => tables.prepare_walk(self.members.processes(), first),
+            None => Preparation::Ready,
         }
-        tables.prepare_walk(processes, first)
     }
 
-    fn sweep(&mut self, run: &Run, piece: &mut Piece) -> Swept {
+    fn begin_pass(&mut self, target: TargetId) {
+        let process = self.members.processes().get(&target);
+        if let (Some(process), Some(tables)) = (process, self.tracker.as_pte()) {
+            tables.begin_pass(process);
+        }
+    }
+
+    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
         let process = self.members.processes().get(&run.target);
-        let swept = match (process, self.tracker.as_pte()) {
-            (Some(process), Some(tables)) => tables.sweep(process, run.range, piece),
-            _ => Swept { next: run.range.end },
+        let next = match (process, self.tracker.as_pte()) {
+            (Some(process), Some(tables)) => tables.scan(process, run.range, chunk),
+            _ => run.range.end,
         };
-        self.beside.doubt_pages(run.target, piece);
-        swept
+        self.beside.doubt_pages(run.target, chunk);
+        next
     }
 
     fn any_target_left(&mut self) -> bool {
@@ -141,7 +150,6 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::process::{Child, Command};
-    use thermo_core::{Addr, TargetId};
 
     use crate::actor::PageoutLimits;
     use crate::process::Processes;

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::look::{probe, sweep};
+use common::look::{probe, scan};
 use common::{Target, repeat_until_good, swap, swapped, tracker};
 use thermo_core::action::Action;
 use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Skip};
@@ -123,7 +123,7 @@ fn what_was_touched_since_a_sweep_stays() {
     let (all, busy, pid) = (part(0, 16), part(4, 8), target.pid());
     repeat_until_good(|| {
         target.touch(all);
-        sweep(&mut tracker, &processes, all);
+        scan(&mut tracker, &processes, all);
         target.touch(busy);
         let request = Request {
             action: Action::Pageout,

@@ -7,10 +7,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::look::{count, pages, sweep, sweeping};
+use common::look::{count, pages, scan, scanning};
 use common::{repeat_until_good, tracker};
 use rustix::process::{Pid, Signal, kill_process};
-use thermo_core::sweep::PageSeen;
+use thermo_core::scan::PageSeen;
 use thermo_core::{Addr, AddrRange, Event, Nanos, Next, Region, TargetId};
 use thermo_ops::{Process, Processes};
 use thermo_sys::clock;
@@ -95,7 +95,7 @@ fn sweep_until(
     if let Some(longest) = longest_walk {
         tracker.walk_shared(longest);
     }
-    let (mut context, mut ops) = sweeping(pids, tracker);
+    let (mut context, mut ops) = scanning(pids, tracker);
     let mut warnings = Vec::new();
     repeat_until_good(|| {
         let mut regions: Option<Vec<Vec<Region>>> = None;
@@ -288,8 +288,8 @@ fn a_locked_page_hides_nothing_behind_it() {
     repeat_until_good(|| {
         writeln!(input, "touch").unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), "done");
-        let touched = sweep(&mut tracker, &processes, all);
-        let idle = sweep(&mut tracker, &processes, all);
+        let touched = scan(&mut tracker, &processes, all);
+        let idle = scan(&mut tracker, &processes, all);
         let found = (
             count(&touched, all, PageSeen::Accessed),
             count(&touched, all, PageSeen::Unknown),

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::scan::{PageSeen, ScanChunk};
 use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_ops::{Process, PteTracker};
 
@@ -45,7 +45,7 @@ fn a_hole_of_a_terabyte_takes_a_few_looks() {
     let process = Process::open(TargetId(0), child.id()).unwrap();
     let (mut from, end) = (Addr(start), Addr(start + SIZE));
     let (mut looks, mut found) = (0, Vec::new());
-    let mut piece = Piece::default();
+    let mut piece = ScanChunk::default();
     while from < end {
         let border = Addr((from.0 / PIECE + 1) * PIECE).min(end);
         let range = AddrRange {
@@ -53,7 +53,7 @@ fn a_hole_of_a_terabyte_takes_a_few_looks() {
             end: border,
         };
         piece.reset(range);
-        let swept = tracker.sweep(&process, range, &mut piece);
+        let swept = tracker.scan(&process, range, &mut piece);
         assert!(swept.next >= border);
         let pages = (range.start.0..range.end.0).step_by(4096).map(Addr);
         found.extend(pages.filter(|page| piece.get(*page) != PageSeen::Absent));

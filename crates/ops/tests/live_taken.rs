@@ -8,11 +8,11 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::look::{probe, sweep};
+use common::look::{probe, scan};
 use common::{Target, repeat_until_good, tracker};
 use thermo_bpf::{Entry, Folios};
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::scan::{PageSeen, ScanChunk};
 use thermo_core::{Addr, TargetId};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
 use thermo_sys::damon;
@@ -106,9 +106,9 @@ fn probes_see_marks_that_were_taken_and_take_those_of_folios_off() {
 }
 
 /// A round of sweeps, all of it.
-fn round(tracker: &mut PteTracker, processes: &Processes, target: &Target) -> Piece {
+fn round(tracker: &mut PteTracker, processes: &Processes, target: &Target) -> ScanChunk {
     tracker.begin_pass(&processes[&TargetId(0)]);
-    sweep(tracker, processes, target.range)
+    scan(tracker, processes, target.range)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn sweeps_see_marks_that_were_taken_and_take_those_of_folios_off() {
         );
     }
     let seen = round(&mut tracker, &processes, &target);
-    let count = |seen: &Piece, what| pages.iter().filter(|page| seen.get(**page) == what).count();
+    let count = |seen: &ScanChunk, what| pages.iter().filter(|page| seen.get(**page) == what).count();
     let (touched, idle) = (count(&seen, PageSeen::Accessed), count(&seen, PageSeen::Idle));
     assert!(
         touched > pages.len() / 2 && idle < ENOUGH / 2,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use child::{Scanned, set_of};
 use measure::{is_asked_for, quantile};
-use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::scan::{PageSeen, ScanChunk};
 use thermo_core::{Addr, AddrRange, Nanos, PAGE_SIZE, TargetId};
 use thermo_ops::{Process, Processes, PteTracker};
 use thermo_sys::clock;
@@ -36,7 +36,7 @@ const ARMS: [(&str, Option<u64>); 3] = [("gap 0", Some(0)), ("gap 128", Some(128
 struct Arm {
     name: &'static str,
     tracker: PteTracker,
-    piece: Piece,
+    piece: ScanChunk,
 }
 
 impl Arm {
@@ -51,7 +51,7 @@ impl Arm {
             Some(Self {
                 name,
                 tracker,
-                piece: Piece::default(),
+                piece: ScanChunk::default(),
             })
         };
         ARMS.into_iter().map(arm).collect()
@@ -62,7 +62,7 @@ impl Arm {
         &mut self,
         processes: &Processes,
         range: AddrRange,
-        mut each: impl FnMut(&Piece),
+        mut each: impl FnMut(&ScanChunk),
     ) -> (Nanos, u64) {
         let before = (clock::thread_cpu(), self.tracker.clear_stats().ranges);
         let mut spent = Nanos::ZERO;
@@ -71,7 +71,7 @@ impl Arm {
             let piece = AddrRange::new(start, (start + PIECE).min(range.end.0));
             self.piece.reset(piece);
             self.tracker
-                .sweep(&processes[&TargetId(0)], piece, &mut self.piece);
+                .scan(&processes[&TargetId(0)], piece, &mut self.piece);
             let began = clock::thread_cpu();
             each(&self.piece);
             spent += clock::thread_cpu().saturating_sub(began);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::Piece;
+use thermo_core::scan::ScanChunk;
 use thermo_core::{Nanos, TargetId};
 use thermo_sys::kvm;
 
@@ -78,7 +78,7 @@ impl Guests {
     }
 
     /// The same of the pages of `piece`, which is of target `id`.
-    pub(super) fn doubt_pages(&self, id: TargetId, piece: &mut Piece) {
+    pub(super) fn doubt_pages(&self, id: TargetId, piece: &mut ScanChunk) {
         if self.are_in(id) {
             piece.set_idle_unknown();
         }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use thermo_core::sweep::PageSeen;
+    use thermo_core::scan::PageSeen;
     use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 
     const ID: TargetId = TargetId(3);
@@ -235,7 +235,7 @@ mod tests {
         let guests = guests_of_one();
         let pages = [62, 63, 64, 65].map(|page| Addr(page * PAGE_SIZE));
         let swept = |id| {
-            let mut piece = Piece::default();
+            let mut piece = ScanChunk::default();
             piece.reset(AddrRange::new(PAGE_SIZE, 100 * PAGE_SIZE));
             piece.set(pages[0], true);
             piece.set(pages[1], false);

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use thermo_core::ops::Probe;
-use thermo_core::sweep::Piece;
+use thermo_core::scan::ScanChunk;
 use thermo_core::{Nanos, TargetId};
 use thermo_sys::{clock, damon};
 
@@ -98,7 +98,7 @@ impl Beside {
     }
 
     /// The same of what a sweep of target `id` found.
-    pub fn doubt_pages(&self, id: TargetId, piece: &mut Piece) {
+    pub fn doubt_pages(&self, id: TargetId, piece: &mut ScanChunk) {
         self.guests.doubt_pages(id, piece);
     }
 

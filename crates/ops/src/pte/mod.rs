@@ -36,10 +36,10 @@ mod prepare;
 mod present;
 mod read_back;
 mod refused;
+mod scan;
 mod shared;
 mod spots;
 mod stats;
-mod sweep;
 mod table;
 mod target_scan;
 
@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 
 use thermo_bpf::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::Preparation;
+use thermo_core::scan::Preparation;
 use thermo_core::{Addr, AddrRange, Nanos, TargetId};
 use thermo_sys::kpageflags::{Flags, PageFrames};
 use thermo_sys::pagemap::{Page, Pagemap};
@@ -193,7 +193,7 @@ impl PteTracker {
         self.scans.get(&id).map(|scan| scan.gap_cost.break_even())
     }
 
-    /// Begins a pass over `process`: every page of it is given to [`PteTracker::sweep`] once, in as many pieces and as
+    /// Begins a pass over `process`: every page of it is given to [`PteTracker::scan`] once, in as many pieces and as
     /// slowly as the caller likes. Passes over several targets may overlap.
     pub fn begin_pass(&mut self, process: &Process) {
         self.follow_machine();
@@ -209,12 +209,6 @@ impl PteTracker {
     /// Forgets targets that are not among `processes`.
     pub fn keep_only(&mut self, processes: &Processes) {
         self.scans.retain(|id, _| processes.contains_key(id));
-    }
-
-    /// Whether shared memory is walked ([`PteTracker::walk_shared`]).
-    #[must_use]
-    pub const fn walks(&self) -> bool {
-        self.shared.is_some()
     }
 
     /// Does the next part of a walk over the shared memory of `processes`; `first` says that a walk begins. All passes until
@@ -367,8 +361,12 @@ impl Tracker for PteTracker {
         }
     }
 
-    fn can_sweep(&self) -> bool {
+    fn can_scan(&self) -> bool {
         true
+    }
+
+    fn scans_jointly(&self) -> bool {
+        self.shared.is_some()
     }
 
     fn sees_marks_taken(&self) -> bool {

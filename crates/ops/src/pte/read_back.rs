@@ -1,13 +1,13 @@
 //! Reading accessed bits again after they were cleared: a bit that is still set is of a page that is accessed all the time,
 //! or of one that the kernel passed over without saying so.
 
-use thermo_core::sweep::Piece;
+use thermo_core::scan::ScanChunk;
 use thermo_core::{Addr, AddrRange, PAGE_SIZE};
 use thermo_sys::pagemap::Pagemap;
 
 use super::PteTracker;
 use super::part::{Part, each_part, pages_of};
-use super::sweep::Stripe;
+use super::scan::Stripe;
 use super::target_scan::TargetScan;
 use crate::process::Process;
 
@@ -24,7 +24,7 @@ impl PteTracker {
         process: &Process,
         scan: &mut TargetScan,
         stripe: &Stripe,
-        piece: &mut Piece,
+        piece: &mut ScanChunk,
     ) -> Option<()> {
         let stretches = || stripe.ranges.stretches.iter().map(|stretch| stretch.range);
         let start = stretches().map(|range| range.start).min()?;
@@ -67,7 +67,12 @@ impl PteTracker {
     }
 
     /// Tells pages that are touched all the time from those that the kernel passed over.
-    fn judge_still_marked(&mut self, scan: &mut TargetScan, still_marked: &[AddrRange], piece: &mut Piece) {
+    fn judge_still_marked(
+        &mut self,
+        scan: &mut TargetScan,
+        still_marked: &[AddrRange],
+        piece: &mut ScanChunk,
+    ) {
         let pages = still_marked
             .iter()
             .map(|run| run.len().0 / PAGE_SIZE)

@@ -10,7 +10,7 @@
 use std::os::fd::AsFd as _;
 
 use thermo_bpf::{Entry, Folios};
-use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::scan::{PageSeen, ScanChunk};
 use thermo_core::{Addr, AddrRange};
 use thermo_sys::maps;
 
@@ -28,7 +28,7 @@ impl PteTracker {
         process: &Process,
         scan: &mut TargetScan,
         ranges: &[AddrRange],
-        piece: &mut Piece,
+        piece: &mut ScanChunk,
     ) -> (bool, bool) {
         let mut refused = Vec::new();
         let alive = batch::clear(process.pidfd.as_fd(), ranges, &mut |n| refused.push(ranges[n]));
@@ -104,11 +104,11 @@ mod tests {
         let mut asked = Vec::new();
         for _ in 0..3 {
             tracker.begin_pass(&us);
-            let mut piece = Piece::default();
+            let mut piece = ScanChunk::default();
             piece.reset(clock.range);
             // The clock is read, which leaves a mark where there was none.
             std::hint::black_box(std::time::Instant::now());
-            tracker.sweep(&us, clock.range, &mut piece);
+            tracker.scan(&us, clock.range, &mut piece);
             let (_, unknown) = piece.present_and_unknown();
             assert!(unknown.0 >= 4096, "what is refused is unknown");
             asked.push(tracker.scans[&us.id].mappings.is_some());

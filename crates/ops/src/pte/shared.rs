@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use thermo_bpf::{Folios, Leaf, PageTables, WalkError};
-use thermo_core::sweep::{Piece, Preparation};
+use thermo_core::scan::{Preparation, ScanChunk};
 use thermo_core::{AddrRange, Bytes, Nanos, TargetId};
 use thermo_sys::clear_refs::{self, Marks};
 use thermo_sys::kpageflags::PageFrames;
@@ -93,7 +93,7 @@ impl Shared {
     }
 
     /// Notes what a look at a piece of a target that is not walked found.
-    pub(super) fn found(&mut self, id: TargetId, piece: &Piece) {
+    pub(super) fn found(&mut self, id: TargetId, piece: &ScanChunk) {
         let (present, unknown) = piece.present_and_unknown();
         let sums = self.found.entry(id).or_default();
         sums.0 += present;
@@ -236,7 +236,7 @@ impl Shared {
         frames: Option<&PageFrames>,
         process: &Process,
         range: AddrRange,
-        piece: &mut Piece,
+        piece: &mut ScanChunk,
     ) -> Option<Result<(), WalkError>> {
         let walked = self.walked.get(&process.id).filter(|walked| walked.is_known)?;
         Some(each_leaf(
@@ -396,7 +396,7 @@ mod tests {
             .into();
         let mut shared = Shared::new(Nanos::millis(100));
         let found = |shared: &mut Shared, id, present, unknown| {
-            let mut piece = Piece::default();
+            let mut piece = ScanChunk::default();
             piece.reset(AddrRange::new(0, present * 4096));
             (0..present).for_each(|page| piece.set(Addr(page * 4096), false));
             (0..unknown).for_each(|page| piece.set_unknown(Addr(page * 4096)));

@@ -1,10 +1,10 @@
-//! Looking at targets: probes, sweeps, a context that sweeps, and memory that others map, too.
+//! Monitoring targets: probes, scans, a context that scans, and memory that others map, too.
 
 use std::path::Path;
 
-use thermo_core::budget::{CpuShare, Looks};
+use thermo_core::budget::{CpuShare, MethodPolicy};
 use thermo_core::ops::{Probe, Seen};
-use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::scan::{PageSeen, ScanChunk};
 use thermo_core::{Addr, AddrRange, Attrs, Context, TargetId};
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
@@ -21,17 +21,17 @@ pub fn probe(addr: Addr) -> Probe {
     }
 }
 
-/// Sweeps `range` of target 0.
-pub fn sweep(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
-    let mut piece = Piece::default();
-    piece.reset(range);
-    let swept = tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
-    assert_eq!(swept.next, range.end);
-    piece
+/// Scans `range` of target 0.
+pub fn scan(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> ScanChunk {
+    let mut chunk = ScanChunk::default();
+    chunk.reset(range);
+    let next = tracker.scan(&processes[&TargetId(0)], range, &mut chunk);
+    assert_eq!(next, range.end);
+    chunk
 }
 
 /// How many pages of `range` were seen so.
-pub fn count(piece: &Piece, range: AddrRange, seen: PageSeen) -> usize {
+pub fn count(piece: &ScanChunk, range: AddrRange, seen: PageSeen) -> usize {
     (range.start.0..range.end.0)
         .step_by(4096)
         .filter(|addr| piece.get(Addr(*addr)) == seen)
@@ -43,8 +43,8 @@ pub fn pages(range: AddrRange) -> usize {
     usize::try_from(range.len().0 / 4096).unwrap()
 }
 
-/// A context on these processes that sweeps without a limit, and what it works on.
-pub fn sweeping(pids: &[u32], tracker: PteTracker) -> (Context, Vaddr) {
+/// A context on these processes that scans without a limit, and what it works on.
+pub fn scanning(pids: &[u32], tracker: PteTracker) -> (Context, Vaddr) {
     let spec = TargetSpec {
         pids: pids.to_vec(),
         ..TargetSpec::default()
@@ -54,7 +54,7 @@ pub fn sweeping(pids: &[u32], tracker: PteTracker) -> (Context, Vaddr) {
     let ops = Vaddr::new(Path::new("/"), members, Box::new(tracker), actor);
     let context = Context::new(Attrs::default(), 1)
         .unwrap()
-        .with_budget(CpuShare(1_000_000), Looks::Sweep);
+        .with_budget(CpuShare(1_000_000), MethodPolicy::Scan);
     (context, ops)
 }
 

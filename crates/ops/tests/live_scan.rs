@@ -7,11 +7,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::look::{count, library, pages, sweep, sweeping};
+use common::look::{count, library, pages, scan, scanning};
 use common::{Target, repeat_until_good, tracker};
 use thermo_bpf::{Entry, Folios};
-use thermo_core::budget::Way;
-use thermo_core::sweep::{PageSeen, Piece};
+use thermo_core::budget::Method;
+use thermo_core::scan::{PageSeen, ScanChunk};
 use thermo_core::{Addr, AddrRange, Bytes, Event, Nanos, Next, TargetId};
 use thermo_ops::{Process, Processes, PteTracker};
 use thermo_sys::clock;
@@ -39,9 +39,9 @@ fn exactly_the_touched_pages_are_accessed() {
     let all = target.range;
     let (hot, cold) = quarter(all);
     repeat_until_good(|| {
-        sweep(&mut tracker, &processes, all);
+        scan(&mut tracker, &processes, all);
         target.touch(hot);
-        let piece = sweep(&mut tracker, &processes, all);
+        let piece = scan(&mut tracker, &processes, all);
         let touched = count(&piece, hot, PageSeen::Accessed);
         let wrongly = count(&piece, cold, PageSeen::Accessed);
         let idle = count(&piece, cold, PageSeen::Idle) + count(&piece, cold, PageSeen::Absent);
@@ -69,9 +69,9 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
     let all = target.range;
     repeat_until_good(|| {
         target.touch(all);
-        sweep(&mut tracker, &processes, part);
-        let again = sweep(&mut tracker, &processes, part);
-        let rest = sweep(&mut tracker, &processes, all);
+        scan(&mut tracker, &processes, part);
+        let again = scan(&mut tracker, &processes, part);
+        let rest = scan(&mut tracker, &processes, all);
         let (idle, others) = (
             count(&again, part, PageSeen::Idle),
             count(&rest, all, PageSeen::Accessed),
@@ -92,14 +92,14 @@ fn whole_tables(target: &Target) -> AddrRange {
 }
 
 /// A round over `range` of target 0, all of which was touched in each of the last rounds.
-fn round_over_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> Piece {
+fn round_over_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> ScanChunk {
     tracker.begin_pass(&processes[&TargetId(0)]);
-    let mut piece = Piece::default();
+    let mut piece = ScanChunk::default();
     piece.reset(range);
     (range.start.0..range.end.0)
         .step_by(4096)
         .for_each(|addr| piece.set_steady(Addr(addr)));
-    tracker.sweep(&processes[&TargetId(0)], range, &mut piece);
+    tracker.scan(&processes[&TargetId(0)], range, &mut piece);
     piece
 }
 
@@ -112,7 +112,7 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
     let (hot, cold) = quarter(all);
     let addrs: Vec<Addr> = (all.start.0..all.end.0).step_by(4096).map(Addr).collect();
     repeat_until_good(|| {
-        sweep(&mut tracker, &processes, all);
+        scan(&mut tracker, &processes, all);
         target.touch(all);
         let steady = round_over_steady(&mut tracker, &processes, all);
         let mut entries = Vec::new();
@@ -126,7 +126,7 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
         let changed = round_over_steady(&mut tracker, &processes, all);
         target.touch(hot);
         let exact = round_over_steady(&mut tracker, &processes, all);
-        let found = |piece: &Piece| {
+        let found = |piece: &ScanChunk| {
             (
                 count(piece, hot, PageSeen::Accessed),
                 count(piece, cold, PageSeen::Idle),
@@ -186,7 +186,7 @@ fn busy_memory_is_unknown_once_a_fork_shares_it() {
     let processes = Processes::from([(id, Process::open(id, python.id()).unwrap())]);
     let round = |tracker: &mut PteTracker| {
         tracker.begin_pass(&processes[&id]);
-        sweep(tracker, &processes, busy)
+        scan(tracker, &processes, busy)
     };
     repeat_until_good(|| {
         // What is marked again by the time it is looked at is known to be the process's own after that.
@@ -221,11 +221,11 @@ fn huge_pages_stay_whole() {
         end: all.start + Bytes::mib(5),
     };
     repeat_until_good(|| {
-        sweep(&mut tracker, &processes, inside);
-        sweep(&mut tracker, &processes, all);
-        let quiet = sweep(&mut tracker, &processes, all);
+        scan(&mut tracker, &processes, inside);
+        scan(&mut tracker, &processes, all);
+        let quiet = scan(&mut tracker, &processes, all);
         target.touch(inside);
-        let busy = sweep(&mut tracker, &processes, all);
+        let busy = scan(&mut tracker, &processes, all);
         let idle = count(&quiet, all, PageSeen::Idle);
         let touched = count(&busy, inside, PageSeen::Accessed);
         if idle == pages(all) && touched == pages(inside) {
@@ -247,8 +247,8 @@ fn pages_that_others_map_too_are_unknown() {
     let Some(libc) = library(&target) else { return };
     let processes = target.processes();
     repeat_until_good(|| {
-        sweep(&mut tracker, &processes, libc);
-        let piece = sweep(&mut tracker, &processes, libc);
+        scan(&mut tracker, &processes, libc);
+        let piece = scan(&mut tracker, &processes, libc);
         let accessed = count(&piece, libc, PageSeen::Accessed);
         let unknown = count(&piece, libc, PageSeen::Unknown);
         if accessed == 0 && unknown > 0 {
@@ -263,9 +263,9 @@ fn a_process_that_is_gone_has_no_pages() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(4 << 20);
     let processes = target.processes();
-    sweep(&mut tracker, &processes, target.range);
+    scan(&mut tracker, &processes, target.range);
     target.kill();
-    let piece = sweep(&mut tracker, &processes, target.range);
+    let piece = scan(&mut tracker, &processes, target.range);
     assert_eq!(count(&piece, target.range, PageSeen::Absent), pages(target.range));
 }
 
@@ -273,7 +273,7 @@ fn a_process_that_is_gone_has_no_pages() {
 fn a_context_tells_the_exact_border_and_ends_with_its_target() {
     let Some(tracker) = tracker() else { return };
     let mut target = Target::start(64 << 20);
-    let (mut context, mut ops) = sweeping(&[target.pid()], tracker);
+    let (mut context, mut ops) = scanning(&[target.pid()], tracker);
     let (hot, cold) = quarter(target.range);
     // The clock is ours: no round is waited for.
     let mut now = clock::monotonic();
@@ -292,7 +292,7 @@ fn a_context_tells_the_exact_border_and_ends_with_its_target() {
                     borders = matches!(touched[..], [one] if one.range == hot);
                     seen = format!("{touched:?} should be {hot:?}, without {cold:?}");
                 }
-                Event::Planned { plan, .. } => assert_eq!(plan.way, Way::Sweep),
+                Event::Planned { plan, .. } => assert_eq!(plan.method, Method::Scan),
                 _ => {}
             };
             let Next::At(next) = context.step(now, &mut ops, &mut sink).unwrap() else {
@@ -354,8 +354,8 @@ fn active_pages_stay_active_where_that_is_asked_for() {
     repeat_until_good(|| {
         touch_twice();
         target.touch(all);
-        let seen = sweep(&mut tracker, &processes, all);
-        let left = sweep(&mut tracker, &processes, all);
+        let seen = scan(&mut tracker, &processes, all);
+        let left = scan(&mut tracker, &processes, all);
         let accessed = [&seen, &left].map(|piece| count(piece, all, PageSeen::Accessed));
         let active = active(&target, &frames);
         // The last ones that the kernel moves down wait in a batch, and are moved after they were touched.

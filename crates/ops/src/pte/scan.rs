@@ -1,11 +1,11 @@
 //! Every page of a range at once: its tables copied out, the marks that are set taken off in as few calls as
 //! their runs allow, and the tables read again to see which marks stayed.
 
+use std::array;
 use std::ops::ControlFlow;
-use std::{array, iter};
 
 use thermo_bpf::{Folios, Leaf, Table, WalkError};
-use thermo_core::sweep::{Piece, Swept};
+use thermo_core::scan::ScanChunk;
 use thermo_core::{Addr, AddrRange, TargetId};
 use thermo_sys::clock;
 
@@ -23,7 +23,7 @@ pub(super) const CHUNK: u64 = 64 << 20;
 /// was to be bridged the next stripe is twice as long, up to a chunk.
 pub(super) const STRIPE: u64 = 8 << 20;
 
-/// How far is looked for the next page behind a piece without any.
+/// How far is looked for the next page behind a chunk without any.
 const FARTHEST: u64 = 8 << 40;
 
 /// What was found in a stripe of memory that is read and cleared at once.
@@ -50,39 +50,34 @@ impl Stripe {
 }
 
 impl PteTracker {
-    /// Reads the accessed bits of all pages of `range` into `piece` and clears them, as a part of a pass that
+    /// Reads the accessed bits of all pages of `range` into `chunk` and clears them, as a part of a pass that
     /// [`PteTracker::begin_pass`] began.
     ///
     /// Cleared are pages whose bit is set, or whose folio is young where that is asked (`folio_young.rs`), and those in small
     /// gaps between them (`bridge.rs`): all others keep their place on the kernel's LRU lists. Not cleared are pages whose bit
-    /// stayed set when they were advised lately (`left_alone.rs`), and most pages of steady memory, as `piece` says
+    /// stayed set when they were advised lately (`left_alone.rs`), and most pages of steady memory, as `chunk` says
     /// (`spots.rs`). A bit that is still set afterwards is of a page that is accessed all the time, or of one that the kernel
     /// passes over (mapped more than once, on no list, locked): the latter are unknown.
-    pub fn sweep(&mut self, process: &Process, range: AddrRange, piece: &mut Piece) -> Swept {
-        let next = range.end;
-        if piece.is_part() {
-            // Nothing new is known between two passes.
-            piece.ask_only(iter::empty());
-            return Swept { next };
-        }
+    ///
+    /// Returns how far it got: behind the end of `range` when nothing is mapped up to there.
+    pub fn scan(&mut self, process: &Process, range: AddrRange, chunk: &mut ScanChunk) -> Addr {
         let mut scan = self.take_scan(process.id);
-        let swept = match self.scan(process, &mut scan, range, piece) {
+        let scanned = self.scan_range(process, &mut scan, range, chunk);
+        let next = match scanned {
             Some(()) => {
                 scan.chunks.extend(chunks_of(range));
-                let next = if piece.is_empty() {
-                    self.next_mapped(process, next)
-                } else {
-                    next
-                };
-                Swept { next }
+                match chunk.is_empty() {
+                    true => self.next_mapped(process, range.end),
+                    false => range.end,
+                }
             }
             None => {
-                piece.reset(range);
-                Swept { next }
+                chunk.reset(range);
+                range.end
             }
         };
         self.scans.insert(process.id, scan);
-        swept
+        next
     }
 
     /// The state of a target, to be put back.
@@ -92,15 +87,15 @@ impl PteTracker {
     }
 
     /// Scans `range`. None: the process is gone, or its number was given to another process in the meantime.
-    fn scan(
+    fn scan_range(
         &mut self,
         process: &Process,
         scan: &mut TargetScan,
         range: AddrRange,
-        piece: &mut Piece,
+        chunk: &mut ScanChunk,
     ) -> Option<()> {
         if let Some(shared) = &self.shared {
-            let answered = shared.answer(&mut self.tables, self.frames.as_ref(), process, range, piece);
+            let answered = shared.answer(&mut self.tables, self.frames.as_ref(), process, range, chunk);
             if let Some(answered) = answered {
                 return answered.ok().filter(|()| process.is_alive());
             }
@@ -108,7 +103,7 @@ impl PteTracker {
         let mut rest = range;
         while !rest.is_empty() {
             let end = Addr((rest.start.0 / scan.stripe + 1).saturating_mul(scan.stripe)).min(rest.end);
-            let has_bridged = self.scan_stripe(process, scan, AddrRange { end, ..rest }, piece)?;
+            let has_bridged = self.scan_stripe(process, scan, AddrRange { end, ..rest }, chunk)?;
             rest.start = end;
             scan.stripe = if has_bridged {
                 STRIPE
@@ -117,22 +112,22 @@ impl PteTracker {
             };
         }
         if let Some(shared) = &mut self.shared {
-            shared.found(process.id, piece);
+            shared.found(process.id, chunk);
         }
         Some(())
     }
 
     /// Reads a stripe, which lies in one chunk, and clears its accessed bits. Returns whether gaps were bridged; none as
-    /// [`PteTracker::scan`].
+    /// [`PteTracker::scan_range`].
     fn scan_stripe(
         &mut self,
         process: &Process,
         scan: &mut TargetScan,
         range: AddrRange,
-        piece: &mut Piece,
+        chunk: &mut ScanChunk,
     ) -> Option<bool> {
         self.lists.follow(&self.root);
-        let mut stripe = self.read_stripe(process, scan, range, piece)?;
+        let mut stripe = self.read_stripe(process, scan, range, chunk)?;
         if stripe.ranges.stretches.is_empty() {
             return process.is_alive().then_some(false);
         }
@@ -140,11 +135,11 @@ impl PteTracker {
             stripe.ranges.bridge_holes(self.mappings_of(process, scan));
         }
         self.lists.raise(process);
-        let is_alive = self.clear_stripe(process, scan, &stripe.ranges, piece);
+        let is_alive = self.clear_stripe(process, scan, &stripe.ranges, chunk);
         if !is_alive || !process.is_alive() {
             return None;
         }
-        self.read_back_stripe(process, scan, &stripe, piece)?;
+        self.read_back_stripe(process, scan, &stripe, chunk)?;
         self.lists.restore(process);
         Some(stripe.ranges.has_bridged)
     }
@@ -155,7 +150,7 @@ impl PteTracker {
         process: &Process,
         scan: &mut TargetScan,
         range: AddrRange,
-        piece: &mut Piece,
+        chunk: &mut ScanChunk,
     ) -> Option<Stripe> {
         // The kernel's lists are to stay as they are: pages in gaps would be deactivated.
         let keeps_lists = self.lists.are_kept();
@@ -171,13 +166,13 @@ impl PteTracker {
             let accessed = scan.young.accessed(&part.leaves, folios);
             let verdict = scan
                 .spots
-                .judge(&part.marks(&accessed), |range| piece.is_steady(range));
-            book(piece, part, range, &verdict.touched);
+                .judge(&part.marks(&accessed), |range| chunk.is_steady(range));
+            book(chunk, part, range, &verdict.touched);
             let left = left_alone.of(part);
             // Folios that are young since long ago are cleared like the others.
             let leaves = part.leaves.without(&verdict.left);
             for nth in leaves.each_touched().filter(|nth| is_set(&left, *nth)) {
-                piece.set_unknown(part.table.range(nth).start);
+                chunk.set_unknown(part.table.range(nth).start);
             }
             let leaves = leaves.without(&left);
             if keeps_lists {
@@ -202,7 +197,7 @@ impl PteTracker {
         process: &Process,
         scan: &mut TargetScan,
         found: &Ranges,
-        piece: &mut Piece,
+        chunk: &mut ScanChunk,
     ) -> bool {
         let stretches = &found.stretches;
         let ranges: Vec<AddrRange> = stretches
@@ -210,7 +205,7 @@ impl PteTracker {
             .map(|stretch| self.whole_folios(stretch))
             .collect();
         let began = clock::thread_cpu();
-        let (is_alive, is_refused) = self.clear_marks(process, scan, &ranges, piece);
+        let (is_alive, is_refused) = self.clear_marks(process, scan, &ranges, chunk);
         let took = clock::thread_cpu().saturating_sub(began);
         let (ranges, pages) = (
             ranges.len() as u64,
@@ -299,16 +294,17 @@ fn chunks_of(range: AddrRange) -> impl Iterator<Item = u64> {
 }
 
 /// Books the pages of `range` that `part` maps, of which those leaves `touched` have been.
-fn book(piece: &mut Piece, part: &Part<'_>, range: AddrRange, touched: &Pages) {
+fn book(chunk: &mut ScanChunk, part: &Part<'_>, range: AddrRange, touched: &Pages) {
     let Part { table, leaves, .. } = part;
     if table.level == 0 {
         for (nth, (there, touched)) in leaves.there.iter().zip(touched).enumerate() {
-            piece.set_pages(table.range(nth * 64).start, *there, *touched);
+            chunk.set_pages(table.range(nth * 64).start, *there, *touched);
         }
         return;
     }
     for nth in leaves.each() {
-        let at = table.range(nth).intersection(&range);
-        piece.set_range(at.unwrap_or_default(), touched[nth / 64] >> (nth % 64) & 1 == 1);
+        let at = table.range(nth).intersection(&range).unwrap_or_default();
+        chunk.set_range(at, touched[nth / 64] >> (nth % 64) & 1 == 1);
+        chunk.set_huge(at);
     }
 }
