@@ -53,11 +53,11 @@ fn a_hole_of_a_terabyte_takes_a_few_looks() {
             end: border,
         };
         piece.reset(range);
-        let swept = tracker.scan(&process, range, &mut piece);
-        assert!(swept.next >= border);
+        let next = tracker.scan(&process, range, &mut piece);
+        assert!(next >= border);
         let pages = (range.start.0..range.end.0).step_by(4096).map(Addr);
         found.extend(pages.filter(|page| piece.get(*page) != PageSeen::Absent));
-        (from, looks) = (swept.next, looks + 1);
+        (from, looks) = (next, looks + 1);
     }
     drop(child.stdin.take());
     child.wait().unwrap();
