@@ -71,9 +71,19 @@ fn a_recording_tells_what_was_watched() {
         assert!(region[field].is_u64(), "{field}: {region}");
     }
     let wss = json(here, &["report", "wss", "r.arrow", "--json"]);
-    for percentile in ["0", "25", "50", "75", "100"] {
-        assert!(wss["percentiles"][percentile].is_u64(), "{wss}");
+    assert_eq!(wss["schema"], 2);
+    for window in wss["windows"].as_array().unwrap() {
+        for percentile in ["min", "p25", "p50", "p75", "max"] {
+            assert!(window["bytes"][percentile].is_u64(), "{wss}");
+        }
     }
+    let idle = json(here, &["report", "idle", "r.arrow", "--json"]);
+    let ages = idle["ages"].as_array().unwrap();
+    let judged: u64 = ages.iter().filter_map(|age| age["bytes"].as_u64()).sum();
+    assert_eq!(
+        Some(judged + idle["unknown_bytes"].as_u64().unwrap()),
+        idle["resident_bytes"].as_u64()
+    );
     for kind in ["heatmap", "idle", "footprint", "schemes"] {
         assert!(run(here, &["report", kind, "r.arrow"]).status.success(), "{kind}");
     }

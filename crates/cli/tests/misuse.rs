@@ -169,6 +169,7 @@ fn recordings_that_are_none_are_named() {
         "heatmap",
         "wss",
         "idle",
+        "reaccess",
         "schemes",
         "footprint",
         "info",
@@ -221,20 +222,49 @@ fn a_full_standard_output_is_named_and_one_that_was_closed_is_no_error() {
 }
 
 #[test]
+fn windows_and_reaccesses_that_a_recording_does_not_have_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("r.json"), DAMO).unwrap();
+    let ends = |args: &[&str], code: i32, says: &str| {
+        let output = run(folder.path(), &[&["report"], args].concat());
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(says), "{told}");
+        assert!(output.stdout.is_empty());
+    };
+    ends(
+        &["wss", "r.json", "--window", "3s"],
+        2,
+        "there is no window of 3.00 s: give one of 1 s, 2 s, 5 s, 10 s",
+    );
+    ends(
+        &["wss", "r.json", "--window", "1m"],
+        1,
+        "r.json: the recording cannot tell the working set of 1 min: only 0 s were watched",
+    );
+    ends(&["reaccess", "r.json"], 1, "The recording has no access tables");
+    refused(
+        folder.path(),
+        &["export", "r.json", "-f", "damo-json", "--table", "ages"],
+        "damo's JSON holds regions only",
+    );
+}
+
+#[test]
 fn facts_are_printed_as_keys_and_values() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("r.json"), DAMO).unwrap();
-    for (kind, has) in [("info", "\nsettings.aggr_ns,"), ("summary", "\nsizes.")] {
+    for (kind, schema, has) in [
+        ("info", "\nschema,1\n", "\nsettings.aggr_ns,"),
+        ("summary", "\nschema,2\n", "\nsizes.cold.bytes,"),
+    ] {
         let output = run(folder.path(), &["report", kind, "r.json", "--csv"]);
         let told = String::from_utf8(output.stdout).unwrap();
         assert!(
             output.status.success() && told.starts_with("key,value\n"),
             "{kind}: {told}"
         );
-        assert!(
-            told.contains("\nschema,1\n") && told.contains(has),
-            "{kind}: {told}"
-        );
+        assert!(told.contains(schema) && told.contains(has), "{kind}: {told}");
     }
 }
 

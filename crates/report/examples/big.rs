@@ -26,7 +26,7 @@ fn main() -> Result<(), std::io::Error> {
     timed("heatmap, as HTML", || {
         report(HeatmapAccumulator::default()).html().len()
     });
-    timed("wss", || report(WssAccumulator::default()).percentiles.len());
+    timed("wss", || report(WssAccumulator::default()).windows.len());
     let began = Instant::now();
     let mut regions = RegionsWriter::new(std::io::sink(), Which::All, Format::Json);
     for record in records() {

@@ -15,6 +15,9 @@ const FEW: u64 = 5;
 pub struct Doubt {
     /// Snapshots in which a target lived.
     pub snapshots: u64,
+    /// Of those, how many came before the first scan pass of any target was complete: what the pass had not reached is
+    /// unknown in them.
+    pub snapshots_before_first_pass: u64,
     /// When the first of them began, on the recording's clock.
     pub start_ns: u64,
     /// When the last of them ended.
@@ -28,7 +31,19 @@ pub struct Doubt {
 /// True when some target of `snapshot` had regions: the others say nothing about memory.
 #[must_use]
 pub fn lives(snapshot: &Snapshot) -> bool {
-    snapshot.targets.iter().any(|target| !target.regions.is_empty())
+    snapshot.targets.iter().any(crate::tables::lives)
+}
+
+/// True when the first scan pass of no target of `snapshot` was complete.
+fn is_before_first_pass(snapshot: &Snapshot) -> bool {
+    let mut targets = snapshot
+        .targets
+        .iter()
+        .filter(|target| crate::tables::lives(target));
+    targets.all(|target| {
+        let tables = target.tables.as_deref();
+        tables.is_some_and(|tables| tables.nr_passes == 0)
+    })
 }
 
 impl Doubt {
@@ -41,6 +56,7 @@ impl Doubt {
                 }
                 self.end_ns = snapshot.time_ns;
                 self.snapshots += 1;
+                self.snapshots_before_first_pass += u64::from(is_before_first_pass(snapshot));
                 Some(snapshot)
             }
             Record::Note(note) if note.kind == "warning" => {
@@ -76,6 +92,22 @@ impl Doubt {
         format!("{} snapshot{plural} over {}", self.snapshots, self.span())
     }
 
+    /// That some or all snapshots came before the first scan pass was complete, if so: the beginning of a sentence.
+    #[must_use]
+    pub fn first_pass_text(&self) -> Option<String> {
+        match self.snapshots_before_first_pass {
+            0 => None,
+            n if n == self.snapshots => {
+                Some("the first scan pass was not complete: what it had not reached is unknown".to_owned())
+            }
+            n => Some(format!(
+                "{n} of {} snapshots came before the first scan pass was complete: what it had not reached is unknown \
+                 in them",
+                self.snapshots
+            )),
+        }
+    }
+
     /// The warnings, a line each; nothing when there are none.
     #[must_use]
     pub fn text(&self) -> String {
@@ -85,6 +117,11 @@ impl Doubt {
                 "warning: these numbers stand on only {}.\n",
                 self.basis()
             ));
+        }
+        // Where no pass was complete at all, each report says so itself.
+        let incomplete = self.first_pass_text();
+        if let Some(incomplete) = incomplete.filter(|_| self.snapshots_before_first_pass < self.snapshots) {
+            text.push_str(&format!("warning: {incomplete}.\n"));
         }
         for warning in &self.warnings {
             text.push_str(&format!("warning: {warning}\n"));

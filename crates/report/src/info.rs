@@ -7,9 +7,11 @@ use serde::Serialize;
 use thermo_core::{Bytes, Nanos, PAGE_SIZE};
 use thermo_record::model::{Cost, Metadata, Note, Record, Region, Settings, Snapshot};
 
-use crate::heat::LastKnown;
+use crate::heat::HeatSizes;
 use crate::layout::Layout;
+use crate::passes::{PassLengths, Passes};
 use crate::style::{Style, Table, percent};
+use crate::tables::LastKnown;
 use crate::{Accumulator, Doubt, SCHEMA};
 
 /// Notes of a kind beyond this many are only counted: hundreds of targets that appear do not hide a plan or a warning.
@@ -125,6 +127,7 @@ pub struct InfoAccumulator {
     info: Info,
     layout: Layout,
     last: LastKnown,
+    passes: Passes,
 }
 
 /// The facts of a recording.
@@ -158,9 +161,13 @@ pub struct Info {
     pub wall_clock_offset_ns: i64,
     /// Most regions in a snapshot.
     pub most_regions: u64,
-    /// Bytes that could not be judged in the last snapshot.
+    /// Methods of monitoring that tables name, `sampling` and `scan`; where there are no tables, `sampling`.
+    pub methods: Vec<&'static str>,
+    /// Lengths of scan passes; `None` when no pass was complete, or no tables were recorded.
+    pub pass_s: Option<PassLengths>,
+    /// Resident bytes whose idle age is not known in the last snapshot.
     pub unknown_bytes: u64,
-    /// Their share of the memory, 0 to 1.
+    /// Their share of the resident bytes, 0 to 1.
     pub unknown_share: f64,
     /// What the monitoring cost.
     #[serde(flatten)]
@@ -217,6 +224,8 @@ impl InfoAccumulator {
                 start_ns: metadata.start_ns,
                 wall_clock_offset_ns: metadata.wall_clock_offset_ns,
                 most_regions: 0,
+                methods: Vec::new(),
+                pass_s: None,
                 unknown_bytes: 0,
                 unknown_share: 0.0,
                 cost: OwnCost::default(),
@@ -226,6 +235,7 @@ impl InfoAccumulator {
             },
             layout: Layout::default(),
             last: LastKnown::default(),
+            passes: Passes::default(),
         }
     }
 }
@@ -237,7 +247,8 @@ impl Accumulator for InfoAccumulator {
         self.layout.add(record);
         let info = &mut self.info;
         if let Some(snapshot) = info.basis.add(record) {
-            self.last.add(snapshot);
+            self.last.add(snapshot, &self.layout);
+            self.passes.add(snapshot);
         }
         info.cost.add(record, info.start_ns);
         let time_ns = match record {
@@ -265,14 +276,24 @@ impl Accumulator for InfoAccumulator {
     }
 
     fn finish(mut self) -> Info {
-        let sizes = self.last.sizes(&self.layout);
-        self.info.unknown_bytes = sizes.unknown.bytes;
-        self.info.unknown_share = sizes.unknown_share();
+        let unknown = HeatSizes::from(&self.last.tables().sum()).unknown;
+        self.info.unknown_bytes = unknown.bytes;
+        self.info.unknown_share = unknown.share;
+        self.info.methods = self.passes.methods();
+        self.info.pass_s = self.passes.lengths();
         self.info
     }
 }
 
 impl Info {
+    fn passes_text(&self) -> String {
+        let text = |pass: PassLengths| {
+            let [median, most] = [pass.p50, pass.max].map(|s| Nanos((s * 1e9).round() as u64));
+            format!("; a scan pass took {median} (median), {most} at most")
+        };
+        self.pass_s.map(text).unwrap_or_default()
+    }
+
     fn has_plans(&self) -> bool {
         self.notes.iter().any(|note| note.kind == "plan")
     }
@@ -323,6 +344,9 @@ impl Info {
             "length",
             format!("{}, {} snapshots", Nanos(self.duration_ns), self.snapshots),
         );
+        if !self.methods.is_empty() {
+            row("method", self.methods.join(" and ") + &self.passes_text());
+        }
         row(
             "unknown",
             format!(

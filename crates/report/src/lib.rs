@@ -5,9 +5,11 @@
 //! whose serde form is the JSON scripts rely on, with methods for the other faces: `text`, `csv`, and where it is a
 //! picture `svg`, `png`, `html`. Only [`regions`], which prints everything there is, writes as it reads.
 //!
-//! What "hot" and "cold" mean is decided in [`heat`]; what is memory and what a gap between mappings in [`layout`].
+//! Totals come from the access tables in [`tables`]. What "hot" and "cold" mean is decided in [`heat`]; what is memory and
+//! what a gap between mappings in [`layout`].
 //! Nothing here opens files: the caller brings the records and takes texts.
 
+pub mod ages;
 pub mod doubt;
 mod flat;
 pub mod footprint;
@@ -16,23 +18,26 @@ pub mod heatmap;
 pub mod idle;
 pub mod info;
 pub mod layout;
+pub mod passes;
 pub mod picture;
+pub mod reaccess;
 pub mod regions;
 pub mod schemes;
 mod series;
 pub mod style;
 pub mod summary;
+pub mod tables;
 pub mod wss;
 
 use thermo_record::model::Record;
 
 pub use doubt::Doubt;
-pub use heat::{Heat, HeatSizes};
+pub use heat::HeatSizes;
 pub use layout::Layout;
 pub use picture::PictureError;
 pub use style::Style;
 
-/// The version of the reports' JSON.
+/// The version of the JSON of those reports that do not name their own.
 pub const SCHEMA: u32 = 1;
 
 /// What every report says when there was nothing to sum up.

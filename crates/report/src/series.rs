@@ -1,24 +1,33 @@
 //! A long series in little space: evenly thinned out whenever it grows too long.
 
-/// Points kept at most.
+/// Points kept at most, where no other number is asked for.
 const MOST: usize = 1024;
 
-/// Values over time, at most 1024 of them, spread evenly, and the last one.
+/// Values over time, not many of them, spread evenly, and the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Series<T> {
     points: Vec<T>,
     last: Option<T>,
     seen: usize,
     every: usize,
+    most: usize,
 }
 
 impl<T> Default for Series<T> {
     fn default() -> Self {
+        Self::of_most(MOST)
+    }
+}
+
+impl<T> Series<T> {
+    /// A series of at most `most` values and the last one.
+    pub(crate) const fn of_most(most: usize) -> Self {
         Self {
             points: Vec::new(),
             last: None,
             seen: 0,
             every: 1,
+            most,
         }
     }
 }
@@ -33,7 +42,7 @@ impl<T: Clone> Series<T> {
             self.last = Some(point);
         }
         self.seen += 1;
-        if self.points.len() > MOST {
+        if self.points.len() > self.most {
             let mut index = 0;
             self.points.retain(|_| {
                 index += 1;

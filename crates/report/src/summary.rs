@@ -1,24 +1,24 @@
 //! The end of `thermo run`: how much memory is hot, warm and cold, where it is, how much is needed, what looking cost.
 //!
-//! Sizes are means over the last [`WINDOW`] snapshots: regions have settled by then, and one snapshot's luck
-//! of sampling does not show.
-
-use std::collections::VecDeque;
+//! Sizes are those of the last snapshot in which something is known, from the access tables; together they are the
+//! resident bytes.
 
 use serde::Serialize;
 use thermo_core::Bytes;
-use thermo_record::model::{Metadata, Record};
+use thermo_record::model::{Metadata, Record, Totals};
 
-use crate::heat::{HOT_RATE, HeatSizes, Share};
+use crate::ages;
+use crate::heat::{COLD_FROM_S, HeatSizes, Share};
 use crate::heatmap::{Heatmap, HeatmapAccumulator};
 use crate::info::OwnCost;
 use crate::layout::Layout;
 use crate::style::{Style, Table, percent};
+use crate::tables::LastKnown;
 use crate::wss::{Wss, WssAccumulator};
-use crate::{Accumulator, NO_SNAPSHOTS, SCHEMA};
+use crate::{Accumulator, NO_SNAPSHOTS};
 
-/// Snapshots the sizes are taken from.
-pub const WINDOW: usize = 10;
+/// The version of this report's JSON.
+pub const SCHEMA: u32 = 2;
 
 /// A summary in the making.
 #[derive(Debug, Clone)]
@@ -27,8 +27,8 @@ pub struct SummaryAccumulator {
     targets: String,
     tracker: String,
     layout: Layout,
-    last: VecDeque<HeatSizes>,
-    rss: Option<u64>,
+    last: LastKnown,
+    totals: Option<Totals>,
     heatmap: HeatmapAccumulator,
     wss: WssAccumulator,
     cost: OwnCost,
@@ -43,8 +43,8 @@ impl SummaryAccumulator {
             targets: metadata.targets.clone(),
             tracker: metadata.tracker.clone(),
             layout: Layout::default(),
-            last: VecDeque::new(),
-            rss: None,
+            last: LastKnown::default(),
+            totals: None,
             heatmap: HeatmapAccumulator::default(),
             wss: WssAccumulator::default(),
             cost: OwnCost::default(),
@@ -62,60 +62,30 @@ impl Accumulator for SummaryAccumulator {
         self.cost.add(record, self.start_ns);
         match record {
             Record::Snapshot(snapshot) if crate::doubt::lives(snapshot) => {
-                if self.last.len() == WINDOW {
-                    self.last.pop_front();
-                }
-                self.last.push_back(HeatSizes::of(snapshot, &self.layout));
-                let living = snapshot
-                    .targets
-                    .iter()
-                    .filter(|target| !target.regions.is_empty());
-                self.rss = living
-                    .map(|target| Some(self.layout.footprint(target.id)?.rss))
-                    .sum();
+                self.last.add(snapshot, &self.layout);
             }
+            Record::Totals(totals) => self.totals = Some(totals.clone()),
             _ => {}
         }
     }
 
     fn finish(self) -> Summary {
+        let tables = self.last.tables();
+        let sum = tables.sum();
         Summary {
             schema: SCHEMA,
             targets: self.targets,
             tracker: self.tracker,
-            sizes: mean(&self.last),
-            sizes_from_snapshots: self.last.len(),
-            rss_bytes: self.rss,
+            method: sum.method.name(),
+            resident_bytes: sum.resident().0,
+            sizes: HeatSizes::from(&sum),
+            cold_from_s: COLD_FROM_S,
+            resolution: tables.resolution(),
+            totals: self.totals.map(TotalsTable::from),
             wss: self.wss.finish(),
             cost: self.cost,
             heatmap: self.heatmap.finish(),
         }
-    }
-}
-
-fn mean(all: &VecDeque<HeatSizes>) -> HeatSizes {
-    let n = all.len().max(1) as u64;
-    let share = |of: fn(&HeatSizes) -> Share| {
-        let mut sum = Share::default();
-        for sizes in all {
-            sum.add(of(sizes).bytes, of(sizes).access_rate);
-        }
-        Share {
-            bytes: sum.bytes / n,
-            ..sum
-        }
-    };
-    HeatSizes {
-        hot: share(|sizes| sizes.hot),
-        warm: share(|sizes| sizes.warm),
-        cold: share(|sizes| sizes.cold),
-        unknown: share(|sizes| sizes.unknown),
-        cold_resident: all
-            .iter()
-            .map(|sizes| sizes.cold_resident)
-            .sum::<Option<u64>>()
-            .map(|sum| sum / n),
-        with_gaps: all.iter().any(|sizes| sizes.with_gaps),
     }
 }
 
@@ -128,12 +98,19 @@ pub struct Summary {
     pub targets: String,
     /// Name of the tracker.
     pub tracker: String,
-    /// Memory by heat, mean of the last snapshots.
+    /// `scan`, or `sampling` when at least one target was sampled.
+    pub method: &'static str,
+    /// Resident bytes of all targets: the sum of `sizes`.
+    pub resident_bytes: u64,
+    /// Memory by heat.
     pub sizes: HeatSizes,
-    /// Of how many.
-    pub sizes_from_snapshots: usize,
-    /// Resident bytes of all targets at the last snapshot.
-    pub rss_bytes: Option<u64>,
+    /// The idle age, in seconds, from which memory is cold.
+    pub cold_from_s: u64,
+    /// How exact idle ages are, in a sentence.
+    #[serde(skip)]
+    pub resolution: String,
+    /// Where the memory of the machine or of a control group is, as last recorded.
+    pub totals: Option<TotalsTable>,
     /// The working set; its `basis` carries the warnings.
     pub wss: Wss,
     /// What the monitoring cost.
@@ -142,6 +119,37 @@ pub struct Summary {
     /// Time by address, for the pictures.
     #[serde(skip)]
     pub heatmap: Heatmap,
+}
+
+/// Where the memory of the machine or of a control group is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TotalsTable {
+    /// When.
+    pub time_ns: u64,
+    /// `machine`, or the path of a control group.
+    pub scope: String,
+    /// Bytes by name.
+    pub rows: Vec<TotalsRow>,
+}
+
+/// One row of [`TotalsTable`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TotalsRow {
+    /// What memory, in words.
+    pub name: String,
+    /// How much.
+    pub bytes: u64,
+}
+
+impl From<Totals> for TotalsTable {
+    fn from(totals: Totals) -> Self {
+        let rows = totals.rows.into_iter();
+        Self {
+            time_ns: totals.time_ns,
+            scope: totals.scope,
+            rows: rows.map(|(name, bytes)| TotalsRow { name, bytes }).collect(),
+        }
+    }
 }
 
 impl Summary {
@@ -159,24 +167,22 @@ impl Summary {
             self.cost.text(),
             self.cost.slow_down_text()
         );
-        if self.sizes_from_snapshots == 0 {
+        if self.wss.basis.snapshots == 0 {
             return format!("{NO_SNAPSHOTS}\n{cost}");
         }
-        let resident = self
-            .rss_bytes
-            .map(|rss| format!(", {} resident", Bytes(rss)))
-            .unwrap_or_default();
         let mut text = format!(
-            "Memory of {}{resident}\n",
-            style.cut(&self.targets, style.width.max(60) - 30)
+            "Memory of {}, {} resident\n",
+            style.cut(&self.targets, style.width.max(60) - 30),
+            Bytes(self.resident_bytes)
         );
         text.push_str(&self.sizes_text(style));
         text.push('\n');
-        text.push_str(&self.heatmap.text(style));
-        text.push_str(&format!(
-            "\nWorking set (bytes accessed within an aggregation), {}\n",
-            self.wss.basis.basis()
-        ));
+        if let Some(totals) = &self.totals {
+            text.push_str(&totals.text(style));
+            text.push('\n');
+        }
+        text.push_str(&self.heatmap.picture(style));
+        text.push('\n');
         text.push_str(&self.wss.rows(style));
         text.push('\n');
         text.push_str(&cost);
@@ -184,46 +190,55 @@ impl Summary {
     }
 
     fn sizes_text(&self, style: &Style) -> String {
-        let sizes = &self.sizes;
-        let (cold_name, gone) = match (sizes.cold_resident, sizes.with_gaps) {
-            (Some(resident), _) => ("cold, in memory", Some(sizes.cold.bytes.saturating_sub(resident))),
-            (None, true) => ("cold, or gaps", None),
-            (None, false) => ("cold", None),
-        };
-        let cold = sizes.cold_resident.unwrap_or(sizes.cold.bytes);
-        let shown = sizes.hot.bytes + sizes.warm.bytes + cold + sizes.unknown.bytes;
-        let mut rows = vec![
-            ("hot", sizes.hot.bytes, rate(sizes.hot)),
-            ("warm", sizes.warm.bytes, rate(sizes.warm)),
+        let (sizes, cold_from) = (&self.sizes, ages::text(self.cold_from_s));
+        let rows = [
+            ("hot", sizes.hot, "accessed in the last pass".to_owned()),
+            ("warm", sizes.warm, format!("idle for less than {cold_from}")),
+            ("cold", sizes.cold, format!("idle for {cold_from} or longer")),
+            ("unknown", sizes.unknown, "idle age not known".to_owned()),
         ];
-        rows.push((cold_name, cold, "not accessed".to_owned()));
-        rows.push(("unknown", sizes.unknown.bytes, "shared or unreadable".to_owned()));
-        let bar = style.width.saturating_sub(54).clamp(6, 40);
-        let mut table = Table::new(1, &["", "size", "share", "accessed in", ""]);
-        for (name, bytes, accessed) in rows {
-            let share = bytes as f64 / shown.max(1) as f64;
-            let cells = [format!("  {name}"), Bytes(bytes).to_string(), percent(share)];
-            table.row(cells.into_iter().chain([accessed, style.bar(share, bar)]));
+        let bar = style.width.saturating_sub(58).clamp(6, 40);
+        let mut table = Table::new(2, &["", "", "size", "of resident", ""]);
+        for (name, Share { bytes, share }, means) in rows {
+            let cells = [
+                format!("  {name}"),
+                means,
+                Bytes(bytes).to_string(),
+                percent(share),
+            ];
+            table.row(cells.into_iter().chain([style.bar(share, bar)]));
         }
         let mut text = table.text();
-        if let Some(gone) = gone.filter(|gone| *gone > 0) {
-            let gone = Bytes(gone);
-            text.push_str(&format!(
-                "  and {gone} mapped but not in memory (never touched, or swapped out)\n"
-            ));
+        for line in self.resolution.lines() {
+            text.push_str(&format!("  {line}\n"));
         }
-        let plural = if self.sizes_from_snapshots == 1 { "" } else { "s" };
-        text.push_str(&style.plain(&format!(
-            "  (hot: in ≥{HOT_RATE} of looks; mean of the last {} snapshot{plural}; tracker {})\n",
-            self.sizes_from_snapshots, self.tracker
-        )));
-        text
+        text + &style.plain(&format!("  Tracker: {}.\n", self.tracker))
     }
 }
 
-fn rate(share: Share) -> String {
-    match share.bytes {
-        0 => String::new(),
-        _ => format!("{} of looks", percent(share.access_rate)),
+impl TotalsTable {
+    /// A title and the rows with bars, as shares of their sum.
+    fn text(&self, style: &Style) -> String {
+        let title = match self.scope.as_str() {
+            "machine" => "Memory of the machine".to_owned(),
+            group => format!("Memory of the control group {group}"),
+        };
+        let sum = self.rows.iter().map(|row| u128::from(row.bytes)).sum::<u128>();
+        let bar = style.width.saturating_sub(58).clamp(6, 40);
+        let mut table = Table::new(1, &["", "size", "share", ""]);
+        for row in &self.rows {
+            let share = row.bytes as f64 / sum.max(1) as f64;
+            table.row([
+                format!("  {}", style.plain(&style.cut(&row.name, 30))),
+                Bytes(row.bytes).to_string(),
+                percent(share),
+                style.bar(share, bar),
+            ]);
+        }
+        format!(
+            "{}\n{}",
+            style.plain(&style.cut(&title, style.width.max(60))),
+            table.text()
+        )
     }
 }

@@ -1,53 +1,76 @@
-//! Working-set size: how many bytes were accessed within an aggregation, as percentiles over all snapshots.
+//! Working-set size: how many resident bytes were accessed within a window before each snapshot.
 //!
-//! The working set of a snapshot is every mapped byte of regions with at least one access; memory that cannot be judged
-//! does not count and is told of. A percentile is the nearest rank: `p` percent of the snapshots needed that
-//! much or less. Sixteen bytes are kept for each snapshot.
-
-use std::collections::BTreeMap;
+//! The windows are the edges of the idle ages: what has been idle for less than the window was accessed within it. A
+//! window counts in a snapshot only when as much time has passed since the first complete scan pass, because nothing
+//! is known to be idle for longer than that. It can be told at all only when no scan pass of those snapshots was longer.
+//! Memory whose age is not known does not count and is reported apart. A percentile is
+//! the nearest rank: `p` percent of the snapshots needed that much or less. Of long recordings, smallest and largest
+//! are of all snapshots, the rest is of some that are spread evenly.
 
 use serde::Serialize;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Record, Snapshot};
+use thermo_core::Nanos;
+use thermo_core::access_tables::NR_AGES;
+use thermo_core::budget::Method;
+use thermo_record::model::Record;
 
+use crate::ages::{self, Missing};
 use crate::layout::Layout;
-use crate::picture::{LineChart, PictureError};
-use crate::style::{Style, Table, csv_text};
-use crate::{Accumulator, Doubt, NO_SNAPSHOTS, SCHEMA};
+use crate::series::Series;
+use crate::tables::SnapshotTables;
+use crate::{Accumulator, Doubt};
 
-/// The percentiles given when none are asked for.
-pub const PERCENTILES: [u8; 5] = [0, 25, 50, 75, 100];
+mod draw;
+
+/// The version of this report's JSON.
+pub const SCHEMA: u32 = 2;
+
+/// The number of windows: every edge of the idle ages but 0.
+const NR_WINDOWS: usize = NR_AGES - 1;
+
+/// Snapshots of which all windows are kept: 1 MiB.
+const MOST_POINTS: usize = 8192;
 
 /// Working-set sizes in the making.
 #[derive(Debug, Clone)]
 pub struct WssAccumulator {
-    percentiles: Vec<u8>,
     layout: Layout,
     doubt: Doubt,
-    sizes: Vec<(u64, u64)>,
+    points: Series<Point>,
+    windows: [State; NR_WINDOWS],
+    /// When the first snapshot with a complete scan pass ended.
+    first_pass_ns: Option<u64>,
     unknown: u64,
+    is_sampled: bool,
+}
+
+/// The sizes in one snapshot.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    time_ns: u64,
+    resident: u64,
+    /// Bytes accessed within each window.
+    accessed: [u64; NR_WINDOWS],
+}
+
+/// One window, over the snapshots that count for it.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    snapshots: u64,
+    min: u64,
+    max: u64,
+    pass: Nanos,
 }
 
 impl Default for WssAccumulator {
     fn default() -> Self {
-        Self::new(&PERCENTILES)
-    }
-}
-
-impl WssAccumulator {
-    /// An accumulator for these percentiles; those above 100 count as 100.
-    #[must_use]
-    pub fn new(percentiles: &[u8]) -> Self {
-        let percentiles = percentiles
-            .iter()
-            .map(|&percentile| percentile.min(100))
-            .collect();
         Self {
-            percentiles,
             layout: Layout::default(),
             doubt: Doubt::default(),
-            sizes: Vec::new(),
+            points: Series::of_most(MOST_POINTS),
+            windows: [State::default(); NR_WINDOWS],
+            first_pass_ns: None,
             unknown: 0,
+            is_sampled: false,
         }
     }
 }
@@ -58,59 +81,147 @@ impl Accumulator for WssAccumulator {
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
         if let Some(snapshot) = self.doubt.add(record) {
-            self.sizes
-                .push((snapshot.time_ns, working_set(snapshot, &self.layout)));
-            self.unknown = self.unknown.max(unknown(snapshot, &self.layout));
+            let tables = SnapshotTables::new(snapshot, &self.layout);
+            tables.warn(&mut self.doubt);
+            self.add_tables(snapshot.time_ns, &tables);
         }
     }
 
     fn finish(mut self) -> Wss {
         if self.unknown > 0 {
-            let unknown = Bytes(self.unknown);
+            let unknown = thermo_core::Bytes(self.unknown);
             self.doubt.warn(&format!(
                 "up to {unknown} could not be judged and are not in the working set."
             ));
         }
-        let mut sorted: Vec<u64> = self.sizes.iter().map(|(_, bytes)| *bytes).collect();
-        sorted.sort_unstable();
-        let percentile = |&percent: &u8| Some((percent, nearest_rank(&sorted, percent)?));
-        let percentiles = self.percentiles.iter().filter_map(percentile).collect();
+        let points = std::mem::take(&mut self.points).into_points();
+        let (mut windows, mut missing) = (Vec::new(), Vec::new());
+        for (nth, &window_s) in ages::windows().iter().enumerate() {
+            match self.window(nth, window_s, &points) {
+                Ok(window) => windows.push(window),
+                Err(why) => missing.push(Missing {
+                    seconds: window_s,
+                    why,
+                }),
+            }
+        }
+        let method = if self.is_sampled {
+            Method::Sampling
+        } else {
+            Method::Scan
+        };
+        let mut resident: Vec<u64> = points.iter().map(|point| point.resident).collect();
         Wss {
             schema: SCHEMA,
-            percentiles,
-            sizes: self.sizes,
+            method: method.name(),
+            windows,
+            missing,
+            resident_bytes: Spread::of(&mut resident),
             unknown_bytes: self.unknown,
             basis: self.doubt,
         }
     }
 }
 
-/// The bytes of `snapshot` that were accessed.
-#[must_use]
-pub fn working_set(snapshot: &Snapshot, layout: &Layout) -> u64 {
-    let of_target = |target: &thermo_record::model::Target| -> u64 {
-        let accessed = target
-            .regions
-            .iter()
-            .filter(|region| region.nr_accesses > 0 && !region.unknown);
-        accessed.map(|region| layout.bytes(target.id, region)).sum()
-    };
-    snapshot.targets.iter().map(of_target).sum()
+impl WssAccumulator {
+    fn add_tables(&mut self, time_ns: u64, tables: &SnapshotTables) {
+        let sum = tables.sum();
+        self.is_sampled |= sum.method == Method::Sampling;
+        let Some(pass) = tables.pass() else {
+            return;
+        };
+        self.unknown = self.unknown.max(sum.unknown().0);
+        let mut accessed = [0; NR_WINDOWS];
+        let mut within = 0;
+        for (window, bytes) in accessed.iter_mut().zip(sum.ages()) {
+            within += bytes.0;
+            *window = within;
+        }
+        let first_pass_ns = *self.first_pass_ns.get_or_insert(time_ns);
+        let watched = Nanos(time_ns.saturating_sub(first_pass_ns));
+        for (nth, &window_s) in ages::windows().iter().enumerate() {
+            if Nanos::secs(window_s) <= watched {
+                self.windows[nth].add(accessed[nth], pass);
+            }
+        }
+        let resident = sum.resident().0;
+        self.points.push(Point {
+            time_ns,
+            resident,
+            accessed,
+        });
+    }
+
+    /// One window, or why it cannot be told.
+    fn window(&self, nth: usize, window_s: u64, points: &[Point]) -> Result<Window, String> {
+        let state = self.windows[nth];
+        let first_pass_ns = self.first_pass_ns.ok_or("no scan pass was complete")?;
+        let watched = |time_ns: u64| Nanos(time_ns.saturating_sub(first_pass_ns));
+        ages::can_tell(window_s, watched(self.doubt.end_ns), state.pass)?;
+        let counts = |point: &&Point| watched(point.time_ns) >= Nanos::secs(window_s);
+        let counted: Vec<&Point> = points.iter().filter(counts).collect();
+        let mut bytes: Vec<u64> = counted.iter().map(|point| point.accessed[nth]).collect();
+        let mut resident: Vec<u64> = counted.iter().map(|point| point.resident).collect();
+        let mut bytes = Spread::of(&mut bytes).ok_or("no snapshot is as late")?;
+        (bytes.min, bytes.max) = (state.min, state.max);
+        // No snapshot has more accessed than resident, so no percentile has either.
+        let resident = Spread::of(&mut resident).map_or(0, |resident| resident.p50);
+        let course = counted.iter().map(|point| (point.time_ns, point.accessed[nth]));
+        Ok(Window {
+            window_s,
+            snapshots: state.snapshots,
+            bytes,
+            share_of_resident: bytes.p50 as f64 / resident.max(1) as f64,
+            over_time: course.collect(),
+        })
+    }
 }
 
-fn unknown(snapshot: &Snapshot, layout: &Layout) -> u64 {
-    let regions = snapshot
-        .targets
-        .iter()
-        .flat_map(|t| t.regions.iter().map(move |region| (t.id, region)));
-    regions
-        .filter(|(_, region)| region.unknown)
-        .map(|(target, region)| layout.bytes(target, region))
-        .sum()
+impl State {
+    fn add(&mut self, bytes: u64, pass: Nanos) {
+        self.min = if self.snapshots == 0 {
+            bytes
+        } else {
+            self.min.min(bytes)
+        };
+        self.max = self.max.max(bytes);
+        self.pass = self.pass.max(pass);
+        self.snapshots += 1;
+    }
 }
 
-fn nearest_rank(sorted: &[u64], percent: u8) -> Option<u64> {
-    let rank = (sorted.len() * usize::from(percent)).div_ceil(100);
+/// Sizes over many snapshots, as percentiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Spread {
+    /// Smallest.
+    pub min: u64,
+    /// A quarter of the snapshots had no more.
+    pub p25: u64,
+    /// Half of them had no more.
+    pub p50: u64,
+    /// Three quarters had no more.
+    pub p75: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+impl Spread {
+    /// The percentiles of `sizes`, if there are any.
+    fn of(sizes: &mut [u64]) -> Option<Self> {
+        sizes.sort_unstable();
+        let rank = |percent| nearest_rank(sizes, percent);
+        Some(Self {
+            min: rank(0)?,
+            p25: rank(25)?,
+            p50: rank(50)?,
+            p75: rank(75)?,
+            max: rank(100)?,
+        })
+    }
+}
+
+fn nearest_rank(sorted: &[u64], percent: usize) -> Option<u64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
@@ -119,97 +230,51 @@ fn nearest_rank(sorted: &[u64], percent: u8) -> Option<u64> {
 pub struct Wss {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Bytes by percentile; empty when there was no snapshot.
-    pub percentiles: BTreeMap<u8, u64>,
-    /// The bytes of each snapshot by its time.
-    #[serde(skip)]
-    pub sizes: Vec<(u64, u64)>,
-    /// The most bytes that could not be judged; they are not in the working set.
+    /// `scan`, or `sampling` when at least one target was sampled at some time.
+    pub method: &'static str,
+    /// Each window that can be told, ascending.
+    pub windows: Vec<Window>,
+    /// Windows that cannot be told, and why.
+    pub missing: Vec<Missing>,
+    /// Resident bytes of all targets, accessed or not; `None` when there was no snapshot.
+    pub resident_bytes: Option<Spread>,
+    /// The most bytes that could not be judged after the first complete scan pass; they are not in the working set.
     pub unknown_bytes: u64,
     /// What it stands on.
     pub basis: Doubt,
 }
 
+/// The working set of one window.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Window {
+    /// Its length in seconds.
+    pub window_s: u64,
+    /// Snapshots that count: those at least that long after the first complete scan pass.
+    pub snapshots: u64,
+    /// Bytes accessed within it.
+    pub bytes: Spread,
+    /// The median as a share of the median resident bytes, 0 to 1.
+    pub share_of_resident: f64,
+    /// Bytes of some snapshots, evenly spread, by their time.
+    #[serde(skip)]
+    pub over_time: Vec<(u64, u64)>,
+}
+
 impl Wss {
-    /// A table of percentiles with bars, then the course over time.
-    #[must_use]
-    pub fn text(&self, style: &Style) -> String {
-        if self.sizes.is_empty() {
-            return format!("{NO_SNAPSHOTS}\n");
-        }
-        let mut text = format!(
-            "Working set (bytes accessed within an aggregation), {}\n",
-            self.basis.basis()
-        );
-        text.push_str(&self.rows(style));
-        let course = crate::series::binned(&self.sizes, style.width.saturating_sub(12).clamp(8, 120));
-        text.push_str(&format!("over time   {}\n", style.sparkline(&course)));
-        text.push_str(&format!("unknown     {} at most\n", Bytes(self.unknown_bytes)));
-        text + &self.basis.text()
-    }
-
-    /// The percentiles as rows with bars.
-    pub(crate) fn rows(&self, style: &Style) -> String {
-        let most = self.percentiles.values().copied().max().unwrap_or(0).max(1);
-        let width = style.width.saturating_sub(26).clamp(8, 100);
-        let mut table = Table::new(0, &["percentile", "bytes", ""]);
-        for (percentile, &bytes) in &self.percentiles {
-            let bar = style.bar(bytes as f64 / most as f64, width);
-            table.row([format!("{percentile} %"), Bytes(bytes).to_string(), bar]);
-        }
-        table.text()
-    }
-
-    /// `percentile,bytes`.
-    #[must_use]
-    pub fn csv(&self) -> String {
-        csv_text(
-            ["percentile", "bytes"],
-            self.percentiles
-                .iter()
-                .map(|(p, bytes)| [p.to_string(), bytes.to_string()]),
-        )
-    }
-
-    /// The working set over time with its percentiles as lines.
-    #[must_use]
-    pub fn svg(&self) -> String {
-        self.chart().scene().svg()
-    }
-
-    /// The same as a PNG file.
+    /// The report of one window alone.
     ///
     /// # Errors
-    /// [`PictureError`] when it cannot be encoded.
-    pub fn png(&self) -> Result<Vec<u8>, PictureError> {
-        self.chart().scene().png()
-    }
-
-    /// The same as a page, with the table below.
-    #[must_use]
-    pub fn html(&self) -> String {
-        let table = self.text(&Style {
-            width: 100,
-            ..Style::default()
-        });
-        crate::picture::page("Working set", &self.svg(), &table)
-    }
-
-    fn chart(&self) -> LineChart {
-        let start = self.basis.start_ns;
-        let seconds =
-            |(time, bytes): &(u64, u64)| (Nanos(time.saturating_sub(start)).as_secs_f64(), *bytes as f64);
-        LineChart {
-            title: format!(
-                "Working set: bytes accessed within an aggregation ({})",
-                self.basis.basis()
-            ),
-            lines: vec![("working set".to_owned(), self.sizes.iter().map(seconds).collect())],
-            marks: self
-                .percentiles
-                .iter()
-                .map(|(p, bytes)| (format!("{p} %"), *bytes as f64))
-                .collect(),
+    /// A sentence that says why the recording cannot tell that window.
+    pub fn only(mut self, window_s: u64) -> Result<Self, String> {
+        self.windows.retain(|window| window.window_s == window_s);
+        self.missing.retain(|missing| missing.seconds == window_s);
+        match self.missing.first() {
+            None => Ok(self),
+            Some(missing) => Err(format!(
+                "the recording cannot tell the working set of {}: {}",
+                ages::text(window_s),
+                missing.why
+            )),
         }
     }
 }

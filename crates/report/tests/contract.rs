@@ -4,12 +4,16 @@
 use std::convert::Infallible;
 
 use serde_json::{Value, json};
-use thermo_record::model::{Note, Record, Region, Snapshot, Target};
+use thermo_core::budget::Method;
+use thermo_core::{Bytes, Nanos};
+use thermo_record::model::{AccessTables, Footprint, Note, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
+use thermo_report::reaccess::ReaccessAccumulator;
 use thermo_report::regions::{Format, RegionsWriter, Which};
 use thermo_report::schemes::SchemesAccumulator;
+use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::WssAccumulator;
 use thermo_report::{Accumulator, sum_up};
 
@@ -81,16 +85,177 @@ fn unknown_memory_says_so_and_only_it() {
     assert!(!all.contains("\"unknown\":false"));
 }
 
+/// A snapshot that ends at `n` seconds, after `pass`, of `[idle, reaccessed]` bytes by bucket and 1000 unknown bytes.
+fn exact(n: u64, pass: Nanos, cells: &[(usize, u64, u64)]) -> Record {
+    let Record::Snapshot(mut exact) = snapshot(n, &[(0, 1 << 20, 1)]) else {
+        panic!("it is a snapshot");
+    };
+    let mut tables = AccessTables {
+        pass,
+        nr_passes: u64::from(pass > Nanos::ZERO),
+        as_of: Nanos(exact.time_ns).saturating_sub(pass),
+        ..AccessTables::new(Method::Scan)
+    };
+    tables.unknown[1] = Bytes(1000);
+    for &(bucket, idle, reaccessed) in cells {
+        tables.idle[bucket % 6][bucket] = Bytes(idle);
+        tables.reaccessed[bucket] = Bytes(reaccessed);
+    }
+    exact.targets[0].tables = Some(Box::new(tables));
+    Record::Snapshot(exact)
+}
+
 #[test]
-fn wss_as_promised() {
-    let sizes = [1, 2, 3, 4].map(|n| snapshot(n, &[(0, n * 4096, 1), (1 << 30, 1 << 31, 0)]));
-    let wss = serde_json::to_value(report(WssAccumulator::default(), sizes.to_vec())).unwrap();
-    assert_eq!(wss["schema"], 1);
+fn wss_sums_the_ages_below_each_window() {
+    let cells = |n| [(0, 100 * n, 0), (1, 10, 0), (3, 1, 0), (9, 5000, 0)];
+    let at = |n| exact(n, Nanos::millis(130), &cells(n));
+    let wss = report(WssAccumulator::default(), (1..=8).map(at).collect());
+    assert_eq!(wss.csv().lines().count(), 4);
+    let wss = serde_json::to_value(wss).unwrap();
+    assert_eq!(wss["schema"], 2);
+    let bytes = |window: usize| wss["windows"][window]["bytes"].clone();
     assert_eq!(
-        wss["percentiles"],
-        json!({"0": 4096, "25": 4096, "50": 8192, "75": 12_288, "100": 16_384})
+        bytes(0),
+        json!({"min": 200, "p25": 300, "p50": 500, "p75": 700, "max": 800}),
+        "nothing can be idle for a second in the first snapshot"
     );
-    assert_eq!(wss["basis"]["snapshots"], 4);
+    assert_eq!((&bytes(1)["min"], &bytes(1)["max"]), (&json!(310), &json!(810)));
+    assert_eq!(bytes(2)["min"], 610);
+    assert_eq!(wss["windows"][2]["window_s"], 5);
+    assert_eq!(wss["windows"][2]["snapshots"], 3);
+    assert_eq!(
+        wss["missing"][0],
+        json!({"seconds": 10, "why": "only 7.00 s were watched"})
+    );
+    assert_eq!(
+        (&wss["unknown_bytes"], &wss["method"]),
+        (&json!(1000), &json!("scan"))
+    );
+    assert_eq!(wss["resident_bytes"]["max"], 100 * 8 + 10 + 1 + 5000 + 1000);
+    assert_eq!(wss["basis"]["snapshots"], 8);
+}
+
+#[test]
+fn wss_tells_no_window_shorter_than_a_pass() {
+    let at = |n| exact(n, Nanos::millis(1100 + 200 * (n % 5)), &[(0, 100, 0), (1, 10, 0)]);
+    let wss = report(WssAccumulator::default(), (1..=8).map(at).collect());
+    let windows: Vec<u64> = wss.windows.iter().map(|window| window.window_s).collect();
+    assert_eq!(windows, [2, 5]);
+    assert_eq!(wss.missing[0].why, "a scan pass took up to 1.90 s");
+    let refusal = wss.only(1).unwrap_err();
+    assert_eq!(
+        refusal,
+        "the recording cannot tell the working set of 1 s: a scan pass took up to 1.90 s"
+    );
+    let without_pass = report(
+        WssAccumulator::default(),
+        (1..=8).map(|n| exact(n, Nanos::ZERO, &[])).collect(),
+    );
+    assert!(without_pass.windows.is_empty());
+    assert_eq!(without_pass.missing[0].why, "no scan pass was complete");
+    assert_eq!(without_pass.basis.snapshots_before_first_pass, 8);
+}
+
+#[test]
+fn idle_as_promised() {
+    let at = |n| exact(n, Nanos::millis(130), &[(0, 4096, 0), (1, 100, 0), (7, 8192, 0)]);
+    let mut records = vec![at(1), at(9)];
+    records.push(Record::Footprint(Footprint {
+        swap: 77,
+        ..Footprint::default()
+    }));
+    records.push(at(10));
+    let idle = report(IdleAccumulator::default(), records);
+    assert_eq!(
+        idle.csv().lines().nth(8),
+        Some("120,300,,8192,8192"),
+        "{}",
+        idle.csv()
+    );
+    let idle = serde_json::to_value(idle).unwrap();
+    let ages = idle["ages"].as_array().unwrap();
+    assert_eq!(ages.len(), 15);
+    assert_eq!(ages[0], json!({"min_s": 0, "max_s": 1, "bytes": 4096}));
+    assert_eq!(ages[14], json!({"min_s": 86_400, "max_s": null, "bytes": 0}));
+    let sum: u64 = ages.iter().map(|age| age["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(idle["resident_bytes"], sum + 1000);
+    assert_eq!(
+        (
+            &idle["schema"],
+            &idle["method"],
+            &idle["pass_s"],
+            &idle["nr_passes"]
+        ),
+        (&json!(2), &json!("scan"), &json!(0.13), &json!(1))
+    );
+    assert_eq!(
+        (&idle["time_ns"], &idle["as_of_ns"]),
+        (&json!(10_000_000_000_u64), &json!(9_870_000_000_u64))
+    );
+    assert_eq!(
+        (&idle["unknown_bytes"], &idle["swapped_bytes"]),
+        (&json!(1000), &json!(77))
+    );
+    assert_eq!(
+        idle["unknown"],
+        json!([{"reason": "not_scanned", "bytes": 0}, {"reason": "first_scan", "bytes": 1000},
+            {"reason": "uncleared", "bytes": 0}])
+    );
+    assert_eq!(idle["kinds"][0]["kind"], "anon");
+    assert_eq!(idle["kinds"][1]["bytes"], 8292);
+    assert_eq!(idle["targets"], json!([]), "there is only one");
+}
+
+#[test]
+fn idle_adds_targets_up() {
+    let records = recording::records_with_tables(151);
+    let idle = serde_json::to_value(report(IdleAccumulator::default(), records[..].to_vec())).unwrap();
+    assert_eq!(idle["targets"], json!([]), "the child is gone");
+    let two: Vec<Record> = records.into_iter().take(120).collect();
+    let idle = serde_json::to_value(report(IdleAccumulator::default(), two)).unwrap();
+    let targets = idle["targets"].as_array().unwrap();
+    assert_eq!((targets.len(), &targets[1]["pid"]), (2, &json!(4243)));
+    for target in targets {
+        let ages = target["ages"].as_array().unwrap().iter();
+        let sum: u64 = ages.map(|bytes| bytes.as_u64().unwrap()).sum();
+        assert_eq!(
+            target["resident_bytes"],
+            sum + target["unknown_bytes"].as_u64().unwrap()
+        );
+    }
+    let resident = targets
+        .iter()
+        .map(|target| target["resident_bytes"].as_u64().unwrap());
+    assert_eq!(idle["resident_bytes"], resident.sum::<u64>());
+}
+
+#[test]
+fn reaccess_as_promised() {
+    let at = |n| exact(n, Nanos::millis(130), &[(0, 9000, 50), (1, 0, 10), (4, 0, 2)]);
+    let reaccess = report(ReaccessAccumulator::default(), (1..=12).map(at).collect());
+    assert_eq!(reaccess.refusal(), None);
+    assert!(
+        reaccess.csv().contains("\n1,144,720,0.072000\n"),
+        "{}",
+        reaccess.csv()
+    );
+    let reaccess = serde_json::to_value(reaccess).unwrap();
+    assert_eq!(reaccess["schema"], 2);
+    assert_eq!(reaccess["watched_s"], 12.0);
+    assert_eq!(reaccess["resident_bytes"], 10_000);
+    let ages = reaccess["ages"].as_array().unwrap();
+    assert_eq!(ages.len(), 4, "1, 2, 5 and 10 s");
+    assert_eq!(
+        ages[0],
+        json!({"min_s": 1, "bytes": 144, "bytes_per_min": 720.0, "share_of_resident_per_min": 0.072})
+    );
+    assert_eq!(ages[3]["bytes_per_min"], 120.0);
+    assert_eq!(
+        reaccess["missing"][0],
+        json!({"seconds": 30, "why": "only 12.0 s were watched"})
+    );
+    let regions_only = report(ReaccessAccumulator::default(), recording::records(10));
+    assert!(regions_only.refusal().unwrap().contains("no access tables"));
 }
 
 #[test]
@@ -159,19 +324,93 @@ fn schemes_as_promised() {
 }
 
 #[test]
-fn idle_classes_add_up() {
+fn without_tables_ages_are_those_of_regions_and_never_more_than_resident() {
     let records = vec![
+        Record::Footprint(Footprint {
+            rss: 10_000,
+            ..Footprint::default()
+        }),
         snapshot(1, &[(0, 4096, 1)]),
         snapshot(9, &[(0, 4096, 1), (4096, 12_288, 0)]),
     ];
-    let idle = report(IdleAccumulator::default(), records);
-    assert_eq!((idle.accessed_bytes, idle.unknown_bytes), (4096, 0));
-    let classes: Vec<_> = idle
-        .classes
-        .iter()
-        .map(|c| (c.min_idle_ns / 1_000_000_000, c.bytes, c.bytes_at_least))
-        .collect();
-    assert_eq!(classes, [(0, 0, 8192), (1, 8192, 8192), (5, 0, 0)]);
+    let idle = report(IdleAccumulator::default(), records.clone());
+    let ages: Vec<u64> = idle.ages.iter().map(|age| age.bytes).collect();
+    assert_eq!(ages[..4], [4096, 0, 10_000 - 4096, 0], "an age of 3 s");
+    assert_eq!((idle.method, idle.resident_bytes), ("sampling", 10_000));
+    assert_eq!((idle.pass_s, idle.kinds.len()), (Some(1.0), 0));
+    let wss = report(WssAccumulator::default(), records);
+    assert_eq!((wss.method, wss.windows[0].bytes.max), ("sampling", 4096));
+}
+
+#[test]
+fn info_tells_methods_and_pass_lengths() {
+    let info = |records| {
+        let info = report(InfoAccumulator::new(&recording::metadata()), records);
+        let info = serde_json::to_value(info).unwrap();
+        (info["methods"].clone(), info["pass_s"].clone())
+    };
+    let passes = [(1, 130), (2, 150), (3, 900)].map(|(n, ms)| exact(n, Nanos::millis(ms), &[]));
+    assert_eq!(
+        info(passes.to_vec()),
+        (json!(["scan"]), json!({"p50": 0.15, "max": 0.9}))
+    );
+    assert_eq!(info(recording::records(3)), (json!(["sampling"]), Value::Null));
+}
+
+#[test]
+fn summary_sizes_sum_to_resident() {
+    for records in [recording::records(50), recording::records_with_tables(50)] {
+        let summary = report(SummaryAccumulator::new(&recording::metadata()), records);
+        let summary = serde_json::to_value(summary).unwrap();
+        let sizes = ["hot", "warm", "cold", "unknown"].map(|heat| summary["sizes"][heat]["bytes"].as_u64());
+        assert_eq!(
+            summary["resident_bytes"].as_u64(),
+            sizes.into_iter().sum::<Option<u64>>()
+        );
+        assert_eq!(
+            (&summary["schema"], &summary["cold_from_s"]),
+            (&json!(2), &json!(10))
+        );
+    }
+}
+
+/// Regions of the first pass cover what it has reached; the rest of memory that is there later was not absent.
+#[test]
+fn heatmap_shows_no_memory_only_where_none_was() {
+    let partly = |n, pass, regions: &[(u64, u64, u32)]| {
+        let (Record::Snapshot(mut exact), Record::Snapshot(of_regions)) =
+            (exact(n, pass, &[]), snapshot(n, regions))
+        else {
+            panic!("they are snapshots");
+        };
+        exact.targets[0].regions = of_regions.targets[0].regions.clone();
+        Record::Snapshot(exact)
+    };
+    let records = vec![
+        partly(1, Nanos::ZERO, &[(0, 4096, 20)]),
+        partly(2, Nanos::secs(2), &[(0, 4096, 20), (4096, 8192, 10)]),
+        partly(3, Nanos::secs(2), &[(0, 4096, 20)]),
+        partly(5, Nanos::secs(2), &[(0, 4096, 20), (4096, 8192, 10)]),
+    ];
+    let map = report(HeatmapAccumulator::default(), records.clone());
+    assert_eq!(
+        map.targets[0].areas[0].rates,
+        [[1000, 1000, 1000, -2, 1000], [-2, 500, -1, -2, 500]],
+        "not scanned yet, no memory in the third second, no snapshot of the fourth"
+    );
+    assert!(map.targets[0].scanned);
+    assert_eq!(map.basis.snapshots_before_first_pass, 1);
+    let style = thermo_report::Style::default();
+    assert!(
+        map.text(&style)
+            .contains("1 of 4 snapshots came before the first scan pass")
+    );
+    let apart = [(0, 4096, 20), (1 << 30, (1 << 30) + 4096, 20)];
+    let first = report(
+        HeatmapAccumulator::default(),
+        vec![partly(1, Nanos::ZERO, &apart)],
+    );
+    assert!(first.text(&style).contains("without memory, or not scanned yet"));
 }
 
 #[test]

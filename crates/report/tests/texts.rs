@@ -7,6 +7,7 @@ use thermo_report::footprint::FootprintAccumulator;
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
+use thermo_report::reaccess::ReaccessAccumulator;
 use thermo_report::regions::{Format, RegionsWriter, Which};
 use thermo_report::schemes::SchemesAccumulator;
 use thermo_report::summary::SummaryAccumulator;
@@ -25,6 +26,12 @@ const ASCII: Style = Style {
 fn report<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Report {
     let records = recording::records(snapshots).into_iter().map(Ok::<_, Infallible>);
     let Ok(report) = sum_up(accumulator, records);
+    report
+}
+
+fn exact<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Report {
+    let records = recording::records_with_tables(snapshots);
+    let Ok(report) = sum_up(accumulator, records.into_iter().map(Ok::<_, Infallible>));
     report
 }
 
@@ -59,6 +66,27 @@ fn idle_schemes_footprint_info() {
 }
 
 #[test]
+fn reports_by_pages() {
+    let style = Style::default();
+    let summary = exact(SummaryAccumulator::new(&recording::metadata()), 700);
+    insta::assert_snapshot!("exact_summary", summary.text(&style));
+    insta::assert_snapshot!("exact_idle", exact(IdleAccumulator::default(), 700).text(&style));
+    insta::assert_snapshot!(
+        "exact_idle_before_first_pass",
+        exact(IdleAccumulator::default(), 1).text(&style)
+    );
+    insta::assert_snapshot!("exact_wss", exact(WssAccumulator::default(), 700).text(&style));
+    insta::assert_snapshot!(
+        "exact_reaccess",
+        exact(ReaccessAccumulator::default(), 700).text(&style)
+    );
+    insta::assert_snapshot!(
+        "exact_info",
+        exact(InfoAccumulator::new(&recording::metadata()), 700).text(&style)
+    );
+}
+
+#[test]
 fn regions_and_wss() {
     let style = Style::default();
     insta::assert_snapshot!("regions_last", regions(Which::Last, Format::Text(style), 300));
@@ -78,6 +106,10 @@ fn every_line_fits() {
             let texts = [
                 report(SummaryAccumulator::new(&recording::metadata()), 300).text(&style),
                 report(IdleAccumulator::default(), 300).text(&style),
+                exact(SummaryAccumulator::new(&recording::metadata()), 700).text(&style),
+                exact(IdleAccumulator::default(), 700).text(&style),
+                exact(WssAccumulator::default(), 700).text(&style),
+                exact(ReaccessAccumulator::default(), 700).text(&style),
                 report(SchemesAccumulator::default(), 300).text(&style),
                 regions(Which::Last, Format::Text(style), 300),
             ];
@@ -101,6 +133,7 @@ fn without_snapshots_there_is_one_sentence() {
     assert_eq!(report(WssAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(HeatmapAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(IdleAccumulator::default(), 0).text(&style), sentence);
+    assert_eq!(report(ReaccessAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(regions(Which::All, Format::Text(style), 0), sentence);
     assert!(
         report(SummaryAccumulator::new(&recording::metadata()), 0)

@@ -3,13 +3,16 @@
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde_json::Value;
+use thermo_core::Nanos;
+use thermo_core::access_tables::AGE_EDGES_S;
 use thermo_record::{Recording, open};
 use thermo_report::footprint::{FootprintAccumulator, Footprints};
 use thermo_report::heatmap::{Heatmap, HeatmapAccumulator};
 use thermo_report::idle::{Idle, IdleAccumulator};
 use thermo_report::info::{Info, InfoAccumulator};
+use thermo_report::reaccess::{Reaccess, ReaccessAccumulator};
 use thermo_report::regions::{Format, RegionsWriter, Which};
 use thermo_report::schemes::{Schemes, SchemesAccumulator};
 use thermo_report::summary::{Summary, SummaryAccumulator};
@@ -69,10 +72,10 @@ enum Kind {
         #[command(flatten)]
         pictures: Pictures,
     },
-    /// How much memory was accessed within an aggregation
+    /// How much memory was accessed within windows of 1 s to a day
     #[command(after_help = "Examples:
   thermo report wss thermo.arrow
-  thermo report wss thermo.arrow --json")]
+  thermo report wss thermo.arrow --window 1m --json")]
     Wss {
         #[command(flatten)]
         source: Source,
@@ -80,12 +83,25 @@ enum Kind {
         face: Face,
         #[command(flatten)]
         pictures: Pictures,
+        /// Only this window: 1s, 2s, 5s, 10s, 30s, 1m, 2m, 5m, 10m, 30m, 1h, 2h, 6h or 1d
+        #[arg(long, value_name = "TIME")]
+        window: Option<Nanos>,
     },
     /// For how long memory has not been accessed
     #[command(after_help = "Examples:
   thermo report idle thermo.arrow
   thermo report idle thermo.arrow --csv")]
     Idle {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        face: Face,
+    },
+    /// How much memory is accessed again after it was idle, per minute
+    #[command(after_help = "Examples:
+  thermo report reaccess thermo.arrow
+  thermo report reaccess thermo.arrow --json")]
+    Reaccess {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
@@ -180,9 +196,14 @@ impl Report {
                 source,
                 face,
                 pictures,
-            } => {
-                let wss = source.sum_up(|_| WssAccumulator::default())?;
-                pictures.draw(&wss)?.unless_drawn(|| face.print(&wss))?;
+                window,
+            } => return wss(&source, face, &pictures, window),
+            Kind::Reaccess { source, face } => {
+                let reaccess = source.sum_up(|_| ReaccessAccumulator::default())?;
+                if let Some(refusal) = reaccess.refusal() {
+                    return Ok(refused(&source, refusal));
+                }
+                face.print(&reaccess)?;
             }
             Kind::Idle { source, face } => face.print(&source.sum_up(|_| IdleAccumulator::default())?)?,
             Kind::Schemes { source, face } => {
@@ -210,6 +231,39 @@ impl Source {
         tell_if_cut_off(&recording);
         Ok(accumulator.finish())
     }
+}
+
+fn wss(source: &Source, face: Face, pictures: &Pictures, window: Option<Nanos>) -> anyhow::Result<Exit> {
+    let window = window.map(window_seconds).transpose()?;
+    let mut wss = source.sum_up(|_| WssAccumulator::default())?;
+    if let Some(seconds) = window {
+        wss = match wss.only(seconds) {
+            Ok(wss) => wss,
+            Err(why) => return Ok(refused(source, &why)),
+        };
+    }
+    pictures.draw(&wss)?.unless_drawn(|| face.print(&wss))?;
+    Ok(Exit::Done)
+}
+
+/// The seconds of a window that recordings can have.
+fn window_seconds(window: Nanos) -> anyhow::Result<u64> {
+    let edge = AGE_EDGES_S
+        .iter()
+        .find(|edge| **edge > 0 && Nanos::secs(**edge) == window);
+    match edge {
+        Some(edge) => Ok(*edge),
+        None => bail!(
+            "there is no window of {window}: give one of {}",
+            thermo_report::ages::windows_text()
+        ),
+    }
+}
+
+/// Says on standard error why the recording does not have what was asked for.
+fn refused(source: &Source, why: &str) -> Exit {
+    eprintln!("thermo: {}: {why}", source.recording.display());
+    Exit::Negative
 }
 
 fn regions(source: &Source, face: Face, which: Which) -> anyhow::Result<()> {
@@ -285,7 +339,7 @@ macro_rules! drawable {
     )+};
 }
 
-printable!(Heatmap, Wss, Idle, Schemes, Footprints, Info, Summary);
+printable!(Heatmap, Wss, Idle, Reaccess, Schemes, Footprints, Info, Summary);
 drawable!(Heatmap, Wss);
 
 impl Face {

@@ -273,7 +273,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
         let scale = self.scale.as_ref().filter(|_| sink.paged_out());
         sink.saving = scale.and_then(Scale::saving);
         let sizes = sink.sizes(&parts.context);
-        sink.unknown_share = (sizes.total() > 0).then(|| sizes.unknown_share());
+        sink.unknown_share = (sizes.total() > 0).then_some(sizes.unknown.share);
         sink.add(&survey::cost(self.cpu_begin, spent));
         self.progress.clear();
         let last_warning = sink.last_warning();

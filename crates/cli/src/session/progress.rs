@@ -81,11 +81,10 @@ fn line(state: &State) -> String {
     )
 }
 
-/// The share of memory that cannot be judged; a little is not nothing.
+/// The share of resident memory whose idle age is not known; a little is not nothing.
 fn unknown_percent(sizes: &HeatSizes) -> u64 {
-    let parts = [sizes.hot, sizes.warm, sizes.cold, sizes.unknown];
-    let all: u128 = parts.iter().map(|share| u128::from(share.bytes)).sum();
-    let percent = (u128::from(sizes.unknown.bytes) * 100).div_ceil(all.max(1));
+    let unknown = u128::from(sizes.unknown.bytes) * 100;
+    let percent = unknown.div_ceil(u128::from(sizes.total().max(1)));
     u64::try_from(percent).unwrap_or(100)
 }
 
@@ -97,14 +96,13 @@ mod tests {
     fn the_line_fits_a_terminal_of_80_columns() {
         let share = thermo_report::heat::Share {
             bytes: 123_456_789_012,
-            access_rate: 0.5,
+            share: 0.25,
         };
         let sizes = HeatSizes {
             hot: share,
             warm: share,
             cold: share,
             unknown: share,
-            ..HeatSizes::default()
         };
         let state = State {
             elapsed: Nanos::secs(3599),

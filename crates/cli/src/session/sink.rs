@@ -10,6 +10,7 @@ use thermo_core::sink::TargetRegions;
 use thermo_core::{Action, Bytes, Context, Event, Scheme, Sink};
 use thermo_record::Recorder;
 use thermo_record::model::{Record, Region, Snapshot, Target};
+use thermo_report::tables::SnapshotTables;
 use thermo_report::{HeatSizes, Layout};
 use thermo_sys::clock;
 
@@ -70,6 +71,8 @@ pub struct SessionSink {
     pub recorder: Option<Recorder>,
     /// Mappings and sizes of the targets, as last read.
     layout: Layout,
+    /// The targets of the last aggregation with tables; regions only of those without.
+    last: Option<Snapshot>,
     /// What each scheme did, in their order.
     pub schemes: Vec<Total>,
     /// What was saved, where memory was paged out; known when the session is over.
@@ -131,6 +134,7 @@ impl SessionSink {
         Self {
             recorder,
             layout: Layout::default(),
+            last: None,
             schemes: schemes.iter().map(Total::of).collect(),
             saving: None,
             unknown_share: None,
@@ -175,9 +179,14 @@ impl SessionSink {
         }
     }
 
-    /// Memory by its heat in the last whole aggregation of `context`.
+    /// Resident memory by its heat: by pages where the last aggregation had tables, otherwise by the regions of
+    /// `context`.
     pub fn sizes(&self, context: &Context) -> HeatSizes {
-        HeatSizes::of(&last_aggregation(context), &self.layout)
+        let tables = match &self.last {
+            Some(last) => SnapshotTables::new(last, &self.layout),
+            None => SnapshotTables::new(&last_aggregation(context), &self.layout),
+        };
+        HeatSizes::from(&tables.sum())
     }
 
     /// Whether the recording failed, for which a session ends early.
@@ -195,6 +204,21 @@ impl Sink for SessionSink {
             recorder.on(event);
         }
         match event {
+            Event::Aggregated {
+                start,
+                end,
+                attrs,
+                targets,
+            } => {
+                let has_tables = targets.iter().any(|target| target.tables.is_some());
+                self.last = has_tables.then(|| Snapshot {
+                    start_ns: start.0,
+                    time_ns: end.0,
+                    aggr_ns: attrs.aggr.0,
+                    max_nr_accesses: attrs.max_nr_accesses(),
+                    targets: targets.iter().map(without_needless_regions).collect(),
+                });
+            }
             Event::SchemeApplied {
                 scheme,
                 stats,
@@ -226,6 +250,21 @@ impl Sink for SessionSink {
     }
 }
 
+/// A target as the sizes need it: tables, or the regions to derive them from.
+fn without_needless_regions(target: &TargetRegions<'_>) -> Target {
+    let regions = match target.tables {
+        Some(_) => &[],
+        None => target.regions,
+    };
+    Target {
+        id: target.id.0,
+        pid: target.pid,
+        swept: Some(target.swept),
+        tables: target.tables.map(|tables| Box::new(*tables)),
+        regions: regions.iter().map(Region::from).collect(),
+    }
+}
+
 fn last_aggregation(context: &Context) -> Snapshot {
     let region = |region: &thermo_core::Region| Region {
         nr_accesses: region.last_nr_accesses,
@@ -239,6 +278,7 @@ fn last_aggregation(context: &Context) -> Snapshot {
         regions: target.regions.iter().map(region).collect(),
     });
     Snapshot {
+        aggr_ns: context.attrs().aggr.0,
         max_nr_accesses: context.attrs().max_nr_accesses(),
         targets: targets.collect(),
         ..Snapshot::default()
@@ -247,8 +287,11 @@ fn last_aggregation(context: &Context) -> Snapshot {
 
 #[cfg(test)]
 mod tests {
+    use thermo_core::access_tables::AccessTables;
+    use thermo_core::budget::Method;
+    use thermo_core::ops::TargetId;
     use thermo_core::scheme::WatermarkMetric;
-    use thermo_core::{Nanos, Permille};
+    use thermo_core::{Attrs, Nanos, Permille};
 
     use super::*;
 
@@ -285,6 +328,37 @@ mod tests {
         );
         active(&mut sink, true, 390);
         assert_eq!(sink.schemes[0].rested(), None);
+    }
+
+    #[test]
+    fn sizes_are_those_of_tables_where_the_last_aggregation_had_some() {
+        let (mut sink, context) = (
+            sink(),
+            Context::new(Attrs::default(), 1).unwrap_or_else(|error| panic!("{error}")),
+        );
+        let mut tables = AccessTables::new(Method::Scan);
+        tables.idle[0][0] = Bytes::mib(3);
+        tables.unknown[0] = Bytes::mib(1);
+        let mut aggregated = |tables| {
+            let target = TargetRegions {
+                id: TargetId(0),
+                pid: Some(7),
+                swept: true,
+                regions: &[],
+                tables,
+            };
+            let (start, end, attrs) = (Nanos::ZERO, Nanos::secs(1), &Attrs::default());
+            sink.on(&Event::Aggregated {
+                start,
+                end,
+                attrs,
+                targets: &[target],
+            });
+            sink.sizes(&context)
+        };
+        let sizes = aggregated(Some(&tables));
+        assert_eq!((sizes.hot.bytes, sizes.unknown.share), (3 << 20, 0.25));
+        assert_eq!(aggregated(None).total(), 0, "the context has no targets");
     }
 
     #[test]

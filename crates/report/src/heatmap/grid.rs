@@ -11,9 +11,9 @@ pub(crate) const MOST_CELLS: usize = 1024;
 /// Cells are at least a page.
 const PAGE_SHIFT: u32 = 12;
 
-/// Not there: no memory, or no snapshot.
+/// Not there: no memory, or no target.
 pub const ABSENT: i16 = -1;
-/// There, but not to be judged.
+/// There, but not to be judged; or nobody knows whether it was there.
 pub const UNKNOWN: i16 = -2;
 
 /// The grid of one target.

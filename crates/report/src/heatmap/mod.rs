@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use thermo_record::model::{Mappings, Record, Snapshot, Target};
 
-use crate::heat::{LastKnown, rate};
+use crate::heat::{HeatSizes, rate};
 use crate::layout::Layout;
+use crate::tables::LastKnown;
 use crate::{Accumulator, Doubt, SCHEMA};
 pub use grid::{ABSENT, UNKNOWN};
 use grid::{Grid, MOST_CELLS, Piece};
@@ -47,6 +48,52 @@ pub struct HeatmapAccumulator {
 struct TargetGrid {
     pid: Option<u32>,
     grid: Grid,
+    /// By column, from the first in which the target lived to the last: whether a snapshot told of all its memory. One
+    /// before the first complete scan pass does not.
+    told: BTreeMap<usize, bool>,
+}
+
+impl TargetGrid {
+    fn new(pid: Option<u32>) -> Self {
+        Self {
+            pid,
+            grid: Grid::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, pieces: &[Piece], columns: &[(usize, f64)], tells_all: bool) {
+        self.grid.add(pieces, columns);
+        for (column, _) in columns {
+            *self.told.entry(*column).or_default() |= tells_all;
+        }
+    }
+
+    fn halve_columns(&mut self) {
+        self.grid.halve_columns();
+        for (column, told) in std::mem::take(&mut self.told) {
+            *self.told.entry(column / 2).or_default() |= told;
+        }
+    }
+
+    /// The areas of the grid. What is absent in a column of which nothing, or not all, was told while the target lived
+    /// may have been there: it is unknown.
+    fn areas(&self, columns: usize) -> Vec<(u64, u64, Vec<Vec<i16>>)> {
+        let mut areas = self.grid.areas(columns);
+        let lived = self.told.keys().next().zip(self.told.keys().next_back());
+        let lived = lived.map_or(0..0, |(first, last)| *first..*last + 1);
+        let in_doubt: Vec<usize> = lived
+            .filter(|column| self.told.get(column) != Some(&true))
+            .collect();
+        for rates in areas.iter_mut().flat_map(|area| &mut area.2) {
+            for &column in &in_doubt {
+                if let Some(rate) = rates.get_mut(column).filter(|rate| **rate == ABSENT) {
+                    *rate = UNKNOWN;
+                }
+            }
+        }
+        areas
+    }
 }
 
 impl Accumulator for HeatmapAccumulator {
@@ -67,7 +114,7 @@ impl Accumulator for HeatmapAccumulator {
                 self.add_target(target, snapshot.max_nr_accesses, &columns);
             }
             self.keep_small();
-            self.last.add(snapshot);
+            self.last.add(snapshot, &self.layout);
         }
     }
 
@@ -85,7 +132,8 @@ impl Accumulator for HeatmapAccumulator {
                 id: *id,
                 pid: target.pid,
                 cell_bytes: target.grid.cell_bytes(),
-                areas: target.grid.areas(self.columns).into_iter().map(area).collect(),
+                scanned: target.told.values().any(|told| *told),
+                areas: target.areas(self.columns).into_iter().map(area).collect(),
             }
         };
         Heatmap {
@@ -95,7 +143,7 @@ impl Accumulator for HeatmapAccumulator {
             columns: self.columns,
             targets: self.targets.iter().map(target).collect(),
             targets_left_out: self.left_out.len(),
-            unknown_share: self.last.sizes(&self.layout).unknown_share(),
+            unknown_share: HeatSizes::from(&self.last.tables().sum()).unknown.share,
             basis: self.doubt,
         }
     }
@@ -115,7 +163,7 @@ impl HeatmapAccumulator {
             self.column_ns *= 2;
             self.columns = self.columns.div_ceil(2);
             for target in self.targets.values_mut() {
-                target.grid.halve_columns();
+                target.halve_columns();
             }
         }
         let (first, last) = (from / self.column_ns, (to - 1) / self.column_ns);
@@ -143,15 +191,11 @@ impl HeatmapAccumulator {
                 unknown,
             }));
         }
-        let fresh = || TargetGrid {
-            pid: target.pid,
-            grid: Grid::new(),
-        };
+        let tells_all = target.tables.as_deref().is_none_or(|tables| tables.nr_passes > 0);
         self.targets
             .entry(target.id)
-            .or_insert_with(fresh)
-            .grid
-            .add(&pieces, columns);
+            .or_insert_with(|| TargetGrid::new(target.pid))
+            .add(&pieces, columns, tells_all);
     }
 
     fn keep_small(&mut self) {
@@ -236,6 +280,8 @@ pub struct TargetMap {
     pub pid: Option<u32>,
     /// The bytes of a cell.
     pub cell_bytes: u64,
+    /// Whether a scan pass over it was complete; if not, there may be memory between the areas.
+    pub scanned: bool,
     /// Memory without gaps, ascending.
     pub areas: Vec<Area>,
 }
@@ -250,7 +296,7 @@ pub struct Area {
     /// What lies in it.
     pub names: Vec<Named>,
     /// For each cell, ascending, its access rate in thousandths in each column; [`ABSENT`] (-1) where was no
-    /// memory or no snapshot, [`UNKNOWN`] (-2) where it could not be judged.
+    /// memory or the target did not live, [`UNKNOWN`] (-2) where it could not be judged, or no snapshot told of it.
     pub rates: Vec<Vec<i16>>,
 }
 

@@ -43,8 +43,10 @@ impl Heatmap {
 
     fn scene(&self) -> Scene {
         let mut scene = Scene::new(WIDTH as usize, 0);
+        let incomplete = self.basis.first_pass_text();
+        let incomplete = incomplete.map(|text| format!("; {text}")).unwrap_or_default();
         scene.title(format!(
-            "Access rate by time and address ({})",
+            "Access rate by time and address ({}{incomplete})",
             self.basis.basis()
         ));
         let mut y = TOP;

@@ -25,9 +25,16 @@ const LEVELS: [(i16, char, char, u8); 5] = [
 ];
 
 impl Heatmap {
-    /// The heatmap with axes and legend.
+    /// The heatmap with axes and legend, and how far it can be believed.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
+        let incomplete = self.basis.first_pass_text();
+        let incomplete = incomplete.map(|text| format!("warning: {text}.\n"));
+        self.picture(style) + &incomplete.unwrap_or_default()
+    }
+
+    /// The heatmap with axes and legend.
+    pub(crate) fn picture(&self, style: &Style) -> String {
         if self.targets.is_empty() {
             return format!("{NO_SNAPSHOTS}\n");
         }
@@ -43,7 +50,7 @@ impl Heatmap {
                     Bytes(bytes(view))
                 ));
             }
-            text.push_str(&bands_text(&view.bands, style));
+            text.push_str(&bands_text(view, style));
         }
         text.push_str(&self.time_axis(style, columns));
         text.push_str(&self.legend(style));
@@ -105,13 +112,18 @@ fn bytes(view: &TargetView<'_>) -> u64 {
 }
 
 /// The rows, highest address first, and between bands a line that says how much is left out.
-fn bands_text(bands: &[Band<'_>], style: &Style) -> String {
+fn bands_text(view: &TargetView<'_>, style: &Style) -> String {
+    let bands = &view.bands;
+    let left_out = match view.target.scanned {
+        true => "without memory",
+        false => "without memory, or not scanned yet",
+    };
     let mut text = String::new();
     let mut above: Option<&Band<'_>> = None;
     for band in bands.iter().rev() {
         if let Some(above) = above.filter(|_| bands.len() <= 6) {
             let gap = Bytes(above.start.saturating_sub(band.end));
-            let line = format!("{}: {gap} without memory\n", " ".repeat(LEFT - 1));
+            let line = format!("{}: {gap} {left_out}\n", " ".repeat(LEFT - 1));
             text.push_str(&line);
         }
         let mut name_above = None;

@@ -1,7 +1,7 @@
-//! A chart of sizes over time, with marks across it.
+//! A chart of sizes over time.
 
-use super::palette::{GUIDE, INK, LINE, MARK};
-use super::{Anchor, Item, Scene, axis};
+use super::palette::{GUIDE, INK, LINES};
+use super::{Anchor, Item, Rgb, Scene, Size, axis};
 
 const WIDTH: usize = 1200;
 const HEIGHT: usize = 520;
@@ -9,7 +9,7 @@ const LEFT: f64 = 96.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 72.0;
-/// Marks closer than this many pixels share one label.
+/// Labels of lines are at least so many pixels apart.
 const LABEL_HEIGHT: f64 = 14.0;
 
 /// Sizes in bytes over seconds.
@@ -17,8 +17,6 @@ pub(crate) struct LineChart {
     pub(crate) title: String,
     /// Name and points of each line.
     pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
-    /// Name and size of each mark.
-    pub(crate) marks: Vec<(String, f64)>,
 }
 
 impl LineChart {
@@ -28,10 +26,7 @@ impl LineChart {
         scene.title(&self.title);
         let points = || self.lines.iter().flat_map(|(_, points)| points);
         let seconds = points().map(|point| point.0).fold(0.0, f64::max);
-        let most = points()
-            .map(|point| point.1)
-            .chain(self.marks.iter().map(|mark| mark.1))
-            .fold(0.0, f64::max);
+        let most = points().map(|point| point.1).fold(0.0, f64::max);
         if points().next().is_none() {
             scene.text(LEFT, TOP + 20.0, Anchor::Left, crate::NO_SNAPSHOTS);
             return scene;
@@ -42,48 +37,41 @@ impl LineChart {
         };
         plot.sizes(&mut scene);
         scene.time_axis(LEFT, plot.bottom(), plot.width(), seconds);
-        self.draw_marks(&plot, &mut scene);
-        for (_, points) in &self.lines {
+        for ((_, points), colour) in self.lines.iter().zip(LINES.iter().cycle()) {
             let points = thinned(points)
                 .into_iter()
                 .map(|(s, b)| (plot.x(s), plot.y(b)))
                 .collect();
             scene.items.push(Item::Lines {
                 points,
-                colour: LINE,
+                colour: *colour,
                 width: 2,
             });
         }
+        self.label(&plot, &mut scene);
         scene
     }
 
-    fn draw_marks(&self, plot: &Plot, scene: &mut Scene) {
-        let mut labels: Vec<(f64, String)> = Vec::new();
-        let right = LEFT + plot.width();
-        for (name, bytes) in self.marks.iter().rev() {
-            let y = plot.y(*bytes);
-            scene.line((LEFT, y), (right, y), MARK);
-            match labels.last_mut() {
-                Some((above, label)) if y - *above < LABEL_HEIGHT => {
-                    let size = label
-                        .split_once(": ")
-                        .map(|(_, size)| size.to_owned())
-                        .unwrap_or_default();
-                    let names = label
-                        .split(": ")
-                        .next()
-                        .unwrap_or_default()
-                        .trim_end_matches(" %");
-                    *label = format!("{names}, {name}: {size}");
-                }
-                _ => labels.push((y, format!("{name}: {}", axis::bytes(*bytes)))),
-            }
-        }
-        for (y, label) in labels {
-            scene.text(right + 8.0, y, Anchor::Left, label);
-        }
-        if !self.marks.is_empty() {
-            scene.text(right + 8.0, TOP - 8.0, Anchor::Left, "percentiles");
+    /// Writes the name of each line, in its colour, where it ends; names that would lie on each other are moved down.
+    fn label(&self, plot: &Plot, scene: &mut Scene) {
+        let end = |points: &[(f64, f64)]| points.last().map(|point| plot.y(point.1));
+        let lines = self.lines.iter().zip(LINES.iter().cycle());
+        let mut labels: Vec<(f64, &str, &Rgb)> = lines
+            .filter_map(|((name, points), colour)| Some((end(points)?, name.as_str(), colour)))
+            .collect();
+        labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut free = f64::MIN;
+        for (y, name, colour) in labels {
+            let y = y.max(free);
+            free = y + LABEL_HEIGHT;
+            scene.items.push(Item::Text {
+                x: LEFT + plot.width() + 8.0,
+                y,
+                anchor: Anchor::Left,
+                size: Size::Normal,
+                colour: *colour,
+                text: name.to_owned(),
+            });
         }
     }
 }

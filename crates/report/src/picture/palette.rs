@@ -13,10 +13,8 @@ pub(crate) const PAPER: Rgb = [255, 255, 255];
 pub(crate) const UNKNOWN: Rgb = [150, 150, 150];
 /// No memory, or no snapshot.
 pub(crate) const ABSENT: Rgb = [240, 242, 245];
-/// The first line of a chart.
-pub(crate) const LINE: Rgb = [31, 111, 160];
-/// Marks across a chart.
-pub(crate) const MARK: Rgb = [214, 90, 40];
+/// The lines of a chart, in their order.
+pub(crate) const LINES: [Rgb; 3] = [[31, 111, 160], [214, 90, 40], [110, 80, 160]];
 
 /// Colours by the square root of the access rate, evenly spaced from 0 to 1.
 pub(crate) const RAMP: [Rgb; 6] = [

@@ -1,8 +1,11 @@
 //! A made-up recording, the same on every machine: a server of two processes whose hot set moves.
 
+use thermo_core::access_tables::{AGE_EDGES_S, Backing, PageKind, UnknownReason, age_bucket};
+use thermo_core::budget::Method;
+use thermo_core::{Bytes, Nanos};
 use thermo_record::model::{
-    Cost, Footprint, Mapping, Mappings, Metadata, Note, Record, Region, SCHEMA, SchemeApplied, Settings,
-    Snapshot, Target,
+    AccessTables, Cost, Footprint, Mapping, Mappings, Metadata, Note, Record, Region, SCHEMA, SchemeApplied,
+    Settings, Snapshot, Target, Totals,
 };
 
 const MIB: u64 = 1 << 20;
@@ -74,6 +77,58 @@ pub fn records(snapshots: u64) -> Vec<Record> {
         }));
     }
     records
+}
+
+/// The same with the tables of a scan whose passes take 130 ms, and with totals of the machine.
+#[allow(dead_code, reason = "not every test needs tables")]
+pub fn records_with_tables(snapshots: u64) -> Vec<Record> {
+    let mut records = records(snapshots);
+    let mut rss = [0; 3];
+    for record in &mut records {
+        match record {
+            Record::Footprint(footprint) => rss[footprint.target as usize] = footprint.rss,
+            Record::Snapshot(snapshot) => {
+                let age = Nanos(snapshot.time_ns - 1_000 * MS);
+                for target in &mut snapshot.targets {
+                    let resident = Bytes(rss[target.id as usize]);
+                    target.tables = Some(Box::new(tables(age, resident, snapshot.time_ns)));
+                }
+            }
+            _ => {}
+        }
+    }
+    let rows = [("mapped, monitored", 700), ("page cache", 2_100), ("free", 1_296)];
+    records.push(Record::Totals(Totals {
+        time_ns: 1_000 * MS,
+        scope: "machine".to_owned(),
+        rows: rows.map(|(name, mib)| (name.to_owned(), mib * MIB)).to_vec(),
+    }));
+    records
+}
+
+/// Tables after `age` of watching: a hot part, parts that were left at the edges of all ages, a cold rest.
+fn tables(age: Nanos, resident: Bytes, time_ns: u64) -> AccessTables {
+    let mut tables = AccessTables::new(Method::Scan);
+    if age < Nanos::millis(200) {
+        tables.unknown[UnknownReason::FirstScan.index()] = Bytes::mib(30);
+        tables.fit_to(resident);
+        return tables;
+    }
+    (tables.pass, tables.nr_passes) = (Nanos::millis(130), age.0 / (130 * MS));
+    tables.as_of = Nanos(time_ns - 130 * MS);
+    let oldest = age_bucket(age);
+    let [anon, huge] = [false, true].map(|huge| PageKind::new(Backing::Anon, huge).index());
+    let file = PageKind::new(Backing::File, false).index();
+    tables.idle[huge][0] = Bytes::mib(64);
+    tables.idle[anon][0] = Bytes::mib(20);
+    for bucket in 1..=oldest {
+        tables.idle[anon][bucket] = Bytes::mib(3 * bucket as u64);
+        tables.reaccessed[bucket] = Bytes::kib(4 * (AGE_EDGES_S.len() - bucket) as u64);
+    }
+    tables.unknown[UnknownReason::Uncleared.index()] = Bytes::mib(2);
+    tables.idle[file][oldest] += resident.saturating_sub(tables.resident());
+    tables.fit_to(resident);
+    tables
 }
 
 fn mappings(target: u32, server: bool) -> Record {

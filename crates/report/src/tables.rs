@@ -1,0 +1,329 @@
+//! The access tables of a snapshot, as recorded; for recordings without them, derived from regions.
+//!
+//! A derived table is an estimate: a region with accesses is accessed as a whole, one without has been idle for its age.
+//! Regions span memory that is not resident, so their idle bytes are scaled down to what the resident size leaves
+//! beside the accessed ones. Totals of a report come from here and from nowhere else.
+
+use thermo_core::access_tables::{AccessTables, NR_AGES, UnknownReason, age_bucket};
+use thermo_core::budget::Method;
+use thermo_core::{Bytes, Nanos};
+use thermo_record::model::{Snapshot, Target};
+
+use crate::Doubt;
+use crate::layout::Layout;
+
+/// The most that regions of a target count: what 52 bits of physical addresses can hold. Damaged recordings have more,
+/// and sums of that overflow.
+const MAX_BYTES: u64 = 1 << 52;
+
+/// The access tables of all living targets in one snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SnapshotTables {
+    /// Each living target.
+    pub targets: Vec<TargetTables>,
+    /// True when idle bytes may include gaps between mappings: neither mappings nor resident size were known.
+    pub with_gaps: bool,
+}
+
+/// The access tables of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetTables {
+    /// Which target.
+    pub id: u32,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// True when they were derived from regions: kinds of pages and re-accesses are not known then.
+    pub derived: bool,
+    /// Its tables.
+    pub tables: AccessTables,
+}
+
+/// True when something is known of the memory of `target`.
+#[must_use]
+pub fn lives(target: &Target) -> bool {
+    let resident = |tables: &AccessTables| tables.resident() > Bytes::ZERO;
+    !target.regions.is_empty() || target.tables.as_deref().is_some_and(resident)
+}
+
+impl SnapshotTables {
+    /// The tables of `snapshot`, with what `layout` knows of its targets.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot, layout: &Layout) -> Self {
+        let mut all = Self::default();
+        for target in snapshot.targets.iter().filter(|target| lives(target)) {
+            let recorded = target.tables.as_deref().copied();
+            let tables = recorded.unwrap_or_else(|| derive(target, snapshot, layout));
+            let is_sized = layout.knows(target.id) || layout.footprint(target.id).is_some();
+            all.with_gaps |= recorded.is_none() && !is_sized;
+            all.targets.push(TargetTables {
+                id: target.id,
+                pid: target.pid,
+                derived: recorded.is_none(),
+                tables,
+            });
+        }
+        all
+    }
+
+    /// All targets added up.
+    #[must_use]
+    pub fn sum(&self) -> AccessTables {
+        let mut targets = self.targets.iter().map(|target| &target.tables);
+        let first = targets.next().copied();
+        let mut sum = first.unwrap_or(AccessTables::new(Method::Scan));
+        targets.for_each(|tables| sum.add(tables));
+        sum
+    }
+
+    /// True when all tables were recorded, so that kinds of pages and re-accesses are known.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        !self.targets.is_empty() && self.targets.iter().all(|target| !target.derived)
+    }
+
+    /// The longest scan pass (or aggregation interval); `None` before the first of any target was complete.
+    #[must_use]
+    pub fn pass(&self) -> Option<Nanos> {
+        self.scanned().map(|tables| tables.pass).max()
+    }
+
+    /// Nothing that is known is older than this; `None` before the first pass of any target was complete.
+    #[must_use]
+    pub fn as_of(&self) -> Option<Nanos> {
+        self.scanned().map(|tables| tables.as_of).min()
+    }
+
+    /// A sentence about how exact ages are.
+    #[must_use]
+    pub fn resolution(&self) -> String {
+        let (sum, all) = (self.sum(), self.targets.len());
+        let missing = all - self.scanned().count();
+        let Some(pass) = self.pass() else {
+            return "The first scan pass was not complete: what it had not reached is unknown.\n".to_owned();
+        };
+        let mut text = match sum.method {
+            Method::Scan => format!("Scan pass: {pass}; ages are as exact as that.\n"),
+            Method::Sampling => {
+                format!("Sampling, aggregation interval {pass}: ages are those of regions, an estimate.\n")
+            }
+        };
+        if missing > 0 {
+            text.push_str(&format!(
+                "Not yet complete for {missing} of {all} targets: what was not reached is unknown.\n"
+            ));
+        }
+        text
+    }
+
+    /// Adds to `doubt` what a reader should know before believing sizes.
+    pub fn warn(&self, doubt: &mut Doubt) {
+        if self.with_gaps {
+            doubt.warn(
+                "neither mappings nor resident size are known: idle bytes may include gaps between mappings.",
+            );
+        }
+    }
+
+    fn scanned(&self) -> impl Iterator<Item = &AccessTables> {
+        let tables = self.targets.iter().map(|target| &target.tables);
+        tables.filter(|tables| tables.nr_passes > 0)
+    }
+}
+
+/// The last tables in which something is known: of a target that is about to end nothing can be known any more, and
+/// the snapshot before says more.
+#[derive(Debug, Clone, Default)]
+pub struct LastKnown {
+    time_ns: u64,
+    tables: SnapshotTables,
+}
+
+impl LastKnown {
+    /// Takes the next snapshot.
+    pub fn add(&mut self, snapshot: &Snapshot, layout: &Layout) {
+        let tables = SnapshotTables::new(snapshot, layout);
+        let is_known = |tables: &SnapshotTables| tables.sum().judged() > Bytes::ZERO;
+        if is_known(&tables) || !is_known(&self.tables) {
+            (self.time_ns, self.tables) = (snapshot.time_ns, tables);
+        }
+    }
+
+    /// When their snapshot ended.
+    #[must_use]
+    pub const fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// The tables.
+    #[must_use]
+    pub const fn tables(&self) -> &SnapshotTables {
+        &self.tables
+    }
+}
+
+/// The tables of a `target` that has only regions.
+fn derive(target: &Target, snapshot: &Snapshot, layout: &Layout) -> AccessTables {
+    let mut tables = AccessTables {
+        pass: Nanos(snapshot.aggr_ns),
+        nr_passes: 1,
+        as_of: Nanos(snapshot.start_ns),
+        ..AccessTables::new(Method::Sampling)
+    };
+    let (mut accessed, mut idle, mut room) = (Bytes::ZERO, [Bytes::ZERO; NR_AGES], MAX_BYTES);
+    for region in &target.regions {
+        let bytes = Bytes(layout.bytes(target.id, region).min(room));
+        room -= bytes.0;
+        let age = u64::from(region.age).saturating_mul(snapshot.aggr_ns);
+        if region.unknown {
+            tables.unknown[UnknownReason::Uncleared.index()] += bytes;
+        } else if region.nr_accesses > 0 {
+            accessed += bytes;
+        } else {
+            idle[age_bucket(Nanos(age))] += bytes;
+        }
+    }
+    let resident = layout
+        .footprint(target.id)
+        .map(|footprint| Bytes(footprint.rss.min(MAX_BYTES)));
+    if let Some(resident) = resident {
+        shrink(&mut idle, resident.saturating_sub(accessed + tables.unknown()));
+    }
+    // Regions do not tell of which kind their pages are; reports leave the kinds of derived tables out.
+    tables.idle[0] = idle;
+    tables.idle[0][0] += accessed;
+    if let Some(resident) = resident {
+        tables.fit_to(resident);
+    }
+    tables
+}
+
+/// Scales `idle` down so that its sum is `most`.
+fn shrink(idle: &mut [Bytes; NR_AGES], most: Bytes) {
+    let sum: Bytes = idle.iter().copied().sum();
+    if sum <= most {
+        return;
+    }
+    for bytes in idle.iter_mut() {
+        let scaled = u128::from(bytes.0) * u128::from(most.0) / u128::from(sum.0);
+        bytes.0 = u64::try_from(scaled).unwrap_or(bytes.0);
+    }
+    let lost = most - idle.iter().copied().sum();
+    if let Some(largest) = idle.iter_mut().max_by_key(|bytes| bytes.0) {
+        *largest += lost;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermo_record::model::{Footprint, Mapping, Mappings, Record, Region};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn region(start: u64, end: u64, nr_accesses: u32, age: u32) -> Region {
+        Region {
+            start,
+            end,
+            nr_accesses,
+            age,
+            unknown: false,
+        }
+    }
+
+    fn snapshot(regions: Vec<Region>) -> Snapshot {
+        Snapshot {
+            aggr_ns: 100_000_000,
+            max_nr_accesses: 20,
+            targets: vec![Target {
+                id: 1,
+                pid: Some(7),
+                regions,
+                ..Target::default()
+            }],
+            ..Snapshot::default()
+        }
+    }
+
+    fn layout(rss: u64) -> Layout {
+        let mapping = |start, end| Mapping {
+            start,
+            end,
+            name: String::new(),
+        };
+        let mut layout = Layout::default();
+        layout.add(&Record::Mappings(Mappings {
+            time_ns: 0,
+            target: 1,
+            mappings: vec![mapping(0, 100 * MIB), mapping(1 << 40, (1 << 40) + 1000 * MIB)],
+        }));
+        layout.add(&Record::Footprint(Footprint {
+            target: 1,
+            rss,
+            ..Footprint::default()
+        }));
+        layout
+    }
+
+    #[test]
+    fn derived_idle_bytes_claim_neither_gaps_nor_what_is_not_resident() {
+        let snapshot = snapshot(vec![
+            region(0, 50 * MIB, 1, 700),
+            region(50 * MIB, 2 << 40, 0, 50),
+        ]);
+        let all = SnapshotTables::new(&snapshot, &layout(150 * MIB));
+        let sum = all.sum();
+        let mut ages = [Bytes::ZERO; NR_AGES];
+        (ages[0], ages[3]) = (Bytes(50 * MIB), Bytes(100 * MIB));
+        assert_eq!((sum.ages(), sum.unknown()), (ages, Bytes::ZERO));
+        assert_eq!(sum.method, Method::Sampling);
+        assert!(!all.with_gaps && !all.is_recorded());
+        let blind = SnapshotTables::new(&snapshot, &Layout::default());
+        assert!(blind.with_gaps);
+    }
+
+    #[test]
+    fn derived_tables_sum_to_the_resident_size() {
+        let regions = vec![
+            region(0, 50 * MIB, 1, 0),
+            region(50 * MIB, 70 * MIB, 0, 11),
+            region(70 * MIB, 100 * MIB, 0, 99),
+        ];
+        for rss in [0, 1, 40 * MIB, 50 * MIB, 77 * MIB + 4096, 100 * MIB, 300 * MIB] {
+            let sum = SnapshotTables::new(&snapshot(regions.clone()), &layout(rss)).sum();
+            assert_eq!(sum.resident(), Bytes(rss));
+        }
+    }
+
+    #[test]
+    fn resolution_names_targets_without_a_pass() {
+        let target = |id, nr_passes| TargetTables {
+            id,
+            pid: None,
+            derived: false,
+            tables: AccessTables {
+                nr_passes,
+                pass: Nanos::millis(130),
+                ..AccessTables::new(Method::Scan)
+            },
+        };
+        let of = |targets| SnapshotTables {
+            targets,
+            ..SnapshotTables::default()
+        };
+        assert_eq!(
+            of(vec![target(1, 7)]).resolution(),
+            "Scan pass: 130 ms; ages are as exact as that.\n"
+        );
+        assert!(
+            of(vec![target(1, 7), target(2, 0)])
+                .resolution()
+                .contains("Not yet complete for 1 of 2 targets")
+        );
+        assert!(
+            of(vec![target(1, 0)])
+                .resolution()
+                .starts_with("The first scan pass was not complete")
+        );
+    }
+}
