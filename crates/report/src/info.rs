@@ -350,7 +350,7 @@ impl Info {
         row(
             "unknown",
             format!(
-                "{} ({}) in the last snapshot: shared, locked or unreadable",
+                "idle age not known of {} ({}) in the last snapshot",
                 Bytes(self.unknown_bytes),
                 percent(self.unknown_share)
             ),

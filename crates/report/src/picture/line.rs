@@ -17,6 +17,8 @@ pub(crate) struct LineChart {
     pub(crate) title: String,
     /// Name and points of each line.
     pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
+    /// What stands there when no line has points.
+    pub(crate) empty: String,
 }
 
 impl LineChart {
@@ -28,7 +30,7 @@ impl LineChart {
         let seconds = points().map(|point| point.0).fold(0.0, f64::max);
         let most = points().map(|point| point.1).fold(0.0, f64::max);
         if points().next().is_none() {
-            scene.text(LEFT, TOP + 20.0, Anchor::Left, crate::NO_SNAPSHOTS);
+            scene.text(LEFT, TOP + 20.0, Anchor::Left, self.empty.as_str());
             return scene;
         }
         let plot = Plot {

@@ -127,6 +127,10 @@ impl Wss {
                 self.basis.basis()
             ),
             lines: self.windows.iter().filter(is_drawn).map(line).collect(),
+            empty: match self.basis.snapshots {
+                0 => NO_SNAPSHOTS.to_owned(),
+                _ => ages::missing_text(&self.missing).trim_end().to_owned(),
+            },
         }
     }
 }
