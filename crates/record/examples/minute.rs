@@ -91,7 +91,8 @@ fn snapshot(n: u64, ages: &mut [u32]) -> Record {
         targets: vec![Target {
             id: 0,
             pid: Some(1),
-            swept: Some(false),
+            scanned: Some(false),
+            averaged: 4096,
             tables: None,
             regions: (0..REGIONS).map(region).collect(),
         }],

@@ -86,8 +86,8 @@ impl Rows {
                 let (start_ns, aggr_ns) = (value(&head, 0)?, value(&head, 1)?);
                 let max_nr_accesses = need(head.max_nr_accesses, "max_nr_accesses", at)?;
                 // Once it was told of all targets together.
-                let swept = head.values.get(2).map(|&swept| swept != 0);
-                let targets = self.targets(swept)?;
+                let scanned = head.values.get(2).map(|&scanned| scanned != 0);
+                let targets = self.targets(scanned)?;
                 Ok(Record::Snapshot(Snapshot {
                     start_ns,
                     time_ns,
@@ -148,17 +148,22 @@ impl Rows {
         rows.map(|at| take(self, at)).collect()
     }
 
-    fn targets(&mut self, all_swept: Option<bool>) -> Result<Vec<Target>, Wrong> {
+    fn targets(&mut self, all_scanned: Option<bool>) -> Result<Vec<Target>, Wrong> {
         let mut targets = Vec::new();
         while self.next < self.kind.len() && self.kind.value(self.next) == Kind::Target as u8 {
             let row = self.row(self.next)?;
             let (id, pid) = (need(row.target, "target", self.next)?, row.pid);
-            let swept = row.values.first().map_or(all_swept, |&swept| Some(swept != 0));
+            let scanned = row
+                .values
+                .first()
+                .map_or(all_scanned, |&scanned| Some(scanned != 0));
+            let averaged = row.values.get(1).copied().unwrap_or(0);
             self.next += 1;
             targets.push(Target {
                 id,
                 pid,
-                swept,
+                scanned,
+                averaged,
                 tables: self.tables()?.map(Box::new),
                 regions: self.followers(Kind::Region, Self::region)?,
             });

@@ -93,9 +93,10 @@ pub struct Target {
     pub id: u32,
     /// Its process; `None` for physical memory.
     pub pid: Option<u32>,
-    /// Whether every page of it was looked at (a sweep), or one page of each region; `None` in recordings made before that
-    /// was told.
-    pub swept: Option<bool>,
+    /// Whether its pages were scanned, or regions sampled; `None` in recordings made before that was told.
+    pub scanned: Option<bool>,
+    /// Resident bytes in regions that hold pages which are not alike: regions were coalesced to keep their number.
+    pub averaged: u64,
     /// Its page-exact results; `None` in recordings of schema 1 and where another monitoring reports regions alone.
     pub tables: Option<Box<AccessTables>>,
     /// Its regions: ascending, disjoint.

@@ -195,7 +195,8 @@ fn target(target: &TargetRegions<'_>) -> Target {
     Target {
         id: target.id.0,
         pid: target.pid,
-        swept: Some(target.method == Method::Scan),
+        scanned: Some(target.method == Method::Scan),
+        averaged: target.averaged.0,
         tables: target.tables.map(|tables| Box::new(*tables)),
         regions: target.regions.iter().map(Region::from).collect(),
     }

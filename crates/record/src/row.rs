@@ -17,7 +17,7 @@ use crate::model::{AccessTables, Metadata, Record, SchemeApplied, Snapshot, Targ
 pub(crate) const METADATA_KEY: &str = "thermo";
 /// Where the meaning of `kind` and `values` is told to other readers.
 const KINDS_KEY: &str = "thermo.kinds";
-const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: values=[1 if swept]; \
+const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: values=[1 if scanned, averaged bytes]; \
     10 access tables of the target: name=method, values=[pass_ns, nr_passes, as_of_ns, bytes of unknown idle age: \
     not_scanned, first_scan, uncleared]; 11 resident bytes of the target by idle age: name=kind of the pages, \
     values=[bytes from each of thermo.age_edges_s on], kinds without bytes are left out; 12 bytes of the target \
@@ -218,9 +218,11 @@ fn target_rows(snapshot: &Snapshot, target: &Target, mut put: impl FnMut(Row<'_>
         pid: target.pid,
         ..Row::new(kind, snapshot.time_ns)
     };
-    let swept = target.swept.map(u64::from);
+    let scanned = target
+        .scanned
+        .map(|scanned| [u64::from(scanned), target.averaged]);
     put(Row {
-        values: swept.as_slice(),
+        values: scanned.as_ref().map_or(&[], <[u64; 2]>::as_slice),
         ..row(Kind::Target)
     });
     if let Some(tables) = &target.tables {

@@ -28,7 +28,8 @@ fn damo_snapshots() -> Vec<Record> {
     let target = |id, regions| Target {
         id,
         pid: None,
-        swept: Some(false),
+        scanned: Some(false),
+        averaged: 0,
         tables: None,
         regions,
     };

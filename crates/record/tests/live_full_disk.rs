@@ -65,7 +65,8 @@ fn fill(writer: &mut Writer, n: u64) -> Result<(), WriteError> {
     let targets = vec![Target {
         id: 0,
         pid: Some(7),
-        swept: None,
+        scanned: None,
+        averaged: 4096,
         tables: None,
         regions,
     }];

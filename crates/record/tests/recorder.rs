@@ -96,7 +96,7 @@ fn what_a_context_tells_is_recorded() {
     };
     assert_eq!((snapshot.time_ns, snapshot.max_nr_accesses), (100_000_000, 20));
     assert_eq!((snapshot.targets[0].id, snapshot.targets[0].pid), (4, Some(7)));
-    assert_eq!(snapshot.targets[0].swept, Some(false));
+    assert_eq!(snapshot.targets[0].scanned, Some(false));
     assert_eq!(snapshot.targets[0].tables.as_deref(), Some(&sample::tables()));
     assert_eq!(snapshot.targets[0].regions, [sample::region(0x1000, 2, 5, 9)]);
     let Record::Scheme(applied) = &records[2] else {

@@ -79,7 +79,8 @@ fn many_rows_are_written_before_their_time() {
     let targets = vec![Target {
         id: 0,
         pid: Some(7),
-        swept: Some(true),
+        scanned: Some(true),
+        averaged: 0,
         tables: None,
         regions,
     }];
@@ -220,13 +221,16 @@ fn snapshots() -> impl Strategy<Value = Record> {
         any::<u32>(),
         any::<Option<u32>>(),
         any::<Option<bool>>(),
+        any::<u64>(),
         tables(),
         regions(),
     );
-    let target = target.prop_map(|(id, pid, swept, tables, regions)| Target {
+    let target = target.prop_map(|(id, pid, scanned, averaged, tables, regions)| Target {
         id,
         pid,
-        swept,
+        // Told together with the method.
+        averaged: if scanned.is_some() { averaged } else { 0 },
+        scanned,
         tables,
         regions,
     });

@@ -88,7 +88,8 @@ fn snapshot(n: u64) -> Record {
     let target = Target {
         id: 0,
         pid: Some(1),
-        swept: Some(false),
+        scanned: Some(false),
+        averaged: 0,
         tables: None,
         regions: (0..1000).map(region).collect(),
     };

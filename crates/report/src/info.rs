@@ -4,8 +4,9 @@
 //! the resident size is the largest seen.
 
 use serde::Serialize;
+use thermo_core::access_tables::PageKind;
 use thermo_core::{Bytes, Nanos, PAGE_SIZE};
-use thermo_record::model::{Cost, Metadata, Note, Record, Region, Settings, Snapshot};
+use thermo_record::model::{AccessTables, Cost, Metadata, Note, Record, Region, Settings, Snapshot, Target};
 
 use crate::heat::HeatSizes;
 use crate::layout::Layout;
@@ -30,48 +31,61 @@ pub struct OwnCost {
     /// of what setting the marks anew costs them, a microsecond each. CPU that we take from them is not in it.
     pub slow_down_percent: Option<f64>,
     #[serde(skip)]
-    looks: Looks,
+    cleared: Cleared,
 }
 
 /// What setting an accessed mark again costs a program: the page walk and the write to the page table, rather
 /// more than less.
 const MARK_COST_NS: u64 = 1000;
+const HUGE_PAGE_SIZE: u64 = 2 << 20;
 
-/// Marks that were taken off and set again.
+/// Accessed bits that were cleared and set again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Looks {
-    marks: u64,
-    /// The time of snapshots that tell how they came about: of the others the marks cannot be counted.
+struct Cleared {
+    bits: u64,
+    /// The time of snapshots that tell how accesses were found: of the others the bits cannot be counted.
     watched_ns: u64,
 }
 
-impl Looks {
+impl Cleared {
     fn add(&mut self, snapshot: &Snapshot) {
-        if snapshot.targets.iter().any(|target| target.swept.is_none()) {
+        if snapshot.targets.iter().any(|target| target.scanned.is_none()) {
             return;
         }
-        let regions = snapshot.targets.iter().flat_map(|target| {
-            let swept = target.swept == Some(true);
-            target.regions.iter().map(move |region| (swept, region))
-        });
-        let marks = |(swept, region): (bool, &Region)| {
-            let nr_accesses = u64::from(region.nr_accesses);
-            // A sweep takes every mark of a page that is touched in a round, a sample one for each look.
-            if swept {
-                let touched = (region.end - region.start) / PAGE_SIZE;
-                touched * nr_accesses / u64::from(snapshot.max_nr_accesses.max(1))
-            } else {
-                nr_accesses
-            }
+        let length_ns = snapshot.time_ns.saturating_sub(snapshot.start_ns);
+        let of_target = |target: &Target| match (&target.tables, target.scanned) {
+            (Some(tables), Some(true)) => by_passes(tables, length_ns),
+            (None, Some(true)) => target.regions.iter().map(|r| by_rate(r, snapshot)).sum(),
+            // Each access check that found a region accessed cleared one bit.
+            _ => target.regions.iter().map(|r| u64::from(r.nr_accesses)).sum(),
         };
-        self.marks += regions.map(marks).sum::<u64>();
-        self.watched_ns += snapshot.time_ns.saturating_sub(snapshot.start_ns);
+        self.bits += snapshot.targets.iter().map(of_target).sum::<u64>();
+        self.watched_ns += length_ns;
     }
 
     fn slow_down_percent(self) -> Option<f64> {
-        let spent = self.marks.saturating_mul(MARK_COST_NS);
+        let spent = self.bits.saturating_mul(MARK_COST_NS);
         (self.watched_ns > 0).then(|| spent as f64 / self.watched_ns as f64 * 100.0)
     }
+}
+
+/// Each pass clears the bit of every leaf that was accessed since the one before.
+fn by_passes(tables: &AccessTables, length_ns: u64) -> u64 {
+    let leaves = PageKind::ALL.into_iter().map(|kind| {
+        let size = if kind.huge { HUGE_PAGE_SIZE } else { PAGE_SIZE };
+        tables.idle[kind.index()][0].0 / size
+    });
+    let passes = length_ns as f64 / tables.pass.0.max(1) as f64;
+    match tables.pass.0 {
+        0 => 0,
+        _ => (leaves.sum::<u64>() as f64 * passes) as u64,
+    }
+}
+
+/// The same where only regions are known: one pass in a snapshot.
+fn by_rate(region: &Region, snapshot: &Snapshot) -> u64 {
+    let pages = region.end.saturating_sub(region.start) / PAGE_SIZE;
+    pages * u64::from(region.nr_accesses) / u64::from(snapshot.max_nr_accesses.max(1))
 }
 
 impl OwnCost {
@@ -80,8 +94,8 @@ impl OwnCost {
         match record {
             Record::Cost(cost) => self.add_cost(cost, start_ns),
             Record::Snapshot(snapshot) => {
-                self.looks.add(snapshot);
-                self.slow_down_percent = self.looks.slow_down_percent();
+                self.cleared.add(snapshot);
+                self.slow_down_percent = self.cleared.slow_down_percent();
             }
             _ => {}
         }
@@ -165,6 +179,9 @@ pub struct Info {
     pub methods: Vec<&'static str>,
     /// Lengths of scan passes; `None` when no pass was complete, or no tables were recorded.
     pub pass_s: Option<PassLengths>,
+    /// Resident bytes of the last snapshot in regions that hold pages which are not alike: regions were coalesced to keep
+    /// their number. Tables are exact nevertheless.
+    pub averaged_bytes: u64,
     /// Resident bytes whose idle age is not known in the last snapshot.
     pub unknown_bytes: u64,
     /// Their share of the resident bytes, 0 to 1.
@@ -226,6 +243,7 @@ impl InfoAccumulator {
                 most_regions: 0,
                 methods: Vec::new(),
                 pass_s: None,
+                averaged_bytes: 0,
                 unknown_bytes: 0,
                 unknown_share: 0.0,
                 cost: OwnCost::default(),
@@ -260,6 +278,11 @@ impl Accumulator for InfoAccumulator {
                     .map(|target| target.regions.len() as u64)
                     .sum();
                 info.most_regions = info.most_regions.max(regions);
+                info.averaged_bytes = snapshot
+                    .targets
+                    .iter()
+                    .map(|target| target.averaged)
+                    .fold(0, u64::saturating_add);
                 snapshot.time_ns
             }
             Record::Cost(cost) => cost.time_ns,
@@ -336,6 +359,15 @@ impl Info {
                 self.most_regions
             ),
         );
+        if self.averaged_bytes > 0 {
+            let averaged = Bytes(self.averaged_bytes);
+            row(
+                "coalesced",
+                format!(
+                    "{averaged} resident in regions that average pages which are not alike (tables are exact)"
+                ),
+            );
+        }
         if let Some(budget) = self.settings.cpu_budget_percent {
             row("CPU budget", format!("{budget} % of one CPU"));
         }

@@ -49,7 +49,8 @@ fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
         targets: vec![Target {
             id: 0,
             pid: Some(7),
-            swept: Some(false),
+            scanned: Some(false),
+            averaged: 0,
             tables: None,
             regions: regions.iter().map(region).collect(),
         }],
@@ -454,7 +455,8 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
     let target = |id: u32| Target {
         id,
         pid: Some(id),
-        swept: Some(false),
+        scanned: Some(false),
+        averaged: 0,
         tables: None,
         regions: regions(u64::from(id) << 20).collect(),
     };
@@ -494,7 +496,7 @@ fn a_sweep_takes_a_mark_a_page_and_a_sample_one_a_region() {
         let Record::Snapshot(mut snapshot) = snapshot(1, &[(0, 1000 << 12, 10)]) else {
             panic!("it is a snapshot");
         };
-        snapshot.targets[0].swept = how;
+        snapshot.targets[0].scanned = how;
         let metadata = recording::metadata();
         report(InfoAccumulator::new(&metadata), vec![Record::Snapshot(snapshot)])
             .cost

@@ -259,7 +259,8 @@ fn without_needless_regions(target: &TargetRegions<'_>) -> Target {
     Target {
         id: target.id.0,
         pid: target.pid,
-        swept: Some(target.swept),
+        scanned: Some(target.method == Method::Scan),
+        averaged: target.averaged.0,
         tables: target.tables.map(|tables| Box::new(*tables)),
         regions: regions.iter().map(Region::from).collect(),
     }
@@ -273,7 +274,8 @@ fn last_aggregation(context: &Context) -> Snapshot {
     let targets = context.targets().map(|target| Target {
         id: target.id.0,
         pid: target.pid,
-        swept: Some(target.method == Method::Scan),
+        scanned: Some(target.method == Method::Scan),
+        averaged: target.averaged.0,
         tables: None,
         regions: target.regions.iter().map(region).collect(),
     });
@@ -343,7 +345,8 @@ mod tests {
             let target = TargetRegions {
                 id: TargetId(0),
                 pid: Some(7),
-                swept: true,
+                method: Method::Scan,
+                averaged: Bytes::ZERO,
                 regions: &[],
                 tables,
             };

@@ -225,7 +225,8 @@ mod tests {
         let target = |pid, regions: &[(u64, u64, u32)]| Target {
             id: pid,
             pid: Some(pid),
-            swept: None,
+            scanned: None,
+            averaged: 0,
             tables: None,
             regions: regions.iter().map(region).collect(),
         };

@@ -98,7 +98,8 @@ fn snapshots_of(record: TargetRecord) -> impl Iterator<Item = Snapshot> {
             targets: vec![Target {
                 id,
                 pid: None,
-                swept: Some(false),
+                scanned: Some(false),
+                averaged: 0,
                 tables: None,
                 regions: regions(&timed, max, aggr_ns),
             }],

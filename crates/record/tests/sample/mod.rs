@@ -70,14 +70,16 @@ pub fn snapshot(n: u64) -> Snapshot {
             Target {
                 id: 0,
                 pid: Some(7),
-                swept: Some(false),
+                scanned: Some(false),
+                averaged: 4096,
                 tables: Some(Box::new(tables())),
                 regions,
             },
             Target {
                 id: 1,
                 pid: None,
-                swept: Some(false),
+                scanned: Some(false),
+                averaged: 4096,
                 tables: None,
                 regions: Vec::new(),
             },

@@ -168,7 +168,8 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
     let mut targets = vec![Target {
         id: 1,
         pid: Some(4242),
-        swept: Some(false),
+        scanned: Some(false),
+        averaged: 0,
         tables: None,
         regions: server(n, all),
     }];
@@ -177,7 +178,8 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
         targets.push(Target {
             id: 2,
             pid: Some(4243),
-            swept: Some(false),
+            scanned: Some(false),
+            averaged: 0,
             tables: None,
             regions: child(n - all / 3),
         });
