@@ -11,8 +11,8 @@ packages_of() {
         test) echo procps util-linux ;;
         # The program `make run` looks at, and what loads it. kmod loads the zram module.
         demo) echo redis-server redis-tools python3 kmod util-linux ;;
-        # The programs of the experiments.
-        eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux ;;
+        # The programs of the experiments, and the servers of benches/working_set.sh.
+        eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux memcached mariadb-server sysbench rocksdb-tools ;;
         # The guests: an emulated machine, what is put into it, and what unpacks the kernels.
         guest) echo qemu-system-x86 busybox-static cpio gzip xz-utils kmod binutils ;;
         # The kernel that is built for one of them; pahole describes its types.
