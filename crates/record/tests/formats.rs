@@ -92,7 +92,7 @@ fn for_damo(records: Vec<Record>) -> Vec<Record> {
         };
         for target in &mut snapshot.targets {
             target.pid = None;
-            target.tables = None;
+            (target.tables, target.averaged) = (None, 0);
             target.regions.retain(|region| !region.unknown);
         }
     }

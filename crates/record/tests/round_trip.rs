@@ -138,7 +138,7 @@ fn recording_of_schema_1_reads_without_tables() {
             snapshot
                 .targets
                 .iter_mut()
-                .for_each(|target| target.tables = None);
+                .for_each(|target| (target.tables, target.averaged) = (None, 0));
         }
     }
     assert_eq!((metadata, read, truncated), (schema_1, records, None));
