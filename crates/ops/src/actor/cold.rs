@@ -1,27 +1,23 @@
-//! Moving memory down the LRU lists: so cheap for a page (a tenth of a microsecond) that what goes with it decides.
+//! Moving memory down the LRU lists.
 //!
-//! The runs of a process are advised together (see `together.rs` in this folder), and then looked at together (see
-//! `there.rs`): the kernel shows no LRU lists, so what was advised, was there and is mapped by nobody else counts as
-//! applied.
+//! The runs of a process are advised together (`together.rs`), and then every page of them is looked up in the pagemap: the
+//! kernel shows no LRU lists, so what was advised, is present and is mapped by nobody else counts as applied.
 
 use thermo_core::ops::{Applied, Skip};
 use thermo_sys::process_madvise::Advice;
 
-use super::survey::Survey;
-use super::there::there;
+use super::survey::{Survey, survey_plans};
 use super::{Actor, Plan, Task, spans};
-use crate::pte::PteTracker;
 
 impl Actor {
     /// Moves down what `plans` keep of the runs of one process.
-    pub(super) fn cold(
-        &self,
-        task: &Task<'_>,
-        mut plans: Vec<Plan>,
-        pte: Option<&mut PteTracker>,
-    ) -> impl Iterator<Item = Applied> {
+    pub(super) fn cold(&self, task: &Task<'_>, mut plans: Vec<Plan>) -> impl Iterator<Item = Applied> {
         self.advise_plans(task, Advice::Cold, &mut plans);
-        let found = there(&self.root, task, &plans, pte);
+        let mut found = survey_plans(task.pagemap, &plans);
+        // A number that was given to another process in the meantime: what was read is not the target's.
+        if !task.process.is_alive() {
+            found.fill(Survey::default());
+        }
         plans.into_iter().zip(found).map(book)
     }
 }

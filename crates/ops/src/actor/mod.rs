@@ -19,14 +19,13 @@
 //! Where swap is short or absent, `pageout` takes pages of files only.
 //!
 //! What is paged out is counted page by page in ranges up to 256 MiB, and estimated above from chunks evenly spread over
-//! them. `cold` and `lru_deprio` cost so little that counting all would cost as much: see `there.rs` in this folder.
+//! them. What `cold` and `lru_deprio` moved is counted page by page.
 //!
 //! **The young check of pageout**: a page whose mark we took off and that has it again was touched since, and is
 //! left alone. A page we never looked at is judged by its region. A `young` filter of the scheme replaces it.
 
 mod act;
 mod advise;
-mod borders;
 mod cold;
 mod collapse;
 mod filter;
@@ -40,7 +39,6 @@ mod refault;
 mod spans;
 mod split;
 mod survey;
-mod there;
 mod together;
 mod touch;
 
@@ -207,7 +205,7 @@ impl Actor {
         match task.action {
             Action::Nohugepage => done.extend(self.forbid_huge(task, plans, pte)),
             Action::Hugepage | Action::Collapse => done.extend(self.make_huge(task, plans, pte)),
-            Action::Cold | Action::LruDeprio => done.extend(self.cold(task, plans, pte)),
+            Action::Cold | Action::LruDeprio => done.extend(self.cold(task, plans)),
             Action::Pageout => done.extend(self.pageout(task, runs, plans)),
             Action::Willneed => done.extend(self.bring_in(task, plans)),
             Action::LruPrio => done.extend(self.touch(task, plans)),

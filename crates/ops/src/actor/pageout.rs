@@ -14,8 +14,7 @@ use thermo_sys::pagemap::{Page, Pagemap};
 use thermo_sys::process_madvise::{Advice, MAX_RANGES};
 
 use super::advise::{Advisor, call_bytes};
-use super::survey::{Survey, survey, survey_each};
-use super::there::Pieces;
+use super::survey::{Survey, survey, survey_plans};
 use super::together::Together;
 use super::{Actor, Plan, Task, spans};
 
@@ -139,8 +138,7 @@ fn surveys(pagemap: &Pagemap, plans: &[Plan]) -> Vec<Survey> {
     if let [plan] = plans {
         return vec![survey(pagemap, &plan.kept, COUNTED)];
     }
-    let pieces = Pieces::of(plans);
-    pieces.of_plans(plans.len(), &survey_each(pagemap, &pieces.ranges))
+    survey_plans(pagemap, plans)
 }
 
 /// The pages of `ranges` that need no swap to be paged out; the others are counted as kept by the swap floor.

@@ -69,24 +69,6 @@ pub(super) fn near(ranges: &[AddrRange], gap: Bytes, most: Bytes) -> (AddrRange,
     (span, nr)
 }
 
-/// How much of `range` lies in `ranges`, which are ascending and disjoint.
-pub(super) fn overlap(range: &AddrRange, ranges: &[AddrRange]) -> Bytes {
-    let first = ranges.partition_point(|other| other.end <= range.start);
-    let parts = ranges[first..]
-        .iter()
-        .map_while(|other| other.intersection(range));
-    parts.map(|part| part.len()).sum()
-}
-
-/// From where to where they reach, with what is between them; nothing where there are none.
-pub(super) fn ends(ranges: &[AddrRange]) -> Option<AddrRange> {
-    let (first, last) = ranges.first().zip(ranges.last())?;
-    Some(AddrRange {
-        start: first.start,
-        end: last.end,
-    })
-}
-
 /// How many bytes they hold together.
 pub(super) fn sum(ranges: &[AddrRange]) -> Bytes {
     ranges.iter().map(AddrRange::len).sum()
@@ -136,23 +118,6 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_others_is_summed_up() {
-        let others = ranges(&[(2, 4), (6, 10), (20, 30)]);
-        for (range, within) in [
-            ((0, 40), 16),
-            ((3, 7), 2),
-            ((4, 6), 0),
-            ((7, 9), 2),
-            ((25, 90), 5),
-            ((30, 31), 0),
-        ] {
-            let range = AddrRange::new(range.0, range.1);
-            assert_eq!(overlap(&range, &others), Bytes(within), "{range:?}");
-        }
-        assert_eq!(overlap(&AddrRange::new(0, 9), &[]), Bytes(0));
-    }
-
-    #[test]
     fn pieces_and_units() {
         assert_eq!(
             cut(&ranges(&[(1, 8)]), Bytes(3)),
@@ -164,7 +129,5 @@ mod tests {
         );
         assert_eq!(aligned_units(&ranges(&[(1, 7)]), Bytes(4)), []);
         assert_eq!(sum(&ranges(&[(1, 8), (9, 10)])), Bytes(8));
-        assert_eq!(ends(&ranges(&[(1, 8), (9, 10)])), Some(AddrRange::new(1, 10)));
-        assert_eq!(ends(&[]), None);
     }
 }

@@ -3,7 +3,7 @@
 use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use thermo_sys::pagemap::{Page, Pagemap};
 
-use super::spans;
+use super::{Plan, spans};
 
 /// What is read at once of memory that is looked at whole.
 const WHOLE: Bytes = Bytes::mib(16);
@@ -126,13 +126,74 @@ pub(super) fn survey_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Survey
     found
 }
 
+/// Every page of what each of `plans` keeps.
+pub(super) fn survey_plans(pagemap: &Pagemap, plans: &[Plan]) -> Vec<Survey> {
+    let pieces = Pieces::of(plans);
+    pieces.of_plans(plans.len(), &survey_each(pagemap, &pieces.ranges))
+}
+
+/// All that plans keep, ascending, and the plan each range is of.
+struct Pieces {
+    ranges: Vec<AddrRange>,
+    owners: Vec<usize>,
+}
+
+impl Pieces {
+    fn of(plans: &[Plan]) -> Self {
+        let mut all: Vec<(AddrRange, usize)> = Vec::with_capacity(plans.len());
+        for (nth, plan) in plans.iter().enumerate() {
+            all.extend(plan.kept.iter().map(|range| (*range, nth)));
+        }
+        if !all.is_sorted() {
+            all.sort_unstable();
+        }
+        let (ranges, owners) = all.into_iter().unzip();
+        Self { ranges, owners }
+    }
+
+    /// What was found in each range, summed up for each of the plans.
+    fn of_plans(&self, nr_plans: usize, found: &[Survey]) -> Vec<Survey> {
+        let mut sums = vec![Survey::default(); nr_plans];
+        for (owner, found) in self.owners.iter().zip(found) {
+            sums[*owner].add(*found);
+        }
+        sums
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use thermo_core::ops::Applied;
+
     use super::*;
     use crate::fake::pagemap;
 
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
+
+    fn plan(from: u64, to: u64) -> Plan {
+        let range = AddrRange::new(from << 20, to << 20);
+        Plan {
+            applied: Applied::default(),
+            kept: Some(range)
+                .filter(|range| !range.is_empty())
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn pieces_come_in_order_and_go_back_to_their_plans() {
+        let plans = [plan(4, 5), plan(0, 0), plan(1, 3)];
+        let pieces = Pieces::of(&plans);
+        assert_eq!(pieces.owners, [2, 0]);
+        let found = |mib| Survey {
+            present: Bytes::mib(mib),
+            shared: Bytes::ZERO,
+        };
+        let of_plans = pieces.of_plans(3, &[found(2), found(1)]);
+        assert_eq!(of_plans, [found(1), found(0), found(2)]);
+    }
 
     #[test]
     fn an_estimate_is_of_whole_pages() {

@@ -33,7 +33,6 @@ mod others;
 mod own;
 mod part;
 mod prepare;
-mod present;
 mod read_back;
 mod refused;
 mod scan;
