@@ -66,7 +66,7 @@ impl Operations for Vaddr {
         if let Some(tables) = self.tracker.as_pte() {
             tables.keep_only(targets);
         }
-        self.news.extend(self.beside.news(targets, self.tracker.as_mut()));
+        self.news.extend(self.beside.news(targets, self.tracker.as_ref()));
         Ok(layouts)
     }
 

@@ -160,7 +160,7 @@ impl Operations for Targets {
             }
         };
         let targets = self.who.processes();
-        self.news.extend(self.beside.news(targets, self.tracker.as_mut()));
+        self.news.extend(self.beside.news(targets, self.tracker.as_ref()));
         Ok(layouts)
     }
 

@@ -5,41 +5,27 @@
 //! idle-page bitmap. From user space only the page table is seen, so that a mark there is true and a missing one says
 //! nothing: what has none is unknown in such a target.
 //!
-//! A machine is seen by the descriptor of the process that made it. It may be made at any time, mostly soon after the
-//! process began, so targets without one are looked at again, ever more seldom. Who emulates a machine without KVM touches
+//! A machine is seen by the descriptor of the process that made it. It may be made at any time, so targets without one are
+//! looked at again once a minute. Who emulates a machine without KVM touches
 //! its memory as any program does, and is watched like any.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use thermo_core::TargetId;
 use thermo_core::ops::{Probe, Seen};
 use thermo_core::scan::ScanChunk;
-use thermo_core::{Nanos, TargetId};
 use thermo_sys::kvm;
 
 use crate::process::{Process, Processes};
-
-/// After the first look at a target so long passes until the next, then four times as long each time, up to the longest: a
-/// look takes about a microsecond for each file the target has open.
-const FIRST_WAIT: Nanos = Nanos::secs(1);
-const LONGEST_WAIT: Nanos = Nanos::secs(30);
 
 /// What is known of the targets.
 #[derive(Debug)]
 pub(super) struct Guests {
     root: PathBuf,
-    known: BTreeMap<TargetId, Known>,
-}
-
-/// What is known of one.
-#[derive(Debug)]
-struct Known {
-    /// Its process: in the control files another may take its place.
-    pid: u32,
-    /// Once it is known to run a machine it is taken to until it ends.
-    runs_machine: bool,
-    next: Nanos,
-    wait: Nanos,
+    /// Process of each target (in the control files another may take its place), and whether it runs a machine: once that
+    /// is known it is taken to until it ends.
+    known: BTreeMap<TargetId, (u32, bool)>,
 }
 
 impl Guests {
@@ -51,16 +37,23 @@ impl Guests {
         }
     }
 
-    /// Looks at those of `targets` whose turn it is, and returns a sentence for each that is found to run a machine.
-    pub(super) fn look(&mut self, targets: &Processes, now: Nanos) -> Vec<String> {
+    /// Looks at new `targets`, or with `again` at all that are not known to run a machine. Returns a sentence for each that is
+    /// found to run one. Costs about a microsecond for each file a target has open.
+    pub(super) fn look(&mut self, targets: &Processes, again: bool) -> Vec<String> {
         let Self { root, known } = self;
-        known.retain(|id, known| targets.get(id).is_some_and(|target| target.pid == known.pid));
+        known.retain(|id, (pid, _)| targets.get(id).is_some_and(|target| target.pid == *pid));
         if !kvm::exists(root) {
             return Vec::new();
         }
         let mut is_found = |target: &&Process| {
-            let known = known.entry(target.id);
-            known.or_insert_with(|| Known::of(target.pid)).look(root, now)
+            let is_new = !known.contains_key(&target.id);
+            let (_, runs_machine) = known.entry(target.id).or_insert((target.pid, false));
+            if *runs_machine || !is_new && !again {
+                return false;
+            }
+            // Of one that is gone, or that we may not look into, nothing is seen.
+            *runs_machine = kvm::is_held_by(root, target.pid).unwrap_or(false);
+            *runs_machine
         };
         let found = targets.values().filter(|target| is_found(target));
         found.map(|target| sentence(target.pid)).collect()
@@ -85,30 +78,7 @@ impl Guests {
     }
 
     fn are_in(&self, id: TargetId) -> bool {
-        self.known.get(&id).is_some_and(|known| known.runs_machine)
-    }
-}
-
-impl Known {
-    const fn of(pid: u32) -> Self {
-        Self {
-            pid,
-            runs_machine: false,
-            next: Nanos::ZERO,
-            wait: FIRST_WAIT,
-        }
-    }
-
-    /// When it is time, looks whether it runs a machine. Whether that is new.
-    fn look(&mut self, root: &Path, now: Nanos) -> bool {
-        if self.runs_machine || now < self.next {
-            return false;
-        }
-        self.next = now.saturating_add(self.wait);
-        self.wait = (self.wait * 4).min(LONGEST_WAIT);
-        // Of one that is gone, or that we may not look into, nothing is seen.
-        self.runs_machine = kvm::is_held_by(root, self.pid).unwrap_or(false);
-        self.runs_machine
+        self.known.get(&id).is_some_and(|(_, runs_machine)| *runs_machine)
     }
 }
 
@@ -157,9 +127,9 @@ mod tests {
     fn guests_of_one() -> Guests {
         let root = root("232 kvm\n");
         let mut guests = Guests::new(root.path());
-        assert!(guests.look(&targets(&[OTHER]), Nanos::ZERO).is_empty());
+        assert!(guests.look(&targets(&[OTHER]), true).is_empty());
         make_machine(root.path());
-        assert_eq!(guests.look(&targets(&[ID, OTHER]), Nanos::ZERO).len(), 1);
+        assert_eq!(guests.look(&targets(&[ID, OTHER]), false).len(), 1);
         guests
     }
 
@@ -168,36 +138,20 @@ mod tests {
         let root = root("232 kvm\n");
         let ours = targets(&[ID]);
         let mut guests = Guests::new(root.path());
-        assert!(guests.look(&ours, Nanos::ZERO).is_empty());
+        assert!(guests.look(&ours, false).is_empty());
         make_machine(root.path());
         assert!(
-            guests.look(&ours, Nanos::millis(999)).is_empty(),
+            guests.look(&ours, false).is_empty(),
             "it is looked at again later"
         );
         assert!(!guests.are_in(ID));
-        let told = guests.look(&ours, Nanos::secs(1));
+        let told = guests.look(&ours, true);
         let process = format!("process {} runs a virtual machine", std::process::id());
         assert!(told.len() == 1 && told[0].contains(&process), "{told:?}");
-        assert!(guests.look(&ours, Nanos::secs(100)).is_empty());
+        assert!(guests.look(&ours, true).is_empty());
         assert!(guests.are_in(ID) && !guests.are_in(OTHER));
-        guests.look(&Processes::new(), Nanos::secs(100));
+        guests.look(&Processes::new(), false);
         assert!(guests.known.is_empty());
-    }
-
-    #[test]
-    fn looks_become_seldom() {
-        let root = root("232 kvm\n");
-        let ours = targets(&[ID]);
-        let mut guests = Guests::new(root.path());
-        let mut looks = Vec::new();
-        for now in (0..100).map(Nanos::secs) {
-            let next = guests.known.get(&ID).map_or(Nanos::ZERO, |known| known.next);
-            guests.look(&ours, now);
-            if guests.known[&ID].next != next {
-                looks.push(now.0 / 1_000_000_000);
-            }
-        }
-        assert_eq!(looks, [0, 1, 5, 21, 51, 81]);
     }
 
     #[test]
@@ -206,10 +160,10 @@ mod tests {
         make_machine(root.path());
         let ours = targets(&[ID]);
         let mut guests = Guests::new(root.path());
-        assert!(guests.look(&ours, Nanos::ZERO).is_empty() && guests.known.is_empty());
+        assert!(guests.look(&ours, false).is_empty() && guests.known.is_empty());
         // The module is loaded later.
         fs::write(root.path().join("proc/misc"), "232 kvm\n").unwrap();
-        assert_eq!(guests.look(&ours, Nanos::ZERO).len(), 1);
+        assert_eq!(guests.look(&ours, false).len(), 1);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! What another takes off before we see it is an access that we miss. In-kernel DAMON and the idle-page bitmap keep what
 //! they found in a flag of the folio, which the tracker `pte` reads where it can; those that were there before are told
 //! by the probe of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches
-//! one of our targets (`announced.rs`), and the kernel's own search for memory to reclaim, with or without MGLRU
-//! (`reclaim.rs`). Who writes to `clear_refs` shows in the marks alone: the tracker looks for that (`pte/witness.rs`).
+//! one of our targets (`announced.rs`), and the kernel's own search for memory to reclaim (`reclaim.rs`). Who writes to
+//! `clear_refs` leaves no trace.
 //!
 //! A virtual machine takes nothing off, but what it touches leaves no mark that we could see (`guests.rs`).
 //!
-//! Each is told once.
+//! All are looked up at the start and once a minute, and each is told once.
 
 mod announced;
 mod guests;
@@ -29,11 +29,8 @@ use self::reclaim::Reclaim;
 use crate::process::Processes;
 use crate::tracker::Tracker;
 
-/// How often it is looked, at most and at least:
-const EVERY: Nanos = Nanos::secs(5);
-const LEAST: Nanos = Nanos::secs(60);
-/// where a look takes long, so that it takes one part in so many of a CPU.
-const PART: u64 = 1000;
+/// How often others are looked up.
+const EVERY: Nanos = Nanos::secs(60);
 
 /// What is known of others.
 #[derive(Debug)]
@@ -75,19 +72,18 @@ impl Beside {
         }
     }
 
-    /// When it is time to look again, a sentence for each that is new beside `tracker`'s looking at `targets`, and for
-    /// what the tracker itself has met. Of new targets it is found out at once whether they run virtual machines.
-    pub fn news(&mut self, targets: &Processes, tracker: &mut dyn Tracker) -> Vec<String> {
+    /// When it is time to look again, a sentence for each that is new beside `tracker`'s looking at `targets`. Of new
+    /// targets it is found out at once whether they run virtual machines.
+    pub fn news(&mut self, targets: &Processes, tracker: &dyn Tracker) -> Vec<String> {
+        let now = clock::monotonic();
+        let is_due = now >= self.next;
         let mut news = match tracker.sees_guests() {
             true => Vec::new(),
-            false => self.guests.look(targets, clock::monotonic()),
+            false => self.guests.look(targets, is_due),
         };
-        let now = clock::monotonic();
-        if now >= self.next {
-            let begin = clock::thread_cpu();
+        if is_due {
+            self.next = now.saturating_add(EVERY);
             news.extend(self.look(targets, tracker.sees_marks_taken()));
-            let cost = clock::thread_cpu().saturating_sub(begin);
-            self.next = now.saturating_add(pause_after(cost));
         }
         news
     }
@@ -132,11 +128,6 @@ impl Beside {
         new.map(|pid| format!("in-kernel DAMON (pid {pid}) looks, too, from now on: {what_it_takes}"))
             .collect()
     }
-}
-
-/// How long not to look after a look that took so much CPU time.
-fn pause_after(cost: Nanos) -> Nanos {
-    Nanos(cost.0.saturating_mul(PART)).clamp(EVERY, LEAST)
 }
 
 /// What becomes of the accessed marks that in-kernel DAMON takes off.
@@ -211,12 +202,5 @@ mod tests {
             "{told:?}"
         );
         assert!(beside.look(&ours, false).is_empty());
-    }
-
-    #[test]
-    fn looks_come_every_few_seconds_and_less_often_where_they_take_long() {
-        assert_eq!(pause_after(Nanos::micros(300)), Nanos::secs(5));
-        assert_eq!(pause_after(Nanos::millis(20)), Nanos::secs(20));
-        assert_eq!(pause_after(Nanos::secs(1)), Nanos::secs(60));
     }
 }
