@@ -15,10 +15,10 @@ use thermo_core::Nanos;
 const RANGE: f64 = 7680.0;
 const PAGE: f64 = 60.0;
 /// Limits of the gap, in present pages. The upper one is a whole page-table page but one entry.
-const LEAST: u64 = 8;
+const LEAST: u64 = 16;
 const MOST: u64 = 511;
 /// Weight left to older calls with each new one, and weight of the first estimate.
-const DECAY: f64 = 1.0 - 1.0 / 64.0;
+const DECAY: f64 = 1.0 - 1.0 / 256.0;
 const PRIOR: f64 = 0.05;
 /// A call that took more than this many times the expected time was disturbed, and counts as that much.
 const OUTLIER: f64 = 4.0;
@@ -133,7 +133,7 @@ mod tests {
     fn gap_follows_cost_of_ranges() {
         for (range, page, expected) in [
             (12_000.0, 60.0, 160..=240),
-            (600.0, 60.0, 8..=20),
+            (600.0, 60.0, 16..=20),
             (40_000.0, 40.0, 280..=511),
         ] {
             let gap = learned(range, page, 140);
