@@ -125,6 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use std::fs;
+    use thermo_sys::cgroup::Version;
 
     #[test]
     fn the_rows_of_a_machine_are_all_it_has() {
@@ -157,13 +158,15 @@ mod tests {
             "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
         );
         put(root.path().join("proc/7/statm"), "9000 3000 1000 0 0 0 0\n");
-        put(dir.join("cgroup.procs"), "7\n");
         put(dir.join("memory.current"), "40960000\n");
         put(
             dir.join("memory.stat"),
             "anon 16384000\nfile 8192000\nfile_mapped 4096000\npgmajfault 0\n",
         );
-        let memcg = Memcg::new(Group::find_in(root.path(), "memory", "svc").unwrap());
+        let memcg = Memcg::new(Group {
+            version: Version::V2,
+            dir,
+        });
         let scope = Scope::Group("svc".to_owned(), memcg);
         let mut reader = TotalsReader {
             root: root.path().to_owned(),
