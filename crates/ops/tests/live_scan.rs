@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -148,6 +148,107 @@ fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
             found(&exact)
         ))
     });
+}
+
+/// Every tenth page of a range.
+fn scattered(range: AddrRange) -> Vec<AddrRange> {
+    let starts = (range.start.0..range.end.0).step_by(10 * 4096);
+    starts.map(|start| AddrRange::new(start, start + 4096)).collect()
+}
+
+#[test]
+fn scattered_pages_are_cleared_by_few_ranges_and_told_from_those_between() {
+    let Some(mut tracker) = tracker() else { return };
+    let mut target = Target::start(16 << 20);
+    let processes = target.processes();
+    let all = target.range;
+    let touched = scattered(all);
+    repeat_until_good(|| {
+        scan(&mut tracker, &processes, all);
+        touched.iter().for_each(|page| target.touch(*page));
+        let before = tracker.clear_stats();
+        let found = scan(&mut tracker, &processes, all);
+        let after = tracker.clear_stats();
+        // What is accessed in a gap after it was cleared is found by the next pass.
+        let between = AddrRange::new(all.start.0 + 3 * 4096, all.start.0 + 5 * 4096);
+        target.touch(between);
+        let next = scan(&mut tracker, &processes, all);
+        let accessed = touched
+            .iter()
+            .filter(|page| found.get(page.start) == PageSeen::Accessed);
+        let counts = [
+            accessed.count(),
+            count(&found, all, PageSeen::Accessed),
+            count(&next, all, PageSeen::Accessed),
+            count(&next, between, PageSeen::Accessed),
+        ];
+        let ranges = after.ranges - before.ranges;
+        if counts == [touched.len(), touched.len(), 2, 2] && ranges <= 8 {
+            return Ok(());
+        }
+        Err(format!("{counts:?} of {} pages, {ranges} ranges", touched.len()))
+    });
+}
+
+/// Maps 4 MiB, of which 64 KiB in the middle are locked, and reads every tenth page for each line on its standard input.
+const LOCKED_IN_THE_MIDDLE: &str = "
+import ctypes, mmap, sys
+memory = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[::4096] = bytes([1]) * 1024
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+locked = ctypes.CDLL(None).mlock(ctypes.c_void_p(start + (2 << 20)), ctypes.c_size_t(64 << 10))
+print(start if locked == 0 else 0, flush=True)
+for line in sys.stdin:
+    memory[::40960]
+    print('read', flush=True)
+";
+
+#[test]
+fn gaps_with_locked_pages_keep_no_others_from_being_cleared() {
+    let Some(mut tracker) = tracker() else { return };
+    let python = Command::new("python3")
+        .args(["-c", LOCKED_IN_THE_MIDDLE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut python) = python else {
+        return eprintln!("SKIP: there is no python3");
+    };
+    let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
+    let start: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    if start == 0 {
+        python.wait().unwrap();
+        return eprintln!("SKIP: no memory may be locked");
+    }
+    let all = AddrRange::new(start, start + (4 << 20));
+    let locked = AddrRange::new(start + (2 << 20), start + (2 << 20) + (64 << 10));
+    let id = TargetId(0);
+    let processes = Processes::from([(id, Process::open(id, python.id()).unwrap())]);
+    let mut stdin = python.stdin.take().unwrap();
+    repeat_until_good(|| {
+        writeln!(stdin, "read").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "read");
+        let pass = |tracker: &mut PteTracker| {
+            tracker.begin_pass(&processes[&id]);
+            scan(tracker, &processes, all)
+        };
+        let found = pass(&mut tracker);
+        let again = pass(&mut tracker);
+        // Bits of locked pages stay set.
+        let counts = [
+            count(&found, all, PageSeen::Accessed),
+            count(&found, locked, PageSeen::Unknown),
+            count(&again, all, PageSeen::Accessed),
+        ];
+        let is_cleared = |page: &&AddrRange| !page.overlaps(&locked);
+        let expected = [scattered(all).iter().filter(is_cleared).count(), pages(locked), 0];
+        if counts == expected {
+            return Ok(());
+        }
+        Err(format!("{counts:?} pages, {expected:?} expected"))
+    });
+    python.kill().unwrap();
+    python.wait().unwrap();
 }
 
 /// Touches 4 MiB again and again; after a line on its standard input a child of it maps them, too.

@@ -250,7 +250,7 @@ every_test="doctor_chooses_pte record_sees_the_hot_part record_of_its_own_choice
     every_tracker_finds_hot_and_cold every_tracker_notices_an_exit no_tracker_splits_huge_pages
     kdamond_tracker_tells_several_targets_apart kdamond_tracker_refuses_what_is_not_ours
     kdamond_tracker_translates_schemes kdamond_tracker_pages_out kdamond_tracker_cleans_up
-    a_kdamond_that_looks_too_takes_little_away second_consumer_is_measured ageing_by_mglru_is_told record_without_privilege lockdown_is_told"
+    a_kdamond_that_looks_too_takes_little_away second_consumer_is_measured ageing_by_mglru_is_measured record_without_privilege lockdown_is_told"
 
 # Gives away what is new in /out, after every test: a guest may be ended before it is through.
 hand_out() {

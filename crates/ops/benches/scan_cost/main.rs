@@ -37,6 +37,8 @@ struct Arm {
     name: &'static str,
     tracker: PteTracker,
     piece: ScanChunk,
+    /// Whether all pages count as accessed in each of the last passes.
+    is_steady: bool,
 }
 
 impl Arm {
@@ -52,6 +54,7 @@ impl Arm {
                 name,
                 tracker,
                 piece: ScanChunk::default(),
+                is_steady: false,
             })
         };
         ARMS.into_iter().map(arm).collect()
@@ -70,6 +73,10 @@ impl Arm {
         for start in (range.start.0..range.end.0).step_by(PIECE as usize) {
             let piece = AddrRange::new(start, (start + PIECE).min(range.end.0));
             self.piece.reset(piece);
+            let words = (start..piece.end.0)
+                .step_by(64 * PAGE_SIZE as usize)
+                .filter(|_| self.is_steady);
+            words.for_each(|word| self.piece.set_steady(Addr(word)));
             self.tracker
                 .scan(&processes[&TargetId(0)], piece, &mut self.piece);
             let began = clock::thread_cpu();
@@ -115,12 +122,15 @@ fn cost(arms: &mut [Arm], target: &mut Scanned, processes: &Processes) {
         ("busy, 8 of 512 pages", 8, true, false),
         ("busy, 200 of 512 pages", 200, true, false),
         ("all accessed since, now asleep", 0, false, true),
+        ("hot: the same, steady", 0, false, true),
         ("idle", 0, false, false),
     ] {
         if spins {
             target.spin(each);
         }
         let mut found = vec![(Vec::new(), Vec::new()); arms.len()];
+        arms.iter_mut()
+            .for_each(|arm| arm.is_steady = what.starts_with("hot"));
         for round in 0..=2 * ROUNDS {
             for (arm, (took, ranges)) in arms.iter_mut().zip(&mut found) {
                 match reads {

@@ -5,14 +5,14 @@
 //! flag costs a read of kernel memory for every page *without* accessed bit: 5 to 10 times the rest of a pass over idle memory.
 //!
 //! So nothing is asked where no others exist. The first pass beside others asks all folios: their flags may be years old,
-//! so they are cleared and do not count. From then on each pass asks a sixteenth of the memory, in turns, so that no access
-//! is seen later than 16 passes. Where more than a fiftieth of the accesses there had lost their bit, passes
+//! so they are cleared and do not count. From then on each pass asks a 32nd of the memory, in turns, so that no access
+//! is seen later than 32 passes. Where more than a fiftieth of the accesses there had lost their bit, passes
 //! ask everywhere, until four in a row found less. Small targets are always asked everywhere.
 
 use thermo_bpf::{Folios, Leaves};
 
 /// Each pass asks one chunk in so many.
-const TURNS: u64 = 16;
+const TURNS: u64 = 32;
 /// So many passes ask everywhere after one that found much.
 const PASSES: u32 = 4;
 /// It matters from so many lost bits on, and from one lost in so many accesses.
@@ -108,7 +108,7 @@ mod tests {
             let asks = young.asks(*chunk);
             let leaves = Leaves {
                 there: [u64::MAX; 8],
-                accessed: [0, 0, u64::MAX, 0, 0, 0, 0, 0],
+                accessed: [0, 0, 0xffff_ffff, 0, 0, 0, 0, 0],
                 young: if asks == Folios::Unasked {
                     [0; 8]
                 } else {
@@ -126,39 +126,39 @@ mod tests {
     #[test]
     fn nothing_is_asked_where_no_others_exist() {
         let mut young = FolioYoung::default();
-        assert_eq!([0, 1, 2].map(|_| pass(&mut young, false, 16, 9)), [0; 3]);
-        assert_eq!(pass(&mut young, true, 16, 0), 16);
-        assert_eq!(pass(&mut young, false, 16, 0), 0);
+        assert_eq!([0, 1, 2].map(|_| pass(&mut young, false, 32, 9)), [0; 3]);
+        assert_eq!(pass(&mut young, true, 32, 0), 32);
+        assert_eq!(pass(&mut young, false, 32, 0), 0);
     }
 
     #[test]
-    fn a_sixteenth_is_asked_while_few_bits_are_lost() {
+    fn one_chunk_in_32_is_asked_while_few_bits_are_lost() {
         let mut young = FolioYoung::default();
-        let asked: Vec<usize> = (0..9).map(|_| pass(&mut young, true, 16, 0)).collect();
-        assert_eq!(asked, [16, 16, 16, 16, 16, 1, 1, 1, 1]);
-        // Two of 66 in one pass; in turns they are of 16 passes.
-        assert_eq!(pass(&mut young, true, 16, 2), 1);
-        assert_eq!(pass(&mut young, true, 16, 0), 1);
-        assert_eq!(pass(&mut young, true, 16, 60), 1);
-        let asked: Vec<usize> = (0..5).map(|_| pass(&mut young, true, 16, 0)).collect();
-        assert_eq!(asked, [16, 16, 16, 16, 1]);
+        let asked: Vec<usize> = (0..9).map(|_| pass(&mut young, true, 32, 0)).collect();
+        assert_eq!(asked, [32, 32, 32, 32, 32, 1, 1, 1, 1]);
+        // Two of 34 in one pass; in turns they are of 32 passes.
+        assert_eq!(pass(&mut young, true, 32, 2), 1);
+        assert_eq!(pass(&mut young, true, 32, 0), 1);
+        assert_eq!(pass(&mut young, true, 32, 60), 1);
+        let asked: Vec<usize> = (0..5).map(|_| pass(&mut young, true, 32, 0)).collect();
+        assert_eq!(asked, [32, 32, 32, 32, 1]);
     }
 
     #[test]
     fn each_chunk_has_its_turn() {
         let mut young = FolioYoung::default();
         for _ in 0..5 {
-            pass(&mut young, true, 16, 0);
+            pass(&mut young, true, 32, 0);
         }
-        let mut turns = [0; 16];
+        let mut turns = [0; 32];
         for _ in 0..TURNS {
             young.pages = SMALL + 1;
             young.begin_pass(true);
-            (0..16)
+            (0..32)
                 .filter(|chunk| young.asks(*chunk) != Folios::Unasked)
                 .for_each(|chunk| turns[chunk as usize] += 1);
         }
-        assert_eq!(turns, [1; 16]);
+        assert_eq!(turns, [1; 32]);
     }
 
     #[test]
