@@ -23,6 +23,6 @@ pub mod vaddr;
 
 pub use actor::{Actor, PageoutLimits};
 pub use process::{Process, Processes};
-pub use pte::PteTracker;
+pub use pte::{PteTracker, others_clear_accessed_bits};
 pub use tracker::Tracker;
 pub use vaddr::Vaddr;

@@ -48,6 +48,9 @@ pub type Place = (Layout, Ino);
 pub struct Engine {
     root: PathBuf,
     looks: Looks,
+    /// Whether in-kernel DAMON or the idle-page bitmap clears accessed bits too: as it was before our own control files
+    /// covered those of the kernel. A kdamond that asked them would wait for itself.
+    others: bool,
     tell: Tell,
     trace: Arc<Trace>,
     slots: Mutex<BTreeMap<Place, Arc<Slot>>>,
@@ -88,8 +91,10 @@ impl Engine {
     /// cannot be switched on, goes to `tell`.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, looks: Looks, tell: Tell) -> Self {
+        let root = root.into();
         Self {
-            root: root.into(),
+            others: thermo_ops::others_clear_accessed_bits(&root),
+            root,
             looks,
             tell,
             trace: Arc::default(),
@@ -207,6 +212,9 @@ impl Engine {
         let seed = thermo_sys::clock::monotonic().0;
         let Settings { attrs, goal, schemes } = built.settings;
         let mut tracker = (self.looks)();
+        if let Some(tables) = tracker.as_pte() {
+            tables.fix_others(self.others);
+        }
         if schemes.iter().any(|scheme| scheme.action == Action::LruPrio)
             && let Some(tables) = tracker.as_pte()
         {

@@ -58,6 +58,7 @@ use self::cleared::Cleared;
 use self::gap_cost::GapCost;
 use self::lists::Lists;
 use self::others::Others;
+pub use self::others::others_clear_accessed_bits;
 use self::shared::Shared;
 pub use self::stats::ClearStats;
 use self::target_scan::TargetScan;
@@ -190,6 +191,12 @@ impl PteTracker {
     #[must_use]
     pub fn gap(&self, id: TargetId) -> Option<u64> {
         self.scans.get(&id).map(|scan| scan.gap_cost.break_even())
+    }
+
+    /// Takes others that clear accessed bits to be present or not, and never looks them up: whoever serves DAMON's control
+    /// files must not wait for an answer of them.
+    pub const fn fix_others(&mut self, are_present: bool) {
+        self.others.fix(are_present);
     }
 
     /// Begins a pass over `process`: every page of it is given to [`PteTracker::scan`] once, in as many pieces and as

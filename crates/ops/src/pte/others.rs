@@ -16,18 +16,31 @@ const EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Others {
     looked: Option<Instant>,
     are_present: bool,
+    /// Whether they are never looked up again.
+    are_fixed: bool,
 }
 
 impl Others {
     /// Looks them up on the machine at `root`, if it is time to.
     pub(super) fn look(&mut self, root: &Path) {
-        if self.looked.is_none_or(|at| at.elapsed() >= EVERY) {
+        if !self.are_fixed && self.looked.is_none_or(|at| at.elapsed() >= EVERY) {
             self.looked = Some(Instant::now());
-            self.are_present = damon::runs(root) || page_idle::exists(root);
+            self.are_present = others_clear_accessed_bits(root);
         }
+    }
+
+    /// Takes them to be present or not from now on.
+    pub(super) const fn fix(&mut self, are_present: bool) {
+        (self.are_present, self.are_fixed) = (are_present, true);
     }
 
     pub(super) const fn are_present(&self) -> bool {
         self.are_present
     }
+}
+
+/// Whether there are any on the machine at `root`.
+#[must_use]
+pub fn others_clear_accessed_bits(root: &Path) -> bool {
+    damon::runs(root) || page_idle::exists(root)
 }
