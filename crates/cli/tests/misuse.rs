@@ -43,7 +43,9 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
         (["--cpu", "much"], "is not a share of a CPU"),
         (["--intervals-autotune", "--cpu=1%"], "chosen for --cpu"),
         (["--intervals-autotune", "--sample=1ms"], "does not lie between"),
-        (["--shared", "--sample=5ms"], "--shared looks at every page"),
+        (["--shared", "--sample=5ms"], "--shared scans every page"),
+        (["--snapshot=1ms", "--cpu=1%"], "--snapshot 1.00 ms is too short"),
+        (["--method=scan", "--sample=5ms"], "--method scan has no --sample"),
     ] {
         let arguments = with(&more);
         refused(

@@ -28,6 +28,9 @@ pub struct Members {
     loading: Loading,
 }
 
+/// What backs mappings; see [`backings`].
+type Backings = Vec<(AddrRange, Backing)>;
+
 /// Files that are open besides those that hold targets: also the iterators of the BPF program, where it has those.
 const OTHER_FILES: usize = 64 + thermo_bpf::MAX_OPEN;
 
@@ -203,7 +206,7 @@ impl Members {
     }
 
     /// What to monitor of a process, and what backs its mappings.
-    fn mapped(&self, pid: u32) -> Result<(Vec<AddrRange>, Vec<(AddrRange, Backing)>), ProcError> {
+    fn mapped(&self, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
         let mappings = maps::read(&self.root, pid)?;
         Ok((self.rule.ranges(&mappings), backings(&mappings)))
     }
