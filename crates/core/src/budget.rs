@@ -103,7 +103,7 @@ impl fmt::Display for Plan {
 
 /// Keeps account of a share. What is spent becomes a debt that time pays back; nothing may be spent while in debt.
 ///
-/// Time that was not used is saved up to six seconds. During the first three seconds [`FIRST_SHARE`] holds where the
+/// Time that was not used is saved up to six seconds. During the first three seconds 10 % of a CPU hold where the
 /// budget is smaller: the first scan of memory clears accessed bits of all its past, which costs many times what later
 /// scans do, and is what everybody waits for. What that took is counted apart ([`Budget::advance`]).
 #[derive(Debug, Clone)]

@@ -1,10 +1,10 @@
 //! Page-exact monitoring: every page of a target is scanned, pass after pass.
 //!
 //! * A **pass** is a cursor over what a target maps. It advances in chunks, so that the cost of each is known before the
-//!   next. Each target has its own pace: [`scheduler`] divides the budget among them.
-//! * What is known of a page is one byte, or nothing where 512 neighbours are alike: [`page_states`].
+//!   next. Each target has its own pace: `scheduler` divides the budget among them.
+//! * What is known of a page is one byte, or nothing where 512 neighbours are alike: `page_states`.
 //! * Tables of idle ages and re-accesses come from the page states directly ([`AccessTables`]). Regions are derived from
-//!   runs of alike pages, coalesced where they differ least until there are few enough ([`coalesce`]).
+//!   runs of alike pages, coalesced where they differ least until there are few enough (`coalesce`).
 //!
 //! [`AccessTables`]: crate::AccessTables
 
