@@ -127,6 +127,7 @@ fn totals_json(totals: &[(usize, &Total)], saving: Option<Saving>) -> Value {
             "action": total.action.name(),
             "nr_tried": stats.nr_tried,
             "sz_tried": stats.sz_tried.0,
+            "sz_distinct": total.distinct.as_ref().map(|distinct| distinct.bytes().0),
             "nr_applied": stats.nr_applied,
             "sz_applied": stats.sz_applied.0,
             "qt_exceeds": stats.qt_exceeds,
@@ -151,8 +152,12 @@ fn totals_text(totals: &[(usize, &Total)], saving: Option<Saving>) -> String {
             qt_exceeds,
             ..
         } = &total.stats;
+        let distinct = total.distinct.as_ref();
+        let distinct = distinct.map_or_else(String::new, |distinct| {
+            format!(" ({} of them distinct)", distinct.bytes())
+        });
         format!(
-            "{action}: tried {sz_tried} in {nr_tried} regions, applied to {sz_applied} in {nr_applied}, \
+            "{action}: tried {sz_tried}{distinct} in {nr_tried} regions, applied to {sz_applied} in {nr_applied}, \
              {sz_changed} seen to have changed; the quota was used up {qt_exceeds} times\n{}",
             total.skipped_text("  left alone ")
         )
@@ -165,8 +170,8 @@ fn totals_text(totals: &[(usize, &Total)], saving: Option<Saving>) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use thermo_core::ops::Skip;
-    use thermo_core::{Action, Bytes};
+    use thermo_core::ops::{Skip, TargetId};
+    use thermo_core::{Action, AddrRange, Bytes};
 
     fn total(action: Action) -> Total {
         let mut total = Total::of(&Scheme::new(action));
@@ -190,6 +195,23 @@ mod tests {
         assert_eq!([index(0), index(1), index(2)], [0, 2, 4]);
         assert_eq!(told["schemes"][1]["action"], "pageout");
         assert_eq!(told["net_saved_bytes"], Value::Null);
+    }
+
+    #[test]
+    fn what_is_matched_again_and_again_is_told_once_as_well() {
+        let mut total = total(Action::Stat);
+        total.stats.sz_tried = Bytes::mib(9);
+        let distinct = total.distinct.as_mut().expect("stat only counts");
+        distinct.insert(TargetId(0), AddrRange::new(0, 3 << 20));
+        distinct.insert(TargetId(0), AddrRange::new(1 << 20, 3 << 20));
+        let done = [total];
+        let totals = numbered(&[Scheme::new(Action::Stat)], &done);
+        assert_eq!(totals_json(&totals, None)["schemes"][0]["sz_distinct"], 3 << 20);
+        let told = totals_text(&totals, None);
+        assert!(
+            told.contains("tried 9.00 MiB (3.00 MiB of them distinct) in"),
+            "{told}"
+        );
     }
 
     #[test]

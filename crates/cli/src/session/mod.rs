@@ -4,6 +4,7 @@
 //! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
 //! somebody pressed Ctrl-C. Where settings can change meanwhile, a hangup makes it read them anew.
 
+mod distinct;
 mod ending;
 mod host;
 mod inputs;

@@ -93,7 +93,8 @@ impl Plan {
         }
         let reloader = self.reloader(tuning);
         let recorder = self.recorder(&chosen, first)?;
-        let sink = SessionSink::new(recorder, &self.schemes, self.monitoring.verbose);
+        let sink =
+            SessionSink::new(recorder, &self.schemes, self.monitoring.verbose).dry(self.limits.dry_run);
         match running {
             Some(members) => {
                 let outcome = self.watch(context, members, chosen.looker, sink, reloader)?;

@@ -15,6 +15,7 @@ use thermo_report::{HeatSizes, Layout};
 use thermo_sys::clock;
 
 use super::Saving;
+use super::distinct::Distinct;
 
 /// What a scheme did.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub struct Total {
     pub stats: SchemeStats,
     /// Bytes it left alone, by why.
     pub skipped: BTreeMap<Skip, Bytes>,
+    /// What it matched, where it only counts or decides.
+    pub distinct: Option<Distinct>,
     /// Free memory in thousandths when its watermarks made it rest, if it rests.
     resting_at: Option<u64>,
     marks: Watermarks,
@@ -37,6 +40,7 @@ impl Total {
             action: scheme.action,
             stats: SchemeStats::default(),
             skipped: BTreeMap::new(),
+            distinct: (scheme.action == Action::Stat).then(Distinct::default),
             resting_at: None,
             marks: scheme.watermarks,
         }
@@ -144,6 +148,15 @@ impl SessionSink {
         }
     }
 
+    /// The same for schemes that only decide what they would do.
+    #[must_use]
+    pub fn dry(mut self, is_dry_run: bool) -> Self {
+        for total in self.schemes.iter_mut().filter(|_| is_dry_run) {
+            total.distinct.get_or_insert_default();
+        }
+        self
+    }
+
     /// What is to be said at the end.
     pub fn last_warning(&mut self) -> Option<String> {
         let warning = self.scanned.warning()?;
@@ -223,10 +236,15 @@ impl Sink for SessionSink {
                 scheme,
                 stats,
                 skipped,
+                tried,
                 ..
             } => {
                 if let Some(total) = self.schemes.get_mut(*scheme) {
                     total.stats = **stats;
+                    if let Some(distinct) = &mut total.distinct {
+                        let runs = tried.iter().map(|tried| tried.run);
+                        runs.for_each(|run| distinct.insert(run.target, run.range));
+                    }
                     for (why, bytes) in *skipped {
                         let sum = total.skipped.entry(*why).or_default();
                         *sum = Bytes(sum.0.saturating_add(bytes.0));
@@ -242,6 +260,13 @@ impl Sink for SessionSink {
                 if let Some(total) = self.schemes.get_mut(*scheme) {
                     total.resting_at = (!active).then_some(*metric);
                 }
+            }
+            Event::TargetGone { id, .. } => {
+                let distinct = self
+                    .schemes
+                    .iter_mut()
+                    .filter_map(|total| total.distinct.as_mut());
+                distinct.for_each(|distinct| distinct.forget(*id));
             }
             Event::Planned { plan, .. } if self.verbose => self.news.push(plan.to_string()),
             Event::Warning { text, .. } => self.news.push((*text).to_owned()),
