@@ -219,20 +219,23 @@ impl<O: Operations + Send + 'static> Watch<O> {
             parts.sink.add(&cost);
             parts.sink.tick();
             let news = std::mem::take(&mut parts.sink.news);
-            let state = is_shown.then(|| (parts.context.nr_regions(), parts.sink.sizes(&parts.context)));
+            let state = is_shown.then(|| {
+                let sizes = parts.sink.sizes(&parts.context);
+                (parts.context.nr_regions(), sizes, parts.sink.first_pass())
+            });
             (parts.sink.recording_failed(), news, state)
         });
         let Some((failed, news, state)) = told else {
             return false;
         };
         news.iter().for_each(|text| self.progress.say(text));
-        if let Some((nr_regions, sizes)) = state {
-            self.show(nr_regions, sizes);
+        if let Some((nr_regions, sizes, first_pass)) = state {
+            self.show(nr_regions, sizes, first_pass);
         }
         failed
     }
 
-    fn show(&mut self, nr_regions: usize, sizes: HeatSizes) {
+    fn show(&mut self, nr_regions: usize, sizes: HeatSizes, first_pass: Option<u64>) {
         let elapsed = self.begin.elapsed();
         let cpu = clock::process_cpu().saturating_sub(self.cpu_begin).0 as f64;
         let cpu_percent = 100.0 * cpu / (elapsed.as_nanos().max(1) as f64);
@@ -241,6 +244,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
             elapsed,
             nr_regions,
             sizes,
+            first_pass,
             cpu_percent,
         });
     }

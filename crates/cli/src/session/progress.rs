@@ -21,6 +21,8 @@ pub struct State {
     pub nr_regions: usize,
     /// Memory by its heat.
     pub sizes: HeatSizes,
+    /// How far the first pass is over targets that had none yet, in percent.
+    pub first_pass: Option<u64>,
     /// Our own CPU time, in percent of one CPU.
     pub cpu_percent: f64,
 }
@@ -68,11 +70,16 @@ fn line(state: &State) -> String {
         elapsed,
         nr_regions,
         sizes,
+        first_pass,
         cpu_percent,
     } = state;
+    let stage = match first_pass {
+        Some(percent) => format!("first pass {percent}%"),
+        None => format!("{nr_regions} regions"),
+    };
     let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
     format!(
-        "{:>4} s {nr_regions} regions hot {} warm {} cold {} unknown {}% CPU {cpu_percent:.1}%",
+        "{:>4} s {stage} hot {} warm {} cold {} unknown {}% CPU {cpu_percent:.1}%",
         elapsed.0 / 1_000_000_000,
         bytes(sizes.hot),
         bytes(sizes.warm),
@@ -108,10 +115,18 @@ mod tests {
             elapsed: Nanos::secs(3599),
             nr_regions: 1000,
             sizes,
+            first_pass: None,
             cpu_percent: 10.0,
         };
-        let line = line(&state);
-        assert!(line.chars().count() <= 80, "{line}");
-        assert!(line.contains("3599 s 1000 regions"), "{line}");
+        let text = line(&state);
+        assert!(text.chars().count() <= 80, "{text}");
+        assert!(text.contains("3599 s 1000 regions"), "{text}");
+        let state = State {
+            first_pass: Some(37),
+            ..state
+        };
+        let text = line(&state);
+        assert!(text.chars().count() <= 80, "{text}");
+        assert!(text.contains("3599 s first pass 37% hot"), "{text}");
     }
 }

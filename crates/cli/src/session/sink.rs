@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use thermo_core::access_tables::UnknownReason;
 use thermo_core::budget::Method;
 use thermo_core::ops::{Skip, TargetId};
 use thermo_core::scheme::{SchemeStats, Watermarks};
@@ -200,6 +201,20 @@ impl SessionSink {
             None => SnapshotTables::new(&last_aggregation(context), &self.layout),
         };
         HeatSizes::from(&tables.sum())
+    }
+
+    /// How far the first pass is over the targets that had none yet, in percent of what they have in memory; none when each
+    /// had one.
+    pub fn first_pass(&self) -> Option<u64> {
+        let targets = self.last.as_ref()?.targets.iter();
+        let tables = targets.filter_map(|target| target.tables.as_deref());
+        let (mut scanned, mut resident) = (0, 0);
+        for tables in tables.filter(|tables| tables.nr_passes == 0) {
+            let not_scanned = tables.unknown[UnknownReason::NotScanned.index()];
+            resident += tables.resident().0;
+            scanned += tables.resident().saturating_sub(not_scanned).0;
+        }
+        (scanned * 100).checked_div(resident)
     }
 
     /// Whether the recording failed, for which a session ends early.
