@@ -204,9 +204,12 @@ impl AccessTables {
         };
         self.idle.iter_mut().flatten().for_each(part);
         self.unknown.iter_mut().for_each(part);
-        // What rounding took.
+        // What rounding took: some bytes, which go where they matter least.
         let rest = resident - self.resident();
-        self.unknown[UnknownReason::NotScanned.index()] += rest;
+        let cells = self.idle.iter_mut().flatten().chain(&mut self.unknown);
+        if let Some(largest) = cells.max_by_key(|bytes| **bytes) {
+            *largest += rest;
+        }
     }
 
     /// Adds the tables of another target. The coarser resolution and the older moment hold for the sum.
@@ -261,7 +264,7 @@ mod tests {
         assert_eq!(tables.unknown, [Bytes(6000), Bytes(0), Bytes(1000)]);
         less.fit_to(Bytes(1999));
         assert_eq!(less.resident(), Bytes(1999));
-        assert_eq!((less.idle[0][3], less.unknown[2]), (Bytes(1499), Bytes(499)));
+        assert_eq!((less.idle[0][3], less.unknown[2]), (Bytes(1500), Bytes(499)));
     }
 
     #[test]

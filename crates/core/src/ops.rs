@@ -29,6 +29,9 @@ pub struct TargetLayout {
     pub resident: Option<Bytes>,
     /// What backs the mappings: ascending, disjoint. What lies outside counts as anonymous.
     pub backings: Vec<(AddrRange, Backing)>,
+    /// True for a process that started since targets were last brought up to date: accessed bits that are found on its
+    /// pages are of accesses since then, not of years ago.
+    pub is_new: bool,
     /// True while the kernel is about to decide by accessed bits what to page out: the target grows, or comes back from
     /// swap, and there is no room for all. Accessed bits that a scan clears would be missed, so its scan waits.
     pub defer_scan: bool,
@@ -44,6 +47,7 @@ impl TargetLayout {
             ranges,
             resident: None,
             backings: Vec::new(),
+            is_new: false,
             defer_scan: false,
         }
     }

@@ -141,6 +141,14 @@ pub struct TotalsRow {
     pub bytes: u64,
 }
 
+impl TotalsTable {
+    /// What is in page tables, each page once.
+    fn mapped(&self) -> Bytes {
+        let mapped = self.rows.iter().filter(|row| row.name.starts_with("mapped"));
+        Bytes(mapped.map(|row| row.bytes).fold(0, u64::saturating_add))
+    }
+}
+
 impl From<Totals> for TotalsTable {
     fn from(totals: Totals) -> Self {
         let rows = totals.rows.into_iter();
@@ -175,6 +183,12 @@ impl Summary {
             style.cut(&self.targets, style.width.max(60) - 30),
             Bytes(self.resident_bytes)
         );
+        if let Some(totals) = &self.totals {
+            let mapped = totals.mapped();
+            text.push_str(&format!(
+                "({mapped} where pages that processes share count once)\n"
+            ));
+        }
         text.push_str(&self.sizes_text(style));
         text.push('\n');
         if let Some(totals) = &self.totals {

@@ -4,10 +4,19 @@ use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use thermo_core::Nanos;
 
+/// Clock ticks a second in `/proc` (`USER_HZ`, 100 on every architecture that is supported).
+const TICKS: u64 = 100;
+
 /// Time since boot without suspension, `CLOCK_MONOTONIC`: the clock of recordings and of the truth.
 #[must_use]
 pub fn monotonic() -> Nanos {
     nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// Time since boot in clock ticks, as start times of processes in `/proc/PID/stat`.
+#[must_use]
+pub fn boot_ticks() -> u64 {
+    nanos(clock_gettime(ClockId::Boottime)).0 / (Nanos::secs(1).0 / TICKS)
 }
 
 /// CPU time of the calling thread.

@@ -109,7 +109,7 @@ fn of_group(memcg: &Memcg, anon: Bytes) -> Option<[(&'static str, Bytes); 4]> {
     let cache = stat.file.saturating_sub(stat.file_mapped);
     Some([
         ("mapped, monitored", anon + stat.file_mapped),
-        ("mapped, of processes that just came or went", stat.anon - anon),
+        ("mapped, new or ended", stat.anon - anon),
         ("page cache, not mapped", cache),
         ("kernel", usage.saturating_sub(stat.anon + stat.file)),
     ])

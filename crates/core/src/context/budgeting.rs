@@ -273,6 +273,10 @@ impl Context {
         let attrs = budget.first_attrs(method);
         self.switch_to(method);
         self.scanning.next_snapshot = now.saturating_add(attrs.aggr);
+        if method == Method::Scan {
+            // Half an interval before snapshots, so that what is new has been scanned by then.
+            self.schedule.next_update = now.saturating_add(Nanos(attrs.aggr.0 / 2));
+        }
         self.adopt(attrs, now, sink);
     }
 

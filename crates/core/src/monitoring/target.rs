@@ -40,7 +40,7 @@ impl Target {
             pid: layout.pid,
             ranges: Vec::new(),
             regions,
-            states: PageStates::default(),
+            states: PageStates::new(layout.is_new),
             cursor: Cursor::default(),
             condensed: Condensed::default(),
             tables: None,

@@ -70,6 +70,8 @@ pub struct PageStates {
     last_began: Nanos,
     moments: Moments,
     counts: Counts,
+    /// Whether the first pass can trust accessed bits: the target is not older than they should be.
+    trusts_first_pass: bool,
     /// Pages found accessed again since this was last asked, by how long they had been idle.
     reaccessed: [u64; NR_AGES],
     /// What backs the mappings: ascending, disjoint.
@@ -128,6 +130,14 @@ enum LastAccess {
 }
 
 impl PageStates {
+    /// Of a target of which nothing is known; `is_new`: it has just started, so that accessed bits cannot be old.
+    pub(crate) fn new(is_new: bool) -> Self {
+        Self {
+            trusts_first_pass: is_new,
+            ..Self::default()
+        }
+    }
+
     /// Begins a pass.
     pub(crate) const fn begin_pass(&mut self, now: Nanos) {
         self.began = now;
@@ -461,7 +471,7 @@ impl PageStates {
             fresh,
             since_first,
             went_idle,
-            is_first_pass: self.nr_passes == 0,
+            is_first_pass: self.nr_passes == 0 && !self.trusts_first_pass,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Members {
     /// Those of which it was said that their first thread has ended.
     headless: BTreeSet<TargetId>,
     loading: Loading,
+    /// When targets were brought up to date before, in clock ticks since boot.
+    updated: Option<u64>,
 }
 
 /// What backs mappings; see [`backings`].
@@ -53,6 +55,7 @@ impl Members {
             told_of_room: false,
             headless: BTreeSet::new(),
             loading: Loading::default(),
+            updated: None,
         })
     }
 
@@ -62,6 +65,7 @@ impl Members {
     /// # Errors
     /// When `/proc` itself cannot be read.
     pub fn update(&mut self) -> Result<Vec<TargetLayout>, FileError> {
+        let now = clock::boot_ticks();
         let changes = self.roster.look()?;
         self.loading.begin(&self.root, clock::monotonic());
         changes.vanished.iter().for_each(|&id| self.forget(id));
@@ -74,10 +78,12 @@ impl Members {
             .values()
             .map(|process| (process.id, process.pid))
             .collect();
-        Ok(held
+        let layouts = held
             .into_iter()
             .filter_map(|(id, pid)| self.layout(id, pid))
-            .collect())
+            .collect();
+        self.updated = Some(now);
+        Ok(layouts)
     }
 
     /// The living targets.
@@ -161,6 +167,7 @@ impl Members {
             Ok((ranges, backings)) => {
                 let layout = TargetLayout {
                     backings,
+                    is_new: self.started_since_update(id),
                     ..TargetLayout::new(id, Some(pid), ranges)
                 };
                 Some(self.sized(layout, pid))
@@ -173,6 +180,14 @@ impl Members {
             // It lives, but we may not look into it; later we perhaps may.
             Err(_) => None,
         }
+    }
+
+    /// Whether it started after targets were brought up to date before.
+    fn started_since_update(&self, id: TargetId) -> bool {
+        let started = self.roster.members().get(&id).map(|member| member.starttime);
+        started
+            .zip(self.updated)
+            .is_some_and(|(started, updated)| started >= updated)
     }
 
     /// With how much of it is in memory. A process that ended meanwhile has nothing.

@@ -285,6 +285,16 @@ fn the_first_pass_does_not_trust_accessed_bits() {
     assert_eq!(states.take_tables(Nanos::secs(3)).unknown(), Bytes(0));
 }
 
+#[test]
+fn accessed_bits_of_a_target_that_just_started_are_trusted() {
+    let mut states = PageStates::new(true);
+    pass(&mut states, 1, &[0, 1]);
+    assert_eq!(ages(&mut states, 1)[..2], [8, 0], "none is older than a second");
+    let tables = states.take_tables(Nanos::secs(3));
+    assert_eq!((tables.ages()[0], tables.unknown()), (Bytes(2 * PAGE), Bytes(0)));
+    assert_eq!(runs(&states, 3)[0].2, State::Accessed(7));
+}
+
 /// Pass after pass over 64 pages.
 fn passes_of_64(passes: std::ops::RangeInclusive<u64>, accessed: impl Fn(u64, u64) -> bool) -> PageStates {
     let mut states = PageStates::default();
