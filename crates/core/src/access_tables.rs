@@ -251,6 +251,12 @@ mod tests {
         for (nth, reason) in UnknownReason::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), nth, "{}", reason.name());
         }
+        let texts = UnknownReason::ALL.map(UnknownReason::text);
+        assert!(
+            texts[0].contains("not scanned")
+                && texts[1].contains("first scan")
+                && texts[2].contains("shared")
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub struct PageStates {
     began: Nanos,
     /// The moment of pages that this pass sees for the first time: of no others, since it is put off to the end of it.
     fresh: Nanos,
-    /// When the last passes ended, newest last; one more than the window has.
+    /// When the last passes ended, newest last; as many as the window has.
     ends: Vec<Nanos>,
     /// From the end of the pass before the last to that of the last: what lies between two scans of a page. Of the first
     /// pass, how long it took.
@@ -246,7 +246,7 @@ impl PageStates {
         let since = self.ends.last().copied().unwrap_or(self.began);
         (self.last_began, self.last_pass) = (self.began, now.saturating_sub(since));
         self.ends.push(now);
-        if self.ends.len() > WINDOW as usize + 1 {
+        if self.ends.len() > WINDOW as usize {
             self.ends.remove(0);
         }
     }

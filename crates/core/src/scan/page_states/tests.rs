@@ -258,6 +258,27 @@ fn the_last_page_of_a_chunk_is_seen_wherever_the_scan_begins() {
 }
 
 #[test]
+fn what_is_not_resident_gets_no_age_from_an_action() {
+    let mut states = PageStates::default();
+    pass(&mut states, 1, &[0]);
+    states.forget(AddrRange::new(2 * PAGE, 4 * PAGE));
+    states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(9));
+    let resident: Vec<_> = runs(&states, 20).iter().map(|run| (run.0, run.1)).collect();
+    assert_eq!(resident, [(0, 1), (1, 2), (4, 8)]);
+    assert_counts_are_right(&states);
+}
+
+#[test]
+fn passes_are_counted_from_none() {
+    let mut states = PageStates::default();
+    assert_eq!(states.nr_passes(), 0);
+    for at in 1..=3 {
+        pass(&mut states, at, &[]);
+    }
+    assert_eq!(states.nr_passes(), 3);
+}
+
+#[test]
 fn what_is_unmapped_is_forgotten_to_the_page() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[]);
