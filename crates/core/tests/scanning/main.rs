@@ -210,6 +210,28 @@ fn the_budget_is_divided_half_evenly_and_half_by_size() {
 }
 
 #[test]
+fn a_target_that_comes_later_does_not_keep_the_others_waiting() {
+    let (mut machine, first, mut context) = at_one_percent(pages(0, 1 << 15));
+    let mut second = None;
+    let said = tables_of(&mut context, &mut machine, 160, |machine, now| {
+        if now > Nanos::secs(100) && second.is_none() {
+            let id = machine.spawn(&[pages(0, 1 << 15)]);
+            touch_all(machine, id);
+            second = Some(id);
+        }
+    });
+    let passes = |id: TargetId, at: u64| {
+        let said = said[&id].iter().rfind(|said| said.0 <= Nanos::secs(at));
+        said.map_or(0, |said| said.1.nr_passes)
+    };
+    let (of_first, of_second) = (
+        passes(first, 150) - passes(first, 105),
+        passes(second.unwrap(), 150) - passes(second.unwrap(), 105),
+    );
+    assert!(of_first.abs_diff(of_second) <= 2, "{of_first} and {of_second}");
+}
+
+#[test]
 fn a_deferred_scan_waits_and_does_not_wait_for_ever() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let other = machine.spawn(&[pages(0, 2000)]);
