@@ -48,17 +48,20 @@ pub struct WssAccumulator {
 struct Point {
     time_ns: u64,
     resident: u64,
+    /// The scan pass, which is how exact it is.
+    pass: Nanos,
     /// Bytes accessed within each window.
     accessed: [u64; NR_WINDOWS],
 }
 
-/// One window, over the snapshots that count for it.
+/// One window, over the snapshots that count for it: those late enough whose scan pass was no longer than the window.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     snapshots: u64,
     min: u64,
     max: u64,
-    pass: Nanos,
+    /// The shortest pass of those late enough.
+    pass: Option<Nanos>,
 }
 
 impl Default for WssAccumulator {
@@ -140,14 +143,16 @@ impl WssAccumulator {
         let first_pass_ns = *self.first_pass_ns.get_or_insert(time_ns);
         let watched = Nanos(time_ns.saturating_sub(first_pass_ns));
         for (nth, &window_s) in ages::windows().iter().enumerate() {
-            if Nanos::secs(window_s) <= watched {
-                self.windows[nth].add(accessed[nth], pass);
+            let window = Nanos::secs(window_s);
+            if window <= watched {
+                self.windows[nth].add(accessed[nth], pass, window);
             }
         }
         let resident = sum.resident().0;
         self.points.push(Point {
             time_ns,
             resident,
+            pass,
             accessed,
         });
     }
@@ -157,8 +162,12 @@ impl WssAccumulator {
         let state = self.windows[nth];
         let first_pass_ns = self.first_pass_ns.ok_or("no scan pass was complete")?;
         let watched = |time_ns: u64| Nanos(time_ns.saturating_sub(first_pass_ns));
-        ages::can_tell(window_s, watched(self.doubt.end_ns), state.pass)?;
-        let counts = |point: &&Point| watched(point.time_ns) >= Nanos::secs(window_s);
+        ages::can_tell(window_s, watched(self.doubt.end_ns), Nanos::ZERO)?;
+        let window = Nanos::secs(window_s);
+        if let Some(pass) = state.pass.filter(|pass| *pass > window) {
+            return Err(format!("the shortest scan pass took {pass}"));
+        }
+        let counts = |point: &&Point| watched(point.time_ns) >= window && point.pass <= window;
         let counted: Vec<&Point> = points.iter().filter(counts).collect();
         let mut bytes: Vec<u64> = counted.iter().map(|point| point.accessed[nth]).collect();
         let mut resident: Vec<u64> = counted.iter().map(|point| point.resident).collect();
@@ -178,14 +187,17 @@ impl WssAccumulator {
 }
 
 impl State {
-    fn add(&mut self, bytes: u64, pass: Nanos) {
+    fn add(&mut self, bytes: u64, pass: Nanos, window: Nanos) {
+        self.pass = Some(self.pass.map_or(pass, |shortest| shortest.min(pass)));
+        if pass > window {
+            return;
+        }
         self.min = if self.snapshots == 0 {
             bytes
         } else {
             self.min.min(bytes)
         };
         self.max = self.max.max(bytes);
-        self.pass = self.pass.max(pass);
         self.snapshots += 1;
     }
 }

@@ -142,11 +142,11 @@ fn wss_tells_no_window_shorter_than_a_pass() {
     let wss = report(WssAccumulator::default(), (1..=8).map(at).collect());
     let windows: Vec<u64> = wss.windows.iter().map(|window| window.window_s).collect();
     assert_eq!(windows, [2, 5]);
-    assert_eq!(wss.missing[0].why, "a scan pass took up to 1.90 s");
+    assert_eq!(wss.missing[0].why, "the shortest scan pass took 1.10 s");
     let refusal = wss.only(1).unwrap_err();
     assert_eq!(
         refusal,
-        "the recording cannot tell the working set of 1 s: a scan pass took up to 1.90 s"
+        "the recording cannot tell the working set of 1 s: the shortest scan pass took 1.10 s"
     );
     let without_pass = report(
         WssAccumulator::default(),

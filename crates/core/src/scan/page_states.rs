@@ -68,6 +68,8 @@ pub struct PageStates {
     last_pass: Nanos,
     /// When the last pass began.
     last_began: Nanos,
+    /// When the first pass ended: nothing is known to be idle for longer.
+    first_end: Nanos,
     moments: Moments,
     counts: Counts,
     /// Whether the first pass can trust accessed bits: the target is not older than they should be.
@@ -159,7 +161,11 @@ impl PageStates {
         }
         for (code, pages) in (0..=u8::MAX).zip(reaccessed).filter(|(_, pages)| *pages > 0) {
             if let LastAccess::At(last) = self.last_access(code, Scanned::InTheLast) {
-                self.reaccessed[age_bucket(now.saturating_sub(last))] += u64::from(pages);
+                // Both accesses lie between two scans.
+                let idle = now
+                    .saturating_sub(last)
+                    .saturating_add(Nanos(self.last_pass.0 / 2));
+                self.reaccessed[age_bucket(idle)] += u64::from(pages);
             }
         }
     }
@@ -243,6 +249,9 @@ impl PageStates {
         });
         counts.end_pass();
         self.nr_passes += 1;
+        if self.nr_passes == 1 {
+            self.first_end = now;
+        }
         let since = self.ends.last().copied().unwrap_or(self.began);
         (self.last_began, self.last_pass) = (self.began, now.saturating_sub(since));
         self.ends.push(now);
@@ -287,7 +296,12 @@ impl PageStates {
             let ages = &mut tables.idle[kind.index()];
             match self.last_access(code, scanned) {
                 LastAccess::LastScan => ages[0] += bytes,
-                LastAccess::At(last) => ages[age_bucket(now.saturating_sub(last))] += bytes,
+                // The last access lies between two scans, in the mean a pass before the end of the pass that found it.
+                LastAccess::At(last) => {
+                    let known = now.saturating_sub(self.first_end.min(last));
+                    let age = now.saturating_sub(last).saturating_add(self.last_pass);
+                    ages[age_bucket(age.min(known))] += bytes;
+                }
                 LastAccess::Unknown(reason) => tables.unknown[reason.index()] += bytes,
             }
         }

@@ -113,12 +113,27 @@ fn tables_are_of_pages_and_their_ages() {
     pass(&mut states, 104, &[1]);
     let tables = states.take_tables(Nanos::secs(104));
     let pages = tables.ages().map(|bytes| bytes.0 / PAGE);
-    // Page 1 in the last pass, pages 0 and 7 three seconds ago, the others not since the first pass.
+    // Page 1 in the last pass; the others not since the first pass, four seconds ago, or little longer.
     assert_eq!(pages[..5], [1, 0, 7, 0, 0]);
     assert_eq!((tables.unknown(), tables.judged()), (Bytes(0), Bytes(8 * PAGE)));
     assert_eq!((tables.nr_passes, tables.as_of), (3, before(104)));
     assert_eq!(tables.pass, Nanos::secs(3), "what lies between two scans");
     assert_eq!(ages(&mut states, 200)[..7], [1, 0, 0, 0, 0, 0, 7]);
+}
+
+#[test]
+fn an_access_lies_in_the_mean_a_pass_before_the_end_of_the_pass_that_found_it() {
+    let mut states = PageStates::default();
+    for at in (4..=24).step_by(4) {
+        pass(&mut states, at, if at == 20 { &[3] } else { &[] });
+    }
+    // Accessed between the scans that ended at 16 and 20 s.
+    assert_eq!(ages(&mut states, 24)[..5], [0, 0, 0, 1, 7]);
+    assert_eq!(
+        runs(&states, 24)[1].2,
+        State::Idle(Nanos::secs(20)),
+        "never older for schemes"
+    );
 }
 
 #[test]
