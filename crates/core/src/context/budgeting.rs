@@ -14,6 +14,8 @@ use crate::units::Nanos;
 const UPDATE_PART: u64 = 8;
 /// Deriving runs of pages for schemes may take this part.
 const SCHEMES_PART: u64 = 4;
+/// Deriving regions from pages may take this part: tables do not need it.
+const REGIONS_PART: u64 = 8;
 /// What an access check costs before any was measured.
 const GUESSED_CHECK: Nanos = Nanos::micros(4);
 /// The interval of snapshots where scans go on.
@@ -47,6 +49,8 @@ pub(super) struct BudgetState {
 pub(super) enum PacedWork {
     /// Targets were brought up to date, and nothing else was done.
     Update,
+    /// Regions were derived from pages.
+    Regions,
     /// Schemes were applied to runs of pages.
     Schemes,
 }
@@ -214,7 +218,11 @@ impl Context {
             Some(PacedWork::Update) => {
                 self.schedule.next_update = now.saturating_add(until_update.max(pause(UPDATE_PART)));
             }
+            Some(PacedWork::Regions) => {
+                self.scanning.next_regions = now.saturating_add(pause(REGIONS_PART));
+            }
             Some(PacedWork::Schemes) => {
+                self.scanning.next_regions = now.saturating_add(pause(REGIONS_PART));
                 self.scanning.next_schemes = now.saturating_add(pause(SCHEMES_PART));
             }
             None => self.scanning.scheduler.charge(cost, &mut self.targets),

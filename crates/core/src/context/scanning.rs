@@ -15,9 +15,8 @@ use crate::units::{Bytes, Nanos};
 
 /// Most runs that schemes are applied to in a turn: some milliseconds of work and some MiB.
 const MOST_RUNS: usize = 32_768;
-/// The regions of a target are derived anew when one part in so many of it has been scanned since: deriving them costs
-/// up to a twentieth of what scanning does.
-const PART_SCANNED: u64 = 4;
+/// The regions of a target are derived anew when one part in so many of it has been scanned since.
+const PART_SCANNED: u64 = 2;
 /// Fewest regions that a target keeps before those of all targets are coalesced.
 const LEAST_CONDENSED: usize = 64;
 
@@ -27,6 +26,8 @@ pub(super) struct Scanning {
     pub(super) scheduler: Scheduler,
     /// When the next snapshot is taken.
     pub(super) next_snapshot: Nanos,
+    /// When regions may be derived from pages again, as far as their cost goes.
+    pub(super) next_regions: Nanos,
     /// When schemes may be applied to runs of pages again, as far as their cost goes.
     pub(super) next_schemes: Nanos,
     /// What quotas left of the last snapshot, for their next windows.
@@ -108,6 +109,10 @@ impl Context {
     fn derive_regions(&mut self, now: Nanos) {
         let (most, interval) = (self.most_regions(), self.attrs.aggr);
         let each = (most * 4 / self.targets.len().max(1)).clamp(LEAST_CONDENSED, most.max(LEAST_CONDENSED));
+        if now < self.scanning.next_regions {
+            return self.coalesce_regions(now);
+        }
+        self.pace(PacedWork::Regions);
         for target in &mut self.targets {
             if is_to_condense(target) {
                 let runs = target.states.runs(now, interval).chain(not_scanned(target));
@@ -115,6 +120,12 @@ impl Context {
                 target.cursor.scanned = Bytes::ZERO;
             }
         }
+        self.coalesce_regions(now);
+    }
+
+    /// Makes regions of what was derived from pages last.
+    fn coalesce_regions(&mut self, now: Nanos) {
+        let (most, interval) = (self.most_regions(), self.attrs.aggr);
         let condensed = self.targets.iter().map(|target| &target.condensed);
         let regions = regions_of(condensed, most, GapCost::ByHeat, now, interval);
         for (target, (mut regions, averaged)) in self.targets.iter_mut().zip(regions) {
