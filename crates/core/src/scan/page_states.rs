@@ -296,10 +296,12 @@ impl PageStates {
             let ages = &mut tables.idle[kind.index()];
             match self.last_access(code, scanned) {
                 LastAccess::LastScan => ages[0] += bytes,
-                // The last access lies between two scans, in the mean a pass before the end of the pass that found it.
+                // The last access lies between two scans: half a pass is what held against the kernel's truth.
                 LastAccess::At(last) => {
                     let known = now.saturating_sub(self.first_end.min(last));
-                    let age = now.saturating_sub(last).saturating_add(self.last_pass);
+                    let age = now
+                        .saturating_sub(last)
+                        .saturating_add(Nanos(self.last_pass.0 / 2));
                     ages[age_bucket(age.min(known))] += bytes;
                 }
                 LastAccess::Unknown(reason) => tables.unknown[reason.index()] += bytes,

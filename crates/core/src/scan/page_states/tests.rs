@@ -122,7 +122,7 @@ fn tables_are_of_pages_and_their_ages() {
 }
 
 #[test]
-fn an_access_lies_in_the_mean_a_pass_before_the_end_of_the_pass_that_found_it() {
+fn an_access_lies_half_a_pass_before_the_end_of_the_pass_that_found_it() {
     let mut states = PageStates::default();
     for at in (4..=24).step_by(4) {
         pass(&mut states, at, if at == 20 { &[3] } else { &[] });
