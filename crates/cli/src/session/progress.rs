@@ -74,7 +74,7 @@ fn line(state: &State) -> String {
         cpu_percent,
     } = state;
     let stage = match first_pass {
-        Some(percent) => format!("first pass {percent}%"),
+        Some(percent) => format!("pass 1: {percent}%"),
         None => format!("{nr_regions} regions"),
     };
     let bytes = |share: thermo_report::heat::Share| Bytes(share.bytes).to_string();
@@ -127,6 +127,6 @@ mod tests {
         };
         let text = line(&state);
         assert!(text.chars().count() <= 80, "{text}");
-        assert!(text.contains("3599 s first pass 37% hot"), "{text}");
+        assert!(text.contains("3599 s pass 1: 37% hot"), "{text}");
     }
 }
