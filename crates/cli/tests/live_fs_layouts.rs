@@ -181,6 +181,22 @@ fn what_is_hot_is_seen_through_the_early_layout() {
     assert!(told.ends_with("none\n"), "{told}");
 }
 
+/// Unmounts a folder in the end.
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        // Nothing is mounted where the test ended early.
+        drop(
+            std::process::Command::new("umount")
+                .arg("-l")
+                .arg(self.0)
+                .stderr(Stdio::null())
+                .status(),
+        );
+    }
+}
+
 #[test]
 fn old_lines_of_schemes_page_out_what_is_cold() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,6 +206,8 @@ fn old_lines_of_schemes_page_out_what_is_cold() {
     let Some(_swap) = swap() else { return };
     let dir = folder.path().join("damon");
     fs::create_dir(&dir).unwrap();
+    // The service is killed, and cannot unmount what it mounted.
+    let _mount = Unmount(&dir);
     let arguments = ["fs", "--layout", "debugfs", "--mount", dir.to_str().unwrap()];
     let _service = Guard(
         thermo(folder.path(), &arguments)
