@@ -251,6 +251,11 @@ mod tests {
         for (nth, reason) in UnknownReason::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), nth, "{}", reason.name());
         }
+        let kinds = PageKind::ALL.map(PageKind::name);
+        let expected = ["anon", "anon_huge", "file", "file_huge", "shmem", "shmem_huge"];
+        assert_eq!(kinds, expected);
+        let names = UnknownReason::ALL.map(UnknownReason::name);
+        assert_eq!(names, ["not_scanned", "first_scan", "uncleared"]);
         let texts = UnknownReason::ALL.map(UnknownReason::text);
         assert!(
             texts[0].contains("not scanned")
