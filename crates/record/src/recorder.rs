@@ -187,18 +187,21 @@ fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_
         time_ns: end.0,
         aggr_ns: attrs.aggr.0,
         max_nr_accesses: attrs.max_nr_accesses(),
-        targets: targets.iter().map(target).collect(),
+        targets: targets.iter().map(Target::from).collect(),
     }
 }
 
-fn target(target: &TargetRegions<'_>) -> Target {
-    Target {
-        id: target.id.0,
-        pid: target.pid,
-        scanned: Some(target.method == Method::Scan),
-        averaged: target.averaged.0,
-        tables: target.tables.map(|tables| Box::new(*tables)),
-        regions: target.regions.iter().map(Region::from).collect(),
+impl From<&TargetRegions<'_>> for Target {
+    /// A target with its regions and tables as they are in a snapshot.
+    fn from(target: &TargetRegions<'_>) -> Self {
+        Self {
+            id: target.id.0,
+            pid: target.pid,
+            scanned: Some(target.method == Method::Scan),
+            averaged: target.averaged.0,
+            tables: target.tables.map(|tables| Box::new(*tables)),
+            regions: target.regions.iter().map(Region::from).collect(),
+        }
     }
 }
 

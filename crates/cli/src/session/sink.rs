@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use thermo_core::access_tables::UnknownReason;
-use thermo_core::budget::Method;
 use thermo_core::ops::{Skip, TargetId};
 use thermo_core::scheme::{SchemeStats, Watermarks};
 use thermo_core::sink::TargetRegions;
@@ -296,14 +295,10 @@ fn without_needless_regions(target: &TargetRegions<'_>) -> Target {
         Some(_) => &[],
         None => target.regions,
     };
-    Target {
-        id: target.id.0,
-        pid: target.pid,
-        scanned: Some(target.method == Method::Scan),
-        averaged: target.averaged.0,
-        tables: target.tables.map(|tables| Box::new(*tables)),
-        regions: regions.iter().map(Region::from).collect(),
-    }
+    Target::from(&TargetRegions {
+        regions,
+        ..target.clone()
+    })
 }
 
 fn last_aggregation(context: &Context) -> Snapshot {
@@ -312,12 +307,12 @@ fn last_aggregation(context: &Context) -> Snapshot {
         ..Region::from(region)
     };
     let targets = context.targets().map(|target| Target {
-        id: target.id.0,
-        pid: target.pid,
-        scanned: Some(target.method == Method::Scan),
-        averaged: target.averaged.0,
         tables: None,
         regions: target.regions.iter().map(region).collect(),
+        ..Target::from(&TargetRegions {
+            regions: &[],
+            ..target.clone()
+        })
     });
     Snapshot {
         aggr_ns: context.attrs().aggr.0,
