@@ -18,6 +18,7 @@
 //! by. So a run of pages that all went from accessed to idle at once, or the other way, and stayed so for two passes, is
 //! taken as what it is since: many pages do not change together by chance.
 
+mod chunk_states;
 mod codes;
 mod counts;
 mod moments;
@@ -25,13 +26,14 @@ mod step;
 
 use std::collections::BTreeMap;
 
+use self::chunk_states::{Chunk, ChunkBacking, ChunkBytes, count, has_history};
 use self::codes::{Codes, Reaccessed};
 use self::counts::{Counts, Group, Scanned};
 use self::moments::{Moments, Moved};
 use self::step::{PAGES_OF_STEP, Step};
 use super::WINDOW;
 use super::chunk::{ScanChunk, WORD, Word};
-use crate::access_tables::{AccessTables, Backing, NR_AGES, PageKind, UnknownReason, age_bucket};
+use crate::access_tables::{AccessTables, Backing, NR_AGES, UnknownReason, age_bucket};
 use crate::addr::{Addr, AddrRange, PAGE_SIZE};
 use crate::budget::Method;
 use crate::units::{Bytes, Nanos};
@@ -78,30 +80,6 @@ pub struct PageStates {
     reaccessed: [u64; NR_AGES],
     /// What backs the mappings: ascending, disjoint.
     backings: Vec<(AddrRange, Backing)>,
-}
-
-/// 512 pages.
-#[derive(Debug, Clone)]
-struct Chunk {
-    /// The pass that scanned it last.
-    pass: u32,
-    huge: bool,
-    backing: ChunkBacking,
-    bytes: ChunkBytes,
-}
-
-#[derive(Debug, Clone)]
-enum ChunkBytes {
-    /// All pages have this byte.
-    Uniform(u8),
-    Each(Box<[u8; CHUNK_PAGES]>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ChunkBacking {
-    One(Backing),
-    /// Where each part ends, in pages, and what backs it.
-    Several(Box<[(u16, Backing)]>),
 }
 
 /// A run of neighbouring pages with the same state.
@@ -531,174 +509,9 @@ impl PageStates {
     }
 }
 
-impl Chunk {
-    const fn scanned(&self, pass: u32) -> Scanned {
-        if self.pass == pass {
-            Scanned::InThisPass
-        } else {
-            Scanned::InTheLast
-        }
-    }
-
-    /// Calls `change` of `counts` for all its pages.
-    fn count(
-        &self,
-        pass: u32,
-        counts: &mut Counts,
-        change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
-    ) {
-        match (&self.bytes, &self.backing) {
-            (ChunkBytes::Uniform(code), ChunkBacking::One(backing)) => {
-                let kind = PageKind::new(*backing, self.huge);
-                change(counts, kind, *code, self.scanned(pass), CHUNK_PAGES as u32);
-            }
-            (ChunkBytes::Uniform(code), _) => {
-                count(&[*code; CHUNK_PAGES], self, self.scanned(pass), counts, change);
-            }
-            (ChunkBytes::Each(bytes), _) => count(bytes, self, self.scanned(pass), counts, change),
-        }
-    }
-
-    /// The pass under way scanned it, and all is as it was.
-    fn move_to_pass(&mut self, pass: u32, counts: &mut Counts) {
-        if self.pass != pass {
-            self.count(pass, counts, Counts::subtract);
-            self.pass = pass;
-            self.count(pass, counts, Counts::add);
-        }
-    }
-}
-
-/// Calls `change` of `counts` for the pages of `chunk`, whose bytes are or were `bytes`.
-fn count(
-    bytes: &[u8; CHUNK_PAGES],
-    chunk: &Chunk,
-    scanned: Scanned,
-    counts: &mut Counts,
-    change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
-) {
-    let mut part = |bytes: &[u8], backing| {
-        let mut pages = [0_u32; 256];
-        bytes.iter().for_each(|byte| pages[usize::from(*byte)] += 1);
-        let kind = PageKind::new(backing, chunk.huge);
-        for (code, pages) in (0..=u8::MAX).zip(pages).filter(|(_, pages)| *pages > 0) {
-            change(counts, kind, code, scanned, pages);
-        }
-    };
-    match &chunk.backing {
-        ChunkBacking::One(backing) => part(bytes, *backing),
-        ChunkBacking::Several(parts) => {
-            let mut start = 0;
-            for (end, backing) in parts {
-                part(&bytes[start..usize::from(*end)], *backing);
-                start = usize::from(*end);
-            }
-        }
-    }
-}
-
-impl ChunkBacking {
-    /// What backs the chunk of this number. What lies between mappings counts to the one before.
-    fn of(number: u64, backings: &[(AddrRange, Backing)]) -> Self {
-        let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);
-        let first = backings.partition_point(|(range, _)| range.end <= chunk.start);
-        let inside = backings[first..]
-            .iter()
-            .take_while(|(range, _)| range.start < chunk.end);
-        let mut parts: Vec<(u16, Backing)> = Vec::new();
-        for (range, backing) in inside {
-            let start = range.start.0.saturating_sub(chunk.start.0) / PAGE_SIZE;
-            match parts.last_mut() {
-                Some((_, last)) if last == backing => {}
-                Some((end, _)) => {
-                    *end = u16::try_from(start).unwrap_or(0);
-                    parts.push((CHUNK_PAGES as u16, *backing));
-                }
-                None => parts.push((CHUNK_PAGES as u16, *backing)),
-            }
-        }
-        match parts[..] {
-            [] => Self::One(Backing::default()),
-            [(_, backing)] => Self::One(backing),
-            _ => Self::Several(parts.into_boxed_slice()),
-        }
-    }
-}
-
-impl ChunkBytes {
-    /// A byte for each page.
-    fn each(&mut self) -> &mut [u8; CHUNK_PAGES] {
-        if let Self::Uniform(byte) = *self {
-            *self = Self::Each(Box::new([byte; CHUNK_PAGES]));
-        }
-        match self {
-            Self::Each(bytes) => bytes,
-            Self::Uniform(_) => unreachable!("it was made to have a byte for each page"),
-        }
-    }
-
-    /// One byte for all pages, where they are alike.
-    fn compact(&mut self) {
-        if let Self::Each(bytes) = self {
-            let first = bytes[0];
-            if bytes[CHUNK_PAGES - 1] == first && bytes.iter().fold(true, |all, byte| all & (*byte == first))
-            {
-                *self = Self::Uniform(first);
-            }
-        }
-    }
-
-    /// Whether all 64 pages of the word of this number were accessed in each of the last two passes.
-    fn is_steady(&self, word: usize) -> bool {
-        let is_steady = |byte: u8| byte <= HISTORY && byte & 0b11 == 0b11;
-        match self {
-            Self::Uniform(byte) => is_steady(*byte),
-            Self::Each(bytes) => bytes[word * 64..][..64]
-                .iter()
-                .fold(true, |all, byte| all & is_steady(*byte)),
-        }
-    }
-
-    /// The runs of pages with the same byte: where each begins, how many pages it has, and the byte.
-    fn runs(&self) -> impl Iterator<Item = (usize, usize, u8)> + '_ {
-        let (uniform, each) = match self {
-            Self::Uniform(byte) => (Some((0, CHUNK_PAGES, *byte)), &[][..]),
-            Self::Each(bytes) => (None, bytes.as_slice()),
-        };
-        let mut start = 0;
-        let runs = std::iter::from_fn(move || {
-            let rest = &each[start.min(each.len())..];
-            let first = *rest.first()?;
-            let run = (start, len_of_run(rest), first);
-            start += run.1;
-            Some(run)
-        });
-        uniform.into_iter().chain(runs)
-    }
-}
-
 /// Whether a page with this byte is idle since a known moment.
 const fn is_idle(byte: u8) -> bool {
     byte >= FIRST_MOMENT && byte < FIRST
-}
-
-fn has_history(bytes: &[u8; CHUNK_PAGES]) -> bool {
-    bytes
-        .iter()
-        .fold(false, |any, byte| any | (byte.wrapping_sub(1) < HISTORY))
-}
-
-/// How many of `bytes`, from the first, are the same.
-fn len_of_run(bytes: &[u8]) -> usize {
-    let Some(first) = bytes.first() else { return 0 };
-    if bytes.get(1) != Some(first) {
-        return 1;
-    }
-    let (words, _) = bytes.as_chunks::<64>();
-    let is_same = |word: &&[u8; 64]| word.iter().fold(true, |same, byte| same & (byte == first));
-    let whole = words.iter().take_while(is_same).count() * 64;
-    let rest = bytes[whole..].iter().take_while(|byte| *byte == first);
-    whole + rest.count()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Bytes of pages over passes, worked out by hand.
 
 use super::*;
-use crate::access_tables::NR_KINDS;
+use crate::access_tables::{NR_KINDS, PageKind};
 
 const PAGE: u64 = PAGE_SIZE;
 /// What was not accessed for a second is idle.
