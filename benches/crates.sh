@@ -4,11 +4,11 @@
 
 measure() {
     local bench
-    for bench in crates/*/benches/*.rs; do
-        local crate=${bench#crates/} name=${bench##*/}
+    for bench in crates/*/benches/*.rs block/*/benches/*.rs; do
+        local crate=${bench#*/} name=${bench##*/}
         crate=${crate%%/*} name=${name%.rs}
         echo "== $crate: $name"
-        scripts/cargo.sh bench --quiet --locked -p "thermocline-$crate" --bench "$name"
+        scripts/cargo.sh bench --quiet --locked -p "thermo-$crate" --bench "$name"
     done
 }
 

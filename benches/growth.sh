@@ -26,10 +26,10 @@ measure() {
     real
     echo
     echo "== one look"
-    scripts/cargo.sh bench --quiet --locked -p thermocline-ops --bench probe_cost
+    scripts/cargo.sh bench --quiet --locked -p thermo-ops --bench probe_cost
     echo
     echo "== synthetic page tables"
-    scripts/cargo.sh bench --quiet --locked -p thermocline-sim --bench growth
+    scripts/cargo.sh bench --quiet --locked -p thermo-sim --bench growth
 }
 
 keep growth "How cost and exactness grow with the target" measure

@@ -6,5 +6,5 @@
 . "$(dirname "$0")/lib.bash"
 need_thermo
 load=${CARGO_TARGET_DIR:-target}/release/examples/nbd_load
-[ -x "$load" ] || scripts/cargo.sh build --release --locked -p thermocline-nbd --example nbd_load
+[ -x "$load" ] || scripts/cargo.sh build --release --locked -p thermo-nbd --example nbd_load
 keep block-servers "The block server beside others" python3 benches/nbd.py "$thermo" "$load" "${1:-3}" "${2:-2}"

@@ -21,6 +21,6 @@ get_damo >&2 || echo "damo cannot be installed here; thermo is measured alone" >
 if [ -n "${MINUTE:-}" ]; then
     "$MINUTE" "$work/minute.arrow"
 else
-    scripts/cargo.sh run --quiet --release --locked -p thermocline-record --example minute -- "$work/minute.arrow"
+    scripts/cargo.sh run --quiet --release --locked -p thermo-recording --example minute -- "$work/minute.arrow"
 fi
 keep report "Reports on a minute of 1000 regions, beside damo" measure

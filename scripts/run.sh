@@ -31,7 +31,7 @@ build() {
     [ -z "$thermo" ] || return 0
     scripts/deps.sh build
     say "building thermo (the first time takes some minutes)"
-    scripts/cargo.sh build --release --locked --quiet -p thermocline-cli
+    scripts/cargo.sh build --release --locked --quiet -p thermo-cli
     thermo=${CARGO_TARGET_DIR:-target}/release/thermo
 }
 

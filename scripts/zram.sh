@@ -14,7 +14,7 @@ make_zram() { # SIZE
     swapon --priority 32767 "$zram"
 }
 
-# What a kill -9 of this script leaves, for `thermo doctor --leftovers`: see crates/sys/src/leftovers.rs.
+# What a kill -9 of this script leaves, for `thermo doctor --leftovers`: see crates/kernel/src/leftovers.rs.
 note_zram() {
     local folder=/run/thermocline since back
     zram_note=$folder/zram-swap-$$-script

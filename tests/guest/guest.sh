@@ -39,7 +39,7 @@ find_thermo() {
         return
     fi
     scripts/deps.sh build
-    scripts/cargo.sh build --release --locked --quiet -p thermocline-cli
+    scripts/cargo.sh build --release --locked --quiet -p thermo-cli
     realpath "${CARGO_TARGET_DIR:-target}/release/thermo"
 }
 

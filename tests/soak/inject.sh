@@ -21,7 +21,7 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 if [ -z "${INJECT:-}" ]; then
-    cargo build --quiet --release -p thermocline-ops --example inject
+    cargo build --quiet --release -p thermo-ops --example inject
     INJECT=${CARGO_TARGET_DIR:-target}/release/examples/inject
 fi
 

@@ -13,10 +13,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thermo_core::{Bytes, Nanos, TargetId};
+use thermo_engine::TargetId;
+use thermo_kernel::pidfd::PidFd;
 use thermo_ops::hint::{Hint, Hinter, Limits, Selection};
 use thermo_ops::{Actor, PageoutLimits, Process, Processes, PteTracker};
-use thermo_sys::pidfd::PidFd;
+use thermo_units::{Bytes, Nanos};
 
 use layout::{DRY, SKIP_YOUNG, ThermoHint, ThermoLimits, ThermoResult};
 

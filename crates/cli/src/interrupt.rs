@@ -5,7 +5,7 @@ use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
-use thermo_sys::signals;
+use thermo_kernel::signals;
 
 /// How soon a second Ctrl-C is noticed.
 const POLL: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, WaitOptions, waitpid};
-use thermo_sys::{children, namespace};
+use thermo_kernel::{children, namespace};
 
 /// The process of the command that was started; 0 before.
 static COMMAND: AtomicU32 = AtomicU32::new(0);

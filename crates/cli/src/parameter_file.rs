@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use thermo_core::text::Fault;
+use thermo_units::text::Fault;
 use toml::de::{DeTable, DeValue};
 
 /// Gives every parameter of `file` to `set`, by its name and value.

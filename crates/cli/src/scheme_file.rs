@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use thermo_core::Scheme;
+use thermo_engine::Scheme;
 
 /// All schemes of `file`. A file with one bad scheme gives none.
 ///
@@ -12,5 +12,5 @@ use thermo_core::Scheme;
 pub fn read(file: &Path) -> anyhow::Result<Vec<Scheme>> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the schemes of {name}"))?;
-    thermo_scheme::parse(&name, &text).map_err(|fault| anyhow!(fault.in_file(&name)))
+    thermo_schemes::parse(&name, &text).map_err(|fault| anyhow!(fault.in_file(&name)))
 }

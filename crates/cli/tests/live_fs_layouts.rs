@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use common::{Guard, quiet, run, stderr, thermo, wait_until};
-use thermo_core::Bytes;
-use thermo_sys::zram::ZramSwap;
+use thermo_kernel::zram::ZramSwap;
+use thermo_units::Bytes;
 
 const MIB: u64 = 1 << 20;
 const HOT: u64 = 16 * MIB;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use thermo_core::sink::TriedRegion;
+use thermo_engine::sink::TriedRegion;
 
 use crate::engine::{self, Engine, Found, Slot, State, Tried};
 use crate::files::{ControlFiles, GivenUp, Write};

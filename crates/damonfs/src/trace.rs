@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thermo_core::sink::TargetRegions;
-use thermo_core::{Attrs, Nanos};
+use thermo_engine::Attrs;
+use thermo_engine::sink::TargetRegions;
+use thermo_units::Nanos;
 
 /// How many aggregations a listener may be behind.
 const BEHIND: usize = 4096;
@@ -90,7 +91,8 @@ fn head(number: u32, tid: i32, now: Nanos) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_core::{AddrRange, Region, TargetId};
+    use thermo_engine::{Region, TargetId};
+    use thermo_units::AddrRange;
 
     #[test]
     fn a_line_for_each_region_as_perf_script_prints_it() {
@@ -106,10 +108,10 @@ mod tests {
         let target = TargetRegions {
             id: TargetId(1),
             pid: Some(9),
-            method: thermo_core::budget::Method::Sampling,
+            method: thermo_engine::budget::Method::Sampling,
             regions: &regions,
             tables: None,
-            averaged: thermo_core::Bytes::ZERO,
+            averaged: thermo_units::Bytes::ZERO,
         };
         trace.aggregated(0, 77, Nanos::millis(1), std::slice::from_ref(&target));
         let listener = trace.listen();

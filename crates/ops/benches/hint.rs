@@ -1,7 +1,7 @@
 //! Hints against bare `process_madvise` on the same ranges of another process, in turns: pageout (into zram swap of our
 //! own) and cold, in few large ranges and in many small ones, next to each other and apart.
 //!
-//! `cargo bench -p thermocline-ops --bench hint [-- cold|pageout]`
+//! `cargo bench -p thermo-ops --bench hint [-- cold|pageout]`
 //!
 //! Raw is one call for each 1024 ranges, without a look at what came of it.
 #![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
@@ -16,11 +16,12 @@ use std::path::Path;
 
 use common::Target;
 use measure::{Pair, Way, is_asked_for, print_head, time};
-use thermo_core::{Action, AddrRange, Bytes, Permille, TargetId};
+use thermo_engine::{Action, TargetId};
+use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
+use thermo_kernel::zram::ZramSwap;
 use thermo_ops::hint::{Hint, Hinter, Limits};
 use thermo_ops::{Actor, PageoutLimits, Processes};
-use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
-use thermo_sys::zram::ZramSwap;
+use thermo_units::{AddrRange, Bytes, Permille};
 
 const MEMORY: Bytes = Bytes::mib(256);
 const ROUNDS: usize = 9;

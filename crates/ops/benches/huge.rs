@@ -1,6 +1,6 @@
 //! How many huge pages are made and split in a second of CPU time, beside the bare system calls on the same memory.
 //!
-//! `cargo bench -p thermocline-ops --bench huge`
+//! `cargo bench -p thermo-ops --bench huge`
 //!
 //! Ours is the actor with eyes for page tables: the look at what is huge already and at what is there, the calls, the
 //! look at what came of them. Raw is one `process_madvise(MADV_COLLAPSE)` of everything, and `MADV_COLD` on the first
@@ -16,11 +16,12 @@ use std::os::fd::AsFd as _;
 
 use common::Target;
 use measure::{Pair, Way, print_head, time};
-use thermo_core::ops::{Request, Run};
-use thermo_core::{Action, AddrRange, Bytes, PAGE_SIZE, TargetId};
+use thermo_engine::ops::{Request, Run};
+use thermo_engine::{Action, TargetId};
+use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
 use thermo_ops::actor::HugeOptions;
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker};
-use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
+use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 const MEMORY: Bytes = Bytes::mib(256);
 const HUGE: u64 = 2 << 20;

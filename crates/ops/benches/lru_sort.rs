@@ -1,6 +1,6 @@
 //! How many pages a second of CPU time moves up and down the LRU lists, beside the bare system calls on the same pages.
 //!
-//! `cargo bench -p thermocline-ops --bench lru_sort`
+//! `cargo bench -p thermo-ops --bench lru_sort`
 //!
 //! Ours is the actor: the look at what is there, the calls, the look at what came of them. Raw is two
 //! `process_vm_readv` of each page, 1024 in a call, and `process_madvise` of the ranges, 1024 in a call. Page cache that
@@ -18,13 +18,14 @@ use std::sync::atomic::AtomicBool;
 
 use common::Target;
 use measure::{Pair, Way, print_head, time};
-use thermo_core::ops::{Request, Run};
-use thermo_core::{Action, Addr, AddrRange, Bytes, PAGE_SIZE, TargetId};
+use thermo_engine::ops::{Request, Run};
+use thermo_engine::{Action, TargetId};
+use thermo_kernel::page_cache::CachedFile;
+use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
+use thermo_kernel::process_vm::{MAX_PAGES, touch};
 use thermo_ops::page_cache::PageCache;
 use thermo_ops::{Actor, PageoutLimits};
-use thermo_sys::page_cache::CachedFile;
-use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
-use thermo_sys::process_vm::{MAX_PAGES, touch};
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 const MEMORY: Bytes = Bytes::mib(256);
 const PAGES: u64 = MEMORY.0 / PAGE_SIZE;

@@ -1,6 +1,6 @@
 //! What looking costs: a probe (its mark taken off, and looked for later), a whole table, a sweep.
 //!
-//! `cargo bench -p thermocline-ops --bench probe_cost`
+//! `cargo bench -p thermo-ops --bench probe_cost`
 //!
 //! Raw, for a probe, is a `process_madvise(MADV_COLD)` of 1000 pages and one run of the BPF program that reads their
 //! entries (`unverified`: neither is known beforehand what maps them, nor afterwards whether the mark went), or with
@@ -19,12 +19,13 @@ use std::os::fd::AsFd as _;
 use common::Target;
 use common::look::probe;
 use measure::{Pair, Way, print_head, quantile, time};
-use thermo_bpf::{Entry, Folios, PageTables};
-use thermo_core::ops::Probe;
-use thermo_core::scan::ScanChunk;
-use thermo_core::{Addr, AddrRange, Bytes, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::ops::Probe;
+use thermo_engine::scan::ScanChunk;
+use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
 use thermo_ops::{Processes, PteTracker, Tracker as _};
-use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
+use thermo_pagetable::{Entry, Folios, PageTables};
+use thermo_units::{Addr, AddrRange, Bytes};
 
 const NR_PROBES: usize = 1000;
 const ROUNDS: usize = 41;
@@ -127,7 +128,7 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
         let tables = tracker.tables();
         match way {
             Way::Ours => time(|| {
-                let mut count = |table: thermo_bpf::Table<'_>| {
+                let mut count = |table: thermo_pagetable::Table<'_>| {
                     let entries = table.entries.iter();
                     let is_marked = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed);
                     marked += entries.filter(is_marked).count() as u64;
@@ -135,7 +136,7 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
                 tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
             }),
             Way::Raw => time(|| {
-                let mut count = |table: thermo_bpf::Table<'_>| {
+                let mut count = |table: thermo_pagetable::Table<'_>| {
                     marked += table.entries.iter().filter(|raw| **raw != 0).count() as u64;
                 };
                 tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();

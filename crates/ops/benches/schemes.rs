@@ -1,7 +1,7 @@
 //! How fast a scheme acts, beside the bare system call on the same ranges: pageout (into zram swap of our own) and
 //! cold.
 //!
-//! `cargo bench -p thermocline-ops --bench schemes [-- cold|pageout]`
+//! `cargo bench -p thermo-ops --bench schemes [-- cold|pageout]`
 //!
 //! Ours is the step of a context in which its scheme is applied: aggregation, choice, action, and the look at what
 //! came of it. Looking for accesses, which the same step ends and begins anew, is left out: it is not done for the scheme,
@@ -17,18 +17,18 @@ use std::path::Path;
 
 use common::Target;
 use measure::{Pair, Way, is_asked_for, print_head, time};
-use thermo_bpf::Folios;
-use thermo_core::ops::{Outcome, Probe, Request};
-use thermo_core::scheme::{CoreFilter, CoreFilterKind, Filters, Scheme, SystemMetric};
-use thermo_core::{
-    Action, AddrRange, Attrs, Bytes, Context, Event, Nanos, Next, Operations, OpsError, Permille, Sink,
-    TargetId, TargetLayout,
+use thermo_engine::ops::{Outcome, Probe, Request};
+use thermo_engine::scheme::{CoreFilter, CoreFilterKind, Filters, Scheme, SystemMetric};
+use thermo_engine::{
+    Action, Attrs, Context, Event, Next, Operations, OpsError, Sink, TargetId, TargetLayout,
 };
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
+use thermo_kernel::zram::ZramSwap;
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, PteTracker, Vaddr};
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::process_madvise::{Advice, MAX_RANGES, process_madvise};
-use thermo_sys::zram::ZramSwap;
+use thermo_pagetable::Folios;
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 const MEMORY: Bytes = Bytes::mib(256);
 const ROUNDS: usize = 7;

@@ -14,8 +14,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use thermo_core::AddrRange;
 use thermo_ops::inject::{Call, HugeFlag, InjectError, Injector, Request};
+use thermo_units::AddrRange;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();

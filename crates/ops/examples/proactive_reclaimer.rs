@@ -1,17 +1,18 @@
 //! A proactive reclaimer: pages out what a process has not touched for a while, at most so much a second.
 //!
-//! `cargo run -p thermocline-ops --example proactive_reclaimer -- PID MIN_AGE SECONDS` (like `4242 30s 600`)
+//! `cargo run -p thermo-ops --example proactive_reclaimer -- PID MIN_AGE SECONDS` (like `4242 30s 600`)
 
 use std::error::Error;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use thermo_core::{Attrs, Bytes, Context, Event, Nanos, Scheme};
+use thermo_engine::{Attrs, Context, Event, Scheme};
 use thermo_ops::kdamond::{Kdamond, Parts};
 use thermo_ops::preset::Reclaim;
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr, tracker};
+use thermo_units::{Bytes, Nanos};
 
 /// What was never seen accessed for `min_age` is paged out, at most `quota_sz` a second, however much is free.
 fn pageout(min_age: Nanos, quota_sz: Bytes) -> Scheme {

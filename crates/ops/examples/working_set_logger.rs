@@ -1,18 +1,19 @@
 //! A working-set logger: how much of a process's memory was accessed within the last second and the last ten.
 //!
-//! `cargo run -p thermocline-ops --example working_set_logger -- PID SECONDS`
+//! `cargo run -p thermo-ops --example working_set_logger -- PID SECONDS`
 
 use std::error::Error;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use thermo_core::access_tables::age_bucket;
-use thermo_core::budget::{CpuShare, MethodPolicy};
-use thermo_core::{AccessTables, Attrs, Bytes, Context, Event, Nanos};
+use thermo_engine::access_tables::age_bucket;
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::{AccessTables, Attrs, Context, Event};
 use thermo_ops::kdamond::{Kdamond, Parts};
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Vaddr, tracker};
+use thermo_units::{Bytes, Nanos};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::psi::{self, Resource};
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::psi::{self, Resource};
 
 /// The number of the process.
 pub(crate) const PID: u32 = 7;

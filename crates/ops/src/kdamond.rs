@@ -10,8 +10,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use thermo_core::{Context, Event, Nanos, Next, Operations, OpsError, Sink};
-use thermo_sys::clock;
+use thermo_engine::{Context, Event, Next, Operations, OpsError, Sink};
+use thermo_kernel::clock;
+use thermo_units::Nanos;
 
 /// What a kdamond's thread owns.
 #[derive(Debug)]

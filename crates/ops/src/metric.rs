@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use thermo_core::OpsError;
-use thermo_core::scheme::SystemMetric;
-use thermo_sys::cgroup::Group;
-use thermo_sys::memcg::Memcg;
-use thermo_sys::node::{self, NodeMemory};
-use thermo_sys::psi::{self, Resource};
-use thermo_sys::{FileError, meminfo, vmstat};
+use thermo_engine::OpsError;
+use thermo_engine::scheme::SystemMetric;
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::memcg::Memcg;
+use thermo_kernel::node::{self, NodeMemory};
+use thermo_kernel::psi::{self, Resource};
+use thermo_kernel::{FileError, meminfo, vmstat};
 
 /// The present value of `metric`.
 ///

@@ -10,10 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_core::{Action, Addr, AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::page_cache::{CachedFile, Window};
-use thermo_sys::pagemap::Pagemap;
+use thermo_engine::Action;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::page_cache::{CachedFile, Window};
+use thermo_kernel::pagemap::Pagemap;
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use crate::actor::uses;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use thermo_core::TargetId;
-use thermo_sys::pidfd::PidFd;
+use thermo_engine::TargetId;
+use thermo_kernel::pidfd::PidFd;
 
 /// A process that is a target.
 #[derive(Debug)]

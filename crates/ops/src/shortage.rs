@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use thermo_core::Nanos;
-use thermo_sys::psi::{self, Resource};
-use thermo_sys::vmstat;
+use thermo_kernel::psi::{self, Resource};
+use thermo_kernel::vmstat;
+use thermo_units::Nanos;
 
 /// Memory counts as short for so long after the last sign of it.
 const LASTS: Nanos = Nanos::secs(10);

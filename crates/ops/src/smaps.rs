@@ -17,13 +17,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::rng::Rng;
-use thermo_core::{Addr, AddrRange, Nanos, TargetId};
-use thermo_sys::clear_refs::{self, Marks};
-use thermo_sys::maps::{self, Mapping};
-use thermo_sys::smaps::{self, Vma};
-use thermo_sys::{ProcError, clock};
+use thermo_engine::TargetId;
+use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::rng::Rng;
+use thermo_kernel::clear_refs::{self, Marks};
+use thermo_kernel::maps::{self, Mapping};
+use thermo_kernel::smaps::{self, Vma};
+use thermo_kernel::{ProcError, clock};
+use thermo_units::{Addr, AddrRange, Nanos};
 
 use crate::process::Processes;
 use crate::tracker::Tracker;

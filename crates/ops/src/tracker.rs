@@ -4,12 +4,12 @@
 //! came back ([`Tracker::check`]). A tracker never fails: what it cannot tell, such as pages of a process that
 //! died meanwhile, is [`Seen::Unknown`].
 //!
-//! [`Seen::Unknown`]: thermo_core::ops::Seen::Unknown
+//! [`Seen::Unknown`]: thermo_engine::ops::Seen::Unknown
 
 use std::path::Path;
 
-use thermo_core::Nanos;
-use thermo_core::ops::Probe;
+use thermo_engine::ops::Probe;
+use thermo_units::Nanos;
 
 use crate::process::Processes;
 use crate::pte::PteTracker;

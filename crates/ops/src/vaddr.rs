@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::Run;
-use thermo_core::ops::{Outcome, Probe, Request, Seen};
-use thermo_core::scan::{Preparation, ScanChunk};
-use thermo_core::scheme::SystemMetric;
-use thermo_core::{Action, Addr, AddrRange, Operations, OpsError, TargetId, TargetLayout};
+use thermo_engine::ops::Run;
+use thermo_engine::ops::{Outcome, Probe, Request, Seen};
+use thermo_engine::scan::{Preparation, ScanChunk};
+use thermo_engine::scheme::SystemMetric;
+use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
+use thermo_units::{Addr, AddrRange};
 
 use crate::actor::Actor;
 use crate::beside::{Announcement, Beside};

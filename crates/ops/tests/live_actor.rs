@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 
 use common::look::{probe, scan};
 use common::{Target, repeat_until_good, swap, swapped, tracker};
-use thermo_core::action::Action;
-use thermo_core::ops::{Applied, OpsError, Probe, Request, Run, Skip};
-use thermo_core::scheme::{OpsFilter, OpsFilterKind};
-use thermo_core::{AddrRange, Bytes, Permille, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::action::Action;
+use thermo_engine::ops::{Applied, OpsError, Probe, Request, Run, Skip};
+use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Tracker as _};
+use thermo_units::{AddrRange, Bytes, Permille};
 
 #[test]
 fn child() {

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{Target, repeat_until_good, swap, swapped};
-use thermo_core::{Bytes, TargetId};
-use thermo_sys::meminfo;
-use thermo_sys::process_madvise::{Advice, process_madvise};
+use thermo_engine::TargetId;
+use thermo_kernel::meminfo;
+use thermo_kernel::process_madvise::{Advice, process_madvise};
+use thermo_units::Bytes;
 
 #[test]
 fn child() {
@@ -26,13 +27,7 @@ fn example(name: &str) -> PathBuf {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let target = tests.ancestors().nth(3).unwrap();
         let built = Command::new(cargo)
-            .args([
-                "build",
-                "--package",
-                "thermocline-ops",
-                "--examples",
-                "--target-dir",
-            ])
+            .args(["build", "--package", "thermo-ops", "--examples", "--target-dir"])
             .arg(target)
             .status()
             .unwrap();

@@ -7,11 +7,12 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use common::{Target, repeat_until_good, swap, swapped};
-use thermo_core::ops::Skip;
-use thermo_core::{Action, AddrRange, Bytes, Nanos, PAGE_SIZE, TargetId};
+use thermo_engine::ops::Skip;
+use thermo_engine::{Action, TargetId};
+use thermo_kernel::process_madvise::{Advice, process_madvise};
 use thermo_ops::hint::{Hint, Hinter, Kind, Left, Limits};
 use thermo_ops::{Actor, PageoutLimits, Process, Processes};
-use thermo_sys::process_madvise::{Advice, process_madvise};
+use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 #[test]
 fn child() {
@@ -175,7 +176,7 @@ fn what_is_paged_out_is_seen_to_be_out_and_nothing_else_is() {
         ..range
     };
     let limits = PageoutLimits {
-        swap_floor: thermo_core::Permille(0),
+        swap_floor: thermo_units::Permille(0),
         ..PageoutLimits::default()
     };
     let kept_before = swapped(pid, kept);
@@ -213,7 +214,7 @@ fn neighbours_are_paged_out_together_and_each_is_told_of() {
         .map(|(_, piece)| hint(*piece, Action::Pageout))
         .collect();
     let limits = PageoutLimits {
-        swap_floor: thermo_core::Permille(0),
+        swap_floor: thermo_units::Permille(0),
         ..PageoutLimits::default()
     };
     repeat_until_good(|| {

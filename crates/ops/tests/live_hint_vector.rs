@@ -4,10 +4,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use thermo_core::ops::Skip;
-use thermo_core::{Action, AddrRange, Bytes, PAGE_SIZE, TargetId};
+use thermo_engine::ops::Skip;
+use thermo_engine::{Action, TargetId};
 use thermo_ops::hint::{Hint, Hinted, Hinter, Left, Limits};
 use thermo_ops::{Actor, PageoutLimits, Process, Processes};
+use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 /// A process with private memory, a hole in it, and by its argument memory that is locked, of huge pages, or shared
 /// with a child. Prints where each begins.

@@ -6,12 +6,13 @@ mod common;
 use std::path::Path;
 
 use common::{Target, repeat_until_good};
-use thermo_core::action::Action;
-use thermo_core::ops::{Applied, Outcome, Request, Run};
-use thermo_core::{AddrRange, Bytes, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::action::Action;
+use thermo_engine::ops::{Applied, Outcome, Request, Run};
+use thermo_kernel::{leftovers, smaps, thp, uname};
 use thermo_ops::actor::HugeOptions;
 use thermo_ops::{Actor, PageoutLimits, PteTracker};
-use thermo_sys::{leftovers, smaps, thp, uname};
+use thermo_units::{AddrRange, Bytes};
 
 #[test]
 fn child() {

@@ -8,9 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use thermo_core::AddrRange;
+use thermo_kernel::{smaps, thp};
 use thermo_ops::inject::{Call, HugeFlag, InjectError, Injector, Request};
-use thermo_sys::{smaps, thp};
+use thermo_units::AddrRange;
 
 /// Told to the copy of this program that dies: target, range, and after which request.
 const DIES: &str = "THERMO_TEST_INJECT_AND_DIE";

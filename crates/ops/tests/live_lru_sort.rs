@@ -7,14 +7,15 @@ use std::fs;
 use std::path::Path;
 
 use common::{Target, repeat_until_good};
-use thermo_core::action::Action;
-use thermo_core::ops::{Request, Run, Skip};
-use thermo_core::{AddrRange, Bytes, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::action::Action;
+use thermo_engine::ops::{Request, Run, Skip};
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::maps;
+use thermo_kernel::pagemap::Pagemap;
 use thermo_ops::{Actor, PageoutLimits};
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::lru_gen::Enabled;
-use thermo_sys::maps;
-use thermo_sys::pagemap::Pagemap;
+use thermo_units::{AddrRange, Bytes};
 
 /// So many pages that those of one processor's batches, which are moved later, are few of them.
 const ENOUGH: usize = 100;

@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use common::repeat_until_good;
-use thermo_core::ops::Skip;
-use thermo_core::{Action, Addr, Bytes, PAGE_SIZE};
+use thermo_engine::Action;
+use thermo_engine::ops::Skip;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::page_cache::CachedFile;
+use thermo_kernel::pagemap::Pagemap;
 use thermo_ops::page_cache::{PageCache, PageCacheError};
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::lru_gen::Enabled;
-use thermo_sys::page_cache::CachedFile;
-use thermo_sys::pagemap::Pagemap;
+use thermo_units::{Addr, Bytes, PAGE_SIZE};
 
 const PAGES: u64 = 1024;
 static GO_ON: AtomicBool = AtomicBool::new(false);

@@ -5,9 +5,10 @@ mod common;
 
 use common::look::{library, probe};
 use common::{Target, repeat_until_good, tracker};
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::{Addr, AddrRange, Bytes, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::ops::{Probe, Seen};
 use thermo_ops::Tracker as _;
+use thermo_units::{Addr, AddrRange, Bytes};
 
 #[test]
 fn child() {

@@ -9,15 +9,16 @@ use std::process::{Command, Stdio};
 
 use common::look::{count, library, pages, scan, scanning};
 use common::{Target, repeat_until_good, tracker};
-use thermo_bpf::{Entry, Folios};
-use thermo_core::budget::Method;
-use thermo_core::scan::{PageSeen, ScanChunk};
-use thermo_core::{Addr, AddrRange, Bytes, Event, Nanos, Next, TargetId};
+use thermo_engine::budget::Method;
+use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_engine::{Event, Next, TargetId};
+use thermo_kernel::clock;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::process_vm::{MAX_PAGES, touch};
 use thermo_ops::{Process, Processes, PteTracker};
-use thermo_sys::clock;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::process_vm::{MAX_PAGES, touch};
+use thermo_pagetable::{Entry, Folios};
+use thermo_units::{Addr, AddrRange, Bytes, Nanos};
 
 #[test]
 fn child() {
@@ -438,7 +439,7 @@ fn active_pages_stay_active_where_that_is_asked_for() {
     let mut target = Target::start(16 << 20);
     let processes = target.processes();
     let all = target.range;
-    let addrs: Vec<thermo_core::Addr> = target.pages().collect();
+    let addrs: Vec<thermo_units::Addr> = target.pages().collect();
     let pid = target.pid();
     let touch_twice = || {
         for addrs in addrs.chunks(MAX_PAGES).chain(addrs.chunks(MAX_PAGES)) {

@@ -10,10 +10,11 @@ use std::time::Duration;
 use common::look::{count, pages, scan, scanning};
 use common::{repeat_until_good, tracker};
 use rustix::process::{Pid, Signal, kill_process};
-use thermo_core::scan::PageSeen;
-use thermo_core::{Addr, AddrRange, Event, Nanos, Next, Region, TargetId};
+use thermo_engine::scan::PageSeen;
+use thermo_engine::{Event, Next, Region, TargetId};
+use thermo_kernel::clock;
 use thermo_ops::{Process, Processes};
-use thermo_sys::clock;
+use thermo_units::{Addr, AddrRange, Nanos};
 
 #[test]
 fn child() {

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::{Addr, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::ops::{Probe, Seen};
+use thermo_kernel::maps;
 use thermo_ops::smaps::Smaps;
 use thermo_ops::{Process, Processes, Tracker as _};
-use thermo_sys::maps;
+use thermo_units::Addr;
 
 const ID: TargetId = TargetId(0);
 

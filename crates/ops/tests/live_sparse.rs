@@ -4,9 +4,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use thermo_core::scan::{PageSeen, ScanChunk};
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::scan::{PageSeen, ScanChunk};
 use thermo_ops::{Process, PteTracker};
+use thermo_units::{Addr, AddrRange};
 
 /// A terabyte of address space with three pages in it. Ends with its standard input.
 const SPARSE: &str = r#"

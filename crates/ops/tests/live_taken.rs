@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use common::look::{probe, scan};
 use common::{Target, repeat_until_good, tracker};
-use thermo_bpf::{Entry, Folios};
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::scan::{PageSeen, ScanChunk};
-use thermo_core::{Addr, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_kernel::damon;
 use thermo_ops::{Processes, PteTracker, Tracker as _};
-use thermo_sys::damon;
+use thermo_pagetable::{Entry, Folios};
+use thermo_units::Addr;
 
 const BYTES: u64 = 64 << 20;
 /// How many pages must have lost their mark, and how long that is waited for.

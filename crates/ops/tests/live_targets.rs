@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use thermo_core::TargetLayout;
+use thermo_engine::TargetLayout;
+use thermo_kernel::cgroup::OwnGroup;
+use thermo_kernel::stat;
 use thermo_ops::targets::{LayoutRule, Members, TargetError, TargetSpec};
-use thermo_sys::cgroup::OwnGroup;
-use thermo_sys::stat;
 
 /// Set in the environment of ourselves started as a program of many threads.
 const BE_THREADS: &str = "THERMO_TEST_BE_THREADS";

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use thermo_core::ops::Offload as _;
-use thermo_core::{Action, Attrs, Operations as _, Scheme};
+use thermo_engine::ops::Offload as _;
+use thermo_engine::{Action, Attrs, Operations as _, Scheme};
 use thermo_ops::offload::{Claim, Offloaded};
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 

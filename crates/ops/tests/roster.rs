@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use thermo_core::TargetId;
+use thermo_engine::TargetId;
 use thermo_ops::targets::{Changes, Roster, TargetSpec};
 
 const KTHREAD: u64 = 0x0020_0000;

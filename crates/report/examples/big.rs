@@ -1,11 +1,11 @@
 //! How long the reports of a minute of 1000 regions take, and how much memory: 600 snapshots, made up as they are read.
 //!
-//! `cargo run --release -p thermocline-report --example big`
+//! `cargo run --release -p thermo-report --example big`
 
 use std::convert::Infallible;
 use std::time::Instant;
 
-use thermo_record::model::{Mapping, Mappings, Record, Region, Snapshot, Target};
+use thermo_recording::model::{Mapping, Mappings, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::regions::{Format, RegionsWriter, Which};
 use thermo_report::wss::WssAccumulator;

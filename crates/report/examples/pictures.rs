@@ -1,6 +1,6 @@
 //! Every report of a made-up recording: texts on stdout, pictures into the directory given.
 //!
-//! `cargo run -p thermocline-report --example pictures -- DIR [WIDTH] [--ascii]`
+//! `cargo run -p thermo-report --example pictures -- DIR [WIDTH] [--ascii]`
 
 use std::convert::Infallible;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Idle ages as all reports write them: the edges of [`AGE_EDGES_S`] in words, and which of them a recording can tell.
 
 use serde::Serialize;
-use thermo_core::Nanos;
-use thermo_core::access_tables::{AGE_EDGES_S, NR_AGES};
+use thermo_engine::access_tables::{AGE_EDGES_S, NR_AGES};
+use thermo_units::Nanos;
 
 /// Bytes of one idle age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

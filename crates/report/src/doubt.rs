@@ -1,8 +1,8 @@
 //! How far an estimate can be trusted: on how many snapshots it stands, over what time, and what went wrong meanwhile.
 
 use serde::Serialize;
-use thermo_core::Nanos;
-use thermo_record::model::{Record, Snapshot};
+use thermo_recording::model::{Record, Snapshot};
+use thermo_units::Nanos;
 
 /// Warnings beyond this many are only counted.
 const MOST_WARNINGS: usize = 16;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thermo_core::Bytes;
-use thermo_record::model::{Footprint, Record};
+use thermo_recording::model::{Footprint, Record};
+use thermo_units::Bytes;
 
 use crate::regions::target_name;
 use crate::series::{Series, binned};

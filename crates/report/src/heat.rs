@@ -9,9 +9,9 @@
 //! Together they are the resident bytes.
 
 use serde::Serialize;
-use thermo_core::Bytes;
-use thermo_core::access_tables::{AGE_EDGES_S, AccessTables};
-use thermo_record::model::Region;
+use thermo_engine::access_tables::{AGE_EDGES_S, AccessTables};
+use thermo_recording::model::Region;
+use thermo_units::Bytes;
 
 /// From this idle age on memory is cold. A convention of the reports alone; schemes name their own ages.
 pub const COLD_FROM_S: u64 = 10;
@@ -72,7 +72,7 @@ impl HeatSizes {
 
 #[cfg(test)]
 mod tests {
-    use thermo_core::budget::Method;
+    use thermo_engine::budget::Method;
 
     use super::*;
 

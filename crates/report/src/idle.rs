@@ -5,9 +5,9 @@
 //! longest ages appear only in long recordings.
 
 use serde::Serialize;
-use thermo_core::access_tables::{AccessTables, NR_AGES, PageKind, UnknownReason};
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::Record;
+use thermo_engine::access_tables::{AccessTables, NR_AGES, PageKind, UnknownReason};
+use thermo_recording::model::Record;
+use thermo_units::{Bytes, Nanos};
 
 use crate::ages::{self, AgeBytes};
 use crate::layout::Layout;

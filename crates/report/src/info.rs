@@ -4,9 +4,11 @@
 //! the resident size is the largest seen.
 
 use serde::Serialize;
-use thermo_core::access_tables::PageKind;
-use thermo_core::{Bytes, Nanos, PAGE_SIZE};
-use thermo_record::model::{AccessTables, Cost, Metadata, Note, Record, Region, Settings, Snapshot, Target};
+use thermo_engine::access_tables::PageKind;
+use thermo_recording::model::{
+    AccessTables, Cost, Metadata, Note, Record, Region, Settings, Snapshot, Target,
+};
+use thermo_units::{Bytes, Nanos, PAGE_SIZE};
 
 use crate::heat::HeatSizes;
 use crate::layout::Layout;

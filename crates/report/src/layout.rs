@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use thermo_record::model::{Footprint, Mapping, Mappings, Record, Region};
+use thermo_recording::model::{Footprint, Mapping, Mappings, Record, Region};
 
 /// Mappings and sizes of all targets, as of the last record.
 #[derive(Debug, Clone, Default)]

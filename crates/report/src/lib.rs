@@ -29,7 +29,7 @@ pub mod summary;
 pub mod tables;
 pub mod wss;
 
-use thermo_record::model::Record;
+use thermo_recording::model::Record;
 
 pub use doubt::Doubt;
 pub use heat::HeatSizes;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use thermo_core::Nanos;
-use thermo_core::budget::Method;
-use thermo_record::model::Snapshot;
+use thermo_engine::budget::Method;
+use thermo_recording::model::Snapshot;
+use thermo_units::Nanos;
 
 use crate::series::Series;
 

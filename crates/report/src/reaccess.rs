@@ -4,10 +4,10 @@
 //! what each T would cost, as the idle ages say what each T would save. Re-accesses cannot be derived from regions.
 
 use serde::Serialize;
-use thermo_core::access_tables::{AGE_EDGES_S, NR_AGES};
-use thermo_core::budget::Method;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Record, Snapshot};
+use thermo_engine::access_tables::{AGE_EDGES_S, NR_AGES};
+use thermo_engine::budget::Method;
+use thermo_recording::model::{Record, Snapshot};
+use thermo_units::{Bytes, Nanos};
 
 use crate::ages::{self, Missing};
 use crate::style::{Style, Table, csv_text, percent};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Record, SchemeApplied};
+use thermo_recording::model::{Record, SchemeApplied};
+use thermo_units::{Bytes, Nanos};
 
 use crate::series::{Series, binned};
 use crate::style::{Style, Table, csv_text, percent};

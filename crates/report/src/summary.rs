@@ -4,8 +4,8 @@
 //! resident bytes.
 
 use serde::Serialize;
-use thermo_core::Bytes;
-use thermo_record::model::{Metadata, Record, Totals};
+use thermo_recording::model::{Metadata, Record, Totals};
+use thermo_units::Bytes;
 
 use crate::ages;
 use crate::heat::{COLD_FROM_S, HeatSizes, Share};

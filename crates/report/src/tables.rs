@@ -4,10 +4,10 @@
 //! Regions span memory that is not resident, so their idle bytes are scaled down to what the resident size leaves
 //! beside the accessed ones. Totals of a report come from here and from nowhere else.
 
-use thermo_core::access_tables::{AccessTables, NR_AGES, UnknownReason, age_bucket};
-use thermo_core::budget::Method;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Snapshot, Target};
+use thermo_engine::access_tables::{AccessTables, NR_AGES, UnknownReason, age_bucket};
+use thermo_engine::budget::Method;
+use thermo_recording::model::{Snapshot, Target};
+use thermo_units::{Bytes, Nanos};
 
 use crate::Doubt;
 use crate::layout::Layout;
@@ -215,7 +215,7 @@ fn shrink(idle: &mut [Bytes; NR_AGES], most: Bytes) {
 
 #[cfg(test)]
 mod tests {
-    use thermo_record::model::{Footprint, Mapping, Mappings, Record, Region};
+    use thermo_recording::model::{Footprint, Mapping, Mappings, Record, Region};
 
     use super::*;
 

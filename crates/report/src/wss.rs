@@ -8,10 +8,10 @@
 //! are of all snapshots, the rest is of some that are spread evenly.
 
 use serde::Serialize;
-use thermo_core::Nanos;
-use thermo_core::access_tables::NR_AGES;
-use thermo_core::budget::Method;
-use thermo_record::model::Record;
+use thermo_engine::access_tables::NR_AGES;
+use thermo_engine::budget::Method;
+use thermo_recording::model::Record;
+use thermo_units::Nanos;
 
 use crate::ages::{self, Missing};
 use crate::layout::Layout;
@@ -92,7 +92,7 @@ impl Accumulator for WssAccumulator {
 
     fn finish(mut self) -> Wss {
         if self.unknown > 0 {
-            let unknown = thermo_core::Bytes(self.unknown);
+            let unknown = thermo_units::Bytes(self.unknown);
             self.doubt.warn(&format!(
                 "up to {unknown} could not be judged and are not in the working set."
             ));

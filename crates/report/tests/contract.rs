@@ -4,9 +4,8 @@
 use std::convert::Infallible;
 
 use serde_json::{Value, json};
-use thermo_core::budget::Method;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{AccessTables, Footprint, Note, Record, Region, Snapshot, Target};
+use thermo_engine::budget::Method;
+use thermo_recording::model::{AccessTables, Footprint, Note, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
@@ -16,6 +15,7 @@ use thermo_report::schemes::SchemesAccumulator;
 use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::WssAccumulator;
 use thermo_report::{Accumulator, sum_up};
+use thermo_units::{Bytes, Nanos};
 
 mod recording;
 
@@ -515,7 +515,7 @@ fn nonsense_from_a_broken_file_is_no_panic() {
     )];
     records.push(snapshot(2, &[(1 << 40, 1, 0)]));
     records.extend(recording::records(2));
-    let mapping = |start, end| thermo_record::model::Mapping {
+    let mapping = |start, end| thermo_recording::model::Mapping {
         start,
         end,
         name: String::new(),
@@ -525,7 +525,7 @@ fn nonsense_from_a_broken_file_is_no_panic() {
         mapping(1 << 12, 8 << 20),
         mapping(0, 4096),
     ];
-    let mappings = thermo_record::model::Mappings {
+    let mappings = thermo_recording::model::Mappings {
         time_ns: 0,
         target: 0,
         mappings,

@@ -1,5 +1,5 @@
 //! What a hundredth of a CPU buys on ever larger targets, up to a TiB, and what the engine itself takes for it:
-//! `cargo bench -p thermocline-sim --bench growth`.
+//! `cargo bench -p thermo-sim --bench growth`.
 //!
 //! The page tables are synthetic; looking at them costs what was measured on a real machine (`probe_cost` of ops). A
 //! 64th of the target is hot, in 16 runs. `GROWTH_MIB="64 1024"` names the sizes, `GROWTH_SECONDS` how long each is
@@ -10,9 +10,10 @@
 use std::process::Command;
 use std::time::Instant;
 
-use thermo_core::budget::{CpuShare, MethodPolicy};
-use thermo_core::{AddrRange, Attrs, Bytes, Context, Event, Nanos, PAGE_SIZE, Region};
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::{Attrs, Context, Event, Region};
 use thermo_sim::{Expanse, LookingCost, run};
+use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 const BEGIN: u64 = 1 << 40;
 const RUNS: u64 = 16;

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen};
-use thermo_core::scan::ScanChunk;
-use thermo_core::scheme::SystemMetric;
-use thermo_core::{Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Seen};
+use thermo_engine::scan::ScanChunk;
+use thermo_engine::scheme::SystemMetric;
+use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
+use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 use crate::Simulated;
 
@@ -156,7 +157,7 @@ impl Operations for Expanse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::scan::PageSeen;
+    use thermo_engine::scan::PageSeen;
 
     const COST: LookingCost = LookingCost {
         probe: Nanos(2000),

@@ -12,7 +12,8 @@ pub use expanse::{Expanse, LookingCost};
 pub use machine::Machine;
 pub use page::{Page, Place};
 
-use thermo_core::{Context, Nanos, Next, Operations, OpsError, Sink};
+use thermo_engine::{Context, Next, Operations, OpsError, Sink};
+use thermo_units::Nanos;
 
 /// A machine on which looking takes as long as it says.
 pub trait Simulated: Operations {

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use thermo_core::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
-use thermo_core::scan::ScanChunk;
-use thermo_core::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
-use thermo_core::{
-    Action, Addr, AddrRange, Bytes, Nanos, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout,
-};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
+use thermo_engine::scan::ScanChunk;
+use thermo_engine::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
+use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
+use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 use crate::Simulated;
 use crate::page::{Page, Place};

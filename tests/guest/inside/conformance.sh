@@ -1,5 +1,5 @@
 # What every tracker must do alike, run with each that is here: pte, smaps, kdamond (idle, where a kernel has its
-# bitmap). The simulated machine is held to the same by crates/core/tests; that shared memory is unknown, which pte alone
+# bitmap). The simulated machine is held to the same by crates/engine/tests; that shared memory is unknown, which pte alone
 # can say, by crates/ops/tests/live_pte.rs.
 
 # Each tracker with the intervals that suit it: one look of ours costs milliseconds here.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use regex::Regex;
-use thermo_core::text::Fault;
-use thermo_core::{Nanos, Permille};
+use thermo_units::text::Fault;
+use thermo_units::{Nanos, Permille};
 use toml::Spanned;
 
 use super::rules::Rules;

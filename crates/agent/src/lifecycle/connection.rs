@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 
 use super::wire::LONGEST_LINE;
 

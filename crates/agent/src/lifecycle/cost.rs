@@ -1,6 +1,6 @@
 //! What a reclaim or a prefetch did and cost.
 
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

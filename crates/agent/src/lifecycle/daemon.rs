@@ -12,8 +12,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use thermo_core::{Nanos, Permille};
-use thermo_sys::clock;
+use thermo_kernel::clock;
+use thermo_units::{Nanos, Permille};
 
 use super::config::{Config, ConfigError};
 use super::decision::Decision;

@@ -1,7 +1,7 @@
 //! Decisions, kept with their reasons and what came of them.
 
 use serde_json::{Value, json};
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 
 use super::{Cost, End, Profile, Source, State};
 

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 use super::decision::{Decision, Kind};
 use super::rules::Rules;

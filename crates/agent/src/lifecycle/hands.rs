@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thermo_core::ops::Skip;
-use thermo_core::{Action, AddrRange, Bytes, Nanos, Permille, TargetId};
+use thermo_engine::ops::Skip;
+use thermo_engine::{Action, TargetId};
+use thermo_kernel::zram::Zram;
+use thermo_kernel::{ProcError, clock, maps, status};
 use thermo_ops::hint::{Hint, Hinted, Hinter, Kind, Left, Limits, Piece, Pieces};
 use thermo_ops::targets::LayoutRule;
 use thermo_ops::{Actor, PageoutLimits, Processes};
-use thermo_sys::zram::Zram;
-use thermo_sys::{ProcError, clock, maps, status};
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 use super::hold::Hold;
 use super::pace::{Calls, Pace, carry_out};

@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use thermo_core::{AddrRange, Bytes, TargetId};
+use thermo_engine::TargetId;
+use thermo_kernel::stat;
 use thermo_ops::{Process, Processes};
-use thermo_sys::stat;
+use thermo_units::{AddrRange, Bytes};
 
 /// Ranges remembered for a process.
 const MOST_RANGES: usize = 1024;
@@ -123,7 +124,7 @@ fn within(mut ranges: Vec<AddrRange>, most: usize) -> Vec<AddrRange> {
         if ranges.len() <= most {
             return ranges;
         }
-        gap = (gap * 2).max(thermo_core::PAGE_SIZE);
+        gap = (gap * 2).max(thermo_units::PAGE_SIZE);
     }
 }
 

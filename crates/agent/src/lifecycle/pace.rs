@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thermo_core::{Bytes, Nanos, Permille};
+use thermo_units::{Bytes, Nanos, Permille};
 
 /// What a call begins with, before anything is known of what calls take.
 const FIRST: Bytes = Bytes::mib(1);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use thermo_core::Action;
+use thermo_engine::Action;
 use thermo_ops::hint::Kind;
 
 /// Which memory, and how thoroughly. The words are Android's.

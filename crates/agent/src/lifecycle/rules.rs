@@ -1,6 +1,6 @@
 //! What an application's description says about reclaiming from it, and the defaults.
 
-use thermo_core::{Bytes, Nanos, Permille};
+use thermo_units::{Bytes, Nanos, Permille};
 
 use super::Profile;
 

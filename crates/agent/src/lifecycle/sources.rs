@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thermo_core::{Nanos, Permille};
-use thermo_sys::cgroup::Freezers;
-use thermo_sys::{clock, proc, stat};
+use thermo_kernel::cgroup::Freezers;
+use thermo_kernel::{clock, proc, stat};
+use thermo_units::{Nanos, Permille};
 
 use super::config::AppConfig;
 use super::state::Word;

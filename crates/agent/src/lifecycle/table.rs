@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
-use thermo_core::text::Fault;
-use thermo_core::{Bytes, Nanos};
-use thermo_sys::cgroup::Group;
-use thermo_sys::{clock, meminfo, proc, stat, status};
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::{clock, meminfo, proc, stat, status};
+use thermo_units::text::Fault;
+use thermo_units::{Bytes, Nanos};
 
 use super::config::{AppConfig, Target};
 use super::engine::Facts;

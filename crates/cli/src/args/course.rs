@@ -1,6 +1,7 @@
 //! How a verb that acts on memory goes about it.
 
-use thermo_core::{Attrs, Nanos, Scheme};
+use thermo_engine::{Attrs, Scheme};
+use thermo_units::Nanos;
 
 use super::{Limits, Monitoring, Targets};
 use crate::session::Plan;

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use thermo_core::budget::CpuShare;
+use thermo_engine::budget::CpuShare;
 
 /// Millionths of a CPU in one percent.
 const PERCENT: f64 = 10_000.0;

@@ -1,8 +1,9 @@
 //! How to monitor.
 
 use anyhow::{anyhow, bail, ensure};
-use thermo_core::budget::{CpuShare, MethodPolicy};
-use thermo_core::{Attrs, IntervalsGoal, Nanos};
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::{Attrs, IntervalsGoal};
+use thermo_units::Nanos;
 
 use super::cpu_share;
 use super::tuned::Tuned;

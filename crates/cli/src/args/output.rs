@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 
 /// The recording.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,8 +1,9 @@
 //! Intervals that tune themselves, by DAMON's name for it.
 
 use anyhow::{Context as _, Error, anyhow, ensure};
-use thermo_core::units::BasisPoints;
-use thermo_core::{Attrs, IntervalsGoal, Nanos};
+use thermo_engine::{Attrs, IntervalsGoal};
+use thermo_units::BasisPoints;
+use thermo_units::Nanos;
 
 /// A goal for intervals.
 #[derive(Debug, Clone, clap::Args)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use thermo_sys::leftovers::{self, Found};
+use thermo_kernel::leftovers::{self, Found};
 
 use crate::exit::Exit;
 use crate::output;

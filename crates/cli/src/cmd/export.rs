@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use thermo_record::{export, open};
+use thermo_recording::{export, open};
 
 use crate::exit::Exit;
 

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use thermo_core::scheme::SchemeStats;
-use thermo_core::{Action, Attrs, Nanos, Permille};
+use thermo_engine::scheme::SchemeStats;
+use thermo_engine::{Action, Attrs};
 use thermo_ops::preset::{self, Wmarks};
+use thermo_units::{Nanos, Permille};
 
 use crate::args::{Course, TargetsOrMachine};
 use crate::exit::Exit;

@@ -1,9 +1,9 @@
 //! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
 
 use serde_json::json;
-use thermo_core::scheme::SchemeStats;
-use thermo_core::{Bytes, Nanos, Permille};
+use thermo_engine::scheme::SchemeStats;
 use thermo_ops::preset::{self, Wmarks};
+use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::args::{Course, TargetsOrMachine};
 use crate::exit::Exit;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use thermo_core::Nanos;
-use thermo_core::access_tables::AGE_EDGES_S;
-use thermo_record::{Recording, open};
+use thermo_engine::access_tables::AGE_EDGES_S;
+use thermo_recording::{Recording, open};
 use thermo_report::footprint::{FootprintAccumulator, Footprints};
 use thermo_report::heatmap::{Heatmap, HeatmapAccumulator};
 use thermo_report::idle::{Idle, IdleAccumulator};
@@ -18,6 +17,7 @@ use thermo_report::schemes::{Schemes, SchemesAccumulator};
 use thermo_report::summary::{Summary, SummaryAccumulator};
 use thermo_report::wss::{Wss, WssAccumulator};
 use thermo_report::{Accumulator, PictureError, Style};
+use thermo_units::Nanos;
 
 use crate::exit::Exit;
 use crate::{output, terminal};

@@ -46,7 +46,7 @@ impl Run {
 }
 
 fn sum_up(path: &Path) -> anyhow::Result<()> {
-    let mut recording = thermo_record::open(path)?;
+    let mut recording = thermo_recording::open(path)?;
     let mut summary = SummaryAccumulator::new(&recording.metadata);
     for record in recording.by_ref() {
         summary.add(&record?);

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use thermo_core::Scheme;
-use thermo_core::scheme::SchemeStats;
-use thermo_scheme::{checked_json, normal_form, sentence};
+use thermo_engine::Scheme;
+use thermo_engine::scheme::SchemeStats;
+use thermo_schemes::{checked_json, normal_form, sentence};
 
 use crate::args::{Course, Targets};
 use crate::exit::Exit;
@@ -170,8 +170,9 @@ fn totals_text(totals: &[(usize, &Total)], saving: Option<Saving>) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use thermo_core::ops::{Skip, TargetId};
-    use thermo_core::{Action, AddrRange, Bytes};
+    use thermo_engine::Action;
+    use thermo_engine::ops::{Skip, TargetId};
+    use thermo_units::{AddrRange, Bytes};
 
     fn total(action: Action) -> Total {
         let mut total = Total::of(&Scheme::new(action));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 use thermo_workload::{Config, HintMethod, Mode, Options, Summary, TruthWriter, run};
 
 use crate::exit::Exit;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rangemap::RangeSet;
-use thermo_core::ops::TargetId;
-use thermo_core::{AddrRange, Bytes};
+use thermo_engine::ops::TargetId;
+use thermo_units::{AddrRange, Bytes};
 
 /// The memory that was matched at least once.
 #[derive(Debug, Clone, Default)]

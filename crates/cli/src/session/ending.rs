@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
-use thermo_record::Recorder;
+use thermo_kernel::signals;
+use thermo_recording::Recorder;
 use thermo_report::style::percent;
-use thermo_sys::signals;
 
 use super::{Done, End, Outcome, Total};
 use crate::exit::Exit;

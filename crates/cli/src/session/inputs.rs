@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use thermo_core::Scheme;
-use thermo_core::scheme::{Goal, OpsFilterKind};
+use thermo_engine::Scheme;
+use thermo_engine::scheme::{Goal, OpsFilterKind};
+use thermo_kernel::cgroup::Group;
 use thermo_ops::metric;
-use thermo_sys::cgroup::Group;
 
 /// Whether every goal of `schemes` can be read and every filter answered, with page tables to read or not.
 ///

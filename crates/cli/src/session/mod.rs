@@ -28,12 +28,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use thermo_core::budget::CpuShare;
-use thermo_core::{Context, Nanos, Operations};
+use thermo_engine::budget::CpuShare;
+use thermo_engine::{Context, Operations};
+use thermo_kernel::{clock, malloc, signals};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
-use thermo_record::model::Record;
+use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
-use thermo_sys::{clock, malloc, signals};
+use thermo_units::Nanos;
 
 use crate::{interrupt, launch};
 use progress::{Progress, State};

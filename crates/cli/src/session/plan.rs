@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::{Context as _, ensure};
-use thermo_core::budget::{Method, MethodPolicy, Plan as FirstPlan};
-use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Action, Attrs, Bytes, Context, Nanos, Scheme};
+use thermo_engine::budget::{Method, MethodPolicy, Plan as FirstPlan};
+use thermo_engine::tuning::IntervalsGoal;
+use thermo_engine::{Action, Attrs, Context, Scheme};
+use thermo_kernel::{clock, signals, subreaper, uname};
 use thermo_ops::offload::Offloaded;
 use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, Vaddr};
-use thermo_record::model::{self, Metadata, SCHEMA};
-use thermo_record::{Recorder, Writer};
-use thermo_sys::{clock, signals, subreaper, uname};
+use thermo_recording::model::{self, Metadata, SCHEMA};
+use thermo_recording::{Recorder, Writer};
+use thermo_units::{Bytes, Nanos};
 
 use super::host::{Chosen, Looker, Wish};
 use super::totals::TotalsReader;
@@ -271,7 +272,7 @@ impl Plan {
                 max_nr_regions: attrs.max_nr_regions as u64,
                 cpu_budget_percent: first.map(|plan| plan.share.percent()),
             },
-            schemes: self.schemes.iter().map(thermo_scheme::sentence).collect(),
+            schemes: self.schemes.iter().map(thermo_schemes::sentence).collect(),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use thermo_core::{Bytes, Nanos};
 use thermo_report::HeatSizes;
+use thermo_units::{Bytes, Nanos};
 
 /// A line on standard error that is written over by the next.
 #[derive(Debug)]

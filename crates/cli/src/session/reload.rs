@@ -1,8 +1,8 @@
 //! Changing what a running session does: settings are read anew when a hangup (SIGHUP) asks for it, and take
 //! effect all together or not at all. Regions and statistics are kept.
 
-use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Action, Attrs, Context, Scheme, scheme};
+use thermo_engine::tuning::IntervalsGoal;
+use thermo_engine::{Action, Attrs, Context, Scheme, scheme};
 
 /// What can change while a session runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +69,7 @@ fn commit(context: &mut Context, before: &Settings, next: Settings) -> anyhow::R
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_core::Nanos;
+    use thermo_units::Nanos;
 
     fn settings() -> Settings {
         Settings {

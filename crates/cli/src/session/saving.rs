@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
-use thermo_core::Bytes;
-use thermo_record::model::Record;
-use thermo_sys::zram;
+use thermo_kernel::zram;
+use thermo_recording::model::Record;
+use thermo_units::Bytes;
 
 /// Memory before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Scale {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_record::model::Footprint;
+    use thermo_recording::model::Footprint;
 
     fn zram_takes(root: &Path, bytes: u64) {
         let device = root.join("sys/block/zram1");

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use thermo_core::access_tables::UnknownReason;
-use thermo_core::ops::{Skip, TargetId};
-use thermo_core::scheme::{SchemeStats, Watermarks};
-use thermo_core::sink::TargetRegions;
-use thermo_core::{Action, Bytes, Context, Event, Scheme, Sink};
-use thermo_record::Recorder;
-use thermo_record::model::{Record, Region, Snapshot, Target};
+use thermo_engine::access_tables::UnknownReason;
+use thermo_engine::ops::{Skip, TargetId};
+use thermo_engine::scheme::{SchemeStats, Watermarks};
+use thermo_engine::sink::TargetRegions;
+use thermo_engine::{Action, Context, Event, Scheme, Sink};
+use thermo_kernel::clock;
+use thermo_recording::Recorder;
+use thermo_recording::model::{Record, Region, Snapshot, Target};
 use thermo_report::tables::SnapshotTables;
 use thermo_report::{HeatSizes, Layout};
-use thermo_sys::clock;
+use thermo_units::Bytes;
 
 use super::Saving;
 use super::distinct::Distinct;
@@ -302,7 +303,7 @@ fn without_needless_regions(target: &TargetRegions<'_>) -> Target {
 }
 
 fn last_aggregation(context: &Context) -> Snapshot {
-    let region = |region: &thermo_core::Region| Region {
+    let region = |region: &thermo_engine::Region| Region {
         nr_accesses: region.last_nr_accesses,
         ..Region::from(region)
     };
@@ -324,11 +325,12 @@ fn last_aggregation(context: &Context) -> Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use thermo_core::access_tables::AccessTables;
-    use thermo_core::budget::Method;
-    use thermo_core::ops::TargetId;
-    use thermo_core::scheme::WatermarkMetric;
-    use thermo_core::{Attrs, Nanos, Permille};
+    use thermo_engine::Attrs;
+    use thermo_engine::access_tables::AccessTables;
+    use thermo_engine::budget::Method;
+    use thermo_engine::ops::TargetId;
+    use thermo_engine::scheme::WatermarkMetric;
+    use thermo_units::{Nanos, Permille};
 
     use super::*;
 

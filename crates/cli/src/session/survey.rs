@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_core::Nanos;
+use thermo_kernel::{clock, maps, statm, status};
 use thermo_ops::kdamond::Spent;
-use thermo_record::model::{Cost, Footprint, Mapping, Mappings, Record};
-use thermo_sys::{clock, maps, statm, status};
+use thermo_recording::model::{Cost, Footprint, Mapping, Mappings, Record};
+use thermo_units::Nanos;
 
 /// Reads what changed since it was last asked.
 #[derive(Debug, Default)]

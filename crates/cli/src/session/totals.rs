@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Record, Totals};
-use thermo_sys::cgroup::Group;
-use thermo_sys::memcg::Memcg;
-use thermo_sys::{clock, meminfo, proc, smaps, statm};
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::memcg::Memcg;
+use thermo_kernel::{clock, meminfo, proc, smaps, statm};
+use thermo_recording::model::{Record, Totals};
+use thermo_units::{Bytes, Nanos};
 
 use crate::args::Targets;
 
@@ -125,7 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use std::fs;
-    use thermo_sys::cgroup::Version;
+    use thermo_kernel::cgroup::Version;
 
     #[test]
     fn the_rows_of_a_machine_are_all_it_has() {

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
-use thermo_core::Bytes;
-use thermo_sys::meminfo;
-use thermo_sys::zram::ZramSwap;
+use thermo_kernel::meminfo;
+use thermo_kernel::zram::ZramSwap;
+use thermo_units::Bytes;
 
 use crate::common::{Guard, PATIENCE, json, quiet, thermo, wait_until, workload};
 
@@ -99,7 +99,7 @@ pub fn target(folder: &Path) -> Guard {
 
 /// The anonymous memory of a process that is in memory.
 pub fn anon_rss(pid: u32) -> Bytes {
-    thermo_sys::status::read(Path::new("/"), pid)
+    thermo_kernel::status::read(Path::new("/"), pid)
         .unwrap_or_default()
         .rss_anon
 }

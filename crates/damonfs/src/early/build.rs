@@ -1,8 +1,9 @@
 //! From rows of numbers to what the engine runs. All that can be wrong with them is EINVAL.
 
 use rustix::io::Errno;
-use thermo_core::scheme::{Quota, Watermarks, Weights};
-use thermo_core::{Action, Attrs, Bytes, Nanos, Scheme};
+use thermo_engine::scheme::{Quota, Watermarks, Weights};
+use thermo_engine::{Action, Attrs, Scheme};
+use thermo_units::{Bytes, Nanos};
 
 use crate::engine::{self, Built, Rule, Settings, StagedTarget, Watch};
 use crate::staged::Staged;

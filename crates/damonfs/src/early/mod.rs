@@ -11,7 +11,7 @@ use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use thermo_core::scheme::SchemeStats;
+use thermo_engine::scheme::SchemeStats;
 
 use crate::engine::{self, Engine, Slot, State};
 use crate::files::{ControlFiles, Write};

@@ -5,11 +5,12 @@
 use std::path::Path;
 
 use rustix::io::Errno;
-use thermo_core::TargetId;
-use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Addr, AddrRange, Attrs, BasisPoints, Nanos, Scheme};
+use thermo_engine::TargetId;
+use thermo_engine::tuning::IntervalsGoal;
+use thermo_engine::{Attrs, Scheme};
 use thermo_ops::process::Process;
 use thermo_ops::targets::Members;
+use thermo_units::{Addr, AddrRange, BasisPoints, Nanos};
 
 use super::scheme;
 use crate::staged::Staged;
@@ -78,7 +79,7 @@ impl Settings {
     /// EINVAL: they cannot.
     pub fn checked(attrs: Attrs, goal: Option<IntervalsGoal>, schemes: Vec<Scheme>) -> Result<Self, Errno> {
         check(&attrs, goal)?;
-        thermo_core::scheme::check(&schemes, &attrs).map_err(|_| Errno::INVAL)?;
+        thermo_engine::scheme::check(&schemes, &attrs).map_err(|_| Errno::INVAL)?;
         Ok(Self { attrs, goal, schemes })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use thermo_core::sink::TriedRegion;
-use thermo_core::{Event, Sink};
+use thermo_engine::sink::TriedRegion;
+use thermo_engine::{Event, Sink};
 
 use super::Tell;
 use crate::trace::Trace;
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
-    use thermo_core::Nanos;
-    use thermo_core::scheme::SchemeStats;
+    use thermo_engine::scheme::SchemeStats;
+    use thermo_units::Nanos;
 
     fn applied(listener: &mut Listener, scheme: usize) {
         listener.on(&Event::SchemeApplied {

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use thermo_core::scheme::{Goal, SchemeStats};
-use thermo_core::{Action, Context};
+use thermo_engine::scheme::{Goal, SchemeStats};
+use thermo_engine::{Action, Context};
 use thermo_ops::kdamond::Parts;
 use thermo_ops::{Actor, PageoutLimits, Tracker};
 
@@ -209,7 +209,7 @@ impl Engine {
     fn run(&self, built: Built) -> Result<Running, Errno> {
         let number = self.slots().values().filter(|slot| slot.tid().is_some()).count();
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let seed = thermo_sys::clock::monotonic().0;
+        let seed = thermo_kernel::clock::monotonic().0;
         let Settings { attrs, goal, schemes } = built.settings;
         let mut tracker = (self.looks)();
         if let Some(tables) = tracker.as_pte() {

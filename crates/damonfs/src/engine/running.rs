@@ -3,11 +3,11 @@
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::io::Errno;
-use thermo_core::scheme::SchemeStats;
-use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Attrs, Scheme};
+use thermo_engine::scheme::SchemeStats;
+use thermo_engine::tuning::IntervalsGoal;
+use thermo_engine::{Attrs, Scheme};
+use thermo_kernel::pidfd::PidFd;
 use thermo_ops::kdamond::{Kdamond, Parts};
-use thermo_sys::pidfd::PidFd;
 
 use super::Goals;
 use super::build::{Built, Settings, StagedTarget, Watch};

@@ -6,12 +6,13 @@
 use std::path::Path;
 
 use rustix::io::Errno;
-use thermo_core::scheme::{
+use thermo_engine::scheme::{
     AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, OpsFilter, OpsFilterKind, Quota,
     Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
 };
-use thermo_core::{Action, Addr, AddrRange, Bytes, Nanos, PAGE_SIZE, Permille, Scheme, TargetId};
-use thermo_sys::cgroup::Group;
+use thermo_engine::{Action, Scheme, TargetId};
+use thermo_kernel::cgroup::Group;
+use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE, Permille};
 
 use crate::staged::Staged;
 

@@ -1,6 +1,7 @@
 //! What regions tell in a few numbers (`DAMON_STAT`): how much memory is accessed, and how long the rest was not.
 
-use thermo_core::{Nanos, Region};
+use thermo_engine::Region;
+use thermo_units::Nanos;
 
 /// The numbers of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ fn percentiles(sized: &[(i64, u64)], aggr: Nanos) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::AddrRange;
+    use thermo_units::AddrRange;
 
     fn region(pages: u64, last_nr_accesses: u32, age: u32) -> Region {
         Region {

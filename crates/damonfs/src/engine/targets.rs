@@ -6,17 +6,18 @@ use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 
-use thermo_core::action::Action;
-use thermo_core::ops::{Outcome, Probe, Request, Run, Seen};
-use thermo_core::scheme::SystemMetric;
-use thermo_core::{AddrRange, Operations, OpsError, TargetId, TargetLayout};
+use thermo_engine::action::Action;
+use thermo_engine::ops::{Outcome, Probe, Request, Run, Seen};
+use thermo_engine::scheme::SystemMetric;
+use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
+use thermo_kernel::maps;
+use thermo_kernel::pidfd::PidFd;
 use thermo_ops::beside::{Announcement, Beside};
 use thermo_ops::metric;
 use thermo_ops::process::Processes;
 use thermo_ops::targets::{LayoutRule, Members};
 use thermo_ops::{Actor, Tracker};
-use thermo_sys::maps;
-use thermo_sys::pidfd::PidFd;
+use thermo_units::AddrRange;
 
 use super::build::{Rule, StagedTarget, Watch};
 

@@ -1,6 +1,6 @@
 //! What modules tell of themselves, by the names of their files.
 
-use thermo_core::scheme::SchemeStats;
+use thermo_engine::scheme::SchemeStats;
 
 use crate::engine::Summary;
 
@@ -44,7 +44,7 @@ pub fn of_summary(name: &str, summary: Option<&Summary>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::Bytes;
+    use thermo_units::Bytes;
 
     #[test]
     fn hot_comes_first_and_cold_behind_it() {

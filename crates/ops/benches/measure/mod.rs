@@ -5,7 +5,7 @@
 //! others take of the machine meanwhile is not counted.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
-use thermo_sys::clock;
+use thermo_kernel::clock;
 
 /// Prints what the columns of [`Pair::print`] are.
 pub fn print_head(what: &str) {

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thermo_core::{Addr, AddrRange, Nanos, PAGE_SIZE, TargetId};
+use thermo_engine::TargetId;
+use thermo_kernel::clock;
 use thermo_ops::Process;
-use thermo_sys::clock;
+use thermo_units::{Addr, AddrRange, Nanos, PAGE_SIZE};
 
 const AS_CHILD: &str = "THERMO_BENCH_SCAN_COST_BYTES";
 const TABLE: usize = 512;

@@ -1,7 +1,7 @@
 //! What a scan of a GiB costs, how much it slows its target down, what it misses, and what it does to the LRU lists: with
 //! gaps between accessed pages bridged and without.
 //!
-//! `cargo bench -p thermocline-ops --bench scan_cost [-- cost|slow-down|accuracy|lists]`
+//! `cargo bench -p thermo-ops --bench scan_cost [-- cost|slow-down|accuracy|lists]`
 //!
 //! The target accesses 35 random pages of every 2 MiB again and again on CPU 1; passes run on CPU 0.
 
@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use child::{Scanned, set_of};
 use measure::{is_asked_for, quantile};
-use thermo_core::scan::{PageSeen, ScanChunk};
-use thermo_core::{Addr, AddrRange, Nanos, PAGE_SIZE, TargetId};
+use thermo_engine::TargetId;
+use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_kernel::clock;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::process_vm::{MAX_PAGES, touch};
 use thermo_ops::{Process, Processes, PteTracker};
-use thermo_sys::clock;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::process_vm::{MAX_PAGES, touch};
+use thermo_units::{Addr, AddrRange, Nanos, PAGE_SIZE};
 
 const BYTES: u64 = 1 << 30;
 /// As large as the pieces that contexts scan.

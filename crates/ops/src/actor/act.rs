@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use thermo_core::AddrRange;
-use thermo_core::ops::{Applied, Skip};
-use thermo_sys::process_madvise::Advice;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::process_madvise::Advice;
+use thermo_units::AddrRange;
 
 use super::advise::Advisor;
 use super::{Actor, Plan, Task, touch};

@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_core::{AddrRange, Bytes};
-use thermo_sys::maps::{self, Mapping};
-use thermo_sys::process_madvise::{Advice, MAX_BYTES, process_madvise};
-use thermo_sys::status;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::maps::{self, Mapping};
+use thermo_kernel::process_madvise::{Advice, MAX_BYTES, process_madvise};
+use thermo_kernel::status;
+use thermo_units::{AddrRange, Bytes};
 
 use super::collapse::HUGE_PAGE;
 use super::spans;

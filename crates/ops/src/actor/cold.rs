@@ -3,8 +3,8 @@
 //! The runs of a process are advised together (`together.rs`), and then every page of them is looked up in the pagemap: the
 //! kernel shows no LRU lists, so what was advised, is present and is mapped by nobody else counts as applied.
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_sys::process_madvise::Advice;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::process_madvise::Advice;
 
 use super::survey::{Survey, survey_plans};
 use super::{Actor, Plan, Task, spans};

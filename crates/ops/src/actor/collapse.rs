@@ -1,8 +1,8 @@
 //! Making huge pages: which 2 MiB units are worth it.
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_core::{AddrRange, Bytes, PAGE_SIZE, Permille};
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_units::{AddrRange, Bytes, PAGE_SIZE, Permille};
 
 use super::huge::{entries, is_huge};
 use super::spans;

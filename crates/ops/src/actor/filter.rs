@@ -3,13 +3,13 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use thermo_bpf::{Entry, Leaf};
-use thermo_core::ops::{Applied, OpsError, Skip};
-use thermo_core::scheme::{OpsFilter, OpsFilterKind};
-use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::cgroup::Group;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_engine::ops::{Applied, OpsError, Skip};
+use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_pagetable::{Entry, Leaf};
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::spans;
 use crate::process::Process;

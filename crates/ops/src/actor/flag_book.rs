@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_core::{AddrRange, TargetId};
-use thermo_sys::leftovers::{Leftover, Owner};
-use thermo_sys::stat::{self, Image};
+use thermo_engine::TargetId;
+use thermo_kernel::leftovers::{Leftover, Owner};
+use thermo_kernel::stat::{self, Image};
+use thermo_units::AddrRange;
 
 use super::flag_needs::Flagged;
 use crate::inject::{Call, HugeFlag};
@@ -179,7 +180,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use HugeFlag::{HugePage, NoHugePage};
-    use thermo_sys::{maps, smaps};
+    use thermo_kernel::{maps, smaps};
 
     const TARGET: TargetId = TargetId(3);
 

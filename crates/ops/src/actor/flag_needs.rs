@@ -1,7 +1,7 @@
 //! What flags mappings have, and where one would change something: judged by the lines of smaps.
 
-use thermo_core::AddrRange;
-use thermo_sys::smaps;
+use thermo_kernel::smaps;
+use thermo_units::AddrRange;
 
 use crate::inject::HugeFlag;
 
@@ -72,7 +72,7 @@ impl Flagged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_sys::maps::{Mapping, Perms};
+    use thermo_kernel::maps::{Mapping, Perms};
 
     fn vma(start: u64, end: u64, vm_flags: &str) -> smaps::Vma {
         smaps::Vma {

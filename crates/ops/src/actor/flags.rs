@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use thermo_core::{AddrRange, Nanos, TargetId};
-use thermo_sys::leftovers::{self, Leftover, Note};
-use thermo_sys::{FileError, clock, smaps, thp};
+use thermo_engine::TargetId;
+use thermo_kernel::leftovers::{self, Leftover, Note};
+use thermo_kernel::{FileError, clock, smaps, thp};
+use thermo_units::{AddrRange, Nanos};
 
 use super::flag_book::{Book, Change, Holder};
 use super::flag_needs::{Flagged, having, needed};

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use thermo_core::ops::{Run, Skip};
-use thermo_core::{Bytes, Nanos, Permille};
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::{clock, meminfo};
+use thermo_engine::ops::{Run, Skip};
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::{clock, meminfo};
+use thermo_units::{Bytes, Nanos, Permille};
 
 use super::refault::{PagedOut, Refaults};
 use super::survey::survey;

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_bpf::{Entry, Folios};
-use thermo_core::action::Action;
-use thermo_core::ops::{Applied, Run};
-use thermo_core::{Addr, AddrRange, Bytes, Nanos, Permille, TargetId};
-use thermo_sys::process_madvise::Advice;
-use thermo_sys::{clock, thp, uname};
+use thermo_engine::TargetId;
+use thermo_engine::action::Action;
+use thermo_engine::ops::{Applied, Run};
+use thermo_kernel::process_madvise::Advice;
+use thermo_kernel::{clock, thp, uname};
+use thermo_pagetable::{Entry, Folios};
+use thermo_units::{Addr, AddrRange, Bytes, Nanos, Permille};
 
 use super::collapse::HUGE_PAGE;
 use super::flags::Flags;

@@ -46,12 +46,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thermo_core::AddrRange;
-use thermo_core::action::Action;
-use thermo_core::ops::{Applied, OpsError, Outcome, Request, Run, Skip};
-use thermo_sys::clock;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::pagemap::Pagemap;
+use thermo_engine::action::Action;
+use thermo_engine::ops::{Applied, OpsError, Outcome, Request, Run, Skip};
+use thermo_kernel::clock;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::pagemap::Pagemap;
+use thermo_units::AddrRange;
 
 use self::filter::{Eyes, PageFilters};
 use self::guard::Guard;

@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use thermo_core::ops::{Applied, Run, Skip};
-use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::clock;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::pagemap::{Page, Pagemap};
-use thermo_sys::process_madvise::{Advice, MAX_RANGES};
+use thermo_engine::ops::{Applied, Run, Skip};
+use thermo_kernel::clock;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::advise::{Advisor, call_bytes};
 use super::survey::{Survey, survey, survey_plans};

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use thermo_core::{AddrRange, Bytes, Nanos, Permille, TargetId};
+use thermo_engine::TargetId;
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 /// More runs than this are not followed; the oldest is given up.
 const MAX_RUNS: usize = 256;

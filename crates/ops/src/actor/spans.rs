@@ -1,7 +1,7 @@
 //! Ranges in order: taking ranges out of ranges, cutting them to the size of a call.
 
 use smallvec::SmallVec;
-use thermo_core::{Addr, AddrRange, Bytes};
+use thermo_units::{Addr, AddrRange, Bytes};
 
 /// Ranges of one run: mostly one, for which nothing is allocated.
 pub(super) type Ranges = SmallVec<[AddrRange; 1]>;

@@ -5,10 +5,10 @@
 //! splits, and frees them. Before, such pages are looked for here and paged out where there is swap: pages of one
 //! value take no room in zram. The target is never made to run `MADV_DONTNEED`, `FREE` or `REMOVE`.
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::process_madvise::Advice;
-use thermo_sys::process_vm;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::process_madvise::Advice;
+use thermo_kernel::process_vm;
+use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 use super::collapse::HUGE_PAGE;
 use super::huge::{entries, is_huge};

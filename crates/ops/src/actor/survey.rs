@@ -1,7 +1,7 @@
 //! How much of some memory is there: counted from the pagemap, whole or in samples.
 
-use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::{Plan, spans};
 
@@ -163,7 +163,7 @@ impl Pieces {
 
 #[cfg(test)]
 mod tests {
-    use thermo_core::ops::Applied;
+    use thermo_engine::ops::Applied;
 
     use super::*;
     use crate::fake::pagemap;

@@ -8,9 +8,9 @@
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
-use thermo_core::ops::Skip;
-use thermo_core::{AddrRange, Bytes};
-use thermo_sys::process_madvise::Advice;
+use thermo_engine::ops::Skip;
+use thermo_kernel::process_madvise::Advice;
+use thermo_units::{AddrRange, Bytes};
 
 use super::advise::call_bytes;
 use super::{Actor, Plan, Task, spans};
@@ -140,7 +140,7 @@ fn join(plans: &[Plan]) -> Vec<Joined> {
 
 #[cfg(test)]
 mod tests {
-    use thermo_core::ops::Applied;
+    use thermo_engine::ops::Applied;
 
     use super::*;
 

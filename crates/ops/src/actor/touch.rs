@@ -12,12 +12,12 @@
 
 use std::path::Path;
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::lru_gen::Enabled;
-use thermo_sys::pagemap::{Page, Pagemap};
-use thermo_sys::process_vm::{MAX_PAGES, touch};
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_kernel::process_vm::{MAX_PAGES, touch};
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::collapse::HUGE_PAGE;
 use super::spans;
@@ -42,7 +42,7 @@ pub(crate) const USES_FOR_LISTS: usize = 2;
 pub(crate) const USES_FOR_GENERATIONS: usize = 5;
 
 /// How often a page has to be used to be kept, on the machine at `root`. No more than page cache can be in one go
-/// ([`thermo_sys::page_cache::MOST_USES`]).
+/// ([`thermo_kernel::page_cache::MOST_USES`]).
 pub(crate) fn uses(root: &Path) -> usize {
     if Enabled::read(root).is_on() {
         USES_FOR_GENERATIONS

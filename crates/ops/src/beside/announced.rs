@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use thermo_sys::{net_unix, pidfd};
+use thermo_kernel::{net_unix, pidfd};
 
 /// What the names begin with; the process and a number of its own follow.
 pub(super) const PREFIX: &str = "thermocline/looks/";

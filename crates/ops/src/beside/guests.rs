@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thermo_core::TargetId;
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::scan::ScanChunk;
-use thermo_sys::kvm;
+use thermo_engine::TargetId;
+use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::scan::ScanChunk;
+use thermo_kernel::kvm;
 
 use crate::process::{Process, Processes};
 
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use thermo_core::scan::PageSeen;
-    use thermo_core::{Addr, AddrRange, PAGE_SIZE};
+    use thermo_engine::scan::PageSeen;
+    use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
     const ID: TargetId = TargetId(3);
     const OTHER: TargetId = TargetId(4);

@@ -17,10 +17,11 @@ mod reclaim;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::Probe;
-use thermo_core::scan::ScanChunk;
-use thermo_core::{Nanos, TargetId};
-use thermo_sys::{clock, damon};
+use thermo_engine::TargetId;
+use thermo_engine::ops::Probe;
+use thermo_engine::scan::ScanChunk;
+use thermo_kernel::{clock, damon};
+use thermo_units::Nanos;
 
 pub use announced::{Announcement, Watcher, watchers};
 
@@ -144,7 +145,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use std::fs;
-    use thermo_core::TargetId;
+    use thermo_engine::TargetId;
 
     use crate::process::Process;
 

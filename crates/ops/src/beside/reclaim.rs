@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thermo_sys::cgroup::Group;
-use thermo_sys::memcg::Memcg;
-use thermo_sys::vmstat::{self, Vmstat};
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::memcg::Memcg;
+use thermo_kernel::vmstat::{self, Vmstat};
 
 use crate::process::Processes;
 
@@ -86,7 +86,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use std::fs;
-    use thermo_core::TargetId;
+    use thermo_engine::TargetId;
 
     use crate::process::Process;
 

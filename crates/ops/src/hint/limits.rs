@@ -1,7 +1,7 @@
 //! How far hints may go, all together.
 
-use thermo_core::{Bytes, Nanos};
-use thermo_sys::clock;
+use thermo_kernel::clock;
+use thermo_units::{Bytes, Nanos};
 
 use super::Left;
 
@@ -52,7 +52,7 @@ impl Account {
         };
         if self
             .bytes_left()
-            .is_some_and(|left| left < Bytes(thermo_core::PAGE_SIZE))
+            .is_some_and(|left| left < Bytes(thermo_units::PAGE_SIZE))
         {
             Some(Left::ByteLimit)
         } else if over(self.limits.max_time, clock::monotonic(), self.began) {

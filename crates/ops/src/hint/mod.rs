@@ -14,7 +14,7 @@
 //!
 //! ```no_run
 //! use std::path::Path;
-//! use thermo_core::{Action, Bytes, TargetId};
+//! use thermo_engine::{Action, Bytes, TargetId};
 //! use thermo_ops::hint::{Hint, Hinter, Kind, Limits, Selection};
 //! use thermo_ops::{Actor, PageoutLimits, Process, Processes};
 //!
@@ -44,11 +44,12 @@ pub use selection::Selection;
 
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::{Applied, Request, Run, Skip};
-use thermo_core::scheme::{OpsFilter, OpsFilterKind};
-use thermo_core::{Action, AddrRange, Bytes, OpsError, TargetId};
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::process_madvise::MAX_RANGES;
+use thermo_engine::ops::{Applied, Request, Run, Skip};
+use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
+use thermo_engine::{Action, OpsError, TargetId};
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::process_madvise::MAX_RANGES;
+use thermo_units::{AddrRange, Bytes};
 
 use self::limits::Account;
 use crate::actor::Actor;

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use thermo_core::{AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::file::FileError;
-use thermo_sys::pagemap::{Page, Pagemap};
-use thermo_sys::proc::{self, ProcError};
+use thermo_kernel::file::FileError;
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_kernel::proc::{self, ProcError};
+use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 use super::Kind;
 

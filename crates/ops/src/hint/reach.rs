@@ -1,7 +1,8 @@
 //! How far a number of bytes reaches into memory that is there only in part.
 
-use thermo_core::{Action, Addr, AddrRange, Bytes, PAGE_SIZE};
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_engine::Action;
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::Kind;
 

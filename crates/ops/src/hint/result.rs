@@ -1,7 +1,8 @@
 //! What came of a hint.
 
-use thermo_core::ops::{Applied, Skip};
-use thermo_core::{Bytes, OpsError};
+use thermo_engine::OpsError;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_units::Bytes;
 
 /// Why bytes of a hint were left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use thermo_core::AddrRange;
-use thermo_sys::maps::{self, Mapping};
-use thermo_sys::proc::ProcError;
+use thermo_kernel::maps::{self, Mapping};
+use thermo_kernel::proc::ProcError;
+use thermo_units::AddrRange;
 
 /// Which mappings are meant. The default is all but devices' and the kernel's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

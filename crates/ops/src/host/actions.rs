@@ -1,7 +1,7 @@
 //! Which actions work here.
 
-use thermo_core::Action;
-use thermo_sys::capabilities::Capability;
+use thermo_engine::Action;
+use thermo_kernel::capabilities::Capability;
 
 use super::HostFacts;
 use super::trackers::lacking;
@@ -185,11 +185,11 @@ fn migrate(facts: &HostFacts) -> Answer {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_core::Bytes;
-    use thermo_sys::capabilities::Capabilities;
-    use thermo_sys::swap::Swap;
-    use thermo_sys::thp::ThpMode;
-    use thermo_sys::uname::Uname;
+    use thermo_kernel::capabilities::Capabilities;
+    use thermo_kernel::swap::Swap;
+    use thermo_kernel::thp::ThpMode;
+    use thermo_kernel::uname::Uname;
+    use thermo_units::Bytes;
 
     fn host(release: &str) -> HostFacts {
         let uname = Uname {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use thermo_core::Bytes;
-use thermo_sys::capabilities::Capabilities;
-use thermo_sys::cgroup::{self, Version};
-use thermo_sys::damon::{self, DamonFacts};
-use thermo_sys::lockdown::{self, Lockdown};
-use thermo_sys::lru_gen::Enabled;
-use thermo_sys::psi::{self, Resource};
-use thermo_sys::swap::{self, Swap};
-use thermo_sys::thp::{self, ThpMode};
-use thermo_sys::uname::{self, Uname};
-use thermo_sys::{btf, meminfo, node, page_idle, zram};
+use thermo_kernel::capabilities::Capabilities;
+use thermo_kernel::cgroup::{self, Version};
+use thermo_kernel::damon::{self, DamonFacts};
+use thermo_kernel::lockdown::{self, Lockdown};
+use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::psi::{self, Resource};
+use thermo_kernel::swap::{self, Swap};
+use thermo_kernel::thp::{self, ThpMode};
+use thermo_kernel::uname::{self, Uname};
+use thermo_kernel::{btf, meminfo, node, page_idle, zram};
+use thermo_units::Bytes;
 
 use crate::offload::Holder;
 

@@ -1,7 +1,7 @@
 //! Whether page tables can be read here, and who else takes accessed marks off.
 
-use thermo_sys::capabilities::Capability;
-use thermo_sys::lockdown::Lockdown;
+use thermo_kernel::capabilities::Capability;
+use thermo_kernel::lockdown::Lockdown;
 
 use super::HostFacts;
 use super::trackers::{TrackerReport, lacking, report};

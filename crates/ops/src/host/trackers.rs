@@ -1,7 +1,7 @@
 //! Which trackers work here.
 
-use thermo_sys::capabilities::{Capabilities, Capability};
-use thermo_sys::damon::DamonFacts;
+use thermo_kernel::capabilities::{Capabilities, Capability};
+use thermo_kernel::damon::DamonFacts;
 
 use super::HostFacts;
 use super::pte::{PteOpened, pte};
@@ -171,9 +171,9 @@ fn paddr(facts: &HostFacts) -> TrackerReport {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_sys::damon::Kdamond;
-    use thermo_sys::lockdown::Lockdown;
-    use thermo_sys::uname::Uname;
+    use thermo_kernel::damon::Kdamond;
+    use thermo_kernel::lockdown::Lockdown;
+    use thermo_kernel::uname::Uname;
 
     fn host() -> HostFacts {
         let uname = Uname {

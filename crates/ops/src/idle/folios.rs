@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use thermo_sys::FileError;
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::page_idle::{FRAMES, IdleBitmap};
+use thermo_kernel::FileError;
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::page_idle::{FRAMES, IdleBitmap};
 
 /// The largest folio on an LRU list: 2 MiB.
 const MAX_ORDER: u32 = 9;

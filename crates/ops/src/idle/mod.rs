@@ -15,9 +15,9 @@ mod paddr;
 
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::{Probe, Seen};
-use thermo_sys::FileError;
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_engine::ops::{Probe, Seen};
+use thermo_kernel::FileError;
+use thermo_kernel::pagemap::{Page, Pagemap};
 
 pub use paddr::Paddr;
 
@@ -149,7 +149,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::FileExt as _;
-    use thermo_core::{Addr, TargetId};
+    use thermo_engine::TargetId;
+    use thermo_units::Addr;
 
     const PRESENT: u64 = 1 << 63;
     pub(in crate::idle) const LRU: u64 = 1 << 5;

@@ -7,10 +7,11 @@
 
 use std::path::{Path, PathBuf};
 
-use thermo_core::ops::{Applied, Outcome, Probe, Request, Seen};
-use thermo_core::scheme::SystemMetric;
-use thermo_core::{Action, AddrRange, Operations, OpsError, PAGE_SIZE, TargetId, TargetLayout};
-use thermo_sys::{FileError, iomem};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen};
+use thermo_engine::scheme::SystemMetric;
+use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
+use thermo_kernel::{FileError, iomem};
+use thermo_units::{AddrRange, PAGE_SIZE};
 
 use super::folios::Folios;
 use crate::metric;
@@ -106,8 +107,8 @@ mod tests {
     use super::super::tests::{LRU, touched, words};
     use super::*;
     use std::fs;
-    use thermo_core::Addr;
-    use thermo_core::ops::Run;
+    use thermo_engine::ops::Run;
+    use thermo_units::Addr;
 
     /// A machine with eight frames of these flags.
     fn machine(flags: &[u64]) -> tempfile::TempDir {

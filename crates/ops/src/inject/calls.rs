@@ -1,6 +1,6 @@
 //! What a stopped thread was doing, and how it goes on from there.
 
-use thermo_sys::ptrace::Registers;
+use thermo_kernel::ptrace::Registers;
 
 // What the kernel leaves in rax of a call that a stop broke off (include/linux/errno.h).
 const RESTARTSYS: i64 = -512;

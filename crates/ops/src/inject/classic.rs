@@ -3,7 +3,7 @@
 
 /// An instruction; laid out as the kernel has it.
 #[cfg(target_arch = "x86_64")]
-pub(super) use thermo_sys::ptrace::Instruction;
+pub(super) use thermo_kernel::ptrace::Instruction;
 
 /// An instruction; laid out as the kernel has it.
 #[cfg(not(target_arch = "x86_64"))]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use thermo_sys::ptrace::Tracee;
+use thermo_kernel::ptrace::Tracee;
 
 use super::Call;
 use super::classic::{Syscall, allows};

@@ -1,8 +1,8 @@
 //! The signal frame from which `rt_sigreturn` restores a thread: all of its registers, its mask, its vector
 //! registers (arch/x86/include/asm/sigframe.h and uapi/asm/sigcontext.h, x86-64).
 
-use thermo_core::Addr;
-use thermo_sys::ptrace::{Registers, size_of_features};
+use thermo_kernel::ptrace::{Registers, size_of_features};
+use thermo_units::Addr;
 
 /// What a program may use below its stack pointer (System V ABI).
 const RED_ZONE: u64 = 128;

@@ -1,9 +1,9 @@
 //! Two places in the target's own code: one that makes a system call and returns, and the one its C library returns
 //! from signals by.
 
-use thermo_core::{Addr, AddrRange};
-use thermo_sys::maps::Mapping;
-use thermo_sys::process_vm;
+use thermo_kernel::maps::Mapping;
+use thermo_kernel::process_vm;
+use thermo_units::{Addr, AddrRange};
 
 /// `syscall; ret`
 const CALL: &[u8] = &[0x0f, 0x05, 0xc3];
@@ -90,7 +90,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use std::path::Path;
 
-    use thermo_sys::maps;
+    use thermo_kernel::maps;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_sys::{maps, stat};
+use thermo_kernel::{maps, stat};
 
 use super::gadget::Gadgets;
 use super::sequence::{self, Failed, Plan, Request};

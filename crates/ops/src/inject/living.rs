@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use thermo_sys::status;
+use thermo_kernel::status;
 
 /// A thread of process `pid` that has its memory: the first one, unless it ended before the others. Of a first thread
 /// that ended, the kernel shows no mappings, no program and no memory. Nothing when none is left.

@@ -53,7 +53,7 @@ pub use sequence::Request;
 #[cfg(not(target_arch = "x86_64"))]
 pub use unsupported::{Injector, Request};
 
-use thermo_core::{AddrRange, Nanos};
+use thermo_units::{AddrRange, Nanos};
 
 /// What a mapping's memory may be made of from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

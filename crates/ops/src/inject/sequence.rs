@@ -12,9 +12,9 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use thermo_core::Nanos;
-use thermo_sys::process_vm;
-use thermo_sys::ptrace::{self, Registers, Stop, Tracee};
+use thermo_kernel::process_vm;
+use thermo_kernel::ptrace::{self, Registers, Stop, Tracee};
+use thermo_units::Nanos;
 
 use super::calls::{Doing, RESTART_SYSCALL};
 use super::filtered::{self, Mode, NR_MADVISE};
@@ -174,7 +174,7 @@ impl Sequence<'_> {
         const OLD_CALL: [u8; 2] = [0xcd, 0x80];
         let code = |at: u64| {
             let mut bytes = [0; 2];
-            let read = process_vm::read(self.plan.tid, thermo_core::Addr(at), &mut bytes);
+            let read = process_vm::read(self.plan.tid, thermo_units::Addr(at), &mut bytes);
             read.is_ok_and(|read| read == bytes.len()).then_some(bytes)
         };
         match doing {
@@ -229,7 +229,7 @@ impl Sequence<'_> {
             None => return Ok(may_be),
         };
         // `struct rseq_cs`: version and flags, the begin, how long it is.
-        let field = |offset| word(thermo_core::Addr(sequence + offset));
+        let field = |offset| word(thermo_units::Addr(sequence + offset));
         let (Some(begin), Some(length)) = (field(8), field(16)) else {
             return Ok(true);
         };

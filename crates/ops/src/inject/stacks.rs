@@ -5,8 +5,8 @@
 //! proven by the mapping: the main thread's `[stack]`, or one right above a guard that can be neither read nor
 //! written, as the C library and virtual machines put below each thread's stack.
 
-use thermo_core::{Addr, AddrRange, Bytes};
-use thermo_sys::maps::Mapping;
+use thermo_kernel::maps::Mapping;
+use thermo_units::{Addr, AddrRange, Bytes};
 
 /// A mapping above a guard that is larger than this is no thread's stack but a heap.
 const LARGEST: Bytes = Bytes::mib(256);
@@ -47,7 +47,7 @@ fn is_guarded(guard: &Mapping, above: &Mapping) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_sys::maps::Perms;
+    use thermo_kernel::maps::Perms;
 
     fn mapping(start: u64, end: u64, is_open: bool, name: &str) -> Mapping {
         Mapping {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use thermo_sys::stat;
+use thermo_kernel::stat;
 
 use super::calls::mask_argument;
 

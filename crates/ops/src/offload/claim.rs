@@ -7,9 +7,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use thermo_sys::FileError;
-use thermo_sys::damon::{Admin, Command, Control, DamonFacts};
-use thermo_sys::{file, stat};
+use thermo_kernel::FileError;
+use thermo_kernel::damon::{Admin, Command, Control, DamonFacts};
+use thermo_kernel::{file, stat};
 
 /// Modules of the kernel that use DAMON for themselves alone while they are enabled.
 const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
@@ -129,7 +129,7 @@ impl Claim {
     /// # Errors
     /// [`ClaimError::Busy`] when it is not free.
     pub fn take(root: &Path) -> Result<Self, ClaimError> {
-        let facts = thermo_sys::damon::read(root)?
+        let facts = thermo_kernel::damon::read(root)?
             .ok_or_else(|| ClaimError::Busy("this kernel has none. Use --tracker pte".to_owned()))?;
         let holder = Holder::find(root, &facts);
         if let Some(obstacle) = holder.obstacle() {
@@ -262,7 +262,7 @@ impl Note {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_sys::damon;
+    use thermo_kernel::damon;
 
     /// A machine with this many kdamonds, of which the first is in `state`.
     fn machine(count: u32, state: &str, pid: &str) -> tempfile::TempDir {

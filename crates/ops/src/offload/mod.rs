@@ -13,11 +13,12 @@ mod translate;
 
 use std::path::PathBuf;
 
-use thermo_core::ops::{Offload, Outcome, Probe, Request, Seen, Snapshot};
-use thermo_core::scheme::{SchemeStats, SystemMetric};
-use thermo_core::{Attrs, Bytes, Nanos, Operations, OpsError, Region, Scheme, TargetId, TargetLayout};
-use thermo_sys::damon::{self, Command, Setup};
-use thermo_sys::{FileError, clock, schedstat};
+use thermo_engine::ops::{Offload, Outcome, Probe, Request, Seen, Snapshot};
+use thermo_engine::scheme::{SchemeStats, SystemMetric};
+use thermo_engine::{Attrs, Operations, OpsError, Region, Scheme, TargetId, TargetLayout};
+use thermo_kernel::damon::{self, Command, Setup};
+use thermo_kernel::{FileError, clock, schedstat};
+use thermo_units::{Bytes, Nanos};
 
 pub use claim::{Claim, ClaimError, Holder};
 pub use translate::obstacle;

@@ -1,11 +1,12 @@
 //! Schemes and attributes in the kernel's words; what it cannot do is refused by name.
 
-use thermo_core::scheme::{
+use thermo_engine::scheme::{
     CoreFilterKind, Goal, GoalTuner, Quota, SystemMetric, WatermarkMetric, Watermarks,
 };
-use thermo_core::{Action, Attrs, Nanos, Scheme, TargetId};
-use thermo_sys::damon::{self, Filter, FilterKind, Setup, Target};
-use thermo_sys::uname::Uname;
+use thermo_engine::{Action, Attrs, Scheme, TargetId};
+use thermo_kernel::damon::{self, Filter, FilterKind, Setup, Target};
+use thermo_kernel::uname::Uname;
+use thermo_units::Nanos;
 
 /// What every region is told by.
 const LOOK: &str = "stat";
@@ -131,7 +132,7 @@ fn look(attrs: &Attrs, nth: usize, of: usize) -> damon::Scheme {
 
 fn translated(scheme: &Scheme, attrs: &Attrs, targets: &[TargetId]) -> damon::Scheme {
     let pattern = &scheme.pattern;
-    let filter = |filter: &thermo_core::scheme::CoreFilter| Filter {
+    let filter = |filter: &thermo_engine::scheme::CoreFilter| Filter {
         kind: match filter.kind {
             CoreFilterKind::Addr(range) => FilterKind::Addr(range),
             // Of a target that is not there: no place of the list is it.
@@ -232,8 +233,8 @@ const fn micros(span: Nanos) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::Permille;
-    use thermo_core::scheme::{Age, Bounds, OpsFilter, OpsFilterKind, Rate};
+    use thermo_engine::scheme::{Age, Bounds, OpsFilter, OpsFilterKind, Rate};
+    use thermo_units::Permille;
 
     fn kernel(release: &str) -> Uname {
         Uname {

@@ -5,12 +5,13 @@
 //! first, should it come, changes. The module ranks its cold half by access rate, which is 0 for all of it; here
 //! it is ranked by age, as its first patches did.
 
-use thermo_core::scheme::{
+use thermo_engine::scheme::{
     AccessPattern, Age, Bounds, CoreFilter, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate,
     SystemMetric, Weights,
 };
-use thermo_core::tuning::IntervalsGoal;
-use thermo_core::{Action, Attrs, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
+use thermo_engine::tuning::IntervalsGoal;
+use thermo_engine::{Action, Attrs, Scheme};
+use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
 
 use super::parameter::{ParameterError, boolean, number, share, time};
 use super::{PresetError, Wmarks, at_most_all, monitor_region};
@@ -271,7 +272,7 @@ const fn any_page() -> Bounds<Bytes> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use thermo_core::scheme;
+    use thermo_engine::scheme;
 
     #[test]
     fn the_defaults_are_those_of_the_module() {

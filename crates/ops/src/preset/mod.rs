@@ -11,8 +11,8 @@ pub use lru_sort::LruSort;
 pub use parameter::ParameterError;
 pub use reclaim::Reclaim;
 
-use thermo_core::scheme::{CoreFilter, CoreFilterKind, WatermarkMetric, Watermarks};
-use thermo_core::{Addr, AddrRange, Nanos, Permille};
+use thermo_engine::scheme::{CoreFilter, CoreFilterKind, WatermarkMetric, Watermarks};
+use thermo_units::{Addr, AddrRange, Nanos, Permille};
 
 /// The marks on free memory that modules have in common (`wmarks_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

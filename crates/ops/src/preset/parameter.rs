@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use thermo_core::{Nanos, Permille, UnitError};
+use thermo_units::{Nanos, Permille, UnitError};
 
 /// Why a parameter was not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,10 @@
 //! Proactive reclaim: the parameters of the kernel's `DAMON_RECLAIM` (mm/damon/reclaim.c).
 
-use thermo_core::scheme::{
+use thermo_engine::scheme::{
     AccessPattern, Age, Bounds, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate, SystemMetric, Weights,
 };
-use thermo_core::{Action, Bytes, Nanos, PAGE_SIZE, Permille, Scheme};
+use thermo_engine::{Action, Scheme};
+use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
 
 use super::{PresetError, Wmarks};
 
@@ -121,7 +122,7 @@ impl Reclaim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_core::Attrs;
+    use thermo_engine::Attrs;
 
     #[test]
     fn the_defaults_are_those_of_the_module() {

@@ -2,8 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use thermo_core::{AddrRange, Bytes};
-use thermo_sys::process_madvise::{Advice, MAX_BYTES, MAX_RANGES, process_madvise};
+use thermo_kernel::process_madvise::{Advice, MAX_BYTES, MAX_RANGES, process_madvise};
+use thermo_units::{AddrRange, Bytes};
 
 /// How many of `ranges`, from the first, one call can take; at least one, where there is one.
 pub(crate) fn call_len(ranges: &[AddrRange]) -> usize {

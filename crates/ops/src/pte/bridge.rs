@@ -11,8 +11,8 @@
 //! in a second step ([`Ranges::bridge_holes`]) within one mapping, and only where that saves more than reading the list of
 //! mappings costs.
 
-use thermo_bpf::{Leaf, ones};
-use thermo_core::{Addr, AddrRange};
+use thermo_pagetable::{Leaf, ones};
+use thermo_units::{Addr, AddrRange};
 
 use super::part::Part;
 use super::table::Pages;
@@ -198,7 +198,7 @@ fn count(bits: &Pages, from: usize, to: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_bpf::{Arch, Layout, Table};
+    use thermo_pagetable::{Arch, Layout, Table};
 
     use crate::pte::table::{Pages, TABLE, is_set};
 

@@ -5,7 +5,8 @@
 //!
 //! Pages are noted far more often than they are asked for, so noting is an append, and sorting waits for a question.
 
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_engine::TargetId;
+use thermo_units::{Addr, AddrRange};
 
 /// How many pages a generation holds: some sampling intervals of 1000 regions. All of a region's are looked at
 /// before it is paged out, so more would cost more than they tell.

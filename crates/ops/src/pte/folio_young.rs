@@ -9,7 +9,7 @@
 //! is seen later than 32 passes. Where more than a fiftieth of the accesses there had lost their bit, passes
 //! ask everywhere, until four in a row found less. Small targets are always asked everywhere.
 
-use thermo_bpf::{Folios, Leaves};
+use thermo_pagetable::{Folios, Leaves};
 
 /// Each pass asks one chunk in so many.
 const TURNS: u64 = 32;

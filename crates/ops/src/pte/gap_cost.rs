@@ -9,7 +9,7 @@
 //! to look alike, and then only one combination of both costs is known. So one stripe in [`EXPLORE`] is cleared with a
 //! gap a quarter or four times as large, and a weak prior decides what is not known.
 
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 
 /// The estimate before any call was measured, in nanoseconds: a break-even gap of 128 pages.
 const RANGE: f64 = 7680.0;

@@ -1,8 +1,8 @@
 //! What must be advised as one piece so that looking at it leaves it as it is.
 
-use thermo_bpf::Leaf;
-use thermo_core::{Addr, AddrRange};
-use thermo_sys::kpageflags::{Flags, PageFrames};
+use thermo_kernel::kpageflags::{Flags, PageFrames};
+use thermo_pagetable::Leaf;
+use thermo_units::{Addr, AddrRange};
 
 /// The memory that shares its accessed mark, or its folio, with `addr`: advising less of it would make the kernel
 /// split it. `flags` are those of its frame. `None` for what cannot be advised at all (pages of 1 GiB).

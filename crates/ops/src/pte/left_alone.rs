@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
 use std::iter::Peekable;
 
-use thermo_bpf::Entry;
-use thermo_core::{Addr, AddrRange, TargetId};
+use thermo_engine::TargetId;
+use thermo_pagetable::Entry;
+use thermo_units::{Addr, AddrRange};
 
 use super::part::Part;
 use super::table::Pages;
@@ -86,7 +87,7 @@ impl Known<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_bpf::{Arch, Layout, Table};
+    use thermo_pagetable::{Arch, Layout, Table};
 
     use crate::pte::table::is_set;
 

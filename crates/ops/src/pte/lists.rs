@@ -21,12 +21,12 @@
 
 use std::path::Path;
 
-use thermo_bpf::Leaf;
-use thermo_core::Addr;
-use thermo_sys::clock;
-use thermo_sys::kpageflags::{Flags, PageFrames};
-use thermo_sys::lru_gen::Enabled;
-use thermo_sys::process_vm::MAX_PAGES;
+use thermo_kernel::clock;
+use thermo_kernel::kpageflags::{Flags, PageFrames};
+use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::process_vm::MAX_PAGES;
+use thermo_pagetable::Leaf;
+use thermo_units::Addr;
 
 use crate::actor::{USES_FOR_GENERATIONS, USES_FOR_LISTS, touch_all};
 use crate::process::Process;
@@ -144,9 +144,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use std::os::fd::AsFd as _;
-    use thermo_bpf::{Entry, Folios, PageTables};
+    use thermo_pagetable::{Entry, Folios, PageTables};
 
-    use thermo_core::{AddrRange, Bytes, PAGE_SIZE, TargetId};
+    use thermo_engine::TargetId;
+    use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
     use crate::pte::batch;
 

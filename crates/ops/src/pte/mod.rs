@@ -46,12 +46,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use thermo_bpf::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::scan::Preparation;
-use thermo_core::{Addr, AddrRange, Nanos, TargetId};
-use thermo_sys::kpageflags::{Flags, PageFrames};
-use thermo_sys::pagemap::{Page, Pagemap};
+use thermo_engine::TargetId;
+use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::scan::Preparation;
+use thermo_kernel::kpageflags::{Flags, PageFrames};
+use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_pagetable::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
+use thermo_units::{Addr, AddrRange, Nanos};
 
 pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use thermo_sys::{damon, page_idle};
+use thermo_kernel::{damon, page_idle};
 
 /// How often it is looked up.
 const EVERY: Duration = Duration::from_secs(60);

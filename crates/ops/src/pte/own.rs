@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use thermo_bpf::ones;
-use thermo_core::{Addr, PAGE_SIZE};
+use thermo_pagetable::ones;
+use thermo_units::{Addr, PAGE_SIZE};
 
 use super::table::{Pages, TABLE};
 

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use thermo_bpf::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
-use thermo_core::{Addr, AddrRange, PAGE_SIZE};
+use thermo_pagetable::{Entry, Folios, Layout, Leaf, Leaves, PageTables, Table, WalkError};
+use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
 use super::spots::Marks;
 use super::table::Pages;

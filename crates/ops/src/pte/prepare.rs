@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd as _;
 
-use thermo_bpf::{Entry, Folios, Leaf};
-use thermo_core::ops::Probe;
-use thermo_core::{Addr, AddrRange};
-use thermo_sys::kpageflags::Flags;
-use thermo_sys::pagemap::Pagemap;
+use thermo_engine::ops::Probe;
+use thermo_kernel::kpageflags::Flags;
+use thermo_kernel::pagemap::Pagemap;
+use thermo_pagetable::{Entry, Folios, Leaf};
+use thermo_units::{Addr, AddrRange};
 
 use super::{Mark, PteTracker, batch, leaf};
 use crate::process::Process;

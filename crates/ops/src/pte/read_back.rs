@@ -1,9 +1,9 @@
 //! Reading accessed bits again after they were cleared: a bit that is still set is of a page that is accessed all the time,
 //! or of one that the kernel passed over without saying so.
 
-use thermo_core::scan::ScanChunk;
-use thermo_core::{Addr, AddrRange, PAGE_SIZE};
-use thermo_sys::pagemap::Pagemap;
+use thermo_engine::scan::ScanChunk;
+use thermo_kernel::pagemap::Pagemap;
+use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
 use super::PteTracker;
 use super::part::{Part, each_part, pages_of};

@@ -9,10 +9,10 @@
 
 use std::os::fd::AsFd as _;
 
-use thermo_bpf::{Entry, Folios};
-use thermo_core::scan::{PageSeen, ScanChunk};
-use thermo_core::{Addr, AddrRange};
-use thermo_sys::maps;
+use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_kernel::maps;
+use thermo_pagetable::{Entry, Folios};
+use thermo_units::{Addr, AddrRange};
 
 use super::left_alone;
 use super::part::pages_of;
@@ -87,7 +87,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use std::path::Path;
 
-    use thermo_core::TargetId;
+    use thermo_engine::TargetId;
 
     use super::*;
 

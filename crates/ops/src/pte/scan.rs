@@ -4,10 +4,11 @@
 use std::array;
 use std::ops::ControlFlow;
 
-use thermo_bpf::{Folios, Leaf, Table, WalkError};
-use thermo_core::scan::ScanChunk;
-use thermo_core::{Addr, AddrRange, TargetId};
-use thermo_sys::clock;
+use thermo_engine::TargetId;
+use thermo_engine::scan::ScanChunk;
+use thermo_kernel::clock;
+use thermo_pagetable::{Folios, Leaf, Table, WalkError};
+use thermo_units::{Addr, AddrRange};
 
 use super::bridge::{Marked, Ranges, Stretch};
 use super::part::{Part, each_part, each_part_until};

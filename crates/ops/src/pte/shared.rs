@@ -20,12 +20,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use thermo_bpf::{Folios, Leaf, PageTables, WalkError};
-use thermo_core::scan::{Preparation, ScanChunk};
-use thermo_core::{AddrRange, Bytes, Nanos, TargetId};
-use thermo_sys::clear_refs::{self, Marks};
-use thermo_sys::kpageflags::PageFrames;
-use thermo_sys::{ProcError, clock};
+use thermo_engine::TargetId;
+use thermo_engine::scan::{Preparation, ScanChunk};
+use thermo_kernel::clear_refs::{self, Marks};
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_kernel::{ProcError, clock};
+use thermo_pagetable::{Folios, Leaf, PageTables, WalkError};
+use thermo_units::{AddrRange, Bytes, Nanos};
 
 use super::part::{each_leaf, pages_of};
 use crate::process::{Process, Processes};
@@ -310,7 +311,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::super::leaf::marked;
     use super::*;
-    use thermo_core::Addr;
+    use thermo_units::Addr;
 
     #[test]
     fn a_set_of_frames_knows_single_ones_and_runs() {

@@ -16,7 +16,7 @@
 use std::array;
 use std::collections::BTreeMap;
 
-use thermo_core::{Addr, AddrRange};
+use thermo_units::{Addr, AddrRange};
 
 use super::table::{Pages, TABLE};
 

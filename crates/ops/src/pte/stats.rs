@@ -1,6 +1,6 @@
 //! Totals of clearing accessed bits.
 
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 
 /// What scans have cleared, and what that has cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

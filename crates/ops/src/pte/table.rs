@@ -1,6 +1,6 @@
 //! The pages of a page-table page, a bit each: what is kept of memory by several parts of the tracker.
 
-use thermo_core::PAGE_SIZE;
+use thermo_units::PAGE_SIZE;
 
 /// What a page-table page maps.
 pub(super) const TABLE: u64 = 512 * PAGE_SIZE;

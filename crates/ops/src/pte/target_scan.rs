@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use thermo_core::{AddrRange, TargetId};
+use thermo_engine::TargetId;
+use thermo_units::AddrRange;
 
 use super::folio_young::FolioYoung;
 use super::gap_cost::GapCost;

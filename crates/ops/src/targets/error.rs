@@ -1,7 +1,7 @@
 //! Why what the user named cannot be watched.
 
-use thermo_sys::FileError;
-use thermo_sys::cgroup::CgroupError;
+use thermo_kernel::FileError;
+use thermo_kernel::cgroup::CgroupError;
 
 /// Why what the user named cannot be watched.
 #[derive(Debug, thiserror::Error)]

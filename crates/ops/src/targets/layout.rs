@@ -1,9 +1,9 @@
 //! What is monitored of an address space.
 
-use thermo_core::access_tables::Backing;
-use thermo_core::layout::three_regions;
-use thermo_core::{Addr, AddrRange};
-use thermo_sys::maps::Mapping;
+use thermo_engine::access_tables::Backing;
+use thermo_engine::layout::three_regions;
+use thermo_kernel::maps::Mapping;
+use thermo_units::{Addr, AddrRange};
 
 /// How the ranges to monitor follow from the mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,7 +96,7 @@ fn joined(ranges: Vec<AddrRange>) -> Vec<AddrRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_sys::maps::Perms;
+    use thermo_kernel::maps::Perms;
 
     fn mapping(start: u64, end: u64, name: &str) -> Mapping {
         let perms = Perms {

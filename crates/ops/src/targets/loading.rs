@@ -12,11 +12,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermo_core::{Bytes, Nanos, PAGE_SIZE, TargetId};
-use thermo_sys::cgroup::Group;
-use thermo_sys::memcg::Limited;
-use thermo_sys::statm::Statm;
-use thermo_sys::{file, meminfo, stat};
+use thermo_engine::TargetId;
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::memcg::Limited;
+use thermo_kernel::statm::Statm;
+use thermo_kernel::{file, meminfo, stat};
+use thermo_units::{Bytes, Nanos, PAGE_SIZE};
 
 use crate::shortage::Shortage;
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use thermo_core::access_tables::Backing;
-use thermo_core::{AddrRange, TargetId, TargetLayout};
-use thermo_sys::{FileError, ProcError, clock, maps, open_files, stat, statm};
+use thermo_engine::access_tables::Backing;
+use thermo_engine::{TargetId, TargetLayout};
+use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat, statm};
+use thermo_units::AddrRange;
 
 use super::layout::backings;
 use super::loading::Loading;
@@ -34,7 +35,7 @@ pub struct Members {
 type Backings = Vec<(AddrRange, Backing)>;
 
 /// Files that are open besides those that hold targets: also the iterators of the BPF program, where it has those.
-const OTHER_FILES: usize = 64 + thermo_bpf::MAX_OPEN;
+const OTHER_FILES: usize = 64 + thermo_pagetable::MAX_OPEN;
 
 impl Members {
     /// Checks what the user named. Nobody is a target before the first [`Members::update`].

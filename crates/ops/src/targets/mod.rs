@@ -5,7 +5,7 @@
 //! address space for the life of a context: when a process runs another program, its old target is gone and a new one
 //! appears.
 //!
-//! [`TargetId`]: thermo_core::TargetId
+//! [`TargetId`]: thermo_engine::TargetId
 
 mod error;
 mod exclude;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use thermo_core::TargetId;
-use thermo_sys::cgroup::Group;
-use thermo_sys::stat::{self, Image, Stat};
-use thermo_sys::{FileError, ProcError, children, maps, proc, status};
+use thermo_engine::TargetId;
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::stat::{self, Image, Stat};
+use thermo_kernel::{FileError, ProcError, children, maps, proc, status};
 
 use super::{TargetError, TargetSpec, is_session_program};
 

@@ -10,7 +10,7 @@ pub struct TargetSpec {
     /// And their children, and theirs, those that appear later too. A child whose parent ended before it was seen
     /// has passed to another parent and is not found, unless `orphans` is set.
     pub children: bool,
-    /// And all children of this program, which took orphans in ([`thermo_sys::subreaper`]) and has no others: a
+    /// And all children of this program, which took orphans in ([`thermo_kernel::subreaper`]) and has no others: a
     /// command that sends itself to the background stays a target, also when its first process ended before the
     /// first look.
     pub orphans: bool,

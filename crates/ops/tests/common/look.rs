@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use thermo_core::budget::{CpuShare, MethodPolicy};
-use thermo_core::ops::{Probe, Seen};
-use thermo_core::scan::{PageSeen, ScanChunk};
-use thermo_core::{Addr, AddrRange, Attrs, Context, TargetId};
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_engine::{Attrs, Context, TargetId};
+use thermo_kernel::maps;
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
-use thermo_sys::maps;
+use thermo_units::{Addr, AddrRange};
 
 use super::Target;
 

@@ -11,14 +11,15 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use thermo_core::{Addr, AddrRange, Bytes, PAGE_SIZE, TargetId};
+use thermo_engine::TargetId;
+use thermo_kernel::meminfo;
+use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::pidfd::PidFd;
+use thermo_kernel::process_madvise::{Advice, process_madvise};
+use thermo_kernel::smaps;
+use thermo_kernel::zram::ZramSwap;
 use thermo_ops::{Process, Processes, PteTracker};
-use thermo_sys::meminfo;
-use thermo_sys::pagemap::Pagemap;
-use thermo_sys::pidfd::PidFd;
-use thermo_sys::process_madvise::{Advice, process_madvise};
-use thermo_sys::smaps;
-use thermo_sys::zram::ZramSwap;
+use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 const AS_CHILD: &str = "THERMO_TEST_CHILD_BYTES";
 const HUGE: u64 = 2 << 20;

@@ -13,7 +13,7 @@ mod view;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thermo_record::model::{Mappings, Record, Snapshot, Target};
+use thermo_recording::model::{Mappings, Record, Snapshot, Target};
 
 use crate::heat::{HeatSizes, rate};
 use crate::layout::Layout;

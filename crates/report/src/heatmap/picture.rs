@@ -1,6 +1,6 @@
 //! A heatmap as SVG and PNG.
 
-use thermo_core::Bytes;
+use thermo_units::Bytes;
 
 use super::view::{Band, Row, TargetView, fit, labelled};
 use super::{ABSENT, Heatmap, UNKNOWN};

@@ -1,6 +1,6 @@
 //! A heatmap in characters.
 
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 use super::view::{Band, Row, TargetView, fit, labelled};
 use super::{ABSENT, Heatmap, UNKNOWN};

@@ -1,6 +1,6 @@
 //! Where the ticks of an axis stand, and what is written at them.
 
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 /// Round values from 0 to below or at `end` seconds, about `count` of them.
 pub(crate) fn ticks(end: f64, count: usize) -> Vec<f64> {

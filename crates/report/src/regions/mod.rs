@@ -7,8 +7,8 @@ mod text;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Record, Region, Snapshot, Target};
+use thermo_recording::model::{Record, Region, Snapshot, Target};
+use thermo_units::{Bytes, Nanos};
 
 use crate::doubt::lives;
 use crate::layout::short_name;

@@ -3,8 +3,8 @@
 //! Sizes, rates and ages take few different values in a recording, and a number costs ten times more to format than
 //! to copy, so cells are kept as they were last written.
 
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{Region, Snapshot};
+use thermo_recording::model::{Region, Snapshot};
+use thermo_units::{Bytes, Nanos};
 
 use super::age_ns;
 use crate::heat::rate;

@@ -1,6 +1,6 @@
 //! The working set as text, CSV and pictures.
 
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 use super::{Window, Wss};
 use crate::NO_SNAPSHOTS;

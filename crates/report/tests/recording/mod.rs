@@ -1,12 +1,12 @@
 //! A made-up recording, the same on every machine: a server of two processes whose hot set moves.
 
-use thermo_core::access_tables::{AGE_EDGES_S, Backing, PageKind, UnknownReason, age_bucket};
-use thermo_core::budget::Method;
-use thermo_core::{Bytes, Nanos};
-use thermo_record::model::{
+use thermo_engine::access_tables::{AGE_EDGES_S, Backing, PageKind, UnknownReason, age_bucket};
+use thermo_engine::budget::Method;
+use thermo_recording::model::{
     AccessTables, Cost, Footprint, Mapping, Mappings, Metadata, Note, Record, Region, SCHEMA, SchemeApplied,
     Settings, Snapshot, Target, Totals,
 };
+use thermo_units::{Bytes, Nanos};
 
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;

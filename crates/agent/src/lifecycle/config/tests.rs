@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lifecycle::Profile;
-use thermo_core::Bytes;
+use thermo_units::Bytes;
 
 #[test]
 fn the_defaults_are_androids() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use thermo_sys::{clock, status};
+use thermo_kernel::{clock, status};
 
 use super::Daemon;
 use crate::lifecycle::engine::Standing;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags};
 use serde_json::Value;
-use thermo_core::Nanos;
+use thermo_units::Nanos;
 
 use super::DaemonError;
 use crate::lifecycle::connection::Connection;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermo_core::{Nanos, Permille};
+use thermo_units::{Nanos, Permille};
 
 use super::{Event, Hands, Task, Teller};
 use crate::lifecycle::config::AppConfig;

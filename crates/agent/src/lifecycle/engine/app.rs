@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 use super::Order;
 use crate::lifecycle::decision::Decision;

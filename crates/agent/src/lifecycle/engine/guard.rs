@@ -1,7 +1,7 @@
 //! Whether to reclaim from an application now: the throttles and guards, in the order they are asked.
 
-use thermo_core::{Bytes, Nanos, Permille};
 use thermo_ops::actor::below_swap_floor;
+use thermo_units::{Bytes, Nanos, Permille};
 
 use super::{App, Facts, Made};
 use crate::lifecycle::Profile;

@@ -1,7 +1,7 @@
 //! Where applications stand.
 
 use serde_json::{Value, json};
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 use super::{App, Engine};
 use crate::lifecycle::{Profile, Source, State};

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use thermo_eval::{Experiment, Options, Progress, Results, run};
+use thermo_experiments::{Experiment, Options, Progress, Results, run};
 
 use crate::exit::Exit;
 use crate::{interrupt, output};
@@ -65,7 +65,7 @@ impl Arguments {
         }
         self.print(&results)?;
         if !self.json && !self.csv {
-            output::text(&thermo_eval::ethp_sentences(&results))?;
+            output::text(&thermo_experiments::ethp_sentences(&results))?;
         }
         Ok(match () {
             () if interrupt::asked() => Exit::Interrupted,

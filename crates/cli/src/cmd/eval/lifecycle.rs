@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use thermo_eval::lifecycle::{self, Conditions, Plan};
+use thermo_experiments::lifecycle::{self, Conditions, Plan};
 
 use crate::exit::Exit;
 use crate::{interrupt, output};

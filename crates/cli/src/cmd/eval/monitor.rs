@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Error;
-use thermo_eval::monitor::verdict;
+use thermo_experiments::monitor::verdict;
 
 use super::experiment::Arguments;
 use crate::exit::Exit;

@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use thermo_core::Bytes;
-use thermo_eval::squeeze::{DEFAULT_PAGES, Setting, Swapping, Throughput, pressure, table, throughput};
+use thermo_experiments::squeeze::{
+    DEFAULT_PAGES, Setting, Swapping, Throughput, pressure, table, throughput,
+};
+use thermo_units::Bytes;
 
 use super::experiment::stop_at_signal;
 use crate::exit::Exit;

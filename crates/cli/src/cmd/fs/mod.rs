@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use thermo_damonfs::{Control, ControlFiles, Early, Engine, Looks, Mounted};
+use thermo_kernel::clock;
 use thermo_ops::smaps::Smaps;
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::tracker;
-use thermo_sys::clock;
 
 use crate::exit::Exit;
 use crate::session::{Host, Wish};

@@ -17,8 +17,8 @@ use std::{env, io};
 use anyhow::Context as _;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use thermo_damonfs::{Engine, Modules, Mounted, TRACED_EVENTS};
+use thermo_kernel::namespace;
 use thermo_ops::targets::TargetSpec;
-use thermo_sys::namespace;
 
 use super::cover::{cover, mounted_at};
 use super::{Layout, events, stand_ins};

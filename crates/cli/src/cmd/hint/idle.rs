@@ -5,12 +5,13 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use thermo_core::budget::{CpuShare, MethodPolicy};
-use thermo_core::{AddrRange, Attrs, Context, Event, Nanos, Sink, TargetId};
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::{Attrs, Context, Event, Sink, TargetId};
+use thermo_kernel::clock;
 use thermo_ops::kdamond::{Kdamond, Parts, Why};
 use thermo_ops::targets::Members;
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
-use thermo_sys::clock;
+use thermo_units::{AddrRange, Nanos};
 
 use super::POLL;
 use crate::interrupt;

@@ -14,11 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use thermo_core::{Action, AddrRange, Bytes, Nanos};
+use thermo_engine::Action;
+use thermo_kernel::cgroup::Group;
 use thermo_ops::hint::{Hint as RangeHint, Hinted, Hinter, Kind, Limits, Selection};
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, PteTracker};
-use thermo_sys::cgroup::Group;
+use thermo_units::{AddrRange, Bytes, Nanos};
 
 use crate::exit::Exit;
 use crate::interrupt;

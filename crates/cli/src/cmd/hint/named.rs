@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::ensure;
-use thermo_sys::{proc, stat};
+use thermo_kernel::{proc, stat};
 
 /// What the kernel keeps of a name.
 const KEPT: usize = 15;

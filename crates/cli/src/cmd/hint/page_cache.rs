@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use thermo_core::ops::Applied;
-use thermo_core::{Action, Bytes};
+use thermo_engine::Action;
+use thermo_engine::ops::Applied;
 use thermo_ops::page_cache::{PageCache, PageCacheError};
+use thermo_units::Bytes;
 
 use super::until_asked;
 use crate::exit::Exit;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use thermo_core::{Action, Bytes};
+use thermo_engine::Action;
 use thermo_ops::hint::Left;
+use thermo_units::Bytes;
 
 use super::Row;
 use crate::output;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use thermo_agent::lifecycle::Accesses;
-use thermo_core::{AddrRange, Bytes, Nanos, Permille};
 use thermo_ops::hint::Pieces;
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 use crate::cmd::hint::look_for_idle;
 use crate::session::Host;
@@ -32,7 +32,7 @@ impl Accesses for ByLooking {
         for process in members.processes().values() {
             let ranges = found.get(&process.id).cloned().unwrap_or_default();
             idle += resident(process.pid, ranges)?;
-            let mappings = thermo_sys::maps::read(Path::new("/"), process.pid).ok()?;
+            let mappings = thermo_kernel::maps::read(Path::new("/"), process.pid).ok()?;
             there += resident(process.pid, LayoutRule::Mappings.ranges(&mappings))?;
         }
         let touched = u128::from(there.saturating_sub(idle).0) * 1000 / u128::from(there.0.max(1));

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use thermo_agent::lifecycle::{Daemon, Decision, Options};
-use thermo_core::Nanos;
-use thermo_sys::{clock, memlock, signals};
+use thermo_kernel::{clock, memlock, signals};
+use thermo_units::Nanos;
 
 use super::{Common, accesses, default_socket, tell};
 use crate::exit::Exit;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use thermo_core::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos};
 
 /// A line about a decision, and a second one of what it cost.
 pub fn decision(value: &Value) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use thermo_core::Bytes;
+use thermo_units::Bytes;
 
 use crate::exit::Exit;
 use crate::output;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
-use thermo_core::Bytes;
+use thermo_units::Bytes;
 
 use super::told::Facts;
 

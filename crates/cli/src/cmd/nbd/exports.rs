@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use thermo_core::Bytes;
-use thermo_core::text::Fault;
 use thermo_nbd::Export;
+use thermo_units::Bytes;
+use thermo_units::text::Fault;
 use toml::de::{DeTable, DeValue};
 
 /// The path that stands for memory.

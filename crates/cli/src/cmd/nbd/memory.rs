@@ -1,7 +1,7 @@
 //! How much memory the server may take, and how it gives it back.
 
-use thermo_core::Bytes;
 use thermo_pool::{GiveBack, Settings};
+use thermo_units::Bytes;
 
 /// The pools.
 #[derive(Debug, clap::Args)]

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use thermo_core::{Bytes, Nanos};
 use thermo_nbd::{Encryption, Limits, Listen, Server};
 use thermo_pool::{Bus, Keeper, Pools, source};
+use thermo_units::{Bytes, Nanos};
 
 use crate::exit::Exit;
 use crate::interrupt;

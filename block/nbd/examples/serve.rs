@@ -1,0 +1,36 @@
+//! Serves a file at a Unix socket until Enter is typed.
+//!
+//!     cargo run -p thermo-nbd --example serve -- disk.img /tmp/nbd.sock
+//!     nbdinfo 'nbd+unix:///?socket=/tmp/nbd.sock'
+
+use std::path::Path;
+
+use thermo_nbd::{Export, Limits, Listen, Server};
+use thermo_pool::{Bus, Keeper, Pools, Settings, source};
+use thermo_units::Bytes;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let [file, socket] = &args[..] else {
+        return Err("two arguments are needed: a file and the path of a socket".into());
+    };
+    let pools = Pools::new(Bytes::mib(64), Settings::default());
+    let bus = Bus::default();
+    let _joined = pools.join(&bus, 0);
+    let choice = source::choose(Path::new("/"), |name| std::env::var(name).ok());
+    eprintln!("pressure: {:#?}", choice.reasons);
+    let _keeper = Keeper::start(&pools, &bus, choice.sources)?;
+
+    // The empty name: what clients get that ask for none.
+    let exports = vec![Export::open("", Path::new(file), false)?];
+    let server = Server::start(
+        exports,
+        vec![Listen::Unix(socket.into())],
+        &pools,
+        Limits::default(),
+        None,
+    )?;
+    std::io::stdin().read_line(&mut String::new())?;
+    eprintln!("{:?}; {:?}", server.status(), pools.usage());
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! What the engine itself costs, on a machine that answers at once: `cargo bench -p thermo-engine`.
+//!
+//! Medians with the range of the middle eight tenths, and ratios inside this run: other machines, and this one
+//! on another day, have other numbers. The operations' own work is timed apart and taken off.
+
+#![allow(clippy::unwrap_used, reason = "in a benchmark a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "it is the clock that is wanted here")]
+#![allow(clippy::disallowed_macros, reason = "what was measured is printed")]
+
+use std::time::{Duration, Instant};
+
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Seen};
+use thermo_engine::scan::ScanChunk;
+use thermo_engine::scheme::{Age, Rate, SystemMetric};
+use thermo_engine::{
+    Action, Attrs, Context, Event, Next, Operations, OpsError, Scheme, TargetId, TargetLayout,
+};
+use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
+
+const GIB: u64 = 1 << 30;
+
+fn main() {
+    // `cargo test --all-targets` runs this too, without the argument of `cargo bench`.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    println!(
+        "{:<44} {:>11} {:>23} {:>9}",
+        "", "median", "middle eight tenths", "ratio"
+    );
+    // First, so that nothing freed before is used again unseen.
+    memory();
+    regions();
+    schemes();
+    scans();
+    growth();
+}
+
+/// A machine with one target: every second region hot, every page there.
+struct Machine {
+    range: AddrRange,
+    /// Pages of one kind in a row.
+    grain: u64,
+    /// Time its own work took.
+    own: Duration,
+}
+
+impl Machine {
+    fn new(len: u64, grain: u64) -> Self {
+        Self {
+            range: AddrRange::new(1 << 40, (1 << 40) + len),
+            grain,
+            own: Duration::ZERO,
+        }
+    }
+
+    const fn is_hot(&self, addr: Addr) -> bool {
+        (addr.0 / PAGE_SIZE / self.grain).is_multiple_of(2)
+    }
+}
+
+impl Operations for Machine {
+    fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
+        Ok(vec![TargetLayout::new(TargetId(0), None, vec![self.range])])
+    }
+
+    fn prepare_access_checks(&mut self, _probes: &[Probe]) {}
+
+    fn check_accesses(&mut self, probes: &mut [Probe]) {
+        let began = Instant::now();
+        for probe in probes {
+            let hot = self.is_hot(probe.addr);
+            probe.seen = if hot { Seen::Accessed } else { Seen::Idle };
+        }
+        self.own += began.elapsed();
+    }
+
+    fn can_scan(&self) -> bool {
+        true
+    }
+
+    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
+        let began = Instant::now();
+        for addr in (run.range.start.0..run.range.end.0).step_by(4096).map(Addr) {
+            chunk.set(addr, self.is_hot(addr));
+        }
+        self.own += began.elapsed();
+        run.range.end
+    }
+
+    fn any_target_left(&mut self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
+        Ok(Outcome {
+            runs: vec![Applied::default(); request.runs.len()],
+            spent: Nanos::ZERO,
+            notes: Vec::new(),
+        })
+    }
+
+    fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
+        Err(OpsError::Unsupported {
+            what: format!("{metric:?}"),
+            why: "nobody asks for it".into(),
+        })
+    }
+}
+
+/// Durations of one kind.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn at(&self, percent: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted[(sorted.len() - 1) * percent / 100]
+    }
+
+    /// Prints a row; `base` is what the ratio is to, `parts` what the median is divided by for it.
+    fn print(&self, what: &str, base: Option<Duration>) -> Duration {
+        let median = self.at(50);
+        let range = format!("{:.1?}..{:.1?}", self.at(10), self.at(90));
+        let ratio = base.map_or(String::new(), |base| {
+            format!("{:.2}x", median.as_secs_f64() / base.as_secs_f64())
+        });
+        println!(
+            "{what:<44} {:>11} {range:>23} {ratio:>9}",
+            format!("{median:.1?}")
+        );
+        median
+    }
+}
+
+/// A context of exactly `nr_regions` regions: two pages each, which are neither merged nor split.
+fn sampling(nr_regions: usize) -> (Context, Machine) {
+    let attrs = Attrs {
+        min_nr_regions: nr_regions,
+        max_nr_regions: nr_regions,
+        update: Nanos::secs(1 << 30),
+        ..Attrs::default()
+    };
+    let machine = Machine::new(nr_regions as u64 * 2 * PAGE_SIZE, 2);
+    (Context::new(attrs, 1).unwrap(), machine)
+}
+
+/// Steps through `aggregations`; the times of steps that only looked, and of those that ended an aggregation.
+fn step_through(context: &mut Context, machine: &mut Machine, aggregations: usize) -> (Times, Times) {
+    let (mut looks, mut ends) = (Times::default(), Times::default());
+    let mut now = Nanos(0);
+    while ends.0.len() < aggregations {
+        let (mut ended, own) = (false, machine.own);
+        let began = Instant::now();
+        let next = context.step(now, machine, &mut |event: &Event<'_>| {
+            ended |= matches!(event, Event::Aggregated { .. });
+        });
+        let took = began.elapsed().saturating_sub(machine.own - own);
+        if ended { &mut ends } else { &mut looks }.0.push(took);
+        if let Next::At(next) = next.unwrap() {
+            now = next;
+        }
+    }
+    (looks, ends)
+}
+
+fn regions() {
+    let mut bases: Option<(Duration, Duration)> = None;
+    for (nr_regions, aggregations) in [(1_000, 200), (10_000, 100), (100_000, 30)] {
+        let (mut context, mut machine) = sampling(nr_regions);
+        let (looks, ends) = step_through(&mut context, &mut machine, aggregations);
+        assert_eq!(context.nr_regions(), nr_regions);
+        let look = looks.print(
+            &format!("a look at {nr_regions} regions"),
+            bases.map(|bases| bases.0),
+        );
+        let end = ends.print("... that ends an aggregation", bases.map(|bases| bases.1));
+        bases.get_or_insert((look, end));
+    }
+}
+
+fn schemes() {
+    let (mut context, mut machine) = sampling(1_000);
+    let (_, without) = step_through(&mut context, &mut machine, 200);
+    let base = without.print("end of an aggregation of 1000 regions", None);
+    let (mut context, mut machine) = sampling(1_000);
+    let scheme = |nth: u64| {
+        let mut scheme = Scheme::new(Action::Pageout);
+        scheme.pattern.nr_accesses.max = Rate::Samples(0);
+        scheme.pattern.age.min = Age::Aggrs(0);
+        scheme.quota.sz = Bytes::mib(1 + nth);
+        scheme.quota.reset_interval = Nanos::millis(100);
+        scheme.quota.weights.age = 1;
+        scheme
+    };
+    context.set_schemes((0..10).map(scheme).collect()).unwrap();
+    let (_, with) = step_through(&mut context, &mut machine, 200);
+    with.print("... with 10 schemes that match half of them", Some(base));
+}
+
+/// A context that scans, and the times from snapshot to snapshot.
+fn rounds(machine: &mut Machine, nr_rounds: usize) -> (Context, Times) {
+    let attrs = Attrs {
+        update: Nanos::secs(1 << 30),
+        ..Attrs::default()
+    };
+    let mut context = Context::new(attrs, 1)
+        .unwrap()
+        .with_budget(CpuShare(10_000), MethodPolicy::Scan);
+    let (mut times, mut round, mut now) = (Times::default(), Duration::ZERO, Nanos(0));
+    while times.0.len() < nr_rounds {
+        let (mut ended, own) = (false, machine.own);
+        let began = Instant::now();
+        let next = context.step(now, machine, &mut |event: &Event<'_>| {
+            ended |= matches!(event, Event::Aggregated { .. });
+        });
+        round += began.elapsed().saturating_sub(machine.own - own);
+        if ended {
+            times.0.push(std::mem::take(&mut round));
+        }
+        if let Next::At(next) = next.unwrap() {
+            now = next;
+        }
+    }
+    (context, times)
+}
+
+fn scans() {
+    let (_, coarse) = rounds(&mut Machine::new(GIB, 4096), 30);
+    let base = coarse.print("passes and a snapshot of 1 GiB, 64 runs of pages", None);
+    let (_, fine) = rounds(&mut Machine::new(GIB, 16), 30);
+    fine.print("... 16384 runs, coalesced to 1000 regions", Some(base));
+    let (_, finest) = rounds(&mut Machine::new(GIB, 1), 30);
+    finest.print("... every second page hot", Some(base));
+}
+
+/// From 64 MiB to 1 TiB that is there as a whole, half of it hot in 64 runs: cost and exactness should not change.
+fn growth() {
+    const RUNS: u64 = 64;
+    let mut base = None;
+    for mib in [64, 1 << 10, 16 << 10, 128 << 10, 1 << 20] {
+        let len = mib << 20;
+        let mut machine = Machine::new(len, len / PAGE_SIZE / RUNS);
+        let before = resident();
+        let (context, mut times) = rounds(&mut machine, 4);
+        let grown = resident().saturating_sub(before);
+        let per_gib = |took: &mut Duration| *took = took.mul_f64(GIB as f64 / len as f64);
+        times.0.iter_mut().for_each(per_gib);
+        let name = format!("{} scanned, each GiB of it", Bytes(len));
+        let median = times.print(&name, base);
+        base.get_or_insert(median);
+        let regions: Vec<_> = context.targets().flat_map(|target| target.regions).collect();
+        let exact = regions
+            .iter()
+            .filter(|region| {
+                region.len().0 == len / RUNS && machine.is_hot(region.range.start) == (region.nr_accesses > 0)
+            })
+            .count();
+        println!(
+            "... {exact} of {RUNS} runs exact in {} regions, {:.1} KiB a GiB",
+            regions.len(),
+            grown as f64 / 1024.0 / (len as f64 / GIB as f64)
+        );
+    }
+}
+
+fn memory() {
+    const SIZE: u64 = 16;
+    let before = resident();
+    let (context, _) = rounds(&mut Machine::new(SIZE * GIB, 4096), 2);
+    let grown = resident().saturating_sub(before);
+    println!(
+        "memory for a GiB that is scanned: {} KiB ({} regions over {SIZE} GiB)",
+        grown / SIZE / 1024,
+        context.nr_regions()
+    );
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * PAGE_SIZE
+}

@@ -1,0 +1,168 @@
+//! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
+
+use super::Context;
+use super::apply_schemes::Turn;
+use crate::attrs::Attrs;
+use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
+use crate::ops::{Operations, Probe, Seen};
+use crate::sink::{Event, Sink};
+use thermo_units::{Addr, PAGE_SIZE};
+use thermo_units::{Bytes, Nanos};
+
+/// What sampling remembers between steps.
+#[derive(Debug, Default)]
+pub(super) struct Sampling {
+    /// The looks of the sampling interval that is running, in the order of regions.
+    probes: Vec<Probe>,
+    /// Looks counted in the aggregation that is running.
+    looks: u32,
+    /// Where those looks were and what they saw.
+    evidence: Evidence,
+    /// The moment the sampling interval that is running, or was last, should end.
+    due: Option<Nanos>,
+    /// Whether one is running.
+    running: bool,
+}
+
+impl Sampling {
+    /// When the looks that are under way are due, if there are any.
+    pub(super) fn under_way(&self) -> Option<Nanos> {
+        self.due.filter(|_| self.running)
+    }
+
+    /// Lets the next sampling interval begin whenever it does, not in step with the one before.
+    pub(super) const fn lose_step(&mut self) {
+        self.due = None;
+    }
+
+    /// Begins a new aggregation; the interval that is running counts nothing.
+    pub(super) fn begin_anew(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Context {
+    /// Begins a sampling interval. Returns when it should end.
+    pub(super) fn begin_sample(&mut self, now: Nanos, ops: &mut dyn Operations) -> Nanos {
+        self.prepare_access_checks(ops);
+        self.sampling.running = true;
+        self.next_due(now)
+    }
+
+    /// Ends the sampling interval that is running and does what is due at its end.
+    pub(super) fn finish_sample(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
+        self.sampling.running = false;
+        self.schedule.passed += 1;
+        self.check_accesses(ops);
+        sink.on(&Event::Sampled { now });
+        let aggregated = self.schedule.passed >= self.schedule.next_aggr;
+        if aggregated {
+            self.cut_by_evidence();
+            self.judge_unknown();
+            let reaccessed = self.reaccessed();
+            let limits = self.merge_limits();
+            merge_and_age(&mut self.targets, limits);
+            self.derive_tables(&reaccessed, now);
+            self.emit_snapshot(now, sink);
+        }
+        self.apply_schemes(Turn::Due, now, ops, sink);
+        if aggregated {
+            let tuned = self.tuned_attrs();
+            self.begin_aggregation(now);
+            self.choose_intervals(now, sink);
+            if let Some(attrs) = tuned {
+                self.change_to(attrs);
+                self.aggr_start = Some(now);
+                sink.on(&Event::Tuned { now, attrs: &attrs });
+            }
+        }
+    }
+
+    /// The attributes to go on with by the goal of intervals, if they should change.
+    fn tuned_attrs(&mut self) -> Option<Attrs> {
+        let tuner = self.tuner.as_mut().filter(|_| self.budget.is_none())?;
+        tuner.after_aggregation(self.targets.iter().flat_map(|t| &t.regions), &self.attrs)
+    }
+
+    /// When the sampling interval that begins now should end: in step with the one before, but never so soon
+    /// that looking would take more than two thirds of the time on a machine too slow for the interval.
+    fn next_due(&mut self, now: Nanos) -> Nanos {
+        let in_step = self.sampling.due.unwrap_or(now).saturating_add(self.attrs.sample);
+        let due = in_step.max(now.saturating_add(Nanos(self.attrs.sample.0 / 2)));
+        self.sampling.due = Some(due);
+        due
+    }
+
+    fn prepare_access_checks(&mut self, ops: &mut dyn Operations) {
+        let probes = &mut self.sampling.probes;
+        probes.clear();
+        for target in self.targets.iter_mut() {
+            for region in &mut target.regions {
+                let pages = region.len().0 / PAGE_SIZE;
+                let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
+                region.sampling_addr = Some(addr);
+                probes.push(Probe {
+                    target: target.id,
+                    addr,
+                    seen: Seen::Unknown,
+                });
+            }
+        }
+        ops.prepare_access_checks(probes);
+    }
+
+    fn check_accesses(&mut self, ops: &mut dyn Operations) {
+        let probes = &mut self.sampling.probes;
+        if probes.is_empty() {
+            return;
+        }
+        ops.check_accesses(probes);
+        let max_nr_accesses = self.attrs.max_nr_accesses();
+        let regions = self.targets.iter_mut().flat_map(|t| &mut t.regions);
+        for (region, probe) in regions.zip(probes.iter()) {
+            debug_assert_eq!(region.sampling_addr, Some(probe.addr));
+            region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
+            region.nr_unknown += u32::from(probe.seen == Seen::Unknown);
+        }
+        self.sampling.evidence.note(&self.sampling.probes);
+        self.sampling.looks += 1;
+    }
+
+    fn cut_by_evidence(&mut self) {
+        let Sampling { evidence, looks, .. } = &self.sampling;
+        evidence.cut(&mut self.targets, self.attrs.max_nr_regions, *looks);
+    }
+
+    fn judge_unknown(&mut self) {
+        let looks = self.sampling.looks;
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.unknown =
+                region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
+        }
+    }
+
+    fn begin_aggregation(&mut self, now: Nanos) {
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.last_nr_accesses = region.nr_accesses;
+            region.nr_accesses = 0;
+            region.nr_unknown = 0;
+        }
+        self.splitter
+            .split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
+        self.sampling.looks = 0;
+        self.sampling
+            .evidence
+            .begin(self.attrs.samples_in(self.attrs.aggr));
+        self.aggr_start = Some(now);
+        self.schedule.next_aggr = self.schedule.passed + self.attrs.samples_in(self.attrs.aggr);
+    }
+
+    fn merge_limits(&self) -> MergeLimits {
+        let total: Bytes = self.targets.iter().map(Target::len).sum();
+        MergeLimits {
+            max_nr_regions: self.attrs.max_nr_regions,
+            max_nr_accesses: self.attrs.max_nr_accesses(),
+            sz_limit: Bytes((total.0 / self.attrs.min_nr_regions as u64).max(PAGE_SIZE)),
+        }
+    }
+}

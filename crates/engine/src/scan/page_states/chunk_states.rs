@@ -1,0 +1,195 @@
+//! The states of 512 neighbouring pages, those of one page-table page.
+
+use super::counts::{Counts, Scanned};
+use super::{CHUNK, CHUNK_PAGES, HISTORY};
+use crate::access_tables::{Backing, PageKind};
+use thermo_units::{AddrRange, PAGE_SIZE};
+
+/// 512 pages.
+#[derive(Debug, Clone)]
+pub(super) struct Chunk {
+    /// The pass that scanned it last.
+    pub(super) pass: u32,
+    pub(super) huge: bool,
+    pub(super) backing: ChunkBacking,
+    pub(super) bytes: ChunkBytes,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum ChunkBytes {
+    /// All pages have this byte.
+    Uniform(u8),
+    Each(Box<[u8; CHUNK_PAGES]>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ChunkBacking {
+    One(Backing),
+    /// Where each part ends, in pages, and what backs it.
+    Several(Box<[(u16, Backing)]>),
+}
+
+impl Chunk {
+    pub(super) const fn scanned(&self, pass: u32) -> Scanned {
+        if self.pass == pass {
+            Scanned::InThisPass
+        } else {
+            Scanned::InTheLast
+        }
+    }
+
+    /// Calls `change` of `counts` for all its pages.
+    pub(super) fn count(
+        &self,
+        pass: u32,
+        counts: &mut Counts,
+        change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
+    ) {
+        match (&self.bytes, &self.backing) {
+            (ChunkBytes::Uniform(code), ChunkBacking::One(backing)) => {
+                let kind = PageKind::new(*backing, self.huge);
+                change(counts, kind, *code, self.scanned(pass), CHUNK_PAGES as u32);
+            }
+            (ChunkBytes::Uniform(code), _) => {
+                count(&[*code; CHUNK_PAGES], self, self.scanned(pass), counts, change);
+            }
+            (ChunkBytes::Each(bytes), _) => count(bytes, self, self.scanned(pass), counts, change),
+        }
+    }
+
+    /// The pass under way scanned it, and all is as it was.
+    pub(super) fn move_to_pass(&mut self, pass: u32, counts: &mut Counts) {
+        if self.pass != pass {
+            self.count(pass, counts, Counts::subtract);
+            self.pass = pass;
+            self.count(pass, counts, Counts::add);
+        }
+    }
+}
+
+/// Calls `change` of `counts` for the pages of `chunk`, whose bytes are or were `bytes`.
+pub(super) fn count(
+    bytes: &[u8; CHUNK_PAGES],
+    chunk: &Chunk,
+    scanned: Scanned,
+    counts: &mut Counts,
+    change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
+) {
+    let mut part = |bytes: &[u8], backing| {
+        let mut pages = [0_u32; 256];
+        bytes.iter().for_each(|byte| pages[usize::from(*byte)] += 1);
+        let kind = PageKind::new(backing, chunk.huge);
+        for (code, pages) in (0..=u8::MAX).zip(pages).filter(|(_, pages)| *pages > 0) {
+            change(counts, kind, code, scanned, pages);
+        }
+    };
+    match &chunk.backing {
+        ChunkBacking::One(backing) => part(bytes, *backing),
+        ChunkBacking::Several(parts) => {
+            let mut start = 0;
+            for (end, backing) in parts {
+                part(&bytes[start..usize::from(*end)], *backing);
+                start = usize::from(*end);
+            }
+        }
+    }
+}
+
+impl ChunkBacking {
+    /// What backs the chunk of this number. What lies between mappings counts to the one before.
+    pub(super) fn of(number: u64, backings: &[(AddrRange, Backing)]) -> Self {
+        let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);
+        let first = backings.partition_point(|(range, _)| range.end <= chunk.start);
+        let inside = backings[first..]
+            .iter()
+            .take_while(|(range, _)| range.start < chunk.end);
+        let mut parts: Vec<(u16, Backing)> = Vec::new();
+        for (range, backing) in inside {
+            let start = range.start.0.saturating_sub(chunk.start.0) / PAGE_SIZE;
+            match parts.last_mut() {
+                Some((_, last)) if last == backing => {}
+                Some((end, _)) => {
+                    *end = u16::try_from(start).unwrap_or(0);
+                    parts.push((CHUNK_PAGES as u16, *backing));
+                }
+                None => parts.push((CHUNK_PAGES as u16, *backing)),
+            }
+        }
+        match parts[..] {
+            [] => Self::One(Backing::default()),
+            [(_, backing)] => Self::One(backing),
+            _ => Self::Several(parts.into_boxed_slice()),
+        }
+    }
+}
+
+impl ChunkBytes {
+    /// A byte for each page.
+    pub(super) fn each(&mut self) -> &mut [u8; CHUNK_PAGES] {
+        if let Self::Uniform(byte) = *self {
+            *self = Self::Each(Box::new([byte; CHUNK_PAGES]));
+        }
+        match self {
+            Self::Each(bytes) => bytes,
+            Self::Uniform(_) => unreachable!("it was made to have a byte for each page"),
+        }
+    }
+
+    /// One byte for all pages, where they are alike.
+    pub(super) fn compact(&mut self) {
+        if let Self::Each(bytes) = self {
+            let first = bytes[0];
+            if bytes[CHUNK_PAGES - 1] == first && bytes.iter().fold(true, |all, byte| all & (*byte == first))
+            {
+                *self = Self::Uniform(first);
+            }
+        }
+    }
+
+    /// Whether all 64 pages of the word of this number were accessed in each of the last two passes.
+    pub(super) fn is_steady(&self, word: usize) -> bool {
+        let is_steady = |byte: u8| byte <= HISTORY && byte & 0b11 == 0b11;
+        match self {
+            Self::Uniform(byte) => is_steady(*byte),
+            Self::Each(bytes) => bytes[word * 64..][..64]
+                .iter()
+                .fold(true, |all, byte| all & is_steady(*byte)),
+        }
+    }
+
+    /// The runs of pages with the same byte: where each begins, how many pages it has, and the byte.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (usize, usize, u8)> + '_ {
+        let (uniform, each) = match self {
+            Self::Uniform(byte) => (Some((0, CHUNK_PAGES, *byte)), &[][..]),
+            Self::Each(bytes) => (None, bytes.as_slice()),
+        };
+        let mut start = 0;
+        let runs = std::iter::from_fn(move || {
+            let rest = &each[start.min(each.len())..];
+            let first = *rest.first()?;
+            let run = (start, len_of_run(rest), first);
+            start += run.1;
+            Some(run)
+        });
+        uniform.into_iter().chain(runs)
+    }
+}
+
+pub(super) fn has_history(bytes: &[u8; CHUNK_PAGES]) -> bool {
+    bytes
+        .iter()
+        .fold(false, |any, byte| any | (byte.wrapping_sub(1) < HISTORY))
+}
+
+/// How many of `bytes`, from the first, are the same.
+fn len_of_run(bytes: &[u8]) -> usize {
+    let Some(first) = bytes.first() else { return 0 };
+    if bytes.get(1) != Some(first) {
+        return 1;
+    }
+    let (words, _) = bytes.as_chunks::<64>();
+    let is_same = |word: &&[u8; 64]| word.iter().fold(true, |same, byte| same & (byte == first));
+    let whole = words.iter().take_while(is_same).count() * 64;
+    let rest = bytes[whole..].iter().take_while(|byte| *byte == first);
+    whole + rest.count()
+}

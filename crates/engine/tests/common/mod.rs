@@ -1,0 +1,44 @@
+//! What all tests on the simulated machine have in common: pages by their numbers, and a context that runs from time 0.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use thermo_engine::scheme::{AccessPattern, Age, Bounds, Rate};
+use thermo_engine::{Context, Sink};
+use thermo_sim::{Machine, run};
+use thermo_units::{AddrRange, Nanos, PAGE_SIZE};
+
+/// The pages from number `start` up to, not including, number `end`.
+pub const fn pages(start: u64, end: u64) -> AddrRange {
+    AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
+}
+
+/// What was never accessed for so long.
+pub fn idle_for(span: Nanos) -> AccessPattern {
+    AccessPattern {
+        nr_accesses: Bounds {
+            min: Rate::Samples(0),
+            max: Rate::Samples(0),
+        },
+        age: Bounds {
+            min: Age::Time(span),
+            max: Age::Time(Nanos::MAX),
+        },
+        ..AccessPattern::default()
+    }
+}
+
+/// Runs `context` on `machine` from time 0 to `until`, with `touch` before each step. Returns when the last one was.
+pub fn run_until(
+    context: &mut Context,
+    machine: &mut Machine,
+    sink: &mut dyn Sink,
+    until: Nanos,
+    touch: impl FnMut(&mut Machine, Nanos),
+) -> Nanos {
+    run(context, machine, sink, Nanos(0), until, touch).unwrap()
+}
+
+/// The same while nothing is touched.
+pub fn idle_until(context: &mut Context, machine: &mut Machine, sink: &mut dyn Sink, until: Nanos) -> Nanos {
+    run_until(context, machine, sink, until, |_, _| {})
+}

@@ -1,0 +1,214 @@
+//! A machine that only keeps a log of what it was asked, and a bench to apply schemes on.
+
+use std::collections::BTreeMap;
+
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Skip};
+use thermo_engine::scheme::{
+    ApplyInput, Scheme, SchemeState, SystemMetric, TargetMut, apply_due, check_watermarks,
+};
+use thermo_engine::sink::TriedRegion;
+use thermo_engine::{Action, Attrs, Event, Operations, OpsError, Region, TargetId, TargetLayout};
+use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
+
+/// A piece of a target, in pages.
+pub type Piece = (u32, u64, u64);
+
+/// What one request asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub action: Action,
+    pub pieces: Vec<Piece>,
+    pub filtered: bool,
+}
+
+/// Does what it is asked to half of each run.
+#[derive(Debug, Default)]
+pub struct Machine {
+    pub asked: Vec<Asked>,
+    pub metrics: BTreeMap<SystemMetric, u64>,
+    pub cost_per_page: Nanos,
+    pub refuses: bool,
+    /// Of this, nothing is left to be done to huge pages.
+    pub done: Vec<AddrRange>,
+    pub notes: Vec<String>,
+}
+
+impl Operations for Machine {
+    fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
+        Ok(Vec::new())
+    }
+
+    fn prepare_access_checks(&mut self, _: &[Probe]) {}
+
+    fn check_accesses(&mut self, _: &mut [Probe]) {}
+
+    fn any_target_left(&mut self) -> bool {
+        true
+    }
+
+    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+        let unit = action.unit().0;
+        let mut left: Vec<AddrRange> = Vec::new();
+        for start in (run.range.start.0..run.range.end.0).step_by(unit as usize) {
+            let unit = AddrRange::new(start, start + unit);
+            assert_eq!((start % unit.len().0, unit.end <= run.range.end), (0, true));
+            if !self.done.iter().any(|done| done.overlaps(&unit)) {
+                unit.join_onto(&mut left);
+            }
+        }
+        left
+    }
+
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
+        let pieces: Vec<Piece> = request
+            .runs
+            .iter()
+            .map(|run| piece(run.target, run.range))
+            .collect();
+        let filtered = !request.filters.is_empty();
+        self.asked.push(Asked {
+            action: request.action,
+            pieces,
+            filtered,
+        });
+        if self.refuses {
+            return Err(OpsError::Unsupported {
+                what: "this".into(),
+                why: "a test said so".into(),
+            });
+        }
+        let half = |len: Bytes| {
+            let half = Bytes(len.0 / 2);
+            let mut applied = Applied {
+                passed_filters: len,
+                applied: half,
+                ..Applied::default()
+            };
+            applied.changed = Some(half);
+            applied.skip(Skip::Young, len - half);
+            applied
+        };
+        let pages: u64 = request.runs.iter().map(|run| run.range.len().0 / PAGE_SIZE).sum();
+        let runs = request.runs.iter().map(|run| half(run.range.len())).collect();
+        Ok(Outcome {
+            runs,
+            spent: Nanos(self.cost_per_page.0 * pages),
+            notes: self.notes.clone(),
+        })
+    }
+
+    fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
+        let missing = || OpsError::Unsupported {
+            what: format!("{metric:?}"),
+            why: "a test said so".into(),
+        };
+        self.metrics.get(metric).copied().ok_or_else(missing)
+    }
+}
+
+pub fn piece(target: TargetId, range: AddrRange) -> Piece {
+    (target.0, range.start.0 / PAGE_SIZE, range.end.0 / PAGE_SIZE)
+}
+
+/// A region of pages `start` to `end`, in looks of 20 and aggregations of 100 ms.
+pub fn region(start: u64, end: u64, nr_accesses: u32, age: u32) -> Region {
+    let range = AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE);
+    Region {
+        nr_accesses_bp: u64::from(nr_accesses) * 10_000,
+        age,
+        ..Region::new(range)
+    }
+}
+
+/// Schemes, targets, a machine, and what the sink was told.
+#[derive(Default)]
+pub struct Bench {
+    pub states: Vec<SchemeState>,
+    pub targets: Vec<(TargetId, Vec<Region>)>,
+    pub machine: Machine,
+    pub warnings: Vec<String>,
+    pub activity: Vec<(usize, bool, u64)>,
+    pub tried: Vec<Vec<TriedRegion>>,
+    pub skipped: Vec<(Skip, Bytes)>,
+    passed: u64,
+}
+
+impl Bench {
+    pub fn new(scheme: Scheme, targets: &[&[Region]]) -> Self {
+        let targets = (0..)
+            .map(TargetId)
+            .zip(targets.iter().map(|regions| regions.to_vec()))
+            .collect();
+        Self {
+            states: vec![SchemeState::new(scheme)],
+            targets,
+            ..Self::default()
+        }
+    }
+
+    /// One aggregation later, at `now`, everything that is due is applied. Returns what was asked for.
+    pub fn apply_at(&mut self, now: Nanos) -> Vec<Asked> {
+        let (attrs, min_region) = (Attrs::default(), Bytes(PAGE_SIZE));
+        self.passed += 20;
+        let input = ApplyInput {
+            now,
+            passed: self.passed,
+            attrs: &attrs,
+            min_region,
+        };
+        let mut targets: Vec<TargetMut<'_>> = self
+            .targets
+            .iter_mut()
+            .map(|(id, regions)| TargetMut { id: *id, regions })
+            .collect();
+        let (warnings, tried_log, skip_log) = (&mut self.warnings, &mut self.tried, &mut self.skipped);
+        let mut sink = |event: &Event<'_>| match event {
+            Event::Warning { text, .. } => warnings.push((*text).to_owned()),
+            Event::SchemeApplied { tried, skipped, .. } => {
+                tried_log.push(tried.to_vec());
+                *skip_log = skipped.to_vec();
+            }
+            other => panic!("nobody asked for {other:?}"),
+        };
+        apply_due(
+            &mut self.states,
+            &mut targets,
+            &input,
+            &mut self.machine,
+            &mut sink,
+        );
+        std::mem::take(&mut self.machine.asked)
+    }
+
+    /// The pieces the one request at `now` asked for; none without a request.
+    pub fn pieces_at(&mut self, now: Nanos) -> Vec<Piece> {
+        let asked = self.apply_at(now);
+        assert!(asked.len() <= 1, "one request a scheme: {asked:?}");
+        asked.into_iter().flat_map(|asked| asked.pieces).collect()
+    }
+
+    /// Looks at the watermarks with this share of memory free.
+    pub fn check_at(&mut self, now: Nanos, free: u64) -> Option<Nanos> {
+        self.machine.metrics.insert(SystemMetric::FreeMemRate, free);
+        let (warnings, activity) = (&mut self.warnings, &mut self.activity);
+        let mut sink = |event: &Event<'_>| match event {
+            Event::Warning { text, .. } => warnings.push((*text).to_owned()),
+            Event::SchemeActive {
+                scheme,
+                active,
+                metric,
+                ..
+            } => activity.push((*scheme, *active, *metric)),
+            other => panic!("nobody asked for {other:?}"),
+        };
+        check_watermarks(&mut self.states, now, &mut self.machine, &mut sink)
+    }
+
+    /// The ages of all regions, with their first pages.
+    pub fn ages(&self) -> Vec<(u64, u32)> {
+        let regions = self.targets.iter().flat_map(|(_, regions)| regions);
+        regions
+            .map(|region| (region.range.start.0 / PAGE_SIZE, region.age))
+            .collect()
+    }
+}

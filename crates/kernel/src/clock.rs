@@ -1,0 +1,87 @@
+//! Clocks (`clock_gettime(2)`), and waiting for a moment.
+
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use thermo_units::Nanos;
+
+/// Clock ticks a second in `/proc` (`USER_HZ`, 100 on every architecture that is supported).
+const TICKS: u64 = 100;
+
+/// Time since boot without suspension, `CLOCK_MONOTONIC`: the clock of recordings and of the truth.
+#[must_use]
+pub fn monotonic() -> Nanos {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// Time since boot in clock ticks, as start times of processes in `/proc/PID/stat`.
+#[must_use]
+pub fn boot_ticks() -> u64 {
+    nanos(clock_gettime(ClockId::Boottime)).0 / (Nanos::secs(1).0 / TICKS)
+}
+
+/// CPU time of the calling thread.
+#[must_use]
+pub fn thread_cpu() -> Nanos {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// CPU time of all threads of this process.
+#[must_use]
+pub fn process_cpu() -> Nanos {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// Wall-clock time minus [`monotonic`] time, in nanoseconds.
+#[must_use]
+pub fn wall_clock_offset_ns() -> i64 {
+    let wall = nanos(clock_gettime(ClockId::Realtime));
+    let offset = i128::from(wall.0) - i128::from(monotonic().0);
+    i64::try_from(offset).unwrap_or(0)
+}
+
+/// Sleeps until `moment` of [`monotonic`] time, or until a signal comes to this thread; tells whether `moment`
+/// was reached.
+pub fn sleep_until(moment: Nanos) -> bool {
+    let secs = i64::try_from(moment.0 / 1_000_000_000).unwrap_or(i64::MAX);
+    let nanos = i64::try_from(moment.0 % 1_000_000_000).unwrap_or_default();
+    let wake = Timespec {
+        tv_sec: secs,
+        tv_nsec: nanos,
+    };
+    clock_nanosleep_absolute(ClockId::Monotonic, &wake).is_ok()
+}
+
+fn nanos(time: Timespec) -> Nanos {
+    // None of the clocks above is ever negative, nor near 584 years.
+    let secs = u64::try_from(time.tv_sec).unwrap_or(0);
+    Nanos(secs * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_do_not_run_backwards() {
+        let (first, second) = (monotonic(), monotonic());
+        assert!(first <= second && first.0 > 0);
+        assert!(thread_cpu() <= process_cpu());
+    }
+
+    #[test]
+    fn sleeping_reaches_the_moment() {
+        let moment = monotonic().saturating_add(Nanos::millis(2));
+        while !sleep_until(moment) {}
+        assert!(monotonic() >= moment);
+        assert!(
+            sleep_until(Nanos(1)),
+            "a moment that has passed is reached at once"
+        );
+    }
+
+    #[test]
+    fn the_offset_leads_to_this_century() {
+        let wall_ns = i128::from(wall_clock_offset_ns()) + i128::from(monotonic().0);
+        assert!(wall_ns > 1_577_836_800_000_000_000, "before 2020");
+    }
+}

@@ -1,0 +1,374 @@
+//! Driving a kdamond: setting it up, switching it on and off, reading what it found.
+
+use std::path::{Path, PathBuf};
+
+use thermo_units::AddrRange;
+
+use super::setup::{Folder, Setup};
+use crate::file::{self, FileError};
+
+/// The tree's `kdamonds` folder.
+#[derive(Debug, Clone)]
+pub struct Admin(PathBuf);
+
+/// One kdamond that is set up.
+#[derive(Debug, Clone)]
+pub struct Control(PathBuf);
+
+/// What a kdamond can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Begin with what is set up.
+    On,
+    /// End.
+    Off,
+    /// Go on with what is set up now, keeping the regions.
+    Commit,
+    /// Fill the files of statistics.
+    UpdateStats,
+    /// Fill the folders of tried regions, by the end of the aggregation that is running.
+    UpdateTriedRegions,
+    /// Empty them.
+    ClearTriedRegions,
+}
+
+impl Command {
+    /// The word that is written to `state`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Commit => "commit",
+            Self::UpdateStats => "update_schemes_stats",
+            Self::UpdateTriedRegions => "update_schemes_tried_regions",
+            Self::ClearTriedRegions => "clear_schemes_tried_regions",
+        }
+    }
+}
+
+/// A region that a scheme tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TriedRegion {
+    /// Where.
+    pub range: AddrRange,
+    /// In how many samples it was accessed.
+    pub nr_accesses: u32,
+    /// In aggregations.
+    pub age: u32,
+}
+
+/// Totals of a scheme since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SchemeStats {
+    /// Regions it was tried on.
+    pub nr_tried: u64,
+    /// Their bytes.
+    pub sz_tried: u64,
+    /// Regions it was applied to.
+    pub nr_applied: u64,
+    /// Bytes it was applied to.
+    pub sz_applied: u64,
+    /// How often its quota was used up.
+    pub qt_exceeds: u64,
+}
+
+impl Admin {
+    /// The tree of the machine at `root` (`/`).
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self(root.join("sys/kernel/mm/damon/admin/kdamonds"))
+    }
+
+    /// How many kdamonds are set up, whoever did.
+    ///
+    /// # Errors
+    /// When there is no DAMON, or we may not look.
+    pub fn nr_kdamonds(&self) -> Result<u64, FileError> {
+        file::number(&self.0.join("nr_kdamonds"))
+    }
+
+    /// Sets up so many; all there were are forgotten.
+    ///
+    /// # Errors
+    /// When one of them runs.
+    pub fn set_nr_kdamonds(&self, count: u64) -> Result<(), FileError> {
+        Folder(self.0.clone()).write("nr_kdamonds", count)
+    }
+
+    /// The kdamond at this place.
+    #[must_use]
+    pub fn kdamond(&self, index: u64) -> Control {
+        Control(self.0.join(index.to_string()))
+    }
+}
+
+impl Control {
+    /// Whether it runs. One whose targets are all gone ends by itself.
+    ///
+    /// # Errors
+    /// When it is not set up any more.
+    pub fn is_running(&self) -> Result<bool, FileError> {
+        let path = self.0.join("state");
+        let state = file::while_busy(|| file::text(&path))?;
+        Ok(state.trim() != "off")
+    }
+
+    /// Its thread, while it runs.
+    ///
+    /// # Errors
+    /// When it is not set up any more.
+    pub fn pid(&self) -> Result<Option<u32>, FileError> {
+        let path = self.0.join("pid");
+        let pid = file::while_busy(|| file::text(&path))?;
+        Ok(pid.trim().parse().ok())
+    }
+
+    /// Tells it `command` and waits until it is done.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn tell(&self, command: Command) -> Result<(), FileError> {
+        Folder(self.0.clone()).write("state", command.word())
+    }
+
+    /// Sets its context up, all anew. Holds from the next [`Command::On`] or [`Command::Commit`] on.
+    ///
+    /// # Errors
+    /// When a value is none, or this kernel does not know it.
+    pub fn set_up(&self, setup: &Setup) -> Result<(), FileError> {
+        let folder = Folder(self.0.join("contexts"));
+        folder.write("nr_contexts", 1)?;
+        folder.below("0").set_up(setup)
+    }
+
+    /// What the scheme at this place tried when [`Command::UpdateTriedRegions`] was told last: in the order it tried
+    /// them, which is by target, then address.
+    ///
+    /// # Errors
+    /// When the scheme is not set up.
+    pub fn tried_regions(&self, scheme: usize) -> Result<Vec<TriedRegion>, FileError> {
+        let dir = self.scheme(scheme).join("tried_regions");
+        let entries = std::fs::read_dir(&dir).map_err(|source| FileError::new(&dir, source))?;
+        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
+        let mut numbers: Vec<u64> = numbers.collect();
+        numbers.sort_unstable();
+        numbers
+            .into_iter()
+            .map(|number| region(&dir.join(number.to_string())))
+            .collect()
+    }
+
+    /// The totals of the scheme at this place when [`Command::UpdateStats`] was told last.
+    ///
+    /// # Errors
+    /// When the scheme is not set up.
+    pub fn stats(&self, scheme: usize) -> Result<SchemeStats, FileError> {
+        let dir = self.scheme(scheme).join("stats");
+        let number = |name| file::number(&dir.join(name));
+        Ok(SchemeStats {
+            nr_tried: number("nr_tried")?,
+            sz_tried: number("sz_tried")?,
+            nr_applied: number("nr_applied")?,
+            sz_applied: number("sz_applied")?,
+            qt_exceeds: number("qt_exceeds")?,
+        })
+    }
+
+    fn scheme(&self, index: usize) -> PathBuf {
+        self.0.join(format!("contexts/0/schemes/{index}"))
+    }
+}
+
+fn region(dir: &Path) -> Result<TriedRegion, FileError> {
+    let number = |name| file::number(&dir.join(name));
+    let small = |name| number(name).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    Ok(TriedRegion {
+        range: AddrRange::new(number("start")?, number("end")?),
+        nr_accesses: small("nr_accesses")?,
+        age: small("age")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use std::fs;
+
+    use super::*;
+    use crate::damon::setup::{Filter, FilterKind, Quota, Scheme, Target, Watermarks};
+
+    /// A folder in which every file that is asked for is there, as far as `names` say.
+    fn tree(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
+        for name in names {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        (root, dir)
+    }
+
+    const CONTEXT: [&str; 11] = [
+        "nr_kdamonds",
+        "0/state",
+        "0/pid",
+        "0/contexts/nr_contexts",
+        "0/contexts/0/operations",
+        "0/contexts/0/monitoring_attrs/intervals/sample_us",
+        "0/contexts/0/monitoring_attrs/intervals/aggr_us",
+        "0/contexts/0/monitoring_attrs/intervals/update_us",
+        "0/contexts/0/monitoring_attrs/nr_regions/min",
+        "0/contexts/0/monitoring_attrs/nr_regions/max",
+        "0/contexts/0/targets/nr_targets",
+    ];
+    const SCHEME: [&str; 21] = [
+        "action",
+        "access_pattern/sz/min",
+        "access_pattern/sz/max",
+        "access_pattern/nr_accesses/min",
+        "access_pattern/nr_accesses/max",
+        "access_pattern/age/min",
+        "access_pattern/age/max",
+        "quotas/ms",
+        "quotas/bytes",
+        "quotas/reset_interval_ms",
+        "quotas/weights/sz_permil",
+        "quotas/weights/nr_accesses_permil",
+        "quotas/weights/age_permil",
+        "watermarks/metric",
+        "watermarks/interval_us",
+        "watermarks/high",
+        "watermarks/mid",
+        "watermarks/low",
+        "filters/nr_filters",
+        "filters/0/type",
+        "filters/0/matching",
+    ];
+
+    fn names() -> Vec<String> {
+        let scheme = SCHEME.iter().map(|name| format!("0/contexts/0/schemes/0/{name}"));
+        let more = [
+            "0/contexts/0/targets/0/pid_target",
+            "0/contexts/0/schemes/nr_schemes",
+            "0/contexts/0/schemes/0/filters/0/damon_target_idx",
+        ];
+        CONTEXT
+            .iter()
+            .chain(&more)
+            .map(|name| (*name).to_owned())
+            .chain(scheme)
+            .collect()
+    }
+
+    fn setup() -> Setup {
+        let filter = Filter {
+            kind: FilterKind::Target(0),
+            matching: false,
+            allow: false,
+        };
+        let scheme = Scheme {
+            age: (7, 9),
+            quota: Quota {
+                ms: 10,
+                reset_interval_ms: 1000,
+                ..Quota::default()
+            },
+            watermarks: Some(Watermarks {
+                interval_us: 1,
+                high: 500,
+                mid: 400,
+                low: 50,
+            }),
+            filters: vec![filter],
+            ..Scheme::new("pageout")
+        };
+        Setup {
+            operations: "vaddr",
+            sample_us: 5000,
+            aggr_us: 100_000,
+            update_us: 1_000_000,
+            nr_regions: (10, 1000),
+            targets: vec![Target {
+                pid: Some(77),
+                regions: Vec::new(),
+            }],
+            schemes: vec![scheme],
+        }
+    }
+
+    #[test]
+    fn a_context_is_written_file_by_file() {
+        let names = names();
+        let (root, dir) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let admin = Admin::new(root.path());
+        admin.set_nr_kdamonds(1).unwrap();
+        assert_eq!(admin.nr_kdamonds().unwrap(), 1);
+        admin.kdamond(0).set_up(&setup()).unwrap();
+        admin.kdamond(0).tell(Command::On).unwrap();
+        for (name, says) in [
+            ("0/state", "on"),
+            ("0/contexts/0/operations", "vaddr"),
+            ("0/contexts/0/monitoring_attrs/intervals/aggr_us", "100000"),
+            ("0/contexts/0/monitoring_attrs/nr_regions/max", "1000"),
+            ("0/contexts/0/targets/0/pid_target", "77"),
+            ("0/contexts/0/schemes/0/action", "pageout"),
+            ("0/contexts/0/schemes/0/access_pattern/age/min", "7"),
+            ("0/contexts/0/schemes/0/quotas/reset_interval_ms", "1000"),
+            ("0/contexts/0/schemes/0/watermarks/metric", "free_mem_rate"),
+            ("0/contexts/0/schemes/0/filters/0/matching", "N"),
+        ] {
+            assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), says, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_an_older_kernel_cannot_say_is_an_error_with_the_file_s_name() {
+        let names = names();
+        let (root, _dir) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut allowing = setup();
+        allowing.schemes[0].filters[0].allow = true;
+        let error = Admin::new(root.path()).kdamond(0).set_up(&allowing).unwrap_err();
+        assert!(error.to_string().contains("filters/0/allow"), "{error}");
+    }
+
+    #[test]
+    fn tried_regions_come_in_the_order_of_their_numbers() {
+        let (root, dir) = tree(&CONTEXT);
+        let tried = dir.join("0/contexts/0/schemes/1/tried_regions");
+        for (number, start) in [(9, 4096), (10, 8192), (37, 4096)] {
+            let region = tried.join(number.to_string());
+            fs::create_dir_all(&region).unwrap();
+            let end = start + 4096;
+            for (name, value) in [
+                ("start", start),
+                ("end", end),
+                ("nr_accesses", 3),
+                ("age", number),
+            ] {
+                fs::write(region.join(name), format!("{value}\n")).unwrap();
+            }
+        }
+        fs::write(tried.join("total_bytes"), "12288\n").unwrap();
+        let regions = Admin::new(root.path()).kdamond(0).tried_regions(1).unwrap();
+        let ages: Vec<u32> = regions.iter().map(|region| region.age).collect();
+        assert_eq!(ages, [9, 10, 37]);
+        assert_eq!(regions[1].range, AddrRange::new(8192, 12288));
+        assert!(Admin::new(root.path()).kdamond(0).tried_regions(2).is_err());
+    }
+
+    #[test]
+    fn only_off_is_off() {
+        let (root, dir) = tree(&CONTEXT);
+        let kdamond = Admin::new(root.path()).kdamond(0);
+        fs::write(dir.join("0/state"), "on\n").unwrap();
+        fs::write(dir.join("0/pid"), "123\n").unwrap();
+        assert!(kdamond.is_running().unwrap());
+        assert_eq!(kdamond.pid().unwrap(), Some(123));
+        fs::write(dir.join("0/state"), "off\n").unwrap();
+        fs::write(dir.join("0/pid"), "-1\n").unwrap();
+        assert!(!kdamond.is_running().unwrap());
+        assert_eq!(kdamond.pid().unwrap(), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! `/proc/PID/maps`: the mappings of a process (proc_pid_maps(5)).
+
+mod at;
+
+use std::path::Path;
+
+use thermo_units::AddrRange;
+
+pub use self::at::MapsFile;
+use crate::file::FileError;
+use crate::proc::{self, ProcError};
+
+/// What may be done to a mapping, and whether its pages are the process's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Perms {
+    /// May be read.
+    pub read: bool,
+    /// May be written.
+    pub write: bool,
+    /// May be run.
+    pub exec: bool,
+    /// Writes reach others (`MAP_SHARED`).
+    pub shared: bool,
+}
+
+/// One mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it lies.
+    pub range: AddrRange,
+    /// What may be done.
+    pub perms: Perms,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// The file's inode; 0 when there is no file.
+    pub inode: u64,
+    /// The file's path, or a name in brackets (`[heap]`); empty when it has none.
+    pub name: String,
+}
+
+impl Mapping {
+    /// True for pages the kernel lends to every process (vdso, vvar, vsyscall): nothing can be learnt or done there.
+    #[must_use]
+    pub fn is_kernel_made(&self) -> bool {
+        ["[vdso]", "[vsyscall]"].contains(&self.name.as_str()) || self.name.starts_with("[vvar")
+    }
+
+    /// True for a device's memory. `/dev/shm` and `/dev/zero` are memory like any other.
+    #[must_use]
+    pub fn is_device(&self) -> bool {
+        let memory = self.name.starts_with("/dev/shm/") || self.name.starts_with("/dev/zero");
+        self.name.starts_with("/dev/") && !memory
+    }
+
+    /// Reads one line.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (range, rest) = line.split_once(' ')?;
+        let (perms, rest) = rest.split_once(' ')?;
+        let (offset, rest) = rest.split_once(' ')?;
+        let (_dev, rest) = rest.split_once(' ')?;
+        let (inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (start, end) = range.split_once('-')?;
+        let range = AddrRange::new(
+            u64::from_str_radix(start, 16).ok()?,
+            u64::from_str_radix(end, 16).ok()?,
+        );
+        let perms: [u8; 4] = perms.as_bytes().try_into().ok()?;
+        Some(Self {
+            range,
+            perms: Perms {
+                read: perms[0] == b'r',
+                write: perms[1] == b'w',
+                exec: perms[2] == b'x',
+                shared: perms[3] == b's',
+            },
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            inode: inode.parse().ok()?,
+            name: name.trim_start().to_owned(),
+        })
+    }
+}
+
+/// The mappings of process `pid`, ascending. Empty for a kernel thread and for a process that has just ended.
+///
+/// # Errors
+/// [`ProcError::Gone`] when the process has ended.
+pub fn read(root: &Path, pid: u32) -> Result<Vec<Mapping>, ProcError> {
+    let text = proc::text(root, pid, "maps")?;
+    let one = |line: &str| {
+        let path = proc::dir(root, pid).join("maps");
+        Mapping::parse(line).ok_or_else(|| FileError::malformed(&path, line, "a mapping").into())
+    };
+    text.lines().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    const TEXT: &str = "\
+55d0c0a00000-55d0c0a02000 r--p 00001000 fe:01 1234                       /usr/bin/my program
+55d0c1000000-55d0c1021000 rw-p 00000000 00:00 0                          [heap]
+7f0000000000-7f0000001000 rw-s 00000000 00:01 9                          /dev/shm/x (deleted)
+7f0000001000-7f0000002000 rw-s 00000000 00:06 3                          /dev/dri/card0
+7f0000002000-7f0000003000 rw-p 00000000 00:00 0 
+7ffd00000000-7ffd00004000 r--p 00000000 00:00 0                          [vvar_vclock]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+    #[test]
+    fn every_kind_of_line_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
+        std::fs::write(root.path().join("proc/5/maps"), TEXT).unwrap();
+        let maps = read(root.path(), 5).unwrap();
+        assert_eq!(maps.len(), 7);
+        assert_eq!(maps[0].name, "/usr/bin/my program");
+        assert_eq!(
+            (maps[0].offset, maps[0].inode, maps[0].perms.write),
+            (0x1000, 1234, false)
+        );
+        assert_eq!(maps[1].range, AddrRange::new(0x55d0_c100_0000, 0x55d0_c102_1000));
+        assert!(maps[2].perms.shared && !maps[2].is_device() && maps[3].is_device());
+        assert!(maps[4].name.is_empty());
+        assert!(maps[5].is_kernel_made() && maps[6].is_kernel_made() && !maps[1].is_kernel_made());
+    }
+
+    #[test]
+    fn a_line_that_is_no_mapping_is_shown() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
+        std::fs::write(root.path().join("proc/5/maps"), "hello\n").unwrap();
+        assert!(
+            read(root.path(), 5)
+                .unwrap_err()
+                .to_string()
+                .contains("\"hello\" is not a mapping")
+        );
+    }
+
+    #[test]
+    fn our_own_stack_is_found() {
+        let here = 0_u8;
+        let addr = thermo_units::Addr(std::ptr::from_ref(&here) as u64);
+        let maps = read(Path::new("/"), std::process::id()).unwrap();
+        assert!(
+            maps.iter()
+                .any(|mapping| mapping.range.contains(addr) && mapping.perms.write)
+        );
+    }
+}

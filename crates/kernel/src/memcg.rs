@@ -1,0 +1,269 @@
+//! The memory controller of a control group, version 1 and 2 (Documentation/admin-guide/cgroup-v2.rst, "Memory";
+//! cgroup-v1/memory.rst).
+
+mod limited;
+
+use std::path::PathBuf;
+
+use thermo_units::Bytes;
+
+use crate::cgroup::{Group, Version};
+use crate::file::{self, FileError};
+
+pub use self::limited::Limited;
+
+/// Version 1 has no word for "no limit": it shows the largest multiple of a page.
+const V1_NO_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
+
+/// Pages the kernel looks at each time that it reclaims at least (`SWAP_CLUSTER_MAX`, include/linux/swap.h).
+const RECLAIM_BATCH: u64 = 32;
+
+/// Counters of a group and all groups below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemcgStat {
+    /// Resident anonymous memory.
+    pub anon: Bytes,
+    /// Page cache.
+    pub file: Bytes,
+    /// The part of it in page tables.
+    pub file_mapped: Bytes,
+    /// Swapped out.
+    pub swap: Bytes,
+    /// Faults that needed I/O, since the group was made.
+    pub pgmajfault: u64,
+}
+
+/// The memory controller of a group.
+#[derive(Debug, Clone)]
+pub struct Memcg {
+    group: Group,
+}
+
+impl Memcg {
+    /// Of this group, which must lie in the memory controller's hierarchy.
+    #[must_use]
+    pub const fn new(group: Group) -> Self {
+        Self { group }
+    }
+
+    fn file(&self, v1: &str, v2: &str) -> PathBuf {
+        self.group
+            .dir
+            .join(if self.group.version == Version::V1 { v1 } else { v2 })
+    }
+
+    /// Memory in use: resident, page cache, and what the kernel holds for the group.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn usage(&self) -> Result<Bytes, FileError> {
+        file::number(&self.file("memory.usage_in_bytes", "memory.current")).map(Bytes)
+    }
+
+    /// The hard limit, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn limit(&self) -> Result<Option<Bytes>, FileError> {
+        let path = self.file("memory.limit_in_bytes", "memory.max");
+        match file::text(&path)?.trim() {
+            "max" => Ok(None),
+            text => match text.parse() {
+                Ok(bytes) if bytes < V1_NO_LIMIT => Ok(Some(Bytes(bytes))),
+                Ok(_) => Ok(None),
+                Err(_) => Err(FileError::malformed(&path, text, "a number of bytes, or max")),
+            },
+        }
+    }
+
+    /// Sets the hard limit, or takes it off.
+    ///
+    /// # Errors
+    /// When the kernel refuses: no right, or (version 1) more is in use and cannot be reclaimed.
+    pub fn set_limit(&self, limit: Option<Bytes>) -> Result<(), FileError> {
+        let text = match (limit, self.group.version) {
+            (Some(bytes), _) => bytes.0.to_string(),
+            (None, Version::V1) => "-1".to_owned(),
+            (None, Version::V2) => "max".to_owned(),
+        };
+        file::write(&self.file("memory.limit_in_bytes", "memory.max"), &text)
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn stat(&self) -> Result<MemcgStat, FileError> {
+        let text = file::text(&self.group.dir.join("memory.stat"))?;
+        let field = |name: &str| counter(&text, name);
+        let either =
+            |v1: &str, v2: &str| field(if self.group.version == Version::V1 { v1 } else { v2 }).unwrap_or(0);
+        let swap = match self.group.version {
+            Version::V1 => field("total_swap").unwrap_or(0),
+            Version::V2 => file::number(&self.group.dir.join("memory.swap.current")).unwrap_or(0),
+        };
+        Ok(MemcgStat {
+            anon: Bytes(either("total_rss", "anon")),
+            file: Bytes(either("total_cache", "file")),
+            file_mapped: Bytes(either("total_mapped_file", "file_mapped")),
+            swap: Bytes(swap),
+            pgmajfault: either("total_pgmajfault", "pgmajfault"),
+        })
+    }
+
+    /// Pages the kernel has looked at so far to find some of this group to reclaim. Version 1 does not count them: there it is
+    /// the least it can have been, a batch each time that a limit of this group or of one above it was hit.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn scanned_pages(&self) -> Result<u64, FileError> {
+        match self.group.version {
+            Version::V1 => {
+                let here = file::number(&self.group.dir.join("memory.failcnt"))?;
+                let above = self.group.dir.ancestors().skip(1);
+                let above = above.map_while(|dir| file::number(&dir.join("memory.failcnt")).ok());
+                Ok(above
+                    .fold(here, u64::saturating_add)
+                    .saturating_mul(RECLAIM_BATCH))
+            }
+            Version::V2 => {
+                let path = self.group.dir.join("memory.stat");
+                let text = file::text(&path)?;
+                counter(&text, "pgscan")
+                    .ok_or_else(|| FileError::malformed(&path, &text, "counters with one called pgscan"))
+            }
+        }
+    }
+
+    /// Memory of NUMA node `nid` on the LRU lists of the group, those that can be evicted.
+    ///
+    /// # Errors
+    /// When the kernel does not tell (built without NUMA, or the root group of version 2 on old kernels).
+    pub fn on_node(&self, nid: u32) -> Result<Bytes, FileError> {
+        let text = file::text(&self.group.dir.join("memory.numa_stat"))?;
+        let page = rustix::param::page_size() as u64;
+        let (lists, unit, mark): (&[&str], u64, char) = match self.group.version {
+            Version::V1 => (&["hierarchical_file", "hierarchical_anon"], page, '='),
+            Version::V2 => (
+                &["active_anon", "inactive_anon", "active_file", "inactive_file"],
+                1,
+                ' ',
+            ),
+        };
+        let wanted = |line: &&str| {
+            line.split_once(mark)
+                .is_some_and(|(name, _)| lists.contains(&name))
+        };
+        let key = format!("N{nid}=");
+        let of_node = |line: &str| {
+            line.split(' ')
+                .find_map(|word| word.strip_prefix(&key)?.parse::<u64>().ok())
+        };
+        Ok(Bytes(
+            text.lines()
+                .filter(wanted)
+                .filter_map(of_node)
+                .map(|count| count.saturating_mul(unit))
+                .sum(),
+        ))
+    }
+}
+
+/// The counter `name` of `memory.stat`, where it is there.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn memcg(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Memcg) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let group = Group {
+            version,
+            dir: dir.path().to_owned(),
+        };
+        (dir, Memcg::new(group))
+    }
+
+    #[test]
+    fn version_1_shows_no_limit_as_a_huge_number() {
+        let stat = "cache 1\nrss 2\ntotal_cache 10\ntotal_mapped_file 7\ntotal_rss 20\ntotal_swap 30\ntotal_pgmajfault 4\n";
+        let files = [
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory.stat", stat),
+        ];
+        let (dir, memcg) = memcg(Version::V1, &files);
+        assert_eq!(memcg.limit().unwrap(), None);
+        let want = MemcgStat {
+            anon: Bytes(20),
+            file: Bytes(10),
+            file_mapped: Bytes(7),
+            swap: Bytes(30),
+            pgmajfault: 4,
+        };
+        assert_eq!(memcg.stat().unwrap(), want);
+        std::fs::write(dir.path().join("memory.limit_in_bytes"), "").unwrap();
+        memcg.set_limit(Some(Bytes::mib(1))).unwrap();
+        assert_eq!(memcg.limit().unwrap(), Some(Bytes::mib(1)));
+    }
+
+    #[test]
+    fn version_2_has_a_word_for_it() {
+        let files = [
+            ("memory.max", "max\n"),
+            ("memory.current", "4096\n"),
+            ("memory.stat", "anon 5\nfile 6\nfile_mapped 3\npgmajfault 7\n"),
+            ("memory.swap.current", "8\n"),
+        ];
+        let (_dir, memcg) = memcg(Version::V2, &files);
+        assert_eq!(
+            (memcg.limit().unwrap(), memcg.usage().unwrap()),
+            (None, Bytes(4096))
+        );
+        let want = MemcgStat {
+            anon: Bytes(5),
+            file: Bytes(6),
+            file_mapped: Bytes(3),
+            swap: Bytes(8),
+            pgmajfault: 7,
+        };
+        assert_eq!(memcg.stat().unwrap(), want);
+    }
+
+    #[test]
+    fn what_was_looked_at_for_a_group_is_counted_or_the_least_of_it() {
+        let (_dir, v2) = memcg(Version::V2, &[("memory.stat", "pgscan 70\npgscan_kswapd 9\n")]);
+        assert_eq!(v2.scanned_pages().unwrap(), 70);
+        let (_dir, old) = memcg(Version::V2, &[("memory.stat", "anon 1\n")]);
+        assert!(old.scanned_pages().unwrap_err().to_string().contains("pgscan"));
+        // A limit of the group above counts as well.
+        let (dir, _) = memcg(Version::V1, &[("memory.failcnt", "10\n")]);
+        let dir = dir.path().join("below");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("memory.failcnt"), "3\n").unwrap();
+        let version = Version::V1;
+        let below = Memcg::new(Group { version, dir });
+        assert_eq!(below.scanned_pages().unwrap(), 13 * 32);
+    }
+
+    #[test]
+    fn both_versions_tell_the_memory_of_a_node() {
+        let text = "anon N0=9 N1=9\nactive_anon N0=1 N1=10\ninactive_anon N0=2 N1=20\nactive_file N0=3\ninactive_file N0=4\n";
+        let (_dir, v2) = memcg(Version::V2, &[("memory.numa_stat", text)]);
+        assert_eq!(
+            (v2.on_node(0).unwrap(), v2.on_node(1).unwrap()),
+            (Bytes(10), Bytes(30))
+        );
+        let text =
+            "file=1 N0=1\nhierarchical_total=7 N0=7\nhierarchical_file=4 N0=4\nhierarchical_anon=2 N0=2\n";
+        let (_dir, v1) = memcg(Version::V1, &[("memory.numa_stat", text)]);
+        assert_eq!(v1.on_node(0).unwrap().0, 6 * rustix::param::page_size() as u64);
+    }
+}

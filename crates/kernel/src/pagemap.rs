@@ -1,0 +1,179 @@
+//! What backs each page of an address space (`/proc/PID/pagemap`, Documentation/admin-guide/mm/pagemap.rst).
+
+mod scan;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use thermo_units::{Addr, AddrRange, PAGE_SIZE};
+
+/// The entry of one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct Page(u64);
+
+const PFN: u64 = (1 << 55) - 1;
+const SOFT_DIRTY: u64 = 1 << 55;
+const EXCLUSIVE: u64 = 1 << 56;
+const FILE: u64 = 1 << 61;
+const SWAPPED: u64 = 1 << 62;
+const PRESENT: u64 = 1 << 63;
+
+impl Page {
+    /// The entry with these bits.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// It is in memory.
+    #[must_use]
+    pub const fn is_present(self) -> bool {
+        self.0 & PRESENT != 0
+    }
+
+    /// It is swapped out (or on its way between nodes).
+    #[must_use]
+    pub const fn is_swapped(self) -> bool {
+        self.0 & SWAPPED != 0
+    }
+
+    /// It is of a file, or shared anonymous memory.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        self.0 & FILE != 0
+    }
+
+    /// It is mapped only once, here. Always false for what is not present.
+    #[must_use]
+    pub const fn is_exclusive(self) -> bool {
+        self.0 & EXCLUSIVE != 0
+    }
+
+    /// It was written since soft-dirty bits were last cleared, on kernels that have them.
+    #[must_use]
+    pub const fn is_soft_dirty(self) -> bool {
+        self.0 & SOFT_DIRTY != 0
+    }
+
+    /// Its page frame number; `None` when it is not present, or when we lack CAP_SYS_ADMIN to see it.
+    #[must_use]
+    pub const fn pfn(self) -> Option<u64> {
+        let pfn = self.0 & PFN;
+        if self.is_present() && pfn != 0 {
+            Some(pfn)
+        } else {
+            None
+        }
+    }
+}
+
+/// The open pagemap of a process. It keeps showing the address space it was opened for, also after an exec.
+#[derive(Debug)]
+pub struct Pagemap(File);
+
+impl Pagemap {
+    /// Opens that of process `pid` of the machine at `root` (`/`).
+    ///
+    /// # Errors
+    /// `ENOENT` when there is no such process, `EACCES` without the right to ptrace-read it.
+    pub fn open(root: &Path, pid: u32) -> io::Result<Self> {
+        File::open(root.join(format!("proc/{pid}/pagemap"))).map(Self)
+    }
+
+    /// Reads the entries of the whole pages that `range` touches into `pages` (which is emptied first). Fewer
+    /// come when the process is gone or the range leaves user space.
+    ///
+    /// # Errors
+    /// When the kernel refuses to read on.
+    pub fn read(&self, range: AddrRange, pages: &mut Vec<Page>) -> io::Result<()> {
+        const AT_ONCE: u64 = 8192;
+        pages.clear();
+        let (first, last) = (
+            range.start.align_down().0 / PAGE_SIZE,
+            range.end.align_up().0 / PAGE_SIZE,
+        );
+        let mut next = first;
+        while next < last {
+            let so_far = pages.len();
+            pages.resize(so_far + (last - next).min(AT_ONCE) as usize, Page(0));
+            let read = self.0.read_at(as_bytes(&mut pages[so_far..]), next * 8);
+            let got = read.as_ref().map_or(0, |bytes| bytes / 8);
+            pages.truncate(so_far + got);
+            read?;
+            if got == 0 {
+                break;
+            }
+            next += got as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads the entry of the page at `addr`; one that cannot be read is an empty one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn page(&self, addr: Addr) -> io::Result<Page> {
+        let mut bytes = [0; 8];
+        let got = self.0.read_at(&mut bytes, addr.0 / PAGE_SIZE * 8)?;
+        Ok(Page(if got == 8 { u64::from_ne_bytes(bytes) } else { 0 }))
+    }
+}
+
+/// For the kernel to write the entries into.
+fn as_bytes(pages: &mut [Page]) -> &mut [u8] {
+    // SAFETY: the same memory for as long; a page is a number of 64 bits, and any bytes are one.
+    unsafe { std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), size_of_val(pages)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn bits_mean_what_the_kernel_says() {
+        let page = Page::from_bits(PRESENT | EXCLUSIVE | 0x1234);
+        assert!(page.is_present() && page.is_exclusive() && !page.is_swapped() && !page.is_file());
+        assert_eq!(page.pfn(), Some(0x1234));
+        // The type and offset of swap stand where the frame number would.
+        assert_eq!(Page::from_bits(SWAPPED | 0x1234).pfn(), None);
+        assert_eq!(Page::from_bits(PRESENT).pfn(), None);
+    }
+
+    #[test]
+    fn our_own_pages_are_there_once_written() {
+        let memory = vec![1_u8; 64 << 12];
+        let start = Addr(memory.as_ptr() as u64).align_up();
+        let range = AddrRange {
+            start,
+            end: Addr(start.0 + (60 << 12)),
+        };
+        let pagemap = Pagemap::open(Path::new("/"), std::process::id()).unwrap();
+        let mut pages = Vec::new();
+        pagemap.read(range, &mut pages).unwrap();
+        assert_eq!(pages.len(), 60);
+        assert!(pages.iter().all(|page| page.is_present() || page.is_swapped()));
+        assert!(!pagemap.page(Addr(0)).unwrap().is_present());
+    }
+
+    #[test]
+    fn a_fake_proc_is_read_as_a_real_one() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
+        let entries: Vec<u8> = [0, PRESENT | 5, SWAPPED]
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        std::fs::write(root.path().join("proc/7/pagemap"), entries).unwrap();
+        let pagemap = Pagemap::open(root.path(), 7).unwrap();
+        let mut pages = Vec::new();
+        pagemap.read(AddrRange::new(0x1000, 0x9000), &mut pages).unwrap();
+        assert_eq!(pages.len(), 2, "the file ends after three pages");
+        assert_eq!(pages[0].pfn(), Some(5));
+        assert!(pages[1].is_swapped());
+        assert!(Pagemap::open(root.path(), 8).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! `/proc/PID/smaps` and `smaps_rollup`: how much of each mapping is there, referenced, swapped (proc_pid_smaps(5)).
+//!
+//! The kernel walks the page tables to answer: 12–39 ms a GiB were measured, under the mmap read lock.
+
+use std::path::Path;
+
+use thermo_units::Bytes;
+
+use crate::file::{self, FileError};
+use crate::maps::Mapping;
+use crate::proc::{self, ProcError};
+
+/// What is counted, of a mapping or of a whole process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Resident.
+    pub rss: Bytes,
+    /// Resident, shared pages divided among those who map them.
+    pub pss: Bytes,
+    /// Resident and marked as accessed since the marks were last cleared.
+    pub referenced: Bytes,
+    /// Resident and anonymous.
+    pub anonymous: Bytes,
+    /// Resident as anonymous huge pages.
+    pub anon_huge_pages: Bytes,
+    /// Swapped out.
+    pub swap: Bytes,
+    /// Locked into memory.
+    pub locked: Bytes,
+}
+
+impl Counts {
+    fn note(&mut self, name: &str, bytes: Bytes) {
+        match name {
+            "Rss" => self.rss = bytes,
+            "Pss" => self.pss = bytes,
+            "Referenced" => self.referenced = bytes,
+            "Anonymous" => self.anonymous = bytes,
+            "AnonHugePages" => self.anon_huge_pages = bytes,
+            "Swap" => self.swap = bytes,
+            "Locked" => self.locked = bytes,
+            _ => {}
+        }
+    }
+}
+
+/// One mapping and what is counted of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vma {
+    /// Where and what it is.
+    pub mapping: Mapping,
+    /// Its counts.
+    pub counts: Counts,
+    /// The kernel's two-letter flags (`rd wr mr mw me ac lo hg nh ht io pf …`), as one text.
+    pub vm_flags: String,
+}
+
+impl Vma {
+    /// True when the flag is set: `lo` locked, `ht` hugetlb, `hg`/`nh` huge pages wanted/not, `pf` pure PFN, `io` device.
+    #[must_use]
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.vm_flags.split_ascii_whitespace().any(|one| one == flag)
+    }
+
+    /// True where [`Counts::referenced`] tells of its pages. The kernel counts those that it has in its own lists: none of
+    /// hugetlb (`ht`) and of devices (`pf`, `io`), and not all of those that a driver put in one by one (`mm`).
+    #[must_use]
+    pub fn is_referenced_counted(&self) -> bool {
+        !["ht", "pf", "io", "mm"]
+            .into_iter()
+            .any(|flag| self.has_flag(flag))
+    }
+}
+
+/// Every mapping of process `pid` with its counts, ascending.
+///
+/// # Errors
+/// [`ProcError::Gone`] when the process has ended.
+pub fn read(root: &Path, pid: u32) -> Result<Vec<Vma>, ProcError> {
+    let text = proc::text(root, pid, "smaps")?;
+    let mut vmas: Vec<Vma> = Vec::new();
+    for line in text.lines() {
+        if let Some(mapping) = is_head(line).then(|| Mapping::parse(line)).flatten() {
+            vmas.push(Vma {
+                mapping,
+                counts: Counts::default(),
+                vm_flags: String::new(),
+            });
+            continue;
+        }
+        let Some(vma) = vmas.last_mut() else {
+            return Err(FileError::malformed(&proc::dir(root, pid).join("smaps"), line, "a mapping").into());
+        };
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            flags.trim().clone_into(&mut vma.vm_flags);
+        }
+        file::sizes(line).for_each(|(name, bytes)| vma.counts.note(name, bytes));
+    }
+    Ok(vmas)
+}
+
+/// The sums over all mappings of process `pid`.
+///
+/// # Errors
+/// [`ProcError::Gone`] when the process has ended.
+pub fn rollup(root: &Path, pid: u32) -> Result<Counts, ProcError> {
+    let text = proc::text(root, pid, "smaps_rollup")?;
+    let mut counts = Counts::default();
+    file::sizes(&text).for_each(|(name, bytes)| counts.note(name, bytes));
+    Ok(counts)
+}
+
+// A field's name ends in a colon; a mapping's line begins with hexadecimal digits and a dash.
+fn is_head(line: &str) -> bool {
+    line.split_once(' ')
+        .is_some_and(|(first, _)| first.contains('-') && !first.ends_with(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    const TEXT: &str = "\
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0 
+Size:               1024 kB
+KernelPageSize:        4 kB
+Rss:                 512 kB
+Pss:                 256 kB
+Referenced:          128 kB
+Anonymous:           512 kB
+AnonHugePages:         0 kB
+Swap:                 64 kB
+Locked:               32 kB
+THPeligible:           1
+ProtectionKey:         0
+VmFlags: rd wr mr mw me ac lo sd 
+7f0000200000-7f0000201000 r--p 00000000 fe:01 7 /lib/x.so
+Rss:                   4 kB
+Referenced:            4 kB
+VmFlags: rd mr
+";
+
+    #[test]
+    fn counts_belong_to_the_mapping_above_them() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
+        std::fs::write(root.path().join("proc/5/smaps"), TEXT).unwrap();
+        let vmas = read(root.path(), 5).unwrap();
+        assert_eq!(vmas.len(), 2);
+        assert_eq!(vmas[0].counts.rss, Bytes::kib(512));
+        assert_eq!(vmas[0].counts.referenced, Bytes::kib(128));
+        assert_eq!(
+            (vmas[0].counts.swap, vmas[0].counts.locked),
+            (Bytes::kib(64), Bytes::kib(32))
+        );
+        assert!(vmas[0].has_flag("lo") && !vmas[1].has_flag("lo"));
+        assert_eq!(vmas[1].mapping.name, "/lib/x.so");
+        assert_eq!(vmas[1].counts.referenced, Bytes::kib(4));
+    }
+
+    #[test]
+    fn what_the_kernel_counts_nothing_of_is_told_by_its_flags() {
+        for (vm_flags, counted) in [
+            ("", true),
+            ("rd wr mr mw me ac lo sd", true),
+            ("rd wr sh mr mw me ms de ht sd", false),
+            ("rd mr pf io de dd sd", false),
+            ("rd wr sh mr mw me ms io dc de dd", false),
+            ("rd wr sh mr mw me ms mm hg", false),
+        ] {
+            let vma = Vma {
+                mapping: Mapping::parse("1000-2000 rw-p 00000000 00:00 0 ").unwrap(),
+                counts: Counts::default(),
+                vm_flags: vm_flags.to_owned(),
+            };
+            assert_eq!(vma.is_referenced_counted(), counted, "{vm_flags}");
+        }
+    }
+
+    #[test]
+    fn the_rollup_sums_up() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
+        let text = "0-7fff00 ---p 00000000 00:00 0 [rollup]\nRss:  44 kB\nSwap:  8 kB\n";
+        std::fs::write(root.path().join("proc/5/smaps_rollup"), text).unwrap();
+        let counts = rollup(root.path(), 5).unwrap();
+        assert_eq!((counts.rss, counts.swap), (Bytes::kib(44), Bytes::kib(8)));
+    }
+
+    #[test]
+    fn we_are_resident() {
+        assert!(rollup(Path::new("/"), std::process::id()).unwrap().rss > Bytes::ZERO);
+        assert!(!read(Path::new("/"), std::process::id()).unwrap().is_empty());
+    }
+}

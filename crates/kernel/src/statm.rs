@@ -1,0 +1,61 @@
+//! `/proc/PID/statm`: the size of a process, cheaply (proc_pid_statm(5)).
+
+use std::path::Path;
+
+use thermo_units::Bytes;
+
+use crate::file::FileError;
+use crate::proc::{self, ProcError};
+
+/// Sizes of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statm {
+    /// All its mappings.
+    pub size: Bytes,
+    /// Resident. The kernel batches this per CPU: tens of pages of error are usual.
+    pub resident: Bytes,
+    /// Resident file and shared pages.
+    pub shared: Bytes,
+}
+
+/// Reads it for process `pid`.
+///
+/// # Errors
+/// [`ProcError::Gone`] when the process has ended.
+pub fn read(root: &Path, pid: u32) -> Result<Statm, ProcError> {
+    let text = proc::text(root, pid, "statm")?;
+    let page = rustix::param::page_size() as u64;
+    let mut fields = text
+        .split_ascii_whitespace()
+        .map(|field| field.parse::<u64>().ok());
+    let mut next = || Some(Bytes(fields.next()??.saturating_mul(page)));
+    match (next(), next(), next()) {
+        (Some(size), Some(resident), Some(shared)) => Ok(Statm {
+            size,
+            resident,
+            shared,
+        }),
+        _ => Err(FileError::malformed(
+            &proc::dir(root, pid).join("statm"),
+            text.trim(),
+            "three page counts",
+        )
+        .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn pages_become_bytes() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
+        std::fs::write(root.path().join("proc/5/statm"), "100 20 3 1 0 30 0\n").unwrap();
+        let statm = read(root.path(), 5).unwrap();
+        assert_eq!(statm.size.0, 5 * statm.resident.0);
+        assert_eq!(statm.shared.0 * 20, statm.resident.0 * 3);
+    }
+}

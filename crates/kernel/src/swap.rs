@@ -1,0 +1,161 @@
+//! Swap: what there is (`/proc/swaps`), and switching it on and off (swapon(2)).
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use thermo_units::Bytes;
+
+use crate::file::{self, FileError};
+
+/// One swap space in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Swap {
+    /// The device or file.
+    pub path: PathBuf,
+    /// How much it holds.
+    pub size: Bytes,
+    /// How much of it is used.
+    pub used: Bytes,
+    /// The highest is used first.
+    pub priority: i32,
+}
+
+/// Every swap space in use; empty also on a kernel built without swap.
+///
+/// # Errors
+/// When the list is there and cannot be read.
+pub fn read(root: &Path) -> Result<Vec<Swap>, FileError> {
+    let path = root.join("proc/swaps");
+    let text = match file::text(&path) {
+        Err(FileError::Missing(_)) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let one = |line: &str| parse(line).ok_or_else(|| FileError::malformed(&path, line, "a swap space"));
+    text.lines().skip(1).map(one).collect()
+}
+
+fn parse(line: &str) -> Option<Swap> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [path, _kind, size, used, priority] = fields.as_slice() else {
+        return None;
+    };
+    Some(Swap {
+        path: path.replace("\\040", " ").into(),
+        size: Bytes::kib(size.parse().ok()?),
+        used: Bytes::kib(used.parse().ok()?),
+        priority: priority.parse().ok()?,
+    })
+}
+
+/// Makes `path`, a file or device of at least ten pages, a swap space (the header of mkswap(8)). What stood there
+/// is lost.
+///
+/// # Errors
+/// When it is too small or cannot be written.
+pub fn format(path: &Path, size: Bytes) -> Result<(), FileError> {
+    let page = rustix::param::page_size();
+    let pages = u32::try_from(size.0 / page as u64).unwrap_or(u32::MAX);
+    if pages < 10 {
+        let why = format!(
+            "{} bytes are too few for swap: give at least {}",
+            size.0,
+            10 * page
+        );
+        return Err(FileError::new(
+            path,
+            io::Error::new(io::ErrorKind::InvalidInput, why),
+        ));
+    }
+    // union swap_header of include/linux/swap.h: version at 1024, last page after it, the mark at the page's end.
+    let mut header = vec![0_u8; page];
+    header[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
+    header[1028..1032].copy_from_slice(&(pages - 1).to_ne_bytes());
+    header[page - 10..].copy_from_slice(b"SWAPSPACE2");
+    let write = || {
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&header)?;
+        file.sync_all()
+    };
+    write().map_err(|source| FileError::new(path, source))
+}
+
+/// Swaps to `path` from now on, before those of lower priority (0 to 32767).
+///
+/// # Errors
+/// When it is no swap space, or we may not (`CAP_SYS_ADMIN`).
+pub fn on(path: &Path, priority: u16) -> Result<(), FileError> {
+    const SWAP_FLAG_PREFER: i32 = 0x8000;
+    let name = c_path(path)?;
+    let flags = SWAP_FLAG_PREFER | i32::from(priority & 0x7fff);
+    // SAFETY: the name ends in a zero byte and lives over the call.
+    let done = unsafe { libc::swapon(name.as_ptr(), flags) };
+    answer(path, done)
+}
+
+/// Swaps to `path` no longer; what lies there is brought back to memory first, which can take long.
+///
+/// # Errors
+/// When it was not in use, memory is too short to take it back, or we may not.
+pub fn off(path: &Path) -> Result<(), FileError> {
+    let name = c_path(path)?;
+    // SAFETY: the name ends in a zero byte and lives over the call.
+    let done = unsafe { libc::swapoff(name.as_ptr()) };
+    answer(path, done)
+}
+
+fn c_path(path: &Path) -> Result<CString, FileError> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|err| FileError::new(path, err.into()))
+}
+
+fn answer(path: &Path, done: i32) -> Result<(), FileError> {
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(FileError::new(path, io::Error::last_os_error()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    #[test]
+    fn spaces_in_use_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(read(root.path()).unwrap(), []);
+        std::fs::create_dir_all(root.path().join("proc")).unwrap();
+        let text = "Filename\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0   partition\t1024\t\t8\t\t100\n/swap\\040file  file\t10\t0\t-2\n";
+        std::fs::write(root.path().join("proc/swaps"), text).unwrap();
+        let swaps = read(root.path()).unwrap();
+        let want = Swap {
+            path: "/dev/zram0".into(),
+            size: Bytes::mib(1),
+            used: Bytes::kib(8),
+            priority: 100,
+        };
+        assert_eq!(swaps[0], want);
+        assert_eq!(
+            (swaps[1].path.to_str(), swaps[1].priority),
+            (Some("/swap file"), -2)
+        );
+    }
+
+    #[test]
+    fn a_space_carries_its_mark() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        format(file.path(), Bytes::mib(1)).unwrap();
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert!(bytes.ends_with(b"SWAPSPACE2"));
+        assert!(
+            format(file.path(), Bytes::kib(4))
+                .unwrap_err()
+                .to_string()
+                .contains("too few")
+        );
+    }
+}

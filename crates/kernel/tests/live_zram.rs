@@ -1,0 +1,40 @@
+//! Swap on a zram device of our own: it comes, and it goes without a trace.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::path::Path;
+
+use thermo_kernel::zram::ZramSwap;
+use thermo_kernel::{leftovers, swap, zram};
+use thermo_units::Bytes;
+
+/// Whether a note tells of swap on zram that this process made.
+fn is_noted(root: &Path) -> bool {
+    let Some(Ok(notes)) = leftovers::folder(root).map(std::fs::read_dir) else {
+        return false;
+    };
+    let ours = format!("zram-swap-{}-", std::process::id());
+    let mut names = notes.flatten().map(|note| note.file_name());
+    names.any(|name| name.to_string_lossy().starts_with(&ours))
+}
+
+#[test]
+fn swap_of_our_own_comes_and_goes() {
+    let root = Path::new("/");
+    if !zram::exists(root) {
+        eprintln!("SKIP: no zram devices can be added here (the module is not loaded)");
+        return;
+    }
+    let own = match ZramSwap::create(root, Bytes::mib(16), None) {
+        Ok(own) => own,
+        Err(err) => {
+            eprintln!("SKIP: no swap on zram can be made here: {err}");
+            return;
+        }
+    };
+    let device = own.zram().device();
+    let in_use = || swap::read(root).unwrap().iter().any(|swap| swap.path == device);
+    assert!(in_use() && is_noted(root));
+    own.mm_stat().unwrap();
+    own.remove().unwrap();
+    assert!(!in_use() && !is_noted(root));
+}

@@ -1,0 +1,109 @@
+//! Writes a recording that nobody made: a minute of 1000 regions at 100 ms, for measuring what reads recordings.
+//!
+//! `cargo run --release -p thermo-recording --example minute -- minute.arrow`
+
+use std::path::Path;
+
+use thermo_recording::Writer;
+use thermo_recording::model::{
+    Mapping, Mappings, Metadata, Record, Region, SCHEMA, Settings, Snapshot, Target,
+};
+
+const REGIONS: u64 = 1000;
+const SNAPSHOTS: u64 = 600;
+const AGGR_NS: u64 = 100_000_000;
+const BASE: u64 = 0x7f00_0000_0000;
+/// What a region takes on average, in pages.
+const PAGES: u64 = 1024;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("name the file to write")?;
+    let mut writer = Writer::create(Path::new(&path), &metadata())?;
+    writer.append(&mappings())?;
+    let mut ages = vec![0; REGIONS as usize];
+    for n in 0..SNAPSHOTS {
+        writer.append(&snapshot(n, &mut ages))?;
+    }
+    writer.finish()?;
+    Ok(())
+}
+
+fn metadata() -> Metadata {
+    Metadata {
+        schema: SCHEMA,
+        writer: "the example minute".to_owned(),
+        kernel: "none".to_owned(),
+        arch: "none".to_owned(),
+        tracker: "made up".to_owned(),
+        tracker_reason: "to measure readers".to_owned(),
+        seed: 0,
+        wall_clock_offset_ns: 0,
+        start_ns: 0,
+        targets: "pid 1".to_owned(),
+        settings: Settings {
+            sample_ns: 5_000_000,
+            aggr_ns: AGGR_NS,
+            update_ns: 1_000_000_000,
+            min_nr_regions: 10,
+            max_nr_regions: REGIONS,
+            cpu_budget_percent: None,
+        },
+        schemes: Vec::new(),
+    }
+}
+
+fn mappings() -> Record {
+    let mapping = |n: u64| Mapping {
+        start: BASE + n * 5 * PAGES * 4096,
+        end: BASE + (n + 1) * 5 * PAGES * 4096,
+        name: String::new(),
+    };
+    Record::Mappings(Mappings {
+        time_ns: 0,
+        target: 0,
+        mappings: (0..REGIONS / 5).map(mapping).collect(),
+    })
+}
+
+/// Regions whose borders move in every snapshot, as random splits make them; one in ten is hot, and which moves on.
+fn snapshot(n: u64, ages: &mut [u32]) -> Record {
+    let border = |r: u64| match r {
+        0 | REGIONS => BASE + r * PAGES * 4096,
+        _ => BASE + (r * PAGES + mixed(n * REGIONS + r) % (PAGES / 2)) * 4096,
+    };
+    let region = |r: u64| {
+        let noise = mixed(!(n * REGIONS + r));
+        let is_hot = (r / 10 + n / 30).is_multiple_of(10);
+        let nr_accesses = if is_hot { 16 + noise % 5 } else { noise % 13 / 12 };
+        let age = &mut ages[r as usize];
+        *age = if n.is_multiple_of(30) { 0 } else { *age + 1 };
+        Region {
+            start: border(r),
+            end: border(r + 1),
+            nr_accesses: nr_accesses as u32,
+            age: *age,
+            unknown: false,
+        }
+    };
+    Record::Snapshot(Snapshot {
+        start_ns: n * AGGR_NS,
+        time_ns: (n + 1) * AGGR_NS,
+        aggr_ns: AGGR_NS,
+        max_nr_accesses: 20,
+        targets: vec![Target {
+            id: 0,
+            pid: Some(1),
+            scanned: Some(false),
+            averaged: 4096,
+            tables: None,
+            regions: (0..REGIONS).map(region).collect(),
+        }],
+    })
+}
+
+/// A number without a visible pattern for each number (the finisher of SplitMix64).
+fn mixed(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}

@@ -1,0 +1,220 @@
+//! The sink that records: what a context tells, and what its runner adds, becomes records.
+//!
+//! A sink cannot return an error, so the first one is kept, nothing is recorded behind it, and whoever runs the
+//! context asks for it.
+
+use thermo_engine::budget::Method;
+use thermo_engine::ops::{Skip, TargetId};
+use thermo_engine::scheme::SchemeStats;
+use thermo_engine::sink::TargetRegions;
+use thermo_engine::{Attrs, Event, Sink};
+use thermo_units::{AddrRange, Bytes, Nanos};
+
+use crate::error::WriteError;
+use crate::model::{Cost, Footprint, Mappings, Note, Record, Region, SchemeApplied, Snapshot, Target};
+use crate::writer::{Writer, Written};
+
+/// Records what it hears.
+pub struct Recorder {
+    writer: Writer,
+    actions: Vec<String>,
+    error: Option<WriteError>,
+}
+
+impl Recorder {
+    /// Records into `writer`; `actions` are the names of the actions of the schemes, in their order.
+    #[must_use]
+    pub const fn new(writer: Writer, actions: Vec<String>) -> Self {
+        Self {
+            writer,
+            actions,
+            error: None,
+        }
+    }
+
+    /// Records the memory of a target.
+    pub fn footprint(&mut self, footprint: Footprint) {
+        self.record(&Record::Footprint(footprint));
+    }
+
+    /// Records the mappings of a target.
+    pub fn mappings(&mut self, mappings: Mappings) {
+        self.record(&Record::Mappings(mappings));
+    }
+
+    /// Records what the monitoring has cost so far.
+    pub fn cost(&mut self, cost: Cost) {
+        self.record(&Record::Cost(cost));
+    }
+
+    /// Records a sentence about `kind` (see [`Note::kind`]).
+    pub fn note(&mut self, now: Nanos, kind: &str, text: impl Into<String>) {
+        self.record(&Record::Note(Note {
+            time_ns: now.0,
+            kind: kind.to_owned(),
+            text: text.into(),
+        }));
+    }
+
+    /// Records `record`, unless recording has failed before.
+    pub fn record(&mut self, record: &Record) {
+        if self.error.is_none() {
+            self.error = self.writer.append(record).err();
+        }
+    }
+
+    /// Writes a batch when one is due; called with every event, and worth calling when events are rare.
+    pub fn tick(&mut self, now: Nanos) {
+        if self.error.is_none() && self.writer.flush_due(now.0) {
+            self.error = self.writer.flush().err();
+        }
+    }
+
+    /// What made recording stop, if something did.
+    #[must_use]
+    pub const fn error(&self) -> Option<&WriteError> {
+        self.error.as_ref()
+    }
+
+    /// What is in the file for good.
+    #[must_use]
+    pub const fn written(&self) -> Written {
+        self.writer.written()
+    }
+
+    /// Writes the rest and the end mark.
+    ///
+    /// # Errors
+    /// What made recording stop, now or before.
+    pub fn finish(self) -> Result<Written, WriteError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => self.writer.finish(),
+        }
+    }
+
+    fn scheme_applied(&mut self, now: Nanos, index: usize, stats: &SchemeStats, skipped: &[(Skip, Bytes)]) {
+        self.record(&Record::Scheme(SchemeApplied {
+            time_ns: now.0,
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            action: self.action(index),
+            nr_tried: stats.nr_tried,
+            sz_tried: stats.sz_tried.0,
+            nr_applied: stats.nr_applied,
+            sz_applied: stats.sz_applied.0,
+            sz_ops_filter_passed: stats.sz_ops_filter_passed.0,
+            sz_changed: stats.sz_changed.0,
+            qt_exceeds: stats.qt_exceeds,
+            effective_sz: stats.effective_sz.0,
+            skipped: skipped
+                .iter()
+                .map(|(why, bytes)| (why.name().to_owned(), bytes.0))
+                .collect(),
+        }));
+    }
+
+    fn action(&self, scheme: usize) -> String {
+        self.actions.get(scheme).cloned().unwrap_or_default()
+    }
+
+    fn scheme_active(&mut self, now: Nanos, scheme: usize, active: bool, metric: u64) {
+        let became = if active { "active" } else { "inactive" };
+        let action = self.action(scheme);
+        let text = format!("scheme {scheme} ({action}) became {became}: its watermark metric is {metric}");
+        self.note(now, "scheme_active", text);
+    }
+}
+
+impl Sink for Recorder {
+    fn on(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Sampled { now } => self.tick(now),
+            Event::Aggregated {
+                start,
+                end,
+                attrs,
+                targets,
+            } => {
+                self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
+                self.tick(end);
+            }
+            Event::SchemeApplied {
+                now,
+                scheme,
+                skipped,
+                stats,
+                ..
+            } => {
+                self.scheme_applied(now, scheme, stats, skipped);
+            }
+            Event::SchemeActive {
+                now,
+                scheme,
+                active,
+                metric,
+            } => {
+                self.scheme_active(now, scheme, active, metric);
+            }
+            Event::TargetAppeared { now, id, pid, ranges } => {
+                self.note(now, "target_appeared", appeared(id, pid, ranges));
+            }
+            Event::TargetGone { now, id, pid } => {
+                self.note(
+                    now,
+                    "target_gone",
+                    format!("target {id}{} is gone", process(pid), id = id.0),
+                );
+            }
+            Event::Planned { now, plan } => self.note(now, "plan", plan.to_string()),
+            Event::Warning { now, text } => self.note(now, "warning", text),
+            _ => {}
+        }
+    }
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+fn appeared(id: TargetId, pid: Option<u32>, ranges: &[AddrRange]) -> String {
+    let size = Bytes(ranges.iter().map(|range| range.len().0).sum());
+    let (id, process, nr) = (id.0, process(pid), ranges.len());
+    format!("target {id}{process} appeared: {size} of address space in {nr} ranges are monitored")
+}
+
+fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_>]) -> Snapshot {
+    Snapshot {
+        start_ns: start.0,
+        time_ns: end.0,
+        aggr_ns: attrs.aggr.0,
+        max_nr_accesses: attrs.max_nr_accesses(),
+        targets: targets.iter().map(Target::from).collect(),
+    }
+}
+
+impl From<&TargetRegions<'_>> for Target {
+    /// A target with its regions and tables as they are in a snapshot.
+    fn from(target: &TargetRegions<'_>) -> Self {
+        Self {
+            id: target.id.0,
+            pid: target.pid,
+            scanned: Some(target.method == Method::Scan),
+            averaged: target.averaged.0,
+            tables: target.tables.map(|tables| Box::new(*tables)),
+            regions: target.regions.iter().map(Region::from).collect(),
+        }
+    }
+}
+
+impl From<&thermo_engine::Region> for Region {
+    /// A region with what was counted of it in the aggregation under way.
+    fn from(region: &thermo_engine::Region) -> Self {
+        Self {
+            start: region.range.start.0,
+            end: region.range.end.0,
+            nr_accesses: region.nr_accesses,
+            age: region.age,
+            unknown: region.unknown,
+        }
+    }
+}

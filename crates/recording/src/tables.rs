@@ -1,0 +1,61 @@
+//! Access tables back from the rows that hold them.
+
+use thermo_engine::access_tables::{NR_AGES, PageKind};
+use thermo_engine::budget::Method;
+use thermo_units::{Bytes, Nanos};
+
+use crate::model::AccessTables;
+use crate::row::Row;
+
+/// The most memory a target can have: x86 and arm64 have 52 bits for physical addresses. More is damage, and could
+/// make sums overflow.
+const MAX_BYTES: u64 = 1 << 52;
+
+/// Tables without ages, from the row that begins them.
+pub(crate) fn head(row: &Row<'_>) -> Result<AccessTables, String> {
+    let name = row.name.unwrap_or_default();
+    let method = [Method::Sampling, Method::Scan]
+        .into_iter()
+        .find(|method| method.name() == name)
+        .ok_or_else(|| format!("access tables name the unknown method {name:?}"))?;
+    let [pass, nr_passes, as_of, unknown @ ..] = numbers::<6>(row)?;
+    Ok(AccessTables {
+        pass: Nanos(pass),
+        nr_passes,
+        as_of: Nanos(as_of),
+        unknown: unknown.map(Bytes),
+        ..AccessTables::new(method)
+    })
+}
+
+/// A kind of pages and their bytes by idle age.
+pub(crate) fn idle_ages(row: &Row<'_>) -> Result<(PageKind, [Bytes; NR_AGES]), String> {
+    let name = row.name.unwrap_or_default();
+    let kind = PageKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name)
+        .ok_or_else(|| format!("idle ages are of the unknown kind {name:?}"))?;
+    Ok((kind, ages(row)?))
+}
+
+/// Bytes by idle age.
+pub(crate) fn ages(row: &Row<'_>) -> Result<[Bytes; NR_AGES], String> {
+    Ok(numbers(row)?.map(Bytes))
+}
+
+/// Refuses tables whose sums no machine can have.
+pub(crate) fn check(tables: &AccessTables) -> Result<(), String> {
+    let cells = tables.idle.iter().flatten().chain(&tables.unknown);
+    let resident: u128 = cells.map(|bytes| u128::from(bytes.0)).sum();
+    let reaccessed: u128 = tables.reaccessed.iter().map(|bytes| u128::from(bytes.0)).sum();
+    match resident.max(reaccessed) {
+        sum if sum > u128::from(MAX_BYTES) => Err(format!("access tables of a target sum to {sum} bytes")),
+        _ => Ok(()),
+    }
+}
+
+fn numbers<const N: usize>(row: &Row<'_>) -> Result<[u64; N], String> {
+    let (has, kind) = (row.values.len(), row.kind as u8);
+    let wrong = |_| format!("a row of kind {kind} has {has} values, not {N}");
+    row.values.try_into().map_err(wrong)
+}

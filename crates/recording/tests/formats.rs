@@ -1,0 +1,216 @@
+//! Formats of other tools, in and out.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod sample;
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use thermo_recording::export::{self, Table};
+use thermo_recording::model::*;
+use thermo_recording::{open, read_all};
+
+const DAMO: &str = r#"[
+  {"kdamond_idx": 0, "target_id": 1, "intervals": {"sample_us": "5000", "aggr_us": "100 ms", "ops_update_us": 1000000},
+   "snapshots": [
+     {"start_time": "1,000,000,000", "end_time": "1100000010", "sample_interval_us": null, "regions": [
+       {"start": "139,637,976,727,552", "end": "139,637,976,731,648",
+        "nr_accesses": {"samples": null, "percent": 50}, "age": {"usec": "700 ms", "aggr_intervals": null}}]}]},
+  {"target_id": "0", "intervals": {"sample_us": 5000, "aggr_us": 100000, "ops_update_us": 1000000},
+   "snapshots": [
+     {"start_time": 1000000000, "end_time": 1100000000, "regions": [
+       {"start": 4096, "end": 8192, "nr_accesses": {"samples": 3, "percent": 15}, "age": {"usec": 1, "aggr_intervals": "7"}},
+       {"start": 0, "end": 0, "nr_accesses": {"samples": -1}, "age": {"aggr_intervals": -1, "usec": -1}}]},
+     {"start_time": 1100000000, "end_time": 1200000000, "regions": []}]}
+]"#;
+
+fn damo_snapshots() -> Vec<Record> {
+    let target = |id, regions| Target {
+        id,
+        pid: None,
+        scanned: Some(false),
+        averaged: 0,
+        tables: None,
+        regions,
+    };
+    let first = vec![
+        target(0, vec![sample::region(4096, 1, 3, 7)]),
+        target(1, vec![sample::region(139_637_976_727_552, 1, 10, 7)]),
+    ];
+    let snapshot = |start_ns, targets| Snapshot {
+        start_ns,
+        time_ns: start_ns + 100_000_000,
+        aggr_ns: 100_000_000,
+        max_nr_accesses: 20,
+        targets,
+    };
+    vec![
+        Record::Snapshot(snapshot(1_000_000_000, first)),
+        Record::Snapshot(snapshot(1_100_000_000, vec![target(0, Vec::new())])),
+    ]
+}
+
+#[test]
+fn damos_json_reads_plain_and_compressed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("damon.data");
+    fs::write(&path, DAMO).unwrap();
+    let (metadata, records, truncated) = read_all(&path).unwrap();
+    assert_eq!((records, truncated), (damo_snapshots(), None));
+    assert_eq!(
+        (metadata.writer.as_str(), metadata.start_ns),
+        ("damo", 1_000_000_000)
+    );
+    assert_eq!(metadata.settings.aggr_ns, 100_000_000);
+
+    let mut zlib =
+        flate2::write::ZlibEncoder::new(File::create(&path).unwrap(), flate2::Compression::default());
+    zlib.write_all(DAMO.as_bytes()).unwrap();
+    zlib.finish().unwrap();
+    assert_eq!(read_all(&path).unwrap().1, damo_snapshots());
+}
+
+#[test]
+fn a_mistake_in_damos_json_has_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("damon.data");
+    fs::write(&path, DAMO.replace("\"700 ms\"", "\"700 parsecs\"")).unwrap();
+    let error = open(&path).err().unwrap().to_string();
+    assert!(error.contains("damon.data:6:"), "{error}");
+    assert!(error.contains("\"700 parsecs\", expected a time"), "{error}");
+}
+
+/// Snapshots as damo's JSON can hold them: without pids, and without what could not be judged.
+fn for_damo(records: Vec<Record>) -> Vec<Record> {
+    let mut kept: Vec<Record> = records
+        .into_iter()
+        .filter(|r| matches!(r, Record::Snapshot(_)))
+        .collect();
+    for record in &mut kept {
+        let Record::Snapshot(snapshot) = record else {
+            continue;
+        };
+        for target in &mut snapshot.targets {
+            target.pid = None;
+            (target.tables, target.averaged) = (None, 0);
+            target.regions.retain(|region| !region.unknown);
+        }
+    }
+    kept
+}
+
+#[test]
+fn an_export_to_damo_reads_as_the_same_snapshots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("damon.data"));
+    let mut records = sample::records();
+    let Some(Record::Snapshot(snapshot)) = records.last_mut() else {
+        panic!("the sample ends with a snapshot")
+    };
+    snapshot.targets[0].regions[1].unknown = true;
+    sample::write(&path, &records, 3);
+    for compressed in [false, true] {
+        export::damo_json(&path, File::create(&exported).unwrap(), compressed).unwrap();
+        let (metadata, read, _) = read_all(&exported).unwrap();
+        assert_eq!(read, for_damo(records.clone()));
+        assert_eq!(
+            metadata.settings,
+            Settings {
+                cpu_budget_percent: None,
+                ..sample::metadata().settings
+            }
+        );
+    }
+}
+
+#[test]
+fn csv_has_a_line_for_each_region() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &sample::records(), 3);
+    let mut out = Vec::new();
+    export::csv(&mut open(&path).unwrap(), Table::Regions, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 5);
+    assert_eq!(
+        lines[0],
+        "time_ns,target,pid,start,end,nr_accesses,max_nr_accesses,age,age_ns,unknown"
+    );
+    assert_eq!(lines[1], "100000000,0,7,4096,20480,20,20,3,300000000,false");
+}
+
+#[test]
+fn csv_of_ages_has_a_line_for_each_number_that_is_not_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &sample::records(), 3);
+    let mut out = Vec::new();
+    export::csv(&mut open(&path).unwrap(), Table::Ages, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let head = "100000000,0,7,scan,130000000,7,60000000";
+    assert_eq!(
+        lines[..6],
+        [
+            "time_ns,target,pid,method,pass_ns,nr_passes,as_of_ns,table,name,min_age_s,max_age_s,bytes"
+                .to_owned(),
+            format!("{head},idle,anon,0,1,8192"),
+            format!("{head},idle,anon,86400,,4096"),
+            format!("{head},idle,file_huge,2,5,2097152"),
+            format!("{head},unknown,first_scan,,,12288"),
+            format!("{head},reaccessed,,10,30,16384"),
+        ]
+    );
+    assert_eq!(lines.len(), 11, "two snapshots");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_of_ages_has_the_rows_of_csv() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("r.parquet"));
+    sample::write(&path, &sample::records(), 3);
+    let out = File::create(&exported).unwrap();
+    export::parquet(&mut open(&path).unwrap(), Table::Ages, out).unwrap();
+    let file = SerializedFileReader::new(File::open(&exported).unwrap()).unwrap();
+    let rows: Vec<String> = file
+        .get_row_iter(None)
+        .unwrap()
+        .map(|row| row.unwrap().to_string())
+        .collect();
+    assert_eq!(rows.len(), 10);
+    assert_eq!(
+        rows[3],
+        "{time_ns: 100000000, target: 0, pid: 7, method: \"scan\", pass_ns: 130000000, nr_passes: 7, as_of_ns: 60000000, \
+         table: \"unknown\", name: \"first_scan\", min_age_s: null, max_age_s: null, bytes: 12288}"
+    );
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_has_a_row_for_each_region() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("r.parquet"));
+    sample::write(&path, &sample::records(), 3);
+    export::parquet(
+        &mut open(&path).unwrap(),
+        Table::Regions,
+        File::create(&exported).unwrap(),
+    )
+    .unwrap();
+    let file = SerializedFileReader::new(File::open(&exported).unwrap()).unwrap();
+    let rows: Vec<String> = file
+        .get_row_iter(None)
+        .unwrap()
+        .map(|row| row.unwrap().to_string())
+        .collect();
+    assert_eq!(rows.len(), 4);
+    assert_eq!(
+        rows[3],
+        "{time_ns: 200000000, target: 0, pid: 7, start: 140733193388032, end: 140733193424896, nr_accesses: 0, \
+         max_nr_accesses: 20, age: 250, age_ns: 25000000000, unknown: false}"
+    );
+}

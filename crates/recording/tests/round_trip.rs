@@ -1,0 +1,321 @@
+//! What is written is what is read.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod sample;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use thermo_engine::access_tables::NR_AGES;
+use thermo_engine::budget::Method;
+use thermo_recording::model::*;
+use thermo_recording::{Writer, open, read_all};
+use thermo_units::{Bytes, Nanos};
+
+fn old(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.old", path.display()))
+}
+
+#[test]
+fn every_kind_of_record_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &sample::records(), 2);
+    let (metadata, records, truncated) = read_all(&path).unwrap();
+    assert_eq!(metadata, sample::metadata());
+    assert_eq!(records, sample::records());
+    assert_eq!(truncated, None);
+}
+
+#[test]
+fn a_recording_without_records_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &[], 1);
+    assert_eq!(read_all(&path).unwrap(), (sample::metadata(), Vec::new(), None));
+}
+
+#[test]
+fn an_existing_file_is_kept_as_old_and_ours_is_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    fs::write(&path, "mine").unwrap();
+    sample::write(&path, &[], 1);
+    assert_eq!(fs::read_to_string(old(&path)).unwrap(), "mine");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_was_flushed_reads_while_the_writer_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let mut writer = Writer::create(&path, &sample::metadata()).unwrap();
+    let records = sample::records();
+    records.iter().for_each(|record| writer.append(record).unwrap());
+    assert!(!writer.flush_due(1_249_999_999) && writer.flush_due(1_250_000_000));
+    assert_eq!(read_all(&path).unwrap().1, []);
+    writer.flush().unwrap();
+    assert!(!writer.flush_due(u64::MAX));
+    let (_, read, truncated) = read_all(&path).unwrap();
+    assert_eq!(read, records);
+    let truncated = truncated.unwrap();
+    assert_eq!(
+        (truncated.whole_bytes, truncated.lost_bytes),
+        (writer.written().bytes, 0)
+    );
+    assert_eq!(writer.written().records, records.len() as u64);
+}
+
+#[test]
+fn many_rows_are_written_before_their_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let mut writer = Writer::create(&path, &sample::metadata()).unwrap();
+    let regions = (0..1000).map(|n| sample::region(n << 20, 16, 1, 1)).collect();
+    let targets = vec![Target {
+        id: 0,
+        pid: Some(7),
+        scanned: Some(true),
+        averaged: 0,
+        tables: None,
+        regions,
+    }];
+    let big = Record::Snapshot(Snapshot {
+        targets,
+        ..sample::snapshot(0)
+    });
+    for _ in 0..20 {
+        writer.append(&big).unwrap();
+    }
+    let written = writer.written().records;
+    assert!(
+        written > 0 && written < 20,
+        "{written} of 20 records were written"
+    );
+    assert_eq!(writer.finish().unwrap().records, 20);
+    assert_eq!(
+        open(&path)
+            .unwrap()
+            .filter(|record| record.as_ref().unwrap() == &big)
+            .count(),
+        20
+    );
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let newer = Metadata {
+        schema: SCHEMA + 1,
+        ..sample::metadata()
+    };
+    Writer::create(&path, &newer).unwrap().finish().unwrap();
+    let error = open(&path).err().unwrap().to_string();
+    assert!(
+        error.contains("has schema 3, but this program knows only 2 and below"),
+        "{error}"
+    );
+}
+
+/// `tests/data/schema1.arrow` was written by the version before access tables: the sample without them.
+#[test]
+fn recording_of_schema_1_reads_without_tables() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema1.arrow");
+    let (metadata, read, truncated) = read_all(&path).unwrap();
+    let schema_1 = Metadata {
+        schema: 1,
+        ..sample::metadata()
+    };
+    let mut records = sample::records();
+    records.retain(|record| !matches!(record, Record::Totals(_)));
+    for record in &mut records {
+        if let Record::Snapshot(snapshot) = record {
+            snapshot
+                .targets
+                .iter_mut()
+                .for_each(|target| (target.tables, target.averaged) = (None, 0));
+        }
+    }
+    assert_eq!((metadata, read, truncated), (schema_1, records, None));
+}
+
+#[test]
+fn tables_of_nothing_are_not_the_same_as_no_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let mut snapshot = sample::snapshot(0);
+    snapshot.targets[0].tables = Some(Box::new(AccessTables::new(Method::Sampling)));
+    let records = vec![Record::Snapshot(snapshot)];
+    sample::write(&path, &records, 1);
+    assert_eq!(read_all(&path).unwrap().1, records);
+}
+
+#[test]
+fn tables_with_more_memory_than_a_machine_can_have_are_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let mut snapshot = sample::snapshot(0);
+    let mut tables = sample::tables();
+    tables.idle[0] = [Bytes(u64::MAX); NR_AGES];
+    snapshot.targets[0].tables = Some(Box::new(tables));
+    sample::write(&path, &[Record::Snapshot(snapshot)], 1);
+    let error = read_all(&path).err().unwrap().to_string();
+    assert!(error.contains("access tables of a target sum to"), "{error}");
+}
+
+/// Other readers learn from the schema what the columns mean.
+#[test]
+fn schema_tells_other_readers_kinds_and_age_edges() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    sample::write(&path, &sample::records(), 1);
+    let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+    assert!(text.contains("thermo.age_edges_s") && text.contains("[0,1,2,5,10,30,60,120,300,600,"));
+    assert!(text.contains("10 access tables of the target: name=method"));
+}
+
+fn tables() -> impl Strategy<Value = Option<Box<AccessTables>>> {
+    let cells = vec(0..1_u64 << 40, NR_AGES * 3 + 3);
+    let times = any::<[u64; 3]>();
+    let tables = (any::<bool>(), cells, times).prop_map(|(is_scan, cells, [pass, nr_passes, as_of])| {
+        let cell = |nth: usize| Bytes(cells[nth]);
+        let method = if is_scan { Method::Scan } else { Method::Sampling };
+        let mut tables = AccessTables::new(method);
+        tables.idle[1] = std::array::from_fn(cell);
+        tables.idle[4] = std::array::from_fn(|age| cell(NR_AGES + age));
+        tables.reaccessed = std::array::from_fn(|age| cell(2 * NR_AGES + age));
+        tables.unknown = std::array::from_fn(|reason| cell(3 * NR_AGES + reason));
+        (tables.pass, tables.nr_passes, tables.as_of) = (Nanos(pass), nr_passes, Nanos(as_of));
+        Box::new(tables)
+    });
+    proptest::option::of(tables)
+}
+
+fn regions() -> impl Strategy<Value = Vec<Region>> {
+    let region = (
+        any::<u64>(),
+        any::<u64>(),
+        any::<u32>(),
+        any::<u32>(),
+        any::<bool>(),
+    );
+    vec(region, 0..5).prop_map(|all| {
+        let region = |(start, end, nr_accesses, age, unknown)| Region {
+            start,
+            end,
+            nr_accesses,
+            age,
+            unknown,
+        };
+        all.into_iter().map(region).collect()
+    })
+}
+
+fn snapshots() -> impl Strategy<Value = Record> {
+    let target = (
+        any::<u32>(),
+        any::<Option<u32>>(),
+        any::<Option<bool>>(),
+        any::<u64>(),
+        tables(),
+        regions(),
+    );
+    let target = target.prop_map(|(id, pid, scanned, averaged, tables, regions)| Target {
+        id,
+        pid,
+        // Told together with the method.
+        averaged: if scanned.is_some() { averaged } else { 0 },
+        scanned,
+        tables,
+        regions,
+    });
+    let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>());
+    let snapshot = (numbers, vec(target, 0..4));
+    snapshot.prop_map(|((start_ns, time_ns, aggr_ns, max_nr_accesses), targets)| {
+        Record::Snapshot(Snapshot {
+            start_ns,
+            time_ns,
+            aggr_ns,
+            max_nr_accesses,
+            targets,
+        })
+    })
+}
+
+fn others() -> impl Strategy<Value = Record> {
+    let mapping = (any::<u64>(), any::<u64>(), ".*");
+    let mapping = mapping.prop_map(|(start, end, name)| Mapping { start, end, name });
+    prop_oneof![
+        (any::<u64>(), any::<u32>(), vec(mapping, 0..4)).prop_map(|(time_ns, target, mappings)| {
+            Record::Mappings(Mappings {
+                time_ns,
+                target,
+                mappings,
+            })
+        }),
+        any::<[u64; 4]>()
+            .prop_map(|[time_ns, vsz, rss, swap]| Footprint {
+                time_ns,
+                target: 3,
+                vsz,
+                rss,
+                swap
+            })
+            .prop_map(Record::Footprint),
+        any::<[u64; 4]>()
+            .prop_map(|[time_ns, cpu_ns, looking_cpu_ns, rss]| Cost {
+                time_ns,
+                cpu_ns,
+                looking_cpu_ns,
+                rss
+            })
+            .prop_map(Record::Cost),
+        (
+            any::<[u64; 3]>(),
+            any::<u32>(),
+            ".*",
+            vec((".*", any::<u64>()), 0..4)
+        )
+            .prop_map(|([time_ns, sz_tried, sz_changed], index, action, skipped)| {
+                let rest = SchemeApplied::default();
+                Record::Scheme(SchemeApplied {
+                    time_ns,
+                    index,
+                    action,
+                    sz_tried,
+                    sz_changed,
+                    skipped,
+                    ..rest
+                })
+            }),
+        (any::<u64>(), ".*", ".*").prop_map(|(time_ns, kind, text)| Record::Note(Note {
+            time_ns,
+            kind,
+            text
+        })),
+        (any::<u64>(), ".*", vec((".*", any::<u64>()), 0..4))
+            .prop_map(|(time_ns, scope, rows)| { Record::Totals(Totals { time_ns, scope, rows }) }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(2026),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_records_come_back(records in vec(prop_oneof![snapshots(), others()], 0..12), batch in 1..5_usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.arrow");
+        sample::write(&path, &records, batch);
+        prop_assert_eq!(read_all(&path).unwrap(), (sample::metadata(), records, None));
+    }
+}

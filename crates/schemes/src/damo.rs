@@ -1,0 +1,180 @@
+//! damo's JSON: a list of schemes, every quantity a text with its unit.
+
+use serde_json::{Value, json};
+use thermo_engine::Scheme;
+use thermo_engine::scheme::{
+    CoreFilter, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilter, OpsFilterKind, Quota, SystemMetric,
+    WatermarkMetric, Watermarks,
+};
+use thermo_units::Permille;
+use thermo_units::text::Fault;
+
+use crate::tree::{Kind, parse_json};
+use crate::vocabulary::DAMO;
+use crate::{exact, read};
+
+/// The schemes of damo's list.
+pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, Fault> {
+    let Some(root) = parse_json(text)? else {
+        return Ok(Vec::new());
+    };
+    match root.kind {
+        Kind::List(nodes) => read::schemes(text, nodes, &DAMO),
+        _ => Err(root.fault(
+            text,
+            format!(
+                "this is {} and must be a list of schemes, [{{…}}, …]",
+                root.what()
+            ),
+        )),
+    }
+}
+
+/// The list damo reads (`damo schemes -c FILE`).
+#[must_use]
+pub fn print(schemes: &[Scheme]) -> String {
+    let list: Vec<Value> = schemes.iter().map(scheme).collect();
+    format!("{:#}\n", Value::Array(list))
+}
+
+fn scheme(scheme: &Scheme) -> Value {
+    let pattern = &scheme.pattern;
+    json!({
+        "action": scheme.action.name(),
+        "access_pattern": {
+            "sz_bytes": { "min": exact::damo_bytes(pattern.sz.min), "max": exact::damo_bytes(pattern.sz.max) },
+            "nr_accesses": { "min": exact::rate(pattern.nr_accesses.min), "max": exact::rate(pattern.nr_accesses.max) },
+            "age": { "min": age(pattern.age.min), "max": age(pattern.age.max) },
+        },
+        "apply_interval_us": exact::damo_nanos(scheme.apply_interval.unwrap_or_default()),
+        "quotas": quota(&scheme.quota),
+        "watermarks": watermarks(&scheme.watermarks),
+        "filters": filters(&scheme.filters),
+        "max_nr_snapshots": scheme.max_nr_snapshots,
+    })
+}
+
+fn age(age: thermo_engine::scheme::Age) -> String {
+    match age {
+        thermo_engine::scheme::Age::Time(span) => exact::damo_nanos(span),
+        thermo_engine::scheme::Age::Aggrs(_) => exact::age(age),
+    }
+}
+
+fn quota(quota: &Quota) -> Value {
+    json!({
+        "time_ms": exact::damo_nanos(quota.time),
+        "sz_bytes": exact::damo_bytes(quota.sz),
+        "reset_interval_ms": exact::damo_nanos(quota.reset_interval),
+        "weights": {
+            "sz_permil": quota.weights.sz,
+            "nr_accesses_permil": quota.weights.nr_accesses,
+            "age_permil": quota.weights.age,
+        },
+        "goals": goals(quota),
+        "goal_tuner": tuner(quota.tuner),
+    })
+}
+
+/// The word for a tuner, in every format.
+pub(crate) const fn tuner(tuner: GoalTuner) -> &'static str {
+    match tuner {
+        GoalTuner::Consist => "consist",
+        GoalTuner::Temporal => "temporal",
+    }
+}
+
+/// The goals as plain numbers.
+pub(crate) fn goals(quota: &Quota) -> Vec<Value> {
+    let value = |goal: &Goal| match goal {
+        Goal::UserInput { target, current } => {
+            json!({ "metric": "user_input", "target_value": target, "current_value": current })
+        }
+        Goal::Metric { metric, target } => {
+            let (name, nid, path) = metric_words(metric);
+            json!({ "metric": name, "target_value": target, "current_value": 0, "nid": nid, "path": path })
+        }
+    };
+    quota.goals.iter().map(value).collect()
+}
+
+/// A metric's name in files, its node and its group.
+pub(crate) fn metric_words(metric: &SystemMetric) -> (&'static str, Option<u32>, Option<&str>) {
+    match metric {
+        SystemMetric::SomeMemPsiUs => ("some_mem_psi_us", None, None),
+        SystemMetric::NodeMemUsedBp { nid } => ("node_mem_used_bp", Some(*nid), None),
+        SystemMetric::NodeMemFreeBp { nid } => ("node_mem_free_bp", Some(*nid), None),
+        SystemMetric::NodeMemcgUsedBp { nid, path } => ("node_memcg_used_bp", Some(*nid), Some(path)),
+        SystemMetric::NodeMemcgFreeBp { nid, path } => ("node_memcg_free_bp", Some(*nid), Some(path)),
+        SystemMetric::ActiveMemBp => ("active_mem_bp", None, None),
+        SystemMetric::InactiveMemBp => ("inactive_mem_bp", None, None),
+        SystemMetric::FreeMemRate => ("free_mem_rate", None, None),
+    }
+}
+
+/// The word for a watermark metric, in every format.
+pub(crate) const fn watermark_metric(metric: WatermarkMetric) -> &'static str {
+    match metric {
+        WatermarkMetric::None => "none",
+        WatermarkMetric::FreeMemRate => "free_mem_rate",
+    }
+}
+
+fn watermarks(marks: &Watermarks) -> Value {
+    let share =
+        |Permille(share): Permille| format!("{} %", exact::permille(Permille(share)).trim_end_matches('%'));
+    json!({
+        "metric": watermark_metric(marks.metric),
+        "interval_us": exact::damo_nanos(marks.interval),
+        "high_permil": share(marks.high),
+        "mid_permil": share(marks.mid),
+        "low_permil": share(marks.low),
+    })
+}
+
+/// The filters, core ones first: the order they are asked in.
+pub(crate) fn filters(filters: &Filters) -> Vec<Value> {
+    let core = filters.core.iter().map(core_filter);
+    core.chain(filters.ops.iter().map(ops_filter)).collect()
+}
+
+fn core_filter(
+    CoreFilter {
+        kind,
+        matching,
+        allow,
+    }: &CoreFilter,
+) -> Value {
+    match kind {
+        CoreFilterKind::Addr(range) => json!({
+            "filter_type": "addr", "matching": matching, "allow": allow,
+            "address_range": { "start": range.start.0, "end": range.end.0 },
+        }),
+        CoreFilterKind::Target(target) => json!({
+            "filter_type": "target", "matching": matching, "allow": allow, "damon_target_idx": target.0,
+        }),
+    }
+}
+
+fn ops_filter(
+    OpsFilter {
+        kind,
+        matching,
+        allow,
+    }: &OpsFilter,
+) -> Value {
+    let plain = |name: &str| json!({ "filter_type": name, "matching": matching, "allow": allow });
+    match kind {
+        OpsFilterKind::Anon => plain("anon"),
+        OpsFilterKind::Young => plain("young"),
+        OpsFilterKind::Active => plain("active"),
+        OpsFilterKind::Unmapped => plain("unmapped"),
+        OpsFilterKind::Memcg(path) => {
+            json!({ "filter_type": "memcg", "matching": matching, "allow": allow, "memcg_path": path })
+        }
+        OpsFilterKind::HugepageSize { min, max } => json!({
+            "filter_type": "hugepage_size", "matching": matching, "allow": allow,
+            "hugepage_size": [exact::damo_bytes(*min), exact::damo_bytes(*max)],
+        }),
+    }
+}

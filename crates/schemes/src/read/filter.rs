@@ -1,0 +1,149 @@
+//! Filters. Both kinds stand in one list; the order within a kind is kept.
+
+use thermo_engine::ops::TargetId;
+use thermo_engine::scheme::{Bounds, CoreFilter, CoreFilterKind, Filters, OpsFilter, OpsFilterKind};
+use thermo_units::AddrRange;
+use thermo_units::Bytes;
+use thermo_units::text::Fault;
+
+use super::pattern::{bounds, in_order};
+use crate::tree::{Fields, Node};
+use crate::vocabulary::Vocabulary;
+use crate::{exact, quantity};
+
+const TYPES: &str = "anon, memcg, young, active, hugepage_size, unmapped, addr, target";
+
+enum Kind {
+    Core(CoreFilterKind),
+    Ops(OpsFilterKind),
+}
+
+/// The filters in this list.
+pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters, Fault> {
+    let mut filters = Filters::default();
+    for node in node.list(text, "filters")? {
+        let mut fields = Fields::of(text, node, "a filter")?;
+        let kind = kind(&mut fields, words)?;
+        let mut asked = |name: &str| {
+            fields
+                .take(name)
+                .map(|node| quantity::flag(text, &node))
+                .transpose()
+        };
+        let matching = asked("matching")?.unwrap_or(true);
+        let old_allow = asked("filter_pass")?;
+        let allow = asked("allow")?.or(old_allow).unwrap_or(false);
+        // damo writes every field, null where the type has no use for it.
+        for unused in ["memcg_path", "address_range", "damon_target_idx", "hugepage_size"] {
+            let said = |node: &Node| !matches!(&node.kind, crate::tree::Kind::Text(text) if text.is_empty());
+            if let Some(node) = fields.take(unused).filter(said) {
+                return Err(node.fault(
+                    text,
+                    format!("a filter of this type has no {unused}: leave it out"),
+                ));
+            }
+        }
+        fields.finish(
+            "a filter",
+            &[
+                words.filter_type,
+                "matching",
+                "allow",
+                "memcg_path",
+                "address_range",
+                "damon_target_idx",
+                "hugepage_size",
+            ],
+        )?;
+        match kind {
+            Kind::Core(kind) => filters.core.push(CoreFilter {
+                kind,
+                matching,
+                allow,
+            }),
+            Kind::Ops(kind) => filters.ops.push(OpsFilter {
+                kind,
+                matching,
+                allow,
+            }),
+        }
+    }
+    Ok(filters)
+}
+
+fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, Fault> {
+    let text = fields.text;
+    let Some(node) = fields.take(words.filter_type) else {
+        return Err(fields.fault(format!(
+            "this filter has no {}: use one of {TYPES}",
+            words.filter_type
+        )));
+    };
+    Ok(match quantity::string(text, &node)?.as_str() {
+        "anon" => Kind::Ops(OpsFilterKind::Anon),
+        "young" => Kind::Ops(OpsFilterKind::Young),
+        "active" => Kind::Ops(OpsFilterKind::Active),
+        "unmapped" => Kind::Ops(OpsFilterKind::Unmapped),
+        "memcg" => {
+            let path = required(fields, "memcg_path", "\"/system.slice\"")?;
+            Kind::Ops(OpsFilterKind::Memcg(quantity::string(text, &path)?))
+        }
+        "hugepage_size" => {
+            let any = Bounds {
+                min: Bytes::ZERO,
+                max: Bytes::MAX,
+            };
+            let read = |node: &Node| quantity::bytes(text, node);
+            let Some((bounds, at)) = bounds(fields, "hugepage_size", any, read)? else {
+                return Err(fields.fault("this filter needs a hugepage_size, like [\"2M\", \"max\"]"));
+            };
+            in_order(bounds, "hugepage_size", exact::bytes)
+                .map_err(|message| Fault::at_offset(text, at, message))?;
+            Kind::Ops(OpsFilterKind::HugepageSize {
+                min: bounds.min,
+                max: bounds.max,
+            })
+        }
+        "target" => {
+            let index = required(fields, "damon_target_idx", "0")?;
+            Kind::Core(CoreFilterKind::Target(TargetId(quantity::small(text, &index)?)))
+        }
+        "addr" => Kind::Core(CoreFilterKind::Addr(range(fields)?)),
+        other => {
+            return Err(node.fault(
+                text,
+                format!("{other:?} is not a type of filters: use one of {TYPES}"),
+            ));
+        }
+    })
+}
+
+fn required(fields: &mut Fields<'_>, name: &str, example: &str) -> Result<Node, Fault> {
+    fields
+        .take(name)
+        .ok_or_else(|| fields.fault(format!("this filter needs a {name}, like {example}")))
+}
+
+fn range(fields: &mut Fields<'_>) -> Result<AddrRange, Fault> {
+    let text = fields.text;
+    let mut inner = Fields::of(
+        text,
+        required(fields, "address_range", "{ start = 0x1000, end = 0x2000 }")?,
+        "address_range",
+    )?;
+    let mut address = |name: &str| match inner.take(name) {
+        Some(node) => quantity::count(text, &node),
+        None => Err(Fault::at_offset(
+            text,
+            inner.at,
+            format!("this address_range has no {name}"),
+        )),
+    };
+    let range = AddrRange::new(address("start")?, address("end")?);
+    if range.is_empty() {
+        let message = format!("the address_range {range} is empty: its end must lie above its start");
+        return Err(inner.fault(message));
+    }
+    inner.finish("address_range", &["start", "end"])?;
+    Ok(range)
+}

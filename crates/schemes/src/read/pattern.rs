@@ -1,0 +1,147 @@
+//! Access patterns: bounds of size, rate and age.
+
+use std::fmt::Display;
+
+use thermo_engine::scheme::{AccessPattern, Age, Bounds, Rate};
+use thermo_units::text::Fault;
+use thermo_units::{Nanos, Permille};
+
+use crate::tree::{Fields, Kind, Node};
+use crate::vocabulary::Vocabulary;
+use crate::{exact, quantity};
+
+/// The pattern in these fields; what is not said is any.
+pub(crate) fn read(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<AccessPattern, Fault> {
+    let text = fields.text;
+    let mut pattern = AccessPattern::default();
+    if let Some((bounds, at)) = bounds(fields, words.sz, pattern.sz, |node| quantity::bytes(text, node))? {
+        in_order(bounds, words.sz, exact::bytes).map_err(|message| Fault::at_offset(text, at, message))?;
+        pattern.sz = bounds;
+    }
+    let read_rate = |node: &Node| quantity::rate(text, node, words.rate);
+    if let Some((bounds, at)) = bounds(fields, "nr_accesses", pattern.nr_accesses, read_rate)? {
+        pattern.nr_accesses =
+            harmonise_rates(bounds).map_err(|message| Fault::at_offset(text, at, message))?;
+    }
+    let read_age = |node: &Node| quantity::age(text, node, words.age);
+    if let Some((bounds, at)) = bounds(fields, "age", pattern.age, read_age)? {
+        pattern.age = harmonise_ages(bounds).map_err(|message| Fault::at_offset(text, at, message))?;
+    }
+    Ok(pattern)
+}
+
+/// `{ min, max }` or `[min, max]`, and where that stands.
+pub(crate) fn bounds<T: Copy>(
+    fields: &mut Fields<'_>,
+    name: &str,
+    any: Bounds<T>,
+    read: impl Fn(&Node) -> Result<T, Fault>,
+) -> Result<Option<(Bounds<T>, usize)>, Fault> {
+    let text = fields.text;
+    let Some(node) = fields.take(name) else {
+        return Ok(None);
+    };
+    let at = node.at;
+    let (min, max) = match node.kind {
+        Kind::List(nodes) => match <[Node; 2]>::try_from(nodes) {
+            Ok([min, max]) => (Some(min), Some(max)),
+            Err(nodes) => {
+                let message = format!(
+                    "{name} has {} entries and must have two: the least and the most",
+                    nodes.len()
+                );
+                return Err(Fault::at_offset(text, at, message));
+            }
+        },
+        Kind::Table(_) => {
+            let mut fields = Fields::of(text, node, name)?;
+            let both = (fields.take("min"), fields.take("max"));
+            fields.finish(name, &["min", "max"])?;
+            both
+        }
+        _ => {
+            let message = format!(
+                "{name} is {} and must be a least and a most, like [\"min\", \"max\"]",
+                node.what()
+            );
+            return Err(Fault::at_offset(text, at, message));
+        }
+    };
+    let value = |node: Option<Node>, else_: T| node.map_or(Ok(else_), |node| read(&node));
+    Ok(Some((
+        Bounds {
+            min: value(min, any.min)?,
+            max: value(max, any.max)?,
+        },
+        at,
+    )))
+}
+
+/// Refuses bounds between which nothing lies.
+pub(crate) fn in_order<T: PartialOrd + Copy, D: Display>(
+    Bounds { min, max }: Bounds<T>,
+    what: &str,
+    show: impl Fn(T) -> D,
+) -> Result<(), String> {
+    if min <= max {
+        return Ok(());
+    }
+    let (min, max) = (show(min), show(max));
+    Err(format!(
+        "the least {what} ({min}) is above the most ({max}), so nothing matches: swap them or raise the most"
+    ))
+}
+
+/// Brings both bounds to the same unit where one of them is none or all, which needs no unit.
+fn harmonise_rates(bounds: Bounds<Rate>) -> Result<Bounds<Rate>, String> {
+    let what = "access rate";
+    let samples = |rate| match rate {
+        Rate::Samples(n) => Some(n),
+        Rate::Permille(Permille(0)) => Some(0),
+        Rate::Permille(Permille(1000)) => Some(u32::MAX),
+        Rate::Permille(_) => None,
+    };
+    match (bounds.min, bounds.max) {
+        (Rate::Permille(min), Rate::Permille(max)) => in_order(Bounds { min, max }, what, exact::permille)?,
+        (min, max) => {
+            let (Some(min), Some(max)) = (samples(min), samples(max)) else {
+                return Err(
+                    "one bound is in percent, the other in samples: use the same for both".to_owned(),
+                );
+            };
+            in_order(Bounds { min, max }, what, |n| format!("{n} samples"))?;
+            return Ok(Bounds {
+                min: Rate::Samples(min),
+                max: Rate::Samples(max),
+            });
+        }
+    }
+    Ok(bounds)
+}
+
+/// As [`harmonise_rates`], for ages.
+fn harmonise_ages(bounds: Bounds<Age>) -> Result<Bounds<Age>, String> {
+    let aggrs = |age| match age {
+        Age::Aggrs(n) => Some(n),
+        Age::Time(Nanos::ZERO) => Some(0),
+        Age::Time(Nanos::MAX) => Some(u32::MAX),
+        Age::Time(_) => None,
+    };
+    match (bounds.min, bounds.max) {
+        (Age::Time(min), Age::Time(max)) => in_order(Bounds { min, max }, "age", exact::nanos)?,
+        (min, max) => {
+            let (Some(min), Some(max)) = (aggrs(min), aggrs(max)) else {
+                return Err(
+                    "one bound is a time, the other in aggregation intervals: use the same for both"
+                        .to_owned(),
+                );
+            };
+            in_order(Bounds { min, max }, "age", |n| format!("{n} aggr_intervals"))?;
+            return Ok(Bounds {
+                min: Age::Aggrs(min),
+                max: Age::Aggrs(max),
+            });
+        }
+    }
+    Ok(bounds)
+}

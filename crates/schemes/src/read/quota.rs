@@ -1,0 +1,149 @@
+//! Quotas and their goals.
+
+use thermo_engine::scheme::{Goal, GoalTuner, Quota, SystemMetric, Weights};
+use thermo_units::text::Fault;
+use thermo_units::{Bytes, Nanos};
+
+use crate::quantity::{self, Bare};
+use crate::tree::{Fields, Kind, Node};
+use crate::vocabulary::Vocabulary;
+
+const METRICS: &str = "user_input, some_mem_psi_us, node_mem_used_bp, node_mem_free_bp, node_memcg_used_bp, \
+                       node_memcg_free_bp, active_mem_bp, inactive_mem_bp";
+
+/// The quota in this table.
+pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Quota, Fault> {
+    let name = words.quota;
+    let mut fields = Fields::of(text, node, name)?;
+    let mut quota = Quota::default();
+    if let Some(node) = fields.take(words.quota_time.0) {
+        quota.time = quantity::nanos(text, &node, words.quota_time.1)?;
+    }
+    if let Some(node) = fields.take(words.quota_sz) {
+        quota.sz = quantity::bytes(text, &node)?;
+    }
+    let window = fields.take(words.reset_interval.0);
+    if let Some(node) = &window {
+        quota.reset_interval = quantity::nanos(text, node, words.reset_interval.1)?;
+    }
+    if let Some(node) = fields.take("weights") {
+        quota.weights = weights(text, node, words)?;
+    }
+    if let Some(node) = fields.take("goals") {
+        quota.goals = node
+            .list(text, "goals")?
+            .into_iter()
+            .map(|node| goal(text, node))
+            .collect::<Result<_, _>>()?;
+    }
+    if let Some(node) = fields.take(words.tuner) {
+        quota.tuner = tuner(text, &node)?;
+    }
+    let limited = quota.time != Nanos::ZERO || quota.sz != Bytes::ZERO || !quota.goals.is_empty();
+    let (window_name, _) = words.reset_interval;
+    if limited && (quota.reset_interval == Nanos::ZERO || (words.window_required && window.is_none())) {
+        let message = format!("the limit does not say per which time: give {window_name}, like \"1s\"");
+        return Err(window.map_or_else(
+            || fields.fault(message.clone()),
+            |node| node.fault(text, message.clone()),
+        ));
+    }
+    for name in words.ignored {
+        fields.take(name);
+    }
+    let known = [
+        words.quota_time.0,
+        words.quota_sz,
+        window_name,
+        "weights",
+        "goals",
+        words.tuner,
+    ];
+    fields.finish(name, &known)?;
+    Ok(quota)
+}
+
+fn weights(text: &str, node: Node, words: &Vocabulary) -> Result<Weights, Fault> {
+    let mut fields = Fields::of(text, node, "weights")?;
+    let mut weight = |name: &str| match fields.take(name) {
+        // damo writes weights as percentages of nothing in particular.
+        Some(node) if matches!(&node.kind, Kind::Text(text) if text.contains('%')) => {
+            quantity::permille(text, &node, Bare("%")).map(|share| share.0)
+        }
+        Some(node) => quantity::small(text, &node),
+        None => Ok(0),
+    };
+    let [sz, nr_accesses, age] = words.weights;
+    let weights = Weights {
+        sz: weight(sz)?,
+        nr_accesses: weight(nr_accesses)?,
+        age: weight(age)?,
+    };
+    fields.finish("weights", &words.weights)?;
+    Ok(weights)
+}
+
+fn tuner(text: &str, node: &Node) -> Result<GoalTuner, Fault> {
+    match quantity::string(text, node)?.as_str() {
+        "consist" => Ok(GoalTuner::Consist),
+        "temporal" => Ok(GoalTuner::Temporal),
+        other => Err(node.fault(
+            text,
+            format!("{other:?} is not a goal tuner: use one of consist, temporal"),
+        )),
+    }
+}
+
+fn goal(text: &str, node: Node) -> Result<Goal, Fault> {
+    let mut fields = Fields::of(text, node, "a goal")?;
+    let Some(metric) = fields.take("metric") else {
+        return Err(fields.fault(format!("this goal has no metric: use one of {METRICS}")));
+    };
+    let Some(target) = fields.take("target_value") else {
+        return Err(fields.fault("this goal has no target_value: say what the metric should be"));
+    };
+    let current = fields.take("current_value");
+    let current = current.map_or(Ok(0), |node| quantity::count(text, &node))?;
+    let metric = goal_metric(text, &metric, &mut fields)?;
+    fields.finish(
+        "a goal",
+        &["metric", "target_value", "current_value", "nid", "path"],
+    )?;
+    Ok(match metric {
+        None => Goal::UserInput {
+            target: quantity::count(text, &target)?,
+            current,
+        },
+        Some(metric @ SystemMetric::SomeMemPsiUs) => Goal::Metric {
+            metric,
+            target: quantity::nanos(text, &target, Bare("us"))?.as_micros(),
+        },
+        Some(metric) => Goal::Metric {
+            metric,
+            target: quantity::basis_points(text, &target)?,
+        },
+    })
+}
+
+/// The metric of the system that a goal names, with what else says which; none for a number users give.
+fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Option<SystemMetric>, Fault> {
+    let nid = fields.take("nid");
+    let nid = nid.map_or(Ok(0), |node| quantity::small(text, &node))?;
+    let path = fields.take("path");
+    let path = path.map(|node| quantity::string(text, &node)).transpose()?;
+    let group = || path.ok_or_else(|| fields.fault("this goal needs the path of a memory control group"));
+    Ok(Some(match quantity::string(text, name)?.as_str() {
+        "user_input" => return Ok(None),
+        "some_mem_psi_us" => SystemMetric::SomeMemPsiUs,
+        "node_mem_used_bp" => SystemMetric::NodeMemUsedBp { nid },
+        "node_mem_free_bp" => SystemMetric::NodeMemFreeBp { nid },
+        "node_memcg_used_bp" => SystemMetric::NodeMemcgUsedBp { nid, path: group()? },
+        "node_memcg_free_bp" => SystemMetric::NodeMemcgFreeBp { nid, path: group()? },
+        "active_mem_bp" => SystemMetric::ActiveMemBp,
+        "inactive_mem_bp" => SystemMetric::InactiveMemBp,
+        other => {
+            let message = format!("{other:?} is not a metric of goals: use one of {METRICS}");
+            return Err(name.fault(text, message));
+        }
+    }))
+}

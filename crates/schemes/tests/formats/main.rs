@@ -1,0 +1,277 @@
+//! What the three formats accept, and that they agree.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod damo;
+
+use thermo_engine::scheme::{Age, Bounds, CoreFilter, CoreFilterKind, Rate, Weights, check};
+use thermo_engine::{Action, Attrs, Scheme};
+use thermo_schemes::{Format, checked_json, fits_line, normal_form, parse, parse_as, print_line, sentence};
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
+
+fn one(name: &str, text: &str) -> Scheme {
+    let mut schemes = parse(name, text).unwrap_or_else(|fault| panic!("{}", fault.in_file(name)));
+    assert_eq!(schemes.len(), 1);
+    schemes.remove(0)
+}
+
+fn shares(min: u32, max: u32) -> Bounds<Rate> {
+    Bounds {
+        min: Rate::Permille(Permille(min)),
+        max: Rate::Permille(Permille(max)),
+    }
+}
+
+fn times(min: Nanos, max: Nanos) -> Bounds<Age> {
+    Bounds {
+        min: Age::Time(min),
+        max: Age::Time(max),
+    }
+}
+
+#[test]
+fn the_early_line_with_null_and_the_later_one_with_words() {
+    // Both sentences of the patches that schemes come from.
+    let early = one("a.damos", "2M null null 5 1s null nohugepage\n");
+    assert_eq!(
+        early,
+        one("a.damos", "2M max min 5% 1s max nohugepage # the same\n")
+    );
+    assert_eq!(early.action, Action::Nohugepage);
+    assert_eq!(
+        early.pattern.sz,
+        Bounds {
+            min: Bytes::mib(2),
+            max: Bytes::MAX
+        }
+    );
+    assert_eq!(early.pattern.nr_accesses, shares(0, 50));
+    assert_eq!(early.pattern.age, times(Nanos::secs(1), Nanos::MAX));
+    let rare = one("a.damos", "100M null 0 5 2m null pageout");
+    assert_eq!(
+        sentence(&rare),
+        "Page out memory regions of 100 MiB or more, accessed in at most 5 % of looks for at least 2 minutes."
+    );
+}
+
+#[test]
+fn a_line_may_end_with_a_limit() {
+    let limited = one("-", "4K max\tmin min\t5s max\tpageout\t500M 1s");
+    assert_eq!(
+        (limited.quota.sz, limited.quota.reset_interval),
+        (Bytes::mib(500), Nanos::secs(1))
+    );
+    assert_eq!(limited.quota.weights, Weights::default());
+    assert_eq!(
+        sentence(&limited),
+        "Page out memory regions of 4 KiB or more, not accessed for at least 5 seconds; at most 500 MiB every second."
+    );
+}
+
+#[test]
+fn damos_defaults_are_no_limit() {
+    let text = r#"[{"action": "stat", "quotas": {"time_ms": "0 ns", "sz_bytes": "0 B", "reset_interval_ms": "max"},
+        "watermarks": {"metric": "none", "interval_us": "0 ns", "high_permil": "0 %", "mid_permil": "0 %",
+        "low_permil": "0 %"}, "filters": []}]"#;
+    assert_eq!(one("a.json", text), Scheme::new(Action::Stat));
+    let raw = r#"[{"action": "stat", "quotas": {"reset_interval_ms": 18446744073709551615}}]"#;
+    assert_eq!(one("a.json", raw), Scheme::new(Action::Stat));
+}
+
+#[test]
+fn a_line_says_the_same_as_damos_list() {
+    let list = r#"[{"action": "nohugepage", "access_pattern": {"sz_bytes": {"min": "2.000 MiB", "max": "max"},
+        "nr_accesses": {"min": "0 %", "max": "0 %"}, "age": {"min": "7 s", "max": "max"}}}]"#;
+    assert_eq!(one("-", list), one("-", "2M max min min 7s max nohugepage"));
+}
+
+#[test]
+fn toml_takes_tables_lists_and_hexadecimal_addresses() {
+    let text = "
+[[scheme]]
+action = \"cold\"
+sz = { min = 4096 }
+age = [\"10 aggrs\", \"max\"]
+filters = [{ type = \"addr\", address_range = { start = 0x1000, end = \"0x2000\" } }]
+";
+    let scheme = one("-", text);
+    assert_eq!(
+        scheme.pattern.sz,
+        Bounds {
+            min: Bytes(4096),
+            max: Bytes::MAX
+        }
+    );
+    assert_eq!(
+        scheme.pattern.age,
+        Bounds {
+            min: Age::Aggrs(10),
+            max: Age::Aggrs(u32::MAX)
+        }
+    );
+    let addr = CoreFilterKind::Addr(AddrRange::new(0x1000, 0x2000));
+    assert_eq!(
+        scheme.filters.core,
+        [CoreFilter {
+            kind: addr,
+            matching: true,
+            allow: false
+        }]
+    );
+}
+
+#[test]
+fn the_normal_form_is_the_line_where_it_holds_everything() {
+    let simple = one("-", "4096 null 0 0 5000ms null pageout 512000K 1000ms");
+    assert_eq!(normal_form(&simple), "4K max 0% 0% 5s max pageout 500M 1s");
+    let more = Scheme {
+        max_nr_snapshots: 1,
+        ..simple
+    };
+    assert!(!fits_line(&more) && print_line(&more).is_none());
+    assert!(
+        normal_form(&more).starts_with("[[scheme]]\naction = \"pageout\"\n"),
+        "{}",
+        normal_form(&more)
+    );
+    assert_eq!(one("a.toml", &normal_form(&more)), more);
+}
+
+#[test]
+fn every_ready_scheme_reads_and_says_what_it_is_for() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemes");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.to_string_lossy();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# "), "{name} does not begin with a comment");
+        let schemes = parse(&name, &text).unwrap_or_else(|fault| panic!("{}", fault.in_file(&name)));
+        assert!(
+            schemes.iter().all(|scheme| sentence(scheme).ends_with('.')),
+            "{name}"
+        );
+        assert_eq!(
+            check(&schemes, &Attrs::default()),
+            Ok(()),
+            "{name}: the engine takes it"
+        );
+        assert_eq!(
+            parse("", &text).unwrap(),
+            schemes,
+            "{name}: its content shows its format"
+        );
+        count += 1;
+    }
+    assert!(count >= 5, "{count} files");
+}
+
+#[test]
+fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let text = std::fs::read_to_string(format!("{root}/schemes/everything.toml")).unwrap();
+    let guide = std::fs::read_to_string(format!("{root}/docs/formats.md")).unwrap();
+    assert!(
+        guide.contains(&text),
+        "docs/formats.md quotes another schemes/everything.toml"
+    );
+    // What was not said would be as in a scheme of which nothing but the action is said.
+    let (scheme, nothing) = (one("everything.toml", &text), Scheme::new(Action::Stat));
+    assert_ne!(scheme.pattern.sz, nothing.pattern.sz);
+    assert_ne!(scheme.pattern.nr_accesses, nothing.pattern.nr_accesses);
+    assert_ne!(scheme.pattern.age, nothing.pattern.age);
+    assert_ne!(scheme.apply_interval, nothing.apply_interval);
+    assert_ne!(scheme.max_nr_snapshots, nothing.max_nr_snapshots);
+    let (quota, unlimited) = (&scheme.quota, &nothing.quota);
+    assert_ne!(quota.time, unlimited.time);
+    assert_ne!(quota.sz, unlimited.sz);
+    assert_ne!(quota.reset_interval, unlimited.reset_interval);
+    assert_ne!(quota.weights, unlimited.weights);
+    assert_ne!(quota.tuner, unlimited.tuner);
+    assert_eq!(quota.goals.len(), 8, "one of each metric");
+    let (marks, none) = (&scheme.watermarks, &nothing.watermarks);
+    assert_ne!(marks.metric, none.metric);
+    assert_ne!(
+        (marks.interval, marks.high, marks.mid, marks.low),
+        (none.interval, none.high, none.mid, none.low)
+    );
+    let filters = &scheme.filters;
+    assert_eq!(
+        (filters.core.len(), filters.ops.len()),
+        (2, 6),
+        "one of each type"
+    );
+}
+
+#[test]
+fn sentences_tell_all_of_it() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemes/");
+    let read = |name: &str| parse(name, &std::fs::read_to_string(format!("{file}{name}")).unwrap()).unwrap();
+    assert_eq!(
+        sentence(&read("proactive_reclaim.toml")[0]),
+        "Page out memory regions of 4 KiB or more, not accessed for at least 2 minutes; at most 10 milliseconds of CPU \
+         time and 128 MiB every second; coldest first; only while 20 % to 50 % of memory is free, beginning at 40 % or \
+         less (looked at every 5 seconds)."
+    );
+    assert_eq!(
+        sentence(&read("pressure_goal.toml")[0]),
+        "Page out memory regions of 4 KiB or more, not accessed for at least 30 seconds; at most 1 GiB every second; \
+         as much as brings the memory stall time of the machine to 10 milliseconds (adjusted every second); coldest \
+         first; leaves pages touched since the last look alone; leaves pages that are not anonymous alone."
+    );
+    assert_eq!(
+        sentence(&read("ethp.damos")[0]),
+        "Allow huge pages for memory regions of any size, accessed in at least 5 % of looks."
+    );
+}
+
+#[test]
+fn scripts_get_plain_numbers() {
+    let value = checked_json(&[
+        one("-", "4K max 0 5 2m max pageout 128M 1s"),
+        one("-", "[{\"action\": \"stat\"}]"),
+    ]);
+    assert_eq!(value["schema"], 1);
+    let first = &value["schemes"][0];
+    assert_eq!(first["action"], "pageout");
+    assert_eq!(first["access_pattern"]["sz_bytes"]["min"], 4096);
+    assert_eq!(first["access_pattern"]["sz_bytes"]["max"], u64::MAX);
+    assert_eq!(first["access_pattern"]["nr_accesses_permil"]["max"], 50);
+    assert_eq!(first["access_pattern"]["age_us"]["min"], 120_000_000);
+    assert_eq!(first["access_pattern"]["age_us"]["max"], u64::MAX);
+    assert_eq!(first["quotas"]["sz_bytes"], 128 << 20);
+    assert_eq!(first["quotas"]["reset_interval_us"], 1_000_000);
+    assert_eq!(first["watermarks"]["metric"], "none");
+    assert!(first["filters"].as_array().unwrap().is_empty());
+    assert!(
+        first["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("Page out memory regions of 4 KiB or more")
+    );
+    assert_eq!(value["schemes"][1]["action"], "stat");
+}
+
+#[test]
+fn scripts_get_sizes_of_filters_as_numbers() {
+    let text = "[[scheme]]\naction = \"stat\"\nfilters = [
+        { type = \"target\", damon_target_idx = 0 },
+        { type = \"hugepage_size\", hugepage_size = [\"2M\", \"max\"], allow = true },
+    ]\n";
+    let value = checked_json(&[one("a.toml", text)]);
+    let filters = value["schemes"][0]["filters"].as_array().unwrap();
+    assert_eq!(filters[0]["damon_target_idx"], 0);
+    assert_eq!(
+        filters[1]["hugepage_size"],
+        serde_json::json!([2 << 20, u64::MAX])
+    );
+    assert_eq!(filters[1]["allow"], true);
+}
+
+#[test]
+fn a_format_can_be_forced() {
+    assert!(parse_as(Format::Json, "4K max 0 0 5s max pageout").is_err());
+    assert_eq!(
+        parse_as(Format::Line, "4K max 0 0 5s max pageout").unwrap().len(),
+        1
+    );
+}

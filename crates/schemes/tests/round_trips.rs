@@ -1,0 +1,284 @@
+//! What is printed reads as the same, in every format; no text makes a reader panic.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use proptest::prelude::*;
+use thermo_engine::ops::TargetId;
+use thermo_engine::scheme::{
+    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilter,
+    OpsFilterKind, Quota, Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
+};
+use thermo_engine::{Action, Scheme};
+use thermo_schemes::{
+    Format, checked_json, normal_form, parse, parse_as, print_json, print_line, print_toml, sentence,
+};
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
+
+/// Numbers of every size: small ones, round ones, the largest.
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..100u64,
+        any::<u64>(),
+        (0..60u32, 1..1000u64).prop_map(|(shift, n)| n << shift),
+        Just(u64::MAX)
+    ]
+}
+
+fn any_span() -> impl Strategy<Value = Nanos> {
+    let scaled = (
+        1..2000u64,
+        prop::sample::select(vec![1, 1000, 1_000_000, 1_000_000_000, 60_000_000_000]),
+    );
+    prop_oneof![
+        Just(Nanos::MAX),
+        Just(Nanos::ZERO),
+        scaled.prop_map(|(n, scale)| Nanos(n * scale))
+    ]
+}
+
+fn bounds<T: Ord + Copy + std::fmt::Debug>(
+    value: impl Strategy<Value = T> + Clone,
+) -> impl Strategy<Value = Bounds<T>> {
+    (value.clone(), value).prop_map(|(a, b)| Bounds {
+        min: a.min(b),
+        max: a.max(b),
+    })
+}
+
+fn map<T: Copy, U>(Bounds { min, max }: Bounds<T>, wrap: impl Fn(T) -> U) -> Bounds<U> {
+    Bounds {
+        min: wrap(min),
+        max: wrap(max),
+    }
+}
+
+fn any_pattern() -> impl Strategy<Value = AccessPattern> {
+    let share = (0..=1000u32).prop_map(Permille).boxed();
+    let rate = prop_oneof![
+        bounds(share).prop_map(|both| map(both, Rate::Permille)),
+        bounds(any::<u32>().boxed()).prop_map(|both| map(both, Rate::Samples)),
+    ];
+    let age = prop_oneof![
+        bounds(any_span().boxed()).prop_map(|both| map(both, Age::Time)),
+        bounds(any::<u32>().boxed()).prop_map(|both| map(both, Age::Aggrs)),
+    ];
+    let sz = bounds(any_number().prop_map(Bytes).boxed());
+    (sz, rate, age).prop_map(|(sz, nr_accesses, age)| AccessPattern { sz, nr_accesses, age })
+}
+
+fn any_goal() -> impl Strategy<Value = Goal> {
+    let path = "/[a-z\"\\\\ .é]{0,8}";
+    let metric = prop_oneof![
+        any::<u32>().prop_map(|nid| SystemMetric::NodeMemUsedBp { nid }),
+        any::<u32>().prop_map(|nid| SystemMetric::NodeMemFreeBp { nid }),
+        (any::<u32>(), path).prop_map(|(nid, path)| SystemMetric::NodeMemcgUsedBp { nid, path }),
+        (any::<u32>(), path).prop_map(|(nid, path)| SystemMetric::NodeMemcgFreeBp { nid, path }),
+        Just(SystemMetric::ActiveMemBp),
+        Just(SystemMetric::InactiveMemBp),
+    ];
+    prop_oneof![
+        (any_number(), any_number()).prop_map(|(target, current)| Goal::UserInput { target, current }),
+        (0..1u64 << 50).prop_map(|target| Goal::Metric {
+            metric: SystemMetric::SomeMemPsiUs,
+            target
+        }),
+        (metric, 0..=10_000u64).prop_map(|(metric, target)| Goal::Metric { metric, target }),
+    ]
+}
+
+fn any_quota() -> impl Strategy<Value = Quota> {
+    let weights = (any::<u32>(), 0..2000u32, any::<u32>()).prop_map(|(sz, nr_accesses, age)| Weights {
+        sz,
+        nr_accesses,
+        age,
+    });
+    let tuner = prop::sample::select(vec![GoalTuner::Consist, GoalTuner::Temporal]);
+    let goals = prop::collection::vec(any_goal(), 0..3);
+    let window = any_span().prop_map(|span| if span == Nanos::ZERO { Nanos::secs(1) } else { span });
+    (any_span(), any_number(), window, weights, goals, tuner).prop_map(
+        |(time, sz, reset_interval, weights, goals, tuner)| Quota {
+            time,
+            sz: Bytes(sz),
+            reset_interval,
+            weights,
+            goals,
+            tuner,
+        },
+    )
+}
+
+fn any_filters() -> impl Strategy<Value = Filters> {
+    let core = prop_oneof![
+        (any::<u32>(), 1..u32::MAX).prop_map(|(start, len)| {
+            CoreFilterKind::Addr(AddrRange::new(
+                u64::from(start) << 12,
+                (u64::from(start) << 12) + u64::from(len),
+            ))
+        }),
+        any::<u32>().prop_map(|index| CoreFilterKind::Target(TargetId(index))),
+    ];
+    let ops = prop_oneof![
+        prop::sample::select(vec![
+            OpsFilterKind::Anon,
+            OpsFilterKind::Young,
+            OpsFilterKind::Active,
+            OpsFilterKind::Unmapped
+        ]),
+        "/[a-z\"'\\\\ .]{0,8}".prop_map(OpsFilterKind::Memcg),
+        bounds(any_number().boxed()).prop_map(|Bounds { min, max }| OpsFilterKind::HugepageSize {
+            min: Bytes(min),
+            max: Bytes(max)
+        }),
+    ];
+    let core = (core, any::<bool>(), any::<bool>()).prop_map(|(kind, matching, allow)| CoreFilter {
+        kind,
+        matching,
+        allow,
+    });
+    let ops = (ops, any::<bool>(), any::<bool>()).prop_map(|(kind, matching, allow)| OpsFilter {
+        kind,
+        matching,
+        allow,
+    });
+    (
+        prop::collection::vec(core, 0..3),
+        prop::collection::vec(ops, 0..3),
+    )
+        .prop_map(|(core, ops)| Filters { core, ops })
+}
+
+fn any_watermarks() -> impl Strategy<Value = Watermarks> {
+    (
+        1..1_000_000_000u64,
+        prop::array::uniform3(0..=1000u32),
+        any::<bool>(),
+    )
+        .prop_map(|(interval, mut marks, none)| {
+            marks.sort_unstable();
+            let [low, mid, high] = marks.map(Permille);
+            let metric = if none {
+                WatermarkMetric::None
+            } else {
+                WatermarkMetric::FreeMemRate
+            };
+            Watermarks {
+                metric,
+                interval: Nanos(interval),
+                high,
+                mid,
+                low,
+            }
+        })
+}
+
+fn any_scheme() -> impl Strategy<Value = Scheme> {
+    let apply =
+        prop::option::of(any_span().prop_map(|span| if span == Nanos::ZERO { Nanos(1) } else { span }));
+    let action = prop::sample::select(Action::ALL.to_vec());
+    let quota = prop_oneof![Just(Quota::default()), any_quota()];
+    let watermarks = prop_oneof![Just(Watermarks::default()), any_watermarks()];
+    (
+        action,
+        any_pattern(),
+        apply,
+        quota,
+        watermarks,
+        any_filters(),
+        any_number(),
+    )
+        .prop_map(
+            |(action, pattern, apply_interval, quota, watermarks, filters, max_nr_snapshots)| {
+                // The unit of a bound of none or all is that of the other bound: the readers settle it so.
+                Scheme {
+                    action,
+                    pattern,
+                    apply_interval,
+                    quota,
+                    watermarks,
+                    filters,
+                    max_nr_snapshots,
+                }
+            },
+        )
+}
+
+/// Schemes a line can hold.
+fn any_simple() -> impl Strategy<Value = Scheme> {
+    let share = (0..=1000u32).prop_map(Permille).boxed();
+    let limit = prop::option::of((1..u64::MAX, 1..10_000u64));
+    let action = prop::sample::select(Action::ALL.to_vec());
+    let sz = bounds(any_number().prop_map(Bytes).boxed());
+    (action, sz, bounds(share), bounds(any_span().boxed()), limit).prop_map(
+        |(action, sz, rate, age, limit)| {
+            let mut scheme = Scheme::new(action);
+            scheme.pattern = AccessPattern {
+                sz,
+                nr_accesses: map(rate, Rate::Permille),
+                age: map(age, Age::Time),
+            };
+            if let Some((sz, ms)) = limit {
+                (scheme.quota.sz, scheme.quota.reset_interval) = (Bytes(sz), Nanos::millis(ms));
+            }
+            scheme
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_printed_line_reads_as_the_same(scheme in any_simple()) {
+        let line = print_line(&scheme).expect("a line holds it");
+        prop_assert_eq!(parse_as(Format::Line, &line), Ok(vec![scheme]), "{}", line);
+    }
+
+    #[test]
+    fn printed_toml_reads_as_the_same(schemes in prop::collection::vec(any_scheme(), 1..4)) {
+        let text = print_toml(&schemes);
+        prop_assert_eq!(parse("", &text), Ok(schemes), "{}", text);
+    }
+
+    #[test]
+    fn printed_json_reads_as_the_same(schemes in prop::collection::vec(any_scheme(), 1..4)) {
+        let text = print_json(&schemes);
+        prop_assert_eq!(parse("", &text), Ok(schemes), "{}", text);
+    }
+
+    #[test]
+    fn any_scheme_can_be_told(scheme in any_scheme()) {
+        prop_assert!(sentence(&scheme).ends_with('.'));
+        prop_assert_eq!(parse("", &normal_form(&scheme)), Ok(vec![scheme.clone()]));
+        prop_assert_eq!(checked_json(&[scheme])["schemes"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*") {
+        for format in [Format::Line, Format::Json, Format::Toml] {
+            let _ = parse_as(format, &text);
+        }
+    }
+
+    #[test]
+    fn any_damaged_text_is_read_or_refused(scheme in any_scheme(), cut in any::<prop::sample::Index>(), with in "\\PC{0,3}") {
+        for (format, text) in [
+            (Format::Json, print_json(std::slice::from_ref(&scheme))),
+            (Format::Toml, print_toml(std::slice::from_ref(&scheme))),
+            (Format::Line, "4K max 0 5 2m max pageout 128M 1s".to_owned()),
+        ] {
+            let mut chars: Vec<char> = text.chars().collect();
+            let at = cut.index(chars.len());
+            chars.splice(at..=at, with.chars());
+            let _ = parse_as(format, &chars.iter().collect::<String>());
+        }
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    for (open, format) in [
+        ("[", Format::Json),
+        ("{\"a\":", Format::Json),
+        ("a = [", Format::Toml),
+    ] {
+        assert!(parse_as(format, &open.repeat(100_000)).is_err());
+    }
+    assert!(parse_as(Format::Toml, &format!("a = {}", "[".repeat(100_000))).is_err());
+}

@@ -1,0 +1,160 @@
+//! Sizes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::arithmetic::arithmetic;
+use crate::number::{UnitError, take_apart};
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub u64);
+
+const KNOWN: &str = "B, K, M, G, T, P, E (1024 each; KB and KiB mean the same)";
+
+impl Bytes {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// More than there can be: "no upper bound".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// `n` times 1024 bytes.
+    #[must_use]
+    pub const fn kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+
+    /// `n` times 1,048,576 bytes.
+    #[must_use]
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+
+    /// `n` times 1,073,741,824 bytes.
+    #[must_use]
+    pub const fn gib(n: u64) -> Self {
+        Self(n << 30)
+    }
+
+    /// The difference, or nothing when `other` is larger.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+
+    /// Reads `4096`, `64M`, `1.5 GiB`, `128 B`; `min` is 0 and `max` is [`Bytes::MAX`].
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text.trim() {
+            "min" => return Ok(Self::ZERO),
+            "max" => return Ok(Self::MAX),
+            _ => {}
+        }
+        let parts = take_apart(text, "4096, 64M or 1.5G")?;
+        let lower = parts.unit.to_ascii_lowercase();
+        let scale = match lower.trim_end_matches("ib").trim_end_matches('b') {
+            "" => 1,
+            "k" => 1 << 10,
+            "m" => 1 << 20,
+            "g" => 1 << 30,
+            "t" => 1 << 40,
+            "p" => 1 << 50,
+            "e" => 1 << 60,
+            _ => {
+                let (text, unit) = (text.to_owned(), parts.unit.to_owned());
+                return Err(UnitError::UnknownUnit {
+                    text,
+                    unit,
+                    known: KNOWN,
+                });
+            }
+        };
+        parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
+            text: text.to_owned(),
+            most: "16 EiB less one byte",
+        })
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// Three figures and a binary unit: `977 MiB`, `1.46 GiB`, `max` for [`Bytes::MAX`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if *self == Self::MAX {
+            return f.pad("max");
+        }
+        #[expect(clippy::cast_precision_loss, reason = "three figures are shown")]
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 999.5 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        let decimals = match value {
+            v if unit == 0 || v >= 99.95 => 0,
+            v if v >= 9.995 => 1,
+            _ => 2,
+        };
+        f.pad(&format!("{value:.decimals$} {}", UNITS[unit]))
+    }
+}
+
+arithmetic!(Bytes);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_write_a_size() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("4K", 4096),
+            ("64M", 64 << 20),
+            ("64 MB", 64 << 20),
+            ("4.000 KiB", 4096),
+            ("1.5G", 3 << 29),
+            ("500.000 MiB", 500 << 20),
+            ("1,024 B", 1024),
+            ("0", 0),
+            ("min", 0),
+            ("max", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_size_says_what_would_be() {
+        for text in ["", "M", "-1", "1..2", "1.2.3", "x64"] {
+            assert!(
+                matches!(text.parse::<Bytes>(), Err(UnitError::NotANumber { .. })),
+                "{text}"
+            );
+        }
+        let error = "5q".parse::<Bytes>().expect_err("q is no unit");
+        assert!(error.to_string().contains("K, M, G"), "{error}");
+        assert!(matches!("17E".parse::<Bytes>(), Err(UnitError::TooLarge { .. })));
+        assert!(matches!(
+            "99999999999999999999999999999999999".parse::<Bytes>(),
+            Err(UnitError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
+    fn sizes_are_shown_with_three_figures() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (4096, "4.00 KiB"),
+            (977 << 20, "977 MiB"),
+            (1023 << 20, "1.00 GiB"),
+            (3 << 29, "1.50 GiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+}

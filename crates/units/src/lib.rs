@@ -1,0 +1,19 @@
+//! Quantities that carry their unit in their type, and the one grammar they are read from everywhere:
+//! flags, scheme files, experiment files.
+//!
+//! `5ms`, `12s`, `64M`, `5%`: a number (digits, optionally a fraction, optionally thousands commas), optional
+//! space, a unit. Sizes are binary (`K`, `KB` and `KiB` are all 1024 bytes), as in the kernel and in damo.
+
+pub mod addr;
+mod arithmetic;
+mod bytes;
+mod nanos;
+mod number;
+mod permille;
+pub mod text;
+
+pub use addr::{Addr, AddrRange, PAGE_SIZE};
+pub use bytes::Bytes;
+pub use nanos::Nanos;
+pub use number::UnitError;
+pub use permille::{BasisPoints, Permille};

@@ -1,0 +1,206 @@
+//! Spans and moments of time.
+
+use std::fmt;
+use std::ops::Mul;
+use std::str::FromStr;
+
+use crate::arithmetic::arithmetic;
+use crate::number::{UnitError, take_apart};
+
+/// Nanoseconds: a span, or a moment on the clock of whoever calls (`CLOCK_MONOTONIC` in the product).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nanos(pub u64);
+
+const KNOWN: &str = "ns, us, ms, s, m, h, d";
+
+impl Nanos {
+    /// No time.
+    pub const ZERO: Self = Self(0);
+    /// Longer than anything runs: "no upper bound".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// `n` microseconds.
+    #[must_use]
+    pub const fn micros(n: u64) -> Self {
+        Self(n.saturating_mul(1_000))
+    }
+
+    /// `n` milliseconds.
+    #[must_use]
+    pub const fn millis(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000))
+    }
+
+    /// `n` seconds.
+    #[must_use]
+    pub const fn secs(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000_000))
+    }
+
+    /// Whole microseconds in it, the unit of DAMON's files.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// Seconds, with a fraction.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for people and ratios")]
+    pub const fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The difference, or no time when `other` is later.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// The sum, or [`Nanos::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = UnitError;
+
+    /// Reads `5ms`, `12s`, `1.5 h`; `0`, `min` and `max`. Any other bare number is refused: too many tools
+    /// mean different units by it.
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text.trim() {
+            "min" => return Ok(Self::ZERO),
+            "max" => return Ok(Self::MAX),
+            _ => {}
+        }
+        let parts = take_apart(text, "5ms, 12s or 2m")?;
+        let scale = match parts.unit {
+            "ns" => 1,
+            "us" | "µs" | "usec" => 1_000,
+            "ms" | "msec" => 1_000_000,
+            "s" | "sec" => 1_000_000_000,
+            "m" | "min" => 60 * 1_000_000_000,
+            "h" => 3600 * 1_000_000_000,
+            "d" => 86_400 * 1_000_000_000,
+            "" if parts.is_zero() => return Ok(Self::ZERO),
+            "" => {
+                return Err(UnitError::MissingUnit {
+                    text: text.to_owned(),
+                    known: KNOWN,
+                });
+            }
+            unit => {
+                let (text, unit) = (text.to_owned(), unit.to_owned());
+                return Err(UnitError::UnknownUnit {
+                    text,
+                    unit,
+                    known: KNOWN,
+                });
+            }
+        };
+        parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
+            text: text.to_owned(),
+            most: "584 years",
+        })
+    }
+}
+
+impl fmt::Display for Nanos {
+    /// Three figures in the unit that suits: `5.00 ms`, `12.0 s`, `2 m 30 s`, `max`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = match self.0 {
+            u64::MAX => "max".to_owned(),
+            0 => "0 s".to_owned(),
+            ns if ns < 1_000 => format!("{ns} ns"),
+            ns if ns < 1_000_000 => three_figures(ns, 1_000, "us"),
+            ns if ns < 1_000_000_000 => three_figures(ns, 1_000_000, "ms"),
+            ns if ns < 120_000_000_000 => three_figures(ns, 1_000_000_000, "s"),
+            ns => {
+                let secs = ns / 1_000_000_000;
+                let pairs = [
+                    (secs / 86_400, "d"),
+                    (secs / 3600 % 24, "h"),
+                    (secs / 60 % 60, "m"),
+                    (secs % 60, "s"),
+                ];
+                let parts: Vec<String> = pairs
+                    .iter()
+                    .filter(|(n, _)| *n > 0)
+                    .take(2)
+                    .map(|(n, unit)| format!("{n} {unit}"))
+                    .collect();
+                parts.join(" ")
+            }
+        };
+        f.pad(&shown)
+    }
+}
+
+fn three_figures(ns: u64, scale: u64, unit: &str) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "three figures are shown")]
+    let value = ns as f64 / scale as f64;
+    let decimals = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+arithmetic!(Nanos);
+
+impl Mul<u64> for Nanos {
+    type Output = Self;
+    fn mul(self, n: u64) -> Self {
+        Self(self.0.saturating_mul(n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_write_a_span() {
+        for (text, ns) in [
+            ("5ms", 5_000_000),
+            ("100 us", 100_000),
+            ("12s", 12_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1.5h", 5_400_000_000_000),
+            ("0 ns", 0),
+            ("0", 0),
+            ("max", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(Nanos(ns)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bare_span_is_refused_unless_zero() {
+        assert!(matches!("5".parse::<Nanos>(), Err(UnitError::MissingUnit { .. })));
+        assert!(matches!(
+            "5 weeks".parse::<Nanos>(),
+            Err(UnitError::UnknownUnit { .. })
+        ));
+        assert!(matches!(
+            "999999d".parse::<Nanos>(),
+            Err(UnitError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
+    fn spans_are_shown_as_people_say_them() {
+        for (ns, text) in [
+            (0, "0 s"),
+            (5_000_000, "5.00 ms"),
+            (100_000_000, "100 ms"),
+            (12_000_000_000, "12.0 s"),
+            (150_000_000_000, "2 m 30 s"),
+            (7_200_000_000_000, "2 h"),
+        ] {
+            assert_eq!(Nanos(ns).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Reads masim's format: paragraphs of lines, the first of regions, each further one a phase.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thermo_units::Bytes;
+use thermo_units::text::Fault;
+
+use crate::config::{Config, Pattern, Phase, RegionSpec};
+use crate::options::Mode;
+
+const REGION: &str = "a region is `name, size in bytes[, initial data file | none]`";
+const PATTERN: &str = "an access pattern is `region, randomness (0 or 1), stride, probability[, ro|wo|rw]`";
+
+/// More than a process can have: what is above is a slip of the finger.
+const MOST_BYTES: u64 = 1 << 47;
+
+pub(crate) fn parse(text: &str) -> Result<Config, Fault> {
+    let paragraphs = paragraphs(text);
+    let Some((first, rest)) = paragraphs.split_first() else {
+        return Err(Fault::new(
+            1,
+            1,
+            format!("there is nothing in this file: begin with regions, {REGION}"),
+        ));
+    };
+    let regions = regions(text, first)?;
+    if rest.is_empty() {
+        let end = first.last().map_or(text, |line| &line[line.len()..]);
+        let message = "there is no phase: after an empty line, give its name, its milliseconds and its access \
+                       patterns, a line each";
+        return Err(Fault::at(text, end, message));
+    }
+    let phases = rest
+        .iter()
+        .map(|lines| phase(text, lines, &regions))
+        .collect::<Result<_, _>>()?;
+    Ok(Config { regions, phases })
+}
+
+/// The lines that say something, by paragraph. Lines of comments neither belong to one nor end it.
+fn paragraphs(text: &str) -> Vec<Vec<&str>> {
+    let mut paragraphs = vec![Vec::new()];
+    for line in text.lines() {
+        if line.trim().is_empty() {
+            paragraphs.push(Vec::new());
+        } else if let (false, Some(last)) = (line.trim_start().starts_with('#'), paragraphs.last_mut()) {
+            last.push(line);
+        }
+    }
+    paragraphs.retain(|lines| !lines.is_empty());
+    paragraphs
+}
+
+fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, Fault> {
+    let mut regions: Vec<RegionSpec> = Vec::new();
+    for line in lines {
+        let fields = fields(text, line, 2..=3, REGION)?;
+        let name = fields[0];
+        if name.is_empty() {
+            return Err(Fault::at(text, line, format!("the region has no name: {REGION}")));
+        }
+        if regions.iter().any(|region| region.name == name) {
+            return Err(Fault::at(
+                text,
+                name,
+                format!("there is already a region {name:?}: give this one another name"),
+            ));
+        }
+        let init = fields.get(2).filter(|file| **file != "none");
+        if init.is_some_and(|file| file.is_empty()) {
+            return Err(Fault::at(
+                text,
+                fields[2],
+                format!("the initial data file has no name: {REGION}"),
+            ));
+        }
+        let sz = size(text, fields[1], "size")?;
+        regions.push(RegionSpec {
+            name: name.to_owned(),
+            sz,
+            init: init.map(PathBuf::from),
+        });
+    }
+    Ok(regions)
+}
+
+fn phase(text: &str, lines: &[&str], regions: &[RegionSpec]) -> Result<Phase, Fault> {
+    let name = lines[0].trim();
+    let Some(time) = lines.get(1) else {
+        let message =
+            format!("phase {name:?} has no length: the line after its name is its milliseconds, like 5000");
+        return Err(Fault::at(text, &lines[0][lines[0].len()..], message));
+    };
+    let time_ms = number(text, time.trim(), "the length of the phase, in milliseconds")?;
+    let patterns: Vec<Pattern> = lines[2..]
+        .iter()
+        .map(|line| pattern(text, line, regions))
+        .collect::<Result<_, _>>()?;
+    if !patterns.is_empty() && patterns.iter().all(|pattern| pattern.probability == 0) {
+        let message = format!("no pattern of phase {name:?} has a probability above 0: give one at least 1");
+        return Err(Fault::at(text, lines[2].trim(), message));
+    }
+    Ok(Phase {
+        name: name.to_owned(),
+        time_ms,
+        patterns,
+    })
+}
+
+fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, Fault> {
+    let fields = fields(text, line, 4..=5, PATTERN)?;
+    let name = fields[0];
+    let Some(region) = regions.iter().position(|region| region.name == name) else {
+        let known: Vec<&str> = regions.iter().map(|region| region.name.as_str()).collect();
+        let message = format!("there is no region {name:?}: use one of {}", known.join(", "));
+        return Err(Fault::at(text, name, message));
+    };
+    let random = match fields[1] {
+        "0" => false,
+        "1" => true,
+        other => {
+            let message = format!("randomness {other:?} is neither 0 (one after the other) nor 1 (random)");
+            return Err(Fault::at(text, other, message));
+        }
+    };
+    let stride = if random {
+        number(text, fields[2], "the stride, in bytes")?
+    } else {
+        size(text, fields[2], "stride")?
+    };
+    let probability = number(
+        text,
+        fields[3],
+        "the probability, relative to the other patterns of the phase",
+    )?;
+    let mode = match fields.get(4) {
+        Some(word) => Some(
+            word.parse::<Mode>()
+                .map_err(|error| Fault::at(text, word, error.to_string()))?,
+        ),
+        None => None,
+    };
+    Ok(Pattern {
+        region,
+        random,
+        stride,
+        probability,
+        mode,
+    })
+}
+
+/// The fields of a line, trimmed; each a slice of `text`, so that its place is known.
+fn fields<'a>(
+    text: &str,
+    line: &'a str,
+    count: std::ops::RangeInclusive<usize>,
+    right: &str,
+) -> Result<Vec<&'a str>, Fault> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    if count.contains(&fields.len()) {
+        return Ok(fields);
+    }
+    let (given, least, most) = (fields.len(), count.start(), count.end());
+    // Too many: point at the first that is too much. Too few: at the end of the line.
+    let place = fields
+        .get(*most)
+        .copied()
+        .unwrap_or(&line[line.trim_end().len()..]);
+    let noun = if given == 1 { "field" } else { "fields" };
+    Err(Fault::at(
+        text,
+        place,
+        format!("{given} {noun} where {least} or {most} are expected: {right}"),
+    ))
+}
+
+fn number<T: FromStr>(text: &str, field: &str, what: &str) -> Result<T, Fault> {
+    let digits = !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| field.parse().ok()).flatten().ok_or_else(|| {
+        let problem = if digits {
+            "is too large"
+        } else {
+            "is not a whole number"
+        };
+        Fault::at(
+            text,
+            field,
+            format!("{field:?} {problem}: this is {what}, like 64"),
+        )
+    })
+}
+
+fn size(text: &str, field: &str, what: &str) -> Result<u64, Fault> {
+    let bytes: Bytes = field
+        .parse()
+        .map_err(|error| Fault::at(text, field, format!("{what}: {error}")))?;
+    match bytes.0 {
+        0 => Err(Fault::at(
+            text,
+            field,
+            format!("a {what} of 0 bytes does nothing: give at least 1"),
+        )),
+        1..=MOST_BYTES => Ok(bytes.0),
+        _ => Err(Fault::at(
+            text,
+            field,
+            format!("a {what} of {field} is more than an address space holds (128 TiB)"),
+        )),
+    }
+}
