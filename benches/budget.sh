@@ -39,7 +39,7 @@ begin_many() { # COUNT
 }
 
 measure() {
-    echo "target         looking CPU of budget     all CPU   memory   way                                      judged  hot found    right edge, pages  unknown"
+    echo "target         monitoring  from 3 s  of budget    all CPU   memory   way                                      judged  hot found    right edge, pages  unknown"
     local mib
     for mib in $sizes; do
         begin_target "$mib" "$work/truth"

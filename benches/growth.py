@@ -17,7 +17,7 @@ for size in sizes:
         print(f"{size:>5} MiB: nothing could be judged")
         continue
     gib = int(size) / 1024
-    looking, memory = info["looking_cpu_percent"], info["own_rss_bytes"] / (1 << 20)
+    looking, memory = info["monitoring_cpu_percent"], info["own_rss_bytes"] / (1 << 20)
     first = first or (looking, memory, gib)
     more = f"{(memory - first[1]) / (gib - first[2]):>8.2f} MiB" if gib > first[2] else ""
     every = info["duration_ns"] / 1e9 / max(1, info["snapshots"])

@@ -13,7 +13,7 @@ if sys.argv[1] == "last":
 else:
     look, program, info, judged = sys.argv[2:]
     info, judged = json.load(open(info)), json.load(open(judged))
-    used = 100 * info["looking_cpu_percent"] / info["settings"]["cpu_budget_percent"]
-    cpu = f"{info['looking_cpu_percent']:>9.3f} % {used:>8.0f} %"
+    used = 100 * info["monitoring_cpu_percent"] / info["settings"]["cpu_budget_percent"]
+    cpu = f"{info['monitoring_cpu_percent']:>9.3f} % {used:>8.0f} %"
     found = f"{100 * judged['recall']:>8.1f} % {100 * judged['precision']:>6.1f} % {judged['edge_error_pages']:>11.1f}"
     print(f"{look:<8} {program:<8} {cpu} {judged['snapshots']:>8} {found}")

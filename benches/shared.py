@@ -35,7 +35,7 @@ def mib(parts):
 
 hot = union(lambda region: not region.get("unknown") and 2 * region["nr_accesses"] >= region["max_nr_accesses"])
 unknown = union(lambda region: region.get("unknown"))
-print(f"\n{name}: {len(targets)} processes, {100 * info['unknown_share']:.1f} % of their memory unknown; looking took {info['looking_cpu_percent']:.2f} % of a CPU")
+print(f"\n{name}: {len(targets)} processes, {100 * info['unknown_share']:.1f} % of their memory unknown; looking took {info['monitoring_cpu_percent']:.2f} % of a CPU")
 print(f"  of the buffers: hot {mib(hot):.1f} MiB, unknown {mib(unknown):.1f} MiB")
 for first, last in sorted(hot, key=lambda one: one[0] - one[1])[:4]:
     print(f"  hot from {(first - start) / MIB:8.2f} MiB on, {(last - first) / MIB:8.2f} MiB long")

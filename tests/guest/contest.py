@@ -175,7 +175,7 @@ class Contest:
             for path, cost in zip(recordings, costs)
         ]
         cpu = statistics.mean(cost["own_cpu_percent"] for cost in costs)
-        looking = statistics.mean(cost["looking_cpu_percent"] for cost in costs)
+        looking = statistics.mean(cost["monitoring_cpu_percent"] for cost in costs)
         if arm == "kdamond":
             looking = statistics.mean(float(one[5]) for one in self.arms if one[0] == program and one[1] == arm)
         if not all(settled(picture) for picture in pictures):

@@ -104,18 +104,17 @@ impl fmt::Display for Plan {
 /// Keeps account of a share. What is spent becomes a debt that time pays back; nothing may be spent while in debt.
 ///
 /// Time that was not used is saved up to six seconds. During the first three seconds 10 % of a CPU hold where the
-/// budget is smaller: the first scan of memory clears accessed bits of all its past, which costs many times what later
-/// scans do, and is what everybody waits for. What that took is counted apart ([`Budget::advance`]).
+/// budget is smaller, until [`Budget::end_start`]: the first scan clears accessed bits that may be years old, so it costs
+/// many times what later scans do, and every user waits for it.
 #[derive(Debug, Clone)]
 pub struct Budget {
     share: CpuShare,
-    began: Nanos,
+    /// Until when 10 % of a CPU hold.
+    start_until: Nanos,
     /// When everything spent so far will be paid back, saved time not counted.
     free_at: Nanos,
     /// Time that was not used before `free_at`.
     saved: Nanos,
-    /// CPU time spent at the beginning beyond the share.
-    advance: Nanos,
 }
 
 /// Unused time that may be saved up. Spent at once it is a tenth of what a minute allows.
@@ -127,13 +126,12 @@ const FIRST_TIME: Nanos = Nanos::secs(3);
 impl Budget {
     /// An account that begins now, owing nothing.
     #[must_use]
-    pub const fn new(share: CpuShare, now: Nanos) -> Self {
+    pub fn new(share: CpuShare, now: Nanos) -> Self {
         Self {
             share,
-            began: now,
+            start_until: now.saturating_add(FIRST_TIME),
             free_at: now,
             saved: Nanos::ZERO,
-            advance: Nanos::ZERO,
         }
     }
 
@@ -145,8 +143,7 @@ impl Budget {
 
     /// Books `cost` at `now`.
     pub fn spend(&mut self, now: Nanos, cost: Nanos) {
-        let passed = now.saturating_sub(self.began);
-        let share = match passed < FIRST_TIME {
+        let share = match self.is_starting(now) {
             true => self.share.max(FIRST_SHARE),
             false => self.share,
         };
@@ -156,22 +153,23 @@ impl Budget {
         self.saved = self.saved.saturating_sub(of_saved);
         let from = self.free_at.max(now);
         self.free_at = from.saturating_add(time.saturating_sub(of_saved));
-        if share > self.share {
-            let allowed = self.share.of(time);
-            self.advance += cost.saturating_sub(allowed);
-        }
+    }
+
+    /// Whether the larger share of the first seconds holds at `now`.
+    #[must_use]
+    pub fn is_starting(&self, now: Nanos) -> bool {
+        now < self.start_until
+    }
+
+    /// Ends the larger share of the first seconds: all memory has been scanned.
+    pub fn end_start(&mut self) {
+        self.start_until = Nanos::ZERO;
     }
 
     /// From when on something may be spent again; a moment in the past when it may now.
     #[must_use]
     pub const fn free_at(&self) -> Nanos {
         self.free_at
-    }
-
-    /// CPU time spent during the first seconds beyond the share.
-    #[must_use]
-    pub const fn advance(&self) -> Nanos {
-        self.advance
     }
 
     /// The time that would have been saved up at `now`.
@@ -198,22 +196,35 @@ mod tests {
     fn over_a_minute_the_share_is_kept_whatever_the_chunks_cost() {
         let mut budget = Budget::new(ONE_PERCENT, Nanos(0));
         let (mut now, mut spent) = (Nanos(0), Nanos(0));
-        let mut chunk = 1;
-        while now < Nanos::secs(60) {
+        let (mut chunk, mut spent_at_start) = (1, Nanos::ZERO);
+        while now < Nanos::secs(63) {
             let cost = Nanos::micros(100 * (1 + chunk * 7 % 90));
             spent += cost;
+            if budget.is_starting(now) {
+                spent_at_start = spent;
+            }
             now += cost;
             budget.spend(now, cost);
             now = now.max(budget.free_at());
             chunk += 1;
         }
-        let permille = (spent - budget.advance()).0 * 1000 / now.0;
+        let permille = (spent - spent_at_start).0 * 1000 / Nanos::secs(60).0;
         assert!((9..=10).contains(&permille), "{permille} thousandths");
-        let advance = budget.advance();
+        let most = Nanos::millis(310);
         assert!(
-            advance <= Nanos::millis(300) && advance >= Nanos::millis(250),
-            "{advance}"
+            spent_at_start <= most && spent_at_start >= Nanos::millis(280),
+            "{spent_at_start}"
         );
+    }
+
+    #[test]
+    fn share_of_the_start_ends_when_memory_is_scanned() {
+        let mut budget = Budget::new(ONE_PERCENT, Nanos::ZERO);
+        budget.spend(Nanos::ZERO, Nanos::millis(5));
+        assert_eq!(budget.free_at(), Nanos::millis(50));
+        budget.end_start();
+        budget.spend(Nanos::millis(50), Nanos::millis(5));
+        assert_eq!(budget.free_at(), Nanos::millis(550));
     }
 
     #[test]
@@ -221,16 +232,12 @@ mod tests {
         let mut budget = Budget::new(ONE_PERCENT, Nanos::secs(100));
         budget.spend(Nanos::secs(100), Nanos::millis(50));
         assert_eq!(budget.free_at(), Nanos::millis(100_500));
-        assert_eq!(budget.advance(), Nanos::millis(45));
         // Later no more than six seconds' worth is saved: 80 ms cost eight seconds.
         budget.spend(Nanos::secs(3600), Nanos::millis(80));
         assert_eq!(budget.free_at(), Nanos::secs(3602));
-        // A larger budget has no need of an advance.
+        // A larger budget holds from the beginning.
         let mut large = Budget::new(CpuShare(500_000), Nanos::ZERO);
         large.spend(Nanos::ZERO, Nanos::millis(50));
-        assert_eq!(
-            (large.free_at(), large.advance()),
-            (Nanos::millis(100), Nanos::ZERO)
-        );
+        assert_eq!(large.free_at(), Nanos::millis(100));
     }
 }

@@ -292,7 +292,7 @@ fn cost(row: &Row<'_>) -> Result<Cost, Wrong> {
     Ok(Cost {
         time_ns: row.time_ns,
         cpu_ns: value(row, 0)?,
-        looking_cpu_ns: value(row, 1)?,
+        monitoring_cpu_ns: value(row, 1)?,
         rss: value(row, 2)?,
     })
 }

@@ -163,7 +163,7 @@ pub struct Cost {
     /// CPU time of all our threads since the recording began.
     pub cpu_ns: u64,
     /// The part of it spent on looking (not on acting, nor on writing).
-    pub looking_cpu_ns: u64,
+    pub monitoring_cpu_ns: u64,
     /// Our resident memory in bytes.
     pub rss: u64,
 }

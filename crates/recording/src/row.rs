@@ -23,7 +23,7 @@ const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: val
     values=[bytes from each of thermo.age_edges_s on], kinds without bytes are left out; 12 bytes of the target \
     accessed again, by idle age: values=[as 11], left out when there are none; \
     2 region of the target; 3 mappings; 4 mapping of them; \
-    5 footprint: values=[vsz, rss, swap]; 6 cost: values=[cpu_ns, looking_cpu_ns, rss]; \
+    5 footprint: values=[vsz, rss, swap]; 6 cost: values=[cpu_ns, monitoring_cpu_ns, rss]; \
     7 scheme: name=action, values=[index, nr_tried, sz_tried, nr_applied, sz_applied, sz_ops_filter_passed, \
     sz_changed, qt_exceeds, effective_sz]; 8 bytes it skipped: name=reason, values=[bytes]; 9 note: name=kind; \
     13 totals: name=machine or control group; 14 row of them: name, values=[bytes]";
@@ -184,7 +184,7 @@ pub(crate) fn rows_of(record: &Record, mut put: impl FnMut(Row<'_>)) {
             });
         }
         Record::Cost(r) => put(Row {
-            values: &[r.cpu_ns, r.looking_cpu_ns, r.rss],
+            values: &[r.cpu_ns, r.monitoring_cpu_ns, r.rss],
             ..row(Kind::Cost)
         }),
         Record::Scheme(scheme) => scheme_rows(scheme, put),

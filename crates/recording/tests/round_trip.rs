@@ -268,10 +268,10 @@ fn others() -> impl Strategy<Value = Record> {
             })
             .prop_map(Record::Footprint),
         any::<[u64; 4]>()
-            .prop_map(|[time_ns, cpu_ns, looking_cpu_ns, rss]| Cost {
+            .prop_map(|[time_ns, cpu_ns, monitoring_cpu_ns, rss]| Cost {
                 time_ns,
                 cpu_ns,
-                looking_cpu_ns,
+                monitoring_cpu_ns,
                 rss
             })
             .prop_map(Record::Cost),

@@ -57,7 +57,7 @@ pub const OUR_RSS: &str = "thermo_rss_bytes";
 /// CPU of the attached `thermo` that was spent in the kernel.
 pub const OUR_CPU_SYSTEM: &str = "thermo_cpu_system_percent";
 /// CPU of looking, as the recording tells.
-pub const LOOKING_CPU: &str = "looking_cpu_percent";
+pub const MONITORING_CPU: &str = "monitoring_cpu_percent";
 /// How much of what was told to be hot is.
 pub const PRECISION: &str = "precision_percent";
 /// How much of what is hot was told to be.
@@ -117,7 +117,7 @@ const OURS: [Row; 10] = [
     (OUR_CPU, "thermo.cpu", PERCENT, "CPU time of the attached thermo, percent of one CPU"),
     (OUR_RSS, "thermo.rss", MEMORY, "peak resident memory of the attached thermo"),
     (OUR_CPU_SYSTEM, "thermo.cpu.kernel", PERCENT, "the part of it that was spent in the kernel"),
-    (LOOKING_CPU, "looking.cpu", PERCENT, "CPU time of looking, percent of one CPU"),
+    (MONITORING_CPU, "looking.cpu", PERCENT, "CPU time of looking, percent of one CPU"),
     (PRECISION, "precision", TENTHS, "how much of what was told to be hot is, by bytes"),
     (RECALL, "recall", TENTHS, "how much of what is hot was told to be, by bytes"),
     (HOT_ERROR, "hot.error", TENTHS, "bytes told wrongly, as hot or as not, beside those that are hot"),

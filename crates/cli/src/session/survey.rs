@@ -60,7 +60,7 @@ pub fn cost(cpu_begin: Nanos, spent: Spent) -> Record {
     Record::Cost(Cost {
         time_ns: clock::monotonic().0,
         cpu_ns: (clock::process_cpu().saturating_sub(cpu_begin) + spent.delegated).0,
-        looking_cpu_ns: spent.looking.0,
+        monitoring_cpu_ns: spent.looking.0,
         rss,
     })
 }

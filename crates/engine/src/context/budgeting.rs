@@ -56,7 +56,7 @@ pub(super) enum PacedWork {
 }
 
 impl BudgetState {
-    const fn new(share: CpuShare, policy: MethodPolicy, asked: Attrs) -> Self {
+    fn new(share: CpuShare, policy: MethodPolicy, asked: Attrs) -> Self {
         Self {
             policy,
             account: Budget::new(share, Nanos::ZERO),
@@ -247,11 +247,14 @@ impl Context {
         }
     }
 
-    /// CPU time that the first seconds took beyond the budget; see [`Budget`].
-    #[must_use]
-    pub fn advance(&self) -> Nanos {
-        let advance = |budget: &BudgetState| budget.account.advance();
-        self.budget.as_ref().map_or(Nanos::ZERO, advance)
+    /// Ends the larger share of the first seconds once two passes over each target are complete: the first one clears
+    /// old accessed bits, the second one is the first to find accesses.
+    pub(super) fn end_start_when_scanned(&mut self, now: Nanos) {
+        let Some(budget) = &mut self.budget else { return };
+        if budget.account.is_starting(now) && self.targets.iter().all(|target| target.states.nr_passes() > 1)
+        {
+            budget.account.end_start();
+        }
     }
 
     /// Notes that the step that is being made is paced by what it costs.

@@ -60,6 +60,7 @@ impl Context {
         if let Some(rest_until) = rest_until {
             return rest_until.min(until);
         }
+        self.end_start_when_scanned(now);
         match self.scanning.scheduler.turn(now, &mut self.targets, ops) {
             Turn::Worked(warning) => {
                 if let Some(text) = &warning {

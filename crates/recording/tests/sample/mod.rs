@@ -122,7 +122,7 @@ pub fn records() -> Vec<Record> {
         Record::Cost(Cost {
             time_ns,
             cpu_ns: 12,
-            looking_cpu_ns: 11,
+            monitoring_cpu_ns: 11,
             rss: 4 << 20,
         }),
         Record::Scheme(SchemeApplied {

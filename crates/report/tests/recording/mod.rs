@@ -58,7 +58,7 @@ pub fn records(snapshots: u64) -> Vec<Record> {
             let cost = Cost {
                 time_ns,
                 cpu_ns: n * MS,
-                looking_cpu_ns: n * MS * 7 / 10,
+                monitoring_cpu_ns: n * MS * 7 / 10,
                 rss: 7 * MIB + n * 1024,
             };
             records.push(Record::Cost(cost));

@@ -36,7 +36,7 @@ pub struct Verdict {
     #[serde(flatten)]
     pub judged: Judged,
     /// CPU time of looking, in percent of one CPU.
-    pub looking_cpu_percent: Option<f64>,
+    pub monitoring_cpu_percent: Option<f64>,
     /// How memory was looked at, at last.
     pub plan: Option<String>,
 }
@@ -66,7 +66,7 @@ pub fn verdict(recording: &Path, truth: &Path) -> Result<Verdict, String> {
     Ok(Verdict {
         schema: 1,
         judged,
-        looking_cpu_percent: info.cost.looking_cpu_percent,
+        monitoring_cpu_percent: info.cost.monitoring_cpu_percent,
         plan: info
             .notes
             .iter()
@@ -119,7 +119,7 @@ impl Verdict {
             (metric::EDGE_ERROR, Some(edge_error_pages)),
             (metric::NOTICE, notice_s),
             (metric::UNKNOWN, Some(unknown_share * 100.0)),
-            (metric::LOOKING_CPU, self.looking_cpu_percent),
+            (metric::MONITORING_CPU, self.monitoring_cpu_percent),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))
@@ -144,7 +144,7 @@ impl Verdict {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let notice = notice_s.map_or("-".to_owned(), |seconds| format!("{seconds:.2} s"));
         let looking = self
-            .looking_cpu_percent
+            .monitoring_cpu_percent
             .map_or("-".to_owned(), |cpu| format!("{cpu:.2} %"));
         let nth = |nth: &Nth| format!("{}: {:.3} {:.3}", nth.nth, nth.precision, nth.recall);
         let nth: Vec<String> = self.judged.nth.iter().map(nth).collect();
