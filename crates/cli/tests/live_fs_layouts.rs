@@ -36,7 +36,7 @@ fn sees_pages(folder: &Path) -> bool {
 
 /// Swap that is there for as long as the test, since that of others may go meanwhile; none where there cannot be any.
 fn swap() -> Option<ZramSwap> {
-    let made = ZramSwap::create(Path::new("/"), Bytes::mib(512), None);
+    let made = ZramSwap::create(Path::new("/"), Bytes::mib(512));
     if let Err(why) = &made {
         println!("SKIP: what is anonymous cannot be paged out without swap, and none can be made: {why}");
     }

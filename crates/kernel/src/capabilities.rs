@@ -14,16 +14,12 @@ pub enum Capability {
     DacOverride = 1,
     /// Read files whatever their permissions say.
     DacReadSearch = 2,
-    /// Lock more memory than the limit allows.
-    IpcLock = 14,
     /// Look into processes of others.
     SysPtrace = 19,
     /// Administrate: swap, zram, mounts; holds what newer ones were split from.
     SysAdmin = 21,
     /// Change how others are scheduled and where their memory lies.
     SysNice = 23,
-    /// Exceed limits; pressure triggers with short windows.
-    SysResource = 24,
     /// Look into the kernel with programs.
     Perfmon = 38,
     /// Load programs.
@@ -37,11 +33,9 @@ impl Capability {
         match self {
             Self::DacOverride => "CAP_DAC_OVERRIDE",
             Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
-            Self::IpcLock => "CAP_IPC_LOCK",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysNice => "CAP_SYS_NICE",
-            Self::SysResource => "CAP_SYS_RESOURCE",
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
         }

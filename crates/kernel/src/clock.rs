@@ -1,6 +1,5 @@
-//! Clocks (`clock_gettime(2)`), and waiting for a moment.
+//! Clocks (`clock_gettime(2)`).
 
-use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use thermo_units::Nanos;
 
@@ -39,18 +38,6 @@ pub fn wall_clock_offset_ns() -> i64 {
     i64::try_from(offset).unwrap_or(0)
 }
 
-/// Sleeps until `moment` of [`monotonic`] time, or until a signal comes to this thread; tells whether `moment`
-/// was reached.
-pub fn sleep_until(moment: Nanos) -> bool {
-    let secs = i64::try_from(moment.0 / 1_000_000_000).unwrap_or(i64::MAX);
-    let nanos = i64::try_from(moment.0 % 1_000_000_000).unwrap_or_default();
-    let wake = Timespec {
-        tv_sec: secs,
-        tv_nsec: nanos,
-    };
-    clock_nanosleep_absolute(ClockId::Monotonic, &wake).is_ok()
-}
-
 fn nanos(time: Timespec) -> Nanos {
     // None of the clocks above is ever negative, nor near 584 years.
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -66,17 +53,6 @@ mod tests {
         let (first, second) = (monotonic(), monotonic());
         assert!(first <= second && first.0 > 0);
         assert!(thread_cpu() <= process_cpu());
-    }
-
-    #[test]
-    fn sleeping_reaches_the_moment() {
-        let moment = monotonic().saturating_add(Nanos::millis(2));
-        while !sleep_until(moment) {}
-        assert!(monotonic() >= moment);
-        assert!(
-            sleep_until(Nanos(1)),
-            "a moment that has passed is reached at once"
-        );
     }
 
     #[test]

@@ -28,8 +28,6 @@ flags! {
     is_lru = 5;
     /// It is on an active list. With MGLRU no page is that is in a generation.
     is_active = 6;
-    /// It is anonymous memory.
-    is_anon = 12;
     /// It goes to swap when it is reclaimed: anonymous memory, and files that live in memory only.
     is_swap_backed = 14;
     /// It is a part of a larger folio, its first page.
@@ -131,11 +129,11 @@ mod tests {
             let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
             std::fs::write(root.path().join("proc").join(name), bytes).unwrap();
         };
-        write("kpageflags", [0, 1 << 12 | 1 << 22 | 1 << 16]);
+        write("kpageflags", [0, 1 << 22 | 1 << 16]);
         write("kpagecount", [0, 3]);
         let frames = PageFrames::open(root.path()).unwrap();
         let flags = frames.flags(1).unwrap();
-        assert!(flags.is_anon() && flags.is_thp() && flags.is_compound_tail() && !flags.is_active());
+        assert!(flags.is_thp() && flags.is_compound_tail() && !flags.is_active());
         assert_eq!(frames.map_count(1).unwrap(), 3);
         assert!(frames.flags(2).is_err(), "there is no third frame");
         assert!(frames.cgroup(1).is_err(), "there is no such file");

@@ -1,12 +1,9 @@
 //! `/proc/PID/maps`: the mappings of a process (proc_pid_maps(5)).
 
-mod at;
-
 use std::path::Path;
 
 use thermo_units::AddrRange;
 
-pub use self::at::MapsFile;
 use crate::file::FileError;
 use crate::proc::{self, ProcError};
 
@@ -30,8 +27,6 @@ pub struct Mapping {
     pub range: AddrRange,
     /// What may be done.
     pub perms: Perms,
-    /// Where in the file it begins, in bytes.
-    pub offset: u64,
     /// The file's inode; 0 when there is no file.
     pub inode: u64,
     /// The file's path, or a name in brackets (`[heap]`); empty when it has none.
@@ -56,7 +51,7 @@ impl Mapping {
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (range, rest) = line.split_once(' ')?;
         let (perms, rest) = rest.split_once(' ')?;
-        let (offset, rest) = rest.split_once(' ')?;
+        let (_offset, rest) = rest.split_once(' ')?;
         let (_dev, rest) = rest.split_once(' ')?;
         let (inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
         let (start, end) = range.split_once('-')?;
@@ -73,7 +68,6 @@ impl Mapping {
                 exec: perms[2] == b'x',
                 shared: perms[3] == b's',
             },
-            offset: u64::from_str_radix(offset, 16).ok()?,
             inode: inode.parse().ok()?,
             name: name.trim_start().to_owned(),
         })
@@ -116,10 +110,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let maps = read(root.path(), 5).unwrap();
         assert_eq!(maps.len(), 7);
         assert_eq!(maps[0].name, "/usr/bin/my program");
-        assert_eq!(
-            (maps[0].offset, maps[0].inode, maps[0].perms.write),
-            (0x1000, 1234, false)
-        );
+        assert_eq!((maps[0].inode, maps[0].perms.write), (1234, false));
         assert_eq!(maps[1].range, AddrRange::new(0x55d0_c100_0000, 0x55d0_c102_1000));
         assert!(maps[2].perms.shared && !maps[2].is_device() && maps[3].is_device());
         assert!(maps[4].name.is_empty());

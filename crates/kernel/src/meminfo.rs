@@ -15,10 +15,6 @@ pub struct MemInfo {
     pub free: Bytes,
     /// What could be had without swapping.
     pub available: Bytes,
-    /// On the active LRU lists.
-    pub active: Bytes,
-    /// On the inactive LRU lists.
-    pub inactive: Bytes,
     /// Swap space.
     pub swap_total: Bytes,
     /// Swap space unused.
@@ -48,8 +44,6 @@ pub fn read(root: &Path) -> Result<MemInfo, FileError> {
             "MemTotal" => info.total = bytes,
             "MemFree" => info.free = bytes,
             "MemAvailable" => info.available = bytes,
-            "Active" => info.active = bytes,
-            "Inactive" => info.inactive = bytes,
             "SwapTotal" => info.swap_total = bytes,
             "SwapFree" => info.swap_free = bytes,
             "AnonHugePages" => info.anon_huge_pages = bytes,
@@ -75,11 +69,11 @@ mod tests {
     fn fields_are_told_apart_by_their_whole_name() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
-        let text = "MemTotal:   100 kB\nMemFree:     40 kB\nActive:      9 kB\nActive(anon):  5 kB\nHugePages_Total:  0\n";
+        let text = "MemTotal:   100 kB\nMemFree:     40 kB\nMapped:      9 kB\nMapped(anon):  5 kB\nHugePages_Total:  0\n";
         std::fs::write(root.path().join("proc/meminfo"), text).unwrap();
         let info = read(root.path()).unwrap();
         assert_eq!(
-            (info.total, info.free, info.active),
+            (info.total, info.free, info.mapped),
             (Bytes::kib(100), Bytes::kib(40), Bytes::kib(9))
         );
         std::fs::write(root.path().join("proc/meminfo"), "hello\n").unwrap();

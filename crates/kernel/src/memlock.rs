@@ -16,17 +16,3 @@ pub fn lock_on_fault() -> io::Result<()> {
         Err(io::Error::last_os_error())
     }
 }
-
-/// Lets every page of this process go again.
-///
-/// # Errors
-/// None known.
-pub fn unlock() -> io::Result<()> {
-    // SAFETY: takes no pointers; it only changes where our pages may go.
-    let done = unsafe { libc::munlockall() };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}

@@ -1,7 +1,5 @@
 //! What backs each page of an address space (`/proc/PID/pagemap`, Documentation/admin-guide/mm/pagemap.rst).
 
-mod scan;
-
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,7 +13,6 @@ use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 pub struct Page(u64);
 
 const PFN: u64 = (1 << 55) - 1;
-const SOFT_DIRTY: u64 = 1 << 55;
 const EXCLUSIVE: u64 = 1 << 56;
 const FILE: u64 = 1 << 61;
 const SWAPPED: u64 = 1 << 62;
@@ -50,12 +47,6 @@ impl Page {
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
         self.0 & EXCLUSIVE != 0
-    }
-
-    /// It was written since soft-dirty bits were last cleared, on kernels that have them.
-    #[must_use]
-    pub const fn is_soft_dirty(self) -> bool {
-        self.0 & SOFT_DIRTY != 0
     }
 
     /// Its page frame number; `None` when it is not present, or when we lack CAP_SYS_ADMIN to see it.

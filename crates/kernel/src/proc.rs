@@ -25,12 +25,6 @@ impl ProcError {
     pub const fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
     }
-
-    /// True when the process may not be looked at.
-    #[must_use]
-    pub const fn is_denied(&self) -> bool {
-        matches!(self, Self::File(FileError::Denied { .. }))
-    }
 }
 
 /// The folder of process `pid`.

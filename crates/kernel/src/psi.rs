@@ -1,4 +1,4 @@
-//! Pressure stall information: the time lost because memory (CPU, I/O) was short (Documentation/accounting/psi.rst).
+//! Pressure stall information: the time lost because memory was short (Documentation/accounting/psi.rst).
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -9,62 +9,34 @@ use thermo_units::Nanos;
 
 use crate::file::{self, FileError};
 
-/// What was short.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resource {
-    /// Memory.
-    Memory,
-    /// CPU time.
-    Cpu,
-    /// Input and output.
-    Io,
+/// The file of the whole machine's memory pressure.
+#[must_use]
+pub fn system_file(root: &Path) -> PathBuf {
+    root.join("proc/pressure/memory")
 }
 
-/// How much time was lost since boot (or since the group was made).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Psi {
-    /// Some task waited.
-    pub some: Nanos,
-    /// All tasks waited at once.
-    pub full: Nanos,
-}
-
-/// The pressure of the whole machine.
+/// How long some task of the whole machine waited for memory since boot.
 ///
 /// # Errors
 /// When the kernel does not tell: built without it, or off at boot (`psi=1` switches it on).
-pub fn system(root: &Path, resource: Resource) -> Result<Psi, FileError> {
-    read(&system_file(root, resource))
+pub fn system(root: &Path) -> Result<Nanos, FileError> {
+    read(&system_file(root))
 }
 
-/// The file of the whole machine's pressure.
-#[must_use]
-pub fn system_file(root: &Path, resource: Resource) -> PathBuf {
-    root.join("proc/pressure").join(match resource {
-        Resource::Memory => "memory",
-        Resource::Cpu => "cpu",
-        Resource::Io => "io",
-    })
-}
-
-/// The pressure that `path` shows: a file of `/proc/pressure`, or a group's `memory.pressure`.
+/// How long some task waited since boot, or since the group was made, by the pressure file at `path`: one of
+/// `/proc/pressure`, or a group's `memory.pressure`.
 ///
 /// # Errors
 /// When it cannot be read. With PSI off at boot, reading says "not supported".
-pub fn read(path: &Path) -> Result<Psi, FileError> {
+pub fn read(path: &Path) -> Result<Nanos, FileError> {
     let text = file::text(path)?;
-    let total = |word: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(word))?;
+    let total = || {
+        let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
         line.split(' ')
             .find_map(|field| field.strip_prefix("total=")?.parse().ok())
             .map(Nanos::micros)
     };
-    let some =
-        total("some ").ok_or_else(|| FileError::malformed(path, &text, "some … total=microseconds"))?;
-    Ok(Psi {
-        some,
-        full: total("full ").unwrap_or_default(),
-    })
+    total().ok_or_else(|| FileError::malformed(path, &text, "some … total=microseconds"))
 }
 
 /// Wakes us when "some" stalls of at least a given length fell into a window.
@@ -75,10 +47,8 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Windows without `CAP_SYS_RESOURCE` must be a multiple of this (Linux 6.5).
-    pub const WINDOW_WITHOUT_RIGHT: Nanos = Nanos::secs(2);
-
-    /// Sets it on `path`: `stall` in every `window` (500 ms to 10 s; without the right, multiples of 2 s).
+    /// Sets it on `path`: `stall` in every `window` (500 ms to 10 s; without `CAP_SYS_RESOURCE` multiples of 2 s, and
+    /// only since Linux 6.5).
     ///
     /// # Errors
     /// When the kernel refuses the window or the file.
@@ -128,34 +98,23 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn told(text: &str) -> Result<Psi, FileError> {
+    fn total(text: &str) -> Result<Nanos, FileError> {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/pressure")).unwrap();
         std::fs::write(root.path().join("proc/pressure/memory"), text).unwrap();
-        system(root.path(), Resource::Memory)
+        system(root.path())
     }
 
     #[test]
     fn totals_are_microseconds() {
         let text = "some avg10=0.00 avg60=0.12 avg300=0.00 total=1500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
-        assert_eq!(
-            told(text).unwrap(),
-            Psi {
-                some: Nanos::micros(1500),
-                full: Nanos::micros(7)
-            }
-        );
-    }
-
-    #[test]
-    fn cpu_pressure_of_old_kernels_has_no_full_line() {
-        assert_eq!(told("some avg10=0.00 total=3\n").unwrap().full, Nanos::ZERO);
+        assert_eq!(total(text).unwrap(), Nanos::micros(1500));
     }
 
     #[test]
     fn another_text_is_an_error() {
         assert!(
-            told("none\n")
+            total("none\n")
                 .unwrap_err()
                 .to_string()
                 .contains("pressure/memory")

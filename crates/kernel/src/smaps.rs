@@ -1,4 +1,4 @@
-//! `/proc/PID/smaps` and `smaps_rollup`: how much of each mapping is there, referenced, swapped (proc_pid_smaps(5)).
+//! `/proc/PID/smaps` and `smaps_rollup`: how much of each mapping is resident and referenced (proc_pid_smaps(5)).
 //!
 //! The kernel walks the page tables to answer: 12–39 ms a GiB were measured, under the mmap read lock.
 
@@ -19,14 +19,8 @@ pub struct Counts {
     pub pss: Bytes,
     /// Resident and marked as accessed since the marks were last cleared.
     pub referenced: Bytes,
-    /// Resident and anonymous.
-    pub anonymous: Bytes,
     /// Resident as anonymous huge pages.
     pub anon_huge_pages: Bytes,
-    /// Swapped out.
-    pub swap: Bytes,
-    /// Locked into memory.
-    pub locked: Bytes,
 }
 
 impl Counts {
@@ -35,10 +29,7 @@ impl Counts {
             "Rss" => self.rss = bytes,
             "Pss" => self.pss = bytes,
             "Referenced" => self.referenced = bytes,
-            "Anonymous" => self.anonymous = bytes,
             "AnonHugePages" => self.anon_huge_pages = bytes,
-            "Swap" => self.swap = bytes,
-            "Locked" => self.locked = bytes,
             _ => {}
         }
     }
@@ -150,10 +141,6 @@ VmFlags: rd mr
         assert_eq!(vmas.len(), 2);
         assert_eq!(vmas[0].counts.rss, Bytes::kib(512));
         assert_eq!(vmas[0].counts.referenced, Bytes::kib(128));
-        assert_eq!(
-            (vmas[0].counts.swap, vmas[0].counts.locked),
-            (Bytes::kib(64), Bytes::kib(32))
-        );
         assert!(vmas[0].has_flag("lo") && !vmas[1].has_flag("lo"));
         assert_eq!(vmas[1].mapping.name, "/lib/x.so");
         assert_eq!(vmas[1].counts.referenced, Bytes::kib(4));
@@ -182,10 +169,10 @@ VmFlags: rd mr
     fn the_rollup_sums_up() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
-        let text = "0-7fff00 ---p 00000000 00:00 0 [rollup]\nRss:  44 kB\nSwap:  8 kB\n";
+        let text = "0-7fff00 ---p 00000000 00:00 0 [rollup]\nRss:  44 kB\nPss:  8 kB\n";
         std::fs::write(root.path().join("proc/5/smaps_rollup"), text).unwrap();
         let counts = rollup(root.path(), 5).unwrap();
-        assert_eq!((counts.rss, counts.swap), (Bytes::kib(44), Bytes::kib(8)));
+        assert_eq!((counts.rss, counts.pss), (Bytes::kib(44), Bytes::kib(8)));
     }
 
     #[test]

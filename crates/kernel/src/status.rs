@@ -10,8 +10,6 @@ use crate::proc::{self, ProcError};
 /// The fields we use, of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// The program's name.
-    pub name: String,
     /// The process: another number than the one asked for when that names one of its threads.
     pub tgid: u32,
     /// The user it acts as.
@@ -48,7 +46,6 @@ pub(crate) fn parse(text: &str) -> Option<Status> {
             .map(str::trim)
     };
     let mut status = Status {
-        name: field("Name")?.to_owned(),
         tgid: field("Tgid")?.parse().ok()?,
         euid: field("Uid")?.split_ascii_whitespace().nth(1)?.parse().ok()?,
         cap_eff: u64::from_str_radix(field("CapEff")?, 16).ok()?,
@@ -78,10 +75,7 @@ mod tests {
     #[test]
     fn memory_is_there_only_with_an_address_space() {
         let status = parse(HEAD).unwrap();
-        assert_eq!(
-            (status.name.as_str(), status.euid, status.vm_rss),
-            ("redis server", 33, None)
-        );
+        assert_eq!((status.euid, status.vm_rss), (33, None));
         let status = parse(&format!("{HEAD}VmRSS:\t    2048 kB\nVmSwap:\t       4 kB\n")).unwrap();
         assert_eq!(
             (status.vm_rss, status.vm_swap),

@@ -19,8 +19,6 @@ pub struct Swap {
     pub size: Bytes,
     /// How much of it is used.
     pub used: Bytes,
-    /// The highest is used first.
-    pub priority: i32,
 }
 
 /// Every swap space in use; empty also on a kernel built without swap.
@@ -39,14 +37,13 @@ pub fn read(root: &Path) -> Result<Vec<Swap>, FileError> {
 
 fn parse(line: &str) -> Option<Swap> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let [path, _kind, size, used, priority] = fields.as_slice() else {
+    let [path, _kind, size, used, _priority] = fields.as_slice() else {
         return None;
     };
     Some(Swap {
         path: path.replace("\\040", " ").into(),
         size: Bytes::kib(size.parse().ok()?),
         used: Bytes::kib(used.parse().ok()?),
-        priority: priority.parse().ok()?,
     })
 }
 
@@ -136,13 +133,9 @@ mod tests {
             path: "/dev/zram0".into(),
             size: Bytes::mib(1),
             used: Bytes::kib(8),
-            priority: 100,
         };
         assert_eq!(swaps[0], want);
-        assert_eq!(
-            (swaps[1].path.to_str(), swaps[1].priority),
-            (Some("/swap file"), -2)
-        );
+        assert_eq!(swaps[1].path.to_str(), Some("/swap file"));
     }
 
     #[test]

@@ -13,12 +13,8 @@ use crate::swap;
 pub struct MmStat {
     /// Stored in it.
     pub orig_data: Bytes,
-    /// The same, compressed.
-    pub compr_data: Bytes,
     /// What it takes of the machine's memory, all told.
     pub mem_used: Bytes,
-    /// Pages stored as a mere fill pattern.
-    pub same_pages: u64,
 }
 
 /// True when devices can be added (the module is loaded or built in).
@@ -79,14 +75,6 @@ impl Zram {
         root.join(format!("sys/block/zram{}", self.id)).join(name)
     }
 
-    /// Chooses how it compresses (`lzo-rle`, `lz4`, `zstd`), before its size is set.
-    ///
-    /// # Errors
-    /// When the kernel does not have the algorithm.
-    pub fn set_algorithm(self, root: &Path, algorithm: &str) -> Result<(), FileError> {
-        file::write(&self.file(root, "comp_algorithm"), algorithm)
-    }
-
     /// Sets how much can be stored in it, uncompressed. Memory is taken only as it fills.
     ///
     /// # Errors
@@ -106,16 +94,11 @@ impl Zram {
             .split_ascii_whitespace()
             .filter_map(|word| word.parse().ok())
             .collect();
-        let [orig, compr, used, _limit, _max, same, ..] = fields.as_slice() else {
-            return Err(FileError::malformed(&path, text.trim(), "six numbers or more"));
+        let [orig, _compressed, used, ..] = fields.as_slice() else {
+            return Err(FileError::malformed(&path, text.trim(), "three numbers or more"));
         };
-        let (orig_data, compr_data, mem_used) = (Bytes(*orig), Bytes(*compr), Bytes(*used));
-        Ok(MmStat {
-            orig_data,
-            compr_data,
-            mem_used,
-            same_pages: *same,
-        })
+        let (orig_data, mem_used) = (Bytes(*orig), Bytes(*used));
+        Ok(MmStat { orig_data, mem_used })
     }
 
     /// Throws away what it holds, and its size.
@@ -154,7 +137,7 @@ impl ZramSwap {
     ///
     /// # Errors
     /// When one of the steps fails; those before it are undone.
-    pub fn create(root: &Path, size: Bytes, algorithm: Option<&str>) -> Result<Self, FileError> {
+    pub fn create(root: &Path, size: Bytes) -> Result<Self, FileError> {
         let zram = Zram::add(root)?;
         // From here on a failure drops the guard, which undoes what was done.
         let mut guard = Self {
@@ -164,9 +147,6 @@ impl ZramSwap {
             removed: false,
             note: note(root, zram),
         };
-        if let Some(algorithm) = algorithm {
-            zram.set_algorithm(root, algorithm)?;
-        }
         zram.set_size(root, size)?;
         swap::format(&zram.device(), size)?;
         swap::on(&zram.device(), 32_767)?;
@@ -267,10 +247,7 @@ mod tests {
         let text = "  4096      64   12288        0    12288        5        0        0        0\n";
         std::fs::write(root.path().join("sys/block/zram3/mm_stat"), text).unwrap();
         let stat = zram.mm_stat(root.path()).unwrap();
-        assert_eq!(
-            (stat.orig_data, stat.mem_used, stat.same_pages),
-            (Bytes(4096), Bytes(12288), 5)
-        );
+        assert_eq!((stat.orig_data, stat.mem_used), (Bytes(4096), Bytes(12288)));
     }
 
     #[test]
@@ -297,7 +274,7 @@ mod tests {
     #[test]
     fn without_the_module_the_missing_file_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let told = ZramSwap::create(root.path(), Bytes::mib(1), None)
+        let told = ZramSwap::create(root.path(), Bytes::mib(1))
             .unwrap_err()
             .to_string();
         assert!(!exists(root.path()) && told.contains("hot_add"), "{told}");

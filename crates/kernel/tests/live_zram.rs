@@ -24,7 +24,7 @@ fn swap_of_our_own_comes_and_goes() {
         eprintln!("SKIP: no zram devices can be added here (the module is not loaded)");
         return;
     }
-    let own = match ZramSwap::create(root, Bytes::mib(16), None) {
+    let own = match ZramSwap::create(root, Bytes::mib(16)) {
         Ok(own) => own,
         Err(err) => {
             eprintln!("SKIP: no swap on zram can be made here: {err}");

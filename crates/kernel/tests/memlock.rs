@@ -4,8 +4,7 @@ use thermo_kernel::memlock;
 
 #[test]
 fn locking_works_or_says_why() {
-    match memlock::lock_on_fault() {
-        Ok(()) => assert!(memlock::unlock().is_ok()),
-        Err(err) => assert!(err.raw_os_error().is_some(), "{err}"),
+    if let Err(err) = memlock::lock_on_fault() {
+        assert!(err.raw_os_error().is_some(), "{err}");
     }
 }

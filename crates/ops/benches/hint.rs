@@ -45,7 +45,7 @@ fn main() {
         .iter()
         .any(|shape| is_asked_for(&name(Action::Pageout, *shape)))
     {
-        let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1), None) {
+        let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1)) {
             Ok(swap) => swap,
             Err(why) => return println!("SKIP: no swap for pageout: {why}"),
         };

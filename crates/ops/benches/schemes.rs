@@ -46,7 +46,7 @@ fn main() {
         }
     }
     if is_asked_for("pageout") {
-        let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1), None) {
+        let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1)) {
             Ok(swap) => swap,
             Err(why) => return println!("SKIP: no swap for pageout: {why}"),
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use thermo_kernel::pagemap::Pagemap;
-use thermo_kernel::psi::{self, Resource};
+use thermo_kernel::psi;
 
 /// The number of the process.
 pub(crate) const PID: u32 = 7;
@@ -28,7 +28,7 @@ pub(crate) fn pagemap(pages: u64, entry: impl Fn(u64) -> u64) -> Pagemap {
 
 /// Has tasks of the machine at `root` have lost so many microseconds to memory since boot.
 pub(crate) fn lose_time(root: &Path, us: u64) {
-    let file = psi::system_file(root, Resource::Memory);
+    let file = psi::system_file(root);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(
         file,

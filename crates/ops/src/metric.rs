@@ -8,7 +8,7 @@ use thermo_engine::scheme::SystemMetric;
 use thermo_kernel::cgroup::Group;
 use thermo_kernel::memcg::Memcg;
 use thermo_kernel::node::{self, NodeMemory};
-use thermo_kernel::psi::{self, Resource};
+use thermo_kernel::psi;
 use thermo_kernel::{FileError, meminfo, vmstat};
 
 /// The present value of `metric`.
@@ -18,9 +18,8 @@ use thermo_kernel::{FileError, meminfo, vmstat};
 pub fn read(root: &Path, metric: &SystemMetric) -> Result<u64, OpsError> {
     match metric {
         SystemMetric::SomeMemPsiUs => {
-            let psi =
-                psi::system(root, Resource::Memory).map_err(|err| unsupported("some_mem_psi_us", &err))?;
-            Ok(psi.some.as_micros())
+            let total = psi::system(root).map_err(|err| unsupported("some_mem_psi_us", &err))?;
+            Ok(total.as_micros())
         }
         SystemMetric::NodeMemUsedBp { nid } => {
             node_of(root, *nid).map(|node| basis_points(used(&node), node.total.0))

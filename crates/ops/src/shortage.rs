@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thermo_kernel::psi::{self, Resource};
+use thermo_kernel::psi;
 use thermo_kernel::vmstat;
 use thermo_units::Nanos;
 
@@ -37,7 +37,7 @@ enum Signs {
 
 impl Signs {
     fn read(root: &Path) -> Option<Self> {
-        let lost = psi::system(root, Resource::Memory).map(|psi| Self::Lost(psi.some));
+        let lost = psi::system(root).map(Self::Lost);
         let scanned = || vmstat::read(root).map(|vmstat| Self::Scanned(vmstat.scanned_pages()));
         lost.or_else(|_| scanned()).ok()
     }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use thermo_engine::TargetId;
 use thermo_engine::ops::{Probe, Seen};
 use thermo_engine::rng::Rng;
-use thermo_kernel::clear_refs::{self, Marks};
+use thermo_kernel::clear_refs;
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::smaps::{self, Vma};
 use thermo_kernel::{ProcError, clock};
@@ -97,7 +97,7 @@ impl Smaps {
             return;
         }
         let before = clock::monotonic();
-        let cleared = clear_refs::clear(&self.root, pid, Marks::All);
+        let cleared = clear_refs::clear(&self.root, pid);
         let after = clock::monotonic();
         round.walks = after.saturating_sub(before);
         match cleared {

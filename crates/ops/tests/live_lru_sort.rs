@@ -11,7 +11,7 @@ use thermo_engine::TargetId;
 use thermo_engine::action::Action;
 use thermo_engine::ops::{Request, Run, Skip};
 use thermo_kernel::kpageflags::PageFrames;
-use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::lru_gen;
 use thermo_kernel::maps;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_ops::{Actor, PageoutLimits};
@@ -27,7 +27,7 @@ fn child() {
 
 /// Where lists can be told apart. With MGLRU pages are in generations, which the flags do not show.
 fn frames() -> Option<PageFrames> {
-    if Enabled::read(Path::new("/")).is_on() {
+    if lru_gen::is_on(Path::new("/")) {
         eprintln!("SKIP: this kernel keeps generations (MGLRU), which /proc/kpageflags does not show");
         return None;
     }

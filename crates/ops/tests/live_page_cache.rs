@@ -12,7 +12,7 @@ use common::repeat_until_good;
 use thermo_engine::Action;
 use thermo_engine::ops::Skip;
 use thermo_kernel::kpageflags::PageFrames;
-use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::lru_gen;
 use thermo_kernel::page_cache::CachedFile;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_ops::page_cache::{PageCache, PageCacheError};
@@ -38,7 +38,7 @@ fn file() -> tempfile::NamedTempFile {
 
 /// How many pages of the file are on an active and on an inactive list; `None` where that cannot be seen.
 fn lists(path: &Path) -> Option<(usize, usize)> {
-    if Enabled::read(Path::new("/")).is_on() {
+    if lru_gen::is_on(Path::new("/")) {
         eprintln!("SKIP: this kernel keeps generations (MGLRU), which /proc/kpageflags does not show");
         return None;
     }

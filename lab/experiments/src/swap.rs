@@ -13,7 +13,7 @@ pub(crate) struct Swap(ZramSwap);
 
 impl Swap {
     pub(crate) fn make(size: Bytes) -> Result<Self, Error> {
-        ZramSwap::create(Path::new("/"), size, None)
+        ZramSwap::create(Path::new("/"), size)
             .map(Self)
             .map_err(|error| Error::Swap {
                 size,
@@ -96,7 +96,6 @@ mod tests {
         let stat = MmStat {
             orig_data: Bytes(1000),
             mem_used: Bytes(400),
-            ..MmStat::default()
         };
         assert_eq!(
             (share(stat, 500), share(stat, 0), share(stat, 5000)),

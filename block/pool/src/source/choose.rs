@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thermo_kernel::cgroup::Group;
 use thermo_kernel::meminfo;
-use thermo_kernel::psi::{Resource, system_file};
+use thermo_kernel::psi::system_file;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use super::{FreeMemory, Headroom, Manager, PsiTotal, Source, SourceError};
@@ -96,7 +96,7 @@ fn add_stalls(choice: &mut Choice, root: &Path) {
     if own.is_some_and(|path| choice.add(why, PsiTotal::new(&path, STALL, WINDOW))) {
         return;
     }
-    let machine: PathBuf = system_file(root, Resource::Memory);
+    let machine: PathBuf = system_file(root);
     choice.add(why, PsiTotal::new(&machine, STALL, WINDOW));
 }
 

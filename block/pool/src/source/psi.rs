@@ -39,7 +39,7 @@ impl Source for PsiTotal {
     }
 
     fn check(&mut self, now: Nanos) -> Result<Option<String>, SourceError> {
-        let total = psi::read(&self.path)?.some;
+        let total = psi::read(&self.path)?;
         let (start, before) = *self.since.get_or_insert((now, total));
         let stalled = total.saturating_sub(before);
         let is_pressure = stalled >= self.stall && stalled > Nanos::ZERO;

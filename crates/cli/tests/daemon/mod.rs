@@ -115,7 +115,7 @@ pub fn swap() -> Option<Option<ZramSwap>> {
     if info.swap_free >= Bytes::mib(256) && info.swap_free.0 * 2 > info.swap_total.0 {
         return Some(None);
     }
-    match ZramSwap::create(Path::new("/"), Bytes::mib(512), None) {
+    match ZramSwap::create(Path::new("/"), Bytes::mib(512)) {
         Ok(zram) => Some(Some(zram)),
         Err(why) => {
             eprintln!("SKIP: no swap is free and none can be made: {why}");

@@ -83,7 +83,6 @@ mod tests {
                     write: true,
                     ..Perms::default()
                 },
-                offset: 0,
                 inode: 0,
                 name: String::new(),
             },

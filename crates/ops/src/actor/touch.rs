@@ -14,7 +14,7 @@ use std::path::Path;
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::kpageflags::PageFrames;
-use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::lru_gen;
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::process_vm::{MAX_PAGES, touch};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
@@ -44,7 +44,7 @@ pub(crate) const USES_FOR_GENERATIONS: usize = 5;
 /// How often a page has to be used to be kept, on the machine at `root`. No more than page cache can be in one go
 /// ([`thermo_kernel::page_cache::MOST_USES`]).
 pub(crate) fn uses(root: &Path) -> usize {
-    if Enabled::read(root).is_on() {
+    if lru_gen::is_on(root) {
         USES_FOR_GENERATIONS
     } else {
         USES_FOR_LISTS

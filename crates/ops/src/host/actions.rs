@@ -266,7 +266,6 @@ mod tests {
             path: "/dev/x".into(),
             size: Bytes::mib(8),
             used: Bytes::mib(2),
-            priority: 1,
         };
         let with = of(
             &HostFacts {

@@ -5,13 +5,10 @@ use std::path::Path;
 use thermo_kernel::capabilities::Capabilities;
 use thermo_kernel::cgroup::{self, Version};
 use thermo_kernel::damon::{self, DamonFacts};
-use thermo_kernel::lockdown::{self, Lockdown};
-use thermo_kernel::lru_gen::Enabled;
-use thermo_kernel::psi::{self, Resource};
 use thermo_kernel::swap::{self, Swap};
 use thermo_kernel::thp::{self, ThpMode};
 use thermo_kernel::uname::{self, Uname};
-use thermo_kernel::{btf, meminfo, node, page_idle, zram};
+use thermo_kernel::{btf, lockdown, lru_gen, meminfo, node, page_idle, psi, zram};
 use thermo_units::Bytes;
 
 use crate::offload::Holder;
@@ -23,8 +20,8 @@ pub struct HostFacts {
     pub uname: Uname,
     /// What we may do.
     pub capabilities: Capabilities,
-    /// What even root may not.
-    pub lockdown: Lockdown,
+    /// Not even root may read the kernel's memory (`lockdown=confidentiality`).
+    pub confidential: bool,
     /// The kernel describes its types.
     pub btf: bool,
     /// The idle-page bitmap is there.
@@ -65,7 +62,7 @@ impl HostFacts {
         Self {
             uname: uname::read(root),
             capabilities: Capabilities::effective(root, ourselves).unwrap_or_default(),
-            lockdown: lockdown::read(root),
+            confidential: lockdown::is_confidential(root),
             btf: btf::exists(root),
             idle_bitmap: page_idle::exists(root),
             clear_refs: root.join(format!("proc/{ourselves}/clear_refs")).exists(),
@@ -74,13 +71,13 @@ impl HostFacts {
                 .as_ref()
                 .map_or_else(Holder::default, |damon| Holder::find(root, damon)),
             damon,
-            mglru: Enabled::read(root).is_on(),
+            mglru: lru_gen::is_on(root),
             mem_total: meminfo::read(root).map(|info| info.total).unwrap_or_default(),
             swaps: swap::read(root).unwrap_or_default(),
             zram: zram::exists(root),
             thp: thp::read(root).ok().flatten(),
             nodes: node::all(root),
-            psi: psi::system(root, Resource::Memory).is_ok(),
+            psi: psi::system(root).is_ok(),
             memcg: memcg(root),
         }
     }

@@ -1,7 +1,6 @@
 //! Whether page tables can be read here, and who else takes accessed marks off.
 
 use thermo_kernel::capabilities::Capability;
-use thermo_kernel::lockdown::Lockdown;
 
 use super::HostFacts;
 use super::trackers::{TrackerReport, lacking, report};
@@ -75,7 +74,7 @@ fn pte_obstacle(facts: &HostFacts) -> Option<String> {
                 .to_owned(),
         );
     }
-    if facts.lockdown == Lockdown::Confidentiality {
+    if facts.confidential {
         return Some(
             "the kernel is locked down (confidentiality), so that BPF may not read its memory: boot without \
                      lockdown=confidentiality"

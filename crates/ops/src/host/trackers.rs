@@ -172,7 +172,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use thermo_kernel::damon::Kdamond;
-    use thermo_kernel::lockdown::Lockdown;
     use thermo_kernel::uname::Uname;
 
     fn host() -> HostFacts {
@@ -215,7 +214,7 @@ mod tests {
     fn each_obstacle_of_pte_is_named_with_what_would_change_it() {
         assert!(why(&HostFacts { btf: false, ..host() }, "pte").contains("CONFIG_DEBUG_INFO_BTF"));
         let locked = HostFacts {
-            lockdown: Lockdown::Confidentiality,
+            confidential: true,
             ..host()
         };
         assert!(why(&locked, "pte").contains("lockdown=confidentiality"));

@@ -57,7 +57,6 @@ mod tests {
                 write: is_open,
                 ..Perms::default()
             },
-            offset: 0,
             inode: 0,
             name: name.to_owned(),
         }

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::{Flags, PageFrames};
-use thermo_kernel::lru_gen::Enabled;
+use thermo_kernel::lru_gen;
 use thermo_kernel::process_vm::MAX_PAGES;
 use thermo_pagetable::Leaf;
 use thermo_units::Addr;
@@ -70,7 +70,7 @@ impl Lists {
         self.to_head.clear();
         self.to_active.clear();
         if self.shortage.look(root, clock::monotonic()) {
-            self.short = self.shortage.lasts().then(|| match Enabled::read(root).is_on() {
+            self.short = self.shortage.lasts().then(|| match lru_gen::is_on(root) {
                 true => Kept::InGenerations,
                 false => Kept::OnLists,
             });
@@ -200,7 +200,7 @@ mod tests {
         const PAGES: u64 = 255;
         // Some wait in the batches of a processor, until advice that comes there empties them.
         const WAIT: usize = 64;
-        if Enabled::read(Path::new("/")).is_on() {
+        if lru_gen::is_on(Path::new("/")) {
             return eprintln!("SKIP: pages are in generations here");
         }
         let tables = PageTables::open().inspect_err(|why| eprintln!("SKIP: {why}"));

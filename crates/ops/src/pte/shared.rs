@@ -22,7 +22,7 @@ use std::path::Path;
 
 use thermo_engine::TargetId;
 use thermo_engine::scan::{Preparation, ScanChunk};
-use thermo_kernel::clear_refs::{self, Marks};
+use thermo_kernel::clear_refs;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::{ProcError, clock};
 use thermo_pagetable::{Folios, Leaf, PageTables, WalkError};
@@ -190,9 +190,7 @@ impl Shared {
             return Some(self.refuse(process, leaves, estimate));
         }
         let (cpu, began) = (clock::thread_cpu(), clock::monotonic());
-        let cleared = process
-            .is_alive()
-            .then(|| clear_refs::clear(root, process.pid, Marks::All));
+        let cleared = process.is_alive().then(|| clear_refs::clear(root, process.pid));
         let walked = self.walked.get_mut(&process.id)?;
         walked.began = began;
         walked.took = clock::monotonic().saturating_sub(began);

@@ -109,7 +109,6 @@ mod tests {
         Mapping {
             range,
             perms,
-            offset: 0,
             inode: 0,
             name: name.to_owned(),
         }

@@ -253,7 +253,7 @@ pub fn swap() -> Option<Swap> {
     if meminfo::read(root).unwrap().swap_free >= Bytes::mib(256) {
         return Some(Swap::Theirs);
     }
-    match ZramSwap::create(root, Bytes::mib(256), None) {
+    match ZramSwap::create(root, Bytes::mib(256)) {
         Ok(zram) => Some(Swap::Ours(zram)),
         Err(why) => {
             eprintln!("SKIP: no swap is free and none can be made: {why}");
