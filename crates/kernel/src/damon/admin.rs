@@ -28,8 +28,6 @@ pub enum Command {
     UpdateStats,
     /// Fill the folders of tried regions, by the end of the aggregation that is running.
     UpdateTriedRegions,
-    /// Empty them.
-    ClearTriedRegions,
 }
 
 impl Command {
@@ -42,7 +40,6 @@ impl Command {
             Self::Commit => "commit",
             Self::UpdateStats => "update_schemes_stats",
             Self::UpdateTriedRegions => "update_schemes_tried_regions",
-            Self::ClearTriedRegions => "clear_schemes_tried_regions",
         }
     }
 }
@@ -196,7 +193,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::damon::setup::{Filter, FilterKind, Quota, Scheme, Target, Watermarks};
+    use crate::damon::setup::{Filter, FilterKind, Quota, Scheme, Watermarks};
 
     /// A folder in which every file that is asked for is there, as far as `names` say.
     fn tree(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
@@ -285,15 +282,11 @@ mod tests {
             ..Scheme::new("pageout")
         };
         Setup {
-            operations: "vaddr",
             sample_us: 5000,
             aggr_us: 100_000,
             update_us: 1_000_000,
             nr_regions: (10, 1000),
-            targets: vec![Target {
-                pid: Some(77),
-                regions: Vec::new(),
-            }],
+            targets: vec![77],
             schemes: vec![scheme],
         }
     }

@@ -6,7 +6,7 @@ mod admin;
 mod setup;
 
 pub use admin::{Admin, Command, Control, SchemeStats, TriedRegion};
-pub use setup::{Filter, FilterKind, Goal, Quota, Scheme, Setup, Target, Watermarks};
+pub use setup::{Filter, FilterKind, Goal, Quota, Scheme, Setup, Watermarks};
 
 use std::path::Path;
 
@@ -51,15 +51,22 @@ pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
 /// Whether a kdamond runs, be it one of the tree or of one of the kernel's own modules.
 #[must_use]
 pub fn runs(root: &Path) -> bool {
-    const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
-    let says = |path: &Path, word: &str| file::text(path).is_ok_and(|text| text.trim() == word);
     let tree = root.join("sys/kernel/mm/damon/admin/kdamonds");
     let count = file::number(&tree.join("nr_kdamonds")).unwrap_or(0);
-    let modules = root.join("sys/module");
-    (0..count).any(|index| says(&tree.join(index.to_string()).join("state"), "on"))
-        || MODULES
-            .iter()
-            .any(|name| says(&modules.join(name).join("parameters/enabled"), "Y"))
+    (0..count).any(|index| says(&tree.join(format!("{index}/state")), "on")) || enabled_module(root).is_some()
+}
+
+/// The first enabled of the kernel's own modules that use DAMON, each for itself alone.
+#[must_use]
+pub fn enabled_module(root: &Path) -> Option<&'static str> {
+    let is_enabled = |name: &str| says(&root.join(format!("sys/module/{name}/parameters/enabled")), "Y");
+    ["damon_reclaim", "damon_lru_sort", "damon_stat"]
+        .into_iter()
+        .find(|name| is_enabled(name))
+}
+
+fn says(path: &Path, word: &str) -> bool {
+    file::text(path).is_ok_and(|text| text.trim() == word)
 }
 
 /// Whether this kernel's DAMON can watch address spaces of processes; `None` when that cannot be told without setting

@@ -9,8 +9,6 @@ use crate::file::{self, FileError};
 /// One context: how to look, at whom, what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
-    /// `vaddr`, `fvaddr` or `paddr`.
-    pub operations: &'static str,
     /// Sampling interval.
     pub sample_us: u64,
     /// Aggregation interval.
@@ -19,19 +17,10 @@ pub struct Setup {
     pub update_us: u64,
     /// Fewest and most regions.
     pub nr_regions: (u64, u64),
-    /// Whom to watch.
-    pub targets: Vec<Target>,
+    /// The processes to monitor, by address space (`vaddr`).
+    pub targets: Vec<u32>,
     /// What to do.
     pub schemes: Vec<Scheme>,
-}
-
-/// Somebody to watch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Target {
-    /// The process, for address spaces.
-    pub pid: Option<u32>,
-    /// Where to look; what the operations find out by themselves when empty.
-    pub regions: Vec<AddrRange>,
 }
 
 /// A scheme. Bounds are the least and the most that match.
@@ -53,8 +42,6 @@ pub struct Scheme {
     pub watermarks: Option<Watermarks>,
     /// What it leaves alone.
     pub filters: Vec<Filter>,
-    /// Where to migrate to; -1 for other actions.
-    pub target_nid: i64,
 }
 
 impl Scheme {
@@ -71,7 +58,6 @@ impl Scheme {
             quota: Quota::default(),
             watermarks: None,
             filters: Vec::new(),
-            target_nid: -1,
         }
     }
 }
@@ -168,7 +154,7 @@ impl Folder {
 
     /// The context at this folder.
     pub(super) fn set_up(&self, setup: &Setup) -> Result<(), FileError> {
-        self.write("operations", setup.operations)?;
+        self.write("operations", "vaddr")?;
         let attrs = self.below("monitoring_attrs");
         let intervals = attrs.below("intervals");
         intervals.write("sample_us", setup.sample_us)?;
@@ -177,8 +163,8 @@ impl Folder {
         attrs.write_bounds("nr_regions", setup.nr_regions)?;
         let targets = self.below("targets");
         targets.write("nr_targets", setup.targets.len())?;
-        for (nth, target) in setup.targets.iter().enumerate() {
-            targets.below(nth.to_string()).set_target(target)?;
+        for (nth, pid) in setup.targets.iter().enumerate() {
+            targets.below(nth.to_string()).write("pid_target", pid)?;
         }
         let schemes = self.below("schemes");
         schemes.write("nr_schemes", setup.schemes.len())?;
@@ -188,29 +174,10 @@ impl Folder {
         Ok(())
     }
 
-    fn set_target(&self, target: &Target) -> Result<(), FileError> {
-        if let Some(pid) = target.pid {
-            self.write("pid_target", pid)?;
-        }
-        let regions = self.below("regions");
-        if !target.regions.is_empty() {
-            regions.write("nr_regions", target.regions.len())?;
-        }
-        for (nth, region) in target.regions.iter().enumerate() {
-            let folder = regions.below(nth.to_string());
-            folder.write("start", region.start.0)?;
-            folder.write("end", region.end.0)?;
-        }
-        Ok(())
-    }
-
     fn set_scheme(&self, scheme: &Scheme) -> Result<(), FileError> {
         self.write("action", scheme.action)?;
         if scheme.apply_interval_us != 0 {
             self.write("apply_interval_us", scheme.apply_interval_us)?;
-        }
-        if scheme.target_nid >= 0 {
-            self.write("target_nid", scheme.target_nid)?;
         }
         let pattern = self.below("access_pattern");
         pattern.write_bounds("sz", scheme.sz)?;

@@ -8,11 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use thermo_kernel::FileError;
-use thermo_kernel::damon::{Admin, Command, Control, DamonFacts};
+use thermo_kernel::damon::{Admin, Command, Control, DamonFacts, enabled_module};
 use thermo_kernel::{file, stat};
-
-/// Modules of the kernel that use DAMON for themselves alone while they are enabled.
-const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
 
 /// Who has in-kernel DAMON.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,11 +55,7 @@ impl Holder {
     /// Who has it on the machine at `root`, whose tree says `facts`.
     #[must_use]
     pub fn find(root: &Path, facts: &DamonFacts) -> Self {
-        let enabled = |module: &&str| {
-            let path = root.join(format!("sys/module/{module}/parameters/enabled"));
-            file::text(&path).is_ok_and(|text| text.starts_with('Y'))
-        };
-        if let Some(module) = MODULES.into_iter().find(|module| enabled(module)) {
+        if let Some(module) = enabled_module(root) {
             return Self::Module(module);
         }
         let note = Note::read(root);

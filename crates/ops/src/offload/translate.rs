@@ -4,7 +4,7 @@ use thermo_engine::scheme::{
     CoreFilterKind, Goal, GoalTuner, Quota, SystemMetric, WatermarkMetric, Watermarks,
 };
 use thermo_engine::{Action, Attrs, Scheme, TargetId};
-use thermo_kernel::damon::{self, Filter, FilterKind, Setup, Target};
+use thermo_kernel::damon::{self, Filter, FilterKind, Setup};
 use thermo_kernel::uname::Uname;
 use thermo_units::Nanos;
 
@@ -94,18 +94,11 @@ pub(super) fn setup(attrs: &Attrs, targets: &[(TargetId, u32)], schemes: &[Schem
     let looks = (0..nr_looks(targets)).map(|nth| look(attrs, nth, targets.len()));
     let schemes = schemes.iter().map(|scheme| translated(scheme, attrs, &ids));
     Setup {
-        operations: "vaddr",
         sample_us: micros(attrs.sample),
         aggr_us: micros(attrs.aggr),
         update_us: micros(attrs.update),
         nr_regions: (attrs.min_nr_regions as u64, attrs.max_nr_regions as u64),
-        targets: targets
-            .iter()
-            .map(|(_, pid)| Target {
-                pid: Some(*pid),
-                regions: Vec::new(),
-            })
-            .collect(),
+        targets: targets.iter().map(|(_, pid)| *pid).collect(),
         schemes: looks.chain(schemes).collect(),
     }
 }
@@ -161,7 +154,6 @@ fn translated(scheme: &Scheme, attrs: &Attrs, targets: &[TargetId]) -> damon::Sc
         quota: quota(&scheme.quota),
         watermarks: watermarks(&scheme.watermarks),
         filters: scheme.filters.core.iter().map(filter).collect(),
-        target_nid: -1,
     }
 }
 
