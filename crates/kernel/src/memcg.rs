@@ -1,16 +1,12 @@
 //! The memory controller of a control group, version 1 and 2 (Documentation/admin-guide/cgroup-v2.rst, "Memory";
 //! cgroup-v1/memory.rst).
 
-mod limited;
-
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thermo_units::Bytes;
 
 use crate::cgroup::{Group, Version};
 use crate::file::{self, FileError};
-
-pub use self::limited::Limited;
 
 /// Version 1 has no word for "no limit": it shows the largest multiple of a page.
 const V1_NO_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
@@ -27,10 +23,6 @@ pub struct MemcgStat {
     pub file: Bytes,
     /// The part of it in page tables.
     pub file_mapped: Bytes,
-    /// Swapped out.
-    pub swap: Bytes,
-    /// Faults that needed I/O, since the group was made.
-    pub pgmajfault: u64,
 }
 
 /// The memory controller of a group.
@@ -44,6 +36,36 @@ impl Memcg {
     #[must_use]
     pub const fn new(group: Group) -> Self {
         Self { group }
+    }
+
+    /// `group` and the groups above it, as far as they have a limit now, the nearest first: what a process may have is
+    /// bounded by all of them.
+    ///
+    /// # Errors
+    /// When a limit cannot be read.
+    pub fn limited(group: &Group) -> Result<Vec<Self>, FileError> {
+        let mut limited = Vec::new();
+        let dirs = group.dir.ancestors();
+        for dir in dirs.take_while(|dir| dir.join("memory.stat").exists()) {
+            let memcg = Self::new(Group {
+                version: group.version,
+                dir: dir.to_owned(),
+            });
+            // The root of version 2 has no limit, hence no file for one.
+            match memcg.effective_limit() {
+                Ok(Some(_)) => limited.push(memcg),
+                Ok(None) => {}
+                Err(error) if error.is_missing() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(limited)
+    }
+
+    /// The folder of the group.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.group.dir
     }
 
     fn file(&self, v1: &str, v2: &str) -> PathBuf {
@@ -76,6 +98,19 @@ impl Memcg {
         }
     }
 
+    /// The lower of the hard limit and, on version 2, the one at which the group is slowed down.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn effective_limit(&self) -> Result<Option<Bytes>, FileError> {
+        let hard = self.limit()?;
+        let high = match self.group.version {
+            Version::V1 => None,
+            Version::V2 => file::number(&self.group.dir.join("memory.high")).ok().map(Bytes),
+        };
+        Ok(hard.into_iter().chain(high).min())
+    }
+
     /// Sets the hard limit, or takes it off.
     ///
     /// # Errors
@@ -95,20 +130,33 @@ impl Memcg {
     /// When they cannot be read.
     pub fn stat(&self) -> Result<MemcgStat, FileError> {
         let text = file::text(&self.group.dir.join("memory.stat"))?;
-        let field = |name: &str| counter(&text, name);
-        let either =
-            |v1: &str, v2: &str| field(if self.group.version == Version::V1 { v1 } else { v2 }).unwrap_or(0);
-        let swap = match self.group.version {
-            Version::V1 => field("total_swap").unwrap_or(0),
-            Version::V2 => file::number(&self.group.dir.join("memory.swap.current")).unwrap_or(0),
+        let either = |v1: &str, v2: &str| {
+            let name = if self.group.version == Version::V1 { v1 } else { v2 };
+            counter(&text, name).unwrap_or(0)
         };
         Ok(MemcgStat {
             anon: Bytes(either("total_rss", "anon")),
             file: Bytes(either("total_cache", "file")),
             file_mapped: Bytes(either("total_mapped_file", "file_mapped")),
-            swap: Bytes(swap),
-            pgmajfault: either("total_pgmajfault", "pgmajfault"),
         })
+    }
+
+    /// Page cache on the LRU lists: in use, but the kernel takes it back by itself.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn evictable(&self) -> Result<Bytes, FileError> {
+        let names = match self.group.version {
+            Version::V1 => ["total_inactive_file ", "total_active_file "],
+            Version::V2 => ["inactive_file ", "active_file "],
+        };
+        let text = file::text(&self.group.dir.join("memory.stat"))?;
+        let value = |line: &str| {
+            names
+                .iter()
+                .find_map(|name| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        Ok(text.lines().filter_map(value).map(Bytes).sum())
     }
 
     /// Pages the kernel has looked at so far to find some of this group to reclaim. Version 1 does not count them: there it is
@@ -194,7 +242,7 @@ mod tests {
 
     #[test]
     fn version_1_shows_no_limit_as_a_huge_number() {
-        let stat = "cache 1\nrss 2\ntotal_cache 10\ntotal_mapped_file 7\ntotal_rss 20\ntotal_swap 30\ntotal_pgmajfault 4\n";
+        let stat = "cache 1\nrss 2\ntotal_cache 10\ntotal_mapped_file 7\ntotal_rss 20\n";
         let files = [
             ("memory.limit_in_bytes", "9223372036854771712\n"),
             ("memory.stat", stat),
@@ -205,8 +253,6 @@ mod tests {
             anon: Bytes(20),
             file: Bytes(10),
             file_mapped: Bytes(7),
-            swap: Bytes(30),
-            pgmajfault: 4,
         };
         assert_eq!(memcg.stat().unwrap(), want);
         std::fs::write(dir.path().join("memory.limit_in_bytes"), "").unwrap();
@@ -219,8 +265,7 @@ mod tests {
         let files = [
             ("memory.max", "max\n"),
             ("memory.current", "4096\n"),
-            ("memory.stat", "anon 5\nfile 6\nfile_mapped 3\npgmajfault 7\n"),
-            ("memory.swap.current", "8\n"),
+            ("memory.stat", "anon 5\nfile 6\nfile_mapped 3\n"),
         ];
         let (_dir, memcg) = memcg(Version::V2, &files);
         assert_eq!(
@@ -231,8 +276,6 @@ mod tests {
             anon: Bytes(5),
             file: Bytes(6),
             file_mapped: Bytes(3),
-            swap: Bytes(8),
-            pgmajfault: 7,
         };
         assert_eq!(memcg.stat().unwrap(), want);
     }

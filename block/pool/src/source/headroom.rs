@@ -1,7 +1,7 @@
 //! Room left below a memory limit: the only sign that comes before any stall.
 
 use thermo_kernel::cgroup::Group;
-use thermo_kernel::memcg::Limited;
+use thermo_kernel::memcg::Memcg;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use super::{Source, SourceError};
@@ -9,7 +9,7 @@ use super::{Source, SourceError};
 /// Watches a group and all groups above it that have a limit.
 #[derive(Debug)]
 pub struct Headroom {
-    limited: Vec<Limited>,
+    limited: Vec<Memcg>,
     least: Permille,
 }
 
@@ -19,7 +19,7 @@ impl Headroom {
     /// # Errors
     /// When the group cannot be read, or neither it nor a group above it has a limit.
     pub fn new(group: &Group, least: Permille) -> Result<Self, SourceError> {
-        let limited = Limited::all_of(group)?;
+        let limited = Memcg::limited(group)?;
         if limited.is_empty() {
             return Err(SourceError::NoLimit(group.dir.clone()));
         }
@@ -39,7 +39,9 @@ impl Source for Headroom {
 
     fn check(&mut self, _now: Nanos) -> Result<Option<String>, SourceError> {
         for one in &self.limited {
-            let Some(limit) = one.limit()? else { continue };
+            let Some(limit) = one.effective_limit()? else {
+                continue;
+            };
             let least = Bytes(limit.0 / 1000 * u64::from(self.least.0));
             let usage = one.usage()?;
             if limit.saturating_sub(usage) >= least {

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use thermo_engine::TargetId;
 use thermo_kernel::cgroup::Group;
-use thermo_kernel::memcg::Limited;
+use thermo_kernel::memcg::Memcg;
 use thermo_kernel::statm::Statm;
 use thermo_kernel::{file, meminfo, stat};
 use thermo_units::{Bytes, Nanos, PAGE_SIZE};
@@ -154,7 +154,7 @@ impl Loading {
         let groups = Group::of_process(root, Some(pid), "memory");
         let limited = groups
             .iter()
-            .flat_map(|group| Limited::all_of(group).unwrap_or_default());
+            .flat_map(|group| Memcg::limited(group).unwrap_or_default());
         let room = limited
             .map(|group| room_of(&group))
             .max()
@@ -166,8 +166,8 @@ impl Loading {
 }
 
 /// What cannot be read tells of no limit.
-fn room_of(group: &Limited) -> Room {
-    let (Ok(Some(limit)), Ok(usage)) = (group.limit(), group.usage()) else {
+fn room_of(group: &Memcg) -> Room {
+    let (Ok(Some(limit)), Ok(usage)) = (group.effective_limit(), group.usage()) else {
         return Room::Enough;
     };
     match () {
