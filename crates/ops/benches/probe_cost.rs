@@ -14,6 +14,7 @@ mod common;
 mod measure;
 
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd as _;
 
 use common::Target;
@@ -132,12 +133,14 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
                     let entries = table.entries.iter();
                     let is_marked = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed);
                     marked += entries.filter(is_marked).count() as u64;
+                    ControlFlow::Continue(())
                 };
                 tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
             }),
             Way::Raw => time(|| {
                 let mut count = |table: thermo_pagetable::Table<'_>| {
                     marked += table.entries.iter().filter(|raw| **raw != 0).count() as u64;
+                    ControlFlow::Continue(())
                 };
                 tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
             }),
@@ -178,6 +181,7 @@ fn folios(tracker: &mut PteTracker, target: &mut Target) {
             tables
                 .tables(pid, range, Folios::OfUnmarked, &mut |table| {
                     black_box(table.young);
+                    ControlFlow::Continue(())
                 })
                 .unwrap();
         })

@@ -12,6 +12,7 @@
 mod common;
 mod measure;
 
+use std::ops::ControlFlow;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
@@ -133,7 +134,9 @@ fn act(target: &Target, action: Action, regions: usize, tried: &mut Vec<AddrRang
     // One that has looked before has its memory.
     tracker
         .tables()
-        .tables(target.pid(), target.range, Folios::Unasked, &mut |_| ())
+        .tables(target.pid(), target.range, Folios::Unasked, &mut |_| {
+            ControlFlow::Continue(())
+        })
         .unwrap();
     let mut ops = NotLooking {
         ops: Vaddr::new(Path::new("/"), members, tracker, Actor::new(limits, false)),

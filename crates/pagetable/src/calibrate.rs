@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use crate::error::BpfError;
+use crate::error::{BpfError, WalkError};
 use crate::layout::{Arch, Layout};
 use crate::load::failed;
 use crate::run::Runner;
@@ -63,7 +63,10 @@ pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Res
         memory_end,
         page_array: 0,
     };
-    let pgd = run(runner, machine.call(WHAT_PROBES, std::process::id()))?.pgd;
+    let pgd = runner
+        .run(machine.call(WHAT_PROBES, std::process::id()))
+        .map_err(unread)?
+        .pgd;
     let mut tried = 0;
     for _ in 0..ROUNDS {
         for levels in likely_levels(arch, pgd) {
@@ -94,10 +97,8 @@ fn likely_levels(arch: Arch, pgd: u64) -> Vec<u32> {
     }
 }
 
-fn run(runner: &mut Runner, call: Call) -> Result<Call, BpfError> {
-    runner
-        .run(call)
-        .map_err(|error| failed("reading our own page tables", error))
+fn unread(error: WalkError) -> BpfError {
+    failed("reading our own page tables", error)
 }
 
 /// Words of ours that nobody else has, each on a page of its own.
@@ -119,22 +120,10 @@ impl Words {
     fn read_right(&self, runner: &mut Runner, machine: &Machine) -> Result<bool, BpfError> {
         const { assert!(WORDS <= MAX_PROBES) };
         let ours = || self.0.iter().step_by(Self::STRIDE);
-        for (slot, word) in runner.loaded.probes.get_mut().iter_mut().zip(ours()) {
-            slot.addr = std::ptr::from_ref(word) as u64;
-            slot.entry = 0;
-        }
-        let call = Call {
-            nr_probes: WORDS as u32,
-            ..machine.call(WHAT_WORDS, std::process::id())
-        };
-        run(runner, call)?;
-        Ok(runner
-            .loaded
-            .probes
-            .get()
-            .iter()
-            .zip(ours())
-            .all(|(slot, word)| slot.entry == *word))
+        let addrs = ours().map(|word| std::ptr::from_ref(word) as u64);
+        let call = machine.call(WHAT_WORDS, std::process::id());
+        let slots = runner.probe(call, addrs).map_err(unread)?;
+        Ok(slots.iter().zip(ours()).all(|(slot, word)| slot.entry == *word))
     }
 }
 

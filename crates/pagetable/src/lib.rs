@@ -13,6 +13,7 @@
 
 mod calibrate;
 mod error;
+mod folios;
 mod layout;
 mod load;
 mod memory_end;
@@ -22,6 +23,7 @@ mod shared;
 mod tables;
 
 pub use error::{BpfError, NoFolios, WalkError};
+pub use folios::Folios;
 pub use layout::{Arch, Entry, Layout, Leaf};
 pub use run::MAX_OPEN;
-pub use tables::{Folios, Leaves, PageTables, Table, ones};
+pub use tables::{Leaves, PageTables, Table, ones};

@@ -11,13 +11,13 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, madvise};
 
 use crate::calibrate::Machine;
-use crate::error::NoFolios;
+use crate::error::{NoFolios, WalkError};
+use crate::folios::Folios;
 use crate::layout::{Arch, Entry};
 use crate::run::Runner;
 use crate::shared::{
     Call, FOLIO_LARGE, FOLIO_READ, FOLIO_SOUND, RawTable, Shared, UNREADABLE, WHAT_FOLIO, WHAT_PROBES,
 };
-use crate::tables::Folios;
 
 /// How many pages of ours must agree.
 const PAGES: usize = 4;
@@ -60,13 +60,11 @@ fn find_by(pages: &[Page], runner: &mut Runner, machine: &Machine) -> Result<Pag
     let mut known = Vec::new();
     let mut has_young = false;
     for page in pages {
-        let answer = run(
-            runner,
-            Call {
-                fd: page.file.as_raw_fd() as u32,
-                ..machine.call(WHAT_FOLIO, std::process::id())
-            },
-        )?;
+        let call = Call {
+            fd: page.file.as_raw_fd() as u32,
+            ..machine.call(WHAT_FOLIO, std::process::id())
+        };
+        let answer = runner.run(call).map_err(not_found)?;
         if answer.page_size == 0 {
             return Err(NoFolios::Layout);
         }
@@ -120,24 +118,18 @@ fn base_of(known: &[Known], arch: Arch) -> Result<u64, NoFolios> {
     }
 }
 
-fn run(runner: &mut Runner, call: Call) -> Result<Call, NoFolios> {
-    runner
-        .run(call)
-        .map_err(|error| NoFolios::NotFound(error.to_string()))
+fn not_found(error: WalkError) -> NoFolios {
+    NoFolios::NotFound(error.to_string())
 }
 
 /// The frame of the page, and what is seen of its folio.
 fn look(page: &Page, runner: &mut Runner, machine: &Machine) -> Result<(u64, u32), NoFolios> {
-    let slot = &mut runner.loaded.probes.get_mut()[0];
-    slot.addr = page.memory.get().as_ptr() as u64;
-    slot.level = u32::from(UNREADABLE);
     let call = Call {
-        nr_probes: 1,
         folios: Folios::OfAll as u32,
         ..machine.call(WHAT_PROBES, std::process::id())
     };
-    run(runner, call)?;
-    let slot = runner.loaded.probes.get()[0];
+    let addr = page.memory.get().as_ptr() as u64;
+    let slot = runner.probe(call, std::iter::once(addr)).map_err(not_found)?[0];
     let level = u8::try_from(slot.level).unwrap_or(UNREADABLE);
     match machine.layout.decode(slot.entry, level) {
         Entry::Leaf(leaf) => Ok((leaf.pfn, slot.folio)),

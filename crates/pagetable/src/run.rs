@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::WalkError;
 use crate::load::{Kind, Loaded};
-use crate::shared::{Call, STATUS_GONE, STATUS_OK};
+use crate::shared::{Call, ProbeSlot, STATUS_GONE, STATUS_OK, UNREADABLE};
 
 /// A loaded program with what its runs need.
 #[derive(Debug)]
@@ -30,6 +30,25 @@ impl Runner {
             loaded,
             links: BTreeMap::new(),
         }
+    }
+
+    /// Runs the program with `call` for `addrs`, [`MAX_PROBES`](crate::shared::MAX_PROBES) at most, and returns what it read at each.
+    pub(crate) fn probe(
+        &mut self,
+        call: Call,
+        addrs: impl Iterator<Item = u64>,
+    ) -> Result<&[ProbeSlot], WalkError> {
+        let mut nr_probes = 0;
+        for (slot, addr) in self.loaded.probes.get_mut().iter_mut().zip(addrs) {
+            *slot = ProbeSlot {
+                addr,
+                level: u32::from(UNREADABLE),
+                ..ProbeSlot::default()
+            };
+            nr_probes += 1;
+        }
+        self.run(Call { nr_probes, ..call })?;
+        Ok(&self.loaded.probes.get()[..nr_probes as usize])
     }
 
     /// Runs the program with `call` and returns what it made of it.

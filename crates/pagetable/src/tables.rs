@@ -7,6 +7,7 @@ use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
 use crate::calibrate::{Machine, calibrate};
 use crate::error::{BpfError, NoFolios, WalkError};
+use crate::folios::Folios;
 use crate::layout::{Arch, Entry, Layout, Leaf, TOGETHER};
 use crate::load::{Kind, failed, load, load_as};
 use crate::memory_end::memory_end;
@@ -23,19 +24,6 @@ pub struct PageTables {
     machine: Machine,
     /// Whether it is seen which folios are marked young.
     young: Result<(), NoFolios>,
-}
-
-/// Of which leaves the folio is looked at as well, where folios can be read: a read or two of the kernel's memory
-/// each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Folios {
-    /// Of none.
-    #[default]
-    Unasked = 0,
-    /// Of those that are not marked accessed: it tells whether somebody else took the mark off.
-    OfUnmarked = 1,
-    /// Of all: it tells how large they are, too. In whole tables the same as [`Folios::OfUnmarked`].
-    OfAll = 2,
 }
 
 /// A copy of one table.
@@ -261,17 +249,11 @@ impl PageTables {
     ) -> Result<(), WalkError> {
         entries.clear();
         for batch in addrs.chunks(MAX_PROBES) {
-            for (slot, addr) in self.runner.loaded.probes.get_mut().iter_mut().zip(batch) {
-                slot.addr = addr.0;
-                slot.level = u32::from(UNREADABLE);
-            }
-            let nr_probes = batch.len() as u32;
-            self.runner.run(Call {
-                nr_probes,
+            let call = Call {
                 folios: folios as u32,
                 ..self.machine.call(WHAT_PROBES, pid)
-            })?;
-            let slots = &self.runner.loaded.probes.get()[..batch.len()];
+            };
+            let slots = self.runner.probe(call, batch.iter().map(|addr| addr.0))?;
             let first = entries.len();
             entries.extend(slots.iter().map(|slot| decode(&self.machine.layout, slot)));
             let unsure = |slot: &ProbeSlot| self.machine.layout.may_be_marked_beside(slot.entry);
@@ -300,19 +282,9 @@ impl PageTables {
             let first = addrs[*nth].0 / (span * TOGETHER) * (span * TOGETHER);
             (0..TOGETHER).map(move |nth| first + nth * span)
         });
-        let mut nr_probes = 0;
-        for (slot, addr) in self.runner.loaded.probes.get_mut().iter_mut().zip(neighbours) {
-            slot.addr = addr;
-            slot.level = u32::from(UNREADABLE);
-            nr_probes += 1;
-        }
-        self.runner.run(Call {
-            nr_probes,
-            folios: Folios::Unasked as u32,
-            ..self.machine.call(WHAT_PROBES, pid)
-        })?;
-        let slots = self.runner.loaded.probes.get().chunks(TOGETHER as usize);
-        for (nth, beside) in numbers.iter().zip(slots) {
+        let call = self.machine.call(WHAT_PROBES, pid);
+        let slots = self.runner.probe(call, neighbours)?;
+        for (nth, beside) in numbers.iter().zip(slots.chunks(TOGETHER as usize)) {
             let decoded = beside.iter().map(|slot| decode(&self.machine.layout, slot));
             let is_marked = decoded
                 .filter_map(|entry| leaf_of(&entry))
@@ -338,27 +310,12 @@ impl PageTables {
     /// range where it does not lie on their borders. Pages of 1 GiB (hugetlb, devices) are left out: nothing can
     /// be done to them. Costs about 1 ms a GiB of small pages, and more where `folios` are looked at.
     ///
+    /// When `each` says to stop, what was copied out together with that table comes all the same: a table of level 1
+    /// comes before those of level 0 that map what is in front of it.
+    ///
     /// # Errors
     /// [`WalkError::Gone`] when the process ended.
     pub fn tables(
-        &mut self,
-        pid: u32,
-        range: AddrRange,
-        folios: Folios,
-        each: &mut impl FnMut(Table<'_>),
-    ) -> Result<(), WalkError> {
-        self.tables_until(pid, range, folios, &mut |table| {
-            each(table);
-            ControlFlow::Continue(())
-        })
-    }
-
-    /// As [`PageTables::tables`], until `each` says to stop. What was copied out together with that table comes all the
-    /// same: a table of level 1 comes before those of level 0 that map what is in front of it.
-    ///
-    /// # Errors
-    /// Those of [`PageTables::tables`].
-    pub fn tables_until(
         &mut self,
         pid: u32,
         range: AddrRange,

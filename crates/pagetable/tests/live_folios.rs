@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::id;
@@ -143,6 +144,7 @@ fn tables_say_of_young_folios_what_entries_say() {
                             young[((addr - range.start).0 / 4096) as usize] = Some(leaf.young);
                         }
                     }
+                    ControlFlow::Continue(())
                 })
                 .unwrap();
             let after = leaves(&mut tables, &addrs, folios);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::process::{Command, id};
 
 use thermo_pagetable::{Entry, Folios, PageTables, WalkError};
@@ -95,6 +96,7 @@ fn whole_tables_say_what_single_entries_say() {
                         found[((addr - range.start.0) / 4096) as usize] = true;
                     }
                 }
+                ControlFlow::Continue(())
             })
             .unwrap();
         assert!(found[..PAGES / 2].iter().all(|found| *found));
@@ -112,6 +114,7 @@ fn an_empty_address_space_of_terabytes_is_crossed() {
             .tables(id(), AddrRange::new(0, 1 << 47), Folios::Unasked, &mut |table| {
                 let leaf = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(_));
                 pages += table.entries.iter().filter(leaf).count();
+                ControlFlow::Continue(())
             })
             .unwrap();
         assert!(pages > 0, "not even our own code was found");
@@ -131,7 +134,9 @@ fn a_process_that_ended_is_gone() {
             gone
         );
         assert_eq!(
-            tables.tables(pid, AddrRange::new(0, 1 << 30), Folios::Unasked, &mut |_| ()),
+            tables.tables(pid, AddrRange::new(0, 1 << 30), Folios::Unasked, &mut |_| {
+                ControlFlow::Continue(())
+            }),
             gone
         );
         // Kernel threads have no memory of their own: pid 2 is their parent, unless we are in a container.

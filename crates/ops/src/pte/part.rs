@@ -66,7 +66,7 @@ pub(super) fn each_part_until(
     each: &mut impl FnMut(&Part<'_>) -> ControlFlow<()>,
 ) -> Result<(), WalkError> {
     let layout = *tables.layout();
-    tables.tables_until(pid, range, folios, &mut |table| {
+    tables.tables(pid, range, folios, &mut |table| {
         let entry = |bytes: u64| usize::try_from(bytes).unwrap_or(512).min(512);
         let from = (range.start.0.saturating_sub(table.base.0)) / table.span();
         let to = (range.end.0.saturating_sub(table.base.0)).div_ceil(table.span());

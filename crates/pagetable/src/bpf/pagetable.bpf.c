@@ -28,7 +28,7 @@ enum what { PROBES = 0, TABLES = 1, WORDS = 2, FOLIO = 3 };
 enum folios { OF_NONE = 0, OF_UNMARKED = 1, OF_ALL = 2 };
 /* What was seen of a folio. */
 enum folio_bits { FOLIO_READ = 1, FOLIO_YOUNG = 2, FOLIO_LARGE = 4, FOLIO_SOUND = 8 };
-enum status { OK = 0, GONE = 1, NO_MM = 2, UNREADABLE_ROOT = 3 };
+enum status { OK = 0, GONE = 1 };
 
 struct call {
 	/* In. */
@@ -471,15 +471,12 @@ static __always_inline int serve(struct task_struct *task, struct call *call)
 {
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 
-	if (!mm) {
-		call->status = NO_MM;
+	/* The status stays GONE where there is no address space, or its root cannot be read. */
+	if (!mm)
 		return 0;
-	}
 	call->pgd = (__u64)BPF_CORE_READ(mm, pgd);
-	if (!call->pgd) {
-		call->status = UNREADABLE_ROOT;
+	if (!call->pgd)
 		return 0;
-	}
 	call->status = OK;
 	call->has_middle = 0;
 	if (call->what == PROBES)
