@@ -128,17 +128,8 @@ impl Context {
         Ok(())
     }
 
-    /// Tunes the intervals towards `goal` while monitoring. A budget chooses intervals itself: where one is set,
-    /// the goal has no say.
-    ///
-    /// # Errors
-    /// When the goal cannot be meant with the attributes it begins with.
-    pub fn with_intervals_goal(mut self, goal: IntervalsGoal) -> Result<Self, IntervalsGoalError> {
-        self.set_intervals_goal(Some(goal))?;
-        Ok(self)
-    }
-
-    /// Tunes the intervals towards `goal` from now on, or leaves them as they are.
+    /// Tunes the intervals towards `goal` from now on, or leaves them as they are. A budget chooses intervals itself:
+    /// where one is set, the goal has no say.
     ///
     /// # Errors
     /// When the goal cannot be meant with the attributes in force; nothing changes then.
@@ -206,11 +197,6 @@ impl Context {
     #[must_use]
     pub fn schemes(&self) -> &[SchemeState] {
         &self.schemes
-    }
-
-    /// The schemes, to change what is asked of them while they run (goal values given by the user).
-    pub fn schemes_mut(&mut self) -> &mut [SchemeState] {
-        &mut self.schemes
     }
 
     /// Every target with its regions, in the order targets appeared.

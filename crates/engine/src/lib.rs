@@ -18,14 +18,16 @@ pub mod rng;
 pub mod scan;
 pub mod scheme;
 pub mod sink;
+mod target_id;
 pub mod tuning;
 
 pub use access_tables::AccessTables;
 pub use action::Action;
 pub use attrs::{Attrs, AttrsError};
 pub use context::{Context, Next};
-pub use ops::{Operations, OpsError, TargetId, TargetLayout};
+pub use ops::{Operations, OpsError, TargetLayout};
 pub use region::Region;
 pub use scheme::Scheme;
 pub use sink::{Event, Sink};
+pub use target_id::TargetId;
 pub use tuning::{IntervalsGoal, IntervalsGoalError};

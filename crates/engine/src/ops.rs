@@ -9,12 +9,9 @@ use crate::attrs::Attrs;
 use crate::region::Region;
 use crate::scan::{Preparation, ScanChunk};
 use crate::scheme::{OpsFilter, Scheme, SchemeStats, SystemMetric};
+pub use crate::target_id::TargetId;
 use thermo_units::{Addr, AddrRange};
 use thermo_units::{Bytes, Nanos};
-
-/// Names a target for the life of a context; never used again for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TargetId(pub u32);
 
 /// A target as the operations see it now.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,8 +24,6 @@ pub struct Region {
     pub unknown: bool,
     /// How many of its bytes are there, where every page was looked at; `None` where only samples were.
     pub resident: Option<Bytes>,
-    /// The page looked at in this sampling interval, if one is being looked at.
-    pub sampling_addr: Option<Addr>,
 }
 
 impl Region {
@@ -41,7 +39,6 @@ impl Region {
             nr_unknown: 0,
             unknown: false,
             resident: None,
-            sampling_addr: None,
         }
     }
 

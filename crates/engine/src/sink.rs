@@ -3,9 +3,10 @@
 use crate::access_tables::AccessTables;
 use crate::attrs::Attrs;
 use crate::budget::{Method, Plan};
-use crate::ops::{Run, Skip, TargetId};
+use crate::ops::{Run, Skip};
 use crate::region::Region;
 use crate::scheme::SchemeStats;
+use crate::target_id::TargetId;
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Nanos};
 
@@ -125,10 +126,6 @@ pub struct TriedRegion {
     pub age: u32,
     /// Bytes of it that passed the ops filters.
     pub passed_filters: Bytes,
-    /// Bytes acted on.
-    pub applied: Bytes,
-    /// Bytes seen to have changed.
-    pub changed: Option<Bytes>,
 }
 
 /// A listener.

@@ -7,21 +7,12 @@
 use super::Context;
 use crate::action::Action;
 use crate::attrs::Attrs;
-use crate::ops::{Operations, Run, TargetId};
+use crate::ops::{Operations, Run};
 use crate::region::Region;
-use crate::scheme::{self, ApplyInput, SchemeState, TargetMut};
+use crate::scheme::{self, ApplyInput, SchemeState, TargetMut, Turn};
 use crate::sink::{Event, Sink, TriedRegion};
-use thermo_units::PAGE_SIZE;
-use thermo_units::{Bytes, Nanos};
-
-/// Which schemes have their turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Those whose apply interval is over.
-    Due,
-    /// Those that their quota stopped, and that have a new window now.
-    NextWindow,
-}
+use crate::target_id::TargetId;
+use thermo_units::Nanos;
 
 /// The runs of pages of the last snapshot, where a quota stopped a scheme before it was through.
 #[derive(Debug)]
@@ -48,16 +39,12 @@ impl Context {
             })
             .collect();
         let input = ApplyInput {
+            turn,
             now,
             passed: self.schedule.passed,
             attrs: &self.attrs,
-            min_region: Bytes(PAGE_SIZE),
         };
-        let apply = match turn {
-            Turn::Due => scheme::apply_due,
-            Turn::NextWindow => scheme::apply_next_window,
-        };
-        apply(&mut self.schemes, &mut targets, &input, ops, sink);
+        scheme::apply(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
     /// Applies the schemes to runs of pages as they are, not to the fewer regions of a snapshot: merged with its few busy

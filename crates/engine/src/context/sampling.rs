@@ -1,10 +1,10 @@
 //! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
 
 use super::Context;
-use super::apply_schemes::Turn;
 use crate::attrs::Attrs;
 use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
 use crate::ops::{Operations, Probe, Seen};
+use crate::scheme::Turn;
 use crate::sink::{Event, Sink};
 use thermo_units::{Addr, PAGE_SIZE};
 use thermo_units::{Bytes, Nanos};
@@ -96,11 +96,10 @@ impl Context {
     fn prepare_access_checks(&mut self, ops: &mut dyn Operations) {
         let probes = &mut self.sampling.probes;
         probes.clear();
-        for target in self.targets.iter_mut() {
-            for region in &mut target.regions {
+        for target in &self.targets {
+            for region in &target.regions {
                 let pages = region.len().0 / PAGE_SIZE;
                 let addr = Addr(region.range.start.0 + self.rng.below(pages) * PAGE_SIZE);
-                region.sampling_addr = Some(addr);
                 probes.push(Probe {
                     target: target.id,
                     addr,
@@ -120,7 +119,7 @@ impl Context {
         let max_nr_accesses = self.attrs.max_nr_accesses();
         let regions = self.targets.iter_mut().flat_map(|t| &mut t.regions);
         for (region, probe) in regions.zip(probes.iter()) {
-            debug_assert_eq!(region.sampling_addr, Some(probe.addr));
+            debug_assert!(region.range.contains(probe.addr));
             region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
             region.nr_unknown += u32::from(probe.seen == Seen::Unknown);
         }

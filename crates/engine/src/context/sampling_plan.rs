@@ -15,21 +15,17 @@ const SLOWEST_SAMPLE: Nanos = Nanos::secs(5);
 const GOOD_SAMPLE: Nanos = Nanos::millis(100);
 const FEWEST_REGIONS: usize = 100;
 
-/// The sampling interval to take up, where one sampling interval costs so much that the budget asks for `needed`; none
-/// while the one in force does.
+/// The sampling interval to take up, where one sampling interval costs so much that the budget asks for `needed` and
+/// `now` is in force; none while that fits well enough. A budget that is overdrawn a little pays back by itself, so there
+/// is no hurry.
 pub(super) fn next_sample(needed: Nanos, now: Nanos) -> Option<Nanos> {
-    adjusted(needed, now, FASTEST_SAMPLE, SLOWEST_SAMPLE)
-}
-
-/// The interval to take up where `needed` is what the budget asks for and `now` is in force; none while that fits
-/// well enough. A budget that is overdrawn a little pays back by itself, so there is no hurry.
-fn adjusted(needed: Nanos, now: Nanos, shortest: Nanos, longest: Nanos) -> Option<Nanos> {
-    let wanted = if needed <= shortest {
-        shortest
+    let wanted = if needed <= FASTEST_SAMPLE {
+        FASTEST_SAMPLE
     } else {
-        Nanos((needed.0 / 20).saturating_mul(21)).min(longest)
+        Nanos((needed.0 / 20).saturating_mul(21)).min(SLOWEST_SAMPLE)
     };
-    let fits = needed.max(shortest).min(longest).0 <= now.0 / 10 * 11 && wanted.0 >= now.0 / 100 * 85;
+    let least = needed.clamp(FASTEST_SAMPLE, SLOWEST_SAMPLE);
+    let fits = least.0 <= now.0 / 10 * 11 && wanted.0 >= now.0 / 100 * 85;
     (!fits).then_some(wanted)
 }
 
@@ -92,19 +88,13 @@ mod tests {
 
     #[test]
     fn an_interval_that_fits_stays() {
-        let new = |needed, now| {
-            adjusted(
-                Nanos::millis(needed),
-                Nanos::millis(now),
-                Nanos::secs(1),
-                Nanos::MAX,
-            )
-        };
-        assert_eq!(new(10, 1000), None);
-        assert_eq!(new(2100, 2000), None);
-        assert_eq!(new(1800, 2000), None);
-        assert_eq!(new(3000, 2000), Some(Nanos::millis(3150)));
-        assert_eq!(new(1500, 2000), Some(Nanos::millis(1575)));
-        assert_eq!(new(10, 2000), Some(Nanos::secs(1)));
+        let next = |needed, now| next_sample(Nanos::millis(needed), Nanos::millis(now));
+        assert_eq!(next(3, 5), None);
+        assert_eq!(next(2100, 2000), None);
+        assert_eq!(next(1800, 2000), None);
+        assert_eq!(next(3000, 2000), Some(Nanos::millis(3150)));
+        assert_eq!(next(1500, 2000), Some(Nanos::millis(1575)));
+        assert_eq!(next(3, 2000), Some(FASTEST_SAMPLE));
+        assert_eq!(next(9000, 2000), Some(SLOWEST_SAMPLE));
     }
 }

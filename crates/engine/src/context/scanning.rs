@@ -2,7 +2,7 @@
 //! long the passes are, from what is known by then.
 
 use super::Context;
-use super::apply_schemes::{DeferredRegions, Turn as SchemeTurn};
+use super::apply_schemes::DeferredRegions;
 use super::budgeting::PacedWork;
 use crate::monitoring::Target;
 use crate::ops::Operations;
@@ -93,7 +93,7 @@ impl Context {
             self.pace(PacedWork::Schemes);
             let runs = self.runs_for_schemes(now);
             self.scanning.deferred = None;
-            self.act_on_runs(SchemeTurn::Due, runs, now, ops, sink);
+            self.act_on_runs(scheme::Turn::Due, runs, now, ops, sink);
         }
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;

@@ -188,8 +188,9 @@ fn log_likelihood(hits: usize, looks: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{TargetId, TargetLayout};
+    use crate::ops::TargetLayout;
     use crate::rng::Rng;
+    use crate::target_id::TargetId;
     use thermo_units::AddrRange;
 
     const PAGES: u64 = 1000;

@@ -1,9 +1,10 @@
 //! The targets of a context and where their regions lie.
 
 use crate::access_tables::AccessTables;
-use crate::ops::{TargetId, TargetLayout};
+use crate::ops::TargetLayout;
 use crate::region::Region;
 use crate::scan::{Condensed, Cursor, PageStates};
+use crate::target_id::TargetId;
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
@@ -100,7 +101,6 @@ impl Target {
                 // A region over two ranges is cut to each in turn.
                 region.range.start = region.range.start.max(range.start);
                 region.range.end = region.range.end.min(range.end);
-                region.sampling_addr = None;
                 if region.range.start > covered {
                     fill(&mut next, covered, region.range.start, range.start);
                 }

@@ -10,16 +10,18 @@
 
 mod chunk;
 mod coalesce;
+mod cursor;
 mod page_states;
 mod region_builder;
 mod scheduler;
 
 pub use chunk::{PageSeen, Preparation, ScanChunk};
 pub(crate) use coalesce::{Condensed, regions_of};
+pub(crate) use cursor::Cursor;
 pub use page_states::PageStates;
 pub(crate) use page_states::{Run, State};
 pub(crate) use region_builder::GapCost;
-pub(crate) use scheduler::{Cursor, Scheduler, Turn};
+pub(crate) use scheduler::{Scheduler, Turn};
 
 /// How many passes a page's access rate is counted over.
 pub const WINDOW: u32 = 7;

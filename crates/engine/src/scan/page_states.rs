@@ -18,6 +18,7 @@
 //! by. So a run of pages that all went from accessed to idle at once, or the other way, and stayed so for two passes, is
 //! taken as what it is since: many pages do not change together by chance.
 
+mod byte;
 mod chunk_states;
 mod codes;
 mod counts;
@@ -26,6 +27,7 @@ mod step;
 
 use std::collections::BTreeMap;
 
+use self::byte::{ABSENT, CHUNK, CHUNK_PAGES, FIRST, FIRST_MOMENT, HISTORY, UNKNOWN, WORDS, is_idle};
 use self::chunk_states::{Chunk, ChunkBacking, ChunkBytes, count, has_history};
 use self::codes::{Codes, Reaccessed};
 use self::counts::{Counts, Group, Scanned};
@@ -37,17 +39,6 @@ use crate::access_tables::{AccessTables, Backing, NR_AGES, UnknownReason, age_bu
 use crate::budget::Method;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 use thermo_units::{Bytes, Nanos};
-
-const ABSENT: u8 = 0;
-const HISTORY: u8 = 127;
-const FIRST_MOMENT: u8 = 128;
-const FIRST: u8 = 254;
-const UNKNOWN: u8 = 255;
-
-/// Pages of one page-table page, the unit in which states are kept.
-const CHUNK_PAGES: usize = 512;
-const WORDS: usize = CHUNK_PAGES / 64;
-const CHUNK: u64 = CHUNK_PAGES as u64 * PAGE_SIZE;
 
 /// All addresses.
 const EVERYWHERE: AddrRange = AddrRange::new(0, u64::MAX / PAGE_SIZE * PAGE_SIZE);
@@ -495,9 +486,9 @@ impl PageStates {
         self.counts.translate(&table);
     }
 
-    /// Bytes of memory that this takes, roughly; for benchmarks.
-    #[must_use]
-    pub fn state_size(&self) -> Bytes {
+    /// Bytes of memory that this takes, roughly.
+    #[cfg(test)]
+    fn state_size(&self) -> Bytes {
         let each = |chunk: &Chunk| match chunk.bytes {
             ChunkBytes::Uniform(_) => 0,
             ChunkBytes::Each(_) => CHUNK_PAGES + 16,
@@ -507,11 +498,6 @@ impl PageStates {
         let chunks: usize = self.chunks.values().map(|chunk| each(chunk) + entry).sum();
         Bytes((chunks + size_of::<Self>()) as u64)
     }
-}
-
-/// Whether a page with this byte is idle since a known moment.
-const fn is_idle(byte: u8) -> bool {
-    byte >= FIRST_MOMENT && byte < FIRST
 }
 
 #[cfg(test)]

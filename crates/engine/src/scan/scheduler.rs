@@ -2,58 +2,24 @@
 //!
 //! Each target is scanned at its own pace; none waits for the pass of another. The budget is divided by weight: half of
 //! it evenly, half by resident bytes, so that small targets are passed often, and large ones as often as their share
-//! pays for. What small targets do not use, because passes come no more often than [`SHORTEST_PASS`], goes to the others.
+//! pays for. What small targets do not use, because passes come no more often than `cursor::SHORTEST_PASS`, goes to the
+//! others.
 //!
 //! This is stride scheduling: a target's *virtual time* advances by what its chunks cost, divided by its weight, and the
 //! target that is behind comes next. The budget as a whole is kept by the context, which rests while in debt.
 
 use super::chunk::{Preparation, ScanChunk};
 use crate::monitoring::Target;
-use crate::ops::{Operations, Run, TargetId};
+use crate::ops::{Operations, Run};
+use crate::target_id::TargetId;
+use thermo_units::Nanos;
 use thermo_units::{Addr, AddrRange};
-use thermo_units::{Bytes, Nanos};
 
-/// Passes over a target do not begin more often: seven of them, which tell hot from warm, span nearly a second.
-const SHORTEST_PASS: Nanos = Nanos::millis(125);
-/// A target whose scan is deferred is scanned nevertheless when its last pass is so old.
-const LONGEST_DEFERRAL: Nanos = Nanos::secs(60);
 /// Most bytes of address space in one chunk: about a millisecond of work where all of it is resident and was accessed, so
 /// that a budget of a hundredth of a CPU is kept within a second. A multiple of what a page-table page maps.
 const CHUNK: u64 = 64 << 20;
 /// Most ranges scanned in one step, so that hundreds of small mappings do not each cost one.
 const MOST_RANGES: usize = 32;
-
-/// Where the scan of a target is.
-#[derive(Debug, Default)]
-pub(crate) struct Cursor {
-    /// Where the pass under way goes on, if one is.
-    at: Option<Addr>,
-    /// When the pass that is under way, or was last, began.
-    began: Option<Nanos>,
-    /// CPU time spent on it, divided by its weight.
-    virtual_time: u64,
-    /// Whether its last pass ended before the next may begin. Time in which it had no turn gives it none later.
-    waits: bool,
-    /// Address space scanned since the target's regions were derived last.
-    pub(crate) scanned: Bytes,
-}
-
-impl Cursor {
-    /// What the first pass has not scanned yet begins here.
-    pub(crate) fn reached(&self) -> Addr {
-        self.at.unwrap_or(Addr(0))
-    }
-
-    /// When the next pass may begin; none: at once.
-    fn due(&self, target: &Target) -> Option<Nanos> {
-        let least = if target.defer_scan {
-            LONGEST_DEFERRAL
-        } else {
-            SHORTEST_PASS
-        };
-        Some(self.began?.saturating_add(least))
-    }
-}
 
 /// What came of a turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,34 +49,25 @@ impl Scheduler {
             return self.begin_jointly(now, targets, ops);
         }
         let is_ready = |target: &Target| {
-            target.cursor.at.is_some() || !is_joint && target.cursor.due(target).is_none_or(|due| due <= now)
+            target.cursor.at.is_some() || !is_joint && due(target).is_none_or(|due| due <= now)
         };
-        let ready = targets.iter_mut().filter(|target| is_ready(target));
-        let Some(target) = ready.min_by_key(|target| (target.cursor.virtual_time, target.id)) else {
-            let next = targets
-                .iter()
-                .filter_map(|target| target.cursor.due(target))
-                .min();
-            return Turn::Wait(next.unwrap_or(Nanos::MAX));
+        // Of targets alike the first goes first: they are in the order of their ids.
+        let ready = (0..targets.len()).filter(|nth| is_ready(&targets[*nth]));
+        let Some(nth) = ready.min_by_key(|nth| targets[*nth].cursor.virtual_time) else {
+            return Turn::Wait(targets.iter().filter_map(due).min().unwrap_or(Nanos::MAX));
         };
-        let id = target.id;
-        if target.cursor.at.is_none() {
-            begin_pass(id, now, targets, ops);
+        if targets[nth].cursor.at.is_none() {
+            begin_pass(nth, now, targets, ops);
         }
-        if let Some(target) = targets.iter_mut().find(|target| target.id == id) {
-            self.scan(target, now, ops);
-        }
-        self.last = Some(id);
+        self.scan(&mut targets[nth], now, ops);
+        self.last = Some(targets[nth].id);
         Turn::Worked(None)
     }
 
     /// Begins a pass over all targets, where they have to be scanned together.
     fn begin_jointly(&mut self, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) -> Turn {
-        let due = targets
-            .iter()
-            .filter_map(|target| target.cursor.due(target))
-            .max();
-        if let Some(due) = due.filter(|due| !self.is_preparing && *due > now) {
+        let latest = targets.iter().filter_map(due).max();
+        if let Some(due) = latest.filter(|due| !self.is_preparing && *due > now) {
             return Turn::Wait(due);
         }
         match ops.prepare_passes(!self.is_preparing) {
@@ -120,11 +77,8 @@ impl Scheduler {
             }
             Preparation::Ready => {
                 self.is_preparing = false;
-                let ids: Vec<TargetId> = targets.iter().map(|target| target.id).collect();
-                for id in &ids {
-                    begin_pass(*id, now, targets, ops);
-                }
-                match ids.is_empty() {
+                (0..targets.len()).for_each(|nth| begin_pass(nth, now, targets, ops));
+                match targets.is_empty() {
                     true => Turn::Wait(Nanos::MAX),
                     false => Turn::Worked(None),
                 }
@@ -138,7 +92,7 @@ impl Scheduler {
         for _ in 0..MOST_RANGES {
             let Some(range) = next_range(target) else {
                 target.cursor.at = None;
-                target.cursor.waits = target.cursor.due(target).is_some_and(|due| due > now);
+                target.cursor.waits = due(target).is_some_and(|due| due > now);
                 return target.states.end_pass(now);
             };
             self.chunk.reset(range);
@@ -176,19 +130,23 @@ impl Scheduler {
     }
 }
 
-/// Begins a pass over target `id`.
-fn begin_pass(id: TargetId, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) {
+/// When the next pass over `target` may begin; none: at once.
+fn due(target: &Target) -> Option<Nanos> {
+    target.cursor.due(target.defer_scan)
+}
+
+/// Begins a pass over the target at place `nth`.
+fn begin_pass(nth: usize, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) {
     let under_way = targets.iter().filter(|target| target.cursor.at.is_some());
     let behind = under_way.map(|target| target.cursor.virtual_time).min();
-    if let Some(target) = targets.iter_mut().find(|target| target.id == id) {
-        let cursor = &mut target.cursor;
-        if cursor.waits || cursor.began.is_none() {
-            cursor.virtual_time = cursor.virtual_time.max(behind.unwrap_or(0));
-        }
-        (cursor.at, cursor.began) = (Some(Addr(0)), Some(now));
-        target.states.begin_pass(now);
-        ops.begin_pass(id);
+    let target = &mut targets[nth];
+    let cursor = &mut target.cursor;
+    if cursor.waits || cursor.began.is_none() {
+        cursor.virtual_time = cursor.virtual_time.max(behind.unwrap_or(0));
     }
+    (cursor.at, cursor.began) = (Some(Addr(0)), Some(now));
+    target.states.begin_pass(now);
+    ops.begin_pass(target.id);
 }
 
 /// The next range of the pass under way: at most a chunk, which ends at a multiple of its size, so that it never divides

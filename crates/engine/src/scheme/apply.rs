@@ -1,45 +1,21 @@
 //! Applying schemes: choose, cut, ask the operations once, account.
 
+use super::candidate::{ApplyInput, Candidate, TargetMut, Turn};
 use super::cut::cut_at;
 use super::feed::Score;
-use super::select::{Candidate, select};
+use super::select::select;
 use super::state::{SchemeState, Topic};
 use crate::action::Action;
-use crate::attrs::Attrs;
-use crate::ops::{Applied, Operations, OpsError, Request, Run, Skip, TargetId};
-use crate::region::Region;
+use crate::ops::{Applied, Operations, OpsError, Request, Run, Skip};
 use crate::scheme::OpsFilter;
 use crate::sink::{Event, Sink, TriedRegion};
 use thermo_units::{Bytes, Nanos};
 
-/// A target schemes work on; the regions are the context's own.
-#[derive(Debug)]
-pub struct TargetMut<'a> {
-    /// Which one.
-    pub id: TargetId,
-    /// Its regions: ascending, disjoint. Schemes cut them where they act on a part only.
-    pub regions: &'a mut Vec<Region>,
-}
-
-/// What applying depends on besides the schemes and the regions.
-#[derive(Debug, Clone, Copy)]
-pub struct ApplyInput<'a> {
-    /// When it is.
-    pub now: Nanos,
-    /// Sampling intervals passed since the context began.
-    pub passed: u64,
-    /// The attributes in force.
-    pub attrs: &'a Attrs,
-    /// The smallest region there may be: nothing is cut finer.
-    pub min_region: Bytes,
-}
-
-/// Applies every scheme that is due, in their order. To be called after each sampling interval, and in the
-/// last of an aggregation after merging and before counts are reset.
+/// Applies every scheme that has its turn by `input`, in their order.
 ///
-/// Each is told to the sink as [`Event::SchemeApplied`], also when nothing matched; what cannot be done, as a
+/// Each is reported to the sink as [`Event::SchemeApplied`], also when nothing matched; what cannot be done, as a
 /// warning, once.
-pub fn apply_due(
+pub fn apply(
     states: &mut [SchemeState],
     targets: &mut [TargetMut<'_>],
     input: &ApplyInput<'_>,
@@ -47,30 +23,24 @@ pub fn apply_due(
     sink: &mut dyn Sink,
 ) {
     for (index, state) in states.iter_mut().enumerate() {
-        if state.take_turn(input.attrs, input.passed) {
-            state.stats.nr_snapshots += 1;
-            state.apply(index, targets, input, ops, sink);
-        }
-    }
-}
-
-/// Goes on with a snapshot: applies every scheme that its quota stopped in it and that has a new window by now. To
-/// be called with the regions as [`apply_due`] left them.
-pub(crate) fn apply_next_window(
-    states: &mut [SchemeState],
-    targets: &mut [TargetMut<'_>],
-    input: &ApplyInput<'_>,
-    ops: &mut dyn Operations,
-    sink: &mut dyn Sink,
-) {
-    for (index, state) in states.iter_mut().enumerate() {
-        if state.next_window_start().is_some_and(|begin| begin <= input.now) {
+        let has_turn = match input.turn {
+            Turn::Due => state.begin_snapshot(input),
+            Turn::NextWindow => state.next_window_start().is_some_and(|start| start <= input.now),
+        };
+        if has_turn {
             state.apply(index, targets, input, ops, sink);
         }
     }
 }
 
 impl SchemeState {
+    /// True, and one snapshot more, if it is due.
+    fn begin_snapshot(&mut self, input: &ApplyInput<'_>) -> bool {
+        let is_due = self.take_turn(input.attrs, input.passed);
+        self.stats.nr_snapshots += u64::from(is_due);
+        is_due
+    }
+
     /// Begins the next quota window if it is time to.
     fn renew_window(
         &mut self,
@@ -91,8 +61,8 @@ impl SchemeState {
         for (goal, text) in complaints {
             self.warn(Topic::Goal(goal), index, &text, input.now, sink);
         }
-        let least = input.min_region.max(self.scheme.action.unit());
-        if self.window.renew(input.now, &self.scheme.quota, least, score) {
+        let unit = self.scheme.action.unit();
+        if self.window.renew(input.now, &self.scheme.quota, unit, score) {
             self.stats.qt_exceeds += 1;
         }
         self.stats.effective_sz = self.window.shown_limit();
@@ -109,14 +79,14 @@ impl SchemeState {
     ) {
         self.renew_window(index, input, ops, sink);
         let room = self.window.room(&self.scheme.quota);
-        let chosen = if room.is_some_and(|room| room < input.min_region.max(self.scheme.action.unit())) {
+        let chosen = if room.is_some_and(|room| room < self.scheme.action.unit()) {
             Vec::new()
         } else {
             select(&self.scheme, targets, input, room, self.window.position, ops)
         };
         cut_out(targets, &chosen);
         let results = self.carry_out(&chosen, index, input.now, ops, sink);
-        self.note_position(&chosen, input.min_region);
+        self.note_position(&chosen);
         self.restart_ages(targets, &chosen, &results);
         let (tried, skipped) = self.account(&chosen, results);
         let (now, stats) = (input.now, &self.stats);
@@ -206,11 +176,9 @@ impl SchemeState {
     }
 
     /// Where the next window goes on: behind what was tried last, if the quota ended this one.
-    fn note_position(&mut self, chosen: &[Candidate], least: Bytes) {
+    fn note_position(&mut self, chosen: &[Candidate]) {
         if let Some(last) = chosen.last() {
-            let full = self
-                .window
-                .is_full(&self.scheme.quota, least.max(self.scheme.action.unit()));
+            let full = self.window.is_full(&self.scheme.quota, self.scheme.action.unit());
             self.window.position = full.then_some((last.run.target, last.run.range.end));
         }
     }
@@ -256,8 +224,6 @@ impl SchemeState {
                 nr_accesses: candidate.nr_accesses,
                 age: candidate.age,
                 passed_filters: result.passed_filters,
-                applied: result.applied,
-                changed: result.changed,
             });
         }
         (tried, skipped.skipped)

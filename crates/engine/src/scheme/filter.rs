@@ -4,7 +4,7 @@
 //! allowed or left alone. When none decides, memory is left alone if the last filter of the group allows, and
 //! taken otherwise (Linux 6.14 and newer).
 
-use crate::ops::TargetId;
+use crate::target_id::TargetId;
 use thermo_units::AddrRange;
 use thermo_units::Bytes;
 
@@ -17,16 +17,22 @@ pub struct Filters {
     pub ops: Vec<OpsFilter>,
 }
 
-/// A filter on where memory lies.
+/// A filter on what `K` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CoreFilter {
+pub struct Filter<K> {
     /// What it looks at.
-    pub kind: CoreFilterKind,
+    pub kind: K,
     /// Whether it speaks of what matches (true) or of what does not.
     pub matching: bool,
     /// Whether that is allowed (true) or left alone.
     pub allow: bool,
 }
+
+/// A filter on where memory lies.
+pub type CoreFilter = Filter<CoreFilterKind>;
+
+/// A filter on what a page is.
+pub type OpsFilter = Filter<OpsFilterKind>;
 
 /// What a core filter looks at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,17 +41,6 @@ pub enum CoreFilterKind {
     Addr(AddrRange),
     /// A target, counted from 0 in the order targets appeared.
     Target(TargetId),
-}
-
-/// A filter on what a page is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpsFilter {
-    /// What it looks at.
-    pub kind: OpsFilterKind,
-    /// Whether it speaks of what matches (true) or of what does not.
-    pub matching: bool,
-    /// Whether that is allowed (true) or left alone.
-    pub allow: bool,
 }
 
 /// What an ops filter looks at.

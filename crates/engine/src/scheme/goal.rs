@@ -1,7 +1,5 @@
 //! What a quota is tuned towards, and the metrics of the machine that goals and watermarks go by.
 
-use thermo_units::BasisPoints;
-
 /// A value of the machine that can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SystemMetric {
@@ -70,9 +68,6 @@ pub enum GoalTuner {
 }
 
 impl Goal {
-    /// The smallest effective quota a tuned one falls to, in ten-thousandths of a byte (kernel: one byte).
-    pub const LEAST: BasisPoints = BasisPoints::WHOLE;
-
     /// What the value should be; 0: the goal is switched off.
     #[must_use]
     pub const fn target(&self) -> u64 {

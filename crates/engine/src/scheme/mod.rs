@@ -1,7 +1,7 @@
 //! Schemes (DAMOS): apply an action to memory of a given access pattern, within limits.
 //!
 //! A [`Scheme`] is what the user wrote; how it is carried out, and what that needs to remember, is in
-//! [`SchemeState`]. A context calls [`apply_due`] after each sampling interval and [`check_watermarks`] before
+//! [`SchemeState`]. A context calls [`apply`](apply()) after each sampling interval and [`check_watermarks`] before
 //! the next. Each time a scheme is due:
 //!
 //! 1. the quota window is renewed if it is over: goals and the throughput so far set its size (`window`,
@@ -20,7 +20,8 @@
 //!
 //! ```
 //! use thermo_engine::scheme::{self, AccessPattern, Age, Bounds, Rate, Scheme};
-//! use thermo_engine::{Action, Attrs, Bytes, Nanos, Permille};
+//! use thermo_engine::{Action, Attrs};
+//! use thermo_units::{Bytes, Nanos, Permille};
 //!
 //! let pageout = Scheme {
 //!     pattern: AccessPattern {
@@ -36,6 +37,7 @@
 
 mod activity;
 mod apply;
+mod candidate;
 mod check;
 mod contradiction;
 mod cut;
@@ -56,12 +58,12 @@ mod watermarks;
 mod window;
 
 pub use activity::check_watermarks;
-pub(crate) use apply::apply_next_window;
-pub use apply::{ApplyInput, TargetMut, apply_due};
+pub use apply::apply;
+pub use candidate::{ApplyInput, TargetMut, Turn};
 pub use check::check;
 pub use contradiction::{Contradiction, SchemeError};
 pub(crate) use feed::{REACHED, feed};
-pub use filter::{CoreFilter, CoreFilterKind, Filters, OpsFilter, OpsFilterKind};
+pub use filter::{CoreFilter, CoreFilterKind, Filter, Filters, OpsFilter, OpsFilterKind};
 pub use goal::{Goal, GoalTuner, SystemMetric};
 pub use pattern::{AccessPattern, Age, Bounds, Rate};
 pub use quota::{Quota, Weights};

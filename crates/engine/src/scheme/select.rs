@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use super::Scheme;
-use super::apply::{ApplyInput, TargetMut};
+use super::candidate::{ApplyInput, Candidate, TargetMut};
 use super::joined::by_units;
 use super::priority::{Histogram, finer, score};
 use super::units::whole;
@@ -13,24 +13,6 @@ use super::window::Position;
 use crate::ops::{Operations, Run};
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
-
-/// A region that matches, or the part of one that filters leave.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    /// Place of its target.
-    pub(super) target: usize,
-    /// What it is.
-    pub(super) run: Run,
-    /// Whether a core filter allowed it by name, so that ops filters are not asked.
-    pub(super) allowed: bool,
-    /// Moving access count of its region, in looks.
-    pub(super) nr_accesses: u32,
-    /// Age of its region.
-    pub(super) age: u32,
-    pub(super) score: u8,
-    /// Who goes first among those of one score, higher first.
-    pub(super) finer: i64,
-}
 
 /// The memory `scheme` takes, in the order it should be acted on: at most `room` bytes, the last piece cut to
 /// whole units of its action. Under a limit the highest scores go first, and of those alike whatever lies behind `from`,
@@ -55,20 +37,19 @@ pub(super) fn select(
     let already_done = |c: &Candidate| from.is_some_and(|from| (c.run.target, c.run.range.start) < from);
     // Stable: what is alike stays in the order of targets and addresses.
     candidates.sort_by_key(|c| (Reverse((c.score, c.finer)), already_done(c)));
-    fill(&mut candidates, room, input.min_region.max(unit));
+    fill(&mut candidates, room, unit);
     candidates
 }
 
-/// Cuts the list where `room` ends.
-fn fill(candidates: &mut Vec<Candidate>, mut room: Bytes, min_region: Bytes) {
+/// Cuts the list where `room` ends, to whole units.
+fn fill(candidates: &mut Vec<Candidate>, mut room: Bytes, unit: Bytes) {
     for (index, candidate) in candidates.iter_mut().enumerate() {
         let range = &mut candidate.run.range;
         if range.len() <= room {
             room -= range.len();
             continue;
         }
-        let least = min_region.0.max(1);
-        let part = Bytes(room.0 / least * least);
+        let part = Bytes(room.0 / unit.0 * unit.0);
         range.end = range.start + part;
         let whole = if part == Bytes::ZERO { index } else { index + 1 };
         candidates.truncate(whole);

@@ -76,7 +76,7 @@ impl SchemeState {
     }
 
     /// Takes the place of the scheme so far; statistics and the quota window stay. `attrs` are those that hold
-    /// from now on, `passed` counts sampling intervals as for [`apply_due`](super::apply_due). The scheme is
+    /// from now on, `passed` counts sampling intervals as for [`apply`](super::apply()). The scheme is
     /// due at the latest one new apply interval from now.
     pub fn commit(&mut self, scheme: Scheme, attrs: &Attrs, passed: u64) {
         let before = std::mem::replace(&mut self.scheme, scheme);
@@ -114,15 +114,6 @@ impl SchemeState {
         let applied = stats.nr_tried != self.stats.nr_tried;
         self.stats = stats;
         applied
-    }
-
-    /// The present value of all `user_input` goals, in effect from the next quota window on.
-    pub fn set_user_input(&mut self, current: u64) {
-        for goal in &mut self.scheme.quota.goals {
-            if let Goal::UserInput { current: value, .. } = goal {
-                *value = current;
-            }
-        }
     }
 
     /// Makes a changed quota hold in the window that goes on.

@@ -1,7 +1,7 @@
 //! Whole huge pages: actions on them are chosen, counted and cut in units of 2 MiB, and what is done already is left
 //! out before a quota is spent on it.
 
-use super::select::Candidate;
+use super::candidate::Candidate;
 use crate::action::Action;
 use crate::ops::{Operations, Run};
 use thermo_units::Bytes;

@@ -1,7 +1,7 @@
 //! What the core filters say about a range.
 
 use super::filter::{CoreFilter, CoreFilterKind, Filters};
-use crate::ops::TargetId;
+use crate::target_id::TargetId;
 use thermo_units::{Addr, AddrRange};
 
 /// What the core filters say.

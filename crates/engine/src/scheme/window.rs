@@ -1,10 +1,10 @@
 //! The quota window: how much of it is used, how large the next one is, and where to go on in it.
 
 use super::feed::{GoalMemory, REACHED, Score, feed};
-use super::goal::{Goal, GoalTuner};
+use super::goal::GoalTuner;
 use super::quota::Quota;
 use super::spending::Spending;
-use crate::ops::TargetId;
+use crate::target_id::TargetId;
 use thermo_units::Addr;
 use thermo_units::{Bytes, Nanos};
 
@@ -61,9 +61,10 @@ impl Window {
         let windows = (passed / quota.reset_interval.0.max(1)).max(1);
         self.spending.renew(quota.time, windows);
         (self.begin, self.charged) = (Some(now), Bytes::ZERO);
-        self.tuned_bp = self.tuned_bp.max(Goal::LEAST.0);
+        // Never less than one byte, as in the kernel.
+        self.tuned_bp = self.tuned_bp.max(REACHED);
         if let Score::Known(score) = score {
-            self.tuned_bp = feed(self.tuned_bp, score, Goal::LEAST.0);
+            self.tuned_bp = feed(self.tuned_bp, score, REACHED);
         }
         self.score = Some(score);
         self.set_limit(quota, least);
@@ -127,6 +128,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Goal;
     use super::*;
 
     const PAGE: Bytes = Bytes(4096);

@@ -268,9 +268,9 @@ fn schemes_stay_in_step_with_aggregations() {
 #[test]
 fn intervals_are_tuned_and_counts_and_ages_keep_their_meaning() {
     let mut machine = machine(&[pages(0, 1000)]);
-    let mut context = Context::new(Attrs::default(), 1)
-        .unwrap()
-        .with_intervals_goal(IntervalsGoal::default())
+    let mut context = Context::new(Attrs::default(), 1).unwrap();
+    context
+        .set_intervals_goal(Some(IntervalsGoal::default()))
         .unwrap();
     let mut tuned = Vec::new();
     let mut ends = Vec::new();

@@ -161,7 +161,7 @@ fn a_goal_opens_and_closes_the_quota() {
     let mut bench = Bench::new(scheme, &[&[region(0, 100, 0, 0)]]);
     let mut sizes = Vec::new();
     for window in 0..20 {
-        bench.states[0].set_user_input(if window < 16 { 0 } else { 15_000 });
+        bench.set_user_input(if window < 16 { 0 } else { 15_000 });
         bench.apply_at(Nanos::secs(window));
         sizes.push(bench.states[0].stats().effective_sz.0);
     }

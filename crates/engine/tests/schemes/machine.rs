@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Skip};
 use thermo_engine::scheme::{
-    ApplyInput, Scheme, SchemeState, SystemMetric, TargetMut, apply_due, check_watermarks,
+    ApplyInput, Goal, Scheme, SchemeState, SystemMetric, TargetMut, Turn, apply, check_watermarks,
 };
 use thermo_engine::sink::TriedRegion;
 use thermo_engine::{Action, Attrs, Event, Operations, OpsError, Region, TargetId, TargetLayout};
@@ -148,13 +148,13 @@ impl Bench {
 
     /// One aggregation later, at `now`, everything that is due is applied. Returns what was asked for.
     pub fn apply_at(&mut self, now: Nanos) -> Vec<Asked> {
-        let (attrs, min_region) = (Attrs::default(), Bytes(PAGE_SIZE));
+        let attrs = Attrs::default();
         self.passed += 20;
         let input = ApplyInput {
             now,
             passed: self.passed,
             attrs: &attrs,
-            min_region,
+            turn: Turn::Due,
         };
         let mut targets: Vec<TargetMut<'_>> = self
             .targets
@@ -170,7 +170,7 @@ impl Bench {
             }
             other => panic!("nobody asked for {other:?}"),
         };
-        apply_due(
+        apply(
             &mut self.states,
             &mut targets,
             &input,
@@ -178,6 +178,17 @@ impl Bench {
             &mut sink,
         );
         std::mem::take(&mut self.machine.asked)
+    }
+
+    /// Commits the scheme with this value of its `user_input` goals.
+    pub fn set_user_input(&mut self, value: u64) {
+        let mut scheme = self.states[0].scheme().clone();
+        for goal in &mut scheme.quota.goals {
+            if let Goal::UserInput { current, .. } = goal {
+                *current = value;
+            }
+        }
+        self.states[0].commit(scheme, &Attrs::default(), self.passed);
     }
 
     /// The pieces the one request at `now` asked for; none without a request.

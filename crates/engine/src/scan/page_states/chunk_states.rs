@@ -1,7 +1,7 @@
 //! The states of 512 neighbouring pages, those of one page-table page.
 
+use super::byte::{CHUNK, CHUNK_PAGES, HISTORY};
 use super::counts::{Counts, Scanned};
-use super::{CHUNK, CHUNK_PAGES, HISTORY};
 use crate::access_tables::{Backing, PageKind};
 use thermo_units::{AddrRange, PAGE_SIZE};
 

@@ -1,6 +1,6 @@
 //! What becomes of the bytes of pages when they are scanned.
 
-use super::{ABSENT, FIRST, HISTORY, UNKNOWN, is_idle};
+use super::byte::{ABSENT, FIRST, HISTORY, UNKNOWN, is_idle};
 use crate::scan::chunk::{PageSeen, Word};
 
 /// What the bytes of pages become in this pass.

@@ -1,7 +1,7 @@
 //! How many pages have which byte, kept up to date, so that tables cost nothing that grows with memory.
 
 use super::super::WINDOW;
-use super::{ABSENT, FIRST, FIRST_MOMENT, HISTORY, UNKNOWN, is_idle};
+use super::byte::{ABSENT, FIRST, FIRST_MOMENT, HISTORY, UNKNOWN, is_idle};
 use crate::access_tables::{NR_KINDS, PageKind};
 
 /// Pages by kind and byte.

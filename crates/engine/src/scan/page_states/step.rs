@@ -1,6 +1,6 @@
 //! Changes of heat that can be told before the window has gone by.
 
-use super::HISTORY;
+use super::byte::HISTORY;
 use crate::scan::WINDOW;
 
 /// A change of heat counts as one when so many neighbouring pages made it in the same passes, and when each side of it is
