@@ -4,19 +4,14 @@
 //! window by window until the next snapshot. Operations check pages again before they act, so what was accessed meanwhile
 //! is safe.
 
-use super::Context;
+use super::scanning_state::DeferredRegions;
+use super::state::Context;
 use crate::action::Action;
-use crate::attrs::Attrs;
 use crate::ops::{Operations, Run};
 use crate::region::Region;
 use crate::scheme::{self, ApplyInput, SchemeState, TargetMut, Turn};
 use crate::sink::{Event, Sink, TriedRegion};
-use crate::target_id::TargetId;
 use thermo_units::Nanos;
-
-/// The runs of pages of the last snapshot, where a quota stopped a scheme before it was through.
-#[derive(Debug)]
-pub(super) struct DeferredRegions(Vec<(TargetId, Vec<Region>)>);
 
 impl Context {
     /// Applies the schemes whose turn it is to the targets' regions.
@@ -121,23 +116,5 @@ impl Context {
         targets
             .map(|(target, regions)| std::mem::replace(&mut target.regions, regions))
             .collect()
-    }
-}
-
-impl DeferredRegions {
-    /// Counts the same ages, so far in the aggregations of `old`, in those of `new`.
-    pub(super) fn rescale(&mut self, old: &Attrs, new: &Attrs) {
-        for region in self.0.iter_mut().flat_map(|(_, runs)| runs) {
-            region.age = new.aggrs_in(old.aggr * u64::from(region.age));
-        }
-    }
-
-    /// The runs of each of `targets`, of which some may have gone and some have come since.
-    fn of_targets(mut self, targets: impl Iterator<Item = TargetId>) -> Vec<Vec<Region>> {
-        let runs_of = |id| {
-            let found = self.0.iter_mut().find(|(target, _)| *target == id);
-            found.map(|(_, runs)| std::mem::take(runs)).unwrap_or_default()
-        };
-        targets.map(runs_of).collect()
     }
 }

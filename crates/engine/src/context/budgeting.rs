@@ -1,12 +1,10 @@
 //! The CPU budget of a context: what follows from it for the method, the intervals and the number of regions.
 
-use super::mean_cost::MeanCost;
-use super::sampling_plan::{next_sample, sample_attrs, sample_each};
-use super::{Context, Next};
+use super::budget_state::{BudgetState, PacedWork};
+use super::state::{Context, Next};
 use crate::attrs::{Attrs, AttrsError};
 use crate::budget::{Budget, CpuShare, Method, MethodPolicy, Plan};
 use crate::ops::Operations;
-use crate::scan::MAX_NR_ACCESSES;
 use crate::sink::{Event, Sink};
 use thermo_units::Nanos;
 
@@ -16,124 +14,6 @@ const UPDATE_PART: u64 = 8;
 const SCHEMES_PART: u64 = 4;
 /// Deriving regions from pages may take this part: tables do not need it.
 const REGIONS_PART: u64 = 8;
-/// What an access check costs before any was measured.
-const GUESSED_CHECK: Nanos = Nanos::micros(4);
-/// The interval of snapshots where scans go on.
-const SNAPSHOT_INTERVAL: Nanos = Nanos::secs(1);
-
-/// The account of a budget.
-#[derive(Debug)]
-pub(super) struct BudgetState {
-    policy: MethodPolicy,
-    account: Budget,
-    /// What the user asked for; only the numbers of regions and the update interval count.
-    asked: Attrs,
-    /// Regions that each target has room for in scans, however few were asked for.
-    regions_each: usize,
-    /// The interval of snapshots where scans go on.
-    snapshot_interval: Nanos,
-    /// All that was spent on monitoring so far.
-    total: Nanos,
-    /// The same when the aggregation that is running began.
-    total_at_start: Nanos,
-    /// What a sampling interval has cost of late.
-    cost: MeanCost,
-    /// Regions that were sampled when the aggregation that is running began.
-    nr_regions: usize,
-    /// What the step that was made last did and is paced by what it costs.
-    last_work: Option<PacedWork>,
-}
-
-/// Work that comes the less often the more it costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PacedWork {
-    /// Targets were brought up to date, and nothing else was done.
-    Update,
-    /// Regions were derived from pages.
-    Regions,
-    /// Schemes were applied to runs of pages.
-    Schemes,
-}
-
-impl BudgetState {
-    fn new(share: CpuShare, policy: MethodPolicy, asked: Attrs) -> Self {
-        Self {
-            policy,
-            account: Budget::new(share, Nanos::ZERO),
-            asked,
-            regions_each: 0,
-            snapshot_interval: SNAPSHOT_INTERVAL,
-            total: Nanos::ZERO,
-            total_at_start: Nanos::ZERO,
-            cost: MeanCost::NONE,
-            nr_regions: 0,
-            last_work: None,
-        }
-    }
-
-    /// Until when nothing may be spent, if that lies ahead.
-    pub(super) fn resting_at(&self, now: Nanos) -> Option<Nanos> {
-        Some(self.account.free_at()).filter(|free_at| *free_at > now)
-    }
-
-    /// The method on operations that can scan or not.
-    fn method(&self, can_scan: bool) -> Method {
-        match self.policy {
-            MethodPolicy::Auto | MethodPolicy::Scan if can_scan => Method::Scan,
-            _ => Method::Sampling,
-        }
-    }
-
-    /// The attributes to begin with.
-    fn first_attrs(&self, method: Method) -> Attrs {
-        match method {
-            Method::Scan => self.scan_attrs(),
-            Method::Sampling if self.policy == MethodPolicy::ByHand => self.asked,
-            Method::Sampling => sample_attrs(self.account.share(), &self.asked, GUESSED_CHECK, usize::MAX),
-        }
-    }
-
-    /// Attributes of scans: a snapshot interval counts like a whole aggregation of samples.
-    fn scan_attrs(&self) -> Attrs {
-        Attrs {
-            sample: Nanos(self.snapshot_interval.0 / u64::from(MAX_NR_ACCESSES)),
-            aggr: self.snapshot_interval,
-            ..self.asked
-        }
-    }
-
-    fn plan(&self, method: Method, attrs: Attrs) -> Plan {
-        Plan {
-            share: self.account.share(),
-            method,
-            attrs,
-        }
-    }
-
-    /// The attributes to sample with from now on, where an aggregation with `attrs` shows that others fit better.
-    fn after_samples(&mut self, attrs: &Attrs, nr_regions: usize) -> Option<Attrs> {
-        let cost = self.total.saturating_sub(self.total_at_start);
-        self.total_at_start = self.total;
-        let before = std::mem::replace(&mut self.nr_regions, nr_regions);
-        if self.policy == MethodPolicy::ByHand || before == 0 {
-            return None;
-        }
-        let cost = Nanos(cost.0 / u64::from(attrs.max_nr_accesses()));
-        let cost = self.cost.take_in(cost, attrs.aggr);
-        let check = Nanos((cost.0 / before as u64).max(1));
-        let share = self.account.share();
-        let next = sample_attrs(share, &self.asked, check, before);
-        let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
-        if most.abs_diff(was) * 3 > was {
-            return Some(next);
-        }
-        Some(sample_each(
-            next_sample(share.time_for(cost), attrs.sample)?,
-            next,
-        ))
-    }
-}
-
 impl Context {
     /// Makes it stay within `share` of one CPU, with the methods that `policy` allows. Before the first step.
     #[must_use]

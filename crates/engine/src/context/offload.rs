@@ -5,7 +5,7 @@
 //! asking costs more than it tells, it says so by a later next time; the snapshot then stands for the time since the
 //! last one.
 
-use super::{Context, Next};
+use super::state::{Context, Next};
 use crate::ops::{Operations, OpsError};
 use crate::scheme::{Scheme, SchemeStats};
 use crate::sink::{Event, Sink};

@@ -1,45 +1,14 @@
 //! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
 
-use super::Context;
+use super::sampling_state::Sampling;
+use super::state::Context;
 use crate::attrs::Attrs;
-use crate::monitoring::{Evidence, MergeLimits, Target, merge_and_age};
+use crate::monitoring::{MergeLimits, Target, merge_and_age};
 use crate::ops::{Operations, Probe, Seen};
 use crate::scheme::Turn;
 use crate::sink::{Event, Sink};
 use thermo_units::{Addr, PAGE_SIZE};
 use thermo_units::{Bytes, Nanos};
-
-/// What sampling remembers between steps.
-#[derive(Debug, Default)]
-pub(super) struct Sampling {
-    /// The looks of the sampling interval that is running, in the order of regions.
-    probes: Vec<Probe>,
-    /// Looks counted in the aggregation that is running.
-    looks: u32,
-    /// Where those looks were and what they saw.
-    evidence: Evidence,
-    /// The moment the sampling interval that is running, or was last, should end.
-    due: Option<Nanos>,
-    /// Whether one is running.
-    running: bool,
-}
-
-impl Sampling {
-    /// When the looks that are under way are due, if there are any.
-    pub(super) fn under_way(&self) -> Option<Nanos> {
-        self.due.filter(|_| self.running)
-    }
-
-    /// Lets the next sampling interval begin whenever it does, not in step with the one before.
-    pub(super) const fn lose_step(&mut self) {
-        self.due = None;
-    }
-
-    /// Begins a new aggregation; the interval that is running counts nothing.
-    pub(super) fn begin_anew(&mut self) {
-        *self = Self::default();
-    }
-}
 
 impl Context {
     /// Begins a sampling interval. Returns when it should end.

@@ -1,6 +1,6 @@
 //! Tables of idle ages and re-accesses from sampled regions: as uncertain as these, and they say so.
 
-use super::Context;
+use super::state::Context;
 use crate::access_tables::{AccessTables, NR_AGES, PageKind, UnknownReason, age_bucket};
 use crate::budget::Method;
 use crate::region::Region;

@@ -1,13 +1,12 @@
 //! Monitoring every page: chunks are scanned one after the other, and a snapshot is taken at its own cadence, however
 //! long the passes are, from what is known by then.
 
-use super::Context;
-use super::apply_schemes::DeferredRegions;
-use super::budgeting::PacedWork;
+use super::budget_state::PacedWork;
+use super::state::Context;
 use crate::monitoring::Target;
 use crate::ops::Operations;
 use crate::region::Region;
-use crate::scan::{Condensed, GapCost, MAX_NR_ACCESSES, Run, Scheduler, State, Turn, regions_of};
+use crate::scan::{Condensed, GapCost, MAX_NR_ACCESSES, Run, State, Turn, regions_of};
 use crate::scheme;
 use crate::sink::{Event, Sink};
 use thermo_units::AddrRange;
@@ -19,20 +18,6 @@ const MOST_RUNS: usize = 32_768;
 const PART_SCANNED: u64 = 2;
 /// Fewest regions that a target keeps before those of all targets are coalesced.
 const LEAST_CONDENSED: usize = 64;
-
-/// What scanning remembers between steps.
-#[derive(Debug, Default)]
-pub(super) struct Scanning {
-    pub(super) scheduler: Scheduler,
-    /// When the next snapshot is taken.
-    pub(super) next_snapshot: Nanos,
-    /// When regions may be derived from pages again, as far as their cost goes.
-    pub(super) next_regions: Nanos,
-    /// When schemes may be applied to runs of pages again, as far as their cost goes.
-    pub(super) next_schemes: Nanos,
-    /// What quotas left of the last snapshot, for their next windows.
-    pub(super) deferred: Option<DeferredRegions>,
-}
 
 impl Context {
     /// Takes a snapshot that is due, or scans the next chunk unless the budget rests until `rest_until`. Returns when to go
