@@ -1,4 +1,4 @@
-//! The one loop: look, sum up, apply schemes, split, look again.
+//! The one loop: check accesses, sum up, apply schemes, split, check again.
 //!
 //! A [`Context`] is what the kernel calls a `damon_ctx` together with its thread's main function: everything a
 //! kdamond remembers, and [`Context::step`], which is called whenever it said it wants to be and says when to
@@ -33,10 +33,10 @@ use thermo_units::{Bytes, Nanos};
 
 impl Context {
     /// Does what is due and says when to call again. A call before that moment (because schemes or attributes
-    /// were changed, say) is welcome: looks that are under way go on.
+    /// were changed, say) is welcome: access checks that are under way go on.
     ///
-    /// As in the kernel, looks are finished first, targets are brought up to date when none is under way, and
-    /// watermarks are asked before the next look.
+    /// As in the kernel, access checks are finished first, targets are brought up to date when none is under way, and
+    /// watermarks are asked before the next check.
     ///
     /// # Errors
     /// When the operations as a whole failed; a target that vanished is an event, not an error.

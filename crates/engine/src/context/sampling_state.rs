@@ -7,11 +7,11 @@ use thermo_units::Nanos;
 /// What sampling remembers between steps.
 #[derive(Debug, Default)]
 pub(super) struct Sampling {
-    /// The looks of the sampling interval that is running, in the order of regions.
+    /// The access checks of the sampling interval that is running, in the order of regions.
     pub(super) probes: Vec<Probe>,
-    /// Looks counted in the aggregation that is running.
+    /// Access checks of each region counted in the aggregation that is running.
     pub(super) looks: u32,
-    /// Where those looks were and what they saw.
+    /// Where those checks were and what they found.
     pub(super) evidence: Evidence,
     /// The moment the sampling interval that is running, or was last, should end.
     pub(super) due: Option<Nanos>,
@@ -20,7 +20,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// When the looks that are under way are due, if there are any.
+    /// When the access checks that are under way are due, if there are any.
     pub(super) fn under_way(&self) -> Option<Nanos> {
         self.due.filter(|_| self.running)
     }

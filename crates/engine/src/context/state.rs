@@ -32,7 +32,7 @@ pub struct Context {
     pub(super) tuner: Option<Tuner>,
     /// When the aggregation that is running began; none when it begins with the next step.
     pub(super) aggr_start: Option<Nanos>,
-    /// Since when every scheme is switched off by its watermarks, so that nobody needs a look.
+    /// Since when every scheme is switched off by its watermarks, so that nobody needs access checks.
     pub(super) paused_since: Option<Nanos>,
     pub(super) started: bool,
 }
