@@ -6,10 +6,7 @@
 
 mod args;
 mod cmd;
-mod exit;
-mod interrupt;
 mod launch;
-mod output;
 mod parameter_file;
 mod scheme_file;
 mod session;
@@ -18,7 +15,15 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::Parser;
+use thermo_term::exit;
 
 fn main() -> ExitCode {
-    exit::code_of(cmd::Cli::parse().run())
+    exit::code_of("thermo", cmd::Cli::parse().run(), code_of_error)
+}
+
+/// A command that could not be started ends us with the code that a shell would give it.
+fn code_of_error(error: &anyhow::Error) -> u8 {
+    error
+        .downcast_ref::<launch::LaunchError>()
+        .map_or(exit::ERROR, launch::LaunchError::code)
 }

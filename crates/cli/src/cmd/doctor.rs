@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use thermo_kernel::leftovers::{self, Found};
+use thermo_term::exit::Exit;
+use thermo_term::output;
 
-use crate::exit::Exit;
-use crate::output;
 use crate::session::Host;
 
 /// Tell which trackers and actions can be used on this machine, and why not the rest.

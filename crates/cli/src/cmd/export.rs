@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use thermo_recording::{export, open};
-
-use crate::exit::Exit;
+use thermo_term::exit::Exit;
 
 /// What a recording is turned into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -6,11 +6,11 @@ use serde_json::json;
 use thermo_engine::scheme::SchemeStats;
 use thermo_engine::{Action, Attrs};
 use thermo_ops::preset::{self, Wmarks};
+use thermo_term::exit::Exit;
+use thermo_term::output;
 use thermo_units::{Nanos, Permille};
 
 use crate::args::{Course, TargetsOrMachine};
-use crate::exit::Exit;
-use crate::output;
 use crate::parameter_file;
 use crate::session::{Ending, Read, Settings, Tuning};
 

@@ -16,8 +16,7 @@ mod schemes;
 mod workload;
 
 use clap::{Parser, Subcommand};
-
-use crate::exit::Exit;
+use thermo_term::exit::Exit;
 
 /// See which memory of a running program is hot and which is cold, and act on it.
 ///

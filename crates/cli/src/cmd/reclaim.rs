@@ -3,11 +3,11 @@
 use serde_json::json;
 use thermo_engine::scheme::SchemeStats;
 use thermo_ops::preset::{self, Wmarks};
+use thermo_term::exit::Exit;
+use thermo_term::output;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::args::{Course, TargetsOrMachine};
-use crate::exit::Exit;
-use crate::output;
 use crate::session::{Ending, Saving, Total, add_to_json};
 
 /// Page out memory that has not been touched for long, within a quota, while memory is short.

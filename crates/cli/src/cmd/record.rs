@@ -1,7 +1,8 @@
 //! `thermo record`: watch into a recording.
 
+use thermo_term::exit::Exit;
+
 use crate::args::{Acting, Monitoring, Output, TargetsOrMachine};
-use crate::exit::Exit;
 use crate::session::{Ending, Plan};
 
 /// Watch processes, and write down which memory they touch.

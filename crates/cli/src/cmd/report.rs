@@ -17,10 +17,11 @@ use thermo_report::schemes::{Schemes, SchemesAccumulator};
 use thermo_report::summary::{Summary, SummaryAccumulator};
 use thermo_report::wss::{Wss, WssAccumulator};
 use thermo_report::{Accumulator, PictureError, Style};
+use thermo_term::exit::Exit;
+use thermo_term::output;
 use thermo_units::Nanos;
 
-use crate::exit::Exit;
-use crate::{output, terminal};
+use crate::terminal;
 
 /// Tables of hundreds of thousands of lines are written in pieces of so many bytes.
 const OUTPUT_AT_ONCE: usize = 64 << 10;

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::ensure;
 use thermo_report::Accumulator;
 use thermo_report::summary::SummaryAccumulator;
+use thermo_term::exit::Exit;
 
 use super::record::Record;
-use crate::exit::Exit;
 use crate::session::Ending;
 use crate::terminal;
 

@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use thermo_engine::Scheme;
 use thermo_engine::scheme::SchemeStats;
 use thermo_schemes::{checked_json, normal_form, sentence};
+use thermo_term::exit::Exit;
+use thermo_term::output;
 
 use crate::args::{Course, Targets};
-use crate::exit::Exit;
+use crate::scheme_file;
 use crate::session::{Ending, Saving, Total, add_to_json};
-use crate::{output, scheme_file};
 
 /// Explain scheme files, or carry them out.
 #[derive(Debug, clap::Args)]

@@ -7,11 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use thermo_term::exit::Exit;
+use thermo_term::{interrupt, output};
 use thermo_units::Nanos;
 use thermo_workload::{Config, HintMethod, Mode, Options, Summary, TruthWriter, run};
-
-use crate::exit::Exit;
-use crate::{interrupt, output};
 
 /// How soon an interruption or the end of the duration is noticed.
 const POLL: Duration = Duration::from_millis(20);

@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use thermo_kernel::signals;
 use thermo_recording::Recorder;
 use thermo_report::style::percent;
+use thermo_term::exit::Exit;
+use thermo_term::interrupt;
 
 use super::{Done, End, Outcome, Total};
-use crate::exit::Exit;
-use crate::interrupt;
 
 /// How soon the end of the command is noticed.
 const POLL: Duration = Duration::from_millis(20);

@@ -34,9 +34,10 @@ use thermo_kernel::{clock, malloc, signals};
 use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
+use thermo_term::interrupt;
 use thermo_units::Nanos;
 
-use crate::{interrupt, launch};
+use crate::launch;
 use progress::{Progress, State};
 use saving::Scale;
 use survey::Survey;

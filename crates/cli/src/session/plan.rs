@@ -13,13 +13,14 @@ use thermo_ops::targets::{Members, TargetError, TargetSpec};
 use thermo_ops::{Actor, Vaddr};
 use thermo_recording::model::{self, Metadata, SCHEMA};
 use thermo_recording::{Recorder, Writer};
+use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
 use super::host::{Chosen, Looker, Wish};
 use super::totals::TotalsReader;
 use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings, Settled, inputs};
 use crate::args::{Limits, Monitoring, Targets};
-use crate::{interrupt, launch};
+use crate::launch;
 
 /// A session that could start.
 pub struct Plan {

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use thermo_experiments::lifecycle::{self, Conditions, Plan};
-
-use crate::exit::Exit;
-use crate::{interrupt, output};
+use thermo_term::exit::Exit;
+use thermo_term::{interrupt, output};
 
 /// How soon an interruption is noticed.
 const POLL: Duration = Duration::from_millis(50);

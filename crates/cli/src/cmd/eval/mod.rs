@@ -5,7 +5,7 @@ mod lifecycle;
 mod monitor;
 mod squeeze;
 
-use crate::exit::Exit;
+use thermo_term::exit::Exit;
 
 /// Measure what something saves and costs, on real programs.
 #[derive(Debug, clap::Args)]

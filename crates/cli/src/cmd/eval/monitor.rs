@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Error;
 use thermo_experiments::monitor::verdict;
+use thermo_term::exit::Exit;
+use thermo_term::output;
 
 use super::experiment::Arguments;
-use crate::exit::Exit;
-use crate::output;
 
 /// An experiment, or one recording to judge.
 #[derive(Debug, clap::Args)]

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use thermo_experiments::squeeze::{
     DEFAULT_PAGES, Setting, Swapping, Throughput, pressure, table, throughput,
 };
+use thermo_term::exit::Exit;
+use thermo_term::{interrupt, output};
 use thermo_units::Bytes;
 
 use super::experiment::stop_at_signal;
-use crate::exit::Exit;
-use crate::{interrupt, output};
 
 /// The duration of a squeeze that pools have without being told otherwise, in milliseconds.
 const DEFAULT_MS: u64 = 10;

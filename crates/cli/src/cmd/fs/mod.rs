@@ -21,8 +21,8 @@ use thermo_kernel::clock;
 use thermo_ops::smaps::Smaps;
 use thermo_ops::targets::{Members, TargetSpec};
 use thermo_ops::tracker;
+use thermo_term::exit::Exit;
 
-use crate::exit::Exit;
 use crate::session::{Host, Wish};
 
 /// Show DAMON's control files over this engine, so that damo and other tools for DAMON work unchanged.

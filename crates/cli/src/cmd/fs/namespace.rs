@@ -19,11 +19,12 @@ use rustix::mount::{MountFlags, mount, mount_bind};
 use thermo_damonfs::{Engine, Modules, Mounted, TRACED_EVENTS};
 use thermo_kernel::namespace;
 use thermo_ops::targets::TargetSpec;
+use thermo_term::exit::Exit;
+use thermo_term::interrupt;
 
 use super::cover::{cover, mounted_at};
 use super::{Layout, events, stand_ins};
-use crate::exit::Exit;
-use crate::{interrupt, launch, session};
+use crate::{launch, session};
 
 const MM: &str = "/sys/kernel/mm";
 const DEBUG: &str = "/sys/kernel/debug";

@@ -16,9 +16,8 @@ use std::time::Duration;
 use std::{env, thread};
 
 use anyhow::Context as _;
-
-use crate::exit::Exit;
-use crate::interrupt;
+use thermo_term::exit::Exit;
+use thermo_term::interrupt;
 
 /// How soon an interruption is noticed.
 const POLL: Duration = Duration::from_millis(20);

@@ -10,9 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use rustix::mount::{UnmountFlags, unmount};
 use thermo_damonfs::ControlFiles;
-
-use crate::exit::Exit;
-use crate::interrupt;
+use thermo_term::exit::Exit;
+use thermo_term::interrupt;
 
 /// How soon an interruption, or an unmounting by others, is noticed.
 const POLL: Duration = Duration::from_millis(100);

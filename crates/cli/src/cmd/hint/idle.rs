@@ -11,10 +11,10 @@ use thermo_kernel::clock;
 use thermo_ops::kdamond::{Kdamond, Parts, Why};
 use thermo_ops::targets::Members;
 use thermo_ops::{Actor, PageoutLimits, Vaddr};
+use thermo_term::interrupt;
 use thermo_units::{AddrRange, Nanos};
 
 use super::POLL;
-use crate::interrupt;
 use crate::session::Host;
 
 /// What finding out may cost: it takes a moment, and somebody waits for it.

@@ -19,10 +19,10 @@ use thermo_kernel::cgroup::Group;
 use thermo_ops::hint::{Hint as RangeHint, Hinted, Hinter, Kind, Limits, Selection};
 use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
 use thermo_ops::{Actor, PageoutLimits, PteTracker};
+use thermo_term::exit::Exit;
+use thermo_term::interrupt;
 use thermo_units::{AddrRange, Bytes, Nanos};
 
-use crate::exit::Exit;
-use crate::interrupt;
 use crate::session::Host;
 
 /// How soon Ctrl-C stops what goes on.

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use thermo_engine::Action;
 use thermo_engine::ops::Applied;
 use thermo_ops::page_cache::{PageCache, PageCacheError};
+use thermo_term::exit::Exit;
+use thermo_term::{interrupt, output};
 use thermo_units::Bytes;
 
 use super::until_asked;
-use crate::exit::Exit;
-use crate::{interrupt, output};
 
 /// What is meant, and how far to go.
 pub(super) struct Files<'a> {

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use thermo_engine::Action;
 use thermo_ops::hint::Left;
+use thermo_term::output;
 use thermo_units::Bytes;
 
 use super::Row;
-use crate::output;
 
 /// Everything over all ranges.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@ use serde_json::Value;
 use thermo_agent::lifecycle::State;
 use thermo_agent::lifecycle::client::Client;
 use thermo_agent::lifecycle::wire::Request;
+use thermo_term::exit::Exit;
+use thermo_term::output;
 
 use super::{Common, default_socket, tell};
-use crate::exit::Exit;
-use crate::output;
 
 /// `set APP STATE`.
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,7 @@ mod tell;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-
-use crate::exit::Exit;
+use thermo_term::exit::Exit;
 
 /// Follow applications through their life, and reclaim from those that are put away.
 ///

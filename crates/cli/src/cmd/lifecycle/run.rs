@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use thermo_agent::lifecycle::{Daemon, Decision, Options};
 use thermo_kernel::{clock, memlock, signals};
+use thermo_term::exit::Exit;
+use thermo_term::{interrupt, output};
 use thermo_units::Nanos;
 
 use super::{Common, accesses, default_socket, tell};
-use crate::exit::Exit;
-use crate::{interrupt, output};
 
 /// `run CONFIG`.
 #[derive(Debug, clap::Args)]

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
+use thermo_term::exit::Exit;
+use thermo_term::output;
 use thermo_units::Bytes;
-
-use crate::exit::Exit;
-use crate::output;
 
 /// A server that does not answer for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(10);

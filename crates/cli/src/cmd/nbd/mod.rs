@@ -14,10 +14,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use thermo_nbd::{Encryption, Limits, Listen, Server};
 use thermo_pool::{Bus, Keeper, Pools, source};
+use thermo_term::exit::Exit;
+use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
-use crate::exit::Exit;
-use crate::interrupt;
 use control::Control;
 use told::Facts;
 

@@ -6,8 +6,7 @@ use std::io;
 use serde_json::{Value, json};
 use thermo_nbd::Server;
 use thermo_pool::{Bus, Keeper, Pools, Stats};
-
-use crate::output;
+use thermo_term::output;
 
 /// All that can be asked.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 //! started.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use std::os::unix::process::ExitStatusExt;
-
-use crate::launch::LaunchError;
+/// The exit code of an error or a misuse.
+pub const ERROR: u8 = 2;
 
 /// An end that is not an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,30 +28,31 @@ impl Exit {
         match self {
             Self::Done => 0,
             Self::Negative => 1,
-            Self::Failed => 2,
+            Self::Failed => ERROR,
             Self::Interrupted => 130,
             Self::As(status) => {
                 let code = status
                     .code()
                     .or_else(|| status.signal().map(|signal| 128 + signal));
-                code.and_then(|code| u8::try_from(code).ok()).unwrap_or(2)
+                code.and_then(|code| u8::try_from(code).ok()).unwrap_or(ERROR)
             }
         }
     }
 }
 
-/// The status for what a verb came to, after telling what went wrong in one sentence. A reader of our output
-/// that went away (`| head`) is no error.
-pub fn code_of(result: anyhow::Result<Exit>) -> ExitCode {
+/// The exit code of `program` for what its verb came to, after printing what went wrong in one sentence. `code_of_error`
+/// says which code an error has, [`ERROR`] for most. A reader of our output that went away (`| head`) is no error.
+pub fn code_of(
+    program: &str,
+    result: anyhow::Result<Exit>,
+    code_of_error: impl Fn(&anyhow::Error) -> u8,
+) -> ExitCode {
     match result {
         Ok(exit) => exit.code().into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("thermo: {}", sentence(&error));
-            error
-                .downcast_ref::<LaunchError>()
-                .map_or(2, LaunchError::code)
-                .into()
+            eprintln!("{program}: {}", sentence(&error));
+            code_of_error(&error).into()
         }
     }
 }
