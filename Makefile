@@ -4,6 +4,8 @@ CARGO := scripts/cargo.sh
 RUN_SECONDS ?= 25
 
 PREFIX ?= /usr/local
+# The commands for servers. thermo-lab, which sets up load, swap and control groups, stays in the source tree.
+INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help run test soak deps build install lint guest guest-damo contest bench clean
@@ -12,8 +14,8 @@ help:
 	@echo "make run     watch a real program (redis-server), reclaim its cold memory, show what came of it"
 	@echo "make test    format, lints, documentation and every test"
 	@echo "make soak    minutes of schemes at work, checked by what the kernel says (root)"
-	@echo "make build   target/release/thermo"
-	@echo "make install  puts it and the scheme files below PREFIX (/usr/local), DESTDIR before that"
+	@echo "make build   target/release/thermo and thermo-nbd"
+	@echo "make install  puts them and the scheme files below PREFIX (/usr/local), DESTDIR before that"
 	@echo "make deps    install the Debian packages that are missing"
 	@echo "make lint    format and lints only"
 	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
@@ -41,10 +43,10 @@ build:
 
 # Of what `make build` made: nothing is compiled as root.
 install:
-	@[ -x $(TARGET_DIR)/release/thermo ] || { echo "install: run  make build  first" >&2; exit 2; }
-	@install -D -s -m 755 $(TARGET_DIR)/release/thermo $(DESTDIR)$(PREFIX)/bin/thermo
+	@for command in $(INSTALLED); do [ -x $(TARGET_DIR)/release/$$command ] || { echo "install: run  make build  first" >&2; exit 2; }; done
+	@for command in $(INSTALLED); do install -D -s -m 755 $(TARGET_DIR)/release/$$command $(DESTDIR)$(PREFIX)/bin/$$command || exit 1; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/thermocline/schemes schemes/*
-	@echo "installed $(DESTDIR)$(PREFIX)/bin/thermo and $(DESTDIR)$(PREFIX)/share/thermocline/schemes"
+	@echo "installed $(INSTALLED) in $(DESTDIR)$(PREFIX)/bin, scheme files in $(DESTDIR)$(PREFIX)/share/thermocline/schemes"
 
 lint:
 	@$(CARGO) fmt --all --check

@@ -2,7 +2,7 @@
 # How much of what was found hot is hot, and how much of what is hot was found: the ready patterns, recorded at
 # 5 ms / 100 ms and at the default budget, judged by the workload's own truth. As root.
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 
 judge() { # NAME PATTERN FLAGS...
     local name=$1 pattern=$2

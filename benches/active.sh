@@ -3,7 +3,7 @@
 # workload with 16 MiB that are hot all the time is watched and sorted in several ways; how many of its hot pages are on
 # an active list is sampled (SAMPLES times, every second and a little). As root.
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 samples=${SAMPLES:-20}
 
 sort_all() { # what keeps lru-sort working whatever memory is free

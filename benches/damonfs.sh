@@ -4,6 +4,6 @@
 # `report access` is told apart into all of it and the reading of the tree alone, which is what the files answer for.
 # Needs root, FUSE, and a damo (DAMO; from pip otherwise).
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 damo=$(tests/damo/get.sh)
 keep control-files "What DAMON's control files cost" "$thermo" fs -- python3 "$PWD/benches/damonfs.py" "$damo"

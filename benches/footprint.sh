@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The memory of `thermo record` while it records 1000 regions, and how long `thermo --version` takes. As root.
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 
 measure() {
     begin "$thermo" workload --quiet --duration 1000s workloads/stairs.cfg

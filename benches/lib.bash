@@ -3,6 +3,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 thermo=${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}
+# The other commands lie beside it.
+thermo_lab=$(dirname "$thermo")/thermo-lab
+thermo_nbd=$(dirname "$thermo")/thermo-nbd
 work=$(mktemp -d)
 
 # Starts a command in the background; its number is in $last. Numbers are kept in a file, because results are made in
@@ -32,10 +35,11 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-need_thermo() {
-    [ -x "$thermo" ] && return
-    echo "$thermo is not there: run  make build" >&2
-    exit 2
+need_built() { # PROGRAM...
+    local program
+    for program in "$@"; do
+        [ -x "$program" ] || { echo "$program is not there: run  make build" >&2 && exit 2; }
+    done
 }
 
 # Runs a command, prints what it prints, and keeps that below docs/results with all that is needed to do it again.

@@ -3,7 +3,7 @@
 # cached` to the first bytes freed, and how long an application that comes back in the middle of its reclaim takes to go
 # through all of its memory, with and without being brought its working set. Makes zram swap of its own; needs root.
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 long=${SECONDS_LONG:-60}
 
 zram=$(cat /sys/class/zram-control/hot_add)

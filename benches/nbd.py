@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed, CPU and memory of block servers, one beside the other. See nbd.sh.
 
-usage: nbd.py THERMO LOAD ROUNDS SECONDS [speed|fio|burst]...
+usage: nbd.py THERMO_NBD LOAD ROUNDS SECONDS [speed|fio|burst]...
 """
 import datetime
 import json
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-thermo, load, rounds, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+thermo_nbd, load, rounds, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 parts = sys.argv[5:] or ["speed", "fio", "burst"]
 MIB = 1 << 20
 TICK = os.sysconf("SC_CLK_TCK")
@@ -125,7 +125,7 @@ def nbd_server_config(many):
 def servers(many):
     """Name and command of each server that is installed, for one disk or for many."""
     ours = [word for number in range(EXPORTS) for word in ("--export", f"e{number}={folder}/many/e{number}")] if many else ["--export", f"disk={folder}/disk"]
-    found = {"thermo": [thermo, "nbd", "--unix", "{s}", "--budget", "64M", "--control", f"{folder}/control"] + ours}
+    found = {"thermo-nbd": [thermo_nbd, "--unix", "{s}", "--budget", "64M", "--control", f"{folder}/control"] + ours}
     if shutil.which("nbdkit"):
         found["nbdkit-file"] = ["nbdkit", "-f", "-U", "{s}", "file"] + ([f"dir={folder}/many"] if many else ["{d}/disk"])
         if not many:
@@ -187,7 +187,7 @@ def speed():
     print("\n| job | " + " | ".join(["nbdkit-file IOPS", "server", "IOPS ratio [min-max]", "CPU us/I/O", "CPU ratio", "anon MiB", "errors"]) + " |")
     print("|---|---|---|---|---|---|---|---|")
     for job, found in results.items():
-        anchor = found.get("nbdkit-file") or found["thermo"]
+        anchor = found.get("nbdkit-file") or found["thermo-nbd"]
         for name, runs in found.items():
             ratios = sorted(run["iops"] / base["iops"] for run, base in zip(runs, anchor))
             print(f"| {job} | {median(anchor, 'iops'):.0f} | {name} | {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}] | {median(runs, 'us'):.1f} | {median(runs, 'us') / max(median(anchor, 'us'), 0.01):.2f} | {median(runs, 'anon'):.1f} | {sum(run['errors'] for run in runs)} |")
@@ -222,7 +222,7 @@ def burst():
         print("\nSKIP: the burst needs a memory control group of version 1")
         return
     own = [line.split(":")[2].strip() for line in open("/proc/self/cgroup") if ":memory:" in line][0]
-    print("\n64 connections x 16 x 1 MiB reads, server in a group of 256 MiB without swap (budget of thermo: 64 MiB)\n")
+    print("\n64 connections x 16 x 1 MiB reads, server in a group of 256 MiB without swap (budget of thermo-nbd: 64 MiB)\n")
     print("| server | alive | requests | errors | OOM kills | peak of the group MiB | anon: at the end | 100 ms later | 15 ms after pressure | threads |\n|---|---|---|---|---|---|---|---|---|---|")
     for name, command in servers(False).items():
         group = f"{root}{own}/nbd-bench-{os.getpid()}"
@@ -239,8 +239,8 @@ def burst():
             later, squeezed = anon(server.pid), "-"
             threads = sum(len(os.listdir(f"/proc/{one}/task")) for one in processes(server.pid) if os.path.exists(f"/proc/{one}/task"))
             alive = os.path.exists(f"/proc/{server.pid}") and not server.process.poll()
-            if name == "thermo":
-                subprocess.run([thermo, "nbd", "squeeze", "--control", f"{folder}/control"], check=True, stdout=subprocess.DEVNULL)
+            if name == "thermo-nbd":
+                subprocess.run([thermo_nbd, "squeeze", "--control", f"{folder}/control"], check=True, stdout=subprocess.DEVNULL)
                 time.sleep(0.015)
                 squeezed = f"{anon(server.pid):.1f}"
             client.wait()

@@ -5,7 +5,7 @@
 # tried for two minutes. As root.
 . "$(dirname "$0")/lib.bash"
 . benches/eighth.bash
-need_thermo
+need_built "$thermo"
 each=${SECONDS_EACH:-240}
 large_mib=${LARGE_MIB:-8192}
 cpu=${CPU:-0.1%}

@@ -2,7 +2,7 @@
 # A minute of 1000 regions: its size, and what it takes to report on it, beside damo 3.4.3 (from PyPI) on the same
 # data. The recording is made up by an example of the crate record.
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 damo_version=3.4.3
 venv=${DAMO_VENV:-${CARGO_TARGET_DIR:-target}/damo-$damo_version}
 

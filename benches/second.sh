@@ -5,7 +5,7 @@
 # tests/guest/inside.) Each for SECONDS_EACH (20). As root.
 . "$(dirname "$0")/lib.bash"
 . benches/eighth.bash
-need_thermo
+need_built "$thermo"
 each=${SECONDS_EACH:-20}
 
 nobody() { :; }

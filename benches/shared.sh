@@ -3,7 +3,7 @@
 # with --shared at the default budget, beside what the server says of its buffers. As root; needs postgresql (a user
 # postgres, initdb, pgbench).
 . "$(dirname "$0")/lib.bash"
-need_thermo
+need_built "$thermo"
 programs=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)
 scale=${SCALE:-20}
 each=${SECONDS_EACH:-40}

@@ -199,7 +199,7 @@ fi
 for name in "${chosen[@]}"; do
     declare -F "workload_${name//-/_}" >/dev/null || { echo "working_set: no workload $name: use one of" $all >&2; exit 2; }
 done
-[ -z "$judged" ] || need_thermo
+[ -z "$judged" ] || need_built "$thermo"
 python3 benches/working_set_test.py 2>"$work/errors" || { cat "$work/errors" >&2; exit 2; }
 cc -O2 -o "$work/random_pages" benches/random_pages.c -lm
 if [ -n "$judged" ] && [ "$size" = full ] && [ "$is_whole" = yes ]; then

@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# What scripts that test the command begin with. To be sourced at the root of the repository.
+# What scripts that test a command begin with. To be sourced at the root of the repository.
 
-# The thermo to test, in `thermo`: the one that is named, else the one that was built. Without any the script is skipped.
-find_thermo() { # [THERMO]
+# The command NAME to test, in `built`: the one that is given, else the one that was built. Without any the script is skipped.
+find_built() { # NAME [PROGRAM]
     local target=${CARGO_TARGET_DIR:-target} candidate
-    thermo=${1:-}
-    for candidate in "$target/release/thermo" "$target/debug/thermo"; do
-        [ -n "$thermo" ] || { [ -x "$candidate" ] && thermo=$candidate; }
+    built=${2:-}
+    for candidate in "$target/release/$1" "$target/debug/$1"; do
+        [ -n "$built" ] || { [ -x "$candidate" ] && built=$candidate; }
     done
-    [ -x "${thermo:-/nowhere}" ] || { echo "SKIP: no thermo is built" && exit 0; }
-    thermo=$(realpath "$thermo")
+    [ -x "${built:-/nowhere}" ] || { echo "SKIP: no $1 is built" && exit 0; }
+    built=$(realpath "$built")
 }
 
 # Skips the script where one of the programs is missing.

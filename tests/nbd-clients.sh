@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# The clients people use, against `thermo nbd`: libnbd's tools and shell, qemu's, fio; in the clear and encrypted; and
+# The clients people use, against `thermo-nbd`: libnbd's tools and shell, qemu's, fio; in the clear and encrypted; and
 # a server that is killed in the middle of writing. Each check prints one line; the script ends with 1 if one failed.
 #
-#   tests/nbd-clients.sh [THERMO]        (default: target/release/thermo, else target/debug/thermo)
-#   tests/nbd-clients.sh THERMO --only 'status|kill'
+#   tests/nbd-clients.sh [THERMO_NBD]        (default: target/release/thermo-nbd, else target/debug/thermo-nbd)
+#   tests/nbd-clients.sh THERMO_NBD --only 'status|kill'
 #
 # Debian: libnbd-bin python3-libnbd qemu-utils fio openssl nbdkit.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/built.sh
 . scripts/built.sh
-find_thermo "${1:-}"
+find_built thermo-nbd "${1:-}"
+thermo_nbd=$built
 only=.
 [ "${2:-}" = --only ] && only=$3
 work=$(mktemp -d)
@@ -26,7 +27,7 @@ check() { # NAME COMMAND...
     local name=$1
     shift
     [[ $name =~ $only ]] || return 0
-    timeout 120 bash -c "$(declare -f); $(declare -p work thermo); set -o pipefail; $*" >"$work/out" 2>&1
+    timeout 120 bash -c "$(declare -f); $(declare -p work thermo_nbd); set -o pipefail; $*" >"$work/out" 2>&1
     local code=$?
     if [ "$code" -eq 0 ]; then
         echo "ok    $name"
@@ -40,7 +41,7 @@ check() { # NAME COMMAND...
 }
 needs() { command -v "$1" >/dev/null || { echo "$1 is not here" && return 77; }; }
 start() { # ARGUMENTS...
-    "$thermo" nbd "$@" 2>"$work/server.log" &
+    "$thermo_nbd" "$@" 2>"$work/server.log" &
     server=$!
     for _ in $(seq 600); do
         [ -S "$work/s" ] && return
@@ -109,7 +110,7 @@ qemu_img() { needs qemu-img && qemu-img convert -n -f raw -O raw "$work/source" 
 qemu_io() { needs qemu-io && qemu-io -f raw -c 'write -P 7 1M 2M' -c 'read -P 7 1M 2M' -c 'write -z 1M 1M' -c 'read -P 0 1M 1M' -c 'discard 2M 1M' -c flush -c 'read -P 0 2M 1M' "$(uri mem)" | tee "$work/io" && ! grep -qi 'failed\|error' "$work/io"; }
 fio_() { needs fio && fio --name=v --ioengine=nbd --uri="$(uri mem)" --rw=randrw --bssplit=4k/50:128k/30:1m/20 --size=64M --iodepth=16 --verify=crc32c --verify_state_save=0 --output-format=terse; }
 read_only() { needs qemu-io && ! qemu-io -f raw -c 'write 0 4k' "$(uri fixed)" && needs nbdcopy && nbdcopy "$(uri fixed)" "$work/back" && cmp "$work/source" "$work/back"; }
-status() { "$thermo" nbd set --control "$work/c" max_buffer_pages=7 budget=32M && "$thermo" nbd status --control "$work/c" --json | python3 -c 'import json,sys; s=json.load(sys.stdin); assert s["max_buffer_pages"]==7 and s["budget_bytes"]==32<<20 and s["requests"]>0' && "$thermo" nbd squeeze --control "$work/c" && "$thermo" nbd status --control "$work/c" --metrics | grep -q '^thermo_pool_free_pages{pool="disk"}' && ! "$thermo" nbd set --control "$work/c" max_buffer_pages=8 budget=1; }
+status() { "$thermo_nbd" set --control "$work/c" max_buffer_pages=7 budget=32M && "$thermo_nbd" status --control "$work/c" --json | python3 -c 'import json,sys; s=json.load(sys.stdin); assert s["max_buffer_pages"]==7 and s["budget_bytes"]==32<<20 and s["requests"]>0' && "$thermo_nbd" squeeze --control "$work/c" && "$thermo_nbd" status --control "$work/c" --metrics | grep -q '^thermo_pool_free_pages{pool="disk"}' && ! "$thermo_nbd" set --control "$work/c" max_buffer_pages=8 budget=1; }
 
 check "nbdinfo, --json, --list" info
 check "nbdinfo --map" map
@@ -125,9 +126,9 @@ stop TERM
 [ ! -S "$work/s" ] || { echo "FAIL  the socket is still there" && failed=1; }
 
 # Started by its client, and by a service manager.
-stdin_() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_command([sys.argv[1],"nbd","-s","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
-tools() { needs nbdinfo && nbdinfo -- [ "$thermo" nbd --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
-activation() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_systemd_socket_activation([sys.argv[1],"nbd","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
+stdin_() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_command([sys.argv[1],"-s","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
+tools() { needs nbdinfo && nbdinfo -- [ "$thermo_nbd" --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
+activation() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_systemd_socket_activation([sys.argv[1],"--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
 check "-s on standard input" stdin_
 check "systemd socket activation" activation
 check "nbdinfo starts it by itself" tools
@@ -143,7 +144,7 @@ tls() {
         openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$pki/$who-key.pem" -out "$pki/$who.csr" -subj /CN=localhost || return 1
         openssl x509 -req -in "$pki/$who.csr" -CA "$pki/ca-cert.pem" -CAkey "$pki/ca-key.pem" -CAcreateserial -days 2 -out "$pki/$who-cert.pem" -extfile <(printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n') || return 1
     done
-    "$thermo" nbd --unix "$work/t" --tcp 127.0.0.1:0 --export "disk=$work/disk" --tls-cert "$pki/server-cert.pem" --tls-key "$pki/server-key.pem" --tls-ca "$pki/ca-cert.pem" 2>"$work/tls.log" &
+    "$thermo_nbd" --unix "$work/t" --tcp 127.0.0.1:0 --export "disk=$work/disk" --tls-cert "$pki/server-cert.pem" --tls-key "$pki/server-key.pem" --tls-ca "$pki/ca-cert.pem" 2>"$work/tls.log" &
     local pid=$!
     for _ in $(seq 600); do [ -S "$work/t" ] && grep -q 'listening at' "$work/tls.log" && break; sleep 0.1; done
     local at code
@@ -159,7 +160,7 @@ check "STARTTLS with x509 both ways, and nobody in the clear" tls
 # Killed in the middle of writing: what was acknowledged is there.
 kill_() {
     /usr/bin/python3 -c 'import nbd' 2>/dev/null || { echo "python3-libnbd is not here" && return 77; }
-    /usr/bin/python3 tests/nbd-kill.py "$thermo" "$work"
+    /usr/bin/python3 tests/nbd-kill.py "$thermo_nbd" "$work"
 }
 check "kill -9 in mid-write loses nothing that was acknowledged" kill_
 exit $failed

@@ -2,7 +2,7 @@
 """A server that is killed while clients write: every write that was acknowledged with FUA, or before an acknowledged
 flush, is in the file; clients that connect to the next server go on.
 
-usage: nbd-kill.py THERMO FOLDER
+usage: nbd-kill.py THERMO_NBD FOLDER
 """
 import os
 import random
@@ -14,13 +14,13 @@ import time
 import nbd
 
 BLOCK, BLOCKS, ROUNDS = 16384, 2048, 5
-thermo, folder = sys.argv[1:]
+thermo_nbd, folder = sys.argv[1:]
 disk, socket = f"{folder}/kill.img", f"{folder}/kill.sock"
 random.seed(8)
 
 
 def start():
-    server = subprocess.Popen([thermo, "nbd", "--unix", socket, "--export", f"disk={disk}"], stderr=subprocess.DEVNULL)
+    server = subprocess.Popen([thermo_nbd, "--unix", socket, "--export", f"disk={disk}"], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The suites of two other projects, run against `thermo nbd`: the tests of the reference server (nbd-tester-client with
+# The suites of two other projects, run against `thermo-nbd`: the tests of the reference server (nbd-tester-client with
 # all its traces, by its own script) and the interoperability programs of libnbd. Each test prints one line, PASS, FAIL
 # or SKIP with the reason; then a count for each suite. The script ends with 1 if one failed.
 #
-#   tests/nbd-suites.sh [THERMO]        (default: target/release/thermo, else target/debug/thermo)
+#   tests/nbd-suites.sh [THERMO_NBD]        (default: target/release/thermo-nbd, else target/debug/thermo-nbd)
 #
 # Both are built from Debian's sources, which are fetched with apt into ~/.cache/thermocline/suites with a list of
 # sources of our own; nothing is installed. Needs gcc, openssl, libgnutls28-dev and libnbd0.
@@ -12,7 +12,8 @@ cd "$(dirname "$0")/.."
 repo=$PWD
 # shellcheck source=scripts/built.sh
 . scripts/built.sh
-find_thermo "${1:-}"
+find_built thermo-nbd "${1:-}"
+thermo_nbd=$built
 need_programs gcc openssl apt-get dpkg-deb
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline/suites
@@ -120,18 +121,18 @@ build_tester() {
 }
 cat >"$work/nbd/nbd-server" <<SERVER
 #!/usr/bin/env bash
-exec python3 "$work/nbd/translate.py" "$thermo" "\$@"
+exec python3 "$work/nbd/translate.py" "$thermo_nbd" "\$@"
 SERVER
 cat >"$work/nbd/translate.py" <<'TRANSLATE'
-# nbd-server -C FILE [-p PIDFILE] [-d], as a call of thermo nbd.
+# nbd-server -C FILE [-p PIDFILE] [-d], as a call of thermo-nbd.
 import configparser, getopt, glob, os, sys
-thermo, given = sys.argv[1], dict(getopt.getopt(sys.argv[2:], "C:p:d")[0])
+thermo_nbd, given = sys.argv[1], dict(getopt.getopt(sys.argv[2:], "C:p:d")[0])
 config = configparser.ConfigParser()
 config.read(given["-C"])
 generic = config["generic"]
 if "includedir" in generic:
     config.read(glob.glob(generic["includedir"] + "/*.conf"))
-call = [thermo, "nbd"]
+call = [thermo_nbd]
 for name in config.sections():
     if name == "generic":
         continue
@@ -152,7 +153,7 @@ for key, option in ("certfile", "--tls-cert"), ("keyfile", "--tls-key"), ("cacer
 if "-p" in given:
     with open(given["-p"], "w") as file:
         file.write(str(os.getpid()))
-os.execv(thermo, call)
+os.execv(thermo_nbd, call)
 TRANSLATE
 chmod +x "$work/nbd/nbd-server"
 if build_tester >"$work/log" 2>&1; then
@@ -182,7 +183,7 @@ cp "$work/libnbd/disks/disk1" "$work/libnbd/disks/disk2"
 pki=$work/libnbd/tests/pki
 tls="--tls-cert $pki/server-cert.pem --tls-key $pki/server-key.pem"
 serve() { # NAME ARGUMENTS: with FILE for the file
-    printf '#!/bin/sh\nexec "%s" nbd %s\n' "$thermo" "${2//FILE/\$1}" >"$work/libnbd/$1"
+    printf '#!/bin/sh\nexec "%s" %s\n' "$thermo_nbd" "${2//FILE/\$1}" >"$work/libnbd/$1"
     chmod +x "$work/libnbd/$1"
 }
 serve stdin '-s --export "=FILE"'

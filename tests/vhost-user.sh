@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A virtual machine (QEMU, software emulation, Debian's 6.12 kernel) on disks of `thermo nbd --vhost-user`: raw data and
+# A virtual machine (QEMU, software emulation, Debian's 6.12 kernel) on disks of `thermo-nbd --vhost-user`: raw data and
 # ext4 written, flushed and read back, discards, a disk that may only be read, squeezes all the while, and a server
 # that is killed in the middle of writing and started anew. In the same machine a second server, with the kernel's own
 # NBD client and ext4 on that. Each check prints one line, PASS, FAIL or SKIP; the script ends with 1 if one failed.
 #
-#   tests/vhost-user.sh [THERMO]        (default: target/release/thermo, else target/debug/thermo)
+#   tests/vhost-user.sh [THERMO_NBD]        (default: target/release/thermo-nbd, else target/debug/thermo-nbd)
 #
 # Debian: qemu-system-x86 busybox-static cpio e2fsprogs, and what tests/guest/kernel.sh needs; nbd-client, from this
 # machine or from what tests/nbd-suites.sh fetched.
@@ -12,7 +12,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/built.sh
 . scripts/built.sh
-find_thermo "${1:-}"
+find_built thermo-nbd "${1:-}"
+thermo_nbd=$built
 need_programs qemu-system-x86_64 busybox cpio mkfs.ext4 e2fsck debugfs
 kernel=$(GUEST_MODULES="crc32c_generic virtio_pci virtio_blk ext4 nbd" tests/guest/kernel.sh 6.12) || { echo "SKIP: no kernel can be had" && exit 0; }
 
@@ -43,10 +44,10 @@ wait_for() { # WHAT COMMAND...
     done
 }
 start() {
-    "$thermo" nbd --vhost-user "$work/0=disk" --vhost-user "$work/1=raw" --vhost-user "$work/2=fixed" --control "$work/c" \
+    "$thermo_nbd" --vhost-user "$work/0=disk" --vhost-user "$work/1=raw" --vhost-user "$work/2=fixed" --control "$work/c" \
         --export "disk=$work/disk" --export "raw=$work/raw" --export "fixed=$work/fixed,ro" --budget 4M 2>>"$work/server.log" &
     server=$!
-    wait_for "the server's start" "$thermo" nbd status --control "$work/c"
+    wait_for "the server's start" "$thermo_nbd" status --control "$work/c"
 }
 
 root=$work/root
@@ -64,7 +65,7 @@ copy_with_libraries() { # PROGRAM NAME
 }
 nbd_client=$(command -v nbd-client || ls "$suites/sbin/nbd-client" 2>/dev/null)
 if [ -n "$nbd_client" ]; then
-    copy_with_libraries "$thermo" thermo
+    copy_with_libraries "$thermo_nbd" thermo-nbd
     copy_with_libraries "$nbd_client" nbd-client
     for program in mkfs.ext4 e2fsck; do copy_with_libraries "$(command -v "$program")" "$program"; done
 fi
@@ -112,15 +113,15 @@ for file in /mnt/file*; do sum <"$file"; done | sort -u >/sums
 [ "$(cat /sums)" = "$(dd if=/tmp1 bs=1M count=4 2>/dev/null | sum)" ]; result "twelve files written across a kill -9 of the server read back"
 umount /mnt
 
-if [ -x /bin/thermo ]; then
+if [ -x /bin/thermo-nbd ]; then
     truncate -s 64M /nbd.img
-    thermo nbd --unix /nbd.sock --export disk=/nbd.img --budget 2M --control /nbd.ctl 2>/nbd.log &
+    thermo-nbd --unix /nbd.sock --export disk=/nbd.img --budget 2M --control /nbd.ctl 2>/nbd.log &
     for _ in $(seq 600); do [ -S /nbd.ctl ] && break; sleep 0.1; done
     nbd-client -unix /nbd.sock /dev/nbd0 -N disk -C 2 >/nbd-client.log 2>&1; result "the kernel's NBD client attaches, with two connections"
     mkfs.ext4 -q /dev/nbd0 && mount -t ext4 /dev/nbd0 /mnt && cp /tmp1 /mnt/file && umount /mnt && e2fsck -fn /dev/nbd0 >/e2fsck.log 2>&1; result "ext4 on it is made, written, unmounted and checked"
     fresh; mount -t ext4 /dev/nbd0 /mnt && [ "$(sum </mnt/file)" = "$(sum </tmp1)" ]; result "the file is there after a remount"
     rm /mnt/file; sync; fstrim /mnt && umount /mnt && nbd-client -d /dev/nbd0 >>/nbd-client.log 2>&1; result "it is trimmed and detached"
-    thermo nbd status --control /nbd.ctl
+    thermo-nbd status --control /nbd.ctl
     cat /nbd.log /nbd-client.log
 else
     echo "SKIP in the guest: nbd-client is not here, so the kernel's NBD client is not tried"
@@ -153,12 +154,12 @@ seen() { ended || grep -q "^$1" "$work/console"; }
 # Memory is short every now and then, whatever the guest does.
 squeeze_until() { # LINE
     until seen "$1"; do
-        "$thermo" nbd squeeze --control "$work/c" >/dev/null
+        "$thermo_nbd" squeeze --control "$work/c" >/dev/null
         sleep 0.2
     done
 }
 status() { # PYTHON
-    "$thermo" nbd status --control "$work/c" --json | python3 -c "import json,sys; s=json.load(sys.stdin); sys.exit(not ($1))"
+    "$thermo_nbd" status --control "$work/c" --json | python3 -c "import json,sys; s=json.load(sys.stdin); sys.exit(not ($1))"
 }
 squeeze_until "now writing"
 status 's["machines"] == 3 and s["peak_bytes"] <= s["budget_bytes"] and s["written_bytes"] >= 32 << 20 and s["broken"] == 0'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Devices come and go at random, each checks what it reads, while memory is declared short at random moments. See nbd.sh.
 
-usage: nbd.py THERMO SECONDS
+usage: nbd.py THERMO_NBD SECONDS
 """
 import json
 import os
@@ -17,7 +17,7 @@ import threading
 import time
 
 DEVICES, THREADS, SIZE, LEGS = 256, 48, 4 << 20, 4
-thermo, seconds = sys.argv[1], float(sys.argv[2])
+thermo_nbd, seconds = sys.argv[1], float(sys.argv[2])
 folder = tempfile.mkdtemp(prefix="nbd-soak", dir="/dev/shm")
 path, control = f"{folder}/s", f"{folder}/c"
 random.seed(8)
@@ -30,7 +30,7 @@ def words(device):
 exports = []
 for device in range(DEVICES):
     exports += ["--export", f"d{device}=mem:,size={SIZE}"]
-server = subprocess.Popen([thermo, "nbd", "--unix", path, "--control", control, "--budget", "68M", "--stall", "120"] + exports,
+server = subprocess.Popen([thermo_nbd, "--unix", path, "--control", control, "--budget", "68M", "--stall", "120"] + exports,
                           stderr=subprocess.DEVNULL)
 
 
@@ -42,11 +42,11 @@ def resident():
 
 
 def status():
-    return json.loads(subprocess.run([thermo, "nbd", "status", "--control", control, "--json"], capture_output=True, check=True).stdout)
+    return json.loads(subprocess.run([thermo_nbd, "status", "--control", control, "--json"], capture_output=True, check=True).stdout)
 
 
 def squeeze():
-    subprocess.run([thermo, "nbd", "squeeze", "--control", control], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([thermo_nbd, "squeeze", "--control", control], stdout=subprocess.DEVNULL, check=True)
 
 
 class Device:

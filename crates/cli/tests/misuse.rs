@@ -310,6 +310,19 @@ fn mistakes_in_a_workload_have_a_place() {
 }
 
 #[test]
+fn verbs_that_became_programs_name_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["nbd"][..],
+        &["nbd", "--help"],
+        &["nbd", "--unix", "s", "--export", "a=b"],
+        &["nbd", "status", "--control", "c"],
+    ] {
+        refused(folder.path(), arguments, "use `thermo-nbd`");
+    }
+}
+
+#[test]
 fn mistakes_in_a_scheme_have_a_place() {
     let folder = tempfile::tempdir().unwrap();
     let write = |text: &str| fs::write(folder.path().join("s.damos"), text).unwrap();

@@ -7,7 +7,7 @@ mod fs;
 mod hint;
 mod lifecycle;
 mod lru_sort;
-mod nbd;
+mod moved;
 mod reclaim;
 mod record;
 mod report;
@@ -42,7 +42,8 @@ enum Verb {
     Hint(hint::Hint),
     Lifecycle(lifecycle::Lifecycle),
     Fs(fs::Fs),
-    Nbd(nbd::Nbd),
+    #[command(hide = true)]
+    Nbd(moved::Arguments),
     Workload(workload::Workload),
     Eval(eval::Eval),
 }
@@ -65,7 +66,7 @@ impl Cli {
             Verb::Hint(verb) => verb.run(),
             Verb::Lifecycle(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
-            Verb::Nbd(verb) => verb.run(),
+            Verb::Nbd(_) => moved::to("nbd", "thermo-nbd"),
             Verb::Workload(verb) => verb.run(),
             Verb::Eval(verb) => verb.run(),
         }

@@ -1,5 +1,5 @@
 //! What giving free buffers back under pressure saves, and costs: the experiments of the kernel patch "xen/blkback:
-//! Squeeze page pools if a memory pressure is detected" (2019) with `thermo nbd` in the place of blkback.
+//! Squeeze page pools if a memory pressure is detected" (2019) with `thermo-nbd` in the place of blkback.
 //!
 //! * [`pressure`]: many devices with induced I/O in a group that is short of memory, swap on zram: pages swapped in and
 //!   out, without squeezing and with, for several durations;
@@ -28,8 +28,8 @@ pub const DEFAULT_PAGES: u64 = 1024;
 /// What all experiments need.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The program whose `nbd` is measured.
-    pub thermo: PathBuf,
+    /// The `thermo-nbd` that is measured.
+    pub thermo_nbd: PathBuf,
     /// Set from outside when it shall end early.
     pub stop: Arc<AtomicBool>,
 }

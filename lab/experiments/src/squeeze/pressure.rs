@@ -67,7 +67,7 @@ pub fn run(setting: &Setting, shape: &Shape) -> Result<Swapping, Error> {
     let folder = Folder::make()?;
     let storage = folder.storage()?;
     let server = Server::start(
-        &setting.thermo,
+        &setting.thermo_nbd,
         folder.path(),
         &arguments(shape, &storage),
         &group.doors(),

@@ -1,4 +1,4 @@
-//! `thermo nbd` as a process of its own, asked over its control socket.
+//! `thermo-nbd` as a process of its own, asked over its control socket.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -25,19 +25,14 @@ pub(super) struct Server {
 impl Server {
     /// Starts one below `folder` with `arguments`, in the group whose doors are given.
     pub(super) fn start(
-        thermo: &Path,
+        program: &Path,
         folder: &Path,
         arguments: &[String],
         doors: &[PathBuf],
     ) -> Result<Self, Error> {
         let (socket, control) = (folder.join("socket"), folder.join("control"));
-        let mut command = Command::new(thermo);
-        command
-            .arg("nbd")
-            .arg("--unix")
-            .arg(&socket)
-            .arg("--control")
-            .arg(&control);
+        let mut command = Command::new(program);
+        command.arg("--unix").arg(&socket).arg("--control").arg(&control);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(folder.join("log"))
             .map_err(|error| wrong("make the server's log", &error))?;

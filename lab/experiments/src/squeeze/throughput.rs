@@ -52,7 +52,7 @@ pub fn run(setting: &Setting, shape: &Shape) -> Result<Throughput, Error> {
         "--max-buffer-pages".to_owned(),
         shape.max_buffer_pages.to_string(),
     ];
-    let server = Server::start(&setting.thermo, folder.path(), &arguments, &[])?;
+    let server = Server::start(&setting.thermo_nbd, folder.path(), &arguments, &[])?;
     let took = match &shape.load {
         Load::Client { block, depth } => by_client(setting, &server, *block, *depth)?,
         Load::Dd { device } => by_dd(&server, device)?,

@@ -47,7 +47,7 @@ enum Verb {
   thermo eval lifecycle --repeats 3 --switches 20 --results /tmp/trial --json")]
     Lifecycle(lifecycle::Lifecycle),
 
-    /// Show what giving free buffers back under pressure saves, and costs, with `thermo nbd` and many devices.
+    /// Show what giving free buffers back under pressure saves, and costs, with `thermo-nbd` and many devices.
     ///
     /// Three experiments: pages swapped in and out without squeezing and with; the same for squeezes of 1, 10 and
     /// 100 ms; throughput when no free page is ever kept. It makes its own zram swap and control group (root), and

@@ -106,7 +106,9 @@ impl Squeeze {
     pub fn run(self) -> anyhow::Result<Exit> {
         let load = self.load()?;
         let setting = Setting {
-            thermo: std::env::current_exe().context("cannot tell where this program is")?,
+            thermo_nbd: std::env::current_exe()
+                .context("cannot tell where this program is")?
+                .with_file_name("thermo-nbd"),
             stop: Arc::new(AtomicBool::new(false)),
         };
         interrupt::listen()?;

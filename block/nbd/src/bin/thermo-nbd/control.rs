@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 use thermo_units::Bytes;
 
-use super::told::Facts;
+use crate::told::Facts;
 
 /// A line that is longer is no command of ours.
 const LONGEST: u64 = 4096;

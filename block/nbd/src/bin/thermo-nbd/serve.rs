@@ -1,11 +1,4 @@
-//! `thermo nbd`: a block server whose buffers stay inside one budget and go back under pressure.
-
-mod activation;
-mod ask;
-mod control;
-mod exports;
-mod memory;
-mod told;
+//! The flags of the server, and the server from its start to its orderly end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +11,9 @@ use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
-use control::Control;
-use told::Facts;
+use crate::control::Control;
+use crate::told::Facts;
+use crate::{activation, ask, exports, memory, told};
 
 /// How soon the end that was asked for begins.
 const POLL: Duration = Duration::from_millis(50);
@@ -28,17 +22,22 @@ const POLL: Duration = Duration::from_millis(50);
 ///
 /// All clients together hold at most the budget; who finds it used up waits. When memory is short, free
 /// buffers go back to the kernel. Ctrl-C or SIGTERM ends it after the requests that have come are answered.
-#[derive(Debug, clap::Args)]
+///
+/// Data goes to standard output, everything else to standard error. Exit codes: 0 done, 2 error or misuse.
+#[derive(Debug, clap::Parser)]
 #[command(
+    name = "thermo-nbd",
+    version,
+    max_term_width = 100,
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
-  thermo nbd --unix /run/disk.sock --export disk=/srv/disk.img
-  thermo nbd --tcp 127.0.0.1:10809 --export a=/srv/a.img --export b=/dev/vg0/b,ro --budget 64M --control /run/nbd.ctl
-  thermo nbd --vhost-user /run/vm1.sock=disk --export disk=/srv/disk.img
-  thermo nbd status --control /run/nbd.ctl --json
-  thermo nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100"
+  thermo-nbd --unix /run/disk.sock --export disk=/srv/disk.img
+  thermo-nbd --tcp 127.0.0.1:10809 --export a=/srv/a.img --export b=/dev/vg0/b,ro --budget 64M --control /run/nbd.ctl
+  thermo-nbd --vhost-user /run/vm1.sock=disk --export disk=/srv/disk.img
+  thermo-nbd status --control /run/nbd.ctl --json
+  thermo-nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100"
 )]
-pub struct Nbd {
+pub struct Cli {
     #[command(subcommand)]
     ask: Option<ask::Ask>,
 
@@ -54,7 +53,7 @@ pub struct Nbd {
     #[command(flatten)]
     memory: memory::Memory,
 
-    /// Answer `thermo nbd status`, `set` and `squeeze` at this Unix socket
+    /// Answer `thermo-nbd status`, `set` and `squeeze` at this Unix socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 
@@ -176,7 +175,7 @@ impl Tls {
     }
 }
 
-impl Nbd {
+impl Cli {
     /// Serves until it is asked to end, or asks a server that runs.
     pub fn run(self) -> anyhow::Result<Exit> {
         if let Some(ask) = self.ask {

@@ -1,4 +1,4 @@
-//! `thermo nbd status`, `set`, `squeeze`: asks a server that runs, at its control socket.
+//! `thermo-nbd status`, `set`, `squeeze`: asks a server that runs, at its control socket.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Ask {
     /// Tell what a running server does
     #[command(after_help = "Examples:
-  thermo nbd status --control /run/nbd.ctl
-  thermo nbd status --control /run/nbd.ctl --json")]
+  thermo-nbd status --control /run/nbd.ctl
+  thermo-nbd status --control /run/nbd.ctl --json")]
     Status {
         /// Its control socket
         #[arg(long, value_name = "PATH")]
@@ -34,8 +34,8 @@ pub enum Ask {
     },
     /// Change a running server: max_buffer_pages, buffer_squeeze_duration_ms, budget; all of them or none
     #[command(after_help = "Examples:
-  thermo nbd set --control /run/nbd.ctl budget=32M
-  thermo nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100")]
+  thermo-nbd set --control /run/nbd.ctl budget=32M
+  thermo-nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100")]
     Set {
         /// Its control socket
         #[arg(long, value_name = "PATH")]
@@ -46,8 +46,8 @@ pub enum Ask {
     },
     /// Have a running server give back what is free, as if memory were short
     #[command(after_help = "Examples:
-  thermo nbd squeeze --control /run/nbd.ctl
-  thermo nbd squeeze --control /run/nbd.ctl && thermo nbd status --control /run/nbd.ctl")]
+  thermo-nbd squeeze --control /run/nbd.ctl
+  thermo-nbd squeeze --control /run/nbd.ctl && thermo-nbd status --control /run/nbd.ctl")]
     Squeeze {
         /// Its control socket
         #[arg(long, value_name = "PATH")]
@@ -98,7 +98,7 @@ fn asked(control: &Path, question: &str) -> anyhow::Result<String> {
     };
     converse().with_context(|| {
         let at = control.display();
-        format!("no server answers at {at}. It is the path given to `thermo nbd --control`")
+        format!("no server answers at {at}. It is the path given to `thermo-nbd --control`")
     })
 }
 
