@@ -2,14 +2,14 @@
 # How much of what was found hot is hot, and how much of what is hot was found: the ready patterns, recorded at
 # 5 ms / 100 ms and at the default budget, judged by the workload's own truth. As root.
 . "$(dirname "$0")/lib.bash"
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 
 judge() { # NAME PATTERN FLAGS...
     local name=$1 pattern=$2
     shift 2
     "$thermo" record "$@" -o "$work/$name.arrow" -- \
-        "$thermo" workload --quiet --truth "$work/truth.jsonl" --truth-span 20ms "workloads/$pattern.cfg" 2>/dev/null
-    "$thermo" eval monitor --judge "$work/$name.arrow" --truth "$work/truth.jsonl" >"$work/judged"
+        "$thermo_lab" workload --quiet --truth "$work/truth.jsonl" --truth-span 20ms "workloads/$pattern.cfg" 2>/dev/null
+    "$thermo_lab" monitor --judge "$work/$name.arrow" --truth "$work/truth.jsonl" >"$work/judged"
     # One head for all rows.
     if [ -n "${told_head:-}" ]; then tail -n 2 "$work/judged"; else cat "$work/judged"; fi
     told_head=yes

@@ -3,7 +3,7 @@
 # workload with 16 MiB that are hot all the time is watched and sorted in several ways; how many of its hot pages are on
 # an active list is sampled (SAMPLES times, every second and a little). As root.
 . "$(dirname "$0")/lib.bash"
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 samples=${SAMPLES:-20}
 
 sort_all() { # what keeps lru-sort working whatever memory is free
@@ -13,7 +13,7 @@ sort_all() { # what keeps lru-sort working whatever memory is free
 row() { # NAME COMMAND...
     local name=$1 ranges nth
     shift
-    "$thermo" workload --duration 1000s workloads/hot-cold.cfg >"$work/said" &
+    "$thermo_lab" workload --duration 1000s workloads/hot-cold.cfg >"$work/said" &
     target=$!
     echo "$target" >>"$work/started"
     # The first phase touches everything.

@@ -6,7 +6,7 @@
 # seconds. Twelve minutes in all. As root.
 . "$(dirname "$0")/lib.bash"
 . benches/eighth.bash
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 each=${SECONDS_EACH:-60}
 sizes=${SIZES:-64 1024 4096 8192}
 processes=${PROCESSES:-200}

@@ -24,7 +24,7 @@ begin_workload() { # CONFIGURATION TRUTH [OPTIONS...]
     local configuration=$1 truth=$2
     shift 2
     rm -f "$truth"
-    begin "$thermo" workload --quiet --truth "$truth" "$@" "$configuration"
+    begin "$thermo_lab" workload --quiet --truth "$truth" "$@" "$configuration"
     target=$last
 }
 
@@ -35,5 +35,5 @@ record_and_judge() { # NAME SECONDS TRUTH OPTIONS...
     shift 3
     "$thermo" record "$@" --duration "${each}s" -o "$work/$name.arrow" 2>"$work/errors" || cat "$work/errors" >&2
     "$thermo" report info "$work/$name.arrow" --json >"$work/$name.info.json"
-    "$thermo" eval monitor --judge "$work/$name.arrow" --truth "$truth" --json >"$work/$name.judged.json"
+    "$thermo_lab" monitor --judge "$work/$name.arrow" --truth "$truth" --json >"$work/$name.judged.json"
 }

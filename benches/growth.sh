@@ -5,7 +5,7 @@
 # (GROWTH_MIB, GROWTH_SECONDS). As root.
 . "$(dirname "$0")/lib.bash"
 . benches/eighth.bash
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 each=${SECONDS_EACH:-40}
 sizes=${SIZES:-64 256 1024 4096 8192}
 

@@ -37,12 +37,13 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 class Workload:
-    """thermo workload, which says how many accesses it made in each tenth of a second."""
+    """A workload of thermo-lab, which says how many accesses it made in each tenth of a second."""
 
     def __init__(self, thermo, name):
         self.lines = []
         configuration = f"workloads/{name}.cfg"
-        command = [thermo, "workload", "--log-interval", "100ms", "--duration", "1000s", configuration]
+        lab = pathlib.Path(thermo).with_name("thermo-lab")
+        command = [lab, "workload", "--log-interval", "100ms", "--duration", "1000s", configuration]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
         threading.Thread(target=self.read, daemon=True).start()

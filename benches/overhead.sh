@@ -2,7 +2,7 @@
 # What watching costs: our CPU time, and how much slower the watched program gets, with a budget and at 5 ms / 100 ms. The program is
 # watched and left alone in turns, so that both halves see the same machine. As root; needs redis-server.
 . "$(dirname "$0")/lib.bash"
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 
 measure() {
     python3 benches/overhead.py stairs "$thermo" "$work"

@@ -5,7 +5,7 @@
 # tried for two minutes. As root.
 . "$(dirname "$0")/lib.bash"
 . benches/eighth.bash
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 each=${SECONDS_EACH:-240}
 large_mib=${LARGE_MIB:-8192}
 cpu=${CPU:-0.1%}
@@ -17,7 +17,7 @@ row() { # METHOD
     local which
     for which in small large; do
         python3 benches/parting.py last 80 "$work/$which.truth" >"$work/last.truth"
-        if "$thermo" eval monitor --judge "$work/both.arrow" --truth "$work/last.truth" --json >"$work/judged.json"; then
+        if "$thermo_lab" monitor --judge "$work/both.arrow" --truth "$work/last.truth" --json >"$work/judged.json"; then
             python3 benches/parting.py row "$1" "$which" "$work/info.json" "$work/judged.json"
         else
             echo "$1, $which: nothing could be judged"

@@ -7,7 +7,7 @@
  *
  * Prints JSON lines: first {"ready":true,...}; then, at the end of each window of --windows,
  * {"window_s":5,"end_s":5.000,"pages":1234}, the distinct pages that were touched in that window.
- * --truth writes the file that `thermo workload --truth` writes, for `thermo eval monitor --judge R --truth FILE`.
+ * --truth writes the file that `thermo-lab workload --truth` writes, for `thermo-lab monitor --judge R --truth FILE`.
  */
 #define _GNU_SOURCE
 #include <errno.h>

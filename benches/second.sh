@@ -5,7 +5,7 @@
 # tests/guest/inside.) Each for SECONDS_EACH (20). As root.
 . "$(dirname "$0")/lib.bash"
 . benches/eighth.bash
-need_built "$thermo"
+need_built "$thermo" "$thermo_lab"
 each=${SECONDS_EACH:-20}
 
 nobody() { :; }

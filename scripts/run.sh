@@ -4,7 +4,7 @@
 #
 # As root the program is a redis-server with about 1 GB of keys, of which the first 5 in 100 are read, the first
 # of those most. Without root it is the bundled workload, seen by the coarser tracker that needs no privilege.
-# THERMO=PROGRAM takes that build of thermo instead of making one.
+# THERMO=PROGRAM takes that build of thermo, and of thermo-lab beside it, instead of making one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/zram.sh
@@ -27,12 +27,12 @@ settle_seconds=10
 say() { printf '\n== %s\n' "$*"; }
 
 build() {
-    thermo=${THERMO:-}
-    [ -z "$thermo" ] || return 0
+    thermo=${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}
+    thermo_lab=$(dirname "$thermo")/thermo-lab
+    [ -z "${THERMO:-}" ] || return 0
     scripts/deps.sh build
     say "building thermo (the first time takes some minutes)"
-    scripts/cargo.sh build --release --locked --quiet -p thermo-cli
-    thermo=${CARGO_TARGET_DIR:-target}/release/thermo
+    scripts/cargo.sh build --release --locked --quiet -p thermo-cli -p thermo-lab
 }
 
 make_page() {
@@ -45,7 +45,7 @@ make_page() {
 run_workload() {
     say "workloads/stairs.cfg for $seconds s, seen by the tracker that needs no privilege (smaps: whole mappings)"
     "$thermo" run --tracker smaps --duration "${seconds}s" -o "$recording" -- \
-        "$thermo" workload --quiet workloads/stairs.cfg --duration "${seconds}s"
+        "$thermo_lab" workload --quiet workloads/stairs.cfg --duration "${seconds}s"
     make_page
     say "as root this sees single pages, of a redis-server, and gives its cold memory back: sudo make run"
 }

@@ -24,6 +24,7 @@ phase() { # NAME COMMAND...
     durations+=("$name $((SECONDS - begin)) s")
 }
 
+# Builds the commands too, each for the tests of its own package; tests of thermo watch workloads of thermo-lab.
 build_tests() {
     "$cargo" test --workspace --locked --no-run --message-format=json-render-diagnostics >"$work/artifacts"
 }

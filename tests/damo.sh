@@ -2,7 +2,7 @@
 # Runs damo, unmodified, over our control files, and checks what it says against what a workload really did.
 # Usage: tests/damo.sh [--pace N] [STEP...]
 #
-# Needs root and FUSE; what is not there is told in a line `SKIP: why`. THERMO names the program under test, DAMO a damo
+# Needs root and FUSE; what is not there is told in a line `SKIP: why`. THERMO names the program under test, with thermo-lab beside it, DAMO a damo
 # that is there already. On a machine that is very slow, `--pace 4` makes intervals and deadlines four times as long.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,4 +21,4 @@ command -v less >/dev/null || skip "damo takes the program less to show long tex
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 damo=$("$here/damo/get.sh" 2>"$work/why") || skip "$(tail -n 1 "$work/why")"
-"$thermo" fs -- python3 "$here/damo/check.py" "$damo" "$thermo" "$work" "$@"
+"$thermo" fs -- python3 "$here/damo/check.py" "$damo" "$(dirname "$thermo")/thermo-lab" "$work" "$@"

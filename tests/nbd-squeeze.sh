@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# `thermo eval squeeze` in a virtual machine (QEMU, software emulation, Debian's 6.12 kernel), where control groups of
+# `thermo-lab squeeze` in a virtual machine (QEMU, software emulation, Debian's 6.12 kernel), where control groups of
 # version 2, swap on zram and stalls are whole and nobody else swaps. Prints the tables.
 #
-#   tests/nbd-squeeze.sh THERMO [ARGUMENTS of eval squeeze...]     (default: --part pressure --devices 64)
+#   tests/nbd-squeeze.sh THERMO [ARGUMENTS of squeeze...]        (default: --part pressure --devices 64)
 #   tests/nbd-squeeze.sh THERMO --part throughput --through /dev/nbd0     (needs nbd-client)
 #
 # SQUEEZE_LIMIT=S   after so many seconds the machine is ended (1800)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 thermo=$(realpath "${1:?"which thermo?"}")
+[ -x "$(dirname "$thermo")/thermo-nbd" ] || { echo "SKIP: thermo-nbd is not beside $thermo" && exit 0; }
 shift
 [ $# -gt 0 ] || set -- --part pressure --devices 64
 for program in qemu-system-x86_64 busybox cpio; do
@@ -31,7 +32,7 @@ cat >"$work/more/tests.sh" <<GUEST
 echo "# guest: \$(uname -sr)"
 mkdir /dev/shm
 mount -t tmpfs tmpfs /dev/shm
-thermo eval squeeze --results /tmp/squeeze $* || echo "it ended with \$?"
+thermo-lab squeeze --results /tmp/squeeze $* || echo "it ended with \$?"
 echo "the guest is done"
 GUEST
 (cd "$work/more" && echo tests.sh | cpio --quiet --create --format=newc --owner=0:0) | gzip -1 >>"$work/initramfs"

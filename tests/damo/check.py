@@ -1,9 +1,9 @@
 """What damo does over control files, step by step, each checked against what the target really did.
 
-Usage: check.py [--pace N] [--kernel] DAMO THERMO FOLDER [STEP...]
+Usage: check.py [--pace N] [--kernel] DAMO THERMO_LAB FOLDER [STEP...]
 
 It knows nothing of who stands behind the control files: run over those of a kernel it checks that kernel. Truth comes
-from `thermo workload`, which writes which bytes it touched when, and from /proc.
+from `thermo-lab workload`, which writes which bytes it touched when, and from /proc.
 
 --pace N   intervals, ages and deadlines are N times as long: for emulated machines
 --kernel   the control files are those of Linux 6.12: what is known to be otherwise there is told as a difference, in a line
@@ -35,14 +35,14 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pace", type=int, default=1)
     parser.add_argument("--kernel", action="store_true")
-    for name in ("damo", "thermo", "folder"):
+    for name in ("damo", "thermo_lab", "folder"):
         parser.add_argument(name)
     parser.add_argument("steps", nargs="*")
     return parser.parse_args()
 
 
 GIVEN = arguments()
-DAMO, THERMO, FOLDER, PACE = GIVEN.damo, GIVEN.thermo, GIVEN.folder, GIVEN.pace
+DAMO, THERMO_LAB, FOLDER, PACE = GIVEN.damo, GIVEN.thermo_lab, GIVEN.folder, GIVEN.pace
 # Seconds; machines are busy, and nothing is proved by how soon it is.
 PATIENCE = 180 if PACE == 1 else 60 * PACE
 # damo's own, or as many times as long.
@@ -166,7 +166,7 @@ class Workload:
         with open(config, "w") as file:
             file.write(f"hot, {HOT}\ncold, {COLD}\n\nall\n{1000 + 500 * PACE}\nhot, 0, 4096, 1\ncold, 0, 4096, 1\n\n")
             file.write("hot only\n900000\nhot, 0, 4096, 1, wo\n")
-        self.process = subprocess.Popen([THERMO, "workload", "--quiet", "--truth", self.truth, config])
+        self.process = subprocess.Popen([THERMO_LAB, "workload", "--quiet", "--truth", self.truth, config])
         self.pid = self.process.pid
         # A busy machine gives it no time now and then: then less is touched in a span.
         self.hot = eventually("the workload is at its hot part", self.all_hot)

@@ -6,7 +6,7 @@
 # all                 both of Debian's; idle is the kernel of idle-kernel.sh, which takes minutes to build once
 # TEST                functions of inside/*.sh; without any all that judge are run (those of contest.sh take minutes
 #                     and only tell)
-# THERMO=PROGRAM      the binary to test (else a release build is made)
+# THERMO=PROGRAM      the binary to test, with thermo-lab beside it (else a release build is made)
 # GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
 # GUEST_CLOCK=instructions  time in a guest is the number of its instructions, 2 ns each, however busy this machine is, and
 #                     what sleeps takes none of this machine's: for comparing, not for what waits for time to pass
@@ -39,7 +39,7 @@ find_thermo() {
         return
     fi
     scripts/deps.sh build
-    scripts/cargo.sh build --release --locked --quiet -p thermo-cli
+    scripts/cargo.sh build --release --locked --quiet -p thermo-cli -p thermo-lab
     realpath "${CARGO_TARGET_DIR:-target}/release/thermo"
 }
 

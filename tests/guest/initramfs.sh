@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds what the guest boots into, all of it in memory: busybox, the thermo binary with its libraries, the
+# Builds what the guest boots into, all of it in memory: busybox, thermo and thermo-lab with their libraries, the
 # modules of one kernel, and the tests. Usage: tests/guest/initramfs.sh THERMO KERNEL_FOLDER OUTPUT
+#
+# THERMO has thermo-lab beside it; thermo-nbd is taken along when it is there, too.
 #
 # GUEST_PROGRAMS="NAME..."  programs of this machine to take along; one that is not here is left out
 # GUEST_FILES=FOLDER        what lies in it becomes part of the root
@@ -27,7 +29,12 @@ copy_with_libraries() { # PROGRAM NAME
 
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,modules,cgroup,out}
 cp "$(command -v busybox)" "$root/bin/busybox"
+beside=$(dirname "$thermo")
+[ -x "$beside/thermo-lab" ] || { echo "initramfs: the tests need thermo-lab, and there is none in $beside" >&2; exit 2; }
 copy_with_libraries "$thermo" thermo
+for command in thermo-lab thermo-nbd; do
+    [ ! -x "$beside/$command" ] || copy_with_libraries "$beside/$command" "$command"
+done
 for program in ${GUEST_PROGRAMS:-}; do
     path=$(command -v "$program") && copy_with_libraries "$path" "$program"
 done

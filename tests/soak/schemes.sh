@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Schemes at work for minutes, judged by what the kernel says of the memory they act on, never by our own counters.
 # Prints `ok` or `not ok` with the figures for each; ends with 1 when one is not ok. Needs root, zram, python3,
-# 12 GiB of free memory and about 8 minutes. Usage: tests/soak/schemes.sh [CHECK...]; THERMO=PROGRAM to choose a build.
+# 12 GiB of free memory and about 8 minutes. Usage: tests/soak/schemes.sh [CHECK...]; THERMO=PROGRAM to choose a build,
+# which has thermo-lab beside it.
 #
 # Swap, memory cgroup and processes are its own, and are gone when it ends, whatever ends it.
 set -euo pipefail
@@ -11,6 +12,7 @@ here=$PWD
 . scripts/zram.sh
 
 thermo=$(realpath "${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}")
+thermo_lab=$(dirname "$thermo")/thermo-lab
 folder=$(mktemp -d)
 started=()
 failed=0
@@ -41,7 +43,7 @@ end() { # PID...
 # Accesses of the configuration on standard input, from now on: `target`, and when it began.
 begin_workload() {
     cat >"$folder/workload.cfg"
-    "$thermo" workload --quiet --truth "$folder/truth" "$folder/workload.cfg" &
+    "$thermo_lab" workload --quiet --truth "$folder/truth" "$folder/workload.cfg" &
     target=$!
     started+=("$target")
     until [ -s "$folder/truth" ]; do

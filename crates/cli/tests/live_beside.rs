@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Guard, has_snapshots, json, quiet, run, stderr, wait_until, workload};
+use common::{Guard, has_snapshots, json, quiet, run, start_workload, stderr, wait_until, workload};
 
 /// Watches `pid` until it is stopped.
 fn watch(here: &Path, pid: &str, file: &str) -> Guard {
@@ -37,7 +37,7 @@ fn one_that_watches_the_same_process_is_warned_of_and_one_that_was_killed_is_for
         return;
     }
     let cfg = workload(here, 600_000).unwrap();
-    let target = quiet(here, &["workload", "-q", cfg.to_str().unwrap()]);
+    let target = start_workload(here, &cfg);
     let pid = target.0.id().to_string();
     let first = watch(here, &pid, "first.arrow");
     assert!(wait_until(|| has_snapshots(here, "first.arrow")));

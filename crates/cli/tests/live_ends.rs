@@ -9,7 +9,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{Guard, can_watch, has_snapshots, run, snapshots, stderr, thermo, wait_until, workload};
+use common::{
+    Guard, can_watch, has_snapshots, run, snapshots, start_workload, stderr, thermo, wait_until, workload,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn send(child: &Child, signal: Signal) {
@@ -20,8 +22,7 @@ fn send(child: &Child, signal: Signal) {
 /// A workload that goes on until it is killed.
 fn endless(here: &Path) -> Guard {
     let cfg = workload(here, 3_600_000).unwrap();
-    let mut command = thermo(here, &["workload", "-q", cfg.to_str().unwrap()]);
-    Guard(command.stdout(Stdio::null()).spawn().unwrap())
+    start_workload(here, &cfg)
 }
 
 /// `thermo record` of the process; looks often, so that much is written.

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use common::{Guard, quiet, run, stderr, thermo, wait_until};
+use common::{Guard, lab_workload, quiet_of, run, stderr, thermo, wait_until};
 use thermo_kernel::zram::ZramSwap;
 use thermo_units::Bytes;
 
@@ -60,14 +60,13 @@ impl Target {
         );
         fs::write(&config, text).unwrap();
         let arguments = [
-            "workload",
             "--quiet",
             "--truth",
             truth.to_str().unwrap(),
             config.to_str().unwrap(),
         ];
         let mut target = Self {
-            guard: quiet(folder, &arguments),
+            guard: quiet_of(lab_workload(folder, &arguments)),
             truth,
             cold: 0,
         };

@@ -7,13 +7,13 @@ mod common;
 use std::path::Path;
 use std::time::Instant;
 
-use common::{Guard, PATIENCE, json, quiet, run, stderr, workload};
+use common::{Guard, PATIENCE, json, run, start_workload, stderr, workload};
 use serde_json::Value;
 
 /// A workload that goes on for minutes.
 fn target(folder: &Path) -> (Guard, String) {
     let cfg = workload(folder, 300_000).unwrap();
-    let child = quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]);
+    let child = start_workload(folder, &cfg);
     let pid = child.0.id().to_string();
     (child, pid)
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use common::{Guard, PATIENCE, json, quiet, run, thermo, wait_until, workload};
+use common::{Guard, PATIENCE, json, run, start_workload, thermo, wait_until, workload};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A workload that goes on for minutes; none where no tracker can be used.
@@ -20,7 +20,7 @@ fn target(folder: &Path) -> Option<Guard> {
         return None;
     }
     let cfg = workload(folder, 300_000).unwrap();
-    Some(quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]))
+    Some(start_workload(folder, &cfg))
 }
 
 /// Marks that any amount of free memory lies between.

@@ -8,7 +8,9 @@ use std::fs;
 use std::io::Read as _;
 use std::process::Stdio;
 
-use common::{Guard, can_watch, has_snapshots, json, quiet, run, stderr, thermo, wait_until, workload};
+use common::{
+    Guard, can_watch, has_snapshots, json, quiet, run, start_workload, stderr, thermo, wait_until, workload,
+};
 
 #[test]
 fn doctor_keeps_its_contract() {
@@ -46,12 +48,8 @@ fn a_recording_tells_what_was_watched() {
         return;
     }
     let cfg = workload(here, 3000).unwrap();
-    let command = [
-        env!("CARGO_BIN_EXE_thermo"),
-        "workload",
-        "-q",
-        cfg.to_str().unwrap(),
-    ];
+    let lab = common::lab();
+    let command = [lab.to_str().unwrap(), "workload", "-q", cfg.to_str().unwrap()];
     // Intervals by hand: a budget may take its time for the first round.
     let watching = ["record", "-o", "r.arrow", "--sample", "5ms", "--"];
     let output = run(here, &[&watching, &command[..]].concat());
@@ -116,7 +114,7 @@ fn killed_at_any_moment_it_leaves_what_is_whole_and_the_target_runs_on() {
         return;
     }
     let cfg = workload(here, 120_000).unwrap();
-    let mut target = quiet(here, &["workload", "-q", cfg.to_str().unwrap()]);
+    let mut target = start_workload(here, &cfg);
     let pid = target.0.id().to_string();
     let mut recorder = quiet(here, &["record", "--pid", &pid, "-o", "r.arrow"]);
     let has_snapshots = || has_snapshots(here, "r.arrow");
@@ -138,11 +136,7 @@ fn a_target_that_ends_is_no_error() {
         return;
     }
     let cfg = workload(here, 120_000).unwrap();
-    let mut target = Guard(
-        thermo(here, &["workload", "-q", cfg.to_str().unwrap()])
-            .spawn()
-            .unwrap(),
-    );
+    let mut target = start_workload(here, &cfg);
     let pid = target.0.id().to_string();
     let mut record = thermo(here, &["record", "--pid", &pid, "-o", "r.arrow"]);
     let mut record = Guard(record.stderr(Stdio::piped()).spawn().unwrap());

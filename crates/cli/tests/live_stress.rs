@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Guard, json, run, stderr, thermo, wait_until};
+use common::{Guard, json, lab_workload, run, stderr, thermo, wait_until};
 
 const PAGE: usize = 4096;
 /// Set in the environment of ourselves started as the program of many threads.
@@ -78,7 +78,7 @@ fn start(mut command: Command) -> Option<(Guard, [u64; 2])> {
 /// The workload of this configuration.
 fn workload(folder: &Path, config: &str, flags: &[&str]) -> Command {
     fs::write(folder.join("w.cfg"), config).unwrap();
-    thermo(folder, &[&["workload", "w.cfg"], flags].concat())
+    lab_workload(folder, &[&["w.cfg"], flags].concat())
 }
 
 /// Watches until most of `hot` is seen hot in one aggregation.

@@ -59,19 +59,6 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
 }
 
 #[test]
-fn a_squeeze_that_cannot_be_measured_is_refused_before_anything_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    for (more, says) in [
-        (["--through", "/dev/no-such-device"], "modprobe nbd"),
-        (["--block", "100M"], "512 B to 32 MiB"),
-    ] {
-        refused(here, &[&["eval", "squeeze"][..], &more].concat(), says);
-    }
-    assert_eq!(fs::read_dir(here).unwrap().count(), 0);
-}
-
-#[test]
 fn targets_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), &["record"], "no target is named");
@@ -298,27 +285,17 @@ fn what_reclaim_and_run_cannot_do_is_said_by_the_names_of_their_parameters() {
 }
 
 #[test]
-fn mistakes_in_a_workload_have_a_place() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(
-        folder.path().join("bad.cfg"),
-        "a, 4096\n\nphase\nsoon\na, 0, 64, 1\n",
-    )
-    .unwrap();
-    refused(folder.path(), &["workload", "bad.cfg"], "bad.cfg:4:1: ");
-    refused(folder.path(), &["workload", "missing.cfg"], "missing.cfg");
-}
-
-#[test]
 fn verbs_that_became_programs_name_the_program() {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [
-        &["nbd"][..],
-        &["nbd", "--help"],
-        &["nbd", "--unix", "s", "--export", "a=b"],
-        &["nbd", "status", "--control", "c"],
+    for (arguments, program) in [
+        (&["nbd"][..], "use `thermo-nbd`"),
+        (&["nbd", "--help"], "use `thermo-nbd`"),
+        (&["nbd", "--unix", "s", "--export", "a=b"], "use `thermo-nbd`"),
+        (&["nbd", "status", "--control", "c"], "use `thermo-nbd`"),
+        (&["eval", "reclaim", "--repeats", "3"], "use `thermo-lab`"),
+        (&["workload", "-q", "a.cfg"], "use `thermo-lab workload`"),
     ] {
-        refused(folder.path(), arguments, "use `thermo-nbd`");
+        refused(folder.path(), arguments, program);
     }
 }
 

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 /// What may stand in braces: the measured program's process id, a free TCP port, the workload's work folder,
-/// the folder of the experiment file, the measured memory cgroup, the seed of the repeat, the `thermo` that attaches.
-pub const KNOWN: [&str; 7] = ["pid", "port", "dir", "here", "cgroup", "seed", "thermo"];
+/// the folder of the experiment file, the measured memory cgroup, the seed of the repeat, the `thermo` that attaches, the
+/// `thermo-lab` that makes workloads.
+pub const KNOWN: [&str; 8] = ["pid", "port", "dir", "here", "cgroup", "seed", "thermo", "lab"];
 
 /// The values of one run.
 #[derive(Debug, Clone, Default)]

@@ -33,6 +33,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) hierarchies: &'a Hierarchies,
     pub(crate) swap: Option<&'a Swap>,
     pub(crate) thermo: &'a Path,
+    pub(crate) lab: &'a Path,
     /// The workload's work folder.
     pub(crate) dir: &'a Path,
     /// The folder outputs go to.
@@ -123,6 +124,7 @@ impl<'a> Running<'a> {
             .with("cgroup", self.group.path().display())
             .with("seed", self.bench.seed)
             .with("thermo", self.bench.thermo.display())
+            .with("lab", self.bench.lab.display())
             .with("port", free_port()?);
         if let Some(Ready::File(path)) = &self.workload.ready {
             // An earlier run's file would say that this one is ready.

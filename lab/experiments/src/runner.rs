@@ -34,6 +34,8 @@ pub struct Options {
     pub only_configurations: Vec<String>,
     /// The `thermo` that is attached.
     pub thermo: PathBuf,
+    /// The `thermo-lab` that makes workloads.
+    pub lab: PathBuf,
     /// Set by the caller's signal handler: the run under way is given up, and everything is restored.
     pub stop: Arc<AtomicBool>,
 }
@@ -108,7 +110,8 @@ pub fn run(
         hierarchies: Hierarchies::of_this_host()?,
         swap: experiment.zram.map(Swap::make).transpose()?,
         // Programs start in folders of their own: a path that is relative to ours would not be found.
-        thermo: std::path::absolute(&options.thermo).unwrap_or_else(|_| options.thermo.clone()),
+        thermo: absolute(&options.thermo),
+        lab: absolute(&options.lab),
         folders: Folders::make(&options.results_dir)?,
         set_up: vec![false; experiment.workloads.len()],
     };
@@ -119,6 +122,10 @@ pub fn run(
         }
     }
     Ok(ledger.results)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// What a planned run is of.
@@ -136,6 +143,7 @@ struct Site<'a> {
     hierarchies: Hierarchies,
     swap: Option<Swap>,
     thermo: PathBuf,
+    lab: PathBuf,
     folders: Folders,
     /// Which workloads are set up.
     set_up: Vec<bool>,
@@ -169,6 +177,7 @@ impl Site<'_> {
             hierarchies: &self.hierarchies,
             swap: self.swap.as_ref(),
             thermo: &self.thermo,
+            lab: &self.lab,
             dir: &dir,
             logs: &logs,
             stop: &self.options.stop,
@@ -385,6 +394,7 @@ mod tests {
             only_workloads: Vec::new(),
             only_configurations: vec!["plrus".into()],
             thermo: PathBuf::new(),
+            lab: PathBuf::new(),
             stop: Arc::default(),
         };
         let planned = plan(&experiment, &options).unwrap();

@@ -68,6 +68,7 @@ fn options(folder: &Path) -> Options {
         repeats: None,
         only_workloads: Vec::new(),
         only_configurations: Vec::new(),
+        lab: thermo.clone(),
         thermo,
         stop: Arc::new(AtomicBool::new(false)),
     }

@@ -90,7 +90,7 @@ on_pattern() { # NAME [OPTIONS of workload...]
     shift
     mkdir -p $contest
     rm -f /tmp/rate
-    thermo workload "/workloads/$program.cfg" --duration 30m --truth "$contest/$program.jsonl" --log-interval 500ms "$@" >/tmp/rate 2>/tmp/workload.stderr &
+    thermo-lab workload "/workloads/$program.cfg" --duration 30m --truth "$contest/$program.jsonl" --log-interval 500ms "$@" >/tmp/rate 2>/tmp/workload.stderr &
     pid=$!
     to_be_stopped "$pid"
     wait_until "the first phase has begun" grep -q 'accesses in' /tmp/rate

@@ -21,8 +21,8 @@ prepare_target() {
     echo +cpu >/cgroup/cgroup.subtree_control
     mkdir -p /cgroup/target
     echo 1000 4000 >/cgroup/target/cpu.max || fail "there is no limit of CPU time here"
-    printf '#!/bin/sh\necho $$ >/cgroup/target/cgroup.procs\nexec /bin/thermo "$@"\n' >/tmp/thermo-in-target
-    chmod +x /tmp/thermo-in-target
+    printf '#!/bin/sh\necho $$ >/cgroup/target/cgroup.procs\nexec /bin/thermo-lab "$@"\n' >/tmp/lab-in-target
+    chmod +x /tmp/lab-in-target
 }
 
 # Each step is a line of its own, told as it ends.
@@ -34,7 +34,7 @@ damo_checks() { # NAME COMMAND... OPTION...
     mkdir -p "/tmp/damo-$name"
     shift
     # shellcheck disable=SC2046,SC2154 # several words; from the kernel's command line
-    { "$@" --pace "$damo_pace" /bin/damo /tmp/thermo-in-target "/tmp/damo-$name" $(echo "${damo_steps:-}" | tr , ' ') 2>&1 ||
+    { "$@" --pace "$damo_pace" /bin/damo /tmp/lab-in-target "/tmp/damo-$name" $(echo "${damo_steps:-}" | tr , ' ') 2>&1 ||
         echo "ended with $?"; } | tee "$log" | sed "s/^/# $name: /"
     if grep -qE '^(FAIL|ended with)' "$log"; then fail "$(grep -E '^(FAIL|ended with)' "$log" | head -n 1)"; fi
     grep -qE '^(ok|differs) ' "$log" || fail "no step was passed"

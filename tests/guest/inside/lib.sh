@@ -36,8 +36,9 @@ comes_true() { # COMMAND...
     done
 }
 
-# thermo with its words kept for last_words, and ended when it hangs.
-thermo_says() { timeout 150 thermo "$@" 2>/tmp/stderr; }
+# A command with its words kept for last_words, and ended when it hangs.
+thermo_says() { says thermo "$@"; }
+says() { timeout 150 "$@" 2>/tmp/stderr; } # COMMAND...
 last_words() { grep -v '^ *$' /tmp/stderr | tail -n 2 | tr '\r\n' '  '; }
 
 # Starts a program with 8 MiB that are hot and, by hot-cold.cfg, 120 MiB that were touched once; sets pid. Called by another
@@ -52,7 +53,7 @@ start_touching() { # CONFIGURATION [OPTIONS...]
     local configuration=$1
     shift
     rm -f /tmp/ready /tmp/truth.jsonl
-    "${as_program:-thermo}" workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
+    "${as_program:-thermo-lab}" workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
     pid=$!
     to_be_stopped "$pid"
     wait_until "something was touched" test -s /tmp/truth.jsonl

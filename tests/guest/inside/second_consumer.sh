@@ -95,7 +95,7 @@ ageing_by_mglru_is_measured() {
 finds_what_is_touched() { # BESIDE WHOM
     thermo_says record -o /tmp/beside.arrow --tracker pte --method scan --cpu 3% --pid "$pid" --duration 30s ||
         fail "record ended with $?: $(last_words)"
-    thermo_says eval monitor --judge /tmp/beside.arrow --truth /tmp/truth.jsonl --json >/tmp/judged.json ||
+    says thermo-lab monitor --judge /tmp/beside.arrow --truth /tmp/truth.jsonl --json >/tmp/judged.json ||
         fail "beside $1 nothing could be judged: $(last_words)"
     found=$(sed -n 's/.*"recall": *\([0-9.]*\).*/\1/p' /tmp/judged.json | awk '{ printf "%.1f", 100 * $1; exit }')
 }

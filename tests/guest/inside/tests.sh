@@ -22,7 +22,7 @@ has_snapshot() { thermo_says report info --json /tmp/some.arrow >/tmp/info.json 
 # No more than that: for machines too slow to wait until a picture is right.
 record_tells_something() {
     local recorder status=0
-    thermo workload /hot.cfg --duration 10m >/dev/null 2>&1 &
+    thermo-lab workload /hot.cfg --duration 10m >/dev/null 2>&1 &
     pid=$!
     to_be_stopped "$pid"
     rm -f /tmp/some.arrow
@@ -77,7 +77,7 @@ cgroup_is_a_target() {
 # Every process of the machine, under one budget; but not what is called like ourselves.
 machine_is_a_target() {
     local as_program=/tmp/program
-    ln -sf "$(command -v thermo)" $as_program
+    ln -sf "$(command -v thermo-lab)" $as_program
     start_workload hot-cold.cfg
     sees_the_hot_part --system --tracker pte --cpu 20%
     local targets

@@ -6,7 +6,7 @@ record_without_privilege() {
     echo 'nobody:x:65534:65534::/tmp/nobody:/bin/sh' >/etc/passwd
     cat >/tmp/nobody/record <<-'COMMANDS'
 		thermo doctor --json >/tmp/nobody/doctor.json || exit
-		thermo record -o /tmp/nobody/own.arrow --duration 3s -- thermo workload /hot.cfg --duration 5s
+		thermo record -o /tmp/nobody/own.arrow --duration 3s -- thermo-lab workload /hot.cfg --duration 5s
 	COMMANDS
     timeout 100 su -s /bin/sh nobody -c 'sh /tmp/nobody/record' >/tmp/stdout 2>/tmp/stderr || fail "it ended with $?: $(last_words)"
     cp /tmp/nobody/doctor.json /out/doctor-nobody.json

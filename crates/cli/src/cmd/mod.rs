@@ -1,7 +1,6 @@
 //! The verbs, one file each.
 
 mod doctor;
-mod eval;
 mod export;
 mod fs;
 mod hint;
@@ -13,7 +12,6 @@ mod record;
 mod report;
 mod run;
 mod schemes;
-mod workload;
 
 use clap::{Parser, Subcommand};
 use thermo_term::exit::Exit;
@@ -44,8 +42,10 @@ enum Verb {
     Fs(fs::Fs),
     #[command(hide = true)]
     Nbd(moved::Arguments),
-    Workload(workload::Workload),
-    Eval(eval::Eval),
+    #[command(hide = true)]
+    Workload(moved::Arguments),
+    #[command(hide = true)]
+    Eval(moved::Arguments),
 }
 
 impl Cli {
@@ -67,8 +67,8 @@ impl Cli {
             Verb::Lifecycle(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
             Verb::Nbd(_) => moved::to("nbd", "thermo-nbd"),
-            Verb::Workload(verb) => verb.run(),
-            Verb::Eval(verb) => verb.run(),
+            Verb::Workload(_) => moved::to("workload", "thermo-lab workload"),
+            Verb::Eval(_) => moved::to("eval", "thermo-lab"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Verbs that became programs of their own: typing one names the program, and nothing else happens.
+//! Verbs that became programs of their own: typing one prints the name of the program, and nothing else happens.
 
 use std::ffi::OsString;
 
@@ -18,5 +18,7 @@ pub struct Arguments {
 /// # Errors
 /// Always.
 pub fn to(verb: &str, program: &str) -> anyhow::Result<Exit> {
-    bail!("`thermo {verb}` is a program of its own now: use `{program}`, with the same arguments")
+    bail!(
+        "`thermo {verb}` is no longer part of thermo: use `{program}`; `{program} --help` has the arguments"
+    )
 }

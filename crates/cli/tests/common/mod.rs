@@ -17,9 +17,39 @@ pub fn thermo(folder: &Path, arguments: &[&str]) -> Command {
 
 /// The command under test, started and not heard of.
 pub fn quiet(folder: &Path, arguments: &[&str]) -> Guard {
-    let mut command = thermo(folder, arguments);
+    quiet_of(thermo(folder, arguments))
+}
+
+/// Any command, started and not heard of.
+pub fn quiet_of(mut command: Command) -> Guard {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
     Guard(command.spawn().unwrap())
+}
+
+/// The command that makes workloads, beside the one under test.
+///
+/// Cargo builds the commands of a test's own package only, so this one is there after `cargo test --workspace` or
+/// `cargo build`.
+pub fn lab() -> PathBuf {
+    let lab = Path::new(env!("CARGO_BIN_EXE_thermo")).with_file_name("thermo-lab");
+    assert!(
+        lab.exists(),
+        "these tests watch workloads of thermo-lab, and there is no {}: run  cargo build -p thermo-lab  first",
+        lab.display()
+    );
+    lab
+}
+
+/// `thermo-lab workload` with these arguments, in `folder`.
+pub fn lab_workload(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(lab());
+    command.current_dir(folder).arg("workload").args(arguments);
+    command
+}
+
+/// The workload of a configuration, started and not heard of.
+pub fn start_workload(folder: &Path, config: &Path) -> Guard {
+    quiet_of(lab_workload(folder, &["-q", config.to_str().unwrap()]))
 }
 
 /// What it printed, and how it ended.

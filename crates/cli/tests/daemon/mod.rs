@@ -11,7 +11,7 @@ use thermo_kernel::meminfo;
 use thermo_kernel::zram::ZramSwap;
 use thermo_units::Bytes;
 
-use crate::common::{Guard, PATIENCE, json, quiet, thermo, wait_until, workload};
+use crate::common::{Guard, PATIENCE, json, start_workload, thermo, wait_until, workload};
 
 /// A daemon in a folder of its own.
 pub struct Daemon {
@@ -91,7 +91,7 @@ pub fn say(client: &mut BufReader<UnixStream>, bytes: &[u8]) -> Value {
 /// A program with 48 MiB that goes on for minutes, once it has touched them all.
 pub fn target(folder: &Path) -> Guard {
     let cfg = workload(folder, 300_000).unwrap();
-    let child = quiet(folder, &["workload", "-q", cfg.to_str().unwrap()]);
+    let child = start_workload(folder, &cfg);
     let touched = || anon_rss(child.0.id()) >= Bytes::mib(44);
     assert!(wait_until(touched), "it has {}", anon_rss(child.0.id()));
     child

@@ -1,6 +1,6 @@
 //! How well monitoring sees: a recording of a workload, judged by what the workload says it touched.
 //!
-//! [`Truth`] is read from the file that `thermo workload --truth` writes, [`judge`] compares it with the snapshots of a
+//! [`Truth`] is read from the file that `thermo-lab workload --truth` writes, [`judge`] compares it with the snapshots of a
 //! recording, and a run of an experiment that leaves [`RECORDING`] beside [`TRUTH`] in its work folder has the outcome
 //! among its measurements, so that trackers, patterns and settings are compared by the tables and pictures that all
 //! experiments have.

@@ -45,7 +45,7 @@ pub enum TruthError {
         source: std::io::Error,
     },
     /// A line is not one of a truth.
-    #[error("{path}:{line}: {message}; `thermo workload --truth` writes such files", path = path.display())]
+    #[error("{path}:{line}: {message}; `thermo-lab workload --truth` writes such files", path = path.display())]
     Line {
         /// The file.
         path: PathBuf,

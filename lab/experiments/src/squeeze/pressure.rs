@@ -145,9 +145,7 @@ impl Neighbour {
         let wrong = |error: std::io::Error| Error::Squeeze(format!("the neighbour does not start: {error}"));
         let ourselves = std::env::current_exe().map_err(wrong)?;
         let mut command = Command::new(ourselves);
-        command
-            .args(["eval", NEIGHBOUR, &size.0.to_string()])
-            .arg(&marker);
+        command.args([NEIGHBOUR, &size.0.to_string()]).arg(&marker);
         let child = command.stdin(Stdio::null()).spawn().map_err(wrong)?;
         let neighbour = Self { child, marker };
         for door in group.doors() {

@@ -1,18 +1,12 @@
-//! `thermo eval lifecycle`: applications switched among in little memory, with and without hints.
+//! `thermo-lab lifecycle`: applications switched among in little memory, with and without hints.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use thermo_experiments::lifecycle::{self, Conditions, Plan};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 
-/// How soon an interruption is noticed.
-const POLL: Duration = Duration::from_millis(50);
+use crate::{programs, stop};
 
 /// Which experiment, and how much of it.
 #[derive(Debug, clap::Args)]
@@ -42,21 +36,13 @@ impl Lifecycle {
     pub fn run(self) -> anyhow::Result<Exit> {
         let ready = PathBuf::from("workloads/experiments/lifecycle.toml");
         let plan = Plan::read(&self.file.unwrap_or(ready))?;
-        interrupt::listen()?;
         let conditions = Conditions {
             results_dir: self.results.unwrap_or_else(|| PathBuf::from(&plan.name)),
             repeats: self.repeats,
             switches: self.switches,
-            thermo: std::env::current_exe().context("cannot tell where this program is")?,
-            stop: Arc::new(AtomicBool::new(false)),
+            thermo: programs::find("thermo")?,
+            stop: stop::at_signal()?,
         };
-        let stop = Arc::clone(&conditions.stop);
-        thread::spawn(move || {
-            while !interrupt::asked() {
-                thread::sleep(POLL);
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
         let results = lifecycle::run(&plan, &conditions, &mut |told| eprintln!("{told}"))?;
         if self.json {
             output::json(&results.json())?;

@@ -1,4 +1,4 @@
-//! `thermo workload`: memory accesses of a known pattern.
+//! `thermo-lab workload`: memory accesses of a known pattern.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// Make the memory accesses that a masim configuration describes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  thermo workload workloads/stairs.cfg
-  thermo workload workloads/hot-cold.cfg --duration 30s --truth truth.jsonl")]
+  thermo-lab workload workloads/stairs.cfg
+  thermo-lab workload workloads/hot-cold.cfg --duration 30s --truth truth.jsonl")]
 pub struct Workload {
     /// The configuration, in masim's format
     file: PathBuf,

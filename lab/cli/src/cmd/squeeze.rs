@@ -1,10 +1,8 @@
-//! `thermo eval squeeze`: what giving free buffers back under pressure saves, and costs.
+//! `thermo-lab squeeze`: what giving free buffers back under pressure saves, and costs.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -15,7 +13,7 @@ use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 use thermo_units::Bytes;
 
-use super::experiment::stop_at_signal;
+use crate::{programs, stop};
 
 /// The duration of a squeeze that pools have without being told otherwise, in milliseconds.
 const DEFAULT_MS: u64 = 10;
@@ -106,13 +104,9 @@ impl Squeeze {
     pub fn run(self) -> anyhow::Result<Exit> {
         let load = self.load()?;
         let setting = Setting {
-            thermo_nbd: std::env::current_exe()
-                .context("cannot tell where this program is")?
-                .with_file_name("thermo-nbd"),
-            stop: Arc::new(AtomicBool::new(false)),
+            thermo_nbd: programs::find("thermo-nbd")?,
+            stop: stop::at_signal()?,
         };
-        interrupt::listen()?;
-        stop_at_signal(Arc::clone(&setting.stop));
         let folder = self.results.display();
         std::fs::create_dir_all(&self.results).with_context(|| format!("cannot make {folder}"))?;
         let path = self.results.join("runs.jsonl");

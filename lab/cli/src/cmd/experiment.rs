@@ -1,18 +1,13 @@
-//! What the verbs of `thermo eval` that follow an experiment file have in common: their arguments, the run, the tables.
+//! What the verbs that follow an experiment file have in common: their arguments, the run, the tables.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use thermo_experiments::{Experiment, Options, Progress, Results, run};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 
-/// How soon an interruption is noticed.
-const POLL: Duration = Duration::from_millis(50);
+use crate::{programs, stop};
 
 /// Which experiment to run, how much of it, and in which form to print it.
 #[derive(Debug, clap::Args)]
@@ -55,8 +50,6 @@ impl Arguments {
         let ready = || PathBuf::from(format!("workloads/experiments/{verb}.toml"));
         let experiment = Experiment::read(&self.file.clone().unwrap_or_else(ready))?;
         let options = self.options(&experiment)?;
-        interrupt::listen()?;
-        stop_at_signal(Arc::clone(&options.stop));
         let results = run(&experiment, &options, &mut tell)?;
         if let Some(path) = &self.html {
             std::fs::write(path, results.html())
@@ -88,8 +81,9 @@ impl Arguments {
             repeats: self.repeats,
             only_workloads: self.workload.clone(),
             only_configurations: self.configuration.clone(),
-            thermo: std::env::current_exe().context("cannot tell where this program is")?,
-            stop: Arc::new(AtomicBool::new(false)),
+            thermo: programs::find("thermo")?,
+            lab: programs::ourselves()?,
+            stop: stop::at_signal()?,
         })
     }
 
@@ -123,14 +117,4 @@ fn tell(progress: &Progress) {
         },
         Progress::Stopped => eprintln!("stopped; start it again to go on from here"),
     }
-}
-
-/// Sets `stop` once an orderly end was asked for.
-pub fn stop_at_signal(stop: Arc<AtomicBool>) {
-    thread::spawn(move || {
-        while !interrupt::asked() {
-            thread::sleep(POLL);
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
 }

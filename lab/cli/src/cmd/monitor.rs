@@ -1,4 +1,4 @@
-//! `thermo eval monitor`: how well monitoring sees, by what workloads say they touched.
+//! `thermo-lab monitor`: how well monitoring sees, by what workloads say they touched.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub struct Monitor {
     #[arg(long, value_name = "RECORDING", requires = "truth", conflicts_with = "file")]
     judge: Option<PathBuf>,
 
-    /// What the workload touched, as `thermo workload --truth` wrote it down
+    /// What the workload touched, as `thermo-lab workload --truth` wrote it down
     #[arg(long, value_name = "FILE", requires = "judge")]
     truth: Option<PathBuf>,
 }
