@@ -7,8 +7,8 @@
 //!
 //! `clear_refs` flushes no TLB, so that pages in use look idle for up to 100 ms; and both walks hold the lock of the
 //! address space for 12–39 ms a GiB. A round of clearing and reading is therefore never shorter than
-//! [`Tracker::least_sample`]: 100 ms, and fifty times what the walks of the last round took. With a shorter sampling
-//! interval, looks between are answered by the last round; before the first is whole, nothing is known.
+//! 100 ms, and fifty times what the walks of the last round took. With a shorter sampling interval, looks between are
+//! answered by the last round; before the first is whole, nothing is known.
 //!
 //! For a large process the last round may be minutes old. What was mapped or made usable since, as heaps grow, is *unknown*
 //! until the next. The plain list of mappings, which costs little, tells it from places where nothing can be touched,
@@ -21,9 +21,9 @@ use thermo_engine::TargetId;
 use thermo_engine::ops::{Probe, Seen};
 use thermo_engine::rng::Rng;
 use thermo_kernel::clear_refs;
+use thermo_kernel::clock;
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::smaps::{self, Vma};
-use thermo_kernel::{ProcError, clock};
 use thermo_units::{Addr, AddrRange, Nanos};
 
 use crate::process::Processes;
@@ -50,7 +50,6 @@ struct Round {
     walks: Nanos,
     touched: Option<Vec<Touched>>,
     usable: Usable,
-    trouble: Option<String>,
 }
 
 /// A mapping, and how much of it was touched in the last whole round; `None` where that is not counted.
@@ -81,12 +80,6 @@ impl Smaps {
         }
     }
 
-    /// Why nothing can be told of a target, if so.
-    #[must_use]
-    pub fn trouble(&self, id: TargetId) -> Option<&str> {
-        self.rounds.get(&id)?.trouble.as_deref()
-    }
-
     fn least_of(&self, round: &Round) -> Nanos {
         self.least.max(rest_of(round.walks))
     }
@@ -102,7 +95,7 @@ impl Smaps {
         round.walks = after.saturating_sub(before);
         match cleared {
             Ok(()) => round.cleared_at = Some(after),
-            Err(err) => round.fail(pid, &err),
+            Err(_) => round.fail(),
         }
     }
 
@@ -124,7 +117,7 @@ impl Smaps {
         round.walks = round.walks.saturating_add(clock::monotonic().saturating_sub(now));
         match vmas {
             Ok(vmas) => round.touched = Some(all_touched(&vmas)),
-            Err(err) => round.fail(pid, &err),
+            Err(_) => round.fail(),
         }
     }
 
@@ -146,12 +139,9 @@ impl Round {
         Some((self.touched.as_deref()?, &mut self.usable))
     }
 
-    fn fail(&mut self, pid: u32, err: &ProcError) {
+    fn fail(&mut self) {
         self.touched = None;
         self.cleared_at = None;
-        if !err.is_gone() {
-            self.trouble = Some(format!("tracker smaps cannot see process {pid}: {err}"));
-        }
     }
 }
 
@@ -219,18 +209,6 @@ const fn is_usable(mapping: &Mapping) -> bool {
 }
 
 impl Tracker for Smaps {
-    fn name(&self) -> &'static str {
-        "smaps"
-    }
-
-    fn least_sample(&self) -> Nanos {
-        self.rounds
-            .values()
-            .map(|round| self.least_of(round))
-            .max()
-            .unwrap_or(self.least)
-    }
-
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         self.rounds.retain(|id, _| processes.contains_key(id));
         let asked: BTreeSet<TargetId> = probes.iter().map(|probe| probe.target).collect();
@@ -332,12 +310,10 @@ Referenced:            0 kB
         tracker.prepare(&processes, &probes);
         tracker.check(&processes, &mut probes);
         assert_eq!(probes[0].seen, Seen::Unknown);
-        assert_eq!(tracker.trouble(ID), None);
-        assert_eq!(tracker.least_sample(), Nanos::secs(3600));
     }
 
     #[test]
-    fn what_may_not_be_cleared_is_unknown_and_said() {
+    fn what_may_not_be_cleared_is_unknown() {
         let (root, processes) = machine(TEXT);
         let pid = std::process::id();
         std::fs::remove_file(root.path().join(format!("proc/{pid}/clear_refs"))).unwrap();
@@ -346,7 +322,6 @@ Referenced:            0 kB
         tracker.prepare(&processes, &probes);
         tracker.check(&processes, &mut probes);
         assert_eq!(probes[0].seen, Seen::Unknown);
-        assert!(tracker.trouble(ID).unwrap().contains("clear_refs"));
     }
 
     /// What one round says of probes at `addrs`.

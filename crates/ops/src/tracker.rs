@@ -9,7 +9,6 @@
 use std::path::Path;
 
 use thermo_engine::ops::Probe;
-use thermo_units::Nanos;
 
 use crate::process::Processes;
 use crate::pte::PteTracker;
@@ -17,14 +16,6 @@ use crate::smaps::Smaps;
 
 /// A way to see which pages were touched.
 pub trait Tracker {
-    /// Its name in flags, recordings and reports (`pte`, `smaps`, …).
-    fn name(&self) -> &'static str;
-
-    /// The shortest sampling interval it can tell anything new in. With a shorter one it answers what it knows.
-    fn least_sample(&self) -> Nanos {
-        Nanos::ZERO
-    }
-
     /// Takes the accessed marks off the pages of `probes`, which come sorted by target, then address.
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]);
 

@@ -43,12 +43,6 @@ impl Vaddr {
         }
     }
 
-    /// The targets.
-    #[must_use]
-    pub const fn members(&self) -> &Members {
-        &self.members
-    }
-
     /// The targets, when there is nothing more to watch.
     #[must_use]
     pub fn into_members(self) -> Members {
@@ -162,10 +156,6 @@ mod tests {
     }
 
     impl Tracker for Idle {
-        fn name(&self) -> &'static str {
-            "idle"
-        }
-
         fn prepare(&mut self, _: &Processes, _: &[Probe]) {}
 
         fn check(&mut self, _: &Processes, probes: &mut [Probe]) {

@@ -180,8 +180,8 @@ fn running_another_program_is_a_new_target_in_the_same_process() {
     program.say("go\n");
     let pid = program.pid();
     let ours = |layouts: &[TargetLayout]| layouts.len() == 1 && layouts[0].id != before[0].id;
-    let after = until(&mut members, "it runs another program", |members, layouts| {
-        ours(layouts) && members.comm(layouts[0].id) == Some("cat")
+    let after = until(&mut members, "it runs another program", |_, layouts| {
+        ours(layouts) && stat::read(here(), pid).is_ok_and(|stat| stat.comm == "cat")
     });
     assert_eq!(after[0].pid, Some(pid));
     assert!(after[0].id > before[0].id);

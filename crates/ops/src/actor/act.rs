@@ -48,9 +48,4 @@ impl Actor {
         }
         .advise(ranges, applied)
     }
-
-    /// Whether there is room in swap, as seen by the request before.
-    pub(super) fn guard_allows_swap(&mut self) -> bool {
-        self.guard.swap_allows(&self.root)
-    }
 }

@@ -45,7 +45,8 @@ pub(super) struct Flags {
     note: Option<Note>,
     /// Whether it was said that no note can be kept.
     warned: bool,
-    keep: bool,
+    /// Whether the flags stay when this is dropped.
+    pub(super) keep: bool,
     /// What could not be done.
     notes: Vec<String>,
 }
@@ -66,10 +67,6 @@ impl Flags {
         }
     }
 
-    pub(super) const fn keep(&mut self, keep: bool) {
-        self.keep = keep;
-    }
-
     /// The sentences on what could not be done since this was asked last.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
@@ -86,16 +83,6 @@ impl Flags {
             || needless.is_some_and(|(_, units)| units.get(&unit.start.0) == Some(&flag))
     }
 
-    /// Sets the flag that forbids huge pages where the kernel could make some: everywhere if its mode is `always`.
-    pub(super) fn forbid(&mut self, process: &Process, units: &[AddrRange], always: bool) {
-        self.change(process, units, HugeFlag::NoHugePage, always);
-    }
-
-    /// Sets `flag` wherever it is not.
-    pub(super) fn set(&mut self, process: &Process, units: &[AddrRange], flag: HugeFlag) {
-        self.change(process, units, flag, true);
-    }
-
     /// Where we forbade huge pages, allows them again: a collapse would be refused.
     pub(super) fn take_back(&mut self, process: &Process, units: &[AddrRange]) {
         let ours = |unit: &&AddrRange| self.book.flag(process.id, unit.start.0) == Some(HugeFlag::NoHugePage);
@@ -105,7 +92,14 @@ impl Flags {
         }
     }
 
-    fn change(&mut self, process: &Process, units: &[AddrRange], flag: HugeFlag, everywhere: bool) {
+    /// Sets `flag` on `units` that have the opposite one, or with `everywhere` on all that do not have it.
+    pub(super) fn change(
+        &mut self,
+        process: &Process,
+        units: &[AddrRange],
+        flag: HugeFlag,
+        everywhere: bool,
+    ) {
         let open: Vec<AddrRange> = units
             .iter()
             .filter(|unit| !self.is_settled(process, **unit, flag))

@@ -185,7 +185,9 @@ impl Actor {
         if task.action == Action::Hugepage {
             self.huge.flags.take_back(task.process, &in_all);
             if self.huge.options.set_flag {
-                self.huge.flags.set(task.process, &in_all, HugeFlag::HugePage);
+                self.huge
+                    .flags
+                    .change(task.process, &in_all, HugeFlag::HugePage, true);
             }
         } else {
             let units: Vec<AddrRange> = chosen.iter().flat_map(|(_, units)| units).copied().collect();
@@ -251,7 +253,10 @@ impl Actor {
     ) -> Vec<Applied> {
         let units = all_units(&plans);
         let always = thp::read(&self.root).ok().flatten() == Some(thp::ThpMode::Always);
-        self.huge.flags.forbid(task.process, &units, always);
+        // In other modes the kernel makes huge pages only where they were asked for.
+        self.huge
+            .flags
+            .change(task.process, &units, HugeFlag::NoHugePage, always);
         let mut one = |plan: Plan| self.split(task, plan, pte.as_deref_mut());
         plans.into_iter().map(&mut one).collect()
     }

@@ -93,7 +93,7 @@ impl Actor {
     #[must_use]
     pub fn with_huge(mut self, options: HugeOptions) -> Self {
         self.huge.options = options;
-        self.huge.flags.keep(options.keep_flags);
+        self.huge.flags.keep = options.keep_flags;
         self
     }
 

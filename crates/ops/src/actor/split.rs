@@ -65,7 +65,7 @@ impl Actor {
 
     /// Pages out what is all zeroes in units that were just split, on kernels that did not free it.
     fn give_back(&mut self, process: &Process, split: &[AddrRange]) {
-        if self.huge.split_frees || !self.guard_allows_swap() {
+        if self.huge.split_frees || !self.guard.swap_allows(&self.root) {
             return;
         }
         let mut bytes = vec![0; HUGE_PAGE.0 as usize];

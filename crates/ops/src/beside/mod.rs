@@ -23,8 +23,9 @@ use thermo_engine::scan::ScanChunk;
 use thermo_kernel::{clock, damon};
 use thermo_units::Nanos;
 
-pub use announced::{Announcement, Watcher, watchers};
+pub use announced::Announcement;
 
+use self::announced::{Watcher, watchers};
 use self::guests::Guests;
 use self::reclaim::Reclaim;
 use crate::process::Processes;

@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use thermo_kernel::capabilities::Capabilities;
-use thermo_kernel::cgroup::{self, Version};
 use thermo_kernel::damon::{self, DamonFacts};
 use thermo_kernel::swap::{self, Swap};
 use thermo_kernel::thp::{self, ThpMode};
 use thermo_kernel::uname::{self, Uname};
-use thermo_kernel::{btf, lockdown, lru_gen, meminfo, node, page_idle, psi, zram};
+use thermo_kernel::{btf, lockdown, lru_gen, node, page_idle, zram};
 use thermo_units::Bytes;
 
 use crate::offload::Holder;
@@ -36,8 +35,6 @@ pub struct HostFacts {
     pub damon_holder: Holder,
     /// The multi-generational LRU is on: its ageing takes accessed marks off when memory is short.
     pub mglru: bool,
-    /// Memory.
-    pub mem_total: Bytes,
     /// Swap spaces in use.
     pub swaps: Vec<Swap>,
     /// Devices of compressed memory can be added.
@@ -46,10 +43,6 @@ pub struct HostFacts {
     pub thp: Option<ThpMode>,
     /// Memory nodes.
     pub nodes: Vec<u32>,
-    /// Pressure of memory is told.
-    pub psi: bool,
-    /// Which control group interface has the memory controller.
-    pub memcg: Option<Version>,
 }
 
 impl HostFacts {
@@ -72,13 +65,10 @@ impl HostFacts {
                 .map_or_else(Holder::default, |damon| Holder::find(root, damon)),
             damon,
             mglru: lru_gen::is_on(root),
-            mem_total: meminfo::read(root).map(|info| info.total).unwrap_or_default(),
             swaps: swap::read(root).unwrap_or_default(),
             zram: zram::exists(root),
             thp: thp::read(root).ok().flatten(),
             nodes: node::all(root),
-            psi: psi::system(root).is_ok(),
-            memcg: memcg(root),
         }
     }
 
@@ -89,12 +79,6 @@ impl HostFacts {
         let used: Bytes = self.swaps.iter().map(|swap| swap.used).sum();
         (total, total.saturating_sub(used))
     }
-}
-
-fn memcg(root: &Path) -> Option<Version> {
-    let mounts = cgroup::mounts(root).ok()?;
-    let has_memory = |mount: &&cgroup::Mount| mount.controllers.iter().any(|one| one == "memory");
-    mounts.iter().find(has_memory).map(|mount| mount.version)
 }
 
 #[cfg(test)]
@@ -125,8 +109,6 @@ mod tests {
                 "proc/swaps",
                 "Filename Type Size Used Priority\n/dev/x partition 100 40 -1\n",
             ),
-            ("proc/pressure/memory", "some avg10=0 total=0\n"),
-            ("proc/mounts", "cgroup /cg/memory cgroup rw,memory 0 0\n"),
             ("sys/kernel/btf/vmlinux", ""),
             ("sys/kernel/mm/page_idle/bitmap", ""),
             ("sys/kernel/mm/lru_gen/enabled", "0x0007\n"),
@@ -144,10 +126,7 @@ mod tests {
         let facts = HostFacts::gather(root.path());
         assert_eq!(facts.uname.version(), (6, 1));
         assert_eq!(facts.swap(), (Bytes::kib(100), Bytes::kib(60)));
-        assert!(facts.psi && facts.btf && facts.idle_bitmap && facts.mglru);
-        assert_eq!(
-            (facts.memcg, facts.thp, facts.nodes),
-            (Some(Version::V1), Some(ThpMode::Always), vec![0])
-        );
+        assert!(facts.btf && facts.idle_bitmap && facts.mglru);
+        assert_eq!((facts.thp, facts.nodes), (Some(ThpMode::Always), vec![0]));
     }
 }

@@ -98,10 +98,6 @@ impl Idle {
 }
 
 impl Tracker for Idle {
-    fn name(&self) -> &'static str {
-        "idle"
-    }
-
     fn sees_guests(&self) -> bool {
         true
     }

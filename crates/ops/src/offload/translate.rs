@@ -83,15 +83,11 @@ fn goal_obstacle(goal: &Goal, since: &dyn Fn(u32, u32, &str) -> Option<String>) 
     }
 }
 
-/// How many schemes that only look come before the user's: one a target, so that it is plain whose a region is.
-pub(super) fn nr_looks(targets: &[(TargetId, u32)]) -> usize {
-    targets.len()
-}
-
-/// A context that looks at `targets` (and their processes) with `attrs` and carries out `schemes`.
+/// A context that looks at `targets` (and their processes) with `attrs` and carries out `schemes`. Before these come
+/// schemes that only look: one a target, so that it is plain whose a region is.
 pub(super) fn setup(attrs: &Attrs, targets: &[(TargetId, u32)], schemes: &[Scheme]) -> Setup {
     let ids: Vec<TargetId> = targets.iter().map(|(id, _)| *id).collect();
-    let looks = (0..nr_looks(targets)).map(|nth| look(attrs, nth, targets.len()));
+    let looks = (0..targets.len()).map(|nth| look(attrs, nth, targets.len()));
     let schemes = schemes.iter().map(|scheme| translated(scheme, attrs, &ids));
     Setup {
         sample_us: micros(attrs.sample),

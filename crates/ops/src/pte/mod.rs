@@ -338,10 +338,6 @@ impl PteTracker {
 }
 
 impl Tracker for PteTracker {
-    fn name(&self) -> &'static str {
-        "pte"
-    }
-
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
         self.follow_machine();
         // So that it is known when rounds begin.

@@ -44,8 +44,7 @@ const BEGINNINGS: [&str; 8] = [
 
 /// True for init, session and container managers, log-in and display servers, and this program: slowing them slows
 /// everybody, or locks the user out.
-#[must_use]
-pub fn is_session_program(comm: &str) -> bool {
+pub(super) fn is_session_program(comm: &str) -> bool {
     NAMES.contains(&comm) || BEGINNINGS.iter().any(|beginning| comm.starts_with(beginning))
 }
 

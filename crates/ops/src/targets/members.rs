@@ -93,12 +93,6 @@ impl Members {
         &self.processes
     }
 
-    /// The program's name of a target.
-    #[must_use]
-    pub fn comm(&self, id: TargetId) -> Option<&str> {
-        self.roster.members().get(&id).map(|member| member.comm.as_str())
-    }
-
     /// True for a forked target whose pages still carry the accessed marks that were copied from its parent's: the
     /// first look at it tells nothing.
     #[must_use]

@@ -16,7 +16,6 @@ mod roster;
 mod spec;
 
 pub use error::TargetError;
-pub use exclude::is_session_program;
 pub use layout::LayoutRule;
 pub use members::Members;
 pub use roster::{Changes, Member, Roster};

@@ -8,15 +8,14 @@ use thermo_kernel::cgroup::Group;
 use thermo_kernel::stat::{self, Image, Stat};
 use thermo_kernel::{FileError, ProcError, children, maps, proc, status};
 
-use super::{TargetError, TargetSpec, is_session_program};
+use super::exclude::is_session_program;
+use super::{TargetError, TargetSpec};
 
 /// A target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its process.
     pub pid: u32,
-    /// The program's name.
-    pub comm: String,
     /// With the pid, names the process for good.
     pub starttime: u64,
     image: Image,
@@ -131,12 +130,6 @@ impl Roster {
         Ok(changes)
     }
 
-    /// False once no target is left and none can appear any more.
-    #[must_use]
-    pub fn any_left(&self) -> bool {
-        !self.members.is_empty() || self.can_grow()
-    }
-
     /// True while targets can appear without being forked by one that lives.
     #[must_use]
     pub fn can_grow(&self) -> bool {
@@ -185,7 +178,7 @@ impl Roster {
                 Some(stat) if !left && ran_another(member.image, stat.image) => {
                     self.replace(id, stat, changes)
                 }
-                Some(stat) if !left => self.note(id, stat),
+                Some(stat) if !left => self.note(id, stat.image),
                 _ => {
                     self.remove(id);
                     changes.vanished.push(id);
@@ -204,12 +197,9 @@ impl Roster {
         }
     }
 
-    fn note(&mut self, id: TargetId, stat: Stat) {
-        if let Some(member) = self.members.get_mut(&id) {
-            member.comm = stat.comm;
-            if stat.image.is_known() {
-                member.image = stat.image;
-            }
+    fn note(&mut self, id: TargetId, image: Image) {
+        if let Some(member) = self.members.get_mut(&id).filter(|_| image.is_known()) {
+            member.image = image;
         }
     }
 
@@ -249,7 +239,6 @@ impl Roster {
         self.by_pid.insert(stat.pid, id);
         let Stat {
             pid,
-            comm,
             starttime,
             image,
             ..
@@ -258,7 +247,6 @@ impl Roster {
             id,
             Member {
                 pid,
-                comm,
                 starttime,
                 image,
                 found,
