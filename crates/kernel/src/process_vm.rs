@@ -37,6 +37,35 @@ pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
+/// Reads one byte of each of `pages` in process `pid` so many `times`, past pages that may not be read (they have no
+/// read permission, or went away). Returns how many of them could not be read the last time.
+pub fn touch_all(pid: u32, pages: &[Addr], times: usize) -> usize {
+    let mut refused = 0;
+    for call in pages.chunks(MAX_PAGES) {
+        for nth in 1..=times {
+            let unread = touch_past_refused(pid, call);
+            refused += if nth == times { unread } else { 0 };
+        }
+    }
+    refused
+}
+
+/// Touches all pages of a call; how many could not be read.
+fn touch_past_refused(pid: u32, mut pages: &[Addr]) -> usize {
+    let mut refused = 0;
+    while !pages.is_empty() {
+        let skipped = match touch(pid, pages) {
+            Ok(done) if done > 0 => done.min(pages.len()),
+            _ => {
+                refused += 1;
+                1
+            }
+        };
+        pages = &pages[skipped..];
+    }
+    refused
+}
+
 /// Reads what stands at `addr` in process `pid` into `bytes`, as far as it is mapped. Returns how much that is.
 ///
 /// # Errors
@@ -83,5 +112,6 @@ mod tests {
             Some(libc::EFAULT)
         );
         assert_eq!(touch(us, &[]).unwrap(), 0);
+        assert_eq!(touch_all(us, &[at(0), Addr(1), at(2), Addr(2)], 2), 2);
     }
 }

@@ -12,11 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_engine::Action;
 use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::lru_gen::uses;
 use thermo_kernel::page_cache::{CachedFile, Window};
 use thermo_kernel::pagemap::Pagemap;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
-
-use crate::actor::uses;
 
 /// What is looked at and acted on between two questions whether to stop, in pages.
 const WINDOW: u64 = (64 << 20) / PAGE_SIZE;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::lru_gen;
 use thermo_kernel::process_madvise::Advice;
 use thermo_units::AddrRange;
 
@@ -17,7 +18,7 @@ impl Actor {
         let cancel = Arc::clone(&self.cancel);
         let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
         let seen = (task.pagemap, self.frames.as_ref());
-        let times = touch::uses(&self.root);
+        let times = lru_gen::uses(&self.root);
         let touched = plans.into_iter().map(|Plan { mut applied, kept }| {
             touch::touch_times(times, task.process, seen, &kept, &mut stop, &mut applied);
             applied

@@ -59,7 +59,6 @@ pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge::Huge;
 pub use self::huge::HugeOptions;
 use self::spans::Ranges;
-pub(crate) use self::touch::{USES_FOR_GENERATIONS, USES_FOR_LISTS, touch_all, uses};
 use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
 

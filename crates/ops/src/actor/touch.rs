@@ -10,13 +10,10 @@
 //! nothing but make them look touched to trackers, so where they can be told (`/proc/kpageflags`, root) they are left
 //! alone and counted as unadvisable. Those that are hot have the mark anyway.
 
-use std::path::Path;
-
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::kpageflags::PageFrames;
-use thermo_kernel::lru_gen;
 use thermo_kernel::pagemap::{Page, Pagemap};
-use thermo_kernel::process_vm::{MAX_PAGES, touch};
+use thermo_kernel::process_vm::touch_all;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::collapse::HUGE_PAGE;
@@ -34,21 +31,6 @@ struct Present {
     small: Vec<Addr>,
     /// In huge pages.
     huge: Bytes,
-}
-
-/// Uses of a page that make it active: one sets the flag that says that it was used, one more moves it.
-pub(crate) const USES_FOR_LISTS: usize = 2;
-/// Uses that fill what counts them with generations: a flag each for the first two, and a number of two bits.
-pub(crate) const USES_FOR_GENERATIONS: usize = 5;
-
-/// How often a page has to be used to be kept, on the machine at `root`. No more than page cache can be in one go
-/// ([`thermo_kernel::page_cache::MOST_USES`]).
-pub(crate) fn uses(root: &Path) -> usize {
-    if lru_gen::is_on(root) {
-        USES_FOR_GENERATIONS
-    } else {
-        USES_FOR_LISTS
-    }
 }
 
 /// Touches the present pages of `ranges`, each so many `times`.
@@ -80,14 +62,7 @@ pub(super) fn touch_times(
         let there = bytes(present.small.len());
         applied.skip(Skip::Unadvisable, present.huge);
         applied.skip(Skip::NotPresent, step.len().saturating_sub(there + present.huge));
-        let mut refused = 0;
-        for call in present.small.chunks(MAX_PAGES) {
-            for _ in 1..times {
-                touch_all(process.pid, call, &mut |_| ());
-            }
-            touch_all(process.pid, call, &mut |_| refused += 1);
-        }
-        let refused = bytes(refused);
+        let refused = bytes(touch_all(process.pid, &present.small, times));
         applied.skip(Skip::Refused, refused);
         applied.applied += there.saturating_sub(refused);
     }
@@ -150,35 +125,9 @@ const fn bytes(pages: usize) -> Bytes {
     Bytes(pages as u64 * PAGE_SIZE)
 }
 
-/// Touches all pages of a call, past those that may not be read (they have no read permission, or went away).
-pub(crate) fn touch_all(pid: u32, mut pages: &[Addr], refused: &mut impl FnMut(Addr)) {
-    while let Some(first) = pages.first() {
-        match touch(pid, pages) {
-            Ok(done) if done > 0 => pages = &pages[done.min(pages.len())..],
-            _ => {
-                refused(*first);
-                pages = &pages[1..];
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-
-    #[test]
-    fn uses_are_more_where_generations_are_kept() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("sys/kernel/mm/lru_gen");
-        assert_eq!(uses(root.path()), USES_FOR_LISTS);
-        std::fs::create_dir_all(&folder).unwrap();
-        for (switch, expected) in [("0x0000\n", USES_FOR_LISTS), ("0x0007\n", USES_FOR_GENERATIONS)] {
-            std::fs::write(folder.join("enabled"), switch).unwrap();
-            assert_eq!(uses(root.path()), expected);
-        }
-    }
 
     #[test]
     fn steps_end_where_huge_pages_do() {

@@ -23,12 +23,11 @@ use std::path::Path;
 
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::{Flags, PageFrames};
-use thermo_kernel::lru_gen;
-use thermo_kernel::process_vm::MAX_PAGES;
+use thermo_kernel::lru_gen::{self, USES_FOR_GENERATIONS, USES_FOR_LISTS};
+use thermo_kernel::process_vm::touch_all;
 use thermo_pagetable::Leaf;
 use thermo_units::Addr;
 
-use crate::actor::{USES_FOR_GENERATIONS, USES_FOR_LISTS, touch_all};
 use crate::process::Process;
 use crate::shortage::Shortage;
 
@@ -102,7 +101,7 @@ impl Lists {
 
     /// Makes active what advice is to move to the head of its list: before that advice.
     pub(super) fn raise(&mut self, process: &Process) {
-        touch_times(USES_FOR_LISTS, process, &self.to_head);
+        touch_all(process.pid, &self.to_head, USES_FOR_LISTS);
         self.to_head.clear();
     }
 
@@ -112,16 +111,8 @@ impl Lists {
             Some(Kept::InGenerations) => USES_FOR_GENERATIONS,
             Some(Kept::OnLists) | None => USES_FOR_LISTS,
         };
-        touch_times(uses, process, &self.to_active);
+        touch_all(process.pid, &self.to_active, uses);
         self.to_active.clear();
-    }
-}
-
-fn touch_times(times: usize, process: &Process, pages: &[Addr]) {
-    for pages in pages.chunks(MAX_PAGES) {
-        for _ in 0..times {
-            touch_all(process.pid, pages, &mut |_| ());
-        }
     }
 }
 
@@ -223,7 +214,7 @@ mod tests {
         for (is_used, expected) in [(false, [true, false]), (true, [false, true])] {
             memory.fill(2);
             if is_used {
-                touch_all(us.pid, &addrs, &mut |_| ());
+                touch_all(us.pid, &addrs, 1);
             }
             for (addr, leaf) in addrs.iter().zip(leaves(&mut tables, &addrs)) {
                 lists.note(*addr, leaf, Some(&frames));
