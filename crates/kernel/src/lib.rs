@@ -18,6 +18,7 @@ pub mod kvm;
 pub mod leftovers;
 pub mod lockdown;
 pub mod lru_gen;
+pub mod madvise_batch;
 pub mod malloc;
 pub mod maps;
 pub mod memcg;

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::lru_gen;
 use thermo_kernel::process_madvise::Advice;
-use thermo_units::AddrRange;
 
-use super::advise::Advisor;
+use super::madvise_batch::Advisor;
 use super::{Actor, Plan, Task, touch};
 use crate::process::Process;
 
@@ -28,25 +27,19 @@ impl Actor {
 
     /// Has the kernel begin to read what `plans` keep.
     pub(super) fn bring_in(&self, task: &Task<'_>, mut plans: Vec<Plan>) -> Vec<Applied> {
-        self.advise_plans(task, Advice::WillNeed, &mut plans);
+        self.advise(task.process, Advice::WillNeed, &mut plans);
         plans.into_iter().map(|plan| plan.applied).collect()
     }
 
-    /// Gives advice that only the cancel flag stops. Returns what was advised.
-    pub(super) fn advise(
-        &self,
-        process: &Process,
-        advice: Advice,
-        ranges: &[AddrRange],
-        applied: &mut Applied,
-    ) -> Vec<AddrRange> {
+    /// Gives advice on what `plans` keep that only the cancel flag stops. Then they keep what was advised.
+    pub(super) fn advise(&self, process: &Process, advice: Advice, plans: &mut [Plan]) {
         let mut stop = |_| self.cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-        Advisor {
+        let advisor = Advisor {
             root: &self.root,
             process,
             advice,
             stop: &mut stop,
-        }
-        .advise(ranges, applied)
+        };
+        advisor.advise(plans);
     }
 }

@@ -1,6 +1,6 @@
 //! Moving memory down the LRU lists.
 //!
-//! The runs of a process are advised together (`together.rs`), and then every page of them is looked up in the pagemap: the
+//! The runs of a process are advised together (`madvise_batch.rs`), and then every page of them is looked up in the pagemap: the
 //! kernel shows no LRU lists, so what was advised, is present and is mapped by nobody else counts as applied.
 
 use thermo_engine::ops::{Applied, Skip};
@@ -12,7 +12,7 @@ use super::{Actor, Plan, Task, spans};
 impl Actor {
     /// Moves down what `plans` keep of the runs of one process.
     pub(super) fn cold(&self, task: &Task<'_>, mut plans: Vec<Plan>) -> impl Iterator<Item = Applied> {
-        self.advise_plans(task, Advice::Cold, &mut plans);
+        self.advise(task.process, Advice::Cold, &mut plans);
         let mut found = survey_plans(task.pagemap, &plans);
         // A number that was given to another process in the meantime: what was read is not the target's.
         if !task.process.is_alive() {

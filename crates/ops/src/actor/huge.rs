@@ -232,7 +232,12 @@ impl Actor {
         }
         let mut neighbours = Vec::new();
         units.iter().for_each(|unit| unit.join_onto(&mut neighbours));
-        self.advise(process, Advice::Collapse, &neighbours, applied);
+        let mut plan = Plan {
+            applied: std::mem::take(applied),
+            kept: neighbours.into(),
+        };
+        self.advise(process, Advice::Collapse, std::slice::from_mut(&mut plan));
+        *applied = plan.applied;
         let became: Vec<bool> = entries(process, units, pte.as_deref_mut())
             .iter()
             .map(is_huge)

@@ -25,7 +25,6 @@
 //! left alone. A page we never looked at is judged by its region. A `young` filter of the scheme replaces it.
 
 mod act;
-mod advise;
 mod cold;
 mod collapse;
 mod filter;
@@ -34,12 +33,12 @@ mod flag_needs;
 mod flags;
 mod guard;
 mod huge;
+mod madvise_batch;
 mod pageout;
 mod refault;
 mod spans;
 mod split;
 mod survey;
-mod together;
 mod touch;
 
 use std::path::PathBuf;

@@ -3,7 +3,6 @@
 //! Runs that follow each other are paged out together, as much as goes into one call of the kernel, and each is counted by
 //! itself.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use thermo_engine::ops::{Applied, Run, Skip};
@@ -13,9 +12,9 @@ use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::advise::{Advisor, call_bytes};
+use super::madvise_batch::{Advisor, call_bytes};
+use super::spans::Ranges;
 use super::survey::{Survey, survey, survey_plans};
-use super::together::Together;
 use super::{Actor, Plan, Task, spans};
 
 /// Pages are counted one by one in runs up to this size.
@@ -78,49 +77,10 @@ impl Actor {
         plans: &mut [Plan],
         before: &[Survey],
     ) -> Vec<Bytes> {
-        let mut was_there: Vec<Bytes> = before.iter().map(|before| before.present).collect();
-        let (whole, asked) = self.watched(task, to_swap, |_, stop| {
-            let mut together = Together {
-                process: task.process,
-                advice: Advice::PageOut,
-                stop,
-            };
-            together.advise(plans)
-        });
-        let taken = plans.iter().zip(&whole).filter(|(_, whole)| **whole);
-        let taken: Bytes = taken.map(|(plan, _)| spans::sum(&plan.kept)).sum();
-        self.guard.asked(taken.saturating_sub(asked));
-        for (nth, plan) in plans.iter_mut().enumerate().filter(|(nth, _)| !whole[*nth]) {
-            let kept = std::mem::take(&mut plan.kept);
-            let (done, asked) = self.watched(task, to_swap, |root, stop| {
-                let mut advisor = Advisor {
-                    root,
-                    process: task.process,
-                    advice: Advice::PageOut,
-                    stop,
-                };
-                advisor.advise(&kept, &mut plan.applied)
-            });
-            self.guard.asked(spans::sum(&done).saturating_sub(asked));
-            // What was refused is as it was before, so the rest of what was there before was in what was advised.
-            let refused = survey(task.pagemap, &spans::without(&kept, &done), COUNTED);
-            was_there[nth] = was_there[nth].saturating_sub(refused.present);
-            plan.kept = done.into();
-        }
-        was_there
-    }
-
-    /// Does `work`, which asks between calls, with the bytes advised so far, for a reason to stop. Returns what came of it
-    /// and how many bytes the guard was told of.
-    fn watched<R>(
-        &mut self,
-        task: &Task<'_>,
-        to_swap: bool,
-        work: impl FnOnce(&Path, &mut dyn FnMut(Bytes) -> Option<Skip>) -> R,
-    ) -> (R, Bytes) {
         let Self {
             guard, root, cancel, ..
         } = self;
+        let kept: Vec<Ranges> = plans.iter().map(|plan| plan.kept.clone()).collect();
         let mut asked = Bytes::ZERO;
         let mut stop = |so_far: Bytes| {
             guard.asked(so_far.saturating_sub(asked));
@@ -128,8 +88,24 @@ impl Actor {
             let cancelled = cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
             cancelled.or_else(|| guard.objection(root, task.processes, to_swap, clock::monotonic()))
         };
-        let done = work(root, &mut stop);
-        (done, asked)
+        let advisor = Advisor {
+            root,
+            process: task.process,
+            advice: Advice::PageOut,
+            stop: &mut stop,
+        };
+        advisor.advise(plans);
+        let taken: Bytes = plans.iter().map(|plan| spans::sum(&plan.kept)).sum();
+        guard.asked(taken.saturating_sub(asked));
+        let was_there = plans.iter().zip(&kept).zip(before).map(|((plan, kept), before)| {
+            if plan.kept == *kept {
+                return before.present;
+            }
+            // What was refused is as it was before, so the rest of what was there before was in what was advised.
+            let refused = survey(task.pagemap, &spans::without(kept, &plan.kept), COUNTED);
+            before.present.saturating_sub(refused.present)
+        });
+        was_there.collect()
     }
 }
 

@@ -38,15 +38,18 @@ impl Actor {
         } else {
             units.clone()
         };
-        let first_pages: Vec<AddrRange> = huge.iter().map(first_page).collect();
-        let mut asked = Applied::default();
-        let done = self.advise(task.process, Advice::Cold, &first_pages, &mut asked);
+        let mut first_pages = Plan {
+            applied: Applied::default(),
+            kept: huge.iter().map(first_page).collect(),
+        };
+        self.advise(task.process, Advice::Cold, std::slice::from_mut(&mut first_pages));
         // A page was advised for each unit.
         let of_units = |pages: Bytes| Bytes(pages.0 * (HUGE_PAGE.0 / PAGE_SIZE));
-        for (why, bytes) in asked.skipped {
+        for (why, bytes) in first_pages.applied.skipped {
             applied.skip(why, of_units(bytes));
         }
-        applied.applied += spans::sum(&units) - spans::sum(&huge) + of_units(spans::sum(&done));
+        let asked = of_units(first_pages.applied.applied);
+        applied.applied += spans::sum(&units) - spans::sum(&huge) + asked;
         if can_see {
             let after = entries(task.process, &huge, pte);
             let split: Vec<AddrRange> = huge
@@ -71,8 +74,11 @@ impl Actor {
         let mut bytes = vec![0; HUGE_PAGE.0 as usize];
         for unit in split {
             let read = process_vm::read(process.pid, unit.start, &mut bytes).unwrap_or(0);
-            let zeroes = zero_pages(*unit, &bytes[..read]);
-            self.advise(process, Advice::PageOut, &zeroes, &mut Applied::default());
+            let mut zeroes = Plan {
+                applied: Applied::default(),
+                kept: zero_pages(*unit, &bytes[..read]).into(),
+            };
+            self.advise(process, Advice::PageOut, std::slice::from_mut(&mut zeroes));
         }
     }
 }

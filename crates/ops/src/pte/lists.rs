@@ -134,13 +134,12 @@ const fn place(flags: Flags, short: Option<Kept>) -> Place {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use std::os::fd::AsFd as _;
     use thermo_pagetable::{Entry, Folios, PageTables};
 
     use thermo_engine::TargetId;
     use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
-    use crate::pte::batch;
+    use crate::pte::refused;
 
     #[test]
     fn a_page_goes_where_the_kernel_would_have_it() {
@@ -204,7 +203,7 @@ mod tests {
         let start = Addr(memory.as_ptr() as u64).align_up();
         let range = AddrRange::new(start.0, start.0 + PAGES * PAGE_SIZE);
         let addrs: Vec<Addr> = (0..PAGES).map(|page| start + Bytes(page * PAGE_SIZE)).collect();
-        let clear = || assert!(batch::clear(us.pidfd.as_fd(), &[range], &mut |_| ()));
+        let clear = || assert!(refused::clear(&us, &[range]).0);
         let mut lists = Lists {
             short: Some(Kept::OnLists),
             ..Lists::default()

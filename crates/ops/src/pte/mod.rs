@@ -21,7 +21,6 @@
 //! be told.)
 //! KPF_REFERENCED is no help: it tells of system calls.
 
-mod batch;
 mod bridge;
 mod cleared;
 mod folio_young;
@@ -54,7 +53,6 @@ use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_pagetable::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
 use thermo_units::{Addr, AddrRange, Nanos};
 
-pub(crate) use self::batch::{advise, call_len, whole_ranges};
 use self::cleared::Cleared;
 use self::gap_cost::GapCost;
 use self::lists::Lists;

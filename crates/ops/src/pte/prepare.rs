@@ -1,14 +1,13 @@
 //! Taking the marks off the pages of probes, and finding out where that did nothing.
 
-use std::os::fd::AsFd as _;
-
 use thermo_engine::ops::Probe;
 use thermo_kernel::kpageflags::Flags;
+use thermo_kernel::madvise_batch::Outcome;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_pagetable::{Entry, Folios, Leaf};
 use thermo_units::{Addr, AddrRange};
 
-use super::{Mark, PteTracker, batch, leaf};
+use super::{Mark, PteTracker, leaf, refused};
 use crate::process::Process;
 
 impl PteTracker {
@@ -34,13 +33,12 @@ impl PteTracker {
         }
         self.read_flags();
         let (ranges, owners) = self.pieces_that_are_marked();
-        let mut refused = vec![false; ranges.len()];
         self.note_what_is_taken();
         self.lists.raise(process);
-        let alive = batch::clear(process.pidfd.as_fd(), &ranges, &mut |n| refused[n] = true);
+        let (alive, outcomes) = refused::clear(process, &ranges);
         self.lists.restore(process);
         if alive && self.read_entries(process, Folios::OfUnmarked).is_ok() {
-            self.read_back(process, first, &owners, &refused);
+            self.read_back(process, first, &owners, &outcomes);
         }
     }
 
@@ -103,7 +101,7 @@ impl PteTracker {
         (ranges, owners)
     }
 
-    fn read_back(&mut self, process: &Process, first: usize, owners: &[Option<usize>], refused: &[bool]) {
+    fn read_back(&mut self, process: &Process, first: usize, owners: &[Option<usize>], outcomes: &[Outcome]) {
         let pagemap = std::cell::OnceCell::new();
         let pagemap = || {
             let opened = pagemap.get_or_init(|| Pagemap::open(&self.root, process.pid).ok());
@@ -111,7 +109,7 @@ impl PteTracker {
         };
         for (n, (entry, owner)) in self.entries.iter().zip(owners).enumerate() {
             let addr = self.addrs[n];
-            let was_refused = owner.is_some_and(|owner| refused[owner]);
+            let was_refused = owner.is_some_and(|owner| outcomes[owner] != Outcome::Done);
             self.marks[first + n] = match entry {
                 Entry::Absent(_) => Mark::Off { idle: Some(false) },
                 Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,

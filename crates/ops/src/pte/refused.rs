@@ -10,14 +10,16 @@
 use std::os::fd::AsFd as _;
 
 use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_kernel::madvise_batch::{Outcome, madvise_batch, parts_in};
 use thermo_kernel::maps;
+use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_pagetable::{Entry, Folios};
 use thermo_units::{Addr, AddrRange};
 
+use super::PteTracker;
 use super::left_alone;
 use super::part::pages_of;
 use super::target_scan::TargetScan;
-use super::{PteTracker, batch};
 use crate::process::Process;
 
 impl PteTracker {
@@ -30,8 +32,7 @@ impl PteTracker {
         ranges: &[AddrRange],
         piece: &mut ScanChunk,
     ) -> (bool, bool) {
-        let mut refused = Vec::new();
-        let alive = batch::clear(process.pidfd.as_fd(), ranges, &mut |n| refused.push(ranges[n]));
+        let (alive, refused) = clear_all(process, ranges);
         if !alive || refused.is_empty() {
             return (alive, false);
         }
@@ -40,11 +41,11 @@ impl PteTracker {
             [] => refused,
             _ => refused
                 .iter()
-                .flat_map(|range| mappings.iter().filter_map(|mapping| mapping.intersection(range)))
+                .flat_map(|range| parts_in(*range, mappings, |mapping| *mapping))
+                .map(|(_, part)| part)
                 .collect(),
         };
-        let mut refused = Vec::new();
-        let alive = batch::clear(process.pidfd.as_fd(), &parts, &mut |n| refused.push(parts[n]));
+        let (alive, refused) = clear_all(process, &parts);
         for part in refused {
             // Pages without an accessed bit are idle all the same.
             let accessed = pages_of(part).filter(|addr| piece.get(*addr) == PageSeen::Accessed);
@@ -80,6 +81,29 @@ impl PteTracker {
             read.iter().map(|mapping| mapping.range).collect()
         })
     }
+}
+
+/// Takes the marks off `ranges`. Whether the process lives and may be advised, and what became of each range.
+pub(super) fn clear(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Outcome>) {
+    let outcomes = madvise_batch(
+        process.pidfd.as_fd(),
+        ranges,
+        Advice::Cold,
+        MAX_BYTES,
+        &mut |_| false,
+    );
+    let alive = !outcomes.last().is_some_and(|outcome| outcome.is_for_all());
+    (alive, outcomes)
+}
+
+/// The same. Returns those of `ranges` that were refused.
+fn clear_all(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<AddrRange>) {
+    let (alive, outcomes) = clear(process, ranges);
+    let refused = ranges
+        .iter()
+        .zip(outcomes)
+        .filter(|(_, outcome)| *outcome != Outcome::Done);
+    (alive, refused.map(|(range, _)| *range).collect())
 }
 
 #[cfg(test)]
