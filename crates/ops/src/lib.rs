@@ -8,6 +8,7 @@ pub mod hint;
 pub mod host;
 pub mod idle;
 pub mod inject;
+pub mod inspector;
 pub mod kdamond;
 pub mod metric;
 pub mod offload;

@@ -9,8 +9,11 @@
 use std::path::Path;
 
 use thermo_engine::ops::Probe;
+use thermo_engine::scan::{Preparation, ScanChunk};
+use thermo_units::{Addr, AddrRange, Nanos};
 
-use crate::process::Processes;
+use crate::inspector::Inspector;
+use crate::process::{Process, Processes};
 use crate::pte::PteTracker;
 use crate::smaps::Smaps;
 
@@ -23,7 +26,7 @@ pub trait Tracker {
     /// since.
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]);
 
-    /// Whether it can scan every page ([`PteTracker::scan`]).
+    /// Whether it can scan every page ([`Tracker::scan`]).
     fn can_scan(&self) -> bool {
         false
     }
@@ -44,8 +47,40 @@ pub trait Tracker {
         false
     }
 
-    /// Itself, if it is the one that reads page tables: the actor asks that one which pages were touched.
-    fn as_pte(&mut self) -> Option<&mut PteTracker> {
+    /// Does the next part of a walk over the shared memory of `processes`; `first` says that a walk begins. All passes until
+    /// the next walk answer by what it found. Ready at once where nothing is walked.
+    fn prepare_walk(&mut self, _processes: &Processes, _first: bool) -> Preparation {
+        Preparation::Ready
+    }
+
+    /// Begins a pass over `process`: every page of it is given to [`Tracker::scan`] once, in as many pieces and as
+    /// slowly as the caller likes. Passes over several targets may overlap.
+    fn begin_pass(&mut self, _process: &Process) {}
+
+    /// Reads the accessed bits of all pages of `range` into `chunk` and clears them, as a part of a pass that
+    /// [`Tracker::begin_pass`] began. Returns how far it got: behind the end of `range` when nothing is mapped up to there.
+    fn scan(&mut self, _process: &Process, range: AddrRange, _chunk: &mut ScanChunk) -> Addr {
+        range.end
+    }
+
+    /// Forgets targets that are not among `processes`.
+    fn keep_only(&mut self, _processes: &Processes) {}
+
+    /// Consents to walks that clear the accessed bits of pages that are mapped more than once and of locked mappings, each
+    /// of at most `longest`. Scans only. False: it cannot walk.
+    fn walk_shared(&mut self, _longest: Nanos) -> bool {
+        false
+    }
+
+    /// Has scans leave active pages active, for schemes that sort the kernel's lists.
+    fn keep_active(&mut self) {}
+
+    /// Takes others that clear accessed bits to be present or not, and never looks them up: whoever serves DAMON's control
+    /// files must not wait for an answer of them.
+    fn fix_others(&mut self, _are_present: bool) {}
+
+    /// What lets actions look at page tables, if it reads them.
+    fn inspector(&mut self) -> Inspector<'_> {
         None
     }
 }

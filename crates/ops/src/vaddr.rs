@@ -58,9 +58,7 @@ impl Operations for Vaddr {
             .map_err(|err| OpsError::Failed(err.to_string()))?;
         self.news.extend(self.members.take_news());
         let targets = self.members.processes();
-        if let Some(tables) = self.tracker.as_pte() {
-            tables.keep_only(targets);
-        }
+        self.tracker.keep_only(targets);
         self.news.extend(self.beside.news(targets, self.tracker.as_ref()));
         Ok(layouts)
     }
@@ -94,25 +92,20 @@ impl Operations for Vaddr {
     }
 
     fn prepare_passes(&mut self, first: bool) -> Preparation {
-        match self.tracker.as_pte() {
-            Some(tables) => tables.prepare_walk(self.members.processes(), first),
-            None => Preparation::Ready,
-        }
+        self.tracker.prepare_walk(self.members.processes(), first)
     }
 
     fn begin_pass(&mut self, target: TargetId) {
-        let process = self.members.processes().get(&target);
-        if let (Some(process), Some(tables)) = (process, self.tracker.as_pte()) {
-            tables.begin_pass(process);
+        if let Some(process) = self.members.processes().get(&target) {
+            self.tracker.begin_pass(process);
         }
     }
 
     fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
         let process = self.members.processes().get(&run.target);
-        let next = match (process, self.tracker.as_pte()) {
-            (Some(process), Some(tables)) => tables.scan(process, run.range, chunk),
-            _ => run.range.end,
-        };
+        let next = process.map_or(run.range.end, |process| {
+            self.tracker.scan(process, run.range, chunk)
+        });
         self.beside.doubt_pages(run.target, chunk);
         next
     }
@@ -125,11 +118,11 @@ impl Operations for Vaddr {
         let Some(process) = self.members.processes().get(&run.target) else {
             return Vec::new();
         };
-        self.actor.pending(process, action, run, self.tracker.as_pte())
+        self.actor.pending(process, action, run, self.tracker.inspector())
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
-        let tables = self.tracker.as_pte();
+        let tables = self.tracker.inspector();
         self.actor.apply(self.members.processes(), request, tables)
     }
 

@@ -246,7 +246,7 @@ fn many_runs_at_once_are_told_apart() {
         repeat_until_good(|| {
             // What others reclaimed is there again.
             target.touch(all);
-            let tables = tracker.as_mut().filter(|_| with_tables);
+            let tables = tracker.as_mut().filter(|_| with_tables).map(|tables| tables as _);
             let outcome = actor().apply(&processes, &request, tables).unwrap();
             for (run, applied) in runs.iter().zip(&outcome.runs) {
                 let good = if run.range == hole {

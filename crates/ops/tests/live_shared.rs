@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use thermo_engine::scan::PageSeen;
 use thermo_engine::{Event, Next, Region, TargetId};
 use thermo_kernel::clock;
-use thermo_ops::{Process, Processes};
+use thermo_ops::{Process, Processes, Tracker as _};
 use thermo_units::{Addr, AddrRange, Nanos};
 
 #[test]
@@ -94,7 +94,7 @@ fn sweep_until(
         return;
     };
     if let Some(longest) = longest_walk {
-        tracker.walk_shared(longest);
+        assert!(tracker.walk_shared(longest));
     }
     let (mut context, mut ops) = scanning(pids, tracker);
     let mut warnings = Vec::new();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use thermo_engine::TargetId;
 use thermo_engine::scan::{PageSeen, ScanChunk};
-use thermo_ops::{Process, PteTracker};
+use thermo_ops::{Process, PteTracker, Tracker as _};
 use thermo_units::{Addr, AddrRange};
 
 /// A terabyte of address space with three pages in it. Ends with its standard input.

@@ -55,13 +55,12 @@ impl Chosen {
     /// # Errors
     /// This tracker cannot.
     pub fn walk_shared(&mut self, longest: Nanos) -> anyhow::Result<()> {
-        let pte = match &mut self.looker {
-            Looker::Tracker(tracker) => tracker.as_pte(),
-            Looker::Kernel(_) | Looker::Machine(_) => None,
+        let walks = match &mut self.looker {
+            Looker::Tracker(tracker) => tracker.walk_shared(longest),
+            Looker::Kernel(_) | Looker::Machine(_) => false,
         };
-        let walks = pte.map(|pte| pte.walk_shared(longest));
         ensure!(
-            walks.is_some(),
+            walks,
             "tracker {} cannot look at shared memory: leave --shared out, or use --tracker pte",
             self.name
         );
@@ -70,10 +69,8 @@ impl Chosen {
 
     /// Leaves active pages active, for schemes that sort the kernel's lists.
     pub fn keep_active(&mut self) {
-        if let Looker::Tracker(tracker) = &mut self.looker
-            && let Some(pte) = tracker.as_pte()
-        {
-            pte.keep_active();
+        if let Looker::Tracker(tracker) = &mut self.looker {
+            tracker.keep_active();
         }
     }
 

@@ -212,13 +212,9 @@ impl Engine {
         let seed = thermo_kernel::clock::monotonic().0;
         let Settings { attrs, goal, schemes } = built.settings;
         let mut tracker = (self.looks)();
-        if let Some(tables) = tracker.as_pte() {
-            tables.fix_others(self.others);
-        }
-        if schemes.iter().any(|scheme| scheme.action == Action::LruPrio)
-            && let Some(tables) = tracker.as_pte()
-        {
-            tables.keep_active();
+        tracker.fix_others(self.others);
+        if schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
+            tracker.keep_active();
         }
         let mut context = Context::new(attrs, seed).map_err(|_| Errno::INVAL)?;
         context.set_intervals_goal(goal).map_err(|_| Errno::INVAL)?;

@@ -193,12 +193,12 @@ impl Operations for Targets {
     fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
         let process = self.who.processes().get(&run.target);
         process.map_or_else(Vec::new, |process| {
-            self.actor.pending(process, action, run, self.tracker.as_pte())
+            self.actor.pending(process, action, run, self.tracker.inspector())
         })
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
-        let tables = self.tracker.as_pte();
+        let tables = self.tracker.inspector();
         self.actor.apply(self.who.processes(), request, tables)
     }
 

@@ -23,7 +23,7 @@ use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::process_vm::{MAX_PAGES, touch};
-use thermo_ops::{Process, Processes, PteTracker};
+use thermo_ops::{Process, Processes, PteTracker, Tracker as _};
 use thermo_units::{Addr, AddrRange, Nanos, PAGE_SIZE};
 
 const BYTES: u64 = 1 << 30;

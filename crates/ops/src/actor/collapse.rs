@@ -4,10 +4,10 @@ use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE, Permille};
 
-use super::huge::{entries, is_huge};
+use super::huge::views;
 use super::spans;
+use crate::inspector::{Inspector, PageView};
 use crate::process::Process;
-use crate::pte::PteTracker;
 
 /// The size of a huge page, and of what becomes one.
 pub(super) const HUGE_PAGE: Bytes = Bytes::mib(2);
@@ -40,7 +40,7 @@ impl Choice<'_> {
     pub(super) fn units(
         &self,
         kept: &[AddrRange],
-        pte: Option<&mut PteTracker>,
+        pte: Inspector<'_>,
         applied: &mut Applied,
     ) -> Vec<AddrRange> {
         let mut units = spans::aligned_units(kept, HUGE_PAGE);
@@ -49,8 +49,11 @@ impl Choice<'_> {
             Skip::Unadvisable,
             spans::sum(kept).saturating_sub(spans::sum(&units)),
         );
-        let entries = entries(self.process, &units, pte);
-        let mut huge = entries.iter().map(is_huge).chain(std::iter::repeat(false));
+        let views = views(self.process, &units, pte);
+        let mut huge = views
+            .iter()
+            .map(PageView::is_huge)
+            .chain(std::iter::repeat(false));
         let mut pages = Vec::new();
         units.retain(|unit| {
             if huge.next() == Some(true) {

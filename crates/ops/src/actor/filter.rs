@@ -8,12 +8,11 @@ use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
 use thermo_kernel::cgroup::Group;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::{Page, Pagemap};
-use thermo_pagetable::{Entry, Leaf};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::spans;
+use crate::inspector::{Inspector, PageView};
 use crate::process::Process;
-use crate::pte::PteTracker;
 
 /// A filter whose question is ready to be put to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub(super) struct PageFilters {
 /// What can be seen of a page.
 struct Sight<'a> {
     page: Page,
-    leaf: Option<Leaf>,
+    view: PageView,
     frames: Option<&'a PageFrames>,
 }
 
@@ -164,17 +163,17 @@ impl Sight<'_> {
         match question {
             Question::Anon => (self.page.is_present() || self.page.is_swapped()) && !self.page.is_file(),
             Question::Unmapped => false,
-            Question::Young => self.leaf.is_some_and(|leaf| leaf.is_touched()),
+            Question::Young => matches!(self.view, PageView::Page { accessed: true, .. }),
             Question::Active => frame
                 .and_then(|(pfn, frames)| frames.flags(pfn).ok())
                 .is_some_and(|flags| flags.is_active()),
             Question::Memcg(inode) => frame
                 .and_then(|(pfn, frames)| frames.cgroup(pfn).ok())
                 .is_some_and(|owner| owner == inode),
-            Question::HugepageSize(min, max) => self
-                .leaf
-                .filter(|leaf| leaf.level > 0)
-                .is_some_and(|leaf| min <= leaf.len() && leaf.len() <= max),
+            Question::HugepageSize(min, max) => match self.view {
+                PageView::Page { size, .. } => self.view.is_huge() && min <= size && size <= max,
+                PageView::Absent { .. } | PageView::Unknown => false,
+            },
         }
     }
 }
@@ -183,28 +182,24 @@ impl Sight<'_> {
 pub(super) struct Eyes<'a> {
     pub pagemap: &'a Pagemap,
     pub frames: Option<&'a PageFrames>,
-    pub tables: Option<&'a mut PteTracker>,
+    pub tables: Inspector<'a>,
     pages: Vec<Page>,
-    entries: Vec<Entry>,
+    views: Vec<PageView>,
 }
 
 impl<'a> Eyes<'a> {
-    pub(super) fn new(
-        pagemap: &'a Pagemap,
-        frames: Option<&'a PageFrames>,
-        tables: Option<&'a mut PteTracker>,
-    ) -> Self {
+    pub(super) fn new(pagemap: &'a Pagemap, frames: Option<&'a PageFrames>, tables: Inspector<'a>) -> Self {
         Self {
             pagemap,
             frames,
             tables,
             pages: Vec::new(),
-            entries: Vec::new(),
+            views: Vec::new(),
         }
     }
 
     fn look(&mut self, process: &Process, chunk: AddrRange, at_tables: bool) {
-        self.entries.clear();
+        self.views.clear();
         // What cannot be read is not there.
         if self.pagemap.read(chunk, &mut self.pages).is_err() {
             self.pages.clear();
@@ -214,25 +209,14 @@ impl<'a> Eyes<'a> {
                 .step_by(PAGE_SIZE as usize)
                 .map(Addr)
                 .collect();
-            let folios = tables.folios_scanned();
-            if tables
-                .tables()
-                .entries(process.pid, &addrs, folios, &mut self.entries)
-                .is_err()
-            {
-                self.entries.clear();
-            }
+            tables.inspect(process, &addrs, true, &mut self.views);
         }
     }
 
     fn sight(&self, n: usize) -> Sight<'_> {
-        let leaf = match self.entries.get(n) {
-            Some(Entry::Leaf(leaf)) => Some(*leaf),
-            _ => None,
-        };
         Sight {
             page: self.pages.get(n).copied().unwrap_or_default(),
-            leaf,
+            view: self.views.get(n).copied().unwrap_or(PageView::Unknown),
             frames: self.frames,
         }
     }
@@ -256,12 +240,10 @@ mod tests {
         let page = Page::from_bits(1 << 63 | if anon { 0 } else { 1 << 61 });
         filters.allows(&Sight {
             page,
-            leaf: Some(Leaf {
-                level: 0,
+            view: PageView::Page {
+                size: Bytes(PAGE_SIZE),
                 accessed: young,
-                pfn: 0,
-                ..Leaf::default()
-            }),
+            },
             frames: None,
         })
     }
@@ -303,18 +285,16 @@ mod tests {
         };
         let filters = PageFilters::new(Path::new("/"), &[filter(sizes, true, true)], true, false).unwrap();
         let page = Page::from_bits(1 << 63);
-        let of_level = |level| Sight {
+        let of_size = |size| Sight {
             page,
-            leaf: Some(Leaf {
-                level,
+            view: PageView::Page {
+                size,
                 accessed: false,
-                pfn: 512,
-                ..Leaf::default()
-            }),
+            },
             frames: None,
         };
-        assert!(filters.allows(&of_level(1)));
-        assert!(!filters.allows(&of_level(0)));
+        assert!(filters.allows(&of_size(Bytes::mib(2))));
+        assert!(!filters.allows(&of_size(Bytes(PAGE_SIZE))));
     }
 
     #[test]

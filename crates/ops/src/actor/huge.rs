@@ -14,15 +14,14 @@ use thermo_engine::action::Action;
 use thermo_engine::ops::{Applied, Run};
 use thermo_kernel::process_madvise::Advice;
 use thermo_kernel::{clock, thp, uname};
-use thermo_pagetable::{Entry, Folios};
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, Permille};
 
 use super::collapse::HUGE_PAGE;
 use super::flags::Flags;
 use super::{Actor, Plan, Task, collapse, spans};
 use crate::inject::HugeFlag;
+use crate::inspector::{Inspector, PageView};
 use crate::process::Process;
-use crate::pte::PteTracker;
 
 /// How huge pages are made and forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,22 +117,13 @@ impl Huge {
 }
 
 /// What maps the begin of each unit; empty where that cannot be seen.
-pub(super) fn entries(process: &Process, units: &[AddrRange], pte: Option<&mut PteTracker>) -> Vec<Entry> {
+pub(super) fn views(process: &Process, units: &[AddrRange], pte: Inspector<'_>) -> Vec<PageView> {
     let Some(pte) = pte else { return Vec::new() };
     let bases: Vec<Addr> = units.iter().map(|unit| unit.start).collect();
-    let mut entries = Vec::new();
+    let mut views = Vec::new();
     // Of a process that is gone nothing is huge.
-    let read = pte
-        .tables()
-        .entries(process.pid, &bases, Folios::Unasked, &mut entries);
-    if read.is_err() {
-        entries.clear();
-    }
-    entries
-}
-
-pub(super) const fn is_huge(entry: &Entry) -> bool {
-    matches!(entry, Entry::Leaf(leaf) if leaf.level > 0)
+    pte.inspect(process, &bases, false, &mut views);
+    views
 }
 
 impl Actor {
@@ -143,11 +133,11 @@ impl Actor {
         process: &Process,
         action: Action,
         run: &Run,
-        pte: Option<&mut PteTracker>,
+        pte: Inspector<'_>,
     ) -> Vec<AddrRange> {
         let units = spans::aligned_units(&[run.range], HUGE_PAGE);
-        let entries = entries(process, &units, pte);
-        if entries.len() != units.len() {
+        let views = views(process, &units, pte);
+        if views.len() != units.len() {
             return vec![run.range];
         }
         let now = clock::monotonic();
@@ -156,12 +146,12 @@ impl Actor {
         let flag =
             flag.or((action == Action::Hugepage && self.huge.options.set_flag).then_some(HugeFlag::HugePage));
         let mut left = Vec::new();
-        for (unit, entry) in units.iter().zip(&entries) {
+        for (unit, view) in units.iter().zip(&views) {
             let lacks_flag = || flag.is_some_and(|flag| !self.huge.flags.is_settled(process, *unit, flag));
-            let to_do = match entry {
+            let to_do = match view {
                 // Nothing was ever there.
-                Entry::Absent(level) if *level > 0 => forbids && lacks_flag(),
-                entry if is_huge(entry) => forbids || lacks_flag(),
+                PageView::Absent { all: true } => forbids && lacks_flag(),
+                view if view.is_huge() => forbids || lacks_flag(),
                 _ if forbids => lacks_flag(),
                 _ => !self.huge.rests(process.id, unit.start, now) || lacks_flag(),
             };
@@ -177,7 +167,7 @@ impl Actor {
         &mut self,
         task: &Task<'_>,
         plans: Vec<Plan>,
-        mut pte: Option<&mut PteTracker>,
+        mut pte: Inspector<'_>,
     ) -> Vec<Applied> {
         let in_all = all_units(&plans);
         let mut choose = |plan: Plan| self.choose(task, plan, pte.as_deref_mut());
@@ -200,7 +190,7 @@ impl Actor {
     }
 
     /// The units in what `plan` keeps that are worth making huge.
-    fn choose(&self, task: &Task<'_>, plan: Plan, pte: Option<&mut PteTracker>) -> (Applied, Vec<AddrRange>) {
+    fn choose(&self, task: &Task<'_>, plan: Plan, pte: Inspector<'_>) -> (Applied, Vec<AddrRange>) {
         let Plan { mut applied, kept } = plan;
         if kept.is_empty() {
             return (applied, Vec::new());
@@ -224,7 +214,7 @@ impl Actor {
         &mut self,
         process: &Process,
         units: &[AddrRange],
-        mut pte: Option<&mut PteTracker>,
+        mut pte: Inspector<'_>,
         applied: &mut Applied,
     ) {
         if units.is_empty() {
@@ -238,9 +228,9 @@ impl Actor {
         };
         self.advise(process, Advice::Collapse, std::slice::from_mut(&mut plan));
         *applied = plan.applied;
-        let became: Vec<bool> = entries(process, units, pte.as_deref_mut())
+        let became: Vec<bool> = views(process, units, pte.as_deref_mut())
             .iter()
-            .map(is_huge)
+            .map(PageView::is_huge)
             .collect();
         if pte.is_some() {
             let made = became.iter().filter(|became| **became).count() as u64;
@@ -254,7 +244,7 @@ impl Actor {
         &mut self,
         task: &Task<'_>,
         plans: Vec<Plan>,
-        mut pte: Option<&mut PteTracker>,
+        mut pte: Inspector<'_>,
     ) -> Vec<Applied> {
         let units = all_units(&plans);
         let always = thp::read(&self.root).ok().flatten() == Some(thp::ThpMode::Always);

@@ -58,8 +58,8 @@ pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge::Huge;
 pub use self::huge::HugeOptions;
 use self::spans::Ranges;
+use crate::inspector::{Inspector, PageInspector};
 use crate::process::{Process, Processes};
-use crate::pte::PteTracker;
 
 /// The actor. See the module's text.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Actor {
         &mut self,
         processes: &Processes,
         request: &Request<'_>,
-        mut pte: Option<&mut PteTracker>,
+        mut pte: Inspector<'_>,
     ) -> Result<Outcome, OpsError> {
         let began = clock::thread_cpu();
         Self::supports(request.action)?;
@@ -165,13 +165,7 @@ impl Actor {
     }
 
     /// Does it to the runs of one process, and adds what came of each to `done`.
-    fn group(
-        &mut self,
-        task: &Task<'_>,
-        group: &[Run],
-        mut pte: Option<&mut PteTracker>,
-        done: &mut Vec<Applied>,
-    ) {
+    fn group(&mut self, task: &Task<'_>, group: &[Run], mut pte: Inspector<'_>, done: &mut Vec<Applied>) {
         // What takes long outlives processes, and what was seen of them before.
         let at_once: fn(&[Run]) -> usize = match task.action {
             Action::Pageout | Action::Willneed => pageout::batch_len,
@@ -191,13 +185,7 @@ impl Actor {
     }
 
     /// Does it to some of them at once.
-    fn batch(
-        &mut self,
-        task: &Task<'_>,
-        runs: &[Run],
-        mut pte: Option<&mut PteTracker>,
-        done: &mut Vec<Applied>,
-    ) {
+    fn batch(&mut self, task: &Task<'_>, runs: &[Run], mut pte: Inspector<'_>, done: &mut Vec<Applied>) {
         let plans = runs.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
         let plans: Vec<Plan> = plans.collect();
         match task.action {
@@ -215,7 +203,7 @@ impl Actor {
     }
 
     /// Decides what of a run is to be acted on.
-    fn plan(&self, task: &Task<'_>, run: &Run, mut pte: Option<&mut PteTracker>) -> Plan {
+    fn plan(&self, task: &Task<'_>, run: &Run, mut pte: Inspector<'_>) -> Plan {
         let mut applied = Applied::default();
         if self.cancel.load(Ordering::Relaxed) {
             return Plan::nothing(left_alone(Skip::Cancelled, run.range));
@@ -237,13 +225,7 @@ impl Actor {
     }
 
     /// What of the run is to be acted on: what the filters let through.
-    fn kept(
-        &self,
-        task: &Task<'_>,
-        run: &Run,
-        pte: Option<&mut PteTracker>,
-        applied: &mut Applied,
-    ) -> Ranges {
+    fn kept(&self, task: &Task<'_>, run: &Run, pte: Inspector<'_>, applied: &mut Applied) -> Ranges {
         let whole_pages = AddrRange {
             start: run.range.start.align_up(),
             end: run.range.end.align_down(),
@@ -290,11 +272,11 @@ fn leave_young(
     process: &Process,
     range: AddrRange,
     kept: Ranges,
-    pte: &mut PteTracker,
+    pte: &mut dyn PageInspector,
     applied: &mut Applied,
 ) -> Ranges {
     // A process that is gone is found out by the action itself.
-    let Ok(young) = pte.touched_since_cleared(process, range) else {
+    let Some(young) = pte.touched_since_cleared(process, range) else {
         return kept;
     };
     let rest = spans::without(&kept, &young);

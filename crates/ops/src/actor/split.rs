@@ -11,14 +11,14 @@ use thermo_kernel::process_vm;
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 use super::collapse::HUGE_PAGE;
-use super::huge::{entries, is_huge};
+use super::huge::views;
 use super::{Actor, Plan, Task, spans};
+use crate::inspector::Inspector;
 use crate::process::Process;
-use crate::pte::PteTracker;
 
 impl Actor {
     /// Splits the huge pages in what `plan` keeps. What holds none counts as applied.
-    pub(super) fn split(&mut self, task: &Task<'_>, plan: Plan, mut pte: Option<&mut PteTracker>) -> Applied {
+    pub(super) fn split(&mut self, task: &Task<'_>, plan: Plan, mut pte: Inspector<'_>) -> Applied {
         let Plan { mut applied, kept } = plan;
         if kept.is_empty() {
             return applied;
@@ -29,11 +29,11 @@ impl Actor {
             Skip::Unadvisable,
             spans::sum(&kept).saturating_sub(spans::sum(&units)),
         );
-        let before = entries(task.process, &units, pte.as_deref_mut());
+        let before = views(task.process, &units, pte.as_deref_mut());
         let can_see = before.len() == units.len();
         // Where it cannot be seen, one page of each is advised: no harm to small ones.
         let huge: Vec<AddrRange> = if can_see {
-            let huge = units.iter().zip(&before).filter(|(_, entry)| is_huge(entry));
+            let huge = units.iter().zip(&before).filter(|(_, view)| view.is_huge());
             huge.map(|(unit, _)| *unit).collect()
         } else {
             units.clone()
@@ -51,11 +51,11 @@ impl Actor {
         let asked = of_units(first_pages.applied.applied);
         applied.applied += spans::sum(&units) - spans::sum(&huge) + asked;
         if can_see {
-            let after = entries(task.process, &huge, pte);
+            let after = views(task.process, &huge, pte);
             let split: Vec<AddrRange> = huge
                 .iter()
                 .zip(&after)
-                .filter(|(_, entry)| !is_huge(entry))
+                .filter(|(_, view)| !view.is_huge())
                 .map(|(unit, _)| *unit)
                 .collect();
             applied.changed = Some(spans::sum(&split));

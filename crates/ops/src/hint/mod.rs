@@ -53,8 +53,8 @@ use thermo_units::{AddrRange, Bytes};
 
 use self::limits::Account;
 use crate::actor::Actor;
+use crate::inspector::PageInspector;
 use crate::process::Processes;
-use crate::pte::PteTracker;
 
 /// How much is done between two looks at the limits.
 const STEP: Bytes = Bytes::mib(64);
@@ -86,7 +86,7 @@ pub struct Hinter {
     actor: Actor,
     limits: Limits,
     only: Option<Kind>,
-    young: Option<PteTracker>,
+    young: Option<Box<dyn PageInspector>>,
 }
 
 impl Hinter {
@@ -113,8 +113,8 @@ impl Hinter {
     /// it looks for memory to reclaim, and by monitors: where neither happened lately, most of what was ever touched
     /// is young.
     #[must_use]
-    pub fn skip_young(mut self, tables: PteTracker) -> Self {
-        self.young = Some(tables);
+    pub fn skip_young(mut self, tables: impl PageInspector + 'static) -> Self {
+        self.young = Some(Box::new(tables));
         self
     }
 
@@ -251,7 +251,10 @@ impl Hinter {
             runs,
             filters: &filters,
         };
-        Ok(self.actor.apply(processes, &request, self.young.as_mut())?.runs)
+        Ok(self
+            .actor
+            .apply(processes, &request, self.young.as_deref_mut())?
+            .runs)
     }
 }
 

@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 
 use thermo_engine::TargetId;
 use thermo_engine::ops::{Probe, Seen};
-use thermo_engine::scan::Preparation;
+use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_kernel::kpageflags::{Flags, PageFrames};
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_pagetable::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
@@ -61,6 +61,7 @@ pub use self::others::others_clear_accessed_bits;
 use self::shared::Shared;
 pub use self::stats::ClearStats;
 use self::target_scan::TargetScan;
+use crate::inspector::{Inspector, PageInspector, PageView};
 use crate::process::{Process, Processes};
 use crate::tracker::Tracker;
 
@@ -155,23 +156,12 @@ impl PteTracker {
     }
 
     /// Of which pages passes clear the young flag of the folio by and by: what it says where nobody does may be years old.
-    pub(crate) fn folios_scanned(&self) -> Folios {
+    fn folios_scanned(&self) -> Folios {
         if self.others.are_present() {
             Folios::OfUnmarked
         } else {
             Folios::Unasked
         }
-    }
-
-    /// Consents to walks that take the marks off pages which are mapped more than once and off locked mappings,
-    /// each of at most `longest`; see `shared.rs` in this folder. Sweeps only.
-    pub fn walk_shared(&mut self, longest: Nanos) {
-        self.shared = Some(Shared::new(longest));
-    }
-
-    /// Has sweeps leave active pages active, for schemes that sort the kernel's lists; see `lists.rs` in this folder.
-    pub const fn keep_active(&mut self) {
-        self.lists.are_sorted = true;
     }
 
     /// Bridges gaps of up to `pages` present pages, whatever they cost: for measurements. Otherwise that is learned.
@@ -190,44 +180,6 @@ impl PteTracker {
     #[must_use]
     pub fn gap(&self, id: TargetId) -> Option<u64> {
         self.scans.get(&id).map(|scan| scan.gap_cost.break_even())
-    }
-
-    /// Takes others that clear accessed bits to be present or not, and never looks them up: whoever serves DAMON's control
-    /// files must not wait for an answer of them.
-    pub const fn fix_others(&mut self, are_present: bool) {
-        self.others.fix(are_present);
-    }
-
-    /// Begins a pass over `process`: every page of it is given to [`PteTracker::scan`] once, in as many pieces and as
-    /// slowly as the caller likes. Passes over several targets may overlap.
-    pub fn begin_pass(&mut self, process: &Process) {
-        self.follow_machine();
-        if self.pagemap.as_ref().is_some_and(|(id, _)| *id == process.id) {
-            self.pagemap = None;
-        }
-        let first_gap_cost = &self.first_gap_cost;
-        let scan = self.scans.entry(process.id);
-        let scan = scan.or_insert_with(|| TargetScan::new(process.id, first_gap_cost.clone()));
-        scan.begin_pass(self.others.are_present());
-    }
-
-    /// Forgets targets that are not among `processes`.
-    pub fn keep_only(&mut self, processes: &Processes) {
-        self.scans.retain(|id, _| processes.contains_key(id));
-    }
-
-    /// Does the next part of a walk over the shared memory of `processes`; `first` says that a walk begins. All passes until
-    /// the next walk answer by what it found. Ready at once where nothing is walked.
-    pub fn prepare_walk(&mut self, processes: &Processes, first: bool) -> Preparation {
-        if first {
-            self.follow_machine();
-            self.keep_only(processes);
-        }
-        let folios = self.folios_scanned();
-        match &mut self.shared {
-            Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
-            None => Preparation::Ready,
-        }
     }
 
     /// Forgets what scans know of a target that is sampled: from now on most pages keep accessed bits that are old.
@@ -249,37 +201,6 @@ impl PteTracker {
             self.tables.notice_new_memory();
             self.asked = Instant::now();
         }
-    }
-
-    /// The pages of `range` that we know to have been touched since we took their marks off lately: each as the
-    /// whole leaf that maps it, ascending. Pages we did not look at are not among them.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub(crate) fn touched_since_cleared(
-        &mut self,
-        process: &Process,
-        range: AddrRange,
-    ) -> Result<Vec<AddrRange>, WalkError> {
-        self.addrs.clear();
-        self.addrs.extend(self.cleared.within(process.id, range));
-        self.read_entries(process, self.folios_scanned())?;
-        let touched = self
-            .addrs
-            .iter()
-            .zip(&self.entries)
-            .filter_map(|(addr, entry)| match entry {
-                Entry::Leaf(leaf) if leaf.is_touched() => {
-                    let base = addr.0 & !(leaf.len().0 - 1);
-                    Some(AddrRange::new(base, base + leaf.len().0))
-                }
-                _ => None,
-            });
-        let mut touched: Vec<AddrRange> = touched.collect();
-        self.touched_since_swept(process, range, &mut touched)?;
-        touched.sort_unstable();
-        touched.dedup();
-        Ok(touched)
     }
 
     /// Reads the entries that map the pages at `addrs`.
@@ -374,8 +295,101 @@ impl Tracker for PteTracker {
         self.sees_young().is_ok()
     }
 
-    fn as_pte(&mut self) -> Option<&mut PteTracker> {
+    fn prepare_walk(&mut self, processes: &Processes, first: bool) -> Preparation {
+        if first {
+            self.follow_machine();
+            self.keep_only(processes);
+        }
+        let folios = self.folios_scanned();
+        match &mut self.shared {
+            Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
+            None => Preparation::Ready,
+        }
+    }
+
+    fn begin_pass(&mut self, process: &Process) {
+        self.follow_machine();
+        if self.pagemap.as_ref().is_some_and(|(id, _)| *id == process.id) {
+            self.pagemap = None;
+        }
+        let first_gap_cost = &self.first_gap_cost;
+        let scan = self.scans.entry(process.id);
+        let scan = scan.or_insert_with(|| TargetScan::new(process.id, first_gap_cost.clone()));
+        scan.begin_pass(self.others.are_present());
+    }
+
+    fn scan(&mut self, process: &Process, range: AddrRange, chunk: &mut ScanChunk) -> Addr {
+        self.scan_pages(process, range, chunk)
+    }
+
+    fn keep_only(&mut self, processes: &Processes) {
+        self.scans.retain(|id, _| processes.contains_key(id));
+    }
+
+    fn walk_shared(&mut self, longest: Nanos) -> bool {
+        self.shared = Some(Shared::new(longest));
+        true
+    }
+
+    fn keep_active(&mut self) {
+        self.lists.are_sorted = true;
+    }
+
+    fn fix_others(&mut self, are_present: bool) {
+        self.others.fix(are_present);
+    }
+
+    fn inspector(&mut self) -> Inspector<'_> {
         Some(self)
+    }
+}
+
+impl PageInspector for PteTracker {
+    fn inspect(&mut self, process: &Process, addrs: &[Addr], young: bool, views: &mut Vec<PageView>) -> bool {
+        let folios = if young {
+            self.folios_scanned()
+        } else {
+            Folios::Unasked
+        };
+        views.clear();
+        let read = self.tables.entries(process.pid, addrs, folios, &mut self.entries);
+        if read.is_ok() {
+            views.extend(self.entries.iter().map(view));
+        }
+        read.is_ok()
+    }
+
+    fn touched_since_cleared(&mut self, process: &Process, range: AddrRange) -> Option<Vec<AddrRange>> {
+        self.addrs.clear();
+        self.addrs.extend(self.cleared.within(process.id, range));
+        self.read_entries(process, self.folios_scanned()).ok()?;
+        let touched = self
+            .addrs
+            .iter()
+            .zip(&self.entries)
+            .filter_map(|(addr, entry)| match entry {
+                Entry::Leaf(leaf) if leaf.is_touched() => {
+                    let base = addr.0 & !(leaf.len().0 - 1);
+                    Some(AddrRange::new(base, base + leaf.len().0))
+                }
+                _ => None,
+            });
+        let mut touched: Vec<AddrRange> = touched.collect();
+        self.touched_since_swept(process, range, &mut touched).ok()?;
+        touched.sort_unstable();
+        touched.dedup();
+        Some(touched)
+    }
+}
+
+const fn view(entry: &Entry) -> PageView {
+    match entry {
+        Entry::Leaf(leaf) => PageView::Page {
+            size: leaf.len(),
+            accessed: leaf.is_touched(),
+        },
+        Entry::Absent(level) => PageView::Absent { all: *level > 0 },
+        Entry::Table | Entry::Unreadable => PageView::Unknown,
     }
 }
 

@@ -114,6 +114,7 @@ mod tests {
     use thermo_engine::TargetId;
 
     use super::*;
+    use crate::tracker::Tracker as _;
 
     #[test]
     fn what_is_refused_is_not_asked_for_in_the_round_that_follows() {

@@ -16,6 +16,8 @@ use super::table::{Pages, is_set};
 use super::target_scan::TargetScan;
 use super::{PteTracker, leaf, shared};
 use crate::process::Process;
+#[cfg(doc)]
+use crate::tracker::Tracker;
 
 /// The unit in which is kept what was swept.
 pub(super) const CHUNK: u64 = 64 << 20;
@@ -52,7 +54,7 @@ impl Stripe {
 
 impl PteTracker {
     /// Reads the accessed bits of all pages of `range` into `chunk` and clears them, as a part of a pass that
-    /// [`PteTracker::begin_pass`] began.
+    /// [`Tracker::begin_pass`] began.
     ///
     /// Cleared are pages whose bit is set, or whose folio is young where that is asked (`folio_young.rs`), and those in small
     /// gaps between them (`bridge.rs`): all others keep their place on the kernel's LRU lists. Not cleared are pages whose bit
@@ -61,7 +63,7 @@ impl PteTracker {
     /// passes over (mapped more than once, on no list, locked): the latter are unknown.
     ///
     /// Returns how far it got: behind the end of `range` when nothing is mapped up to there.
-    pub fn scan(&mut self, process: &Process, range: AddrRange, chunk: &mut ScanChunk) -> Addr {
+    pub(super) fn scan_pages(&mut self, process: &Process, range: AddrRange, chunk: &mut ScanChunk) -> Addr {
         let mut scan = self.take_scan(process.id);
         let scanned = self.scan_range(process, &mut scan, range, chunk);
         let next = match scanned {

@@ -8,7 +8,7 @@ use thermo_engine::scan::{PageSeen, ScanChunk};
 use thermo_engine::{Attrs, Context, TargetId};
 use thermo_kernel::maps;
 use thermo_ops::targets::{Members, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Vaddr};
+use thermo_ops::{Actor, PageoutLimits, Processes, PteTracker, Tracker as _, Vaddr};
 use thermo_units::{Addr, AddrRange};
 
 use super::Target;
