@@ -8,7 +8,8 @@ use thermo_kernel::lru_gen;
 use thermo_kernel::process_madvise::Advice;
 
 use super::madvise_batch::Advisor;
-use super::{Actor, Plan, Task, touch};
+use super::plan::{Plan, Task};
+use super::{Actor, touch};
 use crate::process::Process;
 
 impl Actor {

@@ -6,8 +6,9 @@
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::process_madvise::Advice;
 
+use super::plan::{Plan, Task};
 use super::survey::{Survey, survey_plans};
-use super::{Actor, Plan, Task, spans};
+use super::{Actor, spans};
 
 impl Actor {
     /// Moves down what `plans` keep of the runs of one process.

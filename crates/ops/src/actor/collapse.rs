@@ -2,15 +2,12 @@
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::pagemap::{Page, Pagemap};
-use thermo_units::{AddrRange, Bytes, PAGE_SIZE, Permille};
+use thermo_units::{AddrRange, PAGE_SIZE, Permille};
 
-use super::huge::views;
 use super::spans;
+use super::units::{HUGE_PAGE, views};
 use crate::inspector::{Inspector, PageView};
 use crate::process::Process;
-
-/// The size of a huge page, and of what becomes one.
-pub(super) const HUGE_PAGE: Bytes = Bytes::mib(2);
 
 const PAGES: usize = (HUGE_PAGE.0 / PAGE_SIZE) as usize;
 

@@ -16,9 +16,10 @@ use thermo_kernel::process_madvise::Advice;
 use thermo_kernel::{clock, thp, uname};
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, Permille};
 
-use super::collapse::HUGE_PAGE;
 use super::flags::Flags;
-use super::{Actor, Plan, Task, collapse, spans};
+use super::plan::{Plan, Task};
+use super::units::{HUGE_PAGE, views};
+use super::{Actor, collapse, spans};
 use crate::inject::HugeFlag;
 use crate::inspector::{Inspector, PageView};
 use crate::process::Process;
@@ -114,16 +115,6 @@ impl Huge {
             .get(&(target, unit))
             .is_some_and(|rest| now < rest.until)
     }
-}
-
-/// What maps the begin of each unit; empty where that cannot be seen.
-pub(super) fn views(process: &Process, units: &[AddrRange], pte: Inspector<'_>) -> Vec<PageView> {
-    let Some(pte) = pte else { return Vec::new() };
-    let bases: Vec<Addr> = units.iter().map(|unit| unit.start).collect();
-    let mut views = Vec::new();
-    // Of a process that is gone nothing is huge.
-    pte.inspect(process, &bases, false, &mut views);
-    views
 }
 
 impl Actor {

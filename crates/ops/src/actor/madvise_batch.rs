@@ -16,8 +16,9 @@ use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_kernel::status;
 use thermo_units::{AddrRange, Bytes};
 
-use super::collapse::HUGE_PAGE;
-use super::{Plan, spans};
+use super::plan::Plan;
+use super::spans;
+use super::units::HUGE_PAGE;
 use crate::process::Process;
 
 /// How much one call works on: for the slow kinds of advice about a tenth of a second's worth, so that a stop is

@@ -35,11 +35,13 @@ mod guard;
 mod huge;
 mod madvise_batch;
 mod pageout;
+mod plan;
 mod refault;
 mod spans;
 mod split;
 mod survey;
 mod touch;
+mod units;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,6 +59,7 @@ use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge::Huge;
 pub use self::huge::HugeOptions;
+use self::plan::{Plan, Task};
 use self::spans::Ranges;
 use crate::inspector::{Inspector, PageInspector};
 use crate::process::{Process, Processes};
@@ -239,31 +242,6 @@ impl Actor {
         task.filters
             .passed(task.process, whole_pages, absent_too, &mut eyes, applied)
             .into()
-    }
-}
-
-/// What is asked for the memory of one process.
-struct Task<'a> {
-    processes: &'a Processes,
-    process: &'a Process,
-    action: Action,
-    filters: &'a PageFilters,
-    pagemap: &'a Pagemap,
-}
-
-/// What of a run is to be acted on, and what is known of the rest.
-struct Plan {
-    applied: Applied,
-    kept: Ranges,
-}
-
-impl Plan {
-    /// The run ends here.
-    fn nothing(applied: Applied) -> Self {
-        Self {
-            applied,
-            kept: Ranges::new(),
-        }
     }
 }
 

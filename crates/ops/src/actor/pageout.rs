@@ -13,9 +13,10 @@ use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::madvise_batch::{Advisor, call_bytes};
+use super::plan::{Plan, Task};
 use super::spans::Ranges;
 use super::survey::{Survey, survey, survey_plans};
-use super::{Actor, Plan, Task, spans};
+use super::{Actor, spans};
 
 /// Pages are counted one by one in runs up to this size.
 const COUNTED: Bytes = Bytes::mib(256);

@@ -10,9 +10,9 @@ use thermo_kernel::process_madvise::Advice;
 use thermo_kernel::process_vm;
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
-use super::collapse::HUGE_PAGE;
-use super::huge::views;
-use super::{Actor, Plan, Task, spans};
+use super::plan::{Plan, Task};
+use super::units::{HUGE_PAGE, views};
+use super::{Actor, spans};
 use crate::inspector::Inspector;
 use crate::process::Process;
 

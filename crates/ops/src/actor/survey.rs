@@ -3,7 +3,8 @@
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::{Plan, spans};
+use super::plan::Plan;
+use super::spans;
 
 /// What is read at once of memory that is looked at whole.
 const WHOLE: Bytes = Bytes::mib(16);

@@ -16,8 +16,8 @@ use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::process_vm::touch_all;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::collapse::HUGE_PAGE;
 use super::spans;
+use super::units::HUGE_PAGE;
 use crate::process::Process;
 
 /// How much is looked at and touched between two questions whether to stop: whole huge pages.

@@ -3,7 +3,7 @@
 use thermo_kernel::clock;
 use thermo_units::{Bytes, Nanos};
 
-use super::Left;
+use super::result::Left;
 
 /// The limits. The default is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

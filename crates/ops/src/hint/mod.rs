@@ -31,12 +31,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod kind;
 mod limits;
 mod pieces;
 mod reach;
 mod result;
 mod selection;
 
+pub use kind::Kind;
 pub use limits::Limits;
 pub use pieces::{Piece, Pieces};
 pub use result::{Hinted, Left};
@@ -68,15 +70,6 @@ pub struct Hint {
     pub range: AddrRange,
     /// What to do.
     pub action: Action,
-}
-
-/// A kind of pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Anonymous ones.
-    Anon,
-    /// Those of files, and shared memory.
-    File,
 }
 
 /// Gives hints within limits.

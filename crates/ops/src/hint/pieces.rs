@@ -8,7 +8,7 @@ use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::proc::{self, ProcError};
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
-use super::Kind;
+use super::kind::Kind;
 
 /// Looked at in one go.
 const WINDOW: Bytes = Bytes::mib(2);

@@ -4,7 +4,7 @@ use thermo_engine::Action;
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::Kind;
+use super::kind::Kind;
 
 /// As much of `step` from its start as holds `left` bytes that `action` can be done to, at least a page; and how many
 /// bytes that are. Where the pages cannot be seen every one counts.

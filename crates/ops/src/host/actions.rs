@@ -3,8 +3,8 @@
 use thermo_engine::Action;
 use thermo_kernel::capabilities::Capability;
 
-use super::HostFacts;
-use super::trackers::lacking;
+use super::facts::HostFacts;
+use super::report::lacking;
 
 /// Whether an action can be done, how, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]

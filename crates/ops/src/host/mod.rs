@@ -7,9 +7,11 @@
 mod actions;
 mod facts;
 mod pte;
+mod report;
 mod trackers;
 
 pub use actions::{ActionReport, actions};
 pub use facts::HostFacts;
 pub use pte::PteOpened;
-pub use trackers::{TrackerReport, default_tracker, trackers};
+pub use report::TrackerReport;
+pub use trackers::{default_tracker, trackers};

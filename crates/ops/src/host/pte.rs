@@ -2,8 +2,8 @@
 
 use thermo_kernel::capabilities::Capability;
 
-use super::HostFacts;
-use super::trackers::{TrackerReport, lacking, report};
+use super::facts::HostFacts;
+use super::report::{TrackerReport, lacking, report};
 use crate::beside::what_damon_takes;
 
 /// What `pte` needs.

@@ -1,22 +1,12 @@
 //! Which trackers work here.
 
-use thermo_kernel::capabilities::{Capabilities, Capability};
+use thermo_kernel::capabilities::Capability;
 use thermo_kernel::damon::DamonFacts;
 
-use super::HostFacts;
+use super::facts::HostFacts;
 use super::pte::{PteOpened, pte};
+use super::report::{TrackerReport, lacking, report};
 use crate::offload::Holder;
-
-/// Whether a tracker can be used, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrackerReport {
-    /// Its name, as in `--tracker`.
-    pub name: &'static str,
-    /// True when it can be used here and now.
-    pub available: bool,
-    /// What it stands on, or what is missing and would change that.
-    pub reason: String,
-}
 
 /// Every tracker, the best first. The facts explain why page tables could not be opened, only the attempt proves that they
 /// can.
@@ -38,21 +28,6 @@ pub fn default_tracker(reports: &[TrackerReport]) -> Option<&'static str> {
         .iter()
         .find(|report| report.available)
         .map(|report| report.name)
-}
-
-pub(super) fn report(name: &'static str, answer: Result<String, String>) -> TrackerReport {
-    let available = answer.is_ok();
-    TrackerReport {
-        name,
-        available,
-        reason: answer.unwrap_or_else(|why| why),
-    }
-}
-
-/// `we lack A, B`, when we do.
-pub(super) fn lacking(ours: Capabilities, needed: &[Capability]) -> Option<String> {
-    let missing: Vec<&str> = ours.missing(needed).into_iter().map(Capability::name).collect();
-    (!missing.is_empty()).then(|| format!("we lack {}", missing.join(", ")))
 }
 
 fn kdamond(facts: &HostFacts) -> TrackerReport {
@@ -171,6 +146,7 @@ fn paddr(facts: &HostFacts) -> TrackerReport {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+    use thermo_kernel::capabilities::Capabilities;
     use thermo_kernel::damon::Kdamond;
     use thermo_kernel::uname::Uname;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use thermo_kernel::ptrace::Tracee;
 
-use super::Call;
+use super::call::Call;
 use super::classic::{Syscall, allows};
 use super::gadget::Gadgets;
 

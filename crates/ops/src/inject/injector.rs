@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use thermo_kernel::{maps, stat};
 
+use super::call::{Call, Injected};
+use super::error::InjectError;
 use super::gadget::Gadgets;
+use super::living::living_thread;
 use super::sequence::{self, Failed, Plan, Request};
 use super::stacks::Stacks;
 use super::threads::{Candidate, candidates};
-use super::{Call, InjectError, Injected, living_thread};
 
 /// How long a fit thread is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);

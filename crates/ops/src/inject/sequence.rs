@@ -16,12 +16,12 @@ use thermo_kernel::process_vm;
 use thermo_kernel::ptrace::{self, Registers, Stop, Tracee};
 use thermo_units::Nanos;
 
+use super::call::{Call, Injected};
 use super::calls::{Doing, RESTART_SYSCALL};
 use super::filtered::{self, Mode, NR_MADVISE};
 use super::frame::{self, Saved};
 use super::gadget::Gadgets;
 use super::stacks::Stacks;
-use super::{Call, Injected};
 
 /// How long a thread may take to stop: long, because it must get a processor first, and one that was asked and let go
 /// before it stopped could still see its call fail.

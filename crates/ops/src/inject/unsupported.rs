@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::{Call, InjectError, Injected};
+use super::call::{Call, Injected};
+use super::error::InjectError;
 
 /// A request to the kernel, on processors where there are some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,9 @@ use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Action, Attrs, Scheme};
 use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
 
+use super::error::PresetError;
 use super::parameter::{ParameterError, boolean, number, share, time};
-use super::{PresetError, Wmarks, at_most_all, monitor_region};
+use super::wmarks::{Wmarks, at_most_all, monitor_region};
 
 /// The parameters. The defaults are the module's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use thermo_engine::scheme::{
 use thermo_engine::{Action, Scheme};
 use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
 
-use super::{PresetError, Wmarks};
+use super::error::PresetError;
+use super::wmarks::Wmarks;
 
 /// The parameters. The defaults are the module's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,19 +12,12 @@ use thermo_units::{Addr, AddrRange};
 
 use super::bridge::{Marked, Ranges, Stretch};
 use super::part::{Part, each_part, each_part_until};
-use super::table::{Pages, is_set};
+use super::table::{CHUNK, Pages, STRIPE, is_set};
 use super::target_scan::TargetScan;
 use super::{PteTracker, leaf, shared};
 use crate::process::Process;
 #[cfg(doc)]
 use crate::tracker::Tracker;
-
-/// The unit in which is kept what was swept.
-pub(super) const CHUNK: u64 = 64 << 20;
-
-/// So much is read and cleared at once where gaps are bridged: about a tenth of a millisecond lies between both. Where nothing
-/// was to be bridged the next stripe is twice as long, up to a chunk.
-pub(super) const STRIPE: u64 = 8 << 20;
 
 /// How far is looked for the next page behind a chunk without any.
 const FARTHEST: u64 = 8 << 40;

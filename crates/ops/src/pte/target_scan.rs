@@ -9,8 +9,8 @@ use super::folio_young::FolioYoung;
 use super::gap_cost::GapCost;
 use super::left_alone::LeftAlone;
 use super::own::Own;
-use super::scan::STRIPE;
 use super::spots::Spots;
+use super::table::STRIPE;
 
 /// The state. Each target is scanned at its own pace.
 #[derive(Debug)]

@@ -8,9 +8,12 @@ use thermo_engine::{TargetId, TargetLayout};
 use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat, statm};
 use thermo_units::AddrRange;
 
+use super::error::TargetError;
+use super::layout::LayoutRule;
 use super::layout::backings;
 use super::loading::Loading;
-use super::{LayoutRule, Roster, TargetError, TargetSpec};
+use super::roster::Roster;
+use super::spec::TargetSpec;
 use crate::process::{Process, Processes};
 
 /// The targets as trackers and actors use them.

@@ -8,8 +8,9 @@ use thermo_kernel::cgroup::Group;
 use thermo_kernel::stat::{self, Image, Stat};
 use thermo_kernel::{FileError, ProcError, children, maps, proc, status};
 
+use super::error::TargetError;
 use super::exclude::is_session_program;
-use super::{TargetError, TargetSpec};
+use super::spec::TargetSpec;
 
 /// A target.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What the user named.
 
-use super::LayoutRule;
+use super::layout::LayoutRule;
 
 /// Which processes are targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
