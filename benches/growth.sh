@@ -26,7 +26,7 @@ measure() {
     real
     echo
     echo "== one look"
-    scripts/cargo.sh bench --quiet --locked -p thermo-ops --bench probe_cost
+    scripts/cargo.sh bench --quiet --locked -p thermo-runtime --bench probe_cost
     echo
     echo "== synthetic page tables"
     scripts/cargo.sh bench --quiet --locked -p thermo-sim --bench growth

@@ -21,7 +21,7 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 if [ -z "${INJECT:-}" ]; then
-    cargo build --quiet --release -p thermo-ops --example inject
+    cargo build --quiet --release -p thermo-inject --example inject
     INJECT=${CARGO_TARGET_DIR:-target}/release/examples/inject
 fi
 
@@ -117,7 +117,7 @@ has() { command -v "$1" >/dev/null || { echo "SKIP: there is no $1 here"; return
 one() {
     case $1 in
         spin | calls)
-            cc -O1 -pthread -o "$folder/registers" crates/ops/tests/targets/registers.c
+            cc -O1 -pthread -o "$folder/registers" crates/inject/tests/targets/registers.c
             program "$1" intact "$folder/registers" "$1"
             ;;
         java) ! has java || program java 'TEST PASSED' java -Xmx512m tests/soak/busy/Busy.java ;;

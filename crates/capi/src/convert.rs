@@ -1,8 +1,8 @@
 //! The numbers of the header, as what they mean.
 
+use thermo_actions::hint::{Hint, Hinted, Kind, Left};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
-use thermo_ops::hint::{Hint, Hinted, Kind, Left};
 use thermo_units::{AddrRange, Bytes};
 
 use crate::layout::{DRY, SKIP_YOUNG, ThermoHint, ThermoLimits, ThermoResult, UNSEEN};

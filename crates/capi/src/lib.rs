@@ -1,5 +1,5 @@
 //! `libthermo`: hints for programs in C. What each function does is said in `include/thermo.h`; here they are thin
-//! wrappers on [`thermo_ops::hint`], and nothing else.
+//! wrappers on [`thermo_actions::hint`], and nothing else.
 //!
 //! A panic ends the process at the border (`extern "C"` aborts), as C cannot take it over.
 
@@ -13,10 +13,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use thermo_actions::hint::{Hint, Hinter, Limits, Selection};
+use thermo_actions::{Actor, PageoutLimits};
+use thermo_backends::PteTracker;
 use thermo_engine::TargetId;
 use thermo_kernel::pidfd::PidFd;
-use thermo_ops::hint::{Hint, Hinter, Limits, Selection};
-use thermo_ops::{Actor, PageoutLimits, Process, Processes, PteTracker};
+use thermo_targets::{Process, Processes};
 use thermo_units::{Bytes, Nanos};
 
 use layout::{DRY, SKIP_YOUNG, ThermoHint, ThermoLimits, ThermoResult};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Files, Sleeper, engine, engine_that_tells, wait_until};
 use thermo_damonfs::Errno;
-use thermo_ops::targets::TargetSpec;
+use thermo_targets::TargetSpec;
 
 const RECLAIM: &str = "damon_reclaim/parameters";
 const LRU_SORT: &str = "damon_lru_sort/parameters";

@@ -216,7 +216,7 @@ pub enum OpsError {
 
 /// A machine a context can watch and act on.
 ///
-/// Implemented by `thermo_ops` for real processes and by `thermo_sim` for a simulated one; both pass the same
+/// Implemented by `thermo_runtime` for real processes and by `thermo_sim` for a simulated one; both pass the same
 /// conformance suite. The kernel's counterpart is `struct damon_operations` (include/linux/damon.h).
 pub trait Operations {
     /// Brings the list of targets up to date: all that live now, in the order they appeared. Called before the

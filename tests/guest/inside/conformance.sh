@@ -1,6 +1,6 @@
 # What every tracker must do alike, run with each that is here: pte, smaps, kdamond (idle, where a kernel has its
 # bitmap). The simulated machine is held to the same by crates/engine/tests; that shared memory is unknown, which pte alone
-# can say, by crates/ops/tests/live_pte.rs.
+# can say, by crates/runtime/tests/live_pte.rs.
 
 # Each tracker with the intervals that suit it: one look of ours costs milliseconds here.
 for_each_tracker() { # FUNCTION

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use thermo_actions::hint::{Hint, Hinted, Hinter, Kind, Left, Limits, Piece, Pieces};
+use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
 use thermo_kernel::zram::Zram;
 use thermo_kernel::{ProcError, clock, maps, status};
-use thermo_ops::hint::{Hint, Hinted, Hinter, Kind, Left, Limits, Piece, Pieces};
-use thermo_ops::targets::LayoutRule;
-use thermo_ops::{Actor, PageoutLimits, Processes};
+use thermo_targets::{LayoutRule, Processes};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 use super::hold::Hold;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use thermo_engine::TargetId;
 use thermo_kernel::stat;
-use thermo_ops::{Process, Processes};
+use thermo_targets::{Process, Processes};
 use thermo_units::{AddrRange, Bytes};
 
 /// Ranges remembered for a process.

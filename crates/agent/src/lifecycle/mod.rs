@@ -7,7 +7,7 @@
 //!   Engine: state, throttles, guards → decisions             pure: no clock, no I/O, no threads
 //!        │ orders                    ▲ what they cost
 //!        ▼                           │
-//!   hands: small calls, paced, cancelled between two         thermo_ops::hint
+//!   hands: small calls, paced, cancelled between two         thermo_actions::hint
 //! ```
 //!
 //! [`Daemon`] puts the three together: one thread decides and answers the socket, one looks at the sources, one

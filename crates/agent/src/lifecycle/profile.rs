@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use thermo_actions::hint::Kind;
 use thermo_engine::Action;
-use thermo_ops::hint::Kind;
 
 /// Which memory, and how thoroughly. The words are Android's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use thermo_actions::{HugeOptions, PageoutLimits};
 use thermo_engine::Scheme;
-use thermo_ops::PageoutLimits;
-use thermo_ops::actor::HugeOptions;
 use thermo_units::Permille;
 
 use crate::scheme_file;

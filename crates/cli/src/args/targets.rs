@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::ensure;
-use thermo_ops::targets::{LayoutRule, TargetSpec};
+use thermo_targets::{LayoutRule, TargetSpec};
 
 /// Processes, by number, by control group, or started here.
 #[derive(Debug, Clone, clap::Args)]

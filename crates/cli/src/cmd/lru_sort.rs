@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use thermo_actions::preset::{self, Wmarks};
 use thermo_engine::scheme::SchemeStats;
 use thermo_engine::{Action, Attrs};
-use thermo_ops::preset::{self, Wmarks};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Nanos, Permille};

@@ -1,8 +1,8 @@
 //! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
 
 use serde_json::json;
+use thermo_actions::preset::{self, Wmarks};
 use thermo_engine::scheme::SchemeStats;
-use thermo_ops::preset::{self, Wmarks};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Bytes, Nanos, Permille};

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure};
+use thermo_backends::host::{self, ActionReport, HostFacts, PteOpened, TrackerReport};
+use thermo_backends::idle::{Idle, Paddr};
+use thermo_backends::offload::Claim;
+use thermo_backends::smaps::Smaps;
+use thermo_backends::{PteTracker, Tracker, offload};
 use thermo_engine::{Action, Scheme};
-use thermo_ops::host::{self, ActionReport, HostFacts, PteOpened, TrackerReport};
-use thermo_ops::idle::{Idle, Paddr};
-use thermo_ops::offload::Claim;
-use thermo_ops::smaps::Smaps;
-use thermo_ops::{PteTracker, Tracker, offload};
 use thermo_units::Nanos;
 
 /// One probe of the host.

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use thermo_engine::Scheme;
 use thermo_engine::scheme::{Goal, OpsFilterKind};
 use thermo_kernel::cgroup::Group;
-use thermo_ops::metric;
+use thermo_targets::metric;
 
 /// Whether every goal of `schemes` can be read and every filter answered, with page tables to read or not.
 ///

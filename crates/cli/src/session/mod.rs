@@ -31,10 +31,10 @@ use anyhow::Context as _;
 use thermo_engine::budget::CpuShare;
 use thermo_engine::{Context, Operations};
 use thermo_kernel::{clock, malloc, signals};
-use thermo_ops::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
 use thermo_term::interrupt;
+use thermo_runtime::kdamond::{Ended, Kdamond, Parts, Why};
 use thermo_units::Nanos;
 
 use crate::launch;

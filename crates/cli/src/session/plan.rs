@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::{Context as _, ensure};
+use thermo_actions::Actor;
+use thermo_backends::offload::Offloaded;
 use thermo_engine::budget::{Method, MethodPolicy, Plan as FirstPlan};
 use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Action, Attrs, Context, Scheme};
 use thermo_kernel::{clock, signals, subreaper, uname};
-use thermo_ops::offload::Offloaded;
-use thermo_ops::targets::{Members, TargetError, TargetSpec};
-use thermo_ops::{Actor, Vaddr};
 use thermo_recording::model::{self, Metadata, SCHEMA};
 use thermo_recording::{Recorder, Writer};
 use thermo_term::interrupt;
+use thermo_runtime::Vaddr;
+use thermo_targets::{TargetError, TargetSpec, TrackedProcesses};
 use thermo_units::{Bytes, Nanos};
 
 use super::host::{Chosen, Looker, Wish};
@@ -203,7 +204,7 @@ impl Plan {
     fn watch(
         &self,
         context: Context,
-        members: Members,
+        members: TrackedProcesses,
         looker: Looker,
         sink: SessionSink,
         reloader: Option<Reloader>,
@@ -278,14 +279,14 @@ impl Plan {
     }
 }
 
-fn members(spec: TargetSpec) -> Result<Members, TargetError> {
-    Members::new(Path::new("/"), spec)
+fn members(spec: TargetSpec) -> Result<TrackedProcesses, TargetError> {
+    TrackedProcesses::new(Path::new("/"), spec)
 }
 
 /// The targets of a command that was just started; none when it has ended already and left nothing in the background.
-fn members_of_command(spec: TargetSpec) -> Result<Option<Members>, TargetError> {
+fn members_of_command(spec: TargetSpec) -> Result<Option<TrackedProcesses>, TargetError> {
     match members(spec) {
-        Ok(members) => Ok(Some(members).filter(Members::any_left)),
+        Ok(members) => Ok(Some(members).filter(TrackedProcesses::any_left)),
         Err(TargetError::NoProcess { .. }) => Ok(None),
         Err(error) => Err(error),
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_kernel::{clock, maps, statm, status};
-use thermo_ops::kdamond::Spent;
 use thermo_recording::model::{Cost, Footprint, Mapping, Mappings, Record};
+use thermo_runtime::kdamond::Spent;
 use thermo_units::Nanos;
 
 /// Reads what changed since it was last asked.

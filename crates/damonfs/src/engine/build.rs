@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use thermo_engine::TargetId;
 use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Attrs, Scheme};
-use thermo_ops::process::Process;
-use thermo_ops::targets::Members;
+use thermo_targets::{Process, TrackedProcesses};
 use thermo_units::{Addr, AddrRange, BasisPoints, Nanos};
 
 use super::scheme;
@@ -36,7 +35,7 @@ pub enum Watch {
     /// These processes, in their order.
     Staged(Rule, Vec<StagedTarget>),
     /// Whoever belongs to what was named; where nobody else can join, the processes that were.
-    Named(Box<Members>, Option<Vec<u32>>),
+    Named(Box<TrackedProcesses>, Option<Vec<u32>>),
 }
 
 /// Where the ranges to monitor come from.

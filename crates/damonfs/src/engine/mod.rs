@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use thermo_actions::{Actor, PageoutLimits};
+use thermo_backends::Tracker;
 use thermo_engine::scheme::{Goal, SchemeStats};
 use thermo_engine::{Action, Context};
-use thermo_ops::kdamond::Parts;
-use thermo_ops::{Actor, PageoutLimits, Tracker};
+use thermo_runtime::kdamond::Parts;
 
 pub use build::{Built, Rule, Settings, StagedTarget, Watch, aligned, build, target};
 pub use listener::Tried;
@@ -93,7 +94,7 @@ impl Engine {
     pub fn new(root: impl Into<PathBuf>, looks: Looks, tell: Tell) -> Self {
         let root = root.into();
         Self {
-            others: thermo_ops::others_clear_accessed_bits(&root),
+            others: thermo_backends::others_clear_accessed_bits(&root),
             root,
             looks,
             tell,

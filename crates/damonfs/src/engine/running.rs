@@ -7,7 +7,7 @@ use thermo_engine::scheme::SchemeStats;
 use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Attrs, Scheme};
 use thermo_kernel::pidfd::PidFd;
-use thermo_ops::kdamond::{Kdamond, Parts};
+use thermo_runtime::kdamond::{Kdamond, Parts};
 
 use super::Goals;
 use super::build::{Built, Settings, StagedTarget, Watch};

@@ -6,17 +6,16 @@ use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 
+use thermo_actions::Actor;
+use thermo_backends::Tracker;
+use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::action::Action;
 use thermo_engine::ops::{Outcome, Probe, Request, Run, Seen};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
 use thermo_kernel::maps;
 use thermo_kernel::pidfd::PidFd;
-use thermo_ops::beside::{Announcement, Beside};
-use thermo_ops::metric;
-use thermo_ops::process::Processes;
-use thermo_ops::targets::{LayoutRule, Members};
-use thermo_ops::{Actor, Tracker};
+use thermo_targets::{LayoutRule, Processes, TrackedProcesses, metric};
 use thermo_units::AddrRange;
 
 use super::build::{Rule, StagedTarget, Watch};
@@ -27,7 +26,7 @@ pub struct Targets {
     who: Who,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
-    beside: Beside,
+    interference: Interference,
     news: Vec<String>,
     /// So that other instances know of this one.
     _announcement: Announcement,
@@ -35,7 +34,7 @@ pub struct Targets {
 
 enum Who {
     Staged(Places),
-    Named(Box<Members>, Option<Vec<u32>>),
+    Named(Box<TrackedProcesses>, Option<Vec<u32>>),
 }
 
 /// Targets by their place in the control files, which is their number.
@@ -62,7 +61,7 @@ impl Targets {
             }
         };
         Self {
-            beside: Beside::behind_control_files(&root),
+            interference: Interference::behind_control_files(&root),
             root,
             who,
             tracker,
@@ -161,7 +160,8 @@ impl Operations for Targets {
             }
         };
         let targets = self.who.processes();
-        self.news.extend(self.beside.news(targets, self.tracker.as_ref()));
+        self.news
+            .extend(self.interference.take_warnings(targets, self.tracker.as_ref()));
         Ok(layouts)
     }
 
@@ -175,7 +175,7 @@ impl Operations for Targets {
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
         self.tracker.check(self.who.processes(), probes);
-        self.beside.doubt(probes);
+        self.interference.mark_unknown(probes);
         if let Who::Named(members, _) = &mut self.who {
             let fresh = probes.iter_mut().filter(|probe| members.is_fresh(probe.target));
             fresh.for_each(|probe| probe.seen = Seen::Unknown);

@@ -1,9 +1,9 @@
 //! From parameters of a module to what the engine runs, through the same presets as the commands.
 
 use rustix::io::Errno;
+use thermo_actions::preset::{LruSort, Reclaim, Wmarks, monitor_region};
 use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Attrs, Scheme};
-use thermo_ops::preset::{LruSort, Reclaim, Wmarks, monitor_region};
 use thermo_units::{Bytes, Nanos, Permille};
 
 use super::Module;

@@ -11,7 +11,7 @@ mod told;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use thermo_ops::targets::{Members, TargetSpec};
+use thermo_targets::{TargetSpec, TrackedProcesses};
 
 use crate::engine::{Built, Engine, Settings, Slot, State, Summary, Watch};
 use crate::files::{ControlFiles, Write};
@@ -114,7 +114,7 @@ impl Modules {
         })?;
         let others_may_join = spec.cgroup.is_some() || spec.system || spec.children;
         let pids = (!others_may_join).then(|| spec.pids.clone());
-        let members = Members::new(self.engine.root(), spec).map_err(|error| {
+        let members = TrackedProcesses::new(self.engine.root(), spec).map_err(|error| {
             self.engine.tell(&error.to_string());
             Errno::INVAL
         })?;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{Control, ControlFiles, Early, Engine, Errno, Modules, Tell, Write};
-use thermo_ops::smaps::Smaps;
-use thermo_ops::targets::TargetSpec;
+use thermo_targets::TargetSpec;
 
 /// The only context of the first kdamond.
 pub const CONTEXT: &str = "admin/kdamonds/0/contexts/0";

@@ -1,6 +1,6 @@
 //! Whether to reclaim from an application now: the throttles and guards, in the order they are asked.
 
-use thermo_ops::actor::below_swap_floor;
+use thermo_actions::below_swap_floor;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use super::{App, Facts, Made};

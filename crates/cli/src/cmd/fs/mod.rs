@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{Control, ControlFiles, Early, Engine, Looks, Mounted};
 use thermo_kernel::clock;
-use thermo_ops::smaps::Smaps;
-use thermo_ops::targets::{Members, TargetSpec};
-use thermo_ops::tracker;
 use thermo_term::exit::Exit;
+use thermo_runtime::best_tracker;
+use thermo_targets::{TargetSpec, TrackedProcesses};
 
 use crate::session::{Host, Wish};
 
@@ -133,19 +133,19 @@ impl Fs {
         let spec = Some(spec).filter(|spec| !spec.is_empty());
         if let Some(spec) = &spec {
             // A wrong one is told now, not when a module is switched on.
-            Members::new(Path::new("/"), spec.clone())?;
+            TrackedProcesses::new(Path::new("/"), spec.clone())?;
         }
         Ok(spec)
     }
 
     fn looks(&self) -> anyhow::Result<Looks> {
         Ok(match self.tracker.as_str() {
-            "auto" => Box::new(|| tracker::best(Path::new("/"), seed())),
+            "auto" => Box::new(|| best_tracker(Path::new("/"), seed())),
             "smaps" => Box::new(|| Box::new(Smaps::new(Path::new("/"), seed()))),
             "pte" => {
                 // Tells why, if it cannot be had; later it is one of `auto`, which prefers it.
                 Host::probe().tracker("pte", 0, Wish::default())?;
-                Box::new(|| tracker::best(Path::new("/"), seed()))
+                Box::new(|| best_tracker(Path::new("/"), seed()))
             }
             other => bail!("{other} is not a tracker for control files: use auto, pte or smaps"),
         })

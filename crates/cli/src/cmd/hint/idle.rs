@@ -5,13 +5,14 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, bail};
+use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::{Attrs, Context, Event, Sink, TargetId};
 use thermo_kernel::clock;
-use thermo_ops::kdamond::{Kdamond, Parts, Why};
-use thermo_ops::targets::Members;
-use thermo_ops::{Actor, PageoutLimits, Vaddr};
 use thermo_term::interrupt;
+use thermo_runtime::Vaddr;
+use thermo_runtime::kdamond::{Kdamond, Parts, Why};
+use thermo_targets::TrackedProcesses;
 use thermo_units::{AddrRange, Nanos};
 
 use super::POLL;
@@ -64,7 +65,7 @@ impl Known {
 }
 
 /// Monitors `members` for `time` and gives them back with what was not accessed meanwhile.
-pub fn look(members: Members, host: Host, time: Nanos) -> anyhow::Result<(Members, Found)> {
+pub fn look(members: TrackedProcesses, host: Host, time: Nanos) -> anyhow::Result<(TrackedProcesses, Found)> {
     let attrs = attrs(time);
     attrs.check()?;
     let tracker = host.own_tracker(1)?;

@@ -14,13 +14,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use thermo_actions::hint::{Hint as RangeHint, Hinted, Hinter, Kind, Limits, Selection};
+use thermo_actions::{Actor, PageoutLimits};
+use thermo_backends::PteTracker;
 use thermo_engine::Action;
 use thermo_kernel::cgroup::Group;
-use thermo_ops::hint::{Hint as RangeHint, Hinted, Hinter, Kind, Limits, Selection};
-use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
-use thermo_ops::{Actor, PageoutLimits, PteTracker};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
+use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{AddrRange, Bytes, Nanos};
 
 use crate::session::Host;
@@ -152,7 +153,7 @@ impl Hint {
         if !self.who.page_cache.is_empty() {
             return self.files();
         }
-        let members = Members::new(Path::new("/"), self.who.spec()?)?;
+        let members = TrackedProcesses::new(Path::new("/"), self.who.spec()?)?;
         let host = Host::probe();
         if let Some(report) = host.obstacle(self.action) {
             return Err(anyhow!("{} cannot be done here: {}", self.action, report.reason));
@@ -192,7 +193,11 @@ impl Hint {
     }
 
     /// What is hinted at: the mappings that are meant, or what of them is idle.
-    fn hints(&self, mut members: Members, host: Host) -> anyhow::Result<(Members, Vec<RangeHint>)> {
+    fn hints(
+        &self,
+        mut members: TrackedProcesses,
+        host: Host,
+    ) -> anyhow::Result<(TrackedProcesses, Vec<RangeHint>)> {
         let selection = Selection {
             range: self.what.range,
             names: self.what.mapping.clone(),
@@ -228,7 +233,7 @@ impl Hint {
         Ok((members, hints))
     }
 
-    fn give(&self, members: &Members, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
+    fn give(&self, members: &TrackedProcesses, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
         let limits = Limits {
             max_bytes: self.max_bytes,
             max_time: self.max_time,

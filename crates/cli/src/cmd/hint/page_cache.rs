@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use thermo_actions::page_cache::{PageCache, PageCacheError};
 use thermo_engine::Action;
 use thermo_engine::ops::Applied;
-use thermo_ops::page_cache::{PageCache, PageCacheError};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 use thermo_units::Bytes;

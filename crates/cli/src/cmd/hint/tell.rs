@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use thermo_actions::hint::Left;
 use thermo_engine::Action;
-use thermo_ops::hint::Left;
 use thermo_term::output;
 use thermo_units::Bytes;
 

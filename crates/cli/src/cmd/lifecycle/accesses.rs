@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use thermo_actions::hint::Pieces;
 use thermo_agent::lifecycle::Accesses;
-use thermo_ops::hint::Pieces;
-use thermo_ops::targets::{LayoutRule, Members, TargetSpec};
+use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 use crate::cmd::hint::look_for_idle;
@@ -26,7 +26,7 @@ impl Accesses for ByLooking {
             layout: LayoutRule::Mappings,
             ..TargetSpec::of_pids(pids)
         };
-        let members = Members::new(Path::new("/"), spec).ok()?;
+        let members = TrackedProcesses::new(Path::new("/"), spec).ok()?;
         let (members, found) = look_for_idle(members, Host::probe(), time).ok()?;
         let (mut there, mut idle) = (Bytes::ZERO, Bytes::ZERO);
         for process in members.processes().values() {

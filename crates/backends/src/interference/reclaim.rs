@@ -1,0 +1,135 @@
+//! Kernel reclaim, which clears accessed bits while it searches for pages to reclaim: for the machine, or for the control
+//! group of a target. The first one that is seen while monitoring runs is worth a warning; MGLRU is named by the host probe.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use thermo_kernel::cgroup::Group;
+use thermo_kernel::memcg::Memcg;
+use thermo_kernel::vmstat::{self, Vmstat};
+use thermo_targets::Processes;
+
+/// A search is worth a warning from so many scanned pages on: 16 MiB.
+const SCANNED: u64 = 4096;
+
+/// Scanned pages by place when monitoring began, or when the place was first seen.
+#[derive(Debug)]
+pub(super) struct Reclaim {
+    root: PathBuf,
+    before: BTreeMap<String, u64>,
+    has_warned: bool,
+}
+
+impl Reclaim {
+    pub(super) fn new(root: &Path) -> Self {
+        let mut reclaim = Self {
+            root: root.to_owned(),
+            before: BTreeMap::new(),
+            has_warned: false,
+        };
+        reclaim.before = reclaim.scanned(&Processes::new()).collect();
+        reclaim
+    }
+
+    /// The warning, once.
+    pub(super) fn look(&mut self, targets: &Processes) -> Option<String> {
+        if self.has_warned {
+            return None;
+        }
+        let now: Vec<(String, u64)> = self.scanned(targets).collect();
+        let grew = |(place, now): (String, u64)| {
+            let before = *self.before.entry(place.clone()).or_insert(now);
+            let scanned = now.saturating_sub(before);
+            (scanned >= SCANNED).then_some((place, scanned))
+        };
+        let (place, scanned) = now.into_iter().find_map(grew)?;
+        self.has_warned = true;
+        Some(format!(
+            "the kernel reclaims memory of {place} ({scanned} pages scanned so far), which clears accessed bits: some accessed \
+             pages look idle"
+        ))
+    }
+
+    /// Pages that were scanned for the machine and for the control groups of `targets`, as far as that can be read.
+    fn scanned(&self, targets: &Processes) -> impl Iterator<Item = (String, u64)> + use<> {
+        let machine = vmstat::read(&self.root).as_ref().map(Vmstat::scanned_pages).ok();
+        let mut groups = BTreeMap::new();
+        for process in targets.values() {
+            // That of version 1 comes first: where there is one, it has the memory.
+            let group = Group::of_process(&self.root, Some(process.pid), "memory")
+                .into_iter()
+                .next();
+            let Some((group, path)) =
+                group.and_then(|group| Some((group.clone(), group.path(&self.root).ok()?)))
+            else {
+                continue;
+            };
+            if !groups.contains_key(&path)
+                && let Ok(scanned) = Memcg::new(group).scanned_pages()
+            {
+                groups.insert(path, scanned);
+            }
+        }
+        let groups = groups
+            .into_iter()
+            .map(|(path, scanned)| (format!("control group {path}"), scanned));
+        machine
+            .map(|scanned| ("the machine".to_owned(), scanned))
+            .into_iter()
+            .chain(groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use std::fs;
+    use thermo_engine::TargetId;
+
+    use thermo_targets::Process;
+
+    fn put(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn reclaim_of_the_machine_is_warned_of_once() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "proc/vmstat", "pgscan_kswapd 1000000\n");
+        let mut reclaim = Reclaim::new(root.path());
+        let nobody = Processes::new();
+        assert_eq!(reclaim.look(&nobody), None);
+        put(
+            root.path(),
+            "proc/vmstat",
+            "pgscan_kswapd 1003000\npgscan_direct 2000\n",
+        );
+        let warning = reclaim.look(&nobody).unwrap();
+        assert!(warning.contains("of the machine (5000 pages"), "{warning}");
+        put(root.path(), "proc/vmstat", "pgscan_kswapd 2003000\n");
+        assert_eq!(reclaim.look(&nobody), None);
+    }
+
+    #[test]
+    fn reclaim_of_a_targets_group_is_warned_of() {
+        let root = tempfile::tempdir().unwrap();
+        let us = std::process::id();
+        put(
+            root.path(),
+            "proc/mounts",
+            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        );
+        put(root.path(), &format!("proc/{us}/cgroup"), "0::/svc\n");
+        put(root.path(), "sys/fs/cgroup/svc/memory.stat", "pgscan 77\n");
+        let ours = Processes::from([(TargetId(0), Process::open(TargetId(0), us).unwrap())]);
+        let mut reclaim = Reclaim::new(root.path());
+        assert_eq!(reclaim.look(&ours), None, "nothing is known of the group before");
+        put(root.path(), "sys/fs/cgroup/svc/memory.stat", "pgscan 5077\n");
+        assert_eq!(reclaim.look(&Processes::new()), None, "no target is in it");
+        let warning = reclaim.look(&ours).unwrap();
+        assert!(warning.contains("control group /svc (5000 pages"), "{warning}");
+    }
+}
