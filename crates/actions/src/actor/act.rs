@@ -10,7 +10,8 @@ use thermo_targets::Process;
 
 use super::madvise_batch::Advisor;
 use super::plan::{Plan, Task};
-use super::{Actor, touch};
+use super::state::Actor;
+use super::touch;
 
 impl Actor {
     /// Moves up what `plans` keep.

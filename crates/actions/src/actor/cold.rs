@@ -8,7 +8,8 @@ use thermo_kernel::process_madvise::Advice;
 
 use super::pagemap_stats::{PagemapStats, survey_plans};
 use super::plan::{Plan, Task};
-use super::{Actor, spans};
+use super::spans;
+use super::state::Actor;
 
 impl Actor {
     /// Moves down what `plans` keep of the runs of one process.

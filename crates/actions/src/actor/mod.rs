@@ -33,6 +33,7 @@ mod flag_needs;
 mod flags;
 mod guard;
 mod huge;
+mod huge_state;
 mod madvise_batch;
 mod pagemap_stats;
 mod pageout;
@@ -40,6 +41,7 @@ mod plan;
 mod refault;
 mod spans;
 mod split;
+mod state;
 mod touch;
 mod units;
 
@@ -58,21 +60,11 @@ use thermo_units::AddrRange;
 use self::filter::{PageFilters, PageReader};
 use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
-use self::huge::Huge;
-pub use self::huge::HugeOptions;
+use self::huge_state::Huge;
+pub use self::huge_state::HugeOptions;
 use self::plan::{Plan, Task};
 use self::spans::Ranges;
-
-/// The actor. See the module's text.
-#[derive(Debug)]
-pub struct Actor {
-    root: PathBuf,
-    frames: Option<PageFrames>,
-    guard: Guard,
-    huge: Huge,
-    dry_run: bool,
-    cancel: Arc<AtomicBool>,
-}
+pub use self::state::Actor;
 
 impl Actor {
     /// An actor that pages out within `limits`, and with `dry_run` decides and counts everything but does nothing.

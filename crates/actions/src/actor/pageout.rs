@@ -15,8 +15,9 @@ use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use super::madvise_batch::{Advisor, call_bytes};
 use super::pagemap_stats::{PagemapStats, survey, survey_plans};
 use super::plan::{Plan, Task};
+use super::spans;
 use super::spans::Ranges;
-use super::{Actor, spans};
+use super::state::Actor;
 
 /// Pages are counted one by one in runs up to this size.
 const COUNTED: Bytes = Bytes::mib(256);

@@ -12,8 +12,9 @@ use thermo_targets::{Inspector, Process};
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 use super::plan::{Plan, Task};
+use super::spans;
+use super::state::Actor;
 use super::units::{HUGE_PAGE, views};
-use super::{Actor, spans};
 
 impl Actor {
     /// Splits the huge pages in what `plan` keeps. What holds none counts as applied.

@@ -17,8 +17,8 @@ use thermo_pagetable::{Entry, Folios};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange};
 
-use super::PteTracker;
 use super::part::pages_of;
+use super::state::PteTracker;
 use super::target_scan::TargetScan;
 use super::uncleared_cache;
 

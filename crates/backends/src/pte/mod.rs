@@ -36,7 +36,9 @@ mod read_back;
 mod scan;
 mod shared;
 mod spot_check;
+mod state;
 mod stats;
+mod stripe;
 mod table;
 mod target_scan;
 mod uncleared_cache;
@@ -48,9 +50,8 @@ use std::time::{Duration, Instant};
 use thermo_engine::TargetId;
 use thermo_engine::ops::{Probe, Seen};
 use thermo_engine::scan::{Preparation, ScanChunk};
-use thermo_kernel::kpageflags::{Flags, PageFrames};
-use thermo_kernel::pagemap::{Page, Pagemap};
-use thermo_pagetable::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables, WalkError};
+use thermo_kernel::kpageflags::PageFrames;
+use thermo_pagetable::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables};
 use thermo_targets::{Inspector, PageInspector, PageView, Process, Processes};
 use thermo_units::{Addr, AddrRange, Nanos};
 
@@ -60,54 +61,14 @@ use self::lru_restore::LruRestore;
 use self::others::Others;
 pub use self::others::others_clear_accessed_bits;
 use self::shared::Shared;
+use self::state::Mark;
+pub use self::state::PteTracker;
 pub use self::stats::ClearStats;
 use self::target_scan::TargetScan;
 use crate::tracker::Tracker;
 
-/// What became of a probe when it was prepared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    /// It is off, and the folio was marked idle by somebody else or not, where that was asked.
-    Off { idle: Option<bool> },
-    /// It could not be taken off, or not be read.
-    Unknown,
-}
-
 /// How often it is asked whether memory was added to the machine.
 const NEW_MEMORY: Duration = Duration::from_secs(60);
-
-/// The tracker. See the module's text.
-#[derive(Debug)]
-pub struct PteTracker {
-    tables: PageTables,
-    /// When it was asked last whether memory was added.
-    asked: Instant,
-    root: PathBuf,
-    frames: Option<PageFrames>,
-    /// Whether others' work shows in folios that are marked idle, and nowhere else.
-    has_idle_flag: bool,
-    others: Others,
-    /// One for each probe last prepared.
-    marks: Vec<Mark>,
-    cleared: Cleared,
-    /// What scans keep of each target.
-    scans: BTreeMap<TargetId, TargetScan>,
-    /// Of the target that was scanned last.
-    pagemap: Option<(TargetId, Pagemap)>,
-    /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
-    shared: Option<Shared>,
-    /// What sweeps take from the kernel's lists and give back.
-    lists: LruRestore,
-    /// What a target begins with.
-    first_gap_cost: GapCost,
-    stats: ClearStats,
-    addrs: Vec<Addr>,
-    entries: Vec<Entry>,
-    /// The pages of a run whose marks stayed.
-    pages: Vec<Page>,
-    /// The flags of the frame behind each probe being prepared, where they tell something.
-    flags: Vec<Option<Flags>>,
-}
 
 impl PteTracker {
     /// Loads the BPF program.
@@ -202,34 +163,11 @@ impl PteTracker {
         }
     }
 
-    /// Reads the entries that map the pages at `addrs`.
-    fn read_entries(&mut self, process: &Process, folios: Folios) -> Result<(), WalkError> {
-        self.tables
-            .entries(process.pid, &self.addrs, folios, &mut self.entries)
-    }
-
-    /// The same of the pages that `probes` are of.
-    fn read_entries_of(
-        &mut self,
-        process: &Process,
-        probes: &[Probe],
-        folios: Folios,
-    ) -> Result<(), WalkError> {
-        self.addrs.clear();
-        self.addrs.extend(probes.iter().map(|probe| probe.addr));
-        self.read_entries(process, folios)
-    }
-
     fn is_marked_idle(&self, leaf: Leaf) -> bool {
         self.frames
             .as_ref()
             .and_then(|frames| frames.flags(leaf.pfn).ok())
             .is_some_and(|flags| flags.is_idle())
-    }
-
-    /// Whether the idle flags of frames tell what others cleared.
-    const fn asks_idle_flag(&self) -> bool {
-        self.has_idle_flag && self.others.are_present()
     }
 
     fn check_one(&mut self, process: &Process, first: usize, probes: &mut [Probe]) {

@@ -8,7 +8,8 @@ use thermo_pagetable::{Entry, Folios, Leaf};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange};
 
-use super::{Mark, PteTracker, leaf, madvise_fallback};
+use super::state::{Mark, PteTracker};
+use super::{leaf, madvise_fallback};
 
 impl PteTracker {
     /// True when `MADV_COLD` passes over this page without saying so.

@@ -6,9 +6,9 @@ use thermo_kernel::pagemap::Pagemap;
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
-use super::PteTracker;
 use super::part::{Part, each_part, pages_of};
-use super::scan::Stripe;
+use super::state::PteTracker;
+use super::stripe::Stripe;
 use super::target_scan::TargetScan;
 
 /// Of how many pages whose marks stayed frames' flags are read: pages that wait to be put on a list are a few for each CPU;

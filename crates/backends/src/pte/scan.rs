@@ -7,43 +7,22 @@ use std::ops::ControlFlow;
 use thermo_engine::TargetId;
 use thermo_engine::scan::ScanChunk;
 use thermo_kernel::clock;
-use thermo_pagetable::{Folios, Leaf, Table, WalkError};
+use thermo_pagetable::{Folios, Leaf, WalkError};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange};
 
 use super::bridge::{Marked, Ranges, Stretch};
 use super::part::{Part, each_part, each_part_until};
+use super::state::PteTracker;
+use super::stripe::Stripe;
 use super::table::{CHUNK, Pages, STRIPE, is_set};
 use super::target_scan::TargetScan;
-use super::{PteTracker, leaf, shared};
+use super::{leaf, shared};
 #[cfg(doc)]
 use crate::tracker::Tracker;
 
 /// How far is looked for the next page behind a chunk without any.
 const FARTHEST: u64 = 8 << 40;
-
-/// What was found in a stripe of memory that is read and cleared at once.
-#[derive(Debug, Default)]
-pub(super) struct Stripe {
-    pub(super) ranges: Ranges,
-    pub(super) folios: Folios,
-    /// Of each table, which accessed bits are to be cleared: those are read again.
-    cleared: Vec<(TableAt, Pages)>,
-}
-
-/// Level and first address of a table.
-type TableAt = (u8, Addr);
-
-impl Stripe {
-    /// Which bits of a table were to be cleared.
-    pub(super) fn cleared(&self, table: &Table<'_>) -> Pages {
-        let is_it = |(at, _): &&(TableAt, Pages)| *at == (table.level, table.base);
-        self.cleared
-            .iter()
-            .find(is_it)
-            .map_or([0; 8], |(_, pages)| *pages)
-    }
-}
 
 impl PteTracker {
     /// Reads the accessed bits of all pages of `range` into `chunk` and clears them, as a part of a pass that
