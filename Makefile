@@ -21,7 +21,7 @@ help:
 	@echo "make guest   tests of the real command on Debian's 6.1 and 6.12 kernels, in emulated machines"
 	@echo "make guest-damo damo over the kernel's DAMON and over ours, in an emulated 6.12 (up to an hour)"
 	@echo "make contest in-kernel DAMON and ours side by side, on Debian's 6.12 (about 45 minutes)"
-	@echo "make bench   measurements, printed and kept below docs/results"
+	@echo "make bench   measurements, printed and kept below lab/results"
 	@echo "make clean   remove what was built"
 
 run:

@@ -27,4 +27,4 @@ measure() {
     done
 }
 
-keep accuracy "Accuracy: hot bytes found beside the truth" measure
+keep accuracy "Accuracy: hot bytes found against the truth" measure

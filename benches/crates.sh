@@ -12,4 +12,4 @@ measure() {
     done
 }
 
-keep crates "The crates' benches" measure
+keep crates "Benches of the crates" measure

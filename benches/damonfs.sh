@@ -6,4 +6,4 @@
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo"
 damo=$(tests/damo/get.sh)
-keep control-files "What DAMON's control files cost" "$thermo" fs -- python3 "$PWD/benches/damonfs.py" "$damo"
+keep control-files "Cost of DAMON's control files" "$thermo" fs -- python3 "$PWD/benches/damonfs.py" "$damo"

@@ -11,4 +11,4 @@ measure() {
     end_all
 }
 
-keep footprint "Memory of the watcher" measure
+keep footprint "Memory of thermo record" measure

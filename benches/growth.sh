@@ -32,4 +32,4 @@ measure() {
     scripts/cargo.sh bench --quiet --locked -p thermo-sim --bench growth
 }
 
-keep growth "How cost and exactness grow with the target" measure
+keep growth "Cost and accuracy by size of the target" measure

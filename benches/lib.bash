@@ -42,12 +42,12 @@ need_built() { # PROGRAM...
     done
 }
 
-# Runs a command, prints what it prints, and keeps that below docs/results with all that is needed to do it again.
+# Runs a command, prints what it prints, and keeps that below lab/results with all that is needed to repeat it.
 keep() { # NAME TITLE COMMAND...
     local name=$1 title=$2 file begin=$SECONDS
     shift 2
-    file=docs/results/$(date +%F)-$name.md
-    mkdir -p docs/results
+    file=lab/results/$name.md
+    mkdir -p lab/results
     "$@" 2>&1 | tee "$work/printed"
     {
         echo "# $title"

@@ -16,4 +16,4 @@ echo 1G >"/sys/block/zram$zram/disksize"
 mkswap "/dev/zram$zram" >/dev/null
 swapon -p 30000 "/dev/zram$zram"
 
-keep lifecycle "The life cycle daemon" python3 benches/lifecycle.py "$thermo" "$work" "$long"
+keep lifecycle "The life-cycle daemon" python3 benches/lifecycle.py "$thermo" "$work" "$long"

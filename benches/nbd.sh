@@ -7,4 +7,4 @@
 need_built "$thermo_nbd"
 load=${CARGO_TARGET_DIR:-target}/release/examples/nbd_load
 [ -x "$load" ] || scripts/cargo.sh build --release --locked -p thermo-nbd --example nbd_load
-keep block-servers "The block server beside others" python3 benches/nbd.py "$thermo_nbd" "$load" "${1:-3}" "${2:-2}"
+keep block-servers "The block server compared with others" python3 benches/nbd.py "$thermo_nbd" "$load" "${1:-3}" "${2:-2}"

@@ -16,4 +16,4 @@ measure() {
 }
 
 if command -v redis-server >/dev/null; then start_redis 300000; fi
-keep overhead "What watching costs" measure
+keep overhead "Slow-down of monitored programs" measure

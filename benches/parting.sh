@@ -51,4 +51,4 @@ measure() {
     end_all
 }
 
-keep parting "A small program beside one that is too large to be swept" measure
+keep parting "A small program and a large one in one context" measure

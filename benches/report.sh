@@ -23,4 +23,4 @@ if [ -n "${MINUTE:-}" ]; then
 else
     scripts/cargo.sh run --quiet --release --locked -p thermo-recording --example minute -- "$work/minute.arrow"
 fi
-keep report "Reports on a minute of 1000 regions, beside damo" measure
+keep report "Reports on a minute of 1000 regions, compared with damo" measure

@@ -53,4 +53,4 @@ measure() {
     pattern "a few times a second (512 MiB)" 512 2s
 }
 
-keep second "A second consumer of accessed marks" measure
+keep second "A second consumer of accessed bits" measure

@@ -203,7 +203,7 @@ done
 python3 benches/working_set_test.py 2>"$work/errors" || { cat "$work/errors" >&2; exit 2; }
 cc -O2 -o "$work/random_pages" benches/random_pages.c -lm
 if [ -n "$judged" ] && [ "$size" = full ] && [ "$is_whole" = yes ]; then
-    keep working-set "Working set and idle ages beside the kernel's truth" measure
+    keep working-set "Working sets and idle ages against the kernel" measure
 else
     measure
 fi

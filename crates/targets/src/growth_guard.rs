@@ -2,7 +2,7 @@
 //!
 //! A program that loads touches its memory once, and reads files for it that nobody needs again. When there is no room for
 //! both, the accessed marks are what makes the kernel drop the files: who takes those marks off has it page out what was
-//! loaded (docs/results/2026-11-23-order.md). So a target counts as delicate while it grows and a quarter of what its
+//! loaded (docs/evaluation.md). So a target counts as delicate while it grows and a quarter of what its
 //! control groups may have is in use, or, on a machine with swap, little memory can be had without it.
 //!
 //! A target whose memory comes back loads as well: what was paged out, because it is needed now. It takes the place of what

@@ -17,7 +17,7 @@
 //!
 //! It costs many times what the rest of a look at a page does; the budget gives rounds more time for it. And it gives not
 //! all back, since it comes earlier than the kernel would: a target whose memory comes back from swap is sampled
-//! (`growth_guard.rs` of targets). What else was tried, and what each did: docs/results/2026-11-23-order.md.
+//! (`growth_guard.rs` of targets). What else was tried, and what each did: docs/evaluation.md.
 
 use std::path::Path;
 
