@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Makes the table of docs/kernels.md from what doctor said on each kernel: docs/kernels/NAME.json, one a column.
+# Makes the table of docs/reference/kernels.md from what doctor said on each kernel: docs/reference/kernels/NAME.json, one a column.
 # Usage: scripts/kernels.sh [--check]
 #
 # --check                changes nothing, and fails where the page does not say what the files do
 #
 # To take them anew, with the kernels of this day:
-#   thermo doctor --json >docs/kernels/6.18.json           on a machine of that kernel
+#   thermo doctor --json >docs/reference/kernels/6.18.json           on a machine of that kernel
 #   GUEST_OUT=/tmp/guests make guest                       leaves 6.1/ and 6.12/ there, each with doctor.json,
-#   cp /tmp/guests/6.1/doctor.json docs/kernels/6.1.json   doctor-nobody.json and doctor-lockdown.json
+#   cp /tmp/guests/6.1/doctor.json docs/reference/kernels/6.1.json   doctor-nobody.json and doctor-lockdown.json
 #   GUEST_OUT=/tmp/guests tests/guest/guest.sh idle        the same of the kernel with the idle-page bitmap
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-page=docs/kernels.md
-begin='<!-- made by scripts/kernels.sh from docs/kernels/: begin -->'
+page=docs/reference/kernels.md
+begin='<!-- made by scripts/kernels.sh from docs/reference/kernels/: begin -->'
 end='<!-- made by scripts/kernels.sh: end -->'
 
 for marker in "$begin" "$end"; do
@@ -47,10 +47,10 @@ list_features() {
                     gsub("\001", "\"", rest)
                     return rest
                 }'
-    done < <(printf '%s\n' docs/kernels/*.json | sort -V)
+    done < <(printf '%s\n' docs/reference/kernels/*.json | sort -V)
 }
 
-# "6.12.95 lockdown" of docs/kernels/6.12-lockdown.json.
+# "6.12.95 lockdown" of docs/reference/kernels/6.12-lockdown.json.
 heading_of() { # FILE
     local variant
     variant=$(basename "$1" .json)
@@ -94,7 +94,7 @@ awk -v begin="$begin" -v end="$end" -v table="$work/table" '
     !inside { print }
     $0 == begin { inside = 1; while ((getline line < table) > 0) print line }' "$page" >"$work/page"
 if [ "${1:-}" = --check ]; then
-    diff -u "$page" "$work/page" || { echo "kernels: $page is not what docs/kernels/ says: run scripts/kernels.sh" >&2; exit 1; }
+    diff -u "$page" "$work/page" || { echo "kernels: $page is not what docs/reference/kernels/ says: run scripts/kernels.sh" >&2; exit 1; }
 else
     cp "$work/page" "$page"
 fi

@@ -1,4 +1,4 @@
-//! The description of applications as a person writes it (TOML); docs/lifecycle.md tells of every key.
+//! The description of applications as a person writes it (TOML); docs/guide/lifecycle.md tells of every key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

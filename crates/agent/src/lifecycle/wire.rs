@@ -1,4 +1,4 @@
-//! What is said over the socket: one JSON object a line, each answered by one line. docs/lifecycle.md documents it.
+//! What is said over the socket: one JSON object a line, each answered by one line. docs/guide/lifecycle.md documents it.
 //!
 //! ```
 //! use thermo_agent::lifecycle::wire::Request;

@@ -16,7 +16,7 @@ use crate::session::{Ending, Read, Settings, Tuning};
 
 /// Move hot memory up and cold memory down on the kernel's LRU lists, so that reclaim finds the right pages.
 ///
-/// Parameters have the names, units and defaults of the kernel module DAMON_LRU_SORT; docs/lru-sort.md tells of
+/// Parameters have the names, units and defaults of the kernel module DAMON_LRU_SORT; docs/guide/lru-sort.md tells of
 /// each. Nothing is paged out. By default it works only while 5 % to 15 % (once begun: 20 %) of memory is free.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

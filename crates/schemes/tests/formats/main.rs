@@ -169,10 +169,10 @@ fn every_ready_scheme_reads_and_says_what_it_is_for() {
 fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let text = std::fs::read_to_string(format!("{root}/schemes/everything.toml")).unwrap();
-    let guide = std::fs::read_to_string(format!("{root}/docs/formats.md")).unwrap();
+    let guide = std::fs::read_to_string(format!("{root}/docs/reference/formats.md")).unwrap();
     assert!(
         guide.contains(&text),
-        "docs/formats.md quotes another schemes/everything.toml"
+        "docs/reference/formats.md quotes another schemes/everything.toml"
     );
     // What was not said would be as in a scheme of which nothing but the action is said.
     let (scheme, nothing) = (one("everything.toml", &text), Scheme::new(Action::Stat));

@@ -1,5 +1,5 @@
 //! `thermo lifecycle`: follows applications from the foreground to the cache and back, and hints the kernel about
-//! their memory; docs/lifecycle.md tells of the description and of the socket.
+//! their memory; docs/guide/lifecycle.md tells of the description and of the socket.
 
 mod accesses;
 mod ask;

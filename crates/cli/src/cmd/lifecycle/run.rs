@@ -14,7 +14,7 @@ use super::{Common, accesses, default_socket, tell};
 /// `run CONFIG`.
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// The description of the applications (TOML); docs/lifecycle.md tells of every key
+    /// The description of the applications (TOML); docs/guide/lifecycle.md tells of every key
     config: PathBuf,
 
     /// Let go of clients that ask nothing for this long
