@@ -7,8 +7,8 @@ packages_of() {
     case "$1" in
         # clang compiles the page-table reading BPF programs; libelf and zlib are what libbpf loads them with.
         build) echo clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev ;;
-        # ps and friends are not on every minimal image.
-        test) echo procps util-linux ;;
+        # ps and friends are not on every minimal image. scripts/links.py is Python.
+        test) echo procps util-linux python3 ;;
         # The program `make run` looks at, and what loads it. kmod loads the zram module.
         demo) echo redis-server redis-tools python3 kmod util-linux ;;
         # The programs of the experiments, and the servers of benches/working_set.sh.

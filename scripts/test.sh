@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything `make test` proves: format, lints, documentation, and every test, each test program by itself.
+# Everything `make test` proves: format, links, lints, documentation, and every test, each test program by itself.
 #
 # A test that cannot run on this machine prints a line `SKIP: why`; those are counted and listed at the end.
 # Live tests and those of the command stand on real processes of a shared machine, so a failing program of
@@ -94,6 +94,7 @@ list_skips() {
 
 phase format "$cargo" fmt --all --check
 phase tables scripts/kernels.sh --check
+phase links scripts/links.py
 phase lints "$cargo" clippy --workspace --locked --all-targets --quiet -- -D warnings
 RUSTDOCFLAGS="-D warnings" phase documentation "$cargo" doc --workspace --locked --no-deps --quiet
 phase build build_tests

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Fails when a document or comment names a file or heading that does not exist.
+
+Checked are, in files under version control and in new ones that are not ignored:
+* relative links of *.md, with the heading after # where the target is a *.md;
+* paths in *.md that begin with a folder of the repository (crates/engine/src/context.rs), outside code blocks;
+* paths docs/... in all other text files, comments and help texts included.
+A path may hold * and a trailing slash. CHANGELOG.md tells of the past and is left out.
+
+Usage: scripts/links.py
+"""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
+# A path ends before punctuation that closes a sentence; NAME, PATH and the like are placeholders.
+PATH = re.compile(r"(?<![\w./$<-])((?:%s)/[\w.*/+-]*[\w*/])")
+DOCS_PATH = re.compile(r"(?<![\w./-])(docs/[\w.*/-]+\.(?:md|json)|docs/[\w/-]+/)(?![\w{])")
+PLACEHOLDER = re.compile(r"NAME|VERB|DATE|TEST|PATH|FILE")
+
+
+def list_files():
+    try:
+        out = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        ).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        # Not a clone, or one of another user: everything but what a build leaves.
+        out = [
+            os.path.relpath(os.path.join(folder, name), ROOT)
+            for folder, _, names in os.walk(ROOT)
+            for name in names
+            if not re.match(r"(\./)?(\.git|target)(/|$)", os.path.relpath(folder, ROOT))
+        ]
+    return sorted(f for f in set(out) if f and os.path.isfile(os.path.join(ROOT, f)))
+
+
+def read(path):
+    try:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        return ""
+
+
+def prose_lines(text):
+    """Numbered lines outside code blocks."""
+    in_block = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            in_block = not in_block
+        elif not in_block:
+            yield number, line
+
+
+def anchor_of(heading):
+    """The anchor GitHub makes of a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors_of(path, known={}):
+    if path not in known:
+        known[path] = set()
+        for _, line in prose_lines(read(path)):
+            if line.startswith("#"):
+                anchor, nth = anchor_of(line.lstrip("#")), 0
+                while (name := anchor if nth == 0 else f"{anchor}-{nth}") in known[path]:
+                    nth += 1
+                known[path].add(name)
+    return known[path]
+
+
+def exists(path):
+    full = os.path.join(ROOT, path)
+    return bool(glob.glob(full)) if "*" in path else os.path.exists(full)
+
+
+def check_link(path, target):
+    if re.match(r"[a-z]+:", target):
+        return None
+    name, _, anchor = target.partition("#")
+    file = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
+    if not exists(file):
+        return f"link to {target}: no {file}"
+    if anchor and file.endswith(".md") and anchor not in anchors_of(file):
+        return f"link to {target}: {file} has no such heading"
+    return None
+
+
+def check_markdown(path, mentioned):
+    for number, line in prose_lines(read(path)):
+        for target in LINK.findall(line):
+            if problem := check_link(path, target):
+                yield number, problem
+        for named in mentioned.findall(LINK.sub("", line)):
+            if not PLACEHOLDER.search(named) and not exists(named):
+                yield number, f"{named} does not exist"
+
+
+def check_other(path):
+    for number, line in enumerate(read(path).split("\n"), 1):
+        for named in DOCS_PATH.findall(line):
+            if not PLACEHOLDER.search(named) and not exists(named):
+                yield number, f"{named} does not exist"
+
+
+def main():
+    files = list_files()
+    # Folders that the repository has today; target/ and the like are not ours.
+    folders = sorted({f.split("/")[0] for f in files if "/" in f and not f.startswith(".")})
+    mentioned = re.compile(PATH.pattern % "|".join(map(re.escape, folders)))
+    problems = 0
+    for path in files:
+        if path == "CHANGELOG.md" or path == "scripts/links.py":
+            continue
+        found = check_markdown(path, mentioned) if path.endswith(".md") else check_other(path)
+        for number, problem in found:
+            print(f"{path}:{number}: {problem}", file=sys.stderr)
+            problems += 1
+    if problems:
+        print(f"links: {problems} names of files or headings that do not exist", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
