@@ -45,7 +45,11 @@ mod tests {
         for (text, want) in [("0x0007\n", true), ("0x0005\n", true), ("0x0006\n", false)] {
             std::fs::write(folder.join("enabled"), text).unwrap();
             assert_eq!(is_on(root.path()), want, "{text}");
-            let expected = if want { USES_FOR_GENERATIONS } else { USES_FOR_LISTS };
+            let expected = if want {
+                USES_FOR_GENERATIONS
+            } else {
+                USES_FOR_LISTS
+            };
             assert_eq!(uses(root.path()), expected);
         }
     }

@@ -33,8 +33,8 @@ use thermo_engine::{Context, Operations};
 use thermo_kernel::{clock, malloc, signals};
 use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
-use thermo_term::interrupt;
 use thermo_runtime::kdamond::{Ended, Kdamond, Parts, Why};
+use thermo_term::interrupt;
 use thermo_units::Nanos;
 
 use crate::launch;

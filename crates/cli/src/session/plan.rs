@@ -12,9 +12,9 @@ use thermo_engine::{Action, Attrs, Context, Scheme};
 use thermo_kernel::{clock, signals, subreaper, uname};
 use thermo_recording::model::{self, Metadata, SCHEMA};
 use thermo_recording::{Recorder, Writer};
-use thermo_term::interrupt;
 use thermo_runtime::Vaddr;
 use thermo_targets::{TargetError, TargetSpec, TrackedProcesses};
+use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
 use super::host::{Chosen, Looker, Wish};

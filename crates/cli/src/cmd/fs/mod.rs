@@ -19,9 +19,9 @@ use anyhow::{Context as _, bail, ensure};
 use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{Control, ControlFiles, Early, Engine, Looks, Mounted};
 use thermo_kernel::clock;
-use thermo_term::exit::Exit;
 use thermo_runtime::best_tracker;
 use thermo_targets::{TargetSpec, TrackedProcesses};
+use thermo_term::exit::Exit;
 
 use crate::session::{Host, Wish};
 

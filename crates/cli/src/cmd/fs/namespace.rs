@@ -18,9 +18,9 @@ use anyhow::Context as _;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use thermo_damonfs::{Engine, Modules, Mounted, TRACED_EVENTS};
 use thermo_kernel::namespace;
+use thermo_targets::TargetSpec;
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
-use thermo_targets::TargetSpec;
 
 use super::cover::{cover, mounted_at};
 use super::{Layout, events, stand_ins};

@@ -9,10 +9,10 @@ use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::{Attrs, Context, Event, Sink, TargetId};
 use thermo_kernel::clock;
-use thermo_term::interrupt;
 use thermo_runtime::Vaddr;
 use thermo_runtime::kdamond::{Kdamond, Parts, Why};
 use thermo_targets::TrackedProcesses;
+use thermo_term::interrupt;
 use thermo_units::{AddrRange, Nanos};
 
 use super::POLL;

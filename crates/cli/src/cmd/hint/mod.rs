@@ -19,9 +19,9 @@ use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::Action;
 use thermo_kernel::cgroup::Group;
+use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
-use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{AddrRange, Bytes, Nanos};
 
 use crate::session::Host;
