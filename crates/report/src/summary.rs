@@ -171,7 +171,7 @@ impl Summary {
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         let cost = format!(
-            "Watching cost {}.\nIt slows the targets down by {} (an estimate).\n",
+            "Own cost {}.\nIt slows the targets down by {} (an estimate).\n",
             self.cost.text(),
             self.cost.slow_down_text()
         );

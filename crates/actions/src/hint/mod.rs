@@ -14,10 +14,11 @@
 //!
 //! ```no_run
 //! use std::path::Path;
-//! use thermo_engine::{Action, Bytes, TargetId};
+//! use thermo_engine::{Action, TargetId};
 //! use thermo_actions::hint::{Hint, Hinter, Kind, Limits, Selection};
 //! use thermo_actions::{Actor, PageoutLimits};
 //! use thermo_targets::{Process, Processes};
+//! use thermo_units::Bytes;
 //!
 //! let id = TargetId(0);
 //! let processes = Processes::from([(id, Process::open(id, 4242)?)]);
