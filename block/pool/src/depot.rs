@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 
 use crate::class::{CLASSES, Class, pages};
-use crate::haul::Haul;
 use crate::raw::Block;
+use crate::reclaim_batch::Haul;
 
 /// One class.
 #[derive(Debug, Default)]

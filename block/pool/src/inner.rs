@@ -12,12 +12,12 @@ use crate::budget::{Budget, Grant};
 use crate::class::{Class, pages};
 use crate::depot::Depot;
 use crate::error::AcquireError;
-use crate::haul::Haul;
-use crate::house::House;
 use crate::ledger::AccountId;
+use crate::magazine::Shelf;
 use crate::raw::{self, Block};
+use crate::reclaim_batch::Haul;
+use crate::registry::House;
 use crate::settings::Knobs;
-use crate::shelf::Shelf;
 use crate::stats::{Counts, Stats, count};
 
 /// Pages that go back to the kernel in one go: enough that the calls do not count, few enough that a thread which

@@ -10,9 +10,9 @@ use thermo_units::{Bytes, Nanos};
 use crate::bus::{Bus, Registration};
 use crate::class::{Class, LARGEST};
 use crate::error::{AcquireError, OpenError};
-use crate::house::House;
 use crate::inner::{Home, Inner, Patience};
 use crate::raw::Block;
+use crate::registry::House;
 use crate::settings::{Knobs, Settings};
 use crate::stats::{self, Stats};
 

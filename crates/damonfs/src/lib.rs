@@ -13,7 +13,7 @@
 //! (`dests`, `addr_unit`) is staged and shown all the same. Nothing here reads or writes the kernel's own files.
 
 mod control;
-mod early;
+mod debugfs;
 mod engine;
 mod files;
 mod fuse;
@@ -25,7 +25,7 @@ mod tree;
 mod value;
 
 pub use control::Control;
-pub use early::Early;
+pub use debugfs::Early;
 pub use engine::{Engine, Looks, Tell};
 pub use files::{ControlFiles, GivenUp, Write};
 pub use fuse::Mounted;

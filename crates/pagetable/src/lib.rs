@@ -16,11 +16,11 @@ mod error;
 mod folios;
 mod layout;
 mod load;
-mod memory_end;
-mod page_array;
+mod max_pfn;
 mod run;
 mod shared;
 mod tables;
+mod vmemmap;
 
 pub use error::{BpfError, NoFolios, WalkError};
 pub use folios::Folios;

@@ -10,12 +10,12 @@ use crate::error::{BpfError, NoFolios, WalkError};
 use crate::folios::Folios;
 use crate::layout::{Arch, Entry, Layout, Leaf, TOGETHER};
 use crate::load::{Kind, failed, load, load_as};
-use crate::memory_end::memory_end;
-use crate::page_array;
+use crate::max_pfn::memory_end;
 use crate::run::Runner;
 use crate::shared::{
     Call, FOLIO_LARGE, FOLIO_READ, FOLIO_YOUNG, MAX_PROBES, ProbeSlot, UNREADABLE, WHAT_PROBES, WHAT_TABLES,
 };
+use crate::vmemmap;
 
 /// A way to read the page tables of any process.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl PageTables {
             )
         })?;
         let mut machine = calibrate(&mut runner, arch, end)?;
-        let young = page_array::find(&mut runner, &machine).and_then(|found| {
+        let young = vmemmap::find(&mut runner, &machine).and_then(|found| {
             machine.page_array = found.base;
             found.has_young.then_some(()).ok_or(NoFolios::NoMark)
         });

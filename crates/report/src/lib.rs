@@ -10,7 +10,7 @@
 //! Nothing here opens files: the caller brings the records and takes texts.
 
 pub mod ages;
-pub mod doubt;
+pub mod confidence;
 mod flat;
 pub mod footprint;
 pub mod heat;
@@ -31,7 +31,7 @@ pub mod wss;
 
 use thermo_recording::model::Record;
 
-pub use doubt::Doubt;
+pub use confidence::Doubt;
 pub use heat::HeatSizes;
 pub use layout::Layout;
 pub use picture::PictureError;

@@ -61,7 +61,7 @@ impl Accumulator for SummaryAccumulator {
         self.wss.add(record);
         self.cost.add(record, self.start_ns);
         match record {
-            Record::Snapshot(snapshot) if crate::doubt::lives(snapshot) => {
+            Record::Snapshot(snapshot) if crate::confidence::lives(snapshot) => {
                 self.last.add(snapshot, &self.layout);
             }
             Record::Totals(totals) => self.totals = Some(totals.clone()),

@@ -4,13 +4,13 @@
 //! Nothing runs by itself: a test touches pages between the steps of a context ([`run`]), so that every run
 //! with the same seed is the same.
 
-mod expanse;
 mod machine;
 mod page;
+mod synthetic_process;
 
-pub use expanse::{Expanse, LookingCost};
 pub use machine::Machine;
 pub use page::{Page, Place};
+pub use synthetic_process::{Expanse, LookingCost};
 
 use thermo_engine::{Context, Next, Operations, OpsError, Sink};
 use thermo_units::Nanos;

@@ -1,6 +1,6 @@
 //! The server: sockets that listen, a few workers for all clients, and a graceful end.
 
-pub(crate) mod door;
+pub(crate) mod acceptor;
 pub(crate) mod shared;
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::tls::Encryption;
 use crate::vhost::Place;
 use crate::wire::Socket;
 use crate::worker::Worker;
-use door::Listener;
+use acceptor::Listener;
 use shared::{Counts, Exports, Parked, STOP, Shared, locked};
 
 /// Of the pool of bytes that were read and not understood; no export may have it.
@@ -189,7 +189,7 @@ impl Server {
                 .push(spawn(&format!("nbd-{number}"), move || worker.run())?);
         }
         let shared = Arc::clone(&server.shared);
-        server.door = Some(spawn("nbd-door", move || door::keep(&shared, &listeners))?);
+        server.door = Some(spawn("nbd-door", move || acceptor::keep(&shared, &listeners))?);
         Ok(server)
     }
 
@@ -214,7 +214,7 @@ impl Server {
     }
 
     fn listen_unix(&mut self, path: PathBuf) -> io::Result<Listener> {
-        door::remove_stale(&path)?;
+        acceptor::remove_stale(&path)?;
         let listener = UnixListener::bind(&path)?;
         self.sockets.push(path);
         Listener::Unix(listener).without_waiting()
@@ -243,7 +243,7 @@ impl Server {
     /// # Errors
     /// When it is no socket.
     pub fn serve(&self, client: OwnedFd) -> io::Result<()> {
-        door::begin(&self.shared, Socket::from_fd(client)?)
+        acceptor::begin(&self.shared, Socket::from_fd(client)?)
     }
 
     /// The TCP addresses it listens at.

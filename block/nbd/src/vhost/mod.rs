@@ -29,7 +29,7 @@ use vhost_user_backend::{Error as DaemonError, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use crate::export::Export;
-use crate::server::door::remove_stale;
+use crate::server::acceptor::remove_stale;
 use crate::server::shared::Shared;
 use session::Session;
 

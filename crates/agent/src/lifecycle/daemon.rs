@@ -15,11 +15,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thermo_kernel::clock;
 use thermo_units::{Nanos, Permille};
 
+use super::app_processes::Hold;
 use super::config::{Config, ConfigError};
 use super::decision::Decision;
 use super::engine::{Engine, Order};
-use super::hands::Hands;
-use super::hold::Hold;
+use super::executor::Hands;
 use super::sources::Accesses;
 use super::state::Word;
 use super::table::Table;

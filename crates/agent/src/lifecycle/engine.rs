@@ -18,10 +18,10 @@ use super::{Cost, End, Profile};
 
 mod app;
 mod guard;
-mod standing;
+mod status;
 
 use app::{App, Job};
-pub use standing::Standing;
+pub use status::Standing;
 
 /// What decisions depend on besides words.
 pub trait Facts {

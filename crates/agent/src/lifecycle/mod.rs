@@ -16,6 +16,7 @@
 //! Throttles and guards have the numbers of Android's `CachedAppOptimizer` as defaults. Nobody is killed or frozen
 //! here.
 
+mod app_processes;
 pub mod client;
 pub mod config;
 mod connection;
@@ -23,14 +24,13 @@ mod cost;
 mod daemon;
 mod decision;
 mod engine;
-mod hands;
-mod hold;
-mod pace;
+mod executor;
 mod profile;
 mod rules;
 mod sources;
 mod state;
 mod table;
+mod throttle;
 pub mod wire;
 
 pub use config::{AppConfig, Config, ConfigError, Target};
@@ -38,8 +38,8 @@ pub use cost::{Cost, End};
 pub use daemon::{Daemon, DaemonError, Options};
 pub use decision::{Decision, Kind};
 pub use engine::{Engine, Facts, Order, UnknownApp};
-pub use pace::{Calls, Pace, carry_out};
 pub use profile::Profile;
 pub use rules::{Rules, Throttle};
 pub use sources::Accesses;
 pub use state::{Source, State, Word, Words};
+pub use throttle::{Calls, Pace, carry_out};

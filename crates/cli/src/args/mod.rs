@@ -1,17 +1,17 @@
 //! Groups of flags that several verbs share, declared once.
 
-mod acting;
-mod course;
 mod cpu_share;
 mod monitoring;
 mod output;
+mod run_opts;
+mod scheme_opts;
 mod targets;
 mod tuned;
 
-pub use acting::{Acting, Limits};
-pub use course::Course;
 pub use monitoring::Monitoring;
 pub use output::Output;
+pub use run_opts::Course;
+pub use scheme_opts::{Acting, Limits};
 pub use targets::{Targets, TargetsOrMachine};
 
 /// What flags mean, without a verb around them.

@@ -5,23 +5,23 @@
 //! somebody pressed Ctrl-C. Where settings can change meanwhile, a hangup makes it read them anew.
 
 mod distinct;
-mod ending;
 mod host;
 mod inputs;
+mod net_savings;
 mod plan;
 mod progress;
 mod reload;
-mod saving;
 mod sink;
 mod survey;
+mod teardown;
 mod totals;
 
-pub use ending::{Ending, wait_for};
 pub use host::{Host, Wish};
+pub use net_savings::{Saving, add_to_json};
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};
-pub use saving::{Saving, add_to_json};
 pub use sink::{SessionSink, Total};
+pub use teardown::{Ending, wait_for};
 
 use std::path::Path;
 use std::thread;
@@ -38,8 +38,8 @@ use thermo_term::interrupt;
 use thermo_units::Nanos;
 
 use crate::launch;
+use net_savings::Scale;
 use progress::{Progress, State};
-use saving::Scale;
 use survey::Survey;
 use totals::TotalsReader;
 

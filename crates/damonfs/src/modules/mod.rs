@@ -6,7 +6,7 @@
 //! none beside other kdamonds.
 
 mod build;
-mod told;
+mod stats;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -136,9 +136,9 @@ impl Modules {
         let slot = self.slot(parameters);
         if self.module(parameters)? == Module::Stat {
             self.look(&slot);
-            return Ok(told::of_summary(name, self.seen().as_ref()));
+            return Ok(stats::of_summary(name, self.seen().as_ref()));
         }
-        Ok(told::of_schemes(name, &slot.stats()).to_string())
+        Ok(stats::of_schemes(name, &slot.stats()).to_string())
     }
 }
 

@@ -5,11 +5,11 @@
 //! built (`engine/build.rs`, `early/build.rs`, `modules/build.rs`).
 
 mod damon;
-mod early;
+mod debugfs;
 mod modules;
 
 pub use damon::{DAMON, STATE_COMMANDS};
-pub use early::{CONTEXT as EARLY_CONTEXT, EARLY, SCHEME as EARLY_SCHEME};
+pub use debugfs::{CONTEXT as EARLY_CONTEXT, EARLY, SCHEME as EARLY_SCHEME};
 pub use modules::MODULES;
 
 /// A directory.

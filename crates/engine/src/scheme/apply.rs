@@ -2,7 +2,7 @@
 
 use super::candidate::{ApplyInput, Candidate, TargetMut, Turn};
 use super::cut::cut_at;
-use super::feed::Score;
+use super::feedback::Score;
 use super::select::select;
 use super::state::{SchemeState, Topic};
 use crate::action::Action;

@@ -1,7 +1,7 @@
 //! Schemes that contradict themselves are refused before anything is done.
 
-use super::contradiction::{Contradiction, SchemeError};
 use super::pattern::{Age, Bounds, Rate};
+use super::validation_error::{Contradiction, SchemeError};
 use super::{CoreFilterKind, OpsFilterKind, Scheme, WatermarkMetric};
 use crate::attrs::Attrs;
 use thermo_units::{Nanos, Permille};

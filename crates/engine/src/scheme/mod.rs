@@ -35,40 +35,40 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod activity;
 mod apply;
 mod candidate;
 mod check;
-mod contradiction;
 mod cut;
-mod feed;
+mod feedback;
 mod filter;
+mod filter_eval;
 mod goal;
-mod joined;
+mod huge_page_units;
 mod pattern;
 mod priority;
 mod quota;
 mod select;
-mod spending;
 mod state;
 mod stats;
+mod time_quota;
 mod units;
-mod verdict;
+mod validation_error;
+mod watermark_eval;
 mod watermarks;
 mod window;
 
-pub use activity::check_watermarks;
 pub use apply::apply;
 pub use candidate::{ApplyInput, TargetMut, Turn};
 pub use check::check;
-pub use contradiction::{Contradiction, SchemeError};
-pub(crate) use feed::{REACHED, feed};
+pub(crate) use feedback::{REACHED, feed};
 pub use filter::{CoreFilter, CoreFilterKind, Filter, Filters, OpsFilter, OpsFilterKind};
 pub use goal::{Goal, GoalTuner, SystemMetric};
 pub use pattern::{AccessPattern, Age, Bounds, Rate};
 pub use quota::{Quota, Weights};
 pub use state::SchemeState;
 pub use stats::SchemeStats;
+pub use validation_error::{Contradiction, SchemeError};
+pub use watermark_eval::check_watermarks;
 pub use watermarks::{WatermarkMetric, Watermarks};
 
 use crate::action::Action;

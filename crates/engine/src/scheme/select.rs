@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 
 use super::Scheme;
 use super::candidate::{ApplyInput, Candidate, TargetMut};
-use super::joined::by_units;
+use super::filter_eval::Verdict;
+use super::huge_page_units::by_units;
 use super::priority::{Histogram, finer, score};
 use super::units::whole;
-use super::verdict::Verdict;
 use super::window::Position;
 use crate::ops::{Operations, Run};
 use thermo_units::Bytes;

@@ -263,7 +263,7 @@ mod tests {
             Nanos::ZERO,
             &state.scheme.quota,
             least,
-            super::super::feed::Score::Unmeasurable,
+            super::super::feedback::Score::Unmeasurable,
         );
         state.window.charge(Bytes::mib(4));
         state.commit(

@@ -1,9 +1,9 @@
 //! The quota window: how much of it is used, how large the next one is, and where to go on in it.
 
-use super::feed::{GoalMemory, REACHED, Score, feed};
+use super::feedback::{GoalMemory, REACHED, Score, feed};
 use super::goal::GoalTuner;
 use super::quota::Quota;
-use super::spending::Spending;
+use super::time_quota::Spending;
 use crate::target_id::TargetId;
 use thermo_units::Addr;
 use thermo_units::{Bytes, Nanos};

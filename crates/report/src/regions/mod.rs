@@ -10,7 +10,7 @@ use serde::Serialize;
 use thermo_recording::model::{Record, Region, Snapshot, Target};
 use thermo_units::{Bytes, Nanos};
 
-use crate::doubt::lives;
+use crate::confidence::lives;
 use crate::layout::short_name;
 use crate::style::Style;
 use crate::{Layout, NO_SNAPSHOTS, SCHEMA};

@@ -9,8 +9,8 @@ mod app;
 mod counters;
 mod daemon;
 mod fixture;
-mod keep;
 mod plan;
+mod run_store;
 mod session;
 mod show;
 
@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use keep::{Kept, Results};
 pub use plan::Plan;
+pub use run_store::{Kept, Results};
 
 use thermo_engine::rng::Rng;
 

@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 use thermo_units::Bytes;
 
-use crate::told::Facts;
+use crate::stats::Facts;
 
 /// A line that is longer is no command of ours.
 const LONGEST: u64 = 4096;

@@ -9,7 +9,7 @@ mod control;
 mod exports;
 mod memory;
 mod serve;
-mod told;
+mod stats;
 
 use std::process::ExitCode;
 

@@ -12,8 +12,8 @@ use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
 use crate::control::Control;
-use crate::told::Facts;
-use crate::{activation, ask, exports, memory, told};
+use crate::stats::Facts;
+use crate::{activation, ask, exports, memory, stats};
 
 /// How soon the end that was asked for begins.
 const POLL: Duration = Duration::from_millis(50);
@@ -215,7 +215,7 @@ impl Cli {
             wait(|| false);
         }
         drop(control);
-        let ended = told::end(&facts, self.json);
+        let ended = stats::end(&facts, self.json);
         drop(facts);
         ended?;
         Ok(Exit::Done)

@@ -10,9 +10,9 @@ use thermo_units::{Nanos, Permille};
 
 use super::{Event, Hands, Task, Teller};
 use crate::lifecycle::config::AppConfig;
-use crate::lifecycle::pace::Pace;
 use crate::lifecycle::sources::{Accesses, Watch};
 use crate::lifecycle::table::Table;
+use crate::lifecycle::throttle::Pace;
 
 /// A new description for the thread that watches.
 struct Watched {

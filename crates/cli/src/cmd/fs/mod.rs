@@ -3,12 +3,12 @@
 //! What is mounted where is in `namespace` and `cover`, the programs that stand in for others in `stand_ins`, what the one
 //! for perf does in `perf`, and the socket it reads in `events`.
 
-mod cover;
 mod events;
 mod namespace;
+mod overlay_mount;
+mod path_shims;
 mod perf;
 mod service;
-mod stand_ins;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};

@@ -22,8 +22,8 @@ use thermo_targets::TargetSpec;
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 
-use super::cover::{cover, mounted_at};
-use super::{Layout, events, stand_ins};
+use super::overlay_mount::{cover, mounted_at};
+use super::{Layout, events, path_shims};
 use crate::{launch, session};
 
 const MM: &str = "/sys/kernel/mm";
@@ -51,7 +51,7 @@ pub fn run(
         super::mount(&place, layout.files(engine)?)?,
         show_modules(ours, Modules::new(Arc::clone(engine), reach))?,
     ];
-    let bin = stand_ins::install(ours).context("cannot put what stands in for perf and pgrep in place")?;
+    let bin = path_shims::install(ours).context("cannot put what stands in for perf and pgrep in place")?;
     events::serve(&ours.join("events"), engine.trace())
         .context("cannot serve events to the stand-in for perf")?;
     if let Err(error) = answer_tracefs(ours) {

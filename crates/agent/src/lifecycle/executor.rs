@@ -14,8 +14,8 @@ use thermo_kernel::{ProcError, clock, maps, status};
 use thermo_targets::{LayoutRule, Processes};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
-use super::hold::Hold;
-use super::pace::{Calls, Pace, carry_out};
+use super::app_processes::Hold;
+use super::throttle::{Calls, Pace, carry_out};
 use super::{Cost, End, Profile};
 
 /// How soon a cancel ends a pause.

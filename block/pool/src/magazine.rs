@@ -6,8 +6,8 @@
 //! squeezes takes from it at once, asleep or not.
 
 use crate::class::{CLASSES, Class, pages};
-use crate::haul::Haul;
 use crate::raw::{Block, Slot};
+use crate::reclaim_batch::Haul;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Blocks of one class kept here. More go to the depot, which all threads of the pool share.
