@@ -20,18 +20,18 @@ pub(crate) enum Grant {
 }
 
 #[derive(Debug)]
-struct Chair {
+struct Waiter {
     bell: Arc<Condvar>,
     grant: Option<Grant>,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct BudgetState {
     ledger: Ledger,
-    chairs: BTreeMap<Ticket, Chair>,
+    chairs: BTreeMap<Ticket, Waiter>,
 }
 
-impl Desk {
+impl BudgetState {
     fn grant(&mut self) {
         for ticket in self.ledger.grant() {
             self.seat(ticket, Grant::Bytes);
@@ -49,14 +49,14 @@ impl Desk {
 /// The budget of all pools.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    desk: Mutex<Desk>,
+    desk: Mutex<BudgetState>,
     waiters: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
         Self {
-            desk: Mutex::new(Desk {
+            desk: Mutex::new(BudgetState {
                 ledger: Ledger::new(limit),
                 chairs: BTreeMap::new(),
             }),
@@ -64,7 +64,7 @@ impl Budget {
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, BudgetState> {
         self.desk
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -98,7 +98,7 @@ impl Budget {
         let ticket = desk.ledger.wait(account, bytes);
         desk.chairs.insert(
             ticket,
-            Chair {
+            Waiter {
                 bell: Arc::new(Condvar::new()),
                 grant: None,
             },

@@ -26,7 +26,7 @@ const BATCH_PAGES: usize = 1024;
 
 /// How long a request may wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum WaitPolicy {
     None,
     For(Nanos),
     Endless,
@@ -117,7 +117,12 @@ impl Inner {
     }
 
     /// Takes a block that holds at least `len` bytes.
-    pub(crate) fn acquire(&self, home: &Home, len: usize, patience: Patience) -> Result<Block, AcquireError> {
+    pub(crate) fn acquire(
+        &self,
+        home: &Home,
+        len: usize,
+        patience: WaitPolicy,
+    ) -> Result<Block, AcquireError> {
         let class = Class::holding(len).filter(|&class| class <= self.largest);
         let class = class.ok_or_else(|| self.too_large(len))?;
         let mut block = match self.free_block(home, class) {
@@ -163,11 +168,11 @@ impl Inner {
     }
 
     // The budget is used up: free pages go first, of this pool, then of the others; then the queue.
-    fn wait(&self, class: Class, patience: Patience) -> Result<Block, AcquireError> {
+    fn wait(&self, class: Class, patience: WaitPolicy) -> Result<Block, AcquireError> {
         let timeout = match patience {
-            Patience::None => return self.grow_from_free(class),
-            Patience::For(timeout) => Some(timeout),
-            Patience::Endless => None,
+            WaitPolicy::None => return self.grow_from_free(class),
+            WaitPolicy::For(timeout) => Some(timeout),
+            WaitPolicy::Endless => None,
         };
         let deadline =
             timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_nanos(timeout.0)));

@@ -10,7 +10,7 @@ use thermo_units::{Bytes, Nanos};
 use crate::bus::{Bus, Registration};
 use crate::class::{Class, LARGEST};
 use crate::error::{AcquireError, OpenError};
-use crate::inner::{Home, Inner, Patience};
+use crate::inner::{Home, Inner, WaitPolicy};
 use crate::raw::Block;
 use crate::registry::House;
 use crate::settings::{Knobs, Settings};
@@ -162,7 +162,7 @@ macro_rules! lender {
         /// # Errors
         /// When `len` is above what the pool was opened for, or the kernel maps no memory.
         pub fn acquire(&self, len: usize) -> Result<Buffer, AcquireError> {
-            Buffer::of(&self.0, len, Patience::Endless)
+            Buffer::of(&self.0, len, WaitPolicy::Endless)
         }
 
         /// As [`Self::acquire`], and waits at most for `timeout`.
@@ -170,7 +170,7 @@ macro_rules! lender {
         /// # Errors
         /// As there, and when nothing came free in time.
         pub fn acquire_within(&self, len: usize, timeout: Nanos) -> Result<Buffer, AcquireError> {
-            Buffer::of(&self.0, len, Patience::For(timeout))
+            Buffer::of(&self.0, len, WaitPolicy::For(timeout))
         }
 
         /// As [`Self::acquire`], and does not wait.
@@ -178,7 +178,7 @@ macro_rules! lender {
         /// # Errors
         /// As there, and when the budget is used up or others wait for it.
         pub fn try_acquire(&self, len: usize) -> Result<Buffer, AcquireError> {
-            Buffer::of(&self.0, len, Patience::None)
+            Buffer::of(&self.0, len, WaitPolicy::None)
         }
 
         /// A batch of requests ends: shrinks the pool to what it may keep, if it holds more.
@@ -254,7 +254,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    fn of(home: &Arc<Home>, len: usize, patience: Patience) -> Result<Self, AcquireError> {
+    fn of(home: &Arc<Home>, len: usize, patience: WaitPolicy) -> Result<Self, AcquireError> {
         Ok(Self {
             block: Some(home.pool.acquire(home, len, patience)?),
             home: Arc::clone(home),

@@ -61,10 +61,10 @@ enum Contents {
 
 /// A run of pages with one owner. Boxed once, when it is carved, so that a [`Slot`] can hold it as a pointer.
 #[derive(Debug)]
-pub(crate) struct Block(Box<Run>);
+pub(crate) struct Block(Box<PageRun>);
 
 #[derive(Debug)]
-struct Run {
+struct PageRun {
     start: NonNull<u8>,
     len: usize,
     contents: Contents,
@@ -73,9 +73,9 @@ struct Run {
 }
 
 // SAFETY: a run is the only way to its bytes, wherever it is sent.
-unsafe impl Send for Run {}
+unsafe impl Send for PageRun {}
 // SAFETY: a shared run lends its bytes for reading only.
-unsafe impl Sync for Run {}
+unsafe impl Sync for PageRun {}
 
 impl Block {
     /// Maps `len * count` bytes and makes them `count` blocks. They take no memory before they are written.
@@ -83,7 +83,7 @@ impl Block {
         let total = len.checked_mul(count).ok_or(io::ErrorKind::OutOfMemory)?;
         let slab = Arc::new(Slab::map(total)?);
         let block = |index: usize| {
-            Self(Box::new(Run {
+            Self(Box::new(PageRun {
                 // SAFETY: index < count, so this stays within the mapping of len * count bytes.
                 start: unsafe { slab.start.add(index * len) },
                 len,
@@ -189,7 +189,7 @@ impl From<GiveBack> for Contents {
 
 /// A place for one block that several threads may reach for, without a lock.
 #[derive(Debug)]
-pub(crate) struct Slot(AtomicPtr<Run>);
+pub(crate) struct Slot(AtomicPtr<PageRun>);
 
 impl Slot {
     pub(crate) fn new() -> Self {

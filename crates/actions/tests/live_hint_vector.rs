@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use thermo_actions::hint::{Hint, Hinted, Hinter, Left, Limits};
+use thermo_actions::hint::{Hint, Hinted, Hinter, Limits, SkipReason};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
@@ -103,7 +103,7 @@ fn left(hinted: &Hinted) -> Bytes {
 }
 
 fn says(hinted: &Hinted, why: Skip) -> bool {
-    hinted.left.iter().any(|(left, _)| *left == Left::Skip(why))
+    hinted.left.iter().any(|(left, _)| *left == SkipReason::Skip(why))
 }
 
 #[test]

@@ -40,12 +40,12 @@ pub struct Smaps {
     root: PathBuf,
     rng: Rng,
     least: Nanos,
-    rounds: BTreeMap<TargetId, Round>,
+    rounds: BTreeMap<TargetId, TargetState>,
 }
 
 /// What is known of one target.
 #[derive(Debug, Default)]
-struct Round {
+struct TargetState {
     cleared_at: Option<Nanos>,
     walks: Nanos,
     touched: Option<Vec<Touched>>,
@@ -80,7 +80,7 @@ impl Smaps {
         }
     }
 
-    fn least_of(&self, round: &Round) -> Nanos {
+    fn least_of(&self, round: &TargetState) -> Nanos {
         self.least.max(rest_of(round.walks))
     }
 
@@ -101,7 +101,7 @@ impl Smaps {
 
     fn end_if_due(&mut self, id: TargetId, pid: u32) {
         let now = clock::monotonic();
-        let due = |round: &Round| {
+        let due = |round: &TargetState| {
             round
                 .cleared_at
                 .is_some_and(|at| now.saturating_sub(at) >= self.least_of(round))
@@ -123,7 +123,7 @@ impl Smaps {
 
     fn answer(&mut self, pid: u32, probe: &Probe) -> Seen {
         let round = self.rounds.get_mut(&probe.target);
-        let Some((touched, usable)) = round.and_then(Round::known) else {
+        let Some((touched, usable)) = round.and_then(TargetState::known) else {
             return Seen::Unknown;
         };
         let index = touched.partition_point(|one| one.range.end <= probe.addr);
@@ -134,7 +134,7 @@ impl Smaps {
     }
 }
 
-impl Round {
+impl TargetState {
     fn known(&mut self) -> Option<(&[Touched], &mut Usable)> {
         Some((self.touched.as_deref()?, &mut self.usable))
     }

@@ -1,6 +1,6 @@
 //! The numbers of the header, as what they mean.
 
-use thermo_actions::hint::{Hint, Hinted, Kind, Left};
+use thermo_actions::hint::{Hint, Hinted, Kind, SkipReason};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
 use thermo_units::{AddrRange, Bytes};
@@ -64,11 +64,11 @@ impl ThermoResult {
 }
 
 /// `enum thermo_reason`.
-const fn reason(why: Left) -> u32 {
+const fn reason(why: SkipReason) -> u32 {
     match why {
-        Left::ByteLimit | Left::CpuLimit | Left::Deadline => 10,
-        Left::Unsupported => 13,
-        Left::Skip(skip) => match skip {
+        SkipReason::ByteLimit | SkipReason::CpuLimit | SkipReason::Deadline => 10,
+        SkipReason::Unsupported => 13,
+        SkipReason::Skip(skip) => match skip {
             Skip::NotPresent => 1,
             Skip::Shared => 2,
             Skip::Locked => 3,
@@ -116,7 +116,10 @@ mod tests {
         let hinted = Hinted {
             advised: Bytes(5),
             changed: None,
-            left: vec![(Left::Skip(Skip::Shared), Bytes(1)), (Left::Deadline, Bytes(9))],
+            left: vec![
+                (SkipReason::Skip(Skip::Shared), Bytes(1)),
+                (SkipReason::Deadline, Bytes(9)),
+            ],
             error: None,
         };
         let result = ThermoResult {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use toml::de::{DeTable, DeValue};
 
 /// Gives every parameter of `file` to `set`, by its name and value.
@@ -18,10 +18,10 @@ pub fn read<E: Display>(file: &Path, set: impl FnMut(&str, &str) -> Result<(), E
     parse(&text, set).map_err(|fault| anyhow!(fault.in_file(&name)))
 }
 
-fn parse<E: Display>(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), Fault> {
+fn parse<E: Display>(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), ParseError> {
     let table = DeTable::parse(text).map_err(|error| {
         let message = format!("this is not TOML: {}", error.message());
-        Fault::of_parser(text, error.span(), &message)
+        ParseError::of_parser(text, error.span(), &message)
     })?;
     for (name, value) in table.into_inner() {
         let at = value.span().start;
@@ -36,11 +36,11 @@ fn parse<E: Display>(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), E
                     "{} must be a number, Y or N, or a text like \"120s\"",
                     name.get_ref()
                 );
-                return Err(Fault::at_offset(text, at, message));
+                return Err(ParseError::at_offset(text, at, message));
             }
         };
         set(name.get_ref(), &word)
-            .map_err(|why| Fault::at_offset(text, at, format!("{}: {why}", name.get_ref())))?;
+            .map_err(|why| ParseError::at_offset(text, at, format!("{}: {why}", name.get_ref())))?;
     }
     Ok(())
 }

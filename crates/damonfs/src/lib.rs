@@ -26,7 +26,7 @@ mod value;
 
 pub use control::Control;
 pub use debugfs::Early;
-pub use engine::{Engine, Looks, Tell};
+pub use engine::{Engine, Tell, TrackerFactory};
 pub use files::{ControlFiles, GivenUp, Write};
 pub use fuse::Mounted;
 pub use modules::Modules;

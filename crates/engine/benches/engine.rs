@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use thermo_engine::budget::{CpuShare, MethodPolicy};
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Seen};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen, TargetRange};
 use thermo_engine::scan::ScanChunk;
 use thermo_engine::scheme::{Age, Rate, SystemMetric};
 use thermo_engine::{
@@ -80,7 +80,7 @@ impl Operations for Machine {
         true
     }
 
-    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
+    fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
         let began = Instant::now();
         for addr in (run.range.start.0..run.range.end.0).step_by(4096).map(Addr) {
             chunk.set(addr, self.is_hot(addr));

@@ -86,7 +86,7 @@ pub struct Probe {
 
 /// Memory to act on, in one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct TargetRange {
     /// Of which target.
     pub target: TargetId,
     /// Where.
@@ -99,7 +99,7 @@ pub struct Request<'a> {
     /// What to do.
     pub action: Action,
     /// To what, in the order it should be done.
-    pub runs: &'a [Run],
+    pub runs: &'a [TargetRange],
     /// Which pages of it to leave alone.
     pub filters: &'a [OpsFilter],
 }
@@ -161,7 +161,7 @@ impl fmt::Display for Skip {
     }
 }
 
-/// What became of one [`Run`].
+/// What became of one [`TargetRange`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Bytes that passed the scheme's ops filters.
@@ -261,7 +261,7 @@ pub trait Operations {
     /// whose bit cannot be cleared is unknown. A target that is gone has no pages.
     ///
     /// Returns how far it got: at or behind the end of `run`; behind it when nothing is mapped up to there.
-    fn scan(&mut self, run: &Run, _chunk: &mut ScanChunk) -> Addr {
+    fn scan(&mut self, run: &TargetRange, _chunk: &mut ScanChunk) -> Addr {
         run.range.end
     }
 
@@ -280,7 +280,7 @@ pub trait Operations {
 
     /// What of `run`, which consists of whole units of `action`, is not yet as the action would make it: ascending,
     /// in whole units. A quota is spent on this alone. Asked for actions on huge pages only.
-    fn pending(&mut self, _action: Action, run: &Run) -> Vec<AddrRange> {
+    fn pending(&mut self, _action: Action, run: &TargetRange) -> Vec<AddrRange> {
         vec![run.range]
     }
 

@@ -3,7 +3,7 @@
 use crate::access_tables::AccessTables;
 use crate::attrs::Attrs;
 use crate::budget::{Method, Plan};
-use crate::ops::{Run, Skip};
+use crate::ops::{Skip, TargetRange};
 use crate::region::Region;
 use crate::scheme::SchemeStats;
 use crate::target_id::TargetId;
@@ -119,7 +119,7 @@ pub enum Event<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriedRegion {
     /// Where.
-    pub run: Run,
+    pub run: TargetRange,
     /// Its moving access count, in looks.
     pub nr_accesses: u32,
     /// Its age, in aggregations.

@@ -12,7 +12,7 @@ use crate::call::{Call, Injected};
 use crate::error::InjectError;
 use crate::gadget::Gadgets;
 use crate::live_thread::live_thread;
-use crate::sequence::{self, Failed, Plan, Request};
+use crate::sequence::{self, CallPlan, Failed, Request};
 use crate::stacks::Stacks;
 use crate::threads::{Candidate, candidates};
 
@@ -75,7 +75,7 @@ impl Injector {
                     "its stacks have no room that is known to be theirs".clone_into(&mut why);
                     continue;
                 }
-                let plan = Plan {
+                let plan = CallPlan {
                     root: &self.root,
                     pid,
                     tid,
@@ -196,7 +196,7 @@ fn refusal(status: &str) -> Option<String> {
 }
 
 /// Has a thread of our own do it, and end: the kernel then lets go of whatever is still held.
-fn on_a_thread(plan: &Plan<'_>, watch: &mut (dyn FnMut(Request) + Send)) -> Result<Injected, Failed> {
+fn on_a_thread(plan: &CallPlan<'_>, watch: &mut (dyn FnMut(Request) + Send)) -> Result<Injected, Failed> {
     thread::scope(|scope| {
         let builder = thread::Builder::new().name("thermo-inject".into());
         let tracer = builder.spawn_scoped(scope, || sequence::run(plan, watch))?;

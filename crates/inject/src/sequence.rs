@@ -53,7 +53,7 @@ pub enum Request {
 }
 
 /// What the call is made with.
-pub(super) struct Plan<'a> {
+pub(super) struct CallPlan<'a> {
     pub root: &'a Path,
     pub pid: u32,
     pub tid: u32,
@@ -82,14 +82,14 @@ impl From<io::Error> for Failed {
 
 /// A thread in the middle of it.
 struct Sequence<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a CallPlan<'a>,
     tracee: Tracee,
     watch: &'a mut dyn FnMut(Request),
 }
 
 /// Has the thread make the call. Must run on a thread of its own, which ends when this returns: then the kernel lets go
 /// of what could not be let go of here.
-pub(super) fn run(plan: &Plan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Injected, Failed> {
+pub(super) fn run(plan: &CallPlan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Injected, Failed> {
     let tracee = Tracee::seize(plan.tid)?;
     watch(Request::Seize);
     let mut sequence = Sequence { plan, tracee, watch };
@@ -188,7 +188,7 @@ impl Sequence<'_> {
 
     /// Whether it may make both calls. Looked at while it stands still, so that it cannot forbid them to itself.
     fn check_filters(&mut self) -> Result<(), Failed> {
-        let Plan { root, pid, tid, .. } = *self.plan;
+        let CallPlan { root, pid, tid, .. } = *self.plan;
         match seccomp::mode(root, pid, tid) {
             Some(Mode::Off) => Ok(()),
             Some(Mode::Strict) => Err(Failed::Refused(
@@ -279,7 +279,7 @@ impl Sequence<'_> {
     /// Whether it is still the thread of that process, with the code that was found: another of its threads may have
     /// run another program (exec) or unmapped some since.
     fn check_place(&self) -> Result<(), Failed> {
-        let Plan { root, pid, tid, .. } = *self.plan;
+        let CallPlan { root, pid, tid, .. } = *self.plan;
         let is_there = root.join(format!("proc/{pid}/task/{tid}")).exists();
         if is_there && self.plan.gadgets.hold(tid) {
             Ok(())

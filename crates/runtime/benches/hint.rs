@@ -15,7 +15,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
-use measure::{Pair, Way, is_asked_for, print_head, time};
+use measure::{Method, Pair, is_asked_for, print_head, time};
 use thermo_actions::hint::{Hint, Hinter, Limits};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::{Action, TargetId};
@@ -88,8 +88,8 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, (len, every):
         target.touch(all);
         let processes = target.processes();
         match way {
-            Way::Ours => time(|| drop(black_box(hinter.give(&processes, &hints)))),
-            Way::Raw => time(|| bare(&processes, &ranges, advice)),
+            Method::Ours => time(|| drop(black_box(hinter.give(&processes, &hints)))),
+            Method::Raw => time(|| bare(&processes, &ranges, advice)),
         }
     });
     // Nanoseconds for all of it become MiB a second.

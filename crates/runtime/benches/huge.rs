@@ -15,10 +15,10 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 
 use common::Target;
-use measure::{Pair, Way, print_head, time};
+use measure::{Method, Pair, print_head, time};
 use thermo_actions::{Actor, HugeOptions, PageoutLimits};
 use thermo_backends::PteTracker;
-use thermo_engine::ops::{Request, Run};
+use thermo_engine::ops::{Request, TargetRange};
 use thermo_engine::{Action, TargetId};
 use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
 use thermo_targets::Processes;
@@ -43,8 +43,8 @@ fn main() {
             // As the other action leaves it.
             raw(&target, action != Action::Nohugepage);
             time(|| match way {
-                Way::Ours => ours(&target, &mut tracker, action),
-                Way::Raw => raw(&target, action == Action::Nohugepage),
+                Method::Ours => ours(&target, &mut tracker, action),
+                Method::Raw => raw(&target, action == Action::Nohugepage),
             })
         });
         // Nanoseconds for all become huge pages a second.
@@ -55,7 +55,7 @@ fn main() {
 fn ours(target: &Target, tracker: &mut PteTracker, action: Action) {
     // A new one, that remembers no place as one that could not be made huge.
     let mut actor = Actor::new(PageoutLimits::default(), false).with_huge(HugeOptions::default());
-    let run = Run {
+    let run = TargetRange {
         target: TargetId(0),
         range: target.range,
     };

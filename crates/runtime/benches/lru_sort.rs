@@ -17,10 +17,10 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use common::Target;
-use measure::{Pair, Way, print_head, time};
+use measure::{Method, Pair, print_head, time};
 use thermo_actions::page_cache::PageCache;
 use thermo_actions::{Actor, PageoutLimits};
-use thermo_engine::ops::{Request, Run};
+use thermo_engine::ops::{Request, TargetRange};
 use thermo_engine::{Action, TargetId};
 use thermo_kernel::page_cache::CachedFile;
 use thermo_kernel::process_madvise::{Advice, MAX_RANGES, process_madvise};
@@ -58,18 +58,18 @@ fn mapped(target: &mut Target, action: Action, regions: u64) {
     let part = (PAGES / regions) * PAGE_SIZE;
     let begins = (0..regions).map(|n| all.start.0 + n * part);
     let ranges: Vec<AddrRange> = begins.map(|start| AddrRange::new(start, start + part)).collect();
-    let runs = ranges.iter().map(|range| Run {
+    let runs = ranges.iter().map(|range| TargetRange {
         target: TargetId(0),
         range: *range,
     });
-    let runs: Vec<Run> = runs.collect();
+    let runs: Vec<TargetRange> = runs.collect();
     let mut actor = Actor::new(PageoutLimits::default(), false);
     let pair = Pair::measure(ROUNDS, |way| {
         target.touch(all);
         let processes = target.processes();
         let process = &processes[&TargetId(0)];
         time(|| match (way, action) {
-            (Way::Ours, _) => {
+            (Method::Ours, _) => {
                 let request = Request {
                     action,
                     runs: &runs,
@@ -77,14 +77,14 @@ fn mapped(target: &mut Target, action: Action, regions: u64) {
                 };
                 actor.apply(&processes, &request, None).unwrap();
             }
-            (Way::Raw, Action::LruPrio) => {
+            (Method::Raw, Action::LruPrio) => {
                 let pages: Vec<Addr> = (all.start.0..all.end.0).step_by(4096).map(Addr).collect();
                 for call in pages.chunks(MAX_PAGES) {
                     touch(process.pid, call).unwrap();
                     touch(process.pid, call).unwrap();
                 }
             }
-            (Way::Raw, _) => {
+            (Method::Raw, _) => {
                 for call in ranges.chunks(MAX_RANGES) {
                     process_madvise(process.pidfd.as_fd(), call, Advice::Cold).unwrap();
                 }
@@ -104,13 +104,13 @@ fn cached(path: &Path, action: Action) {
     };
     let pair = Pair::measure(ROUNDS, |way| {
         time(|| match (way, action) {
-            (Way::Ours, _) => {
+            (Method::Ours, _) => {
                 ours.apply(action, path).unwrap();
             }
-            (Way::Raw, Action::LruPrio) => {
+            (Method::Raw, Action::LruPrio) => {
                 CachedFile::open(path).unwrap().use_often(&all, 2).unwrap();
             }
-            (Way::Raw, _) => {
+            (Method::Raw, _) => {
                 let file = CachedFile::open(path).unwrap();
                 let window = file.window(0, PAGES).unwrap();
                 let resident = window.resident().unwrap();

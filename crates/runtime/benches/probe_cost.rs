@@ -19,7 +19,7 @@ use std::os::fd::AsFd as _;
 
 use common::Target;
 use common::look::probe;
-use measure::{Pair, Way, print_head, quantile, time};
+use measure::{Method, Pair, print_head, quantile, time};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::TargetId;
 use thermo_engine::ops::Probe;
@@ -87,11 +87,11 @@ fn probes_cost(tracker: &mut PteTracker, target: &mut Target, name: &str, touche
             target.touch(all);
         }
         match way {
-            Way::Ours => time(|| {
+            Method::Ours => time(|| {
                 tracker.prepare(&processes, &probes);
                 tracker.check(&processes, &mut probes);
             }),
-            Way::Raw => time(|| {
+            Method::Raw => time(|| {
                 let pages: &[AddrRange] = if touched || !verified { &pages } else { &[] };
                 let reads = if verified { 3 } else { 1 };
                 look_raw(tracker.tables(), &processes, pages, &addrs, reads);
@@ -129,7 +129,7 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
     let pair = Pair::measure(ROUNDS, |way| {
         let tables = tracker.tables();
         match way {
-            Way::Ours => time(|| {
+            Method::Ours => time(|| {
                 let mut count = |table: thermo_pagetable::Table<'_>| {
                     let entries = table.entries.iter();
                     let is_marked = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed);
@@ -138,7 +138,7 @@ fn whole_tables(tracker: &mut PteTracker, target: &Target) {
                 };
                 tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
             }),
-            Way::Raw => time(|| {
+            Method::Raw => time(|| {
                 let mut count = |table: thermo_pagetable::Table<'_>| {
                     marked += table.entries.iter().filter(|raw| **raw != 0).count() as u64;
                     ControlFlow::Continue(())

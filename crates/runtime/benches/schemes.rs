@@ -17,7 +17,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
-use measure::{Pair, Way, is_asked_for, print_head, time};
+use measure::{Method, Pair, is_asked_for, print_head, time};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::ops::{Outcome, Probe, Request};
@@ -71,12 +71,12 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, regions: usiz
     let pair = Pair::measure(ROUNDS, |way| {
         target.touch(all);
         match way {
-            Way::Ours => {
+            Method::Ours => {
                 let (took, stats) = act(target, action, regions, &mut tried);
                 gone.0 = stats;
                 took
             }
-            Way::Raw => {
+            Method::Raw => {
                 let processes = target.processes();
                 let process = &processes[&TargetId(0)];
                 let took = time(|| {

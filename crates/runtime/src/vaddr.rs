@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thermo_actions::Actor;
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
-use thermo_engine::ops::Run;
+use thermo_engine::ops::TargetRange;
 use thermo_engine::ops::{Outcome, Probe, Request, Seen};
 use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_engine::scheme::SystemMetric;
@@ -105,7 +105,7 @@ impl Operations for Vaddr {
         }
     }
 
-    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
+    fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
         let process = self.members.processes().get(&run.target);
         let next = process.map_or(run.range.end, |process| {
             self.tracker.scan(process, run.range, chunk)
@@ -118,7 +118,7 @@ impl Operations for Vaddr {
         self.members.any_left()
     }
 
-    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+    fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
         let Some(process) = self.members.processes().get(&run.target) else {
             return Vec::new();
         };

@@ -11,7 +11,7 @@ use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Applied, OpsError, Probe, Request, Run, Skip};
+use thermo_engine::ops::{Applied, OpsError, Probe, Request, Skip, TargetRange};
 use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
 use thermo_targets::Processes;
 use thermo_units::{AddrRange, Bytes, Permille};
@@ -31,8 +31,8 @@ fn actor() -> Actor {
     )
 }
 
-fn run(range: AddrRange) -> Run {
-    Run {
+fn run(range: AddrRange) -> TargetRange {
+    TargetRange {
         target: TargetId(0),
         range,
     }
@@ -193,7 +193,7 @@ fn holes_and_the_dead_are_counted_and_the_rest_goes_on() {
     let hole = AddrRange::new(0x1000, 0x9000);
     let runs = [
         run(hole),
-        Run {
+        TargetRange {
             target: TargetId(1),
             range: gone.range,
         },
@@ -237,7 +237,7 @@ fn many_runs_at_once_are_told_apart() {
     let (start, all) = (target.range.start, target.range);
     // In the middle of the request is one the kernel refuses; the rest must not suffer.
     let pieces = (0..40).map(|n| run(AddrRange::new(start.0 + n * piece.0, start.0 + (n + 1) * piece.0)));
-    let mut runs: Vec<Run> = pieces.collect();
+    let mut runs: Vec<TargetRange> = pieces.collect();
     runs.insert(20, run(hole));
     let request = Request {
         action: Action::Cold,

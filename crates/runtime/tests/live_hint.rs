@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use common::{Target, repeat_until_good, swap, swapped};
-use thermo_actions::hint::{Hint, Hinter, Kind, Left, Limits};
+use thermo_actions::hint::{Hint, Hinter, Kind, Limits, SkipReason};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
@@ -85,7 +85,7 @@ fn of_ten_thousand_ranges_each_has_its_own_result() {
         let left: Bytes = hinted.left.iter().map(|(_, bytes)| *bytes).sum();
         assert_eq!(hinted.advised + left, hint.range.len(), "{hint:?}: {hinted:?}");
         if hint.target == TargetId(2) {
-            assert_eq!(hinted.left[0].0, Left::Skip(Skip::TargetGone), "{hinted:?}");
+            assert_eq!(hinted.left[0].0, SkipReason::Skip(Skip::TargetGone), "{hinted:?}");
             assert!(hinted.error.as_ref().unwrap().contains("has ended"));
         } else if hint.range.start.0 == PAGE_SIZE {
             assert_eq!(hinted.advised, Bytes::ZERO, "{hint:?}: {hinted:?}");
@@ -115,7 +115,7 @@ fn limits_hold_over_all_ranges() {
     let (advised, given) = limited(Limits { max_bytes, ..all });
     assert!(Bytes::mib(4) <= advised && advised <= Bytes::mib(9), "{given:?}");
     assert!(
-        given[1].left.iter().any(|(why, _)| *why == Left::ByteLimit),
+        given[1].left.iter().any(|(why, _)| *why == SkipReason::ByteLimit),
         "{given:?}"
     );
     for (limits, why) in [
@@ -124,14 +124,14 @@ fn limits_hold_over_all_ranges() {
                 max_time: Some(Nanos::ZERO),
                 ..all
             },
-            Left::Deadline,
+            SkipReason::Deadline,
         ),
         (
             Limits {
                 max_cpu: Some(Nanos::ZERO),
                 ..all
             },
-            Left::CpuLimit,
+            SkipReason::CpuLimit,
         ),
     ] {
         let (advised, given) = limited(limits);
@@ -141,7 +141,7 @@ fn limits_hold_over_all_ranges() {
     let actor = Actor::new(PageoutLimits::default(), false);
     actor.cancel_flag().store(true, Ordering::Relaxed);
     let given = Hinter::new(actor, all).give(&processes, &hints);
-    assert_eq!(given[0].left, [(Left::Skip(Skip::Cancelled), range.len())]);
+    assert_eq!(given[0].left, [(SkipReason::Skip(Skip::Cancelled), range.len())]);
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn kinds_dry_runs_and_the_impossible_leave_memory_alone() {
     assert_eq!(given[0].advised, Bytes::ZERO, "it is anonymous: {given:?}");
     let mut dry = Hinter::new(Actor::new(PageoutLimits::default(), true), Limits::default());
     let given = dry.give(&processes, &[hint(range, Action::Pageout)]);
-    assert_eq!(given[0].left, [(Left::Skip(Skip::DryRun), range.len())]);
+    assert_eq!(given[0].left, [(SkipReason::Skip(Skip::DryRun), range.len())]);
     let given = hinter(Limits::default()).give(&processes, &[hint(range, Action::MigrateHot)]);
-    assert_eq!(given[0].left, [(Left::Unsupported, range.len())]);
+    assert_eq!(given[0].left, [(SkipReason::Unsupported, range.len())]);
     assert!(given[0].error.is_some());
 }
 

@@ -10,7 +10,7 @@ use thermo_actions::{Actor, HugeOptions, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Applied, Outcome, Request, Run};
+use thermo_engine::ops::{Applied, Outcome, Request, TargetRange};
 use thermo_kernel::{leftovers, smaps, thp, uname};
 use thermo_units::{AddrRange, Bytes};
 
@@ -53,7 +53,7 @@ fn apply(
     action: Action,
     range: AddrRange,
 ) -> (Applied, Outcome) {
-    let run = Run {
+    let run = TargetRange {
         target: TargetId(0),
         range,
     };
@@ -106,7 +106,7 @@ fn huge_pages_go_where_they_are_asked_for_and_move_with_what_is_hot() {
             }
             Err(format!("{huge} huge, {made:?}, {split:?}"))
         });
-        let run = |range| Run {
+        let run = |range| TargetRange {
             target: TargetId(0),
             range,
         };

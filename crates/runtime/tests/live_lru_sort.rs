@@ -10,7 +10,7 @@ use common::{Target, repeat_until_good};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Request, Run, Skip};
+use thermo_engine::ops::{Request, Skip, TargetRange};
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::lru_gen;
 use thermo_kernel::maps;
@@ -52,7 +52,7 @@ fn lists(frames: &PageFrames, pid: u32, range: AddrRange) -> (usize, usize) {
 
 /// Does it to `range`; false where that is not allowed.
 fn sort(target: &Target, action: Action, range: AddrRange) -> bool {
-    let run = Run {
+    let run = TargetRange {
         target: TargetId(0),
         range,
     };
@@ -129,7 +129,7 @@ fn huge_pages_are_left_where_they_are_and_told() {
         eprintln!("SKIP: there are no huge pages to be had here, or they cannot be seen");
         return;
     }
-    let run = Run {
+    let run = TargetRange {
         target: TargetId(0),
         range: target.range,
     };

@@ -7,14 +7,14 @@ use thermo_engine::scheme::{
     WatermarkMetric, Watermarks,
 };
 use thermo_units::Permille;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use crate::tree::{Kind, parse_json};
 use crate::vocabulary::DAMO;
 use crate::{exact, read};
 
 /// The schemes of damo's list.
-pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     let Some(root) = parse_json(text)? else {
         return Ok(Vec::new());
     };

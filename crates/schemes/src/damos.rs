@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use thermo_engine::scheme::{AccessPattern, Age, Bounds, Quota, Rate};
 use thermo_engine::{Action, Scheme};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::exact;
@@ -18,7 +18,7 @@ use crate::read::in_order;
 const FORM: &str = "min_sz max_sz min_freq max_freq min_age max_age action [limit_sz limit_time]";
 
 /// The schemes of a text, one a line; `#` begins a comment.
-pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     let mut schemes = Vec::new();
     for line in text.lines() {
         let said = line.split('#').next().unwrap_or("").trim_end();
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, Fault> {
     Ok(schemes)
 }
 
-fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, Fault> {
+fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError> {
     let &[
         min_sz,
         max_sz,
@@ -43,7 +43,7 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, Fault> {
     ] = fields
     else {
         let message = format!("{} of 7 fields: a scheme is `{FORM}`", fields.len());
-        return Err(Fault::at(text, &line[line.len()..], message));
+        return Err(ParseError::at(text, &line[line.len()..], message));
     };
     let mut scheme = Scheme::new(read::<Action>(text, action)?);
     scheme.pattern = AccessPattern {
@@ -61,33 +61,38 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, Fault> {
 }
 
 /// The limit at the end of `line`, if there is one: how much, in what time.
-fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Nanos)>, Fault> {
+fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Nanos)>, ParseError> {
     let (sz, time) = match *fields {
         [] => return Ok(None),
         [sz, time] => (sz, time),
         [_] => {
             let message = "a limit needs its bytes and its time, like `500M 1s`: the time is missing";
-            return Err(Fault::at(text, &line[line.len()..], message));
+            return Err(ParseError::at(text, &line[line.len()..], message));
         }
         [_, _, extra, ..] => {
             let message = format!("{extra:?} is one field too many: a scheme is `{FORM}`");
-            return Err(Fault::at(text, extra, message));
+            return Err(ParseError::at(text, extra, message));
         }
     };
     match (read(text, sz)?, read(text, time)?) {
         (Bytes::ZERO, _) => {
             let message = "a limit of 0 bytes would be no limit: leave out both fields";
-            Err(Fault::at(text, sz, message))
+            Err(ParseError::at(text, sz, message))
         }
         (_, Nanos::ZERO) => {
             let message = "the limit is for no time: give it one, like 1s";
-            Err(Fault::at(text, time, message))
+            Err(ParseError::at(text, time, message))
         }
         limit => Ok(Some(limit)),
     }
 }
 
-fn bounds<T, D>(text: &str, what: &str, fields: [&str; 2], show: impl Fn(T) -> D) -> Result<Bounds<T>, Fault>
+fn bounds<T, D>(
+    text: &str,
+    what: &str,
+    fields: [&str; 2],
+    show: impl Fn(T) -> D,
+) -> Result<Bounds<T>, ParseError>
 where
     T: FromStr<Err: Display> + PartialOrd + Copy,
     D: Display,
@@ -96,21 +101,21 @@ where
     let side = |field: &str, none: &str| match field {
         "null" => none
             .parse()
-            .map_err(|error: T::Err| Fault::at(text, field, error.to_string())),
+            .map_err(|error: T::Err| ParseError::at(text, field, error.to_string())),
         _ => read::<T>(text, field),
     };
     let bounds = Bounds {
         min: side(fields[0], "min")?,
         max: side(fields[1], "max")?,
     };
-    in_order(bounds, what, show).map_err(|message| Fault::at(text, fields[0], message))?;
+    in_order(bounds, what, show).map_err(|message| ParseError::at(text, fields[0], message))?;
     Ok(bounds)
 }
 
-fn read<T: FromStr<Err: Display>>(text: &str, field: &str) -> Result<T, Fault> {
+fn read<T: FromStr<Err: Display>>(text: &str, field: &str) -> Result<T, ParseError> {
     field
         .parse()
-        .map_err(|error: T::Err| Fault::at(text, field, error.to_string()))
+        .map_err(|error: T::Err| ParseError::at(text, field, error.to_string()))
 }
 
 fn wrapped<T, U>(Bounds { min, max }: Bounds<T>, wrap: impl Fn(T) -> U) -> Bounds<U> {

@@ -2,7 +2,7 @@
 //!
 //! Three formats hold the same thing, a list of [`Scheme`]s: the DAMOS line (what most need, a line a scheme),
 //! damo's JSON list, and TOML with every feature. [`parse`] finds out which one a text is. Every mistake is a
-//! [`Fault`] with its line, its column and what would be right; a text with one bad scheme gives none.
+//! [`ParseError`] with its line, its column and what would be right; a text with one bad scheme gives none.
 //!
 //! JSON and TOML become one tree with places (`tree`) that one reader (`read`) understands in two
 //! vocabularies; only the writers are separate.
@@ -27,13 +27,13 @@ pub use format::Format;
 pub use sentence::sentence;
 
 use thermo_engine::Scheme;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 /// Reads the schemes of a text, in the format that `name` (of its file) or the text itself shows.
 ///
 /// # Errors
 /// The first mistake, with its place and what would be right.
-pub fn parse(name: &str, text: &str) -> Result<Vec<Scheme>, Fault> {
+pub fn parse(name: &str, text: &str) -> Result<Vec<Scheme>, ParseError> {
     parse_as(Format::of(name, text), text)
 }
 
@@ -41,7 +41,7 @@ pub fn parse(name: &str, text: &str) -> Result<Vec<Scheme>, Fault> {
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_as(format: Format, text: &str) -> Result<Vec<Scheme>, Fault> {
+pub fn parse_as(format: Format, text: &str) -> Result<Vec<Scheme>, ParseError> {
     let schemes = match format {
         Format::Line => damos::parse(text),
         Format::Json => damo::parse(text),
@@ -53,7 +53,7 @@ pub fn parse_as(format: Format, text: &str) -> Result<Vec<Scheme>, Fault> {
             Format::Json => "the list needs an entry like {\"action\": \"pageout\", …}",
             Format::Toml => "write a [[scheme]] with its action",
         };
-        return Err(Fault::new(
+        return Err(ParseError::new(
             1,
             1,
             format!("there is no scheme in this file: {right}"),

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use thermo_engine::scheme::{Age, Rate};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::tree::{Kind, Node};
@@ -13,7 +13,7 @@ use crate::tree::{Kind, Node};
 pub(crate) struct Bare(pub(crate) &'static str);
 
 /// The words of a value. A bare number, as number or as text, gets the unit it stands for.
-fn words(text: &str, node: &Node, Bare(unit): Bare) -> Result<String, Fault> {
+fn words(text: &str, node: &Node, Bare(unit): Bare) -> Result<String, ParseError> {
     match &node.kind {
         // The largest number is how DAMON's files write "no bound", whatever the unit.
         Kind::Number(number) | Kind::Text(number) if number.trim() == "18446744073709551615" => {
@@ -40,17 +40,17 @@ fn bare(words: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b',')
 }
 
-fn told<T, E: Display>(text: &str, node: &Node, read: Result<T, E>) -> Result<T, Fault> {
+fn told<T, E: Display>(text: &str, node: &Node, read: Result<T, E>) -> Result<T, ParseError> {
     read.map_err(|error| node.fault(text, error.to_string()))
 }
 
 /// A size; a bare number is bytes.
-pub(crate) fn bytes(text: &str, node: &Node) -> Result<Bytes, Fault> {
+pub(crate) fn bytes(text: &str, node: &Node) -> Result<Bytes, ParseError> {
     told(text, node, words(text, node, Bare(""))?.parse())
 }
 
 /// A span of time.
-pub(crate) fn nanos(text: &str, node: &Node, bare: Bare) -> Result<Nanos, Fault> {
+pub(crate) fn nanos(text: &str, node: &Node, bare: Bare) -> Result<Nanos, ParseError> {
     told(text, node, span(&words(text, node, bare)?))
 }
 
@@ -66,7 +66,7 @@ fn span(words: &str) -> Result<Nanos, thermo_units::UnitError> {
 }
 
 /// A share of all.
-pub(crate) fn permille(text: &str, node: &Node, bare: Bare) -> Result<Permille, Fault> {
+pub(crate) fn permille(text: &str, node: &Node, bare: Bare) -> Result<Permille, ParseError> {
     let words = words(text, node, bare)?;
     match words.strip_suffix("permil") {
         None => told(text, node, words.parse()),
@@ -81,7 +81,7 @@ pub(crate) fn permille(text: &str, node: &Node, bare: Bare) -> Result<Permille, 
 }
 
 /// An access rate: `5%`, `3 samples`.
-pub(crate) fn rate(text: &str, node: &Node, bare: Bare) -> Result<Rate, Fault> {
+pub(crate) fn rate(text: &str, node: &Node, bare: Bare) -> Result<Rate, ParseError> {
     let words = words(text, node, bare)?;
     if let Some(samples) = counted(&words, &["samples", "sample_intervals"]) {
         return told(text, node, samples).map(Rate::Samples);
@@ -90,7 +90,7 @@ pub(crate) fn rate(text: &str, node: &Node, bare: Bare) -> Result<Rate, Fault> {
 }
 
 /// An age: `5s`, `20 aggr_intervals`.
-pub(crate) fn age(text: &str, node: &Node, bare: Bare) -> Result<Age, Fault> {
+pub(crate) fn age(text: &str, node: &Node, bare: Bare) -> Result<Age, ParseError> {
     let words = words(text, node, bare)?;
     if let Some(aggrs) = counted(&words, &["aggr_intervals", "aggrs"]) {
         return told(text, node, aggrs).map(Age::Aggrs);
@@ -111,7 +111,7 @@ fn counted(words: &str, units: &[&str]) -> Option<Result<u32, String>> {
 }
 
 /// A plain number.
-pub(crate) fn count(text: &str, node: &Node) -> Result<u64, Fault> {
+pub(crate) fn count(text: &str, node: &Node) -> Result<u64, ParseError> {
     if let Kind::Number(number) | Kind::Text(number) = &node.kind {
         let digits: String = number.trim().chars().filter(|c| *c != ',').collect();
         let read = match digits.strip_prefix("0x") {
@@ -132,14 +132,14 @@ pub(crate) fn count(text: &str, node: &Node) -> Result<u64, Fault> {
 }
 
 /// A plain number of at most 32 bits.
-pub(crate) fn small(text: &str, node: &Node) -> Result<u32, Fault> {
+pub(crate) fn small(text: &str, node: &Node) -> Result<u32, ParseError> {
     let number = count(text, node)?;
     u32::try_from(number)
         .map_err(|_| node.fault(text, format!("{number} is too large: the most is {}", u32::MAX)))
 }
 
 /// Ten-thousandths: a bare number is that, `97.5%` is 9750.
-pub(crate) fn basis_points(text: &str, node: &Node) -> Result<u64, Fault> {
+pub(crate) fn basis_points(text: &str, node: &Node) -> Result<u64, ParseError> {
     let points = match &node.kind {
         Kind::Text(words) if words.trim().ends_with('%') => {
             hundredths(words.trim().trim_end_matches('%').trim_end()).ok_or_else(|| {
@@ -172,7 +172,7 @@ fn hundredths(number: &str) -> Option<u64> {
 }
 
 /// True or false, also in the words DAMON's files use.
-pub(crate) fn flag(text: &str, node: &Node) -> Result<bool, Fault> {
+pub(crate) fn flag(text: &str, node: &Node) -> Result<bool, ParseError> {
     match &node.kind {
         Kind::Bool(value) => Ok(*value),
         Kind::Text(word) if matches!(word.to_ascii_lowercase().as_str(), "y" | "yes" | "true") => Ok(true),
@@ -182,7 +182,7 @@ pub(crate) fn flag(text: &str, node: &Node) -> Result<bool, Fault> {
 }
 
 /// A word or a path.
-pub(crate) fn string(text: &str, node: &Node) -> Result<String, Fault> {
+pub(crate) fn string(text: &str, node: &Node) -> Result<String, ParseError> {
     match &node.kind {
         Kind::Text(words) => Ok(words.clone()),
         _ => Err(node.fault(

@@ -7,7 +7,7 @@ use thermo_engine::scheme::{
     AccessPattern, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilterKind, Quota, Watermarks, Weights,
 };
 use thermo_units::Nanos;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use crate::damo::{metric_words, tuner, watermark_metric};
 use crate::tree::{Fields, parse_toml};
@@ -15,7 +15,7 @@ use crate::vocabulary::TOML;
 use crate::{exact, read};
 
 /// The schemes of a text.
-pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     let mut fields = Fields::of(text, parse_toml(text)?, "the file")?;
     let Some(list) = fields.take("scheme") else {
         fields.finish("the file", &["[[scheme]]"])?;

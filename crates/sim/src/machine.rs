@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Seen, Skip};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen, Skip, TargetRange};
 use thermo_engine::scan::ScanChunk;
 use thermo_engine::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
@@ -132,7 +132,7 @@ impl Machine {
         pages.get_mut(usize::try_from((addr - *start).0 / PAGE_SIZE).ok()?)
     }
 
-    fn apply_to(&mut self, run: &Run, action: Action, filters: &[OpsFilter]) -> Applied {
+    fn apply_to(&mut self, run: &TargetRange, action: Action, filters: &[OpsFilter]) -> Applied {
         let mut applied = Applied {
             changed: Some(Bytes::ZERO),
             ..Applied::default()
@@ -250,7 +250,7 @@ impl Operations for Machine {
         self.scans
     }
 
-    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
+    fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
         let Some(process) = self.processes.get_mut(&run.target) else {
             return run.range.end;
         };

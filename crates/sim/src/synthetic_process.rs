@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Seen};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen, TargetRange};
 use thermo_engine::scan::ScanChunk;
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
@@ -114,7 +114,7 @@ impl Operations for Expanse {
         true
     }
 
-    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
+    fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
         let next = run.range.end;
         let Some(there) = run.range.intersection(&self.range) else {
             return next;
@@ -173,7 +173,7 @@ mod tests {
         let mut chunk = ScanChunk::default();
         chunk.reset(range);
         let target = TargetId(0);
-        machine.scan(&Run { target, range }, &mut chunk);
+        machine.scan(&TargetRange { target, range }, &mut chunk);
         chunk.get(addr)
     }
 

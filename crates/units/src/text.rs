@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// What is wrong at a place of a text. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ParseError {
     /// The line.
     pub line: usize,
     /// The column in it.
@@ -15,7 +15,7 @@ pub struct Fault {
     pub message: String,
 }
 
-impl Fault {
+impl ParseError {
     /// A fault at a known line and column.
     pub fn new(line: usize, column: usize, message: impl Into<String>) -> Self {
         Self {
@@ -60,13 +60,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.line, self.column, self.message)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ParseError {}
 
 #[cfg(test)]
 mod tests {
@@ -76,22 +76,22 @@ mod tests {
     fn a_slice_knows_its_line_and_column() {
         let text = "one\ntwo thrée four\n";
         let part = &text[text.find("four").expect("it is there")..];
-        let fault = Fault::at(text, part, "not a number");
+        let fault = ParseError::at(text, part, "not a number");
         assert_eq!((fault.line, fault.column), (2, 11));
         assert_eq!(fault.in_file("a.cfg"), "a.cfg:2:11: not a number");
     }
 
     #[test]
     fn what_a_parser_says_is_one_line_at_its_place() {
-        let fault = Fault::of_parser("a = 1\nb = 2\n", Some(10..11), "not so\nexpected a text\n");
+        let fault = ParseError::of_parser("a = 1\nb = 2\n", Some(10..11), "not so\nexpected a text\n");
         assert_eq!(fault.to_string(), "2:5: not so, expected a text");
-        assert_eq!(Fault::of_parser("a", None, "no").to_string(), "1:1: no");
+        assert_eq!(ParseError::of_parser("a", None, "no").to_string(), "1:1: no");
     }
 
     #[test]
     fn under_the_picture_of_a_pattern_stands_the_sentence() {
         let told = "regex parse error:\n    (a\n    ^\n  error: unclosed group";
-        assert_eq!(Fault::sentence_of_pattern(&told), "error: unclosed group");
-        assert_eq!(Fault::sentence_of_pattern(&""), "");
+        assert_eq!(ParseError::sentence_of_pattern(&told), "error: unclosed group");
+        assert_eq!(ParseError::sentence_of_pattern(&""), "");
     }
 }

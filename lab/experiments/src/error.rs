@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use crate::needs::{Need, packages, programs};
 
@@ -25,7 +25,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The mistake.
-        fault: Fault,
+        fault: ParseError,
     },
     /// Programs that are not installed.
     #[error("missing: {}. Install them with: apt-get install {}", programs(.0), packages(.0))]

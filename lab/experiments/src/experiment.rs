@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 use serde::Deserialize;
 use thermo_kernel::thp::ThpMode;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos};
 
 use crate::needs::Need;
@@ -161,7 +161,7 @@ impl Experiment {
     ///
     /// # Errors
     /// The first mistake, with its place.
-    pub fn parse(text: &str, here: &Path) -> Result<Self, Fault> {
+    pub fn parse(text: &str, here: &Path) -> Result<Self, ParseError> {
         let read: Self = text::parse(text)?;
         check::whole(text, &read)?;
         let (here, text) = (here.to_owned(), text.to_owned());

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny};
 use serde::{Deserialize, de};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use toml::Spanned;
 
 use crate::Error;
@@ -15,7 +15,10 @@ use crate::Error;
 pub(crate) type Place = Spanned<IgnoredAny>;
 
 /// Reads the file at `path` by `parse`, which gets its text and the folder it is in.
-pub(crate) fn read<T>(path: &Path, parse: impl FnOnce(&str, &Path) -> Result<T, Fault>) -> Result<T, Error> {
+pub(crate) fn read<T>(
+    path: &Path,
+    parse: impl FnOnce(&str, &Path) -> Result<T, ParseError>,
+) -> Result<T, Error> {
     let path = path.to_owned();
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -34,13 +37,13 @@ fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// The values of `text`, or its first mistake.
-pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
-    toml::from_str(text).map_err(|error| Fault::of_parser(text, error.span(), error.message()))
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
+    toml::from_str(text).map_err(|error| ParseError::of_parser(text, error.span(), error.message()))
 }
 
 /// A mistake of `part` of `text`.
-pub(crate) fn fault<T>(text: &str, part: &Spanned<T>, message: impl Into<String>) -> Fault {
-    Fault::at_offset(text, part.span().start, message)
+pub(crate) fn fault<T>(text: &str, part: &Spanned<T>, message: impl Into<String>) -> ParseError {
+    ParseError::at_offset(text, part.span().start, message)
 }
 
 /// A field that is written as a text in quotes, like `"1G"`.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use crate::options::Mode;
 
@@ -58,7 +58,7 @@ impl Config {
     ///
     /// # Errors
     /// The first mistake, with its place and what would be right.
-    pub fn parse(text: &str) -> Result<Self, Fault> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         crate::parse::parse(text)
     }
 

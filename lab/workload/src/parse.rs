@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use thermo_units::Bytes;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use crate::config::{Config, Pattern, Phase, RegionSpec};
 use crate::options::Mode;
@@ -15,10 +15,10 @@ const PATTERN: &str = "an access pattern is `region, randomness (0 or 1), stride
 /// More than a process can have: what is above is a slip of the finger.
 const MOST_BYTES: u64 = 1 << 47;
 
-pub(crate) fn parse(text: &str) -> Result<Config, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Config, ParseError> {
     let paragraphs = paragraphs(text);
     let Some((first, rest)) = paragraphs.split_first() else {
-        return Err(Fault::new(
+        return Err(ParseError::new(
             1,
             1,
             format!("there is nothing in this file: begin with regions, {REGION}"),
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Result<Config, Fault> {
         let end = first.last().map_or(text, |line| &line[line.len()..]);
         let message = "there is no phase: after an empty line, give its name, its milliseconds and its access \
                        patterns, a line each";
-        return Err(Fault::at(text, end, message));
+        return Err(ParseError::at(text, end, message));
     }
     let phases = rest
         .iter()
@@ -52,16 +52,20 @@ fn paragraphs(text: &str) -> Vec<Vec<&str>> {
     paragraphs
 }
 
-fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, Fault> {
+fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, ParseError> {
     let mut regions: Vec<RegionSpec> = Vec::new();
     for line in lines {
         let fields = fields(text, line, 2..=3, REGION)?;
         let name = fields[0];
         if name.is_empty() {
-            return Err(Fault::at(text, line, format!("the region has no name: {REGION}")));
+            return Err(ParseError::at(
+                text,
+                line,
+                format!("the region has no name: {REGION}"),
+            ));
         }
         if regions.iter().any(|region| region.name == name) {
-            return Err(Fault::at(
+            return Err(ParseError::at(
                 text,
                 name,
                 format!("there is already a region {name:?}: give this one another name"),
@@ -69,7 +73,7 @@ fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, Fault> {
         }
         let init = fields.get(2).filter(|file| **file != "none");
         if init.is_some_and(|file| file.is_empty()) {
-            return Err(Fault::at(
+            return Err(ParseError::at(
                 text,
                 fields[2],
                 format!("the initial data file has no name: {REGION}"),
@@ -85,12 +89,12 @@ fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, Fault> {
     Ok(regions)
 }
 
-fn phase(text: &str, lines: &[&str], regions: &[RegionSpec]) -> Result<Phase, Fault> {
+fn phase(text: &str, lines: &[&str], regions: &[RegionSpec]) -> Result<Phase, ParseError> {
     let name = lines[0].trim();
     let Some(time) = lines.get(1) else {
         let message =
             format!("phase {name:?} has no length: the line after its name is its milliseconds, like 5000");
-        return Err(Fault::at(text, &lines[0][lines[0].len()..], message));
+        return Err(ParseError::at(text, &lines[0][lines[0].len()..], message));
     };
     let time_ms = number(text, time.trim(), "the length of the phase, in milliseconds")?;
     let patterns: Vec<Pattern> = lines[2..]
@@ -99,7 +103,7 @@ fn phase(text: &str, lines: &[&str], regions: &[RegionSpec]) -> Result<Phase, Fa
         .collect::<Result<_, _>>()?;
     if !patterns.is_empty() && patterns.iter().all(|pattern| pattern.probability == 0) {
         let message = format!("no pattern of phase {name:?} has a probability above 0: give one at least 1");
-        return Err(Fault::at(text, lines[2].trim(), message));
+        return Err(ParseError::at(text, lines[2].trim(), message));
     }
     Ok(Phase {
         name: name.to_owned(),
@@ -108,20 +112,20 @@ fn phase(text: &str, lines: &[&str], regions: &[RegionSpec]) -> Result<Phase, Fa
     })
 }
 
-fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, Fault> {
+fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, ParseError> {
     let fields = fields(text, line, 4..=5, PATTERN)?;
     let name = fields[0];
     let Some(region) = regions.iter().position(|region| region.name == name) else {
         let known: Vec<&str> = regions.iter().map(|region| region.name.as_str()).collect();
         let message = format!("there is no region {name:?}: use one of {}", known.join(", "));
-        return Err(Fault::at(text, name, message));
+        return Err(ParseError::at(text, name, message));
     };
     let random = match fields[1] {
         "0" => false,
         "1" => true,
         other => {
             let message = format!("randomness {other:?} is neither 0 (one after the other) nor 1 (random)");
-            return Err(Fault::at(text, other, message));
+            return Err(ParseError::at(text, other, message));
         }
     };
     let stride = if random {
@@ -137,7 +141,7 @@ fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, Fa
     let mode = match fields.get(4) {
         Some(word) => Some(
             word.parse::<Mode>()
-                .map_err(|error| Fault::at(text, word, error.to_string()))?,
+                .map_err(|error| ParseError::at(text, word, error.to_string()))?,
         ),
         None => None,
     };
@@ -156,7 +160,7 @@ fn fields<'a>(
     line: &'a str,
     count: std::ops::RangeInclusive<usize>,
     right: &str,
-) -> Result<Vec<&'a str>, Fault> {
+) -> Result<Vec<&'a str>, ParseError> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     if count.contains(&fields.len()) {
         return Ok(fields);
@@ -168,14 +172,14 @@ fn fields<'a>(
         .copied()
         .unwrap_or(&line[line.trim_end().len()..]);
     let noun = if given == 1 { "field" } else { "fields" };
-    Err(Fault::at(
+    Err(ParseError::at(
         text,
         place,
         format!("{given} {noun} where {least} or {most} are expected: {right}"),
     ))
 }
 
-fn number<T: FromStr>(text: &str, field: &str, what: &str) -> Result<T, Fault> {
+fn number<T: FromStr>(text: &str, field: &str, what: &str) -> Result<T, ParseError> {
     let digits = !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| field.parse().ok()).flatten().ok_or_else(|| {
         let problem = if digits {
@@ -183,7 +187,7 @@ fn number<T: FromStr>(text: &str, field: &str, what: &str) -> Result<T, Fault> {
         } else {
             "is not a whole number"
         };
-        Fault::at(
+        ParseError::at(
             text,
             field,
             format!("{field:?} {problem}: this is {what}, like 64"),
@@ -191,18 +195,18 @@ fn number<T: FromStr>(text: &str, field: &str, what: &str) -> Result<T, Fault> {
     })
 }
 
-fn size(text: &str, field: &str, what: &str) -> Result<u64, Fault> {
+fn size(text: &str, field: &str, what: &str) -> Result<u64, ParseError> {
     let bytes: Bytes = field
         .parse()
-        .map_err(|error| Fault::at(text, field, format!("{what}: {error}")))?;
+        .map_err(|error| ParseError::at(text, field, format!("{what}: {error}")))?;
     match bytes.0 {
-        0 => Err(Fault::at(
+        0 => Err(ParseError::at(
             text,
             field,
             format!("a {what} of 0 bytes does nothing: give at least 1"),
         )),
         1..=MOST_BYTES => Ok(bytes.0),
-        _ => Err(Fault::at(
+        _ => Err(ParseError::at(
             text,
             field,
             format!("a {what} of {field} is more than an address space holds (128 TiB)"),

@@ -95,7 +95,7 @@ pub fn run_to(
     out: &mut dyn Write,
     truth: &mut dyn FnMut(Truth),
 ) -> Result<Summary, RunError> {
-    let mut run = Run::new(config, options, out, truth)?;
+    let mut run = Execution::new(config, options, out, truth)?;
     run.say_ready()?;
     let mut complete = true;
     if !options.dry_run {
@@ -116,13 +116,13 @@ pub fn run_to(
 }
 
 /// One region in memory.
-struct Place<'a> {
+struct MappedRegion<'a> {
     spec: &'a RegionSpec,
     mapping: Mapping,
     touched: Touched,
 }
 
-impl<'a> Place<'a> {
+impl<'a> MappedRegion<'a> {
     fn new(spec: &'a RegionSpec, huge_pages: bool) -> Result<Self, RunError> {
         let failed = |source| RunError::Map {
             name: spec.name.clone(),
@@ -217,9 +217,9 @@ impl<'a> Place<'a> {
     }
 }
 
-struct Run<'a> {
+struct Execution<'a> {
     options: &'a Options,
-    places: Vec<Place<'a>>,
+    places: Vec<MappedRegion<'a>>,
     /// Indices of `places` by address: the order ranges are told in.
     by_address: Vec<usize>,
     out: &'a mut dyn Write,
@@ -230,17 +230,17 @@ struct Run<'a> {
     logged: (u64, u64),
 }
 
-impl<'a> Run<'a> {
+impl<'a> Execution<'a> {
     fn new(
         config: &'a Config,
         options: &'a Options,
         out: &'a mut dyn Write,
         truth: &'a mut dyn FnMut(Truth),
     ) -> Result<Self, RunError> {
-        let places: Vec<Place<'_>> = config
+        let places: Vec<MappedRegion<'_>> = config
             .regions
             .iter()
-            .map(|spec| Place::new(spec, options.huge_pages))
+            .map(|spec| MappedRegion::new(spec, options.huge_pages))
             .collect::<Result<_, _>>()?;
         let mut by_address: Vec<usize> = (0..places.len()).collect();
         by_address.sort_by_key(|index| places[*index].mapping.start());
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
 
     fn say_ready(&mut self) -> io::Result<()> {
         write!(self.out, "ready pid={} regions", std::process::id())?;
-        for Place { spec, mapping, .. } in &self.places {
+        for MappedRegion { spec, mapping, .. } in &self.places {
             let range = AddrRange::new(mapping.start(), mapping.start() + mapping.len() as u64);
             write!(self.out, " {} {range}", spec.name)?;
         }

@@ -23,7 +23,7 @@ use crate::client::read_job::CHUNK;
 use crate::export::Export;
 use crate::protocol::handshake::Directory as _;
 use crate::tls::Encryption;
-use crate::vhost::Place;
+use crate::vhost::VhostSocket;
 use crate::wire::Socket;
 use crate::worker::Worker;
 use acceptor::Listener;
@@ -153,7 +153,7 @@ pub struct Server {
     stop: OwnedFd,
     sockets: Vec<PathBuf>,
     addrs: Vec<SocketAddr>,
-    places: Vec<Place>,
+    places: Vec<VhostSocket>,
 }
 
 impl Server {
@@ -203,7 +203,7 @@ impl Server {
                     let (export, pool) = self.disk(&path, &export, pools)?;
                     let shared = Arc::clone(&self.shared);
                     self.places
-                        .push(Place::open(&path, export, pool, shared).map_err(refused)?);
+                        .push(VhostSocket::open(&path, export, pool, shared).map_err(refused)?);
                 }
                 Listen::Unix(path) => listeners.push(self.listen_unix(path).map_err(refused)?),
                 Listen::Tcp(addr) => listeners.push(self.listen_tcp(&addr).map_err(refused)?),

@@ -26,13 +26,13 @@ struct Part {
 
 /// Bytes of a chain, in parts; what was copied is behind us.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
+pub(super) struct ByteRun<'a> {
     memory: &'a GuestMemoryMmap,
     parts: VecDeque<Part>,
     left: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ByteRun<'a> {
     fn of(memory: &'a GuestMemoryMmap) -> Self {
         let parts = VecDeque::new();
         Self {
@@ -103,9 +103,9 @@ impl<'a> Run<'a> {
 pub(super) struct Chain<'a> {
     memory: &'a GuestMemoryMmap,
     /// What the guest wrote: the head, and data.
-    pub(super) theirs: Run<'a>,
+    pub(super) theirs: ByteRun<'a>,
     /// What we are to write, before the status.
-    pub(super) ours: Run<'a>,
+    pub(super) ours: ByteRun<'a>,
     status: GuestAddress,
     /// It is no longer than was agreed on, and what we write lies behind what we read.
     pub(super) is_sound: bool,
@@ -117,7 +117,7 @@ impl<'a> Chain<'a> {
     where
         M: Deref<Target = GuestMemoryMmap>,
     {
-        let (mut theirs, mut ours) = (Run::of(memory), Run::of(memory));
+        let (mut theirs, mut ours) = (ByteRun::of(memory), ByteRun::of(memory));
         let (mut count, mut is_ordered, mut ends) = (0, true, false);
         for descriptor in chain {
             let (addr, len) = (descriptor.addr(), descriptor.len());

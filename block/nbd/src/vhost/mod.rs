@@ -64,12 +64,12 @@ impl Device {
 
 /// A socket where one machine at a time finds its disk.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct VhostSocket {
     device: Arc<Device>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Place {
+impl VhostSocket {
     /// Waits at `socket` for a machine, and for the next when it left.
     pub(crate) fn open(
         socket: &Path,
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for VhostSocket {
     /// What is being done is finished, nothing more is begun.
     fn drop(&mut self) {
         *self.device.open.write().unwrap_or_else(PoisonError::into_inner) = false;

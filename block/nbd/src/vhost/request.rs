@@ -14,7 +14,7 @@ use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
 };
 
-use super::chain::{Chain, OutOfMemory, Run};
+use super::chain::{ByteRun, Chain, OutOfMemory};
 use super::config::{MOST_RANGE_SECTORS, MOST_RANGES, SECTOR};
 use crate::client::read_job::{CHUNK, Lend};
 use crate::export::Export;
@@ -88,7 +88,12 @@ impl Disk<'_> {
         u32::try_from(room - chain.ours.left() + 1).unwrap_or(u32::MAX)
     }
 
-    fn perform(&self, theirs: &mut Run<'_>, ours: &mut Run<'_>, lend: Lend<'_>) -> Result<(), Failure> {
+    fn perform(
+        &self,
+        theirs: &mut ByteRun<'_>,
+        ours: &mut ByteRun<'_>,
+        lend: Lend<'_>,
+    ) -> Result<(), Failure> {
         let mut head = [0; HEAD];
         theirs.read(&mut head)?;
         let [kind, _, low, high] = words(&head);
@@ -114,7 +119,7 @@ impl Disk<'_> {
         Ok(start)
     }
 
-    fn read(&self, sector: u64, ours: &mut Run<'_>, lend: Lend<'_>) -> Result<(), Failure> {
+    fn read(&self, sector: u64, ours: &mut ByteRun<'_>, lend: Lend<'_>) -> Result<(), Failure> {
         let bytes = ours.left();
         let mut at = self.place(sector, bytes)?;
         while ours.left() > 0 {
@@ -127,7 +132,7 @@ impl Disk<'_> {
         Ok(())
     }
 
-    fn write(&self, sector: u64, theirs: &mut Run<'_>, lend: Lend<'_>) -> Result<(), Failure> {
+    fn write(&self, sector: u64, theirs: &mut ByteRun<'_>, lend: Lend<'_>) -> Result<(), Failure> {
         self.may_change()?;
         let bytes = theirs.left();
         let mut at = self.place(sector, bytes)?;
@@ -142,7 +147,7 @@ impl Disk<'_> {
     }
 
     // The disk's serial number: its name, as far as that has room.
-    fn tell_id(&self, ours: &mut Run<'_>) -> Result<(), Failure> {
+    fn tell_id(&self, ours: &mut ByteRun<'_>) -> Result<(), Failure> {
         let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
         let name = self.export.name().as_bytes();
         let len = name.len().min(id.len());
@@ -152,7 +157,7 @@ impl Disk<'_> {
     }
 
     // All ranges are looked at before the first is changed.
-    fn ranges(&self, kind: u32, theirs: &mut Run<'_>) -> Result<(), Failure> {
+    fn ranges(&self, kind: u32, theirs: &mut ByteRun<'_>) -> Result<(), Failure> {
         self.may_change()?;
         let bytes = theirs.left();
         if bytes == 0 || !bytes.is_multiple_of(RANGE as u64) || bytes > MOST_RANGE_BYTES {

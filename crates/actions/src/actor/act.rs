@@ -9,18 +9,18 @@ use thermo_kernel::process_madvise::Advice;
 use thermo_targets::Process;
 
 use super::madvise_batch::Advisor;
-use super::plan::{Plan, Task};
+use super::plan::{RangePlan, Task};
 use super::state::Actor;
 use super::touch;
 
 impl Actor {
     /// Moves up what `plans` keep.
-    pub(super) fn touch(&self, task: &Task<'_>, plans: Vec<Plan>) -> Vec<Applied> {
+    pub(super) fn touch(&self, task: &Task<'_>, plans: Vec<RangePlan>) -> Vec<Applied> {
         let cancel = Arc::clone(&self.cancel);
         let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
         let seen = (task.pagemap, self.frames.as_ref());
         let times = lru_gen::uses(&self.root);
-        let touched = plans.into_iter().map(|Plan { mut applied, kept }| {
+        let touched = plans.into_iter().map(|RangePlan { mut applied, kept }| {
             touch::touch_times(times, task.process, seen, &kept, &mut stop, &mut applied);
             applied
         });
@@ -28,13 +28,13 @@ impl Actor {
     }
 
     /// Has the kernel begin to read what `plans` keep.
-    pub(super) fn bring_in(&self, task: &Task<'_>, mut plans: Vec<Plan>) -> Vec<Applied> {
+    pub(super) fn bring_in(&self, task: &Task<'_>, mut plans: Vec<RangePlan>) -> Vec<Applied> {
         self.advise(task.process, Advice::WillNeed, &mut plans);
         plans.into_iter().map(|plan| plan.applied).collect()
     }
 
     /// Gives advice on what `plans` keep that only the cancel flag stops. Then they keep what was advised.
-    pub(super) fn advise(&self, process: &Process, advice: Advice, plans: &mut [Plan]) {
+    pub(super) fn advise(&self, process: &Process, advice: Advice, plans: &mut [RangePlan]) {
         let mut stop = |_| self.cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
         let advisor = Advisor {
             root: &self.root,

@@ -7,13 +7,13 @@ use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::process_madvise::Advice;
 
 use super::pagemap_stats::{PagemapStats, survey_plans};
-use super::plan::{Plan, Task};
+use super::plan::{RangePlan, Task};
 use super::spans;
 use super::state::Actor;
 
 impl Actor {
     /// Moves down what `plans` keep of the runs of one process.
-    pub(super) fn cold(&self, task: &Task<'_>, mut plans: Vec<Plan>) -> impl Iterator<Item = Applied> {
+    pub(super) fn cold(&self, task: &Task<'_>, mut plans: Vec<RangePlan>) -> impl Iterator<Item = Applied> {
         self.advise(task.process, Advice::Cold, &mut plans);
         let mut found = survey_plans(task.pagemap, &plans);
         // A number that was given to another process in the meantime: what was read is not the target's.
@@ -24,8 +24,8 @@ impl Actor {
     }
 }
 
-fn book((plan, there): (Plan, PagemapStats)) -> Applied {
-    let Plan { mut applied, kept } = plan;
+fn book((plan, there): (RangePlan, PagemapStats)) -> Applied {
+    let RangePlan { mut applied, kept } = plan;
     applied.skip(Skip::NotPresent, spans::sum(&kept).saturating_sub(there.present));
     applied.skip(Skip::Shared, there.shared);
     applied.applied = there.present.saturating_sub(there.shared);

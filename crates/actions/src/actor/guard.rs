@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thermo_engine::ops::{Run, Skip};
+use thermo_engine::ops::{Skip, TargetRange};
 use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::{clock, meminfo};
 use thermo_targets::Processes;
@@ -109,11 +109,17 @@ impl Guard {
     }
 
     /// Notes that `out` bytes of `run` have left just now. `still_there` is what was counted of it since.
-    pub(super) fn left(&mut self, pagemap: &Pagemap, run: Run, out: Bytes, still_there: Option<Bytes>) {
+    pub(super) fn left(
+        &mut self,
+        pagemap: &Pagemap,
+        run: TargetRange,
+        out: Bytes,
+        still_there: Option<Bytes>,
+    ) {
         if out == Bytes::ZERO {
             return;
         }
-        let Run { target, range } = run;
+        let TargetRange { target, range } = run;
         // What is looked at again later must be what is looked at now.
         let still_there = still_there
             .filter(|_| range.len() <= LOOK_AT)

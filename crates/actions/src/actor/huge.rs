@@ -7,14 +7,14 @@
 //! | `nohugepage` | the flag, where the kernel could make huge pages by itself; huge pages are split, and what of them was never written is given back |
 
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Applied, Run};
+use thermo_engine::ops::{Applied, TargetRange};
 use thermo_inject::HugeFlag;
 use thermo_kernel::process_madvise::Advice;
 use thermo_kernel::{clock, thp};
 use thermo_targets::{Inspector, PageView, Process};
 use thermo_units::{AddrRange, Bytes, Permille};
 
-use super::plan::{Plan, Task};
+use super::plan::{RangePlan, Task};
 use super::state::Actor;
 use super::units::{HUGE_PAGE, views};
 use super::{collapse, spans};
@@ -25,7 +25,7 @@ impl Actor {
         &mut self,
         process: &Process,
         action: Action,
-        run: &Run,
+        run: &TargetRange,
         pte: Inspector<'_>,
     ) -> Vec<AddrRange> {
         let units = spans::aligned_units(&[run.range], HUGE_PAGE);
@@ -59,11 +59,11 @@ impl Actor {
     pub(super) fn make_huge(
         &mut self,
         task: &Task<'_>,
-        plans: Vec<Plan>,
+        plans: Vec<RangePlan>,
         mut pte: Inspector<'_>,
     ) -> Vec<Applied> {
         let in_all = all_units(&plans);
-        let mut choose = |plan: Plan| self.choose(task, plan, pte.as_deref_mut());
+        let mut choose = |plan: RangePlan| self.choose(task, plan, pte.as_deref_mut());
         let mut chosen: Vec<(Applied, Vec<AddrRange>)> = plans.into_iter().map(&mut choose).collect();
         if task.action == Action::Hugepage {
             self.huge.flags.take_back(task.process, &in_all);
@@ -83,8 +83,8 @@ impl Actor {
     }
 
     /// The units in what `plan` keeps that are worth making huge.
-    fn choose(&self, task: &Task<'_>, plan: Plan, pte: Inspector<'_>) -> (Applied, Vec<AddrRange>) {
-        let Plan { mut applied, kept } = plan;
+    fn choose(&self, task: &Task<'_>, plan: RangePlan, pte: Inspector<'_>) -> (Applied, Vec<AddrRange>) {
+        let RangePlan { mut applied, kept } = plan;
         if kept.is_empty() {
             return (applied, Vec::new());
         }
@@ -115,7 +115,7 @@ impl Actor {
         }
         let mut neighbours = Vec::new();
         units.iter().for_each(|unit| unit.join_onto(&mut neighbours));
-        let mut plan = Plan {
+        let mut plan = RangePlan {
             applied: std::mem::take(applied),
             kept: neighbours.into(),
         };
@@ -136,7 +136,7 @@ impl Actor {
     pub(super) fn forbid_huge(
         &mut self,
         task: &Task<'_>,
-        plans: Vec<Plan>,
+        plans: Vec<RangePlan>,
         mut pte: Inspector<'_>,
     ) -> Vec<Applied> {
         let units = all_units(&plans);
@@ -145,13 +145,13 @@ impl Actor {
         self.huge
             .flags
             .change(task.process, &units, HugeFlag::NoHugePage, always);
-        let mut one = |plan: Plan| self.split(task, plan, pte.as_deref_mut());
+        let mut one = |plan: RangePlan| self.split(task, plan, pte.as_deref_mut());
         plans.into_iter().map(&mut one).collect()
     }
 }
 
 /// The units in all of what is kept, ascending.
-fn all_units(plans: &[Plan]) -> Vec<AddrRange> {
+fn all_units(plans: &[RangePlan]) -> Vec<AddrRange> {
     let mut units: Vec<AddrRange> = plans
         .iter()
         .flat_map(|plan| spans::aligned_units(&plan.kept, HUGE_PAGE))

@@ -17,7 +17,7 @@ use thermo_kernel::status;
 use thermo_targets::Process;
 use thermo_units::{AddrRange, Bytes};
 
-use super::plan::Plan;
+use super::plan::RangePlan;
 use super::spans;
 use super::units::HUGE_PAGE;
 
@@ -71,7 +71,7 @@ pub(super) struct Advisor<'a> {
 
 impl Advisor<'_> {
     /// Advises what `plans` keep. Then they keep what was advised, count it, and say why not the rest.
-    pub(super) fn advise(mut self, plans: &mut [Plan]) {
+    pub(super) fn advise(mut self, plans: &mut [RangePlan]) {
         let joined = join(plans, range_bytes(self.advice));
         let ranges: Vec<AddrRange> = joined.iter().map(|joined| joined.range).collect();
         let mut why = None;
@@ -111,7 +111,13 @@ impl Advisor<'_> {
     }
 
     /// What plans that were not advised whole have of each range of the first batch, cut where it is advised again.
-    fn parts(&self, joined: &[Joined], outcomes: &[Outcome], plans: &[Plan], is_whole: &[bool]) -> Vec<Part> {
+    fn parts(
+        &self,
+        joined: &[Joined],
+        outcomes: &[Outcome],
+        plans: &[RangePlan],
+        is_whole: &[bool],
+    ) -> Vec<Part> {
         let mut parts = Vec::new();
         let mappings = OnceCell::new();
         let mappings = || {
@@ -183,7 +189,7 @@ impl Advisor<'_> {
 
     /// Has the plans that were not advised whole keep those of their `parts` that were, and counts all. `why` is the
     /// reason for what was not tried.
-    fn book(&self, plans: &mut [Plan], is_whole: &[bool], parts: &[Part], why: Skip) {
+    fn book(&self, plans: &mut [RangePlan], is_whole: &[bool], parts: &[Part], why: Skip) {
         let mut done: Vec<Vec<AddrRange>> = vec![Vec::new(); plans.len()];
         for part in parts {
             let applied = &mut plans[part.plan].applied;
@@ -221,7 +227,7 @@ impl Advisor<'_> {
 }
 
 /// What `plans` keep, in their order, neighbours joined up to `most` bytes and what is larger cut.
-fn join(plans: &[Plan], most: Bytes) -> Vec<Joined> {
+fn join(plans: &[RangePlan], most: Bytes) -> Vec<Joined> {
     let mut all: Vec<Joined> = Vec::new();
     for (nth, plan) in plans.iter().enumerate() {
         for range in spans::pieces(&plan.kept, most) {
@@ -247,9 +253,9 @@ mod tests {
 
     use super::*;
 
-    fn plans(kept: &[&[(u64, u64)]]) -> Vec<Plan> {
+    fn plans(kept: &[&[(u64, u64)]]) -> Vec<RangePlan> {
         let mib = |(from, to): &(u64, u64)| AddrRange::new(from << 20, to << 20);
-        let plan = |ranges: &&[(u64, u64)]| Plan {
+        let plan = |ranges: &&[(u64, u64)]| RangePlan {
             applied: Applied::default(),
             kept: ranges.iter().map(mib).collect(),
         };

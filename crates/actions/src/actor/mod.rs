@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Applied, OpsError, Outcome, Request, Run, Skip};
+use thermo_engine::ops::{Applied, OpsError, Outcome, Request, Skip, TargetRange};
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::Pagemap;
@@ -62,7 +62,7 @@ use self::guard::Guard;
 pub use self::guard::{PageoutLimits, below_swap_floor};
 use self::huge_state::Huge;
 pub use self::huge_state::HugeOptions;
-use self::plan::{Plan, Task};
+use self::plan::{RangePlan, Task};
 use self::spans::Ranges;
 pub use self::state::Actor;
 
@@ -159,12 +159,18 @@ impl Actor {
     }
 
     /// Does it to the runs of one process, and adds what came of each to `done`.
-    fn group(&mut self, task: &Task<'_>, group: &[Run], mut pte: Inspector<'_>, done: &mut Vec<Applied>) {
+    fn group(
+        &mut self,
+        task: &Task<'_>,
+        group: &[TargetRange],
+        mut pte: Inspector<'_>,
+        done: &mut Vec<Applied>,
+    ) {
         // What takes long outlives processes, and what was seen of them before.
-        let at_once: fn(&[Run]) -> usize = match task.action {
+        let at_once: fn(&[TargetRange]) -> usize = match task.action {
             Action::Pageout | Action::Willneed => pageout::batch_len,
-            Action::LruPrio => |_: &[Run]| 1,
-            _ => <[Run]>::len,
+            Action::LruPrio => |_: &[TargetRange]| 1,
+            _ => <[TargetRange]>::len,
         };
         let mut rest = group;
         while !rest.is_empty() {
@@ -179,9 +185,15 @@ impl Actor {
     }
 
     /// Does it to some of them at once.
-    fn batch(&mut self, task: &Task<'_>, runs: &[Run], mut pte: Inspector<'_>, done: &mut Vec<Applied>) {
+    fn batch(
+        &mut self,
+        task: &Task<'_>,
+        runs: &[TargetRange],
+        mut pte: Inspector<'_>,
+        done: &mut Vec<Applied>,
+    ) {
         let plans = runs.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
-        let plans: Vec<Plan> = plans.collect();
+        let plans: Vec<RangePlan> = plans.collect();
         match task.action {
             Action::Nohugepage => done.extend(self.forbid_huge(task, plans, pte)),
             Action::Hugepage | Action::Collapse => done.extend(self.make_huge(task, plans, pte)),
@@ -197,15 +209,15 @@ impl Actor {
     }
 
     /// Decides what of a run is to be acted on.
-    fn plan(&self, task: &Task<'_>, run: &Run, mut pte: Inspector<'_>) -> Plan {
+    fn plan(&self, task: &Task<'_>, run: &TargetRange, mut pte: Inspector<'_>) -> RangePlan {
         let mut applied = Applied::default();
         if self.cancel.load(Ordering::Relaxed) {
-            return Plan::nothing(left_alone(Skip::Cancelled, run.range));
+            return RangePlan::nothing(left_alone(Skip::Cancelled, run.range));
         }
         let kept = self.kept(task, run, pte.as_deref_mut(), &mut applied);
         applied.passed_filters = spans::sum(&kept);
         if task.action == Action::Stat {
-            return Plan::nothing(applied);
+            return RangePlan::nothing(applied);
         }
         let kept = match pte.filter(|_| task.action == Action::Pageout && !task.filters.asks_for_young()) {
             Some(pte) => leave_young(task.process, run.range, kept, pte, &mut applied),
@@ -213,13 +225,13 @@ impl Actor {
         };
         if self.dry_run {
             applied.skip(Skip::DryRun, spans::sum(&kept));
-            return Plan::nothing(applied);
+            return RangePlan::nothing(applied);
         }
-        Plan { applied, kept }
+        RangePlan { applied, kept }
     }
 
     /// What of the run is to be acted on: what the filters let through.
-    fn kept(&self, task: &Task<'_>, run: &Run, pte: Inspector<'_>, applied: &mut Applied) -> Ranges {
+    fn kept(&self, task: &Task<'_>, run: &TargetRange, pte: Inspector<'_>, applied: &mut Applied) -> Ranges {
         let whole_pages = AddrRange {
             start: run.range.start.align_up(),
             end: run.range.end.align_down(),

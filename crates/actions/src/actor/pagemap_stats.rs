@@ -3,7 +3,7 @@
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::plan::Plan;
+use super::plan::RangePlan;
 use super::spans;
 
 /// What is read at once of memory that is looked at whole.
@@ -128,7 +128,7 @@ pub(super) fn survey_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Pagema
 }
 
 /// Every page of what each of `plans` keeps.
-pub(super) fn survey_plans(pagemap: &Pagemap, plans: &[Plan]) -> Vec<PagemapStats> {
+pub(super) fn survey_plans(pagemap: &Pagemap, plans: &[RangePlan]) -> Vec<PagemapStats> {
     let pieces = Pieces::of(plans);
     pieces.of_plans(plans.len(), &survey_each(pagemap, &pieces.ranges))
 }
@@ -140,7 +140,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn of(plans: &[Plan]) -> Self {
+    fn of(plans: &[RangePlan]) -> Self {
         let mut all: Vec<(AddrRange, usize)> = Vec::with_capacity(plans.len());
         for (nth, plan) in plans.iter().enumerate() {
             all.extend(plan.kept.iter().map(|range| (*range, nth)));
@@ -172,9 +172,9 @@ mod tests {
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
 
-    fn plan(from: u64, to: u64) -> Plan {
+    fn plan(from: u64, to: u64) -> RangePlan {
         let range = AddrRange::new(from << 20, to << 20);
-        Plan {
+        RangePlan {
             applied: Applied::default(),
             kept: Some(range)
                 .filter(|range| !range.is_empty())

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use thermo_engine::ops::{Applied, Run, Skip};
+use thermo_engine::ops::{Applied, Skip, TargetRange};
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::{Page, Pagemap};
@@ -14,7 +14,7 @@ use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::madvise_batch::{Advisor, call_bytes};
 use super::pagemap_stats::{PagemapStats, survey, survey_plans};
-use super::plan::{Plan, Task};
+use super::plan::{RangePlan, Task};
 use super::spans;
 use super::spans::Ranges;
 use super::state::Actor;
@@ -23,7 +23,7 @@ use super::state::Actor;
 const COUNTED: Bytes = Bytes::mib(256);
 
 /// How many of the first runs are paged out at once: as much as one call takes, and no page twice. At least one.
-pub(super) fn batch_len(runs: &[Run]) -> usize {
+pub(super) fn batch_len(runs: &[TargetRange]) -> usize {
     let (mut sum, mut end) = (Bytes::ZERO, Addr(0));
     let fits = runs.iter().take(MAX_RANGES).take_while(|run| {
         sum += run.range.len();
@@ -36,7 +36,12 @@ pub(super) fn batch_len(runs: &[Run]) -> usize {
 
 impl Actor {
     /// Pages out what `plans` keep of `runs`.
-    pub(super) fn pageout(&mut self, task: &Task<'_>, runs: &[Run], mut plans: Vec<Plan>) -> Vec<Applied> {
+    pub(super) fn pageout(
+        &mut self,
+        task: &Task<'_>,
+        runs: &[TargetRange],
+        mut plans: Vec<RangePlan>,
+    ) -> Vec<Applied> {
         let asked: Vec<bool> = plans.iter().map(|plan| !plan.kept.is_empty()).collect();
         if !asked.contains(&true) {
             return plans.into_iter().map(|plan| plan.applied).collect();
@@ -76,7 +81,7 @@ impl Actor {
         &mut self,
         task: &Task<'_>,
         to_swap: bool,
-        plans: &mut [Plan],
+        plans: &mut [RangePlan],
         before: &[PagemapStats],
     ) -> Vec<Bytes> {
         let Self {
@@ -112,7 +117,7 @@ impl Actor {
 }
 
 /// What is there of what each of `plans` keeps.
-fn surveys(pagemap: &Pagemap, plans: &[Plan]) -> Vec<PagemapStats> {
+fn surveys(pagemap: &Pagemap, plans: &[RangePlan]) -> Vec<PagemapStats> {
     if let [plan] = plans {
         return vec![survey(pagemap, &plan.kept, COUNTED)];
     }

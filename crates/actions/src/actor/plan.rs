@@ -18,12 +18,12 @@ pub(super) struct Task<'a> {
 }
 
 /// What of a run is to be acted on, and what is known of the rest.
-pub(super) struct Plan {
+pub(super) struct RangePlan {
     pub(super) applied: Applied,
     pub(super) kept: Ranges,
 }
 
-impl Plan {
+impl RangePlan {
     /// The run ends here.
     pub(super) fn nothing(applied: Applied) -> Self {
         Self {

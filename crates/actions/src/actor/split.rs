@@ -11,15 +11,15 @@ use thermo_kernel::process_vm;
 use thermo_targets::{Inspector, Process};
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
-use super::plan::{Plan, Task};
+use super::plan::{RangePlan, Task};
 use super::spans;
 use super::state::Actor;
 use super::units::{HUGE_PAGE, views};
 
 impl Actor {
     /// Splits the huge pages in what `plan` keeps. What holds none counts as applied.
-    pub(super) fn split(&mut self, task: &Task<'_>, plan: Plan, mut pte: Inspector<'_>) -> Applied {
-        let Plan { mut applied, kept } = plan;
+    pub(super) fn split(&mut self, task: &Task<'_>, plan: RangePlan, mut pte: Inspector<'_>) -> Applied {
+        let RangePlan { mut applied, kept } = plan;
         if kept.is_empty() {
             return applied;
         }
@@ -38,7 +38,7 @@ impl Actor {
         } else {
             units.clone()
         };
-        let mut first_pages = Plan {
+        let mut first_pages = RangePlan {
             applied: Applied::default(),
             kept: huge.iter().map(first_page).collect(),
         };
@@ -74,7 +74,7 @@ impl Actor {
         let mut bytes = vec![0; HUGE_PAGE.0 as usize];
         for unit in split {
             let read = process_vm::read(process.pid, unit.start, &mut bytes).unwrap_or(0);
-            let mut zeroes = Plan {
+            let mut zeroes = RangePlan {
                 applied: Applied::default(),
                 kept: zero_pages(*unit, &bytes[..read]).into(),
             };

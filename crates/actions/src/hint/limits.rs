@@ -3,7 +3,7 @@
 use thermo_kernel::clock;
 use thermo_units::{Bytes, Nanos};
 
-use super::result::Left;
+use super::result::SkipReason;
 
 /// The limits. The default is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,7 +46,7 @@ impl Account {
     }
 
     /// The limit that is reached, if one is. Less than a page left is nothing left.
-    pub(super) fn exhausted(&self) -> Option<Left> {
+    pub(super) fn exhausted(&self) -> Option<SkipReason> {
         let over = |most: Option<Nanos>, now: Nanos, then: Nanos| {
             most.is_some_and(|most| now.saturating_sub(then) >= most)
         };
@@ -54,11 +54,11 @@ impl Account {
             .bytes_left()
             .is_some_and(|left| left < Bytes(thermo_units::PAGE_SIZE))
         {
-            Some(Left::ByteLimit)
+            Some(SkipReason::ByteLimit)
         } else if over(self.limits.max_time, clock::monotonic(), self.began) {
-            Some(Left::Deadline)
+            Some(SkipReason::Deadline)
         } else if over(self.limits.max_cpu, clock::thread_cpu(), self.cpu_at_begin) {
-            Some(Left::CpuLimit)
+            Some(SkipReason::CpuLimit)
         } else {
             None
         }

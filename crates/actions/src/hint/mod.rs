@@ -43,12 +43,12 @@ mod selection;
 pub use kind::Kind;
 pub use limits::Limits;
 pub use pieces::{Piece, Pieces};
-pub use result::{Hinted, Left};
+pub use result::{Hinted, SkipReason};
 pub use selection::Selection;
 
 use std::path::{Path, PathBuf};
 
-use thermo_engine::ops::{Applied, Request, Run, Skip};
+use thermo_engine::ops::{Applied, Request, Skip, TargetRange};
 use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
 use thermo_engine::{Action, OpsError, TargetId};
 use thermo_kernel::pagemap::Pagemap;
@@ -152,11 +152,11 @@ impl Hinter {
             let left = |hint: &Hint| Hinted::of(|hinted| hinted.leave(why, hint.range.len()));
             return given.extend(hints.iter().map(left));
         }
-        let run = |hint: &Hint| Run {
+        let run = |hint: &Hint| TargetRange {
             target: hint.target,
             range: hint.range,
         };
-        let runs: Vec<Run> = hints.iter().map(run).collect();
+        let runs: Vec<TargetRange> = hints.iter().map(run).collect();
         match self.apply(processes, hints[0].action, &runs) {
             Ok(applied) => {
                 let added = |applied| Hinted::of(|hinted| hinted.add(applied));
@@ -178,7 +178,7 @@ impl Hinter {
                 break;
             }
             let (step, holds) = self.step(processes, hint, rest, account.bytes_left());
-            let run = Run {
+            let run = TargetRange {
                 target: hint.target,
                 range: step,
             };
@@ -227,7 +227,7 @@ impl Hinter {
         &mut self,
         processes: &Processes,
         action: Action,
-        runs: &[Run],
+        runs: &[TargetRange],
     ) -> Result<Vec<Applied>, OpsError> {
         let others = self.only.map(|kind| OpsFilter {
             kind: OpsFilterKind::Anon,

@@ -6,7 +6,7 @@ use thermo_units::Bytes;
 
 /// Why bytes of a hint were left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Left {
+pub enum SkipReason {
     /// The actor's reason.
     Skip(Skip),
     /// The byte limit was reached.
@@ -19,7 +19,7 @@ pub enum Left {
     Unsupported,
 }
 
-impl Left {
+impl SkipReason {
     /// The word in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -41,7 +41,7 @@ pub struct Hinted {
     /// Bytes seen to have changed afterwards; `None` where the action leaves no trace.
     pub changed: Option<Bytes>,
     /// Why not, for the rest; each reason once.
-    pub left: Vec<(Left, Bytes)>,
+    pub left: Vec<(SkipReason, Bytes)>,
     /// What stands against it altogether.
     pub error: Option<String>,
 }
@@ -55,7 +55,7 @@ impl Hinted {
     }
 
     /// Counts `bytes` as left alone.
-    pub(super) fn leave(&mut self, why: Left, bytes: Bytes) {
+    pub(super) fn leave(&mut self, why: SkipReason, bytes: Bytes) {
         if bytes == Bytes::ZERO {
             return;
         }
@@ -67,7 +67,7 @@ impl Hinted {
 
     pub(super) fn fail(&mut self, why: &OpsError, bytes: Bytes) {
         self.error = Some(why.to_string());
-        self.leave(Left::Unsupported, bytes);
+        self.leave(SkipReason::Unsupported, bytes);
     }
 
     pub(super) fn add(&mut self, applied: &Applied) {
@@ -76,7 +76,7 @@ impl Hinted {
             self.changed = Some(self.changed.unwrap_or_default() + changed);
         }
         for (why, bytes) in &applied.skipped {
-            self.leave(Left::Skip(*why), *bytes);
+            self.leave(SkipReason::Skip(*why), *bytes);
             self.error = self.error.take().or_else(|| sentence(*why).map(str::to_owned));
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use regex::Regex;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Nanos, Permille};
 use toml::Spanned;
 
@@ -84,7 +84,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// What and where.
-        fault: Fault,
+        fault: ParseError,
     },
 }
 
@@ -105,7 +105,7 @@ impl Config {
     ///
     /// # Errors
     /// The first mistake, with its place.
-    pub fn parse(text: &str) -> Result<Self, Fault> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         raw::parse(text)
     }
 }

@@ -21,7 +21,7 @@ use super::decision::Decision;
 use super::engine::{Engine, Order};
 use super::executor::Hands;
 use super::sources::Accesses;
-use super::state::Word;
+use super::state::StateEvent;
 use super::table::Table;
 use super::wire::{self, Request};
 use super::{Cost, End, Profile, Rules};
@@ -74,7 +74,7 @@ pub struct Options {
 
 /// What other threads tell.
 enum Event {
-    Heard(String, Word),
+    Heard(String, StateEvent),
     Ended(u64, Cost),
 }
 

@@ -13,7 +13,7 @@ use thermo_units::{Bytes, Nanos};
 
 use super::decision::{Decision, Kind};
 use super::rules::Rules;
-use super::state::{Source, State, Word};
+use super::state::{Source, State, StateEvent};
 use super::{Cost, End, Profile};
 
 mod app;
@@ -105,7 +105,7 @@ impl Engine {
     pub fn hear(
         &mut self,
         name: &str,
-        word: Word,
+        word: StateEvent,
         now: Nanos,
         facts: &mut dyn Facts,
     ) -> Result<State, UnknownApp> {
@@ -116,7 +116,7 @@ impl Engine {
         let ((to, source), from) = (app.words.state(), app.state);
         if to == from {
             app.source = source;
-            if let Word::Set(_) = word {
+            if let StateEvent::Set(_) = word {
                 let reason = format!("it is {to} already");
                 let made = Made {
                     kind: Kind::Nothing,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thermo_actions::hint::{Hint, Hinted, Hinter, Kind, Left, Limits, Piece, Pieces};
+use thermo_actions::hint::{Hint, Hinted, Hinter, Kind, Limits, Piece, Pieces, SkipReason};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
@@ -274,8 +274,9 @@ impl Sum {
         for hinted in given {
             cost.advised += hinted.advised;
             cost.freed += hinted.changed.unwrap_or_default();
-            let refused =
-                |(why, _): &(Left, Bytes)| matches!(why, Left::Skip(Skip::Refused) | Left::Unsupported);
+            let refused = |(why, _): &(SkipReason, Bytes)| {
+                matches!(why, SkipReason::Skip(Skip::Refused) | SkipReason::Unsupported)
+            };
             if let Some(why) = hinted.error.as_ref().filter(|_| hinted.left.iter().any(refused)) {
                 self.refused.get_or_insert_with(|| why.clone());
             }

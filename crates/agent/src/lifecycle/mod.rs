@@ -41,5 +41,5 @@ pub use engine::{Engine, Facts, Order, UnknownApp};
 pub use profile::Profile;
 pub use rules::{Rules, Throttle};
 pub use sources::Accesses;
-pub use state::{Source, State, Word, Words};
+pub use state::{Source, State, StateEvent, StateEvents};
 pub use throttle::{Calls, Pace, carry_out};

@@ -9,7 +9,7 @@ use thermo_kernel::{clock, proc, stat};
 use thermo_units::{Nanos, Permille};
 
 use super::config::AppConfig;
-use super::state::Word;
+use super::state::StateEvent;
 use super::table::Table;
 
 /// Using less than a hundredth of a CPU is resting.
@@ -26,7 +26,7 @@ pub trait Accesses: Send {
 
 /// What is seen of an application at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Sight {
+struct Observation {
     pids: Vec<u32>,
     /// Of the process the kernel would spare longest.
     oom_score_adj: Option<i16>,
@@ -38,29 +38,29 @@ struct Sight {
 /// What was seen of an application so far.
 #[derive(Debug, Default)]
 struct Seen {
-    last: Option<(Nanos, Sight)>,
+    last: Option<(Nanos, Observation)>,
     active_at: Nanos,
     idle: bool,
 }
 
 impl Seen {
     /// Takes in a sight. Returns the words that follow, and whether it may be idle: that is for accesses to tell.
-    fn see(&mut self, sight: Sight, now: Nanos, idle_after: Option<Nanos>) -> (Vec<Word>, bool) {
+    fn see(&mut self, sight: Observation, now: Nanos, idle_after: Option<Nanos>) -> (Vec<StateEvent>, bool) {
         let mut words = Vec::new();
         let Some((then, before)) = self.last.replace((now, sight.clone())) else {
             self.active_at = now;
             // The score that was there before says nothing of what is used now; being frozen does.
-            words.extend(sight.frozen.filter(|frozen| *frozen).map(Word::Frozen));
+            words.extend(sight.frozen.filter(|frozen| *frozen).map(StateEvent::Frozen));
             return (words, false);
         };
         if let Some(adj) = sight
             .oom_score_adj
             .filter(|adj| before.oom_score_adj.is_some_and(|was| was != *adj))
         {
-            words.push(Word::OomScoreAdj(adj));
+            words.push(StateEvent::OomScoreAdj(adj));
         }
         if sight.frozen.unwrap_or(false) != before.frozen.unwrap_or(false) {
-            words.push(Word::Frozen(sight.frozen.unwrap_or(false)));
+            words.push(StateEvent::Frozen(sight.frozen.unwrap_or(false)));
         }
         let ran = sight.cpu.saturating_sub(before.cpu);
         let resting = ran.0 * RESTING <= now.saturating_sub(then).0;
@@ -69,7 +69,7 @@ impl Seen {
         }
         if self.idle && self.active_at == now {
             self.idle = false;
-            words.push(Word::Idle(false));
+            words.push(StateEvent::Idle(false));
         }
         let rested = now.saturating_sub(self.active_at);
         let may_be_idle =
@@ -78,14 +78,14 @@ impl Seen {
     }
 
     /// Takes in how much of its memory an application that may be idle touches.
-    fn touches(&mut self, touched: Option<Permille>, least: Permille, now: Nanos) -> Option<Word> {
+    fn touches(&mut self, touched: Option<Permille>, least: Permille, now: Nanos) -> Option<StateEvent> {
         // Where accesses cannot be told, resting is all there is to go by.
         if touched.is_some_and(|touched| touched.0 >= least.0) {
             self.active_at = now;
             return None;
         }
         self.idle = true;
-        Some(Word::Idle(true))
+        Some(StateEvent::Idle(true))
     }
 }
 
@@ -118,7 +118,7 @@ impl Watch {
     }
 
     /// Looks at every application once and gives the words that follow, with whom they are about.
-    pub(super) fn look(&mut self, tell: &mut dyn FnMut(&str, Word)) {
+    pub(super) fn look(&mut self, tell: &mut dyn FnMut(&str, StateEvent)) {
         let mut looked = false;
         for nth in 0..self.apps.len() {
             let name = self.apps[nth].name.clone();
@@ -141,7 +141,7 @@ impl Watch {
         }
     }
 
-    fn sight(&mut self, name: &str) -> Sight {
+    fn sight(&mut self, name: &str) -> Observation {
         let pids = self.table.pids(name);
         let score = |pid: &u32| {
             proc::text(&self.root, *pid, "oom_score_adj")
@@ -156,7 +156,7 @@ impl Watch {
                 .map(|stat| stat.utime + stat.stime)
         };
         let freezers = self.freezers.as_ref();
-        Sight {
+        Observation {
             oom_score_adj: pids.iter().filter_map(score).min(),
             frozen: pids.first().and_then(|pid| freezers?.is_frozen(*pid)),
             cpu: pids.iter().filter_map(cpu).sum(),
@@ -169,8 +169,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn sight(adj: i16, frozen: bool, cpu_ms: u64) -> Sight {
-        Sight {
+    fn sight(adj: i16, frozen: bool, cpu_ms: u64) -> Observation {
+        Observation {
             pids: vec![7],
             oom_score_adj: Some(adj),
             frozen: Some(frozen),
@@ -182,12 +182,12 @@ mod tests {
     fn changes_are_words_and_what_stays_is_not() {
         let mut seen = Seen::default();
         let mut see = |secs, sight| seen.see(sight, Nanos::secs(secs), None).0;
-        assert_eq!(see(0, sight(900, true, 0)), [Word::Frozen(true)]);
+        assert_eq!(see(0, sight(900, true, 0)), [StateEvent::Frozen(true)]);
         assert_eq!(see(2, sight(900, true, 0)), []);
-        assert_eq!(see(4, sight(0, true, 0)), [Word::OomScoreAdj(0)]);
-        assert_eq!(see(6, sight(0, false, 0)), [Word::Frozen(false)]);
-        assert_eq!(see(8, sight(900, false, 0)), [Word::OomScoreAdj(900)]);
-        assert_eq!(see(10, Sight::default()), [], "it has ended");
+        assert_eq!(see(4, sight(0, true, 0)), [StateEvent::OomScoreAdj(0)]);
+        assert_eq!(see(6, sight(0, false, 0)), [StateEvent::Frozen(false)]);
+        assert_eq!(see(8, sight(900, false, 0)), [StateEvent::OomScoreAdj(900)]);
+        assert_eq!(see(10, Observation::default()), [], "it has ended");
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         assert!(seen.see(sight(0, false, 300), Nanos::secs(26), after).1);
         assert_eq!(
             seen.touches(Some(Permille(9)), Permille(10), Nanos::secs(26)),
-            Some(Word::Idle(true))
+            Some(StateEvent::Idle(true))
         );
         assert_eq!(
             seen.see(sight(0, false, 300), Nanos::secs(28), after),
@@ -219,7 +219,7 @@ mod tests {
         );
         assert_eq!(
             seen.see(sight(0, false, 900), Nanos::secs(30), after).0,
-            [Word::Idle(false)]
+            [StateEvent::Idle(false)]
         );
     }
 

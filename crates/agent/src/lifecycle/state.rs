@@ -107,7 +107,7 @@ impl Source {
 
 /// One thing said about an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum StateEvent {
     /// A client says that it is in this state.
     Set(State),
     /// Its `oom_score_adj` has become this.
@@ -118,7 +118,7 @@ pub enum Word {
     Idle(bool),
 }
 
-impl Word {
+impl StateEvent {
     /// Who says it.
     #[must_use]
     pub const fn source(self) -> Source {
@@ -137,7 +137,7 @@ impl Word {
 /// was said of it before. Idleness only puts away what is in the background: music that plays without a touch of the
 /// hand stays perceptible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct StateEvents {
     nr: u64,
     set: Option<(u64, State)>,
     oom_score_adj: Option<(u64, State)>,
@@ -145,18 +145,18 @@ pub struct Words {
     idle: bool,
 }
 
-impl Words {
+impl StateEvents {
     /// Takes in a word.
-    pub fn hear(&mut self, word: Word) {
+    pub fn hear(&mut self, word: StateEvent) {
         self.nr += 1;
         let nr = self.nr;
         match word {
-            Word::Set(state) => self.set = Some((nr, state)),
-            Word::OomScoreAdj(adj) => self.oom_score_adj = Some((nr, State::of_oom_score_adj(adj))),
+            StateEvent::Set(state) => self.set = Some((nr, state)),
+            StateEvent::OomScoreAdj(adj) => self.oom_score_adj = Some((nr, State::of_oom_score_adj(adj))),
             // What is frozen and said to be so again was frozen before.
-            Word::Frozen(true) => self.frozen = self.frozen.or(Some(nr)),
-            Word::Frozen(false) => self.frozen = None,
-            Word::Idle(idle) => self.idle = idle,
+            StateEvent::Frozen(true) => self.frozen = self.frozen.or(Some(nr)),
+            StateEvent::Frozen(false) => self.frozen = None,
+            StateEvent::Idle(idle) => self.idle = idle,
         }
     }
 
@@ -188,15 +188,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn after(words: &[Word]) -> (State, Source) {
-        let mut heard = Words::default();
+    fn after(words: &[StateEvent]) -> (State, Source) {
+        let mut heard = StateEvents::default();
         words.iter().for_each(|word| heard.hear(*word));
         heard.state()
     }
 
     #[test]
     fn the_latest_word_counts() {
-        use Word::{Frozen, Idle, OomScoreAdj, Set};
+        use StateEvent::{Frozen, Idle, OomScoreAdj, Set};
         for (words, state, source) in [
             (&[][..], State::Background, Source::Begin),
             (&[Set(State::Cached)], State::Cached, Source::Set),

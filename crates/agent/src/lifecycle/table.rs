@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 use thermo_kernel::cgroup::Group;
 use thermo_kernel::{clock, meminfo, proc, stat, status};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos};
 
 use super::config::{AppConfig, Target};
@@ -51,7 +51,7 @@ impl Table {
     ///
     /// # Errors
     /// Two of them turn out to be one group; nothing is changed then.
-    pub(super) fn configure(&mut self, apps: &[AppConfig]) -> Result<(), Fault> {
+    pub(super) fn configure(&mut self, apps: &[AppConfig]) -> Result<(), ParseError> {
         check_groups(&self.root, apps)?;
         let mut before = std::mem::take(&mut self.apps);
         for app in apps {
@@ -198,7 +198,7 @@ fn command(root: &Path, pid: u32) -> Option<String> {
 }
 
 /// Paths and units can name one group in different words: what is there tells.
-fn check_groups(root: &Path, apps: &[AppConfig]) -> Result<(), Fault> {
+fn check_groups(root: &Path, apps: &[AppConfig]) -> Result<(), ParseError> {
     let mut folders: Vec<(PathBuf, &AppConfig)> = Vec::new();
     for app in apps {
         let group = match &app.target {
@@ -216,7 +216,7 @@ fn check_groups(root: &Path, apps: &[AppConfig]) -> Result<(), Fault> {
                 dir.display(),
                 app.name
             );
-            return Err(Fault::new(app.line, 1, message));
+            return Err(ParseError::new(app.line, 1, message));
         }
         folders.push((dir, app));
     }

@@ -107,7 +107,7 @@ mod tests {
     use super::super::tests::{LRU, touched, words};
     use super::*;
     use std::fs;
-    use thermo_engine::ops::Run;
+    use thermo_engine::ops::TargetRange;
     use thermo_units::Addr;
 
     /// A machine with eight frames of these flags.
@@ -154,7 +154,7 @@ mod tests {
     fn it_only_looks() {
         let root = machine(&[LRU; 8]);
         let mut paddr = Paddr::new(root.path()).unwrap();
-        let runs = [Run {
+        let runs = [TargetRange {
             target: TargetId(0),
             range: AddrRange::new(0x1000, 0x3000),
         }];

@@ -51,7 +51,7 @@ enum Kept {
 
 /// Where a page belongs after a look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ListPosition {
     /// Where it is.
     Here,
     /// At the head of the inactive list.
@@ -91,9 +91,9 @@ impl LruRestore {
         let Some(frames) = frames else { return };
         let Ok(flags) = frames.flags(leaf.pfn) else { return };
         let pages = match place(flags, self.short) {
-            Place::Here => return,
-            Place::Head => &mut self.to_head,
-            Place::Active => &mut self.to_active,
+            ListPosition::Here => return,
+            ListPosition::Head => &mut self.to_head,
+            ListPosition::Active => &mut self.to_active,
         };
         if frames.map_count(leaf.pfn).is_ok_and(|count| count <= 1) {
             pages.push(addr);
@@ -118,16 +118,16 @@ impl LruRestore {
 }
 
 /// Where the kernel would have a small page with these `flags` that it found marked.
-const fn place(flags: Flags, short: Option<Kept>) -> Place {
+const fn place(flags: Flags, short: Option<Kept>) -> ListPosition {
     if !flags.is_lru() || flags.is_unevictable() || flags.is_ksm() {
-        return Place::Here;
+        return ListPosition::Here;
     }
     match short {
-        _ if flags.is_active() => Place::Active,
-        None => Place::Here,
-        Some(Kept::InGenerations) => Place::Active,
-        Some(Kept::OnLists) if flags.is_referenced() => Place::Active,
-        Some(Kept::OnLists) => Place::Head,
+        _ if flags.is_active() => ListPosition::Active,
+        None => ListPosition::Here,
+        Some(Kept::InGenerations) => ListPosition::Active,
+        Some(Kept::OnLists) if flags.is_referenced() => ListPosition::Active,
+        Some(Kept::OnLists) => ListPosition::Head,
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
         ]
         .map(flags);
         let places = |short| kinds.map(|flags| place(flags, short));
-        let (here, head, active) = (Place::Here, Place::Head, Place::Active);
+        let (here, head, active) = (ListPosition::Here, ListPosition::Head, ListPosition::Active);
         assert_eq!(places(None), [here, here, active, here, here, here]);
         let on_lists = [head, active, active, here, here, here];
         assert_eq!(places(Some(Kept::OnLists)), on_lists);

@@ -23,7 +23,7 @@ pub struct Host {
 }
 
 /// Who looks.
-pub enum Looker {
+pub enum Backend {
     /// One of our trackers, a context of our own deciding where.
     Tracker(Box<dyn Tracker + Send>),
     /// The kernel's DAMON, which decides and acts by itself.
@@ -33,9 +33,9 @@ pub enum Looker {
 }
 
 /// The tracker of a session.
-pub struct Chosen {
+pub struct Selected {
     /// It.
-    pub looker: Looker,
+    pub looker: Backend,
     /// Its name.
     pub name: &'static str,
     /// Why this one, in words.
@@ -44,10 +44,10 @@ pub struct Chosen {
     is_substitute: bool,
 }
 
-impl Chosen {
+impl Selected {
     /// Whether the kernel looks and acts by itself.
     pub const fn offloads(&self) -> bool {
-        matches!(self.looker, Looker::Kernel(_))
+        matches!(self.looker, Backend::Kernel(_))
     }
 
     /// Looks at shared memory, too, by walks that take `longest` at most.
@@ -56,8 +56,8 @@ impl Chosen {
     /// This tracker cannot.
     pub fn walk_shared(&mut self, longest: Nanos) -> anyhow::Result<()> {
         let walks = match &mut self.looker {
-            Looker::Tracker(tracker) => tracker.walk_shared(longest),
-            Looker::Kernel(_) | Looker::Machine(_) => false,
+            Backend::Tracker(tracker) => tracker.walk_shared(longest),
+            Backend::Kernel(_) | Backend::Machine(_) => false,
         };
         ensure!(
             walks,
@@ -69,7 +69,7 @@ impl Chosen {
 
     /// Leaves active pages active, for schemes that sort the kernel's lists.
     pub fn keep_active(&mut self) {
-        if let Looker::Tracker(tracker) = &mut self.looker {
+        if let Backend::Tracker(tracker) = &mut self.looker {
             tracker.keep_active();
         }
     }
@@ -84,15 +84,15 @@ impl Chosen {
     /// Whether pages can be scanned.
     pub fn can_scan(&self) -> bool {
         match &self.looker {
-            Looker::Tracker(tracker) => tracker.can_scan(),
-            Looker::Kernel(_) | Looker::Machine(_) => false,
+            Backend::Tracker(tracker) => tracker.can_scan(),
+            Backend::Kernel(_) | Backend::Machine(_) => false,
         }
     }
 }
 
 /// What a tracker must be able to do for a session, beyond looking.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wish<'a> {
+pub struct Requirements<'a> {
     /// What is to be done.
     pub schemes: &'a [Scheme],
     /// Something that only a context of our own does: why one is needed.
@@ -127,7 +127,7 @@ impl Host {
     ///
     /// # Errors
     /// There is none of that name, or it cannot be used here or for this: why, and what would change that.
-    pub fn tracker(self, name: &str, seed: u64, wish: Wish<'_>) -> anyhow::Result<Chosen> {
+    pub fn tracker(self, name: &str, seed: u64, wish: Requirements<'_>) -> anyhow::Result<Selected> {
         let (report, passed_over) = match name {
             "auto" => self.best(wish).ok_or_else(|| self.none_works())?,
             name => (self.named(name, wish)?, String::new()),
@@ -135,15 +135,15 @@ impl Host {
         let is_substitute = report.name != "pte" && !passed_over.is_empty();
         let (name, reason) = (report.name, format!("{}{passed_over}", report.reason));
         let looker = match (name, self.pte) {
-            ("pte", Some(pte)) => Looker::Tracker(Box::new(pte)),
-            ("smaps", _) => Looker::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
-            ("idle", _) => Looker::Tracker(Box::new(Idle::new(Path::new("/"))?)),
+            ("pte", Some(pte)) => Backend::Tracker(Box::new(pte)),
+            ("smaps", _) => Backend::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
+            ("idle", _) => Backend::Tracker(Box::new(Idle::new(Path::new("/"))?)),
             // Given back when the session ends, also one that does not come to begin.
-            ("kdamond", _) => Looker::Kernel(Claim::take(Path::new("/"))?),
-            ("paddr", _) => Looker::Machine(Box::new(Paddr::new(Path::new("/"))?)),
+            ("kdamond", _) => Backend::Kernel(Claim::take(Path::new("/"))?),
+            ("paddr", _) => Backend::Machine(Box::new(Paddr::new(Path::new("/"))?)),
             _ => bail!("tracker {name} is not built yet: use --tracker auto"),
         };
-        Ok(Chosen {
+        Ok(Selected {
             looker,
             name,
             reason,
@@ -156,19 +156,19 @@ impl Host {
     /// # Errors
     /// None works here.
     pub fn own_tracker(self, seed: u64) -> anyhow::Result<Box<dyn Tracker + Send>> {
-        let wish = Wish {
+        let wish = Requirements {
             schemes: &[],
             own_context: Some("tells of no single look"),
             system: false,
         };
         match self.tracker("auto", seed, wish)?.looker {
-            Looker::Tracker(tracker) => Ok(tracker),
-            Looker::Kernel(_) | Looker::Machine(_) => bail!("no tracker of our own can be used here"),
+            Backend::Tracker(tracker) => Ok(tracker),
+            Backend::Kernel(_) | Backend::Machine(_) => bail!("no tracker of our own can be used here"),
         }
     }
 
     /// The first that can be used here and for this, and why those before it are not.
-    fn best(&self, wish: Wish<'_>) -> Option<(&TrackerReport, String)> {
+    fn best(&self, wish: Requirements<'_>) -> Option<(&TrackerReport, String)> {
         let mut passed_over = String::new();
         for report in &self.trackers {
             let obstacle = match report.available {
@@ -185,7 +185,7 @@ impl Host {
         None
     }
 
-    fn named(&self, name: &str, wish: Wish<'_>) -> anyhow::Result<&TrackerReport> {
+    fn named(&self, name: &str, wish: Requirements<'_>) -> anyhow::Result<&TrackerReport> {
         let known = || {
             self.trackers
                 .iter()
@@ -207,7 +207,7 @@ impl Host {
     }
 
     /// Why the tracker cannot do what is wished.
-    fn obstacle_to_wish(&self, tracker: &str, wish: Wish<'_>) -> Option<String> {
+    fn obstacle_to_wish(&self, tracker: &str, wish: Requirements<'_>) -> Option<String> {
         match tracker {
             "kdamond" => self.obstacle_to_offload(wish),
             "paddr" => obstacle_to_paddr(wish),
@@ -216,7 +216,7 @@ impl Host {
     }
 
     /// The kernel's context cannot do all that ours does.
-    fn obstacle_to_offload(&self, wish: Wish<'_>) -> Option<String> {
+    fn obstacle_to_offload(&self, wish: Requirements<'_>) -> Option<String> {
         if let Some(why) = wish.own_context {
             return Some(format!("the kernel's context {why}"));
         }
@@ -262,7 +262,7 @@ impl Host {
 }
 
 /// Physical memory belongs to nobody who is named, and is only looked at.
-fn obstacle_to_paddr(wish: Wish<'_>) -> Option<String> {
+fn obstacle_to_paddr(wish: Requirements<'_>) -> Option<String> {
     if !wish.system {
         return Some(
             "it watches all of the machine's memory: say --system instead of naming targets".to_owned(),
@@ -284,10 +284,10 @@ mod tests {
     #[test]
     fn physical_memory_takes_the_whole_machine_and_schemes_that_only_look() {
         let obstacle = |schemes: &[Scheme], system| {
-            obstacle_to_paddr(Wish {
+            obstacle_to_paddr(Requirements {
                 schemes,
                 system,
-                ..Wish::default()
+                ..Requirements::default()
             })
         };
         assert!(obstacle(&[], false).unwrap().contains("--system"));

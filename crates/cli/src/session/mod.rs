@@ -16,7 +16,7 @@ mod survey;
 mod teardown;
 mod totals;
 
-pub use host::{Host, Wish};
+pub use host::{Host, Requirements};
 pub use net_savings::{Saving, add_to_json};
 pub use plan::{Done, Plan, Tuning};
 pub use reload::{Read, Reloader, Settings};

@@ -17,7 +17,7 @@ use thermo_targets::{TargetError, TargetSpec, TrackedProcesses};
 use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
-use super::host::{Chosen, Looker, Wish};
+use super::host::{Backend, Requirements, Selected};
 use super::totals::TotalsReader;
 use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings, Settled, inputs};
 use crate::args::{Limits, Monitoring, Targets};
@@ -108,7 +108,7 @@ impl Plan {
     }
 
     /// The context, and what it looks through. Nothing is started and no target is touched yet.
-    fn prepare(&mut self, tuning: &Tuning) -> anyhow::Result<(Context, Chosen)> {
+    fn prepare(&mut self, tuning: &Tuning) -> anyhow::Result<(Context, Selected)> {
         let budget = self.monitoring.budget(tuning.intervals_goal.is_some())?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
         context.set_intervals_goal(tuning.intervals_goal)?;
@@ -120,7 +120,7 @@ impl Plan {
             context.set_schemes(self.schemes.clone())?;
         }
         warn_of_no_swap(&host, &self.schemes);
-        let wish = Wish {
+        let wish = Requirements {
             schemes: &self.schemes,
             own_context: self.needs_own_context(tuning),
             system: self.targets.system,
@@ -170,7 +170,7 @@ impl Plan {
     fn watch_command(
         &self,
         context: Context,
-        looker: Looker,
+        looker: Backend,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Done> {
@@ -205,7 +205,7 @@ impl Plan {
         &self,
         context: Context,
         members: TrackedProcesses,
-        looker: Looker,
+        looker: Backend,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
@@ -217,18 +217,18 @@ impl Plan {
             totals: TotalsReader::new(root, &self.targets),
         };
         match looker {
-            Looker::Tracker(tracker) => {
+            Backend::Tracker(tracker) => {
                 let actor =
                     Actor::new(self.limits.pageout(), self.limits.dry_run).with_huge(self.limits.huge());
                 let ops = Vaddr::new(root, members, tracker, actor);
                 super::run(context, ops, sink, settled)
             }
-            Looker::Kernel(claim) => {
+            Backend::Kernel(claim) => {
                 let ops = Offloaded::new(root.to_owned(), members, claim);
                 super::run(context, ops, sink, settled)
             }
             // The processes it is of are not asked for.
-            Looker::Machine(ops) => super::run(context, *ops, sink, settled),
+            Backend::Machine(ops) => super::run(context, *ops, sink, settled),
         }
     }
 
@@ -241,7 +241,7 @@ impl Plan {
         tuning.read.map(|read| Reloader::new(read, now))
     }
 
-    fn recorder(&self, chosen: &Chosen, first: Option<FirstPlan>) -> anyhow::Result<Option<Recorder>> {
+    fn recorder(&self, chosen: &Selected, first: Option<FirstPlan>) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.output else { return Ok(None) };
         let metadata = self.metadata(chosen, first);
         let actions = self
@@ -252,7 +252,7 @@ impl Plan {
         Ok(Some(Recorder::new(Writer::create(path, &metadata)?, actions)))
     }
 
-    fn metadata(&self, chosen: &Chosen, first: Option<FirstPlan>) -> Metadata {
+    fn metadata(&self, chosen: &Selected, first: Option<FirstPlan>) -> Metadata {
         let attrs = first.map_or(self.attrs, |plan| plan.attrs);
         let uname = uname::read(Path::new("/"));
         Metadata {

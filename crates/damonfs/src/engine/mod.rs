@@ -37,7 +37,7 @@ use listener::Listener;
 use targets::Targets;
 
 /// Makes a tracker for a new kdamond.
-pub type Looks = Box<dyn Fn() -> Box<dyn Tracker + Send> + Send + Sync>;
+pub type TrackerFactory = Box<dyn Fn() -> Box<dyn Tracker + Send> + Send + Sync>;
 
 /// Is told a sentence: an errno does not say much, and a warning has no file.
 pub type Tell = fn(&str);
@@ -48,7 +48,7 @@ pub type Place = (Layout, Ino);
 /// The kdamonds.
 pub struct Engine {
     root: PathBuf,
-    looks: Looks,
+    looks: TrackerFactory,
     /// Whether in-kernel DAMON or the idle-page bitmap clears accessed bits too: as it was before our own control files
     /// covered those of the kernel. A kdamond that asked them would wait for itself.
     others: bool,
@@ -91,7 +91,7 @@ impl Engine {
     /// An engine for the machine at `root` (`/`), whose kdamonds look as `looks` says. What they warn of, and why one
     /// cannot be switched on, goes to `tell`.
     #[must_use]
-    pub fn new(root: impl Into<PathBuf>, looks: Looks, tell: Tell) -> Self {
+    pub fn new(root: impl Into<PathBuf>, looks: TrackerFactory, tell: Tell) -> Self {
         let root = root.into();
         Self {
             others: thermo_backends::others_clear_accessed_bits(&root),

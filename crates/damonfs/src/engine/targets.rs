@@ -10,7 +10,7 @@ use thermo_actions::Actor;
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Outcome, Probe, Request, Run, Seen};
+use thermo_engine::ops::{Outcome, Probe, Request, Seen, TargetRange};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
 use thermo_kernel::maps;
@@ -190,7 +190,7 @@ impl Operations for Targets {
         }
     }
 
-    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+    fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
         let process = self.who.processes().get(&run.target);
         process.map_or_else(Vec::new, |process| {
             self.actor.pending(process, action, run, self.tracker.inspector())

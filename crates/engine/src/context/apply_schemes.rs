@@ -7,7 +7,7 @@
 use super::scanning_state::DeferredRegions;
 use super::state::Context;
 use crate::action::Action;
-use crate::ops::{Operations, Run};
+use crate::ops::{Operations, TargetRange};
 use crate::region::Region;
 use crate::scheme::{self, ApplyInput, SchemeState, TargetMut, Turn};
 use crate::sink::{Event, Sink, TriedRegion};
@@ -103,7 +103,7 @@ impl Context {
                 .schemes
                 .get(*scheme)
                 .is_some_and(|state| state.scheme().action != Action::Stat);
-            let Run { target, range } = tried.run;
+            let TargetRange { target, range } = tried.run;
             if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == target) {
                 target.states.restart_age(range, tried.nr_accesses == 0, now);
             }

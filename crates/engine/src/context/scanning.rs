@@ -6,7 +6,7 @@ use super::state::Context;
 use crate::monitoring::Target;
 use crate::ops::Operations;
 use crate::region::Region;
-use crate::scan::{Condensed, GapCost, MAX_NR_ACCESSES, Run, State, Turn, regions_of};
+use crate::scan::{Condensed, GapCost, MAX_NR_ACCESSES, State, StateRun, Turn, regions_of};
 use crate::scheme;
 use crate::sink::{Event, Sink};
 use thermo_units::AddrRange;
@@ -145,7 +145,7 @@ fn is_to_condense(target: &Target) -> bool {
 }
 
 /// What the first pass over a target has not scanned yet, as runs of unknown memory.
-fn not_scanned(target: &Target) -> impl Iterator<Item = Run> + '_ {
+fn not_scanned(target: &Target) -> impl Iterator<Item = StateRun> + '_ {
     let reached = target.cursor.reached();
     let is_first = target.states.nr_passes() == 0;
     let ranges = target.ranges.iter().filter(move |_| is_first);
@@ -156,7 +156,7 @@ fn not_scanned(target: &Target) -> impl Iterator<Item = Run> + '_ {
             end: range.end.max(start),
         };
         let state = State::Unknown;
-        (!range.is_empty()).then_some(Run { range, state })
+        (!range.is_empty()).then_some(StateRun { range, state })
     })
 }
 

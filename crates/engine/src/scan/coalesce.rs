@@ -1,6 +1,6 @@
 //! Coalesces runs of pages into regions: exact where there is room for it, merged where they differ least otherwise.
 
-use super::page_states::Run;
+use super::page_states::StateRun;
 use super::region_builder::{GapCost, RegionBuilder};
 use crate::region::Region;
 use thermo_units::{Bytes, Nanos};
@@ -22,7 +22,7 @@ pub(crate) struct Condensed {
 impl Condensed {
     /// At most `most` regions-to-be of `runs` (ascending), as of `now`; ages are counted in `interval`.
     pub(crate) fn of(
-        runs: impl Iterator<Item = Run>,
+        runs: impl Iterator<Item = StateRun>,
         most: usize,
         gaps: GapCost,
         now: Nanos,
@@ -160,15 +160,15 @@ mod tests {
 
     const SEC: Nanos = Nanos::secs(1);
 
-    fn run(start: u64, end: u64, state: State) -> Run {
-        Run {
+    fn run(start: u64, end: u64, state: State) -> StateRun {
+        StateRun {
             range: AddrRange::new(start * 4096, end * 4096),
             state,
         }
     }
 
     /// Of targets with these runs.
-    fn coalesced<R: Iterator<Item = Run>>(
+    fn coalesced<R: Iterator<Item = StateRun>>(
         runs: impl Iterator<Item = R>,
         most: usize,
         gaps: GapCost,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// Of a target by itself, in snapshots of a second.
-    fn of_one(runs: impl IntoIterator<Item = Run>, most: usize, now: Nanos) -> Vec<Region> {
+    fn of_one(runs: impl IntoIterator<Item = StateRun>, most: usize, now: Nanos) -> Vec<Region> {
         coalesced(iter::once(runs.into_iter()), most, GapCost::ByHeat, now, SEC).remove(0)
     }
 
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn numbers_of_any_size_end() {
-        let far = [0, 1 << 63].map(|page_border| Run {
+        let far = [0, 1 << 63].map(|page_border| StateRun {
             range: AddrRange::new(page_border, page_border + 4096),
             state: State::Accessed(1),
         });
@@ -321,7 +321,7 @@ mod tests {
 
     /// A small process: binary and heap, libraries with idle memory of its own among them, of which an eighth is
     /// hot, and a stack; far apart from each other, as pages.
-    fn process() -> Vec<Run> {
+    fn process() -> Vec<StateRun> {
         let idle = State::Idle(Nanos(0));
         let library = |nth: u64| run(1_000_000 + nth * 400, 1_000_010 + nth * 400, idle);
         let mut runs = vec![run(10, 30, idle), run(5000, 5050, State::Accessed(1))];
@@ -442,7 +442,7 @@ mod tests {
                 run(1500, 3000, State::Idle(Nanos(0))),
             ]
         };
-        let of = |targets: [Vec<Run>; 2]| {
+        let of = |targets: [Vec<StateRun>; 2]| {
             let runs = targets.map(Vec::into_iter).into_iter();
             coalesced(runs, 20, GapCost::ByHeat, Nanos::secs(50), SEC)
         };

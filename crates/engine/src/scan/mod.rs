@@ -19,7 +19,7 @@ pub use chunk::{PageSeen, Preparation, ScanChunk};
 pub(crate) use coalesce::{Condensed, regions_of};
 pub(crate) use cursor::Cursor;
 pub use page_states::PageStates;
-pub(crate) use page_states::{Run, State};
+pub(crate) use page_states::{State, StateRun};
 pub(crate) use region_builder::GapCost;
 pub(crate) use scheduler::{Scheduler, Turn};
 

@@ -75,7 +75,7 @@ pub struct PageStates {
 
 /// A run of neighbouring pages with the same state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct StateRun {
     pub(crate) range: AddrRange,
     pub(crate) state: State,
 }
@@ -374,14 +374,15 @@ impl PageStates {
     }
 
     /// The runs of resident pages, ascending. Idle is what was not accessed for `recent` or longer before `now`.
-    pub(crate) fn runs(&self, now: Nanos, recent: Nanos) -> impl Iterator<Item = Run> + '_ {
+    pub(crate) fn runs(&self, now: Nanos, recent: Nanos) -> impl Iterator<Item = StateRun> + '_ {
         let of_chunks = self.chunks.iter();
         let mut runs = of_chunks
             .flat_map(move |(number, chunk)| self.chunk_runs(*number, chunk, now, recent))
             .peekable();
         std::iter::from_fn(move || {
             let mut run = runs.next()?;
-            let goes_on = |run: Run, next: &Run| next.range.start == run.range.end && next.state == run.state;
+            let goes_on =
+                |run: StateRun, next: &StateRun| next.range.start == run.range.end && next.state == run.state;
             while let Some(next) = runs.next_if(|next| goes_on(run, next)) {
                 run.range.end = next.range.end;
             }
@@ -391,7 +392,7 @@ impl PageStates {
 
     /// The runs of pages that have been idle for `least` or longer at `now`, ascending.
     pub(crate) fn idle_for(&self, least: Nanos, now: Nanos) -> impl Iterator<Item = AddrRange> + '_ {
-        let is_idle = move |run: &Run| match run.state {
+        let is_idle = move |run: &StateRun| match run.state {
             State::Idle(since) => now.saturating_sub(since) >= least,
             State::Accessed(_) | State::Unknown => false,
         };
@@ -404,13 +405,13 @@ impl PageStates {
         chunk: &'a Chunk,
         now: Nanos,
         recent: Nanos,
-    ) -> impl Iterator<Item = Run> + 'a {
+    ) -> impl Iterator<Item = StateRun> + 'a {
         let scanned = chunk.scanned(self.nr_passes);
         chunk.bytes.runs().filter_map(move |(start, count, code)| {
             let state = self.state(code, count, scanned, now, recent)?;
             let first = number * CHUNK + start as u64 * PAGE_SIZE;
             let range = AddrRange::new(first, first + count as u64 * PAGE_SIZE);
-            Some(Run { range, state })
+            Some(StateRun { range, state })
         })
     }
 

@@ -1,6 +1,6 @@
 //! Builds regions from runs of pages, and says what merging two of them would tell wrongly.
 
-use super::page_states::{Run, State};
+use super::page_states::{State, StateRun};
 use super::{MAX_NR_ACCESSES, PER_PASS, WINDOW};
 use crate::region::Region;
 use thermo_units::AddrRange;
@@ -48,7 +48,7 @@ pub(super) struct RegionBuilder {
 }
 
 impl RegionBuilder {
-    pub(super) fn new(run: &Run, now: Nanos, interval: Nanos) -> Self {
+    pub(super) fn new(run: &StateRun, now: Nanos, interval: Nanos) -> Self {
         let len = run.range.len().0;
         let mut builder = Self {
             target: 0,

@@ -10,7 +10,7 @@
 
 use super::chunk::{Preparation, ScanChunk};
 use crate::monitoring::Target;
-use crate::ops::{Operations, Run};
+use crate::ops::{Operations, TargetRange};
 use crate::target_id::TargetId;
 use thermo_units::Nanos;
 use thermo_units::{Addr, AddrRange};
@@ -97,7 +97,7 @@ impl Scheduler {
             };
             self.chunk.reset(range);
             target.states.tell_steady(&mut self.chunk);
-            let run = Run {
+            let run = TargetRange {
                 target: target.id,
                 range,
             };

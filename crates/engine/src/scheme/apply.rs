@@ -6,7 +6,7 @@ use super::feedback::Score;
 use super::select::select;
 use super::state::{SchemeState, Topic};
 use crate::action::Action;
-use crate::ops::{Applied, Operations, OpsError, Request, Run, Skip};
+use crate::ops::{Applied, Operations, OpsError, Request, Skip, TargetRange};
 use crate::scheme::OpsFilter;
 use crate::sink::{Event, Sink, TriedRegion};
 use thermo_units::{Bytes, Nanos};
@@ -117,7 +117,7 @@ impl SchemeState {
             if places.is_empty() {
                 continue;
             }
-            let runs: Vec<Run> = places.iter().map(|at| chosen[*at].run).collect();
+            let runs: Vec<TargetRange> = places.iter().map(|at| chosen[*at].run).collect();
             match self.ask(&runs, filters, ops) {
                 Ok((applied, notes)) => {
                     let applied = places.iter().zip(applied);
@@ -136,7 +136,7 @@ impl SchemeState {
     /// One request: what became of each run, and what there is to say of it.
     fn ask(
         &mut self,
-        runs: &[Run],
+        runs: &[TargetRange],
         filters: &[OpsFilter],
         ops: &mut dyn Operations,
     ) -> Result<(Vec<Applied>, Vec<String>), OpsError> {
@@ -148,7 +148,7 @@ impl SchemeState {
         }
         let mut notes = Vec::new();
         let mut applied = if action == Action::Stat && filters.is_empty() {
-            let passed = |run: &Run| Applied {
+            let passed = |run: &TargetRange| Applied {
                 passed_filters: run.range.len(),
                 ..Applied::default()
             };

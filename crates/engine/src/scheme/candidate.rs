@@ -1,7 +1,7 @@
 //! What applying schemes works on: targets, when it is, and the pieces of memory that are chosen.
 
 use crate::attrs::Attrs;
-use crate::ops::Run;
+use crate::ops::TargetRange;
 use crate::region::Region;
 use crate::target_id::TargetId;
 use thermo_units::Nanos;
@@ -45,7 +45,7 @@ pub(super) struct Candidate {
     /// Place of its target.
     pub(super) target: usize,
     /// What it is.
-    pub(super) run: Run,
+    pub(super) run: TargetRange,
     /// Whether a core filter allowed it by name, so that ops filters are not asked.
     pub(super) allowed: bool,
     /// Moving access count of its region, in access checks.

@@ -10,7 +10,7 @@ use super::huge_page_units::by_units;
 use super::priority::{Histogram, finer, score};
 use super::units::whole;
 use super::window::Position;
-use crate::ops::{Operations, Run};
+use crate::ops::{Operations, TargetRange};
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
@@ -86,7 +86,7 @@ fn matching(
             scheme.filters.parts(target.id, region.range, |range, verdict| {
                 let allowed = verdict == Verdict::Allowed;
                 for range in halves(range, stop) {
-                    let run = Run {
+                    let run = TargetRange {
                         target: target.id,
                         range,
                     };

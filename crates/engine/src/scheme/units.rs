@@ -3,7 +3,7 @@
 
 use super::candidate::Candidate;
 use crate::action::Action;
-use crate::ops::{Operations, Run};
+use crate::ops::{Operations, TargetRange};
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange};
 
@@ -35,12 +35,12 @@ pub(super) fn whole(found: &[Candidate], action: Action, ops: &mut dyn Operation
         if inside.is_empty() {
             continue;
         }
-        let run = Run {
+        let run = TargetRange {
             target: candidate.run.target,
             range: inside,
         };
         units.extend(ops.pending(action, &run).into_iter().map(|range| Candidate {
-            run: Run { range, ..run },
+            run: TargetRange { range, ..run },
             ..*candidate
         }));
     }

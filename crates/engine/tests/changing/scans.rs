@@ -1,7 +1,7 @@
 //! Scans that become slower, end, cannot be made, or find that memory is gone.
 
 use thermo_engine::budget::Method;
-use thermo_engine::ops::{Outcome, Probe, Request, Run};
+use thermo_engine::ops::{Outcome, Probe, Request, TargetRange};
 use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Attrs, Event, Operations, OpsError, TargetId, TargetLayout};
@@ -115,7 +115,7 @@ impl Operations for Skipping {
     fn can_scan(&self) -> bool {
         true
     }
-    fn scan(&mut self, run: &Run, chunk: &mut ScanChunk) -> Addr {
+    fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
         match self.left {
             Some(left) => left.end,
             None => self.machine.scan(run, chunk),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Run, Skip};
+use thermo_engine::ops::{Applied, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scheme::{
     ApplyInput, Goal, Scheme, SchemeState, SystemMetric, TargetMut, Turn, apply, check_watermarks,
 };
@@ -46,7 +46,7 @@ impl Operations for Machine {
         true
     }
 
-    fn pending(&mut self, action: Action, run: &Run) -> Vec<AddrRange> {
+    fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
         let unit = action.unit().0;
         let mut left: Vec<AddrRange> = Vec::new();
         for start in (run.range.start.0..run.range.end.0).step_by(unit as usize) {

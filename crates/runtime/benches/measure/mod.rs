@@ -40,7 +40,7 @@ pub struct Pair {
 
 /// One of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Through this project.
     Ours,
     /// By bare system calls.
@@ -50,19 +50,19 @@ pub enum Way {
 impl Pair {
     /// Measures `rounds` pairs. `run` does it once and returns the nanoseconds that count. Each way goes first in
     /// every other round.
-    pub fn measure(rounds: usize, mut run: impl FnMut(Way) -> f64) -> Self {
+    pub fn measure(rounds: usize, mut run: impl FnMut(Method) -> f64) -> Self {
         let mut pair = Self::default();
         for round in 0..rounds {
             let order = if round % 2 == 0 {
-                [Way::Ours, Way::Raw]
+                [Method::Ours, Method::Raw]
             } else {
-                [Way::Raw, Way::Ours]
+                [Method::Raw, Method::Ours]
             };
             for way in order {
                 let took = run(way);
                 match way {
-                    Way::Ours => pair.ours.push(took),
-                    Way::Raw => pair.raw.push(took),
+                    Method::Ours => pair.ours.push(took),
+                    Method::Raw => pair.raw.push(took),
                 }
             }
         }

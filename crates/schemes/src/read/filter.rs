@@ -4,7 +4,7 @@ use thermo_engine::ops::TargetId;
 use thermo_engine::scheme::{Bounds, CoreFilter, CoreFilterKind, Filters, OpsFilter, OpsFilterKind};
 use thermo_units::AddrRange;
 use thermo_units::Bytes;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use super::pattern::{bounds, in_order};
 use crate::tree::{Fields, Node};
@@ -19,7 +19,7 @@ enum Kind {
 }
 
 /// The filters in this list.
-pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters, Fault> {
+pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters, ParseError> {
     let mut filters = Filters::default();
     for node in node.list(text, "filters")? {
         let mut fields = Fields::of(text, node, "a filter")?;
@@ -71,7 +71,7 @@ pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters
     Ok(filters)
 }
 
-fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, Fault> {
+fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, ParseError> {
     let text = fields.text;
     let Some(node) = fields.take(words.filter_type) else {
         return Err(fields.fault(format!(
@@ -98,7 +98,7 @@ fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, Fault> {
                 return Err(fields.fault("this filter needs a hugepage_size, like [\"2M\", \"max\"]"));
             };
             in_order(bounds, "hugepage_size", exact::bytes)
-                .map_err(|message| Fault::at_offset(text, at, message))?;
+                .map_err(|message| ParseError::at_offset(text, at, message))?;
             Kind::Ops(OpsFilterKind::HugepageSize {
                 min: bounds.min,
                 max: bounds.max,
@@ -118,13 +118,13 @@ fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, Fault> {
     })
 }
 
-fn required(fields: &mut Fields<'_>, name: &str, example: &str) -> Result<Node, Fault> {
+fn required(fields: &mut Fields<'_>, name: &str, example: &str) -> Result<Node, ParseError> {
     fields
         .take(name)
         .ok_or_else(|| fields.fault(format!("this filter needs a {name}, like {example}")))
 }
 
-fn range(fields: &mut Fields<'_>) -> Result<AddrRange, Fault> {
+fn range(fields: &mut Fields<'_>) -> Result<AddrRange, ParseError> {
     let text = fields.text;
     let mut inner = Fields::of(
         text,
@@ -133,7 +133,7 @@ fn range(fields: &mut Fields<'_>) -> Result<AddrRange, Fault> {
     )?;
     let mut address = |name: &str| match inner.take(name) {
         Some(node) => quantity::count(text, &node),
-        None => Err(Fault::at_offset(
+        None => Err(ParseError::at_offset(
             text,
             inner.at,
             format!("this address_range has no {name}"),

@@ -6,7 +6,7 @@ mod quota;
 
 use thermo_engine::scheme::{WatermarkMetric, Watermarks};
 use thermo_engine::{Action, Scheme};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Nanos, Permille};
 
 use crate::quantity;
@@ -16,11 +16,11 @@ use crate::vocabulary::Vocabulary;
 pub(crate) use pattern::in_order;
 
 /// A list of schemes.
-pub(crate) fn schemes(text: &str, nodes: Vec<Node>, words: &Vocabulary) -> Result<Vec<Scheme>, Fault> {
+pub(crate) fn schemes(text: &str, nodes: Vec<Node>, words: &Vocabulary) -> Result<Vec<Scheme>, ParseError> {
     nodes.into_iter().map(|node| scheme(text, node, words)).collect()
 }
 
-fn scheme(text: &str, node: Node, words: &Vocabulary) -> Result<Scheme, Fault> {
+fn scheme(text: &str, node: Node, words: &Vocabulary) -> Result<Scheme, ParseError> {
     let mut fields = Fields::of(text, node, "a scheme")?;
     let Some(action) = fields.take("action") else {
         return Err(fields.fault("this scheme has no action: give one, like \"pageout\" or \"stat\""));
@@ -71,7 +71,7 @@ fn scheme(text: &str, node: Node, words: &Vocabulary) -> Result<Scheme, Fault> {
 }
 
 /// damo writes where to migrate to. Saying nothing about what cannot be followed would be a lie.
-fn refuse_destinations(text: &str, fields: &mut Fields<'_>, action: Action) -> Result<(), Fault> {
+fn refuse_destinations(text: &str, fields: &mut Fields<'_>, action: Action) -> Result<(), ParseError> {
     let migrates = matches!(action, Action::MigrateHot | Action::MigrateCold);
     let refused = |node: &Node, name: &str| {
         node.fault(
@@ -97,7 +97,7 @@ fn refuse_destinations(text: &str, fields: &mut Fields<'_>, action: Action) -> R
     Ok(())
 }
 
-fn watermarks(text: &str, node: Node, words: &Vocabulary) -> Result<Watermarks, Fault> {
+fn watermarks(text: &str, node: Node, words: &Vocabulary) -> Result<Watermarks, ParseError> {
     let mut fields = Fields::of(text, node, "watermarks")?;
     let mut marks = Watermarks::default();
     if let Some(node) = fields.take("metric") {
@@ -126,7 +126,7 @@ fn watermarks(text: &str, node: Node, words: &Vocabulary) -> Result<Watermarks, 
     Ok(marks)
 }
 
-fn check_watermarks(fields: &Fields<'_>, marks: &Watermarks) -> Result<(), Fault> {
+fn check_watermarks(fields: &Fields<'_>, marks: &Watermarks) -> Result<(), ParseError> {
     let Watermarks { high, mid, low, .. } = marks;
     if !(low <= mid && mid <= high) {
         let message = format!(

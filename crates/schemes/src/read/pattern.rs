@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use thermo_engine::scheme::{AccessPattern, Age, Bounds, Rate};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Nanos, Permille};
 
 use crate::tree::{Fields, Kind, Node};
@@ -11,21 +11,22 @@ use crate::vocabulary::Vocabulary;
 use crate::{exact, quantity};
 
 /// The pattern in these fields; what is not said is any.
-pub(crate) fn read(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<AccessPattern, Fault> {
+pub(crate) fn read(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<AccessPattern, ParseError> {
     let text = fields.text;
     let mut pattern = AccessPattern::default();
     if let Some((bounds, at)) = bounds(fields, words.sz, pattern.sz, |node| quantity::bytes(text, node))? {
-        in_order(bounds, words.sz, exact::bytes).map_err(|message| Fault::at_offset(text, at, message))?;
+        in_order(bounds, words.sz, exact::bytes)
+            .map_err(|message| ParseError::at_offset(text, at, message))?;
         pattern.sz = bounds;
     }
     let read_rate = |node: &Node| quantity::rate(text, node, words.rate);
     if let Some((bounds, at)) = bounds(fields, "nr_accesses", pattern.nr_accesses, read_rate)? {
         pattern.nr_accesses =
-            harmonise_rates(bounds).map_err(|message| Fault::at_offset(text, at, message))?;
+            harmonise_rates(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
     }
     let read_age = |node: &Node| quantity::age(text, node, words.age);
     if let Some((bounds, at)) = bounds(fields, "age", pattern.age, read_age)? {
-        pattern.age = harmonise_ages(bounds).map_err(|message| Fault::at_offset(text, at, message))?;
+        pattern.age = harmonise_ages(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
     }
     Ok(pattern)
 }
@@ -35,8 +36,8 @@ pub(crate) fn bounds<T: Copy>(
     fields: &mut Fields<'_>,
     name: &str,
     any: Bounds<T>,
-    read: impl Fn(&Node) -> Result<T, Fault>,
-) -> Result<Option<(Bounds<T>, usize)>, Fault> {
+    read: impl Fn(&Node) -> Result<T, ParseError>,
+) -> Result<Option<(Bounds<T>, usize)>, ParseError> {
     let text = fields.text;
     let Some(node) = fields.take(name) else {
         return Ok(None);
@@ -50,7 +51,7 @@ pub(crate) fn bounds<T: Copy>(
                     "{name} has {} entries and must have two: the least and the most",
                     nodes.len()
                 );
-                return Err(Fault::at_offset(text, at, message));
+                return Err(ParseError::at_offset(text, at, message));
             }
         },
         Kind::Table(_) => {
@@ -64,7 +65,7 @@ pub(crate) fn bounds<T: Copy>(
                 "{name} is {} and must be a least and a most, like [\"min\", \"max\"]",
                 node.what()
             );
-            return Err(Fault::at_offset(text, at, message));
+            return Err(ParseError::at_offset(text, at, message));
         }
     };
     let value = |node: Option<Node>, else_: T| node.map_or(Ok(else_), |node| read(&node));

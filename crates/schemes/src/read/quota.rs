@@ -1,7 +1,7 @@
 //! Quotas and their goals.
 
 use thermo_engine::scheme::{Goal, GoalTuner, Quota, SystemMetric, Weights};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos};
 
 use crate::quantity::{self, Bare};
@@ -12,7 +12,7 @@ const METRICS: &str = "user_input, some_mem_psi_us, node_mem_used_bp, node_mem_f
                        node_memcg_free_bp, active_mem_bp, inactive_mem_bp";
 
 /// The quota in this table.
-pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Quota, Fault> {
+pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Quota, ParseError> {
     let name = words.quota;
     let mut fields = Fields::of(text, node, name)?;
     let mut quota = Quota::default();
@@ -63,7 +63,7 @@ pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Quota, 
     Ok(quota)
 }
 
-fn weights(text: &str, node: Node, words: &Vocabulary) -> Result<Weights, Fault> {
+fn weights(text: &str, node: Node, words: &Vocabulary) -> Result<Weights, ParseError> {
     let mut fields = Fields::of(text, node, "weights")?;
     let mut weight = |name: &str| match fields.take(name) {
         // damo writes weights as percentages of nothing in particular.
@@ -83,7 +83,7 @@ fn weights(text: &str, node: Node, words: &Vocabulary) -> Result<Weights, Fault>
     Ok(weights)
 }
 
-fn tuner(text: &str, node: &Node) -> Result<GoalTuner, Fault> {
+fn tuner(text: &str, node: &Node) -> Result<GoalTuner, ParseError> {
     match quantity::string(text, node)?.as_str() {
         "consist" => Ok(GoalTuner::Consist),
         "temporal" => Ok(GoalTuner::Temporal),
@@ -94,7 +94,7 @@ fn tuner(text: &str, node: &Node) -> Result<GoalTuner, Fault> {
     }
 }
 
-fn goal(text: &str, node: Node) -> Result<Goal, Fault> {
+fn goal(text: &str, node: Node) -> Result<Goal, ParseError> {
     let mut fields = Fields::of(text, node, "a goal")?;
     let Some(metric) = fields.take("metric") else {
         return Err(fields.fault(format!("this goal has no metric: use one of {METRICS}")));
@@ -126,7 +126,7 @@ fn goal(text: &str, node: Node) -> Result<Goal, Fault> {
 }
 
 /// The metric of the system that a goal names, with what else says which; none for a number users give.
-fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Option<SystemMetric>, Fault> {
+fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Option<SystemMetric>, ParseError> {
     let nid = fields.take("nid");
     let nid = nid.map_or(Ok(0), |node| quantity::small(text, &node))?;
     let path = fields.take("path");

@@ -3,7 +3,7 @@
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use super::{Entry, Kind, Node};
 
@@ -22,10 +22,10 @@ const PLAIN: ParseOptions = ParseOptions {
 };
 
 /// The tree of a JSON text; `None` when there is no value in it.
-pub(crate) fn parse(text: &str) -> Result<Option<Node>, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Option<Node>, ParseError> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &PLAIN).map_err(|error| {
         let message = format!("this is not JSON: {}", error.kind());
-        Fault::at_offset(text, error.range().start, message)
+        ParseError::at_offset(text, error.range().start, message)
     })?;
     Ok(parsed.value.map(node))
 }

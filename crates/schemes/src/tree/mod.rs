@@ -6,7 +6,7 @@ mod toml;
 pub(crate) use json::parse as parse_json;
 pub(crate) use toml::parse as parse_toml;
 
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 /// A value and where it begins.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub(crate) struct Entry {
 
 impl Node {
     /// A mistake at this value.
-    pub(crate) fn fault(&self, text: &str, message: impl Into<String>) -> Fault {
-        Fault::at_offset(text, self.at, message)
+    pub(crate) fn fault(&self, text: &str, message: impl Into<String>) -> ParseError {
+        ParseError::at_offset(text, self.at, message)
     }
 
     /// What it is, for sentences.
@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Its entries, if it is a list.
-    pub(crate) fn list(self, text: &str, name: &str) -> Result<Vec<Self>, Fault> {
+    pub(crate) fn list(self, text: &str, name: &str) -> Result<Vec<Self>, ParseError> {
         match self.kind {
             Kind::List(nodes) => Ok(nodes),
             _ => Err(self.fault(text, format!("{name} is {} and must be a list", self.what()))),
@@ -75,10 +75,10 @@ pub(crate) struct Fields<'t> {
 
 impl<'t> Fields<'t> {
     /// The fields of `node`, called `name` in sentences.
-    pub(crate) fn of(text: &'t str, node: Node, name: &str) -> Result<Self, Fault> {
+    pub(crate) fn of(text: &'t str, node: Node, name: &str) -> Result<Self, ParseError> {
         let what = node.what();
         let Kind::Table(entries) = node.kind else {
-            return Err(Fault::at_offset(
+            return Err(ParseError::at_offset(
                 text,
                 node.at,
                 format!("{name} is {what} and must be a table"),
@@ -86,7 +86,7 @@ impl<'t> Fields<'t> {
         };
         for (index, entry) in entries.iter().enumerate() {
             if entries[..index].iter().any(|earlier| earlier.name == entry.name) {
-                return Err(Fault::at_offset(
+                return Err(ParseError::at_offset(
                     text,
                     entry.at,
                     format!("{:?} is given twice: keep one", entry.name),
@@ -108,17 +108,17 @@ impl<'t> Fields<'t> {
     }
 
     /// A mistake of the table as a whole.
-    pub(crate) fn fault(&self, message: impl Into<String>) -> Fault {
-        Fault::at_offset(self.text, self.at, message)
+    pub(crate) fn fault(&self, message: impl Into<String>) -> ParseError {
+        ParseError::at_offset(self.text, self.at, message)
     }
 
     /// Refuses what was not taken.
-    pub(crate) fn finish(self, name: &str, known: &[&str]) -> Result<(), Fault> {
+    pub(crate) fn finish(self, name: &str, known: &[&str]) -> Result<(), ParseError> {
         match self.entries.iter().min_by_key(|entry| entry.at) {
             None => Ok(()),
             Some(entry) => {
                 let message = format!("{name} has no {:?}: use one of {}", entry.name, known.join(", "));
-                Err(Fault::at_offset(self.text, entry.at, message))
+                Err(ParseError::at_offset(self.text, entry.at, message))
             }
         }
     }

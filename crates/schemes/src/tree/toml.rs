@@ -1,16 +1,16 @@
 //! From TOML.
 
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::{Entry, Kind, Node};
 
 /// The tree of a TOML text.
-pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
     let parsed = DeTable::parse(text).map_err(|error| {
         let message = format!("this is not TOML: {}", error.message());
-        Fault::of_parser(text, error.span(), &message)
+        ParseError::of_parser(text, error.span(), &message)
     })?;
     Ok(Node {
         at: 0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use toml::Spanned;
 
 use super::{Configuration, Experiment, Workload};
@@ -23,7 +23,7 @@ struct Against {
 }
 
 /// Checks `experiment`, which was read from `text`.
-pub(super) fn whole(text: &str, experiment: &Experiment) -> Result<(), Fault> {
+pub(super) fn whole(text: &str, experiment: &Experiment) -> Result<(), ParseError> {
     let places: Places = text::parse(text)?;
     configurations(text, &places.configuration, &experiment.configurations)?;
     if experiment.workloads.is_empty() {
@@ -41,7 +41,7 @@ fn configurations(
     text: &str,
     places: &Spanned<Vec<Spanned<Against>>>,
     all: &[Configuration],
-) -> Result<(), Fault> {
+) -> Result<(), ParseError> {
     let parts = || places.get_ref().iter().zip(all);
     let mut names = BTreeSet::new();
     for (part, given) in parts() {
@@ -70,7 +70,12 @@ fn configurations(
     Ok(())
 }
 
-fn workload(text: &str, part: &Place, given: &Workload, names: &mut BTreeSet<String>) -> Result<(), Fault> {
+fn workload(
+    text: &str,
+    part: &Place,
+    given: &Workload,
+    names: &mut BTreeSet<String>,
+) -> Result<(), ParseError> {
     name(text, part, &given.name, names)?;
     if given.command.is_empty() {
         let message = format!("workload {:?} has an empty command", given.name);
@@ -81,7 +86,7 @@ fn workload(text: &str, part: &Place, given: &Workload, names: &mut BTreeSet<Str
 }
 
 /// Names become columns, rows and file names.
-fn name<T>(text: &str, part: &Spanned<T>, name: &str, seen: &mut BTreeSet<String>) -> Result<(), Fault> {
+fn name<T>(text: &str, part: &Spanned<T>, name: &str, seen: &mut BTreeSet<String>) -> Result<(), ParseError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_/.".contains(c);
     if name.is_empty() || name.starts_with(['.', '/']) || !name.chars().all(fits) || name.contains("..") {
         let right = "letters, digits, '-', '_', '.' and '/' make a name";
@@ -102,7 +107,7 @@ fn placeholders<'a, T>(
     text: &str,
     part: &Spanned<T>,
     words: impl IntoIterator<Item = &'a String>,
-) -> Result<(), Fault> {
+) -> Result<(), ParseError> {
     let Some(unknown) = words.into_iter().find_map(|word| placeholder::unknown(word)) else {
         return Ok(());
     };

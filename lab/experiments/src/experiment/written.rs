@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use thermo_kernel::thp::ThpMode;
 use thermo_units::Nanos;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 
 use crate::ethp::mode_of;
 use crate::text;
@@ -91,7 +91,7 @@ pub(super) fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error
 pub(super) fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Regex, D::Error> {
     let word = String::deserialize(from)?;
     Regex::new(&format!("(?m){word}")).map_err(|error| {
-        let sentence = Fault::sentence_of_pattern(&error);
+        let sentence = ParseError::sentence_of_pattern(&error);
         D::Error::custom(format!("not a regular expression: {sentence}"))
     })
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer};
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::Error;
@@ -117,7 +117,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first mistake, with its place.
-    pub fn parse(text: &str, here: &Path) -> Result<Self, Fault> {
+    pub fn parse(text: &str, here: &Path) -> Result<Self, ParseError> {
         let read: Self = text::parse(text)?;
         check(text, &read.apps)?;
         let (here, text) = (here.to_owned(), text.to_owned());
@@ -133,9 +133,13 @@ impl Plan {
     }
 }
 
-fn check(text: &str, apps: &[AppPlan]) -> Result<(), Fault> {
+fn check(text: &str, apps: &[AppPlan]) -> Result<(), ParseError> {
     if apps.len() < 2 {
-        return Err(Fault::new(1, 1, "switching takes two applications: add [[app]]"));
+        return Err(ParseError::new(
+            1,
+            1,
+            "switching takes two applications: add [[app]]",
+        ));
     }
     let places: Places = text::parse(text)?;
     for (nth, (place, app)) in places.app.iter().zip(apps).enumerate() {

@@ -14,7 +14,7 @@ const HEAD_OF_ANSWER: usize = 16;
 /// What to do with blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Read = 0,
     Write = 1,
 }
@@ -54,13 +54,17 @@ impl Client {
     }
 
     /// Asks for `count` blocks of `block` bytes from `offset` on (around the end), all at once, and takes the answers.
-    pub(super) fn batch(&mut self, way: Way, offset: u64, block: u32, count: u64) -> Result<(), Error> {
+    pub(super) fn batch(&mut self, way: Direction, offset: u64, block: u32, count: u64) -> Result<(), Error> {
         self.try_batch(way, offset, block, count)
             .map_err(|error| Error::Squeeze(format!("the load broke off: {error}")))
     }
 
-    fn try_batch(&mut self, way: Way, offset: u64, block: u32, count: u64) -> std::io::Result<()> {
-        let data = if way == Way::Write { block as usize } else { 0 };
+    fn try_batch(&mut self, way: Direction, offset: u64, block: u32, count: u64) -> std::io::Result<()> {
+        let data = if way == Direction::Write {
+            block as usize
+        } else {
+            0
+        };
         let mut requests = Vec::new();
         for number in 0..count {
             let at = (offset + number * u64::from(block)) % (self.size / u64::from(block) * u64::from(block));
@@ -72,7 +76,7 @@ impl Client {
             requests.resize(requests.len() + data, 0);
         }
         self.stream.write_all(&requests)?;
-        let body = if way == Way::Read { block as usize } else { 0 };
+        let body = if way == Direction::Read { block as usize } else { 0 };
         let mut answer = vec![0; HEAD_OF_ANSWER + body];
         for _ in 0..count {
             self.stream.read_exact(&mut answer)?;

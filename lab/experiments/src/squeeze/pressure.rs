@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use thermo_kernel::vmstat;
 use thermo_units::Bytes;
 
-use super::client::{Client, Way};
+use super::client::{Client, Direction};
 use super::server::Server;
 use super::{DEFAULT_PAGES, Setting, Swapping};
 use crate::Error;
@@ -86,7 +86,7 @@ pub fn run(setting: &Setting, shape: &Shape) -> Result<Swapping, Error> {
                 break;
             }
             let offset = ((round * shape.devices + number) as u64 * u64::from(BLOCK) * BURST) % client.size();
-            client.batch(Way::Read, offset, BLOCK, BURST)?;
+            client.batch(Direction::Read, offset, BLOCK, BURST)?;
             requests += BURST;
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::client::{Client, Way};
+use super::client::{Client, Direction};
 use super::kernel::Attached;
 use super::pressure::Folder;
 use super::server::Server;
@@ -89,7 +89,7 @@ fn write_all(setting: &Setting, block: u32, depth: u64, client: &mut Client) -> 
         if setting.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        client.batch(Way::Write, offset, block, depth)?;
+        client.batch(Direction::Write, offset, block, depth)?;
     }
     Ok(())
 }

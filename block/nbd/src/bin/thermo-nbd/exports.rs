@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use thermo_nbd::Export;
 use thermo_units::Bytes;
-use thermo_units::text::Fault;
+use thermo_units::text::ParseError;
 use toml::de::{DeTable, DeValue};
 
 /// The path that stands for memory.
@@ -92,10 +92,10 @@ fn one(text: &str) -> anyhow::Result<Wanted> {
     Ok(wanted)
 }
 
-fn listed(text: &str) -> Result<Vec<Wanted>, Fault> {
+fn listed(text: &str) -> Result<Vec<Wanted>, ParseError> {
     let table = DeTable::parse(text).map_err(|error| {
         let message = format!("this is not TOML: {}", error.message());
-        Fault::of_parser(text, error.span(), &message)
+        ParseError::of_parser(text, error.span(), &message)
     })?;
     let mut wanted = Vec::new();
     for (key, value) in table.get_ref() {
@@ -103,17 +103,17 @@ fn listed(text: &str) -> Result<Vec<Wanted>, Fault> {
             DeValue::Array(list) if key.get_ref() == "export" => list,
             _ => {
                 let message = format!("{}: only [[export]] is known here", key.get_ref());
-                return Err(Fault::at_offset(text, key.span().start, message));
+                return Err(ParseError::at_offset(text, key.span().start, message));
             }
         };
         for item in list {
             let DeValue::Table(fields) = item.get_ref() else {
                 let message = "an export is a table: write [[export]]".to_owned();
-                return Err(Fault::at_offset(text, item.span().start, message));
+                return Err(ParseError::at_offset(text, item.span().start, message));
             };
             let mut one = Wanted::default();
             for (field, value) in fields {
-                let fault = |why| Fault::at_offset(text, value.span().start, why);
+                let fault = |why| ParseError::at_offset(text, value.span().start, why);
                 set(&mut one, field.get_ref(), value.get_ref()).map_err(fault)?;
             }
             wanted.push(one);

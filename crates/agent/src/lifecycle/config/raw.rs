@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 use super::*;
 
 /// What a key of an application does with what it is given.
-type Take = fn(&mut Draft, &Given<'_>) -> Result<(), Fault>;
+type Take = fn(&mut Draft, &Given<'_>) -> Result<(), ParseError>;
 
 /// The keys of an application.
 const KEYS: [(&str, Take); 17] = [
@@ -45,9 +45,9 @@ const KEYS: [(&str, Take); 17] = [
     ("swap_low", |app, given| given.set(&mut app.rules.swap_low)),
 ];
 
-pub(super) fn parse(text: &str) -> Result<Config, Fault> {
+pub(super) fn parse(text: &str) -> Result<Config, ParseError> {
     let table =
-        DeTable::parse(text).map_err(|error| Fault::of_parser(text, error.span(), error.message()))?;
+        DeTable::parse(text).map_err(|error| ParseError::of_parser(text, error.span(), error.message()))?;
     let mut config = Config {
         socket: None,
         duty: Permille(250),
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         }
     }
     if config.apps.is_empty() {
-        return Err(Fault::new(
+        return Err(ParseError::new(
             1,
             1,
             "no application is described: add [[app]] with a name and a cgroup",
@@ -79,10 +79,10 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     Ok(config)
 }
 
-fn unknown<T: AsRef<str>>(text: &str, key: &Spanned<T>, known: &[&str]) -> Fault {
+fn unknown<T: AsRef<str>>(text: &str, key: &Spanned<T>, known: &[&str]) -> ParseError {
     let (key, at) = (key.get_ref().as_ref(), key.span().start);
     let message = format!("unknown field `{key}`, expected one of {}", known.join(", "));
-    Fault::at_offset(text, at, message)
+    ParseError::at_offset(text, at, message)
 }
 
 /// A value and where it stands.
@@ -96,37 +96,37 @@ impl<'a> Given<'a> {
         self.value.span().start
     }
 
-    fn fault(&self, message: impl Into<String>) -> Fault {
-        Fault::at_offset(self.text, self.at(), message)
+    fn fault(&self, message: impl Into<String>) -> ParseError {
+        ParseError::at_offset(self.text, self.at(), message)
     }
 
-    fn is_no(&self, what: &str) -> Fault {
+    fn is_no(&self, what: &str) -> ParseError {
         let there = self.value.get_ref().type_str();
         self.fault(format!("invalid type: {there}, expected {what}"))
     }
 
-    fn text(&self) -> Result<&'a str, Fault> {
+    fn text(&self) -> Result<&'a str, ParseError> {
         match self.value.get_ref() {
             DeValue::String(text) => Ok(text),
             _ => Err(self.is_no("a string")),
         }
     }
 
-    fn flag(&self) -> Result<bool, Fault> {
+    fn flag(&self) -> Result<bool, ParseError> {
         match self.value.get_ref() {
             DeValue::Boolean(flag) => Ok(*flag),
             _ => Err(self.is_no("a boolean")),
         }
     }
 
-    fn list(&self) -> Result<&'a [Spanned<DeValue<'a>>], Fault> {
+    fn list(&self) -> Result<&'a [Spanned<DeValue<'a>>], ParseError> {
         match self.value.get_ref() {
             DeValue::Array(values) => Ok(values),
             _ => Err(self.is_no("a sequence")),
         }
     }
 
-    fn number(&self) -> Result<u32, Fault> {
+    fn number(&self) -> Result<u32, ParseError> {
         let number = match self.value.get_ref() {
             DeValue::Integer(number) => u32::from_str_radix(number.as_str(), number.radix()).ok(),
             _ => None,
@@ -134,20 +134,20 @@ impl<'a> Given<'a> {
         number.ok_or_else(|| self.is_no("the number of a process"))
     }
 
-    fn word<T: FromStr<Err: std::fmt::Display>>(&self) -> Result<T, Fault> {
+    fn word<T: FromStr<Err: std::fmt::Display>>(&self) -> Result<T, ParseError> {
         self.text()?.parse().map_err(|why| self.fault(format!("{why}")))
     }
 
-    fn set<T: FromStr<Err: std::fmt::Display>>(&self, place: &mut T) -> Result<(), Fault> {
+    fn set<T: FromStr<Err: std::fmt::Display>>(&self, place: &mut T) -> Result<(), ParseError> {
         *place = self.word()?;
         Ok(())
     }
 
-    fn pattern(&self) -> Result<Regex, Fault> {
-        Regex::new(self.text()?).map_err(|error| self.fault(Fault::sentence_of_pattern(&error)))
+    fn pattern(&self) -> Result<Regex, ParseError> {
+        Regex::new(self.text()?).map_err(|error| self.fault(ParseError::sentence_of_pattern(&error)))
     }
 
-    fn duty(&self) -> Result<Permille, Fault> {
+    fn duty(&self) -> Result<Permille, ParseError> {
         let duty: Permille = self.word()?;
         if duty.0 == 0 || duty.0 > 1000 {
             return Err(self.fault(format!("a duty of {duty} is none: give 1% to 100%")));
@@ -155,7 +155,7 @@ impl<'a> Given<'a> {
         Ok(duty)
     }
 
-    fn poll(&self) -> Result<Nanos, Fault> {
+    fn poll(&self) -> Result<Nanos, ParseError> {
         let poll: Nanos = self.word()?;
         if poll < Nanos::millis(10) {
             return Err(self.fault(format!(
@@ -177,7 +177,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn read(given: &Given<'_>) -> Result<Self, Fault> {
+    fn read(given: &Given<'_>) -> Result<Self, ParseError> {
         let DeValue::Table(table) = given.value.get_ref() else {
             return Err(given.is_no("a table [[app]]"));
         };
@@ -199,7 +199,7 @@ impl Draft {
         Ok(draft)
     }
 
-    fn take_name(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+    fn take_name(&mut self, given: &Given<'_>) -> Result<(), ParseError> {
         let text = given.text()?;
         if text.is_empty() || text.len() > 80 || text.chars().any(char::is_control) {
             return Err(given.fault("a name has 1 to 80 characters, none of them a control character"));
@@ -208,7 +208,7 @@ impl Draft {
         Ok(())
     }
 
-    fn take_pid(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+    fn take_pid(&mut self, given: &Given<'_>) -> Result<(), ParseError> {
         let pid = given.number()?;
         if pid < 2 {
             return Err(given.fault(format!("process {pid} is never an application")));
@@ -216,7 +216,7 @@ impl Draft {
         self.aim(given, Target::Pid(pid))
     }
 
-    fn take_cgroup(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+    fn take_cgroup(&mut self, given: &Given<'_>) -> Result<(), ParseError> {
         let path = given.text()?;
         if path.trim_matches('/').is_empty() {
             return Err(given.fault("the group at the top holds the whole machine: name one below it"));
@@ -224,18 +224,18 @@ impl Draft {
         self.aim(given, Target::Cgroup(path.to_owned()))
     }
 
-    fn aim(&mut self, given: &Given<'_>, target: Target) -> Result<(), Fault> {
+    fn aim(&mut self, given: &Given<'_>, target: Target) -> Result<(), ParseError> {
         self.targets.push((target, given.at()));
         Ok(())
     }
 
-    fn take_background(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+    fn take_background(&mut self, given: &Given<'_>) -> Result<(), ParseError> {
         let is_none = given.text()? == "none";
         self.rules.background = if is_none { None } else { Some(given.word()?) };
         Ok(())
     }
 
-    fn take_idle_after(&mut self, given: &Given<'_>) -> Result<(), Fault> {
+    fn take_idle_after(&mut self, given: &Given<'_>) -> Result<(), ParseError> {
         let time: Nanos = given.word()?;
         if time < Nanos::secs(1) {
             return Err(given.fault("idle_after below 1s takes every pause for an end: give 1s or more"));
@@ -245,7 +245,7 @@ impl Draft {
     }
 
     /// The one target there must be.
-    fn target(&mut self, whole: &Given<'_>) -> Result<(Target, usize), Fault> {
+    fn target(&mut self, whole: &Given<'_>) -> Result<(Target, usize), ParseError> {
         match (self.targets.pop(), self.targets.is_empty()) {
             (Some(target), true) => Ok(target),
             (None, _) => Err(whole.fault("which processes is it? Give one of pid, cgroup, unit, command")),
@@ -263,7 +263,7 @@ struct Claims {
 
 impl Claims {
     /// Reads an application that claims nothing of those before it.
-    fn admit(&mut self, given: &Given<'_>) -> Result<AppConfig, Fault> {
+    fn admit(&mut self, given: &Given<'_>) -> Result<AppConfig, ParseError> {
         let mut draft = Draft::read(given)?;
         let (target, place) = draft.target(given)?;
         let line = given.fault("").line;
@@ -271,7 +271,7 @@ impl Claims {
         if let Some(first) = self.names.insert(name.clone(), line) {
             let message =
                 format!("{name:?} is described in line {first} already: give this one another name");
-            return Err(Fault::at_offset(given.text, at, message));
+            return Err(ParseError::at_offset(given.text, at, message));
         }
         // Memory that two applications claim would be judged by two states at once.
         let mut others = self.targets.iter();
@@ -279,7 +279,7 @@ impl Claims {
             let message = format!(
                 "application {other:?} (line {of}) claims the processes of {name:?} too: give each its own"
             );
-            return Err(Fault::at_offset(given.text, place, message));
+            return Err(ParseError::at_offset(given.text, place, message));
         }
         self.targets.push((target.clone(), name.clone(), line));
         Ok(AppConfig {

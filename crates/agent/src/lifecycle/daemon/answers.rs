@@ -7,7 +7,7 @@ use thermo_kernel::{clock, status};
 
 use super::Daemon;
 use crate::lifecycle::engine::Standing;
-use crate::lifecycle::state::{State, Word};
+use crate::lifecycle::state::{State, StateEvent};
 use crate::lifecycle::wire::{self, Request};
 
 impl Daemon {
@@ -35,7 +35,7 @@ impl Daemon {
         }
         match self
             .engine
-            .hear(app, Word::Set(state), clock::monotonic(), &mut self.table)
+            .hear(app, StateEvent::Set(state), clock::monotonic(), &mut self.table)
         {
             Ok(state) => {
                 let last = self.engine.why(app).ok().and_then(Iterator::last);

@@ -6,7 +6,7 @@ use thermo_units::{Bytes, Nanos};
 
 use super::Order;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::{Cost, Profile, Rules, Source, State, Words};
+use crate::lifecycle::{Cost, Profile, Rules, Source, State, StateEvents};
 
 /// Decisions kept for each application.
 pub(super) const KEPT: usize = 32;
@@ -23,7 +23,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) rules: Rules,
-    pub(super) words: Words,
+    pub(super) words: StateEvents,
     pub(super) state: State,
     pub(super) source: Source,
     pub(super) since: Nanos,
@@ -44,7 +44,7 @@ impl App {
     pub(super) fn new(now: Nanos) -> Self {
         Self {
             rules: Rules::default(),
-            words: Words::default(),
+            words: StateEvents::default(),
             state: State::Background,
             source: Source::Begin,
             since: now,

@@ -38,7 +38,7 @@ fn engine(names: &[&str], rules: Rules) -> Engine {
 
 fn set(engine: &mut Engine, app: &str, state: State, at: u64, facts: &mut Fixed) -> Kind {
     engine
-        .hear(app, Word::Set(state), Nanos::millis(at), facts)
+        .hear(app, StateEvent::Set(state), Nanos::millis(at), facts)
         .unwrap();
     engine.why(app).unwrap().last().unwrap().kind
 }
@@ -90,7 +90,7 @@ fn an_application_that_is_put_away_is_reclaimed_from() {
 fn unknown_applications_are_told() {
     let mut engine = engine(&["a"], Rules::default());
     let told = engine
-        .hear("b", Word::Idle(true), Nanos::ZERO, &mut plenty())
+        .hear("b", StateEvent::Idle(true), Nanos::ZERO, &mut plenty())
         .unwrap_err();
     assert!(told.to_string().contains("no application \"b\""), "{told}");
     assert!(engine.why("b").is_err());

@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use thermo_backends::smaps::Smaps;
-use thermo_damonfs::{Control, ControlFiles, Early, Engine, Looks, Mounted};
+use thermo_damonfs::{Control, ControlFiles, Early, Engine, Mounted, TrackerFactory};
 use thermo_kernel::clock;
 use thermo_runtime::best_tracker;
 use thermo_targets::{TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 
-use crate::session::{Host, Wish};
+use crate::session::{Host, Requirements};
 
 /// Show DAMON's control files over this engine, so that damo and other tools for DAMON work unchanged.
 ///
@@ -138,13 +138,13 @@ impl Fs {
         Ok(spec)
     }
 
-    fn looks(&self) -> anyhow::Result<Looks> {
+    fn looks(&self) -> anyhow::Result<TrackerFactory> {
         Ok(match self.tracker.as_str() {
             "auto" => Box::new(|| best_tracker(Path::new("/"), seed())),
             "smaps" => Box::new(|| Box::new(Smaps::new(Path::new("/"), seed()))),
             "pte" => {
                 // Tells why, if it cannot be had; later it is one of `auto`, which prefers it.
-                Host::probe().tracker("pte", 0, Wish::default())?;
+                Host::probe().tracker("pte", 0, Requirements::default())?;
                 Box::new(|| best_tracker(Path::new("/"), seed()))
             }
             other => bail!("{other} is not a tracker for control files: use auto, pte or smaps"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use thermo_actions::hint::Left;
+use thermo_actions::hint::SkipReason;
 use thermo_engine::Action;
 use thermo_term::output;
 use thermo_units::Bytes;
@@ -16,7 +16,7 @@ use super::Row;
 struct Sums {
     advised: Bytes,
     changed: Option<Bytes>,
-    left: BTreeMap<Left, Bytes>,
+    left: BTreeMap<SkipReason, Bytes>,
 }
 
 fn sums<'a>(rows: impl Iterator<Item = &'a Row>) -> Sums {

@@ -6,12 +6,12 @@ use proptest::test_runner::{Config, RngSeed};
 use super::*;
 use crate::lifecycle::engine::app::KEPT;
 
-fn word() -> impl Strategy<Value = Word> {
+fn word() -> impl Strategy<Value = StateEvent> {
     prop_oneof![
-        (0..4_usize).prop_map(|nth| Word::Set(State::ALL[nth])),
-        (-1000..=1000_i16).prop_map(Word::OomScoreAdj),
-        any::<bool>().prop_map(Word::Frozen),
-        any::<bool>().prop_map(Word::Idle),
+        (0..4_usize).prop_map(|nth| StateEvent::Set(State::ALL[nth])),
+        (-1000..=1000_i16).prop_map(StateEvent::OomScoreAdj),
+        any::<bool>().prop_map(StateEvent::Frozen),
+        any::<bool>().prop_map(StateEvent::Idle),
     ]
 }
 
