@@ -1,4 +1,4 @@
-//! Compiles the BPF program with clang into the build directory; nothing generated is kept in the repository.
+//! Compiles the BPF program with clang into the build directory. No generated file is kept in the repository.
 
 use std::env;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ fn main() {
     println!("cargo:rerun-if-changed={SOURCE}");
     println!("cargo:rerun-if-env-changed=CLANG");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    // libbpf's own headers, as its crate installed them for this build.
+    // The headers of libbpf, as its crate installed them for this build.
     let include = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("pagetable.bpf.o");
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target's architecture");
@@ -19,7 +19,7 @@ fn main() {
             "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror", "-c", SOURCE,
         ])
         .arg(format!("-I{include}"))
-        // asm/types.h lies in a folder of its architecture on Debian and its kin.
+        // On Debian and its derivatives asm/types.h is in a folder named after the architecture.
         .arg(format!("-I/usr/include/{arch}-linux-gnu"))
         .arg("-o")
         .arg(&object)

@@ -1,14 +1,14 @@
-//! Every head of a request is refused, or lies within the export.
+//! Every request header is rejected, or its range lies within the export.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use thermo_nbd::protocol::request::{Command, HEAD, Request};
+use thermo_nbd::protocol::request::{Command, REQUEST_HEADER_LEN, Request};
 
-fuzz_target!(|data: ([u8; HEAD], u64, bool)| {
-    let (head, size, read_only) = data;
-    let Some(request) = Request::parse(&head) else { return };
-    if request.refusal(size, read_only).is_none() {
-        assert!(!(read_only && request.changes()));
+fuzz_target!(|data: ([u8; REQUEST_HEADER_LEN], u64, bool)| {
+    let (header, size, read_only) = data;
+    let Some(request) = Request::parse(&header) else { return };
+    if request.validation_error(size, read_only).is_none() {
+        assert!(!(read_only && request.modifies_export()));
         if request.command != Command::Flush {
             assert!(request.offset.checked_add(u64::from(request.length)).is_some_and(|end| end <= size));
         }

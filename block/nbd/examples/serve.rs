@@ -6,22 +6,22 @@
 use std::path::Path;
 
 use thermo_nbd::{Export, Limits, Listen, Server};
-use thermo_pool::{Bus, Keeper, Pools, Settings, source};
+use thermo_pool::{Pools, PressureMonitor, ReclaimBus, Settings, source};
 use thermo_units::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let [file, socket] = &args[..] else {
-        return Err("two arguments are needed: a file and the path of a socket".into());
+        return Err("usage: serve FILE SOCKET".into());
     };
     let pools = Pools::new(Bytes::mib(64), Settings::default());
-    let bus = Bus::default();
-    let _joined = pools.join(&bus, 0);
+    let bus = ReclaimBus::default();
+    let _registration = pools.register_on(&bus, 0);
     let choice = source::choose(Path::new("/"), |name| std::env::var(name).ok());
     eprintln!("pressure: {:#?}", choice.reasons);
-    let _keeper = Keeper::start(&pools, &bus, choice.sources)?;
+    let _monitor = PressureMonitor::start(&pools, &bus, choice.sources)?;
 
-    // The empty name: what clients get that ask for none.
+    // The empty name: the export for clients that request no name.
     let exports = vec![Export::open("", Path::new(file), false)?];
     let server = Server::start(
         exports,

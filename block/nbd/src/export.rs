@@ -1,17 +1,21 @@
-//! What is served: a file, a block device or sparse memory under a name.
+//! An export: a named file, block device or sparse memory.
+
+mod group_sync;
+mod image_lock;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Seek as _, SeekFrom};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
+use std::io::{self, Seek as _, SeekFrom};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, FallocateFlags, MemfdFlags, fadvise, fallocate, memfd_create};
-use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::fs::{Advice, FallocateFlags, MemfdFlags, OFlags, fadvise, fallocate, memfd_create};
+use rustix::io::Errno;
 use thermo_units::Bytes;
 
-use crate::protocol::handshake::Facts;
+use crate::protocol::handshake::ExportInfo;
 use crate::protocol::reply::Extent;
-use crate::protocol::request::{LARGEST_PAYLOAD, Refusal};
+use crate::protocol::request::{MAX_PAYLOAD, NbdError};
+use group_sync::GroupSync;
 
 const HAS_FLAGS: u16 = 1;
 const READ_ONLY: u16 = 1 << 1;
@@ -25,71 +29,125 @@ const SEND_FAST_ZERO: u16 = 1 << 11;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Why a file cannot be served.
+/// An export cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     #[error("export {name}: {} cannot be opened: {source}", .path.display())]
     Open {
-        /// Of the export.
+        /// Name of the export.
         name: String,
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It is no storage.
+    /// The path is neither a file nor a block device.
     #[error("export {name}: {} is neither a file nor a block device", .path.display())]
-    NoStorage {
-        /// Of the export.
+    NotStorage {
+        /// Name of the export.
         name: String,
         /// The file.
         path: PathBuf,
     },
-    /// More is asked for than there is.
-    #[error("export {name}: {} holds {there}, {asked} are to be served. Make it longer, or ask for less", .path.display())]
+    /// Another program uses the file, or another export.
+    #[error("export {name}: {} is in use, by another program or export that writes to it or wants nobody else to. End that use, serve the file read-only at both, or use --force, which risks the data", .path.display())]
+    InUse {
+        /// Name of the export.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be locked.
+    #[error("export {name}: {} cannot be locked: {source}. If no other program uses the file, use --force", .path.display())]
+    Lock {
+        /// Name of the export.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The file is shorter than the requested size.
+    #[error("export {name}: {} has {actual}, but {requested} were requested. Extend the file, or request less", .path.display())]
     TooShort {
-        /// Of the export.
+        /// Name of the export.
         name: String,
         /// The file.
         path: PathBuf,
-        /// Its length.
-        there: Bytes,
-        /// What was asked for.
-        asked: Bytes,
+        /// Length of the file.
+        actual: Bytes,
+        /// The requested size.
+        requested: Bytes,
     },
-    /// The kernel gives no memory for it.
-    #[error("export {name}: no memory of {size} can be set up: {source}")]
+    /// The memory cannot be created.
+    #[error("export {name}: cannot create memory of {size}: {source}")]
     Memory {
-        /// Of the export.
+        /// Name of the export.
         name: String,
-        /// How much.
+        /// The requested size.
         size: Bytes,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// Storage under a name.
+/// A named block of storage.
 #[derive(Debug)]
 pub struct Export {
     name: String,
     description: String,
     file: File,
+    sync: GroupSync,
     size: u64,
     read_only: bool,
-    /// What is best done at once.
+    /// Preferred block size, in bytes.
     block: u32,
 }
 
 impl Export {
-    /// Opens a file or block device. Clients that ask for no name get the export with the empty one, else the first.
+    /// Opens a file or block device. Clients that request no name get the export with the empty name, or else
+    /// the first. While it is open, no other program may write to it: files are locked as QEMU does, and
+    /// writable block devices also against mounts (`O_EXCL`).
     ///
     /// # Errors
-    /// When it cannot be opened, or is no storage.
+    /// The path cannot be opened or locked, or is neither a file nor a block device.
     pub fn open(name: &str, path: &Path, read_only: bool) -> Result<Self, ExportError> {
-        let wrong = |source| ExportError::Open {
+        let in_use = || ExportError::InUse {
+            name: name.to_owned(),
+            path: path.to_owned(),
+        };
+        // For a file, this flag has no effect.
+        let exclusive = if read_only { OFlags::empty() } else { OFlags::EXCL };
+        let export = match Self::open_with(name, path, read_only, exclusive) {
+            Err(ExportError::Open { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => {
+                return Err(in_use());
+            }
+            opened => opened?,
+        };
+        match image_lock::lock(&export.file, read_only) {
+            Ok(true) => Ok(export),
+            Ok(false) => Err(in_use()),
+            Err(source) => Err(ExportError::Lock {
+                name: name.to_owned(),
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Like [`Self::open`], but neither takes nor respects a lock. If another program writes to the file, the
+    /// data of both may be lost.
+    ///
+    /// # Errors
+    /// The path cannot be opened, or is neither a file nor a block device.
+    pub fn open_without_lock(name: &str, path: &Path, read_only: bool) -> Result<Self, ExportError> {
+        Self::open_with(name, path, read_only, OFlags::empty())
+    }
+
+    fn open_with(name: &str, path: &Path, read_only: bool, flags: OFlags) -> Result<Self, ExportError> {
+        let open_error = |source| ExportError::Open {
             name: name.to_owned(),
             path: path.to_owned(),
             source,
@@ -97,22 +155,23 @@ impl Export {
         let mut file = OpenOptions::new()
             .read(true)
             .write(!read_only)
+            .custom_flags(flags.bits() as i32)
             .open(path)
-            .map_err(wrong)?;
-        let kind = file.metadata().map_err(wrong)?.file_type();
+            .map_err(open_error)?;
+        let kind = file.metadata().map_err(open_error)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let (name, path) = (name.to_owned(), path.to_owned());
-            return Err(ExportError::NoStorage { name, path });
+            return Err(ExportError::NotStorage { name, path });
         }
-        // Its metadata tell no length of a block device; its end does.
-        let size = file.seek(SeekFrom::End(0)).map_err(wrong)?;
+        // The metadata of a block device have no length, so seek to its end.
+        let size = file.seek(SeekFrom::End(0)).map_err(open_error)?;
         Ok(Self::of(name, file, size, read_only))
     }
 
-    /// Memory that takes room only where it was written, and is gone with the server.
+    /// Creates sparse memory. It occupies memory only where written, and is lost when the server ends.
     ///
     /// # Errors
-    /// When the kernel does not make it.
+    /// The kernel cannot create the memory.
     pub fn memory(name: &str, size: Bytes, read_only: bool) -> Result<Self, ExportError> {
         let make = || {
             let file = File::from(memfd_create("thermo-nbd", MemfdFlags::CLOEXEC)?);
@@ -134,127 +193,111 @@ impl Export {
             name: name.to_owned(),
             description: String::new(),
             file,
+            sync: GroupSync::default(),
             size,
             read_only,
             block: 4096,
         }
     }
 
-    /// The same, with a text for people.
+    /// Sets the description, a text for people.
     #[must_use]
-    pub fn described(mut self, description: &str) -> Self {
+    pub fn with_description(mut self, description: &str) -> Self {
         description.clone_into(&mut self.description);
         self
     }
 
-    /// Only the first `size` bytes of it.
+    /// Limits the export to the first `size` bytes. `path` is only for the error message.
     ///
     /// # Errors
-    /// When it is not that long. `path` is for the message.
-    pub fn first(mut self, size: Bytes, path: &Path) -> Result<Self, ExportError> {
+    /// The export is shorter than `size`.
+    pub fn limited_to(mut self, size: Bytes, path: &Path) -> Result<Self, ExportError> {
         if size.0 > self.size {
             return Err(ExportError::TooShort {
                 name: self.name,
                 path: path.to_owned(),
-                there: Bytes(self.size),
-                asked: size,
+                actual: Bytes(self.size),
+                requested: size,
             });
         }
         self.size = size.0;
         Ok(self)
     }
 
-    /// Its name.
+    /// The name of the export.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its length in bytes when it was opened.
+    /// Length in bytes when it was opened.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// True when clients may not change it.
+    /// Whether writes are rejected.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// What clients are told. All connections share one open file, so a flush on any of them covers all.
-    pub(crate) fn facts(&self) -> Facts {
+    /// The export as described to clients. All connections share one open file, so a flush on any connection
+    /// covers all, and so does its error ([`GroupSync`]).
+    pub(crate) fn info(&self) -> ExportInfo {
         let changes = if self.read_only {
             READ_ONLY
         } else {
             SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO
         };
-        Facts {
+        ExportInfo {
             name: self.name.clone(),
             description: self.description.clone(),
             size: self.size,
             flags: HAS_FLAGS | CAN_MULTI_CONN | SEND_CACHE | changes,
-            preferred: self.block,
-            largest: LARGEST_PAYLOAD,
+            preferred_block: self.block,
+            max_payload: MAX_PAYLOAD,
         }
     }
 
-    /// Fills `bytes`. A file that shrank meanwhile fails beyond its new end.
-    pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), Refusal> {
+    /// Fills `bytes` from `offset`. Fails beyond the end of a file that shrank.
+    pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), NbdError> {
         self.file
             .read_exact_at(bytes, offset)
-            .map_err(|error| refusal(&error))
+            .map_err(|error| nbd_error(&error))
     }
 
-    /// Writes all of `bytes`; with `fua` they are on stable storage afterwards.
-    pub(crate) fn write(&self, bytes: &[u8], offset: u64, fua: bool) -> Result<(), Refusal> {
-        if !fua {
-            return self
-                .file
-                .write_all_at(bytes, offset)
-                .map_err(|error| refusal(&error));
-        }
-        let mut done = 0;
-        while done < bytes.len() {
-            let rest = [IoSlice::new(&bytes[done..])];
-            match pwritev2(&self.file, &rest, offset + done as u64, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(Refusal::Io),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                // A file system that does not know the flag.
-                Err(Errno::OPNOTSUPP | Errno::INVAL) => {
-                    self.write(&bytes[done..], offset + done as u64, false)?;
-                    return self.flush();
-                }
-                Err(errno) => return Err(refusal(&errno.into())),
-            }
-        }
-        Ok(())
+    /// Writes all of `bytes`. With `fua`, they are on stable storage on return.
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64, fua: bool) -> Result<(), NbdError> {
+        let written = self.file.write_all_at(bytes, offset);
+        written.map_err(|error| nbd_error(&error))?;
+        // RWF_DSYNC would sync less, but could take the error of a flush on another connection.
+        if fua { self.flush() } else { Ok(()) }
     }
 
-    /// Has the bytes read before they are asked for. Advice, so it cannot fail.
+    /// Starts readahead. Advisory, so it cannot fail.
     pub(crate) fn cache(&self, offset: u64, length: u64) {
         let length = std::num::NonZeroU64::new(length);
         let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
     }
 
-    /// True when nothing is stored from `offset` on for `length` bytes, as far as the file system tells.
+    /// Whether the range is a hole, as far as the file system reports.
     pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(data) => data >= offset + length,
-            // No data to the end; anything else is no answer.
+            // ENXIO: no data until the end. Other errors: unknown.
             Err(errno) => errno == Errno::NXIO,
         }
     }
 
-    /// What is stored of `length` bytes from `offset` on, in at most `most` parts; storage that does not tell is
-    /// all stored.
+    /// The allocation of a range, as at most `most` extents. If the storage does not report holes, all is
+    /// allocated.
     pub(crate) fn extents(&self, offset: u64, length: u32, most: usize) -> Vec<Extent> {
         let end = offset + u64::from(length);
         let mut extents = Vec::new();
         let mut at = offset;
         while at < end && extents.len() < most {
-            let (next, is_hole) = self.next_change(at, end);
+            let (next, is_hole) = self.extent_at(at, end);
             let length = u32::try_from(next - at).unwrap_or(u32::MAX);
             extents.push(Extent { length, is_hole });
             at = next;
@@ -262,8 +305,8 @@ impl Export {
         extents
     }
 
-    // Where what begins at `at` ends, and whether it is a hole.
-    fn next_change(&self, at: u64, end: u64) -> (u64, bool) {
+    // The end of the extent at `at`, and whether it is a hole.
+    fn extent_at(&self, at: u64, end: u64) -> (u64, bool) {
         let seek = |from| rustix::fs::seek(&self.file, from);
         match seek(rustix::fs::SeekFrom::Data(at)) {
             Ok(data) if data > at => (data.min(end), true),
@@ -276,33 +319,42 @@ impl Export {
         }
     }
 
-    pub(crate) fn flush(&self) -> Result<(), Refusal> {
-        self.file.sync_data().map_err(|error| refusal(&error))
+    /// Puts all finished writes on stable storage. After an error, which says that writes are lost, every
+    /// flush fails until the export is opened again.
+    pub(crate) fn flush(&self) -> Result<(), NbdError> {
+        self.sync
+            .run(|| self.file.sync_data().map_err(|error| nbd_error(&error)))
     }
 
-    /// Gives the storage back where it can; it is advice, so a file system without holes is no failure.
-    pub(crate) fn trim(&self, offset: u64, length: u64) -> Result<(), Refusal> {
-        match self.punch(offset, length) {
+    /// Whether storage lost acknowledged writes.
+    #[must_use]
+    pub fn has_lost_writes(&self) -> bool {
+        self.sync.has_failed()
+    }
+
+    /// Discards a range. Advisory, so a file system without hole punching is no error.
+    pub(crate) fn trim(&self, offset: u64, length: u64) -> Result<(), NbdError> {
+        match self.punch_hole(offset, length) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(refusal(&errno.into())),
+            Err(errno) => Err(nbd_error(&errno.into())),
         }
     }
 
-    /// Makes the bytes zero; without a hole if `no_hole`, and not by writing them if `fast`.
-    pub(crate) fn zero(&self, offset: u64, length: u64, no_hole: bool, fast: bool) -> Result<(), Refusal> {
-        let quick = if no_hole {
+    /// Zeroes a range. With `no_hole`, allocates it; with `fast`, fails instead of writing zeros.
+    pub(crate) fn zero(&self, offset: u64, length: u64, no_hole: bool, fast: bool) -> Result<(), NbdError> {
+        let outcome = if no_hole {
             self.allocate(
                 FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
                 offset,
                 length,
             )
         } else {
-            self.punch(offset, length)
+            self.punch_hole(offset, length)
         };
-        match quick {
+        match outcome {
             Ok(()) => return Ok(()),
-            Err(Errno::NOSPC) => return Err(Refusal::NoSpace),
-            Err(_) if fast => return Err(Refusal::NotSupported),
+            Err(Errno::NOSPC) => return Err(NbdError::NoSpace),
+            Err(_) if fast => return Err(NbdError::NotSupported),
             Err(_) => {}
         }
         let mut at = offset;
@@ -315,7 +367,7 @@ impl Export {
         Ok(())
     }
 
-    fn punch(&self, offset: u64, length: u64) -> rustix::io::Result<()> {
+    fn punch_hole(&self, offset: u64, length: u64) -> rustix::io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.allocate(flags, offset, length)
     }
@@ -328,13 +380,13 @@ impl Export {
     }
 }
 
-fn refusal(error: &io::Error) -> Refusal {
+fn nbd_error(error: &io::Error) -> NbdError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            Refusal::NoSpace
+            NbdError::NoSpace
         }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Refusal::Permission,
-        io::ErrorKind::OutOfMemory => Refusal::NoMemory,
-        _ => Refusal::Io,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => NbdError::Permission,
+        io::ErrorKind::OutOfMemory => NbdError::NoMemory,
+        _ => NbdError::Io,
     }
 }

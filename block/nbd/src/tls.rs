@@ -1,4 +1,4 @@
-//! Encryption: certificates from PEM files, and who may connect.
+//! TLS configuration: certificates from PEM files, and client authentication.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,46 +8,47 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-/// Why encryption cannot be set up.
+/// TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file holds not what it should.
-    #[error("{}: no {what} in PEM form can be read: {source}", .path.display())]
+    /// A PEM file does not hold the expected item.
+    #[error("{}: no PEM {what} found: {source}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected item.
         what: &'static str,
-        /// Why it does not.
+        /// The cause.
         source: pem::Error,
     },
-    /// The library refuses what was read.
-    #[error("the certificates and the key cannot be used together: {0}")]
+    /// rustls rejects the certificate chain or key.
+    #[error("the certificates and the private key do not form a valid TLS configuration: {0}")]
     Config(#[from] rustls::Error),
-    /// The library refuses the authorities.
-    #[error("{}: clients cannot be checked against it: {reason}", .path.display())]
+    /// rustls rejects the client authorities.
+    #[error("{}: cannot verify clients with these authorities: {reason}", .path.display())]
     Authorities {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
-/// How connections are encrypted (x509).
+/// TLS configuration of a server (x509).
 #[derive(Debug, Clone)]
 pub struct Encryption {
     config: Arc<ServerConfig>,
-    /// Clients that do not encrypt are told to.
+    /// Reject unencrypted clients.
     pub required: bool,
 }
 
 impl Encryption {
-    /// With the server's certificates and key; with `authorities` clients must show a certificate of one of them.
+    /// Loads the certificate chain and key of the server. With `authorities`, clients must present a
+    /// certificate signed by one of them.
     ///
     /// # Errors
-    /// When a file cannot be read, or they do not belong together.
+    /// A file cannot be read, or the certificates and key do not match.
     pub fn new(
         certificates: &Path,
         key: &Path,
@@ -86,7 +87,7 @@ impl Encryption {
         })
     }
 
-    pub(crate) fn begin(&self) -> Result<ServerConnection, rustls::Error> {
+    pub(crate) fn connection(&self) -> Result<ServerConnection, rustls::Error> {
         ServerConnection::new(Arc::clone(&self.config))
     }
 }

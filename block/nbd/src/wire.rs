@@ -1,21 +1,40 @@
-//! A connection's socket, of either kind, in the clear or encrypted; never waits.
+//! The socket of a connection, Unix or TCP, plain or with TLS. Never blocks.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustls::ServerConnection;
 
-/// Room for answers in the kernel: enough for a large read, so that sending it seldom stops halfway.
-const SEND_ROOM: usize = 1 << 20;
+/// Send buffer of a socket: large enough for a large read, so that sending seldom stops halfway.
+const SEND_BUFFER: usize = 1 << 20;
 
-/// Encrypted answers of one connection that the socket did not take yet: four records. The library that encrypts keeps
-/// them outside of the budget, so it is little.
-const TLS_ROOM: usize = 64 << 10;
+/// Encrypted data of one connection that the socket has not accepted yet: four TLS records. rustls keeps them
+/// outside of the budget, so the limit is small.
+const TLS_BUFFER_LIMIT: usize = 64 << 10;
 
-/// A socket.
+/// Who is at the other end. The connections of one peer share a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// The user id of a process on this machine.
+    User(u32),
+    /// An IPv4 address, or the first 64 bits of an IPv6 address: one host chooses the others as it likes.
+    Address(IpAddr),
+}
+
+impl Peer {
+    fn from_ip(ip: IpAddr) -> Self {
+        Self::Address(match ip.to_canonical() {
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+            ip @ IpAddr::V4(_) => ip,
+        })
+    }
+}
+
+/// A Unix or TCP socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Unix(UnixStream),
@@ -23,7 +42,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// A connected stream socket that somebody else opened.
+    /// A connected stream socket opened by another process.
     pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let family = rustix::net::sockopt::socket_domain(&fd)?;
         Ok(if family == rustix::net::AddressFamily::UNIX {
@@ -33,9 +52,19 @@ impl Socket {
         })
     }
 
+    pub(crate) fn peer(&self) -> io::Result<Peer> {
+        match self {
+            Self::Unix(stream) => {
+                let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+                Ok(Peer::User(credentials.uid.as_raw()))
+            }
+            Self::Tcp(stream) => Ok(Peer::from_ip(stream.peer_addr()?.ip())),
+        }
+    }
+
     fn prepare(&self) -> io::Result<()> {
-        // A socket that keeps its own size works as well.
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(self, SEND_ROOM);
+        // Failure is harmless: the default size works as well.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(self, SEND_BUFFER);
         match self {
             Self::Unix(stream) => stream.set_nonblocking(true),
             Self::Tcp(stream) => {
@@ -46,7 +75,7 @@ impl Socket {
     }
 
     fn shutdown(&self, how: Shutdown) {
-        // One that the client closed is as shut as it gets.
+        // Failure is harmless: the client has closed the connection.
         let _ = match self {
             Self::Unix(stream) => stream.shutdown(how),
             Self::Tcp(stream) => stream.shutdown(how),
@@ -92,28 +121,53 @@ impl Write for &Socket {
     }
 }
 
-/// A socket with or without encryption.
+/// A socket with optional TLS.
 #[derive(Debug)]
 pub(crate) struct Wire {
     socket: Socket,
     tls: OnceLock<Mutex<ServerConnection>>,
+    /// Bytes received and sent, with TLS those of its records.
+    transferred: AtomicU64,
 }
 
 impl Wire {
     pub(crate) fn new(socket: Socket) -> io::Result<Self> {
         socket.prepare()?;
-        let tls = OnceLock::new();
-        Ok(Self { socket, tls })
+        let (tls, transferred) = (OnceLock::new(), AtomicU64::new(0));
+        Ok(Self {
+            socket,
+            tls,
+            transferred,
+        })
+    }
+
+    /// Bytes received and sent so far.
+    pub(crate) fn transferred(&self) -> u64 {
+        self.transferred.load(Ordering::Relaxed)
+    }
+
+    // Calls `transfer` until no signal interrupts it, and counts the bytes.
+    fn count(&self, mut transfer: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            match transfer() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(len) => {
+                    self.transferred.fetch_add(len as u64, Ordering::Relaxed);
+                    return Ok(len);
+                }
+            }
+        }
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) {
         self.socket.shutdown(how);
     }
 
-    /// What comes from now on is encrypted.
-    pub(crate) fn encrypt(&self, mut connection: ServerConnection) {
-        connection.set_buffer_limit(Some(TLS_ROOM));
-        // Begun once a connection: the handshake refuses a second time.
+    /// Starts TLS.
+    pub(crate) fn start_tls(&self, mut connection: ServerConnection) {
+        connection.set_buffer_limit(Some(TLS_BUFFER_LIMIT));
+        // Called once per connection: the handshake rejects a second STARTTLS.
         let _ = self.tls.set(Mutex::new(connection));
     }
 
@@ -126,56 +180,68 @@ impl Wire {
         self.tls.get().is_some()
     }
 
-    /// Takes what has come; 0 at the end.
+    /// Receives available data. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has.
+    /// `WouldBlock` if no data is available.
     pub(crate) fn receive(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let Some(mut tls) = self.tls() else {
-            return retried(|| (&self.socket).read(bytes));
+            return self.count(|| (&self.socket).read(bytes));
         };
         loop {
             match tls.reader().read(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // An end without a farewell: for us an end is an end.
+                // The end of the stream without close_notify is treated as a normal end.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 other => return other,
             }
-            let came = retried(|| tls.read_tls(&mut &self.socket));
-            // The alert, if there is one, goes out before the error.
+            let received = self.count(|| tls.read_tls(&mut &self.socket));
+            // A TLS alert is sent before the error is returned.
             let processed = tls.process_new_packets();
-            drain(&mut tls, &self.socket)?;
+            self.flush_tls(&mut tls)?;
             processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if came? == 0 {
+            if received? == 0 {
                 return Ok(0);
             }
         }
     }
 
-    /// Sends of `parts` what fits.
+    /// Sends as much of `parts` as fits.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing does.
+    /// `WouldBlock` if nothing fits.
     pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(mut tls) = self.tls() else {
-            return retried(|| (&self.socket).write_vectored(parts));
+            return self.count(|| (&self.socket).write_vectored(parts));
         };
-        drain(&mut tls, &self.socket)?;
+        self.flush_tls(&mut tls)?;
         let taken = tls.writer().write_vectored(parts)?;
-        drain(&mut tls, &self.socket)?;
+        self.flush_tls(&mut tls)?;
         if taken == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(taken)
     }
 
-    /// True when the socket has not taken yet what was encrypted; tries to send it.
-    pub(crate) fn is_behind(&self) -> io::Result<bool> {
+    /// Whether encrypted data is still unsent after another attempt to send it.
+    pub(crate) fn has_unsent(&self) -> io::Result<bool> {
         let Some(mut tls) = self.tls() else {
             return Ok(false);
         };
-        drain(&mut tls, &self.socket)?;
+        self.flush_tls(&mut tls)?;
         Ok(tls.wants_write())
+    }
+
+    // Sends encrypted data until the socket is full.
+    fn flush_tls(&self, tls: &mut ServerConnection) -> io::Result<()> {
+        while tls.wants_write() {
+            match self.count(|| tls.write_tls(&mut &self.socket)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -185,23 +251,17 @@ impl AsFd for Wire {
     }
 }
 
-// Sends what is encrypted, as far as the socket takes it.
-fn drain(tls: &mut ServerConnection, mut socket: &Socket) -> io::Result<()> {
-    while tls.wants_write() {
-        match retried(|| tls.write_tls(&mut socket)) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
 
-fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
+    #[test]
+    fn addresses_of_one_host_are_one_peer() {
+        let peer = |ip: &str| Peer::from_ip(ip.parse().unwrap());
+        assert_eq!(peer("10.0.0.1"), peer("::ffff:10.0.0.1"));
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+        assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
     }
 }

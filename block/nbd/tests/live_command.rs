@@ -1,28 +1,28 @@
-//! The command `thermo-nbd`, from its start to its orderly end.
+//! Tests of the `thermo-nbd` command.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout, generous for slow machines.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The command under test, in `folder`.
+/// The command under test, with `folder` as working directory.
 fn thermo_nbd(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thermo-nbd"));
     command.current_dir(folder).args(arguments);
     command
 }
 
-/// What it printed, and how it ended.
+/// Runs the command to its end.
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     thermo_nbd(folder, arguments).output().unwrap()
 }
 
-/// Its standard output as JSON.
+/// Runs the command and parses its standard output as JSON.
 fn json(folder: &Path, arguments: &[&str]) -> serde_json::Value {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -33,11 +33,11 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Asks `condition` again and again until it holds; false when patience ends.
+/// Polls `condition` until it holds. False after the timeout.
 fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while !condition() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             return false;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -46,10 +46,10 @@ fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn help_of_the_command_and_of_each_verb_has_two_examples() {
-    let here = Path::new("/");
+fn help_of_each_command_has_two_examples() {
+    let folder_path = Path::new("/");
     for verb in [&[][..], &["status"], &["set"], &["squeeze"]] {
-        let output = run(here, &[verb, &["--help"]].concat());
+        let output = run(folder_path, &[verb, &["--help"]].concat());
         let help = String::from_utf8(output.stdout).unwrap();
         let examples = help.split("Examples:").nth(1).unwrap_or("");
         assert!(
@@ -60,7 +60,7 @@ fn help_of_the_command_and_of_each_verb_has_two_examples() {
 }
 
 #[test]
-fn it_serves_until_it_is_asked_to_end_and_then_tells_what_it_did() {
+fn server_runs_until_sigterm_and_prints_summary() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), vec![0; 65536]).unwrap();
     let arguments = [
@@ -80,10 +80,10 @@ fn it_serves_until_it_is_asked_to_end_and_then_tells_what_it_did() {
     let socket = folder.path().join("socket");
     assert!(
         wait_until(|| UnixStream::connect(&socket).is_ok()),
-        "nobody listens"
+        "the server does not listen"
     );
     let mut client = UnixStream::connect(&socket).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut greeting = [0; 16];
     client.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, b"NBDMAGICIHAVEOPT");
@@ -97,11 +97,11 @@ fn it_serves_until_it_is_asked_to_end_and_then_tells_what_it_did() {
             .success()
     );
     let output = server.wait_with_output().unwrap();
-    let told = stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let stderr_text = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr_text}");
     assert!(
-        told.contains("pressure: "),
-        "which sources are asked, and why: {told}"
+        stderr_text.contains("pressure: "),
+        "the pressure sources are not reported: {stderr_text}"
     );
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["budget_bytes"], 1 << 20);
@@ -109,10 +109,8 @@ fn it_serves_until_it_is_asked_to_end_and_then_tells_what_it_did() {
     assert!(!socket.exists());
 }
 
-#[test]
-fn a_running_server_is_asked_and_changed_over_its_control_socket() {
-    let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
+// Starts a server with a memory export of 1 MiB, a budget of 2 MiB, and the control socket `c`.
+fn start_with_control_socket(folder: &Path) -> Child {
     let arguments = [
         "--unix",
         "s",
@@ -123,57 +121,68 @@ fn a_running_server_is_asked_and_changed_over_its_control_socket() {
         "--budget",
         "2M",
     ];
-    let mut server = thermo_nbd(here, &arguments)
+    let server = thermo_nbd(folder, &arguments)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    assert!(wait_until(|| here.join("c").exists()), "nobody answers");
-    let status = json(here, &["status", "--control", "c", "--json"]);
+    assert!(
+        wait_until(|| folder.join("c").exists()),
+        "the control socket does not exist"
+    );
+    server
+}
+
+#[test]
+fn control_socket_reports_and_changes_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder_path = folder.path();
+    let mut server = start_with_control_socket(folder_path);
+    let status = json(folder_path, &["status", "--control", "c", "--json"]);
     assert_eq!(
         (&status["budget_bytes"], &status["schema"]),
         (&(2 << 20).into(), &1.into())
     );
     let set = run(
-        here,
+        folder_path,
         &["set", "--control", "c", "max_buffer_pages=7", "budget=3M"],
     );
     assert_eq!(set.status.code(), Some(0), "{}", stderr(&set));
-    for (settings, says) in [
+    for (settings, expected) in [
         (&["max_buffer_pages=8", "budget=1"][..], "too small"),
-        (&["max_buffer_pages=many"], "no number"),
+        (&["max_buffer_pages=many"], "not a number"),
         (&["pages=1"], "cannot be set"),
     ] {
-        let output = run(here, &[&["set", "--control", "c"][..], settings].concat());
+        let output = run(folder_path, &[&["set", "--control", "c"][..], settings].concat());
         assert_eq!(output.status.code(), Some(2), "{settings:?}");
         assert!(
-            stderr(&output).contains(says),
+            stderr(&output).contains(expected),
             "{settings:?}: {}",
             stderr(&output)
         );
     }
-    let status = json(here, &["status", "--control", "c", "--json"]);
+    let status = json(folder_path, &["status", "--control", "c", "--json"]);
     assert_eq!(
         (&status["max_buffer_pages"], &status["budget_bytes"]),
         (&7.into(), &(3 << 20).into())
     );
-    let metrics = run(here, &["status", "--control", "c", "--metrics"]);
+    let metrics = run(folder_path, &["status", "--control", "c", "--metrics"]);
     assert!(String::from_utf8_lossy(&metrics.stdout).contains("thermo_nbd_budget_bytes 3145728"));
     server.kill().unwrap();
     server.wait().unwrap();
-    let gone = run(here, &["status", "--control", "c"]);
-    assert_eq!(gone.status.code(), Some(2));
+    let unreachable = run(folder_path, &["status", "--control", "c"]);
+    assert_eq!(unreachable.status.code(), Some(2));
     assert!(
-        stderr(&gone).contains("no server answers at c"),
+        stderr(&unreachable).contains("no server replies at c"),
         "{}",
-        stderr(&gone)
+        stderr(&unreachable)
     );
 }
 
 #[test]
-fn what_cannot_be_served_is_said_in_a_sentence() {
+fn invalid_options_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), "x").unwrap();
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (&["--export", "disk=disk.img"][..], "--unix PATH, --tcp"),
         (&["--unix", "s", "--export", "disk"], "NAME=PATH"),
         (&["--unix", "s", "--export", "disk=nowhere.img"], "nowhere.img"),
@@ -183,11 +192,11 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
         ),
         (
             &["-s", "--export", "disk=disk.img"],
-            "standard input is no socket",
+            "standard input is not a socket",
         ),
         (
             &["--unix", "s", "--export", "disk=disk.img,size=2"],
-            "holds 1 B, 2 B are to be served",
+            "has 1 B, but 2 B were requested",
         ),
         (
             &[
@@ -200,7 +209,7 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
                 "--tls-key",
                 "disk.img",
             ],
-            "no certificate in PEM form",
+            "no PEM certificate",
         ),
         (
             &["--unix", "no/such/folder/s", "--export", "disk=disk.img"],
@@ -210,26 +219,176 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
         let output = run(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(
-            stderr(&output).contains(says),
+            stderr(&output).contains(expected),
             "{arguments:?}: {}",
             stderr(&output)
         );
     }
 }
 
+// Sends `header` and `data` to a client of the first export, and returns the error of the reply.
+fn request(client: &mut UnixStream, command: u8, data: &[u8]) -> u32 {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend([0, 0, 0, command]);
+    bytes.extend([0; 16]);
+    bytes.extend(u32::try_from(data.len()).unwrap().to_be_bytes());
+    bytes.extend(data);
+    client.write_all(&bytes).unwrap();
+    let mut reply = [0; 16];
+    client.read_exact(&mut reply).unwrap();
+    u32::from_be_bytes(reply[4..8].try_into().unwrap())
+}
+
+fn client_of_first_export(socket: &Path) -> UnixStream {
+    let mut client = UnixStream::connect(socket).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // The flags: fixed newstyle, no zeroes. Then EXPORT_NAME with an empty name.
+    client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    client.read_exact(&mut [0; 18 + 10]).unwrap();
+    client
+}
+
 #[test]
-fn the_disk_of_a_machine_is_named_and_there() {
+fn lost_writes_are_reported_on_every_connection() {
+    const WRITE: u8 = 1;
+    const FLUSH: u8 = 3;
+    const EIO: u32 = 5;
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    for (given, says) in [
+    let folder_path = folder.path();
+    std::fs::write(folder_path.join("disk.img"), vec![0; 65536]).unwrap();
+    // The kernel reports a failed writeback to one fdatasync. strace counts the calls of each thread.
+    let server = Command::new("strace")
+        .current_dir(folder_path)
+        .args([
+            // -D: the server is our child, not strace's.
+            "-D",
+            "-f",
+            "-o",
+            "calls",
+            "-e",
+            "trace=fdatasync",
+            "-e",
+            "inject=fdatasync:error=EIO:when=1",
+        ])
+        .arg(env!("CARGO_BIN_EXE_thermo-nbd"))
+        .args([
+            "--unix",
+            "s",
+            "--control",
+            "c",
+            "--export",
+            "disk=disk.img",
+            "--threads",
+            "1",
+        ])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut server = match server {
+        Ok(server) => server,
+        Err(error) => return eprintln!("SKIP: cannot run strace: {error}"),
+    };
+    assert!(wait_until(|| UnixStream::connect(folder_path.join("s")).is_ok()));
+    let mut clients = [0; 2].map(|_| client_of_first_export(&folder_path.join("s")));
+    assert_eq!(request(&mut clients[0], WRITE, b"data"), 0);
+    let errors = clients.each_mut().map(|client| request(client, FLUSH, &[]));
+    let later = request(&mut client_of_first_export(&folder_path.join("s")), FLUSH, &[]);
+    let text = run(folder_path, &["status", "--control", "c"]);
+    let status = json(folder_path, &["status", "--control", "c", "--json"]);
+    drop(clients);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!((errors, later), ([EIO, EIO], EIO));
+    assert_eq!(status["failed_exports"], serde_json::json!(["disk"]));
+    assert!(String::from_utf8_lossy(&text.stdout).contains("\"disk\" lost acknowledged writes"));
+}
+
+#[test]
+fn force_serves_image_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder_path = folder.path();
+    std::fs::write(folder_path.join("disk.img"), "x").unwrap();
+    let arguments = |socket| ["--unix", socket, "--export", "disk=disk.img"];
+    let spawn = |arguments: &[&str]| {
+        let mut server = thermo_nbd(folder_path, arguments);
+        server.stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut first = spawn(&arguments("s"));
+    assert!(wait_until(|| UnixStream::connect(folder_path.join("s")).is_ok()));
+    let mut second = thermo_nbd(folder_path, &arguments("t"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let has_ended = wait_until(|| second.try_wait().unwrap().is_some());
+    // Has no effect on a server that has ended.
+    second.kill().unwrap();
+    let second = second.wait_with_output().unwrap();
+    let mut forced = spawn(&[&arguments("u")[..], &["--force"]].concat());
+    let is_served = wait_until(|| UnixStream::connect(folder_path.join("u")).is_ok());
+    for server in [&mut first, &mut forced] {
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+    assert!(has_ended, "the file is served twice");
+    assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
+    assert!(
+        stderr(&second).contains("disk.img is in use"),
+        "{}",
+        stderr(&second)
+    );
+    assert!(is_served);
+}
+
+#[test]
+fn socket_options_never_remove_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder_path = folder.path();
+    std::fs::write(folder_path.join("disk.img"), "data").unwrap();
+    for arguments in [
+        &["--unix", "s", "--control", "disk.img"][..],
+        &["--unix", "disk.img"],
+        &["--vhost-user", "disk.img=m"],
+    ] {
+        let all = [arguments, &["--export", "m=mem:,size=1M"]].concat();
+        let mut server = thermo_nbd(folder_path, &all)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(
+            wait_until(|| server.try_wait().unwrap().is_some()
+                || std::fs::read(folder_path.join("disk.img")).is_err()),
+            "{arguments:?}: neither refused nor removed"
+        );
+        // Has no effect on a server that has ended.
+        server.kill().unwrap();
+        let output = server.wait_with_output().unwrap();
+        assert_eq!(std::fs::read(folder_path.join("disk.img")).unwrap(), b"data");
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        let error = stderr(&output);
+        assert!(
+            error.contains("disk.img is a regular file, not a socket"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn vhost_user_option_is_validated() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder_path = folder.path();
+    for (given, expected) in [
         ("s", "\"s\" is not PATH=EXPORT"),
         ("=disk", "\"=disk\" is not PATH=EXPORT"),
-        ("s=dsik", "no export is named \"dsik\""),
+        ("s=dsik", "needs export \"dsik\""),
     ] {
         let arguments = ["--vhost-user", given, "--export", "disk=mem:,size=1M"];
-        let output = run(here, &arguments);
+        let output = run(folder_path, &arguments);
         assert_eq!(output.status.code(), Some(2), "{given}");
-        assert!(stderr(&output).contains(says), "{given}: {}", stderr(&output));
-        assert!(!here.join("s").exists(), "{given}");
+        assert!(stderr(&output).contains(expected), "{given}: {}", stderr(&output));
+        assert!(!folder_path.join("s").exists(), "{given}");
     }
 }

@@ -1,4 +1,4 @@
-//! The clients that people use: nbdinfo and nbdcopy of libnbd.
+//! Interoperability with nbdinfo and nbdcopy of libnbd.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::process::Command;
@@ -10,19 +10,19 @@ use thermo_units::Bytes;
 fn run(program: &str, args: &[&str]) -> Option<String> {
     match Command::new(program).args(args).output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{program} {args:?}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{program} {args:?}: {stderr}");
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         }
         Err(error) => {
-            eprintln!("SKIP: {program} does not run here (package libnbd-bin): {error}");
+            eprintln!("SKIP: cannot run {program} (package libnbd-bin): {error}");
             None
         }
     }
 }
 
 #[test]
-fn libnbd_sees_the_export_and_copies_both_ways() {
+fn libnbd_lists_export_and_copies_both_ways() {
     let dir = tempfile::tempdir().unwrap();
     let (disk, source, back) = (
         dir.path().join("disk"),

@@ -1,6 +1,7 @@
-/* A block server in C on the pools, a thread for each client: blockd SOCKET FILE BUDGET_BYTES. A request is 13 bytes ('r'
- * or 'w', offset, length, big endian); the answer to a read are the bytes, to a write one byte, 0 or 1 (it failed). Who
- * asks for what cannot be done is hung up on. Prints the pools' numbers when standard input ends. */
+/* A block server in C that uses the pools, with a thread for each client: blockd SOCKET FILE BUDGET_BYTES.
+ * A request has 13 bytes: 'r' or 'w', offset, length (big endian). The reply to a read is the data; to a
+ * write, one byte: 0 or 1 (failed). A client whose request cannot be served is disconnected. Prints the
+ * pool statistics when standard input ends. */
 #include "thermo_pool.h"
 #include <endian.h>
 #include <fcntl.h>
@@ -12,13 +13,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LARGEST (1 << 20)
+#define MAX_REQUEST (1 << 20)
 
 static thermo_pools *pools;
 static int disk;
 struct client { int socket, number; };
 
-static int whole(int fd, void *data, size_t len, int writes)
+/* Reads or writes exactly `len` bytes. */
+static int transfer_all(int fd, void *data, size_t len, int writes)
 {
     ssize_t now = 1;
     for (size_t done = 0; done < len && now > 0; done += now)
@@ -26,41 +28,42 @@ static int whole(int fd, void *data, size_t len, int writes)
     return now > 0 ? 0 : -1;
 }
 
-static int serve(int socket, thermo_pool *pool, const unsigned char *head)
+static int serve_request(int socket, thermo_pool *pool, const unsigned char *header)
 {
     uint64_t offset;
     uint32_t len;
-    memcpy(&offset, head + 1, 8);
-    memcpy(&len, head + 9, 4);
+    memcpy(&offset, header + 1, 8);
+    memcpy(&len, header + 9, 4);
     offset = be64toh(offset);
     len = be32toh(len);
-    char answer;
-    /* Held only while bytes move; when the budget is used up this waits, and so does the client. */
+    char status;
+    /* Held only during the transfer. If the budget is used up, this waits, and so does the client. */
     thermo_buffer *buffer = thermo_pool_acquire(pool, len, -1);
-    int broken = !buffer;
-    if (broken)
+    int failed;
+    if (!buffer)
         return -1;
-    if (head[0] == 'w') {
-        broken = whole(socket, thermo_buffer_data(buffer), len, 0);
-        answer = broken || pwrite(disk, thermo_buffer_data(buffer), len, offset) != (ssize_t)len;
-        broken = broken || whole(socket, &answer, 1, 1);
+    if (header[0] == 'w') {
+        failed = transfer_all(socket, thermo_buffer_data(buffer), len, 0);
+        status = failed || pwrite(disk, thermo_buffer_data(buffer), len, offset) != (ssize_t)len;
+        failed = failed || transfer_all(socket, &status, 1, 1);
     } else {
-        broken = pread(disk, thermo_buffer_data(buffer), len, offset) != (ssize_t)len ||
-                 whole(socket, thermo_buffer_data(buffer), len, 1);
+        failed = pread(disk, thermo_buffer_data(buffer), len, offset) != (ssize_t)len ||
+                 transfer_all(socket, thermo_buffer_data(buffer), len, 1);
     }
     thermo_buffer_release(buffer);
-    return broken ? -1 : 0;
+    return failed ? -1 : 0;
 }
 
-static void *talk(void *argument)
+static void *serve_client(void *argument)
 {
     struct client client = *(struct client *)argument;
     free(argument);
     char name[32];
-    unsigned char head[13];
+    unsigned char header[13];
     snprintf(name, sizeof name, "client%d", client.number);
-    thermo_pool *pool = thermo_pool_open(pools, name, LARGEST);
-    while (pool && !whole(client.socket, head, sizeof head, 0) && !serve(client.socket, pool, head))
+    thermo_pool *pool = thermo_pool_open(pools, name, MAX_REQUEST);
+    while (pool && !transfer_all(client.socket, header, sizeof header, 0) &&
+           !serve_request(client.socket, pool, header))
         thermo_pool_end_batch(pool);
     thermo_pool_close(pool);
     close(client.socket);
@@ -73,7 +76,7 @@ static void *accept_all(void *argument)
         struct client *client = malloc(sizeof *client);
         pthread_t thread;
         *client = (struct client){accept(*(int *)argument, NULL, NULL), number};
-        if (client->socket < 0 || pthread_create(&thread, NULL, talk, client))
+        if (client->socket < 0 || pthread_create(&thread, NULL, serve_client, client))
             return NULL;
         pthread_detach(thread);
     }

@@ -1,51 +1,51 @@
-//! The functions of `include/thermo_pool.h`: what they do, and what callers owe, stands there.
+//! The functions of `include/thermo_pool.h`. The header documents them and the duties of callers.
 //!
-//! Every object is a box whose pointer C holds. A null pointer where an object is due is answered with nothing done, so
-//! that a program which forgot to look loses its buffer, not its life. No panic leaves a function: pools do not panic,
-//! and one that did would end the process (`extern "C"`).
+//! Every object is a box, and C holds the pointer. A null pointer instead of an object makes a function do
+//! nothing, so a program that forgot a check loses its buffer but does not crash. No panic crosses the
+//! interface: pools do not panic, and a panic would end the process (`extern "C"`).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
-use ::thermo_pool::{Buffer, Bus, Keeper, Pool, Pools, Registration, Settings, source};
+use ::thermo_pool::{Buffer, Pool, Pools, PressureMonitor, ReclaimBus, Registration, Settings, source};
 use thermo_units::{Bytes, Nanos};
 
 /// All pools of a process.
 #[derive(Debug)]
-#[expect(non_camel_case_types, reason = "as C names it")]
+#[expect(non_camel_case_types, reason = "the name in C")]
 pub struct thermo_pools {
     pools: Pools,
-    bus: Bus,
-    // Ended in this order: first nobody reports, then nobody listens.
-    _keeper: Keeper,
-    _joined: Registration,
+    bus: ReclaimBus,
+    // Dropped in this order: first the monitor that reports, then the registration.
+    _monitor: PressureMonitor,
+    _pools_registration: Registration,
 }
 
 /// The buffers of one device.
 #[derive(Debug)]
-#[expect(non_camel_case_types, reason = "as C names it")]
+#[expect(non_camel_case_types, reason = "the name in C")]
 pub struct thermo_pool(Pool);
 
-/// A lent buffer.
+/// A buffer lent by a pool.
 #[derive(Debug)]
-#[expect(non_camel_case_types, reason = "as C names it")]
+#[expect(non_camel_case_types, reason = "the name in C")]
 pub struct thermo_buffer(Buffer);
 
-/// Something else that can free memory.
+/// A registered reclaimer.
 #[derive(Debug)]
-#[expect(non_camel_case_types, reason = "as C names it")]
+#[expect(non_camel_case_types, reason = "the name in C")]
 pub struct thermo_registration {
     _registration: Registration,
 }
 
-/// A pointer of the caller's, which it may use on any thread: the header says so.
-struct Data(*mut c_void);
+/// An opaque pointer of the caller. The header allows its use on any thread.
+struct UserData(*mut c_void);
 
-// SAFETY: the pointer is only handed back to the caller's function; that it may be on another thread is what
-// `thermo_pools_register` asks of the caller.
-unsafe impl Send for Data {}
+// SAFETY: the pointer is only passed back to the caller's function. `thermo_pools_register` requires that
+// this may happen on another thread.
+unsafe impl Send for UserData {}
 
-impl Data {
+impl UserData {
     fn get(&self) -> *mut c_void {
         self.0
     }
@@ -57,27 +57,27 @@ fn boxed<T>(value: T) -> *mut T {
 
 /// # Safety
 /// `object` is null, or came from [`boxed`] and was not freed.
-unsafe fn seen<'a, T>(object: *const T) -> Option<&'a T> {
-    // SAFETY: as the caller promises.
+unsafe fn borrow<'a, T>(object: *const T) -> Option<&'a T> {
+    // SAFETY: guaranteed by the caller.
     unsafe { object.as_ref() }
 }
 
 /// # Safety
-/// As [`seen`], and nobody uses it afterwards.
+/// As for [`borrow`], and `object` is not used afterwards.
 unsafe fn free<T>(object: *mut T) {
     if !object.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Box::from_raw(object) });
     }
 }
 
 /// # Safety
-/// `text` is null or ends with a zero.
-unsafe fn name<'a>(text: *const c_char) -> Option<&'a str> {
+/// `text` is null or a NUL-terminated string.
+unsafe fn parse_name<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
@@ -85,31 +85,31 @@ unsafe fn name<'a>(text: *const c_char) -> Option<&'a str> {
 #[unsafe(no_mangle)]
 pub extern "C" fn thermo_pools_new(budget: u64) -> *mut thermo_pools {
     let pools = Pools::new(Bytes(budget), Settings::default());
-    let bus = Bus::default();
-    let joined = pools.join(&bus, 0);
+    let bus = ReclaimBus::default();
+    let pools_registration = pools.register_on(&bus, 0);
     let choice = source::choose(Path::new("/"), |name| std::env::var(name).ok());
-    match Keeper::start(&pools, &bus, choice.sources) {
-        Ok(keeper) => boxed(thermo_pools {
+    match PressureMonitor::start(&pools, &bus, choice.sources) {
+        Ok(monitor) => boxed(thermo_pools {
             pools,
             bus,
-            _keeper: keeper,
-            _joined: joined,
+            _monitor: monitor,
+            _pools_registration: pools_registration,
         }),
         Err(_) => std::ptr::null_mut(),
     }
 }
 
 /// # Safety
-/// See the header; this holds for every function here.
+/// See the header. This holds for every function here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_free(pools: *mut thermo_pools) {
-    // SAFETY: as the header asks.
+    // SAFETY: as the header requires.
     unsafe { free(pools) }
 }
 
 unsafe fn configure(pools: *mut thermo_pools, change: impl FnOnce(&mut Settings)) {
-    // SAFETY: as the header asks.
-    if let Some(pools) = unsafe { seen(pools) } {
+    // SAFETY: as the header requires.
+    if let Some(pools) = unsafe { borrow(pools) } {
         let mut settings = pools.pools.settings();
         change(&mut settings);
         pools.pools.configure(settings);
@@ -120,7 +120,7 @@ unsafe fn configure(pools: *mut thermo_pools, change: impl FnOnce(&mut Settings)
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_set_max_buffer_pages(pools: *mut thermo_pools, pages: u64) {
-    // SAFETY: as the header asks.
+    // SAFETY: as the header requires.
     unsafe { configure(pools, |settings| settings.max_buffer_pages = pages) }
 }
 
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn thermo_pools_set_max_buffer_pages(pools: *mut thermo_po
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_set_buffer_squeeze_duration_ms(pools: *mut thermo_pools, ms: u64) {
-    // SAFETY: as the header asks.
+    // SAFETY: as the header requires.
     unsafe { configure(pools, |settings| settings.buffer_squeeze_duration_ms = ms) }
 }
 
@@ -136,10 +136,10 @@ pub unsafe extern "C" fn thermo_pools_set_buffer_squeeze_duration_ms(pools: *mut
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_report_pressure(pools: *mut thermo_pools) -> u64 {
-    // SAFETY: as the header asks.
-    let pools = unsafe { seen(pools) };
+    // SAFETY: as the header requires.
+    let pools = unsafe { borrow(pools) };
     pools.map_or(0, |pools| {
-        pools.bus.report_pressure("the program says so").freed.0
+        pools.bus.report_pressure("reported by the program").freed.0
     })
 }
 
@@ -147,16 +147,16 @@ pub unsafe extern "C" fn thermo_pools_report_pressure(pools: *mut thermo_pools) 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_used(pools: *const thermo_pools) -> u64 {
-    // SAFETY: as the header asks.
-    unsafe { seen(pools) }.map_or(0, |pools| pools.pools.usage().used.0)
+    // SAFETY: as the header requires.
+    unsafe { borrow(pools) }.map_or(0, |pools| pools.pools.usage().used.0)
 }
 
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_peak(pools: *const thermo_pools) -> u64 {
-    // SAFETY: as the header asks.
-    unsafe { seen(pools) }.map_or(0, |pools| pools.pools.usage().peak.0)
+    // SAFETY: as the header requires.
+    unsafe { borrow(pools) }.map_or(0, |pools| pools.pools.usage().peak.0)
 }
 
 /// # Safety
@@ -167,15 +167,15 @@ pub unsafe extern "C" fn thermo_pools_metrics(
     text: *mut c_char,
     size: usize,
 ) -> usize {
-    // SAFETY: as the header asks.
-    let Some(pools) = (unsafe { seen(pools) }) else {
+    // SAFETY: as the header requires.
+    let Some(pools) = (unsafe { borrow(pools) }) else {
         return 0;
     };
     let metrics = pools.pools.prometheus();
     if !text.is_null() && size > 0 {
         let fits = metrics.len().min(size - 1);
-        // SAFETY: `fits` bytes and a zero are at most `size`, for which the caller has room; the text is ours, so they
-        // do not overlap.
+        // SAFETY: `fits` bytes and the terminating NUL are at most `size`, and the caller provides `size`
+        // bytes. `metrics` is owned here, so the ranges do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(metrics.as_ptr(), text.cast(), fits);
             text.add(fits).write(0);
@@ -189,14 +189,14 @@ pub unsafe extern "C" fn thermo_pools_metrics(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pool_open(
     pools: *mut thermo_pools,
-    name_of: *const c_char,
-    largest: u64,
+    name: *const c_char,
+    max_request: u64,
 ) -> *mut thermo_pool {
-    // SAFETY: as the header asks.
-    let (pools, name) = unsafe { (seen(pools), name(name_of)) };
+    // SAFETY: as the header requires.
+    let (pools, name) = unsafe { (borrow(pools), parse_name(name)) };
     let opened = pools
         .zip(name)
-        .and_then(|(pools, name)| pools.pools.open(name, Bytes(largest)).ok());
+        .and_then(|(pools, name)| pools.pools.open(name, Bytes(max_request)).ok());
     opened.map_or(std::ptr::null_mut(), |pool| boxed(thermo_pool(pool)))
 }
 
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn thermo_pool_open(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pool_close(pool: *mut thermo_pool) {
-    // SAFETY: as the header asks.
+    // SAFETY: as the header requires.
     unsafe { free(pool) }
 }
 
@@ -216,23 +216,23 @@ pub unsafe extern "C" fn thermo_pool_acquire(
     len: usize,
     timeout_ms: i64,
 ) -> *mut thermo_buffer {
-    // SAFETY: as the header asks.
-    let Some(thermo_pool(pool)) = (unsafe { seen(pool) }) else {
+    // SAFETY: as the header requires.
+    let Some(thermo_pool(pool)) = (unsafe { borrow(pool) }) else {
         return std::ptr::null_mut();
     };
-    let lent = match u64::try_from(timeout_ms) {
+    let acquired = match u64::try_from(timeout_ms) {
         Ok(0) => pool.try_acquire(len),
         Ok(timeout) => pool.acquire_within(len, Nanos::millis(timeout)),
         Err(_) => pool.acquire(len),
     };
-    lent.map_or(std::ptr::null_mut(), |buffer| boxed(thermo_buffer(buffer)))
+    acquired.map_or(std::ptr::null_mut(), |buffer| boxed(thermo_buffer(buffer)))
 }
 
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_buffer_data(buffer: *mut thermo_buffer) -> *mut c_void {
-    // SAFETY: as the header asks; who has the buffer is alone with it.
+    // SAFETY: as the header requires. The caller has exclusive access to the buffer.
     unsafe { buffer.as_mut() }.map_or(std::ptr::null_mut(), |buffer| buffer.0.as_mut_ptr().cast())
 }
 
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn thermo_buffer_data(buffer: *mut thermo_buffer) -> *mut 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_buffer_release(buffer: *mut thermo_buffer) {
-    // SAFETY: as the header asks.
+    // SAFETY: as the header requires.
     unsafe { free(buffer) }
 }
 
@@ -248,8 +248,8 @@ pub unsafe extern "C" fn thermo_buffer_release(buffer: *mut thermo_buffer) {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pool_end_batch(pool: *mut thermo_pool) {
-    // SAFETY: as the header asks.
-    if let Some(pool) = unsafe { seen(pool) } {
+    // SAFETY: as the header requires.
+    if let Some(pool) = unsafe { borrow(pool) } {
         pool.0.end_batch();
     }
 }
@@ -258,8 +258,8 @@ pub unsafe extern "C" fn thermo_pool_end_batch(pool: *mut thermo_pool) {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pool_free_pages(pool: *const thermo_pool) -> u64 {
-    // SAFETY: as the header asks.
-    unsafe { seen(pool) }.map_or(0, |pool| pool.0.stats().free_pages)
+    // SAFETY: as the header requires.
+    unsafe { borrow(pool) }.map_or(0, |pool| pool.0.stats().free_pages)
 }
 
 /// # Safety
@@ -267,18 +267,18 @@ pub unsafe extern "C" fn thermo_pool_free_pages(pool: *const thermo_pool) -> u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_pools_register(
     pools: *mut thermo_pools,
-    name_of: *const c_char,
+    name: *const c_char,
     priority: c_int,
     reclaim: Option<extern "C" fn(*mut c_void) -> u64>,
     data: *mut c_void,
 ) -> *mut thermo_registration {
-    // SAFETY: as the header asks.
-    let (pools, name) = unsafe { (seen(pools), name(name_of)) };
+    // SAFETY: as the header requires.
+    let (pools, name) = unsafe { (borrow(pools), parse_name(name)) };
     let (Some(pools), Some(name), Some(reclaim)) = (pools, name, reclaim) else {
         return std::ptr::null_mut();
     };
-    let data = Data(data);
-    // How much it could free C does not say.
+    let data = UserData(data);
+    // A C reclaimer gives no estimate.
     let registration = pools.bus.register(
         name,
         priority,
@@ -294,6 +294,6 @@ pub unsafe extern "C" fn thermo_pools_register(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_registration_drop(registration: *mut thermo_registration) {
-    // SAFETY: as the header asks.
+    // SAFETY: as the header requires.
     unsafe { free(registration) }
 }

@@ -1,6 +1,6 @@
-//! The functions as C sees them; and the server in C, built and run where there is a compiler.
+//! Tests of the C interface, and of the example server in C where a compiler is available.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-#![expect(unsafe_code, reason = "this is what callers in C do")]
+#![expect(unsafe_code, reason = "callers in C pass raw pointers")]
 
 use std::ffi::c_void;
 use std::io::{Read as _, Write as _};
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use thermo_pool_capi::*;
 
 extern "C" fn reclaim(data: *mut c_void) -> u64 {
-    // SAFETY: the test registered the address of a number that outlives the registration.
+    // SAFETY: the test registered the address of a counter that outlives the registration.
     unsafe { &*data.cast::<AtomicU64>() }.fetch_add(1, Ordering::Relaxed);
     4096
 }
 
 #[test]
-fn buffers_are_lent_within_the_budget_and_pressure_takes_the_free_ones() {
+fn buffers_stay_within_budget_and_pressure_frees_them() {
     let pools = thermo_pools_new(2 << 20);
     let calls = AtomicU64::new(0);
-    // SAFETY: every object is used as the header says: made before, freed once, at the end.
+    // SAFETY: every object is used as the header requires: created before use, freed once at the end.
     unsafe {
         let pool = thermo_pool_open(pools, c"disk".as_ptr(), 1 << 20);
         assert!(
@@ -44,16 +44,16 @@ fn buffers_are_lent_within_the_budget_and_pressure_takes_the_free_ones() {
         );
         assert!(
             thermo_pool_acquire(pool, (1 << 20) + 1, -1).is_null(),
-            "larger than the largest"
+            "larger than the largest request"
         );
         thermo_buffer_data(one).cast::<u8>().write_bytes(7, 1 << 20);
         thermo_buffer_release(one);
         thermo_buffer_release(other);
         assert_eq!(thermo_pools_peak(pools), 2 << 20);
-        // More than once: a report right behind one of the machine's own is not passed on.
+        // Repeated, because the bus drops a report that follows a report of a source too soon.
         let deadline = Instant::now() + Duration::from_secs(60);
         while thermo_pools_used(pools) > 0 || calls.load(Ordering::Relaxed) == 0 {
-            assert!(Instant::now() < deadline, "free pages stay");
+            assert!(Instant::now() < deadline, "free pages are not released");
             thermo_pools_report_pressure(pools);
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -68,7 +68,7 @@ fn buffers_are_lent_within_the_budget_and_pressure_takes_the_free_ones() {
     }
 }
 
-// Where the static library of this very build lies: beside the test program, the newest.
+// The static library of this build: the newest next to the test program.
 fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap();
     let files = std::fs::read_dir(program.parent()?).unwrap().flatten();
@@ -79,35 +79,40 @@ fn library() -> Option<PathBuf> {
     libraries.max_by_key(|path| path.metadata().and_then(|facts| facts.modified()).ok())
 }
 
-#[test]
-fn a_server_in_c_serves_from_the_pools() {
-    let (Some(library), source) = (
-        library(),
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/blockd.c"),
-    ) else {
+// Compiles the example server into `folder`. None without the static library or a C compiler.
+fn build_example(folder: &Path) -> Option<PathBuf> {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Some(library) = library() else {
         eprintln!("SKIP: the static library was not built with the tests");
-        return;
+        return None;
     };
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("blockd");
+    let program = folder.join("blockd");
     let compiler = Command::new("cc")
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
-        .arg(source)
+        .arg(crate_dir.join("include"))
+        .arg(crate_dir.join("examples/blockd.c"))
         .arg(library)
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)
         .output();
     let Ok(built) = compiler else {
-        eprintln!("SKIP: no C compiler is here");
-        return;
+        eprintln!("SKIP: no C compiler is available");
+        return None;
     };
     assert!(
         built.status.success(),
         "{}",
         String::from_utf8_lossy(&built.stderr)
     );
+    Some(program)
+}
 
+#[test]
+fn example_server_in_c_serves_reads_and_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build_example(dir.path()) else {
+        return;
+    };
     let (socket, disk) = (dir.path().join("s"), dir.path().join("disk"));
     std::fs::write(&disk, vec![5; 2 << 20]).unwrap();
     let mut server = Command::new(&program)
@@ -126,24 +131,24 @@ fn a_server_in_c_serves_from_the_pools() {
         std::thread::sleep(Duration::from_millis(10));
     };
     client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut ask = |kind: u8, offset: u64, len: u32, data: &[u8], answer: usize| {
+    let mut request = |kind: u8, offset: u64, len: u32, data: &[u8], reply_len: usize| {
         let head = [&[kind][..], &offset.to_be_bytes(), &len.to_be_bytes(), data].concat();
         client.write_all(&head).unwrap();
-        let mut bytes = vec![0; answer];
+        let mut bytes = vec![0; reply_len];
         client.read_exact(&mut bytes).unwrap();
         bytes
     };
-    assert_eq!(ask(b'w', 4096, 8192, &[9; 8192], 1), [0]);
-    assert_eq!(ask(b'r', 0, 1 << 20, &[], 1 << 20)[4095..4098], [5, 9, 9]);
+    assert_eq!(request(b'w', 4096, 8192, &[9; 8192], 1), [0]);
+    assert_eq!(request(b'r', 0, 1 << 20, &[], 1 << 20)[4095..4098], [5, 9, 9]);
     drop(server.stdin.take());
     let output = server.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        output.status.success() && told.starts_with("used 0 peak "),
-        "{told}"
+        output.status.success() && stdout.starts_with("used 0 peak "),
+        "{stdout}"
     );
     assert!(
-        told.contains("thermo_pool_free_pages{pool=\"client0\"} 0"),
-        "{told}"
+        stdout.contains("thermo_pool_free_pages{pool=\"client0\"} 0"),
+        "{stdout}"
     );
 }

@@ -1,5 +1,5 @@
-//! What a buffer costs: hot from a pool, from a pool that rotates, after a squeeze, and without a pool. One run, so
-//! compare the ratios in it: machines differ, and this one was busy.
+//! Cost of acquiring a buffer: hot from a pool, from a rotating pool, after a squeeze, and without a pool.
+//! Compare only the ratios within one run; machines and load differ.
 //!
 //!     cargo bench -p thermo-pool
 
@@ -7,33 +7,33 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use thermo_pool::{Cache, GiveBack, Pool, Pools, Settings};
+use thermo_pool::{Cache, Pool, Pools, ReleaseAdvice, Settings};
 use thermo_units::Bytes;
 
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(40);
 const SIZES: [usize; 3] = [4 << 10, 128 << 10, 1 << 20];
-/// As large as what a server would keep after a burst, and larger than the caches of a CPU.
+/// The size that a server would keep after a burst; larger than the caches of a CPU.
 const BIG: usize = 64 << 20;
 
 fn main() {
     println!(
-        "{:>8} {:>12} | times as long as hot: {:>8} {:>10} {:>10} {:>10}",
+        "{:>8} {:>12} | relative to hot:     {:>8} {:>10} {:>10} {:>10}",
         "size", "hot us", "rotating", "free", "dontneed", "malloc"
     );
     for size in SIZES {
-        let mut ways: [Box<dyn FnMut()>; 5] = [
+        let mut cases: [Box<dyn FnMut()>; 5] = [
             hot(size),
             rotating(size),
-            squeezed(size, GiveBack::Free),
-            squeezed(size, GiveBack::DontNeed),
+            squeezed(size, ReleaseAdvice::Free),
+            squeezed(size, ReleaseAdvice::DontNeed),
             malloc(size),
         ];
-        // In turn, round by round, so that a busy moment hits all alike.
+        // Interleaved, so that background load affects all cases alike.
         let mut times = [const { Vec::new() }; 5];
         for _ in 0..ROUNDS {
-            for (way, times) in ways.iter_mut().zip(&mut times) {
-                times.push(time_of(way));
+            for (case, times) in cases.iter_mut().zip(&mut times) {
+                times.push(time_of(case));
             }
         }
         let medians = times.map(median);
@@ -50,36 +50,34 @@ fn main() {
     }
 }
 
-fn pool(give_back: GiveBack) -> Pool {
+fn pool(release_advice: ReleaseAdvice) -> Pool {
     let settings = Settings {
         max_buffer_pages: u64::MAX,
-        give_back,
+        release_advice,
         ..Settings::default()
     };
     let pools = Pools::new(Bytes(2 * BIG as u64), settings);
     pools
         .open("bench", Bytes::mib(1))
-        .expect("it is the only one, and fits the budget")
+        .expect("the only pool fits the budget")
 }
 
 fn use_one(cache: &Cache, size: usize) -> thermo_pool::Buffer {
-    let mut buffer = cache
-        .acquire(size)
-        .expect("the budget is larger than what is held");
+    let mut buffer = cache.acquire(size).expect("the budget exceeds all held buffers");
     buffer.fill(1);
     black_box(&buffer);
     buffer
 }
 
-// What LIFO gives: always the same buffer.
+// LIFO reuse: always the same buffer.
 fn hot(size: usize) -> Box<dyn FnMut()> {
-    let cache = pool(GiveBack::DontNeed).cache();
+    let cache = pool(ReleaseAdvice::DontNeed).cache();
     Box::new(move || drop(use_one(&cache, size)))
 }
 
-// What a large pool gives that lends its oldest buffer first.
+// FIFO reuse in a large pool: always the oldest buffer.
 fn rotating(size: usize) -> Box<dyn FnMut()> {
-    let cache = pool(GiveBack::DontNeed).cache();
+    let cache = pool(ReleaseAdvice::DontNeed).cache();
     let mut held: VecDeque<_> = (0..BIG / size).map(|_| use_one(&cache, size)).collect();
     Box::new(move || {
         if let Some(mut oldest) = held.pop_front() {
@@ -89,9 +87,9 @@ fn rotating(size: usize) -> Box<dyn FnMut()> {
     })
 }
 
-// What every request pays while squeezed.
-fn squeezed(size: usize, give_back: GiveBack) -> Box<dyn FnMut()> {
-    let pool = pool(give_back);
+// The cost of every request during a squeeze.
+fn squeezed(size: usize, release_advice: ReleaseAdvice) -> Box<dyn FnMut()> {
+    let pool = pool(release_advice);
     pool.configure(Settings {
         max_buffer_pages: 0,
         ..pool.settings()
@@ -111,12 +109,12 @@ fn malloc(size: usize) -> Box<dyn FnMut()> {
     })
 }
 
-fn time_of(way: &mut dyn FnMut()) -> f64 {
+fn time_of(case: &mut dyn FnMut()) -> f64 {
     let start = Instant::now();
     let mut count = 0;
     while start.elapsed() < ROUND {
         for _ in 0..8 {
-            way();
+            case();
         }
         count += 8;
     }

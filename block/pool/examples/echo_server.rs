@@ -1,15 +1,16 @@
-//! An echo server: a pool for each connection, one budget for all, and memory back under pressure.
+//! An echo server: a pool for each connection, one budget for all, and free buffers released under memory
+//! pressure.
 //!
 //!     cargo run -p thermo-pool --example echo_server -- 127.0.0.1:7777
 //!
-//! Then `nc 127.0.0.1 7777`. Enter, typed here, reports pressure by hand and shows what the pools hold.
+//! Connect with `nc 127.0.0.1 7777`. Press Enter here to report pressure and print the pool statistics.
 
 use std::error::Error;
 use std::io::{BufRead as _, Read as _, Write as _, stdin};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-use thermo_pool::{Bus, Keeper, Pool, Pools, Settings, source};
+use thermo_pool::{Pool, Pools, PressureMonitor, ReclaimBus, Settings, source};
 use thermo_units::Bytes;
 
 const CHUNK: usize = 256 << 10;
@@ -17,16 +18,16 @@ const CHUNK: usize = 256 << 10;
 fn main() -> Result<(), Box<dyn Error>> {
     let addr = std::env::args().nth(1).unwrap_or("127.0.0.1:7777".into());
     let pools = Pools::new(Bytes::mib(64), Settings::default());
-    let bus = Bus::default();
-    let _joined = pools.join(&bus, 0);
+    let bus = ReclaimBus::default();
+    let _registration = pools.register_on(&bus, 0);
     let choice = source::choose(Path::new("/"), |name| std::env::var(name).ok());
     eprintln!("pressure: {:#?}", choice.reasons);
-    let _keeper = Keeper::start(&pools, &bus, choice.sources)?;
+    let _monitor = PressureMonitor::start(&pools, &bus, choice.sources)?;
 
     let (listener, clients) = (TcpListener::bind(&addr)?, pools.clone());
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().flatten().enumerate() {
-            // Once the budget is spoken for, connections are closed: this is the admission control.
+            // Admission control: once the budget is reserved, new connections are closed.
             match clients.open(&number.to_string(), Bytes(CHUNK as u64)) {
                 Ok(pool) => drop(std::thread::spawn(move || echo(&pool, stream))),
                 Err(error) => eprintln!("{error}"),
@@ -34,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     for _enter in stdin().lock().lines() {
-        let round = bus.report_pressure("Enter was typed");
-        eprintln!("{} went back; {:?}", round.freed, pools.usage());
+        let summary = bus.report_pressure("Enter was pressed");
+        eprintln!("{} released; {:?}", summary.freed, pools.usage());
         eprint!("{}", pools.prometheus());
     }
     Ok(())
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn echo(pool: &Pool, mut stream: TcpStream) -> Result<(), Box<dyn Error + Send + Sync>> {
     let cache = pool.cache();
     loop {
-        // A buffer is held while a request is done, not while none has come.
+        // Holds a buffer only while processing a request, not while waiting for one.
         stream.peek(&mut [0])?;
         let mut buffer = cache.acquire(CHUNK)?;
         let len = stream.read(&mut buffer)?;

@@ -1,47 +1,57 @@
-//! The byte budget: the [`Ledger`] behind a lock, and a chair for everybody who waits.
+//! The byte budget: a [`Ledger`] behind a lock, and a condition variable for each waiting request.
 //!
-//! The lock is taken when a block gets or loses its pages, never when a free block is taken again.
+//! The lock is taken when a block gains or loses pages. Reusing a free block takes no lock here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+use thermo_units::Nanos;
+
 use crate::ledger::{AccountId, Ledger, Ticket};
 use crate::raw::Block;
 use crate::sync::{AtomicUsize, Ordering, fence};
 
-/// What a request that waited got.
+/// How long a request waits for the budget.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WaitPolicy {
+    NoWait,
+    Timeout(Nanos),
+    Unbounded,
+}
+
+/// The result of a successful wait.
 #[derive(Debug)]
 pub(crate) enum Grant {
-    /// The right to `bytes` more.
+    /// The requested bytes are charged; the caller allocates the pages.
     Bytes,
-    /// A block that was just released, its bytes paid for.
+    /// A block that was just put back, already charged.
     Block(Block),
 }
 
 #[derive(Debug)]
 struct Waiter {
-    bell: Arc<Condvar>,
+    condvar: Arc<Condvar>,
     grant: Option<Grant>,
 }
 
 #[derive(Debug)]
 struct BudgetState {
     ledger: Ledger,
-    chairs: BTreeMap<Ticket, Waiter>,
+    waiters: BTreeMap<Ticket, Waiter>,
 }
 
 impl BudgetState {
     fn grant(&mut self) {
         for ticket in self.ledger.grant() {
-            self.seat(ticket, Grant::Bytes);
+            self.deliver(ticket, Grant::Bytes);
         }
     }
 
-    fn seat(&mut self, ticket: Ticket, grant: Grant) {
-        if let Some(chair) = self.chairs.get_mut(&ticket) {
-            chair.grant = Some(grant);
-            chair.bell.notify_one();
+    fn deliver(&mut self, ticket: Ticket, grant: Grant) {
+        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            waiter.grant = Some(grant);
+            waiter.condvar.notify_one();
         }
     }
 }
@@ -49,105 +59,114 @@ impl BudgetState {
 /// The budget of all pools.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    desk: Mutex<BudgetState>,
-    waiters: AtomicUsize,
+    state: Mutex<BudgetState>,
+    waiter_count: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
         Self {
-            desk: Mutex::new(BudgetState {
+            state: Mutex::new(BudgetState {
                 ledger: Ledger::new(limit),
-                chairs: BTreeMap::new(),
+                waiters: BTreeMap::new(),
             }),
-            waiters: AtomicUsize::new(0),
+            waiter_count: AtomicUsize::new(0),
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, BudgetState> {
-        self.desk
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
+        self.state
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Looks at the books, or changes them; serves whom that lets pass.
+    /// Reads or changes the ledger, then wakes every request that fits afterwards.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
-        let mut desk = self.desk();
-        let answer = change(&mut desk.ledger);
-        desk.grant();
-        answer
+        let mut state = self.state();
+        let result = change(&mut state.ledger);
+        state.grant();
+        result
     }
 
-    /// True when somebody waits, as far as this thread can see.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waiters.load(Ordering::Relaxed) > 0
+    /// Whether a request waits. The answer may be stale for other threads.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiter_count.load(Ordering::Relaxed) > 0
     }
 
-    /// As [`Self::is_waited_for`], for a thread that has just put a block where one who waits would look: either it
-    /// sees the waiter here, or the waiter sees the block.
-    pub(crate) fn is_waited_for_after_putting(&self) -> bool {
+    /// Like [`Self::has_waiters`], for a thread that has just stored a free block. The fences guarantee that
+    /// this thread sees the waiter, or the waiter sees the block.
+    pub(crate) fn has_waiters_after_put(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.is_waited_for()
+        self.has_waiters()
     }
 
-    /// Joins the queue. Free blocks put before this are visible to the caller afterwards.
+    /// Joins the queue. Afterwards, the caller sees every free block stored before.
     pub(crate) fn queue(&self, account: AccountId, bytes: u64) -> Ticket {
-        self.waiters.fetch_add(1, Ordering::Relaxed);
+        self.waiter_count.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let mut desk = self.desk();
-        let ticket = desk.ledger.wait(account, bytes);
-        desk.chairs.insert(
+        let mut state = self.state();
+        let ticket = state.ledger.wait(account, bytes);
+        state.waiters.insert(
             ticket,
             Waiter {
-                bell: Arc::new(Condvar::new()),
+                condvar: Arc::new(Condvar::new()),
                 grant: None,
             },
         );
-        desk.grant();
+        state.grant();
         ticket
     }
 
-    /// True once the request has its grant.
+    /// Whether the request has its grant.
     pub(crate) fn is_granted(&self, ticket: Ticket) -> bool {
-        self.desk()
-            .chairs
+        self.state()
+            .waiters
             .get(&ticket)
-            .is_some_and(|chair| chair.grant.is_some())
+            .is_some_and(|waiter| waiter.grant.is_some())
     }
 
-    /// Sits until the grant comes, at the latest until `deadline`; leaves the queue either way.
-    pub(crate) fn sit(&self, ticket: Ticket, deadline: Option<Instant>) -> Option<Grant> {
-        let mut desk = self.desk();
-        let bell = desk.chairs.get(&ticket).map(|chair| Arc::clone(&chair.bell))?;
+    /// Waits for the grant, at the latest until `deadline`. Leaves the queue in both cases.
+    pub(crate) fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Option<Grant> {
+        let mut state = self.state();
+        let condvar = state
+            .waiters
+            .get(&ticket)
+            .map(|waiter| Arc::clone(&waiter.condvar))?;
         loop {
-            let granted = desk.chairs.get(&ticket).is_none_or(|chair| chair.grant.is_some());
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if granted || left.is_some_and(|left| left.is_zero()) {
+            let granted = state
+                .waiters
+                .get(&ticket)
+                .is_none_or(|waiter| waiter.grant.is_some());
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if granted || remaining.is_some_and(|remaining| remaining.is_zero()) {
                 break;
             }
-            desk = match left {
-                Some(left) => bell
-                    .wait_timeout(desk, left)
-                    .map_or_else(|broken| broken.into_inner().0, |woken| woken.0),
-                None => bell.wait(desk).unwrap_or_else(std::sync::PoisonError::into_inner),
+            state = match remaining {
+                Some(remaining) => condvar
+                    .wait_timeout(state, remaining)
+                    .map_or_else(|poisoned| poisoned.into_inner().0, |woken| woken.0),
+                None => condvar
+                    .wait(state)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner),
             };
         }
-        let grant = desk.chairs.remove(&ticket).and_then(|chair| chair.grant);
+        let grant = state.waiters.remove(&ticket).and_then(|waiter| waiter.grant);
         if grant.is_none() {
-            desk.ledger.cancel(ticket);
-            desk.grant();
+            state.ledger.cancel(ticket);
+            state.grant();
         }
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.waiter_count.fetch_sub(1, Ordering::Relaxed);
         grant
     }
 
-    /// Gives a released block to one of its own account who waits for just that, or hands it back.
+    /// Passes a block that was put back to the first waiting request of the same account if the size matches.
+    /// Returns the block otherwise.
     pub(crate) fn hand_over(&self, account: AccountId, block: Block) -> Option<Block> {
-        let mut desk = self.desk();
-        let Some(ticket) = desk.ledger.hand_over(account, block.len() as u64) else {
+        let mut state = self.state();
+        let Some(ticket) = state.ledger.hand_over(account, block.len() as u64) else {
             return Some(block);
         };
-        desk.seat(ticket, Grant::Block(block));
+        state.deliver(ticket, Grant::Block(block));
         None
     }
 }

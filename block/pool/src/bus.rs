@@ -1,9 +1,9 @@
-//! The reclaim bus: who has memory to give registers here, and hears when memory is short.
+//! The reclaim bus: components that can free memory register here and are called under memory pressure.
 //!
-//! The kernel patch had to keep its callback away from devices that are half made or half removed, with a lock
-//! around both. Here a [`Registration`] is made when the object is whole; dropping it waits for a call that is under
-//! way (unless the call itself drops it), and afterwards no call comes. Calls are made by the thread that reports,
-//! one after the other, never by a thread that does I/O.
+//! A reclaimer must not be called while its device is only partly created or removed; the kernel patch used a
+//! lock for both. Here, a [`Registration`] is made once the object is complete. Dropping the registration
+//! waits for a running call, except when that call itself drops it. Afterwards, no call comes. The reporting
+//! thread makes all calls, one after the other; I/O threads never do.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,39 +15,39 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::sync::{Mutex, lock, thread};
 
-/// Why memory is thought short.
+/// A report of memory pressure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pressure {
-    /// Who noticed: the name of a source.
+    /// Name of the source that detected the pressure.
     pub source: String,
-    /// What was seen, with its numbers.
+    /// The observation, with its numbers.
     pub detail: String,
 }
 
-/// What a report led to.
+/// The result of one report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Round {
-    /// Registrations that were called.
+pub struct ReclaimSummary {
+    /// Number of reclaimers called.
     pub called: u64,
-    /// What they say they freed.
+    /// Sum of the bytes that the reclaimers freed, by their own account.
     pub freed: Bytes,
-    /// The last report was a moment ago, so nobody was called.
-    pub too_soon: bool,
+    /// Whether the report was dropped because the last one was too recent.
+    pub rate_limited: bool,
 }
 
-/// A registration and what came of it.
+/// A registered reclaimer and its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Reclaimer {
-    /// Its name.
+pub struct ReclaimerStats {
+    /// Name given at registration.
     pub name: String,
-    /// The higher, the earlier it is called.
+    /// Reclaimers with higher priority are called first.
     pub priority: i32,
-    /// Calls so far.
+    /// Number of calls.
     pub calls: u64,
-    /// What they freed.
+    /// Bytes freed by all calls.
     pub freed: Bytes,
-    /// Calls that panicked; it is called again all the same.
+    /// Number of calls that panicked. A reclaimer that panicked is still called next time.
     pub panics: u64,
 }
 
@@ -59,22 +59,22 @@ struct Work {
 struct Entry {
     name: String,
     priority: i32,
-    /// Locked while it is called; empty once it is unregistered.
+    /// Locked during a call. `None` after unregistration.
     work: Mutex<Option<Work>>,
     caller: Mutex<Option<thread::ThreadId>>,
-    gone: AtomicBool,
+    unregistered: AtomicBool,
     calls: AtomicU64,
     freed: AtomicU64,
     panics: AtomicU64,
 }
 
 impl Entry {
-    fn is_called_by_us(&self) -> bool {
+    fn is_called_by_this_thread(&self) -> bool {
         *lock(&self.caller) == Some(thread::current().id())
     }
 
     fn estimate(&self) -> Bytes {
-        if self.is_called_by_us() {
+        if self.is_called_by_this_thread() {
             return Bytes::ZERO;
         }
         lock(&self.work).as_ref().map_or(Bytes::ZERO, |work| {
@@ -83,7 +83,7 @@ impl Entry {
     }
 
     fn call(&self, pressure: &Pressure) -> Option<Bytes> {
-        if self.is_called_by_us() {
+        if self.is_called_by_this_thread() {
             return None;
         }
         let mut work = lock(&self.work);
@@ -91,14 +91,14 @@ impl Entry {
         *lock(&self.caller) = Some(thread::current().id());
         let outcome = catch_unwind(AssertUnwindSafe(|| reclaim(pressure)));
         *lock(&self.caller) = None;
-        // Unregistered from within: the one who did it could not wait for us.
-        let leaving = if self.gone.load(Ordering::SeqCst) {
+        // The call dropped its own registration, so the drop could not wait for it.
+        let unregistered_work = if self.unregistered.load(Ordering::SeqCst) {
             work.take()
         } else {
             None
         };
         drop(work);
-        drop(leaving);
+        drop(unregistered_work);
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.panics
             .fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
@@ -111,14 +111,14 @@ impl Entry {
 struct State {
     entries: Mutex<Vec<Arc<Entry>>>,
     last: Mutex<Option<Nanos>>,
-    gap: Nanos,
+    min_interval: Nanos,
 }
 
-/// The bus. Clones are the same bus.
+/// A bus of reclaimers. Clones refer to the same bus.
 #[derive(Clone)]
-pub struct Bus(Arc<State>);
+pub struct ReclaimBus(Arc<State>);
 
-impl fmt::Debug for Bus {
+impl fmt::Debug for ReclaimBus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bus")
             .field("reclaimers", &self.reclaimers())
@@ -126,27 +126,28 @@ impl fmt::Debug for Bus {
     }
 }
 
-impl Default for Bus {
-    /// Calls at most once a millisecond: a tenth of the shortest useful squeeze.
+impl Default for ReclaimBus {
+    /// Reports at most once a millisecond: a tenth of the shortest useful squeeze.
     fn default() -> Self {
         Self::new(Nanos::millis(1))
     }
 }
 
-impl Bus {
-    /// A bus on which calls are at least `gap` apart. Some sources report thousands of times a second.
+impl ReclaimBus {
+    /// Creates a bus that drops reports less than `min_interval` after the last one. Some sources report
+    /// thousands of times a second.
     #[must_use]
-    pub fn new(gap: Nanos) -> Self {
+    pub fn new(min_interval: Nanos) -> Self {
         Self(Arc::new(State {
             entries: Mutex::new(Vec::new()),
             last: Mutex::new(None),
-            gap,
+            min_interval,
         }))
     }
 
-    /// Registers something that can free memory. On pressure those of higher `priority` are called first, among equals
-    /// those with the larger `estimate` of what they could free; `reclaim` tells what it freed. Neither may wait for
-    /// a thread that may itself be about to drop the registration.
+    /// Registers a reclaimer. Under pressure, reclaimers with higher `priority` are called first; among
+    /// equals, those with the larger `estimate` of freeable bytes. `reclaim` returns the bytes it freed.
+    /// Neither function may wait for a thread that may be about to drop the registration.
     #[must_use = "dropping the registration ends it"]
     pub fn register(
         &self,
@@ -163,7 +164,7 @@ impl Bus {
                 reclaim: Box::new(reclaim),
             })),
             caller: Mutex::new(None),
-            gone: AtomicBool::new(false),
+            unregistered: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             panics: AtomicU64::new(0),
@@ -173,30 +174,30 @@ impl Bus {
         Registration { state, entry }
     }
 
-    /// Reports pressure by hand.
-    pub fn report_pressure(&self, detail: &str) -> Round {
+    /// Reports pressure manually.
+    pub fn report_pressure(&self, detail: &str) -> ReclaimSummary {
         self.report(&Pressure {
             source: "manual".to_owned(),
             detail: detail.to_owned(),
         })
     }
 
-    /// Tells everybody who is registered, unless the last report was less than the gap ago.
-    pub fn report(&self, pressure: &Pressure) -> Round {
+    /// Calls every registered reclaimer, unless the last report is too recent.
+    pub fn report(&self, pressure: &Pressure) -> ReclaimSummary {
         self.report_at(clock::monotonic(), pressure)
     }
 
-    pub(crate) fn report_at(&self, now: Nanos, pressure: &Pressure) -> Round {
-        let mut round = Round::default();
+    pub(crate) fn report_at(&self, now: Nanos, pressure: &Pressure) -> ReclaimSummary {
+        let mut summary = ReclaimSummary::default();
         {
             let mut last = lock(&self.0.last);
-            round.too_soon = last.is_some_and(|last| now < last.saturating_add(self.0.gap));
-            if round.too_soon {
-                return round;
+            summary.rate_limited = last.is_some_and(|last| now < last.saturating_add(self.0.min_interval));
+            if summary.rate_limited {
+                return summary;
             }
             *last = Some(now);
         }
-        // Called without the list's lock, so that anybody can register and leave meanwhile.
+        // The list is not locked during calls, so reclaimers can be registered and dropped meanwhile.
         let entries = lock(&self.0.entries).clone();
         let mut order: Vec<_> = entries
             .iter()
@@ -204,17 +205,17 @@ impl Bus {
             .collect();
         order.sort_by_key(|&(priority, estimate, _)| std::cmp::Reverse((priority, estimate)));
         for freed in order.into_iter().filter_map(|(_, _, entry)| entry.call(pressure)) {
-            round.called += 1;
-            round.freed += freed;
+            summary.called += 1;
+            summary.freed += freed;
         }
-        round
+        summary
     }
 
-    /// Who is registered, and what came of it.
+    /// The registered reclaimers and their counters.
     #[must_use]
-    pub fn reclaimers(&self) -> Vec<Reclaimer> {
+    pub fn reclaimers(&self) -> Vec<ReclaimerStats> {
         let entries = lock(&self.0.entries);
-        let one = |entry: &Arc<Entry>| Reclaimer {
+        let one = |entry: &Arc<Entry>| ReclaimerStats {
             name: entry.name.clone(),
             priority: entry.priority,
             calls: entry.calls.load(Ordering::Relaxed),
@@ -225,8 +226,8 @@ impl Bus {
     }
 }
 
-/// Keeps something registered on a [`Bus`]. When it has been dropped, no call is under way and none will come; dropped
-/// by the call itself, that call is the last.
+/// Keeps a reclaimer registered. After the drop, no call is running and none follows. If the call itself
+/// drops the registration, that call is the last.
 #[must_use = "dropping the registration ends it"]
 pub struct Registration {
     state: Arc<State>,
@@ -244,8 +245,8 @@ impl fmt::Debug for Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         lock(&self.state.entries).retain(|entry| !Arc::ptr_eq(entry, &self.entry));
-        self.entry.gone.store(true, Ordering::SeqCst);
-        if !self.entry.is_called_by_us() {
+        self.entry.unregistered.store(true, Ordering::SeqCst);
+        if !self.entry.is_called_by_this_thread() {
             let work = lock(&self.entry.work).take();
             drop(work);
         }
@@ -264,12 +265,12 @@ mod tests {
         }
     }
 
-    fn bus() -> Bus {
-        Bus::new(Nanos::ZERO)
+    fn bus() -> ReclaimBus {
+        ReclaimBus::new(Nanos::ZERO)
     }
 
     #[test]
-    fn the_higher_priority_comes_first_then_the_larger_estimate() {
+    fn bus_orders_by_priority_then_estimate() {
         let bus = bus();
         let order = Arc::new(Mutex::new(String::new()));
         let register = |name: &'static str, priority, estimate| {
@@ -281,31 +282,31 @@ mod tests {
             bus.register(name, priority, move || Bytes(estimate), reclaim)
         };
         let _held = [register("c", 0, 1), register("b", 0, 2), register("a", 1, 0)];
-        let round = bus.report(&pressure());
-        assert_eq!((round.called, round.freed), (3, Bytes(3)));
+        let summary = bus.report(&pressure());
+        assert_eq!((summary.called, summary.freed), (3, Bytes(3)));
         assert_eq!(*lock(&order), "abc");
     }
 
     #[test]
-    fn reports_in_quick_succession_are_one() {
-        let bus = Bus::new(Nanos(10));
+    fn bus_drops_reports_within_min_interval() {
+        let bus = ReclaimBus::new(Nanos(10));
         let _held = bus.register("one", 0, || Bytes(0), |_| Bytes(5));
         assert_eq!(bus.report_at(Nanos(0), &pressure()).called, 1);
-        assert!(bus.report_at(Nanos(9), &pressure()).too_soon);
+        assert!(bus.report_at(Nanos(9), &pressure()).rate_limited);
         assert_eq!(bus.report_at(Nanos(10), &pressure()).called, 1);
         let one = &bus.reclaimers()[0];
         assert_eq!((one.calls, one.freed), (2, Bytes(10)));
     }
 
     #[test]
-    fn who_left_is_not_called() {
+    fn bus_does_not_call_dropped_registration() {
         let bus = bus();
         drop(bus.register("gone", 0, || Bytes(0), |_| Bytes(1)));
-        assert_eq!(bus.report(&pressure()), Round::default());
+        assert_eq!(bus.report(&pressure()), ReclaimSummary::default());
     }
 
     #[test]
-    fn a_call_may_end_its_own_registration_and_report_again() {
+    fn reclaimer_may_drop_own_registration_and_report() {
         let bus = bus();
         let own = Arc::new(Mutex::new(None::<Registration>));
         let (held, again) = (Arc::clone(&own), bus.clone());
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_counted_and_the_others_are_called() {
+    fn bus_counts_panic_and_calls_the_others() {
         let bus = bus();
         let _bad = bus.register("bad", 1, || Bytes(0), |_| panic!("on purpose, in a test"));
         let _good = bus.register("good", 0, || Bytes(0), |_| Bytes(2));
@@ -335,14 +336,14 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn loom_no_call_after_the_registration_is_dropped() {
+    fn loom_no_call_after_registration_is_dropped() {
         loom::model(|| {
-            let bus = Bus::new(Nanos::ZERO);
+            let bus = ReclaimBus::new(Nanos::ZERO);
             let alive = Arc::new(loom::sync::atomic::AtomicBool::new(true));
             let late = Arc::new(AtomicBool::new(false));
-            let (seen, told) = (Arc::clone(&alive), Arc::clone(&late));
+            let (alive_in_call, called_late) = (Arc::clone(&alive), Arc::clone(&late));
             let reclaim = move |_: &Pressure| {
-                told.fetch_or(!seen.load(Ordering::SeqCst), Ordering::SeqCst);
+                called_late.fetch_or(!alive_in_call.load(Ordering::SeqCst), Ordering::SeqCst);
                 Bytes(1)
             };
             let registration = bus.register("device", 0, || Bytes(0), reclaim);
@@ -353,7 +354,7 @@ mod loom_tests {
             drop(registration);
             alive.store(false, Ordering::SeqCst);
             assert!(reporter.join().unwrap() <= 1);
-            assert!(!late.load(Ordering::SeqCst), "called when half removed");
+            assert!(!late.load(Ordering::SeqCst), "called after removal");
         });
     }
 }

@@ -1,25 +1,25 @@
-//! What all threads of a pool share: free blocks that found no place on a shelf, and address space without pages.
+//! The shared part of a pool: free blocks that fit in no magazine, and mapped address space without pages.
 
 use std::collections::VecDeque;
 use std::io;
 
-use crate::class::{CLASSES, Class, pages};
+use crate::class::{CLASS_COUNT, Class, pages};
 use crate::raw::Block;
-use crate::reclaim_batch::Haul;
+use crate::reclaim_batch::ReclaimBatch;
 
-/// One class.
+/// Free blocks of one size class.
 #[derive(Debug, Default)]
 struct Stack {
-    /// With pages; the coldest in front.
+    /// Blocks with pages, the least recently used first.
     warm: VecDeque<Block>,
-    /// Without.
+    /// Blocks without pages.
     cold: Vec<Block>,
 }
 
-/// All classes.
+/// Free blocks of all size classes.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    stacks: [Stack; CLASSES],
+    stacks: [Stack; CLASS_COUNT],
     pages: usize,
 }
 
@@ -31,7 +31,7 @@ impl Depot {
         }
     }
 
-    /// Pages of the warm blocks.
+    /// Number of pages in warm blocks.
     pub(crate) const fn pages(&self) -> usize {
         self.pages
     }
@@ -41,36 +41,36 @@ impl Depot {
         self.stacks[class.index()].warm.push_back(block);
     }
 
-    /// The warm block put last.
+    /// Takes the most recently used warm block.
     pub(crate) fn pop(&mut self, class: Class) -> Option<Block> {
         let block = self.stacks[class.index()].warm.pop_back()?;
         self.pages -= pages(block.len());
         Some(block)
     }
 
-    /// Takes the coldest warm blocks, of the largest classes first, until the haul is full.
-    pub(crate) fn steal(&mut self, haul: &mut Haul) {
+    /// Takes the least recently used warm blocks, largest classes first, until the batch is full.
+    pub(crate) fn steal(&mut self, batch: &mut ReclaimBatch) {
         for stack in self.stacks.iter_mut().rev() {
-            while !haul.is_full() {
+            while !batch.is_full() {
                 let Some(block) = stack.warm.pop_front() else {
                     break;
                 };
                 self.pages -= pages(block.len());
-                haul.add(block);
+                batch.add(block);
             }
         }
     }
 
-    /// Keeps the address space of a block that was given back.
-    pub(crate) fn keep_cold(&mut self, class: Class, block: Block) {
+    /// Keeps the address space of a block whose pages were released.
+    pub(crate) fn push_cold(&mut self, class: Class, block: Block) {
         self.stacks[class.index()].cold.push(block);
     }
 
-    /// A block without pages; maps more when there is none. The flag tells whether it did.
+    /// Returns a block without pages, and whether new address space was mapped for it.
     ///
     /// # Errors
-    /// When the kernel has no address space left for us.
-    pub(crate) fn cold(&mut self, class: Class) -> io::Result<(Block, bool)> {
+    /// The kernel cannot map more address space.
+    pub(crate) fn pop_cold(&mut self, class: Class) -> io::Result<(Block, bool)> {
         let cold = &mut self.stacks[class.index()].cold;
         if let Some(block) = cold.pop() {
             return Ok((block, false));
@@ -87,31 +87,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hottest_is_lent_and_the_coldest_goes() {
+    fn depot_lends_hottest_and_releases_coldest() {
         let mut depot = Depot::new();
         let class = Class::holding(1).unwrap();
         let mut starts = Vec::new();
         for _ in 0..3 {
-            let (block, _) = depot.cold(class).unwrap();
+            let (block, _) = depot.pop_cold(class).unwrap();
             starts.push(block.bytes().as_ptr());
-            // One after the other, so that none is taken twice.
+            // Pushed immediately, so that no block is taken twice.
             depot.push(class, block);
         }
         assert_eq!(depot.pages(), 3);
-        let mut haul = Haul::of(1);
-        depot.steal(&mut haul);
-        assert_eq!(haul.blocks[0].bytes().as_ptr(), starts[0]);
+        let mut batch = ReclaimBatch::with_target(1);
+        depot.steal(&mut batch);
+        assert_eq!(batch.blocks[0].bytes().as_ptr(), starts[0]);
         assert_eq!(depot.pop(class).unwrap().bytes().as_ptr(), starts[2]);
         assert_eq!(depot.pages(), 1);
     }
 
     #[test]
-    fn address_space_is_used_again() {
+    fn depot_reuses_address_space() {
         let mut depot = Depot::new();
         let class = Class::holding(1 << 20).unwrap();
-        let (block, mapped) = depot.cold(class).unwrap();
+        let (block, mapped) = depot.pop_cold(class).unwrap();
         assert!(mapped);
-        depot.keep_cold(class, block);
-        assert!(!depot.cold(class).unwrap().1);
+        depot.push_cold(class, block);
+        assert!(!depot.pop_cold(class).unwrap().1);
     }
 }

@@ -1,106 +1,109 @@
-//! What can go wrong.
+//! Errors of the pools.
 
 use std::io;
 
 use thermo_units::{Bytes, Nanos};
 
-/// Why a pool could not be opened, or the budget not be changed.
+/// A pool could not be opened, or the budget could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Every pool has one largest request reserved, so that it never waits for another; the sum must fit.
+    /// Each pool reserves its largest request, so that a pool never waits for another. The reserves must fit
+    /// in the budget.
     #[error(
-        "pool {name} needs {asked} reserved for its largest request, but of the budget of {budget} already {reserved} are reserved. Raise the budget, lower the largest request, or open fewer pools"
+        "pool {name} must reserve {requested} for its largest request, but {reserved} of the budget of {budget} are already reserved. Raise the budget, lower the largest request, or open fewer pools"
     )]
     NoReserve {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// Its largest request.
-        asked: Bytes,
-        /// What other pools reserved.
+        /// Largest request of the pool.
+        requested: Bytes,
+        /// Bytes reserved by other pools.
         reserved: Bytes,
-        /// The whole.
+        /// The budget of all pools.
         budget: Bytes,
     },
-    /// The reserves of the open pools need more than the new budget.
+    /// The reserves of the open pools exceed the new budget.
     #[error(
-        "a budget of {asked} is too small: {reserved} are reserved for the largest requests of the open pools. Close some first"
+        "a budget of {requested} is too small: {reserved} are reserved for the largest requests of the open pools. Close some pools first"
     )]
     BelowReserves {
-        /// The budget that was asked for.
-        asked: Bytes,
-        /// What the open pools reserved.
+        /// The requested budget.
+        requested: Bytes,
+        /// Bytes reserved by the open pools.
         reserved: Bytes,
     },
-    /// Statistics are told apart by name.
-    #[error("there is already a pool named {0}. Give each its own name")]
+    /// Statistics identify pools by name, so names are unique.
+    #[error("a pool named {0} already exists. Give each pool a unique name")]
     NameTaken(String),
-    /// No buffer is that large.
+    /// The request is larger than any buffer.
     #[error(
-        "pool {name}: a largest request of {asked} is more than any buffer holds, {most}. Split such requests"
+        "pool {name}: a largest request of {requested} exceeds the maximum buffer size of {max}. Split larger requests"
     )]
     TooLarge {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What was asked for.
-        asked: Bytes,
-        /// [`crate::LARGEST`].
-        most: Bytes,
+        /// Requested bytes.
+        requested: Bytes,
+        /// [`crate::MAX_BUFFER_SIZE`].
+        max: Bytes,
     },
 }
 
-/// Why there is no buffer.
+/// No buffer could be acquired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Larger than the largest request the pool was opened for.
+    /// The request exceeds the size that the pool was opened for.
     #[error(
-        "pool {name} lends at most {largest} at a time, {asked} were asked for. Split the request, or open the pool for larger ones"
+        "pool {name} lends at most {max_request} per buffer, {requested} were requested. Split the request, or open the pool with a larger maximum"
     )]
     TooLarge {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What was asked for.
-        asked: Bytes,
-        /// What the pool was opened for.
-        largest: Bytes,
+        /// Requested bytes.
+        requested: Bytes,
+        /// The largest request of the pool.
+        max_request: Bytes,
     },
-    /// Nothing is left, and the caller did not want to wait.
+    /// The budget is used up and the caller does not wait.
     #[error(
-        "pool {name}: {asked} do not fit into the budget of {budget}, of which {used} are in use. Wait, or raise the budget"
+        "pool {name}: {requested} do not fit in the budget: {used} of {budget} are in use. Wait, or raise the budget"
     )]
     Full {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What was asked for, rounded up to a buffer.
-        asked: Bytes,
-        /// What all pools hold.
+        /// Requested bytes, rounded up to a buffer size.
+        requested: Bytes,
+        /// Bytes that all pools hold.
         used: Bytes,
-        /// The whole.
+        /// The budget of all pools.
         budget: Bytes,
     },
-    /// Nothing came free in time.
+    /// The budget was used up until the deadline.
     #[error(
-        "pool {name}: {asked} did not come free within {waited}: {used} of the budget of {budget} are in use. Wait longer, or raise the budget"
+        "pool {name}: {requested} did not become free within {waited}: {used} of the budget of {budget} are in use. Wait longer, or raise the budget"
     )]
     TimedOut {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What was asked for, rounded up to a buffer.
-        asked: Bytes,
-        /// How long it was waited.
+        /// Requested bytes, rounded up to a buffer size.
+        requested: Bytes,
+        /// Time waited.
         waited: Nanos,
-        /// What all pools hold.
+        /// Bytes that all pools hold.
         used: Bytes,
-        /// The whole.
+        /// The budget of all pools.
         budget: Bytes,
     },
-    /// The kernel has no address space for us.
-    #[error("pool {name}: the kernel maps no more memory: {source}. See `ulimit -v` and vm.max_map_count")]
+    /// The kernel cannot map more address space.
+    #[error(
+        "pool {name}: the kernel cannot map more memory: {source}. Check `ulimit -v` and vm.max_map_count"
+    )]
     NoMemory {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }

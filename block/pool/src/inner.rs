@@ -1,4 +1,5 @@
-//! One pool: how blocks are taken, put back and given up. [`crate::Pool`] and [`crate::Cache`] are its faces.
+//! One pool: taking blocks, putting them back, and shrinking. [`crate::Pool`] and [`crate::Cache`] are its
+//! public handles.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,104 +9,102 @@ use std::time::{Duration, Instant};
 use thermo_kernel::clock;
 use thermo_units::{Bytes, Nanos};
 
-use crate::budget::{Budget, Grant};
+use crate::budget::{Budget, Grant, WaitPolicy};
 use crate::class::{Class, pages};
 use crate::depot::Depot;
 use crate::error::AcquireError;
 use crate::ledger::AccountId;
-use crate::magazine::Shelf;
+use crate::magazine::Magazine;
 use crate::raw::{self, Block};
-use crate::reclaim_batch::Haul;
-use crate::registry::House;
-use crate::settings::Knobs;
-use crate::stats::{Counts, Stats, count};
+use crate::reclaim_batch::ReclaimBatch;
+use crate::registry::Registry;
+use crate::settings::AtomicSettings;
+use crate::stats::{Counters, Stats, count};
 
-/// Pages that go back to the kernel in one go: enough that the calls do not count, few enough that a thread which
-/// shrinks a pool at the end of its batch is soon back at its requests.
-const BATCH_PAGES: usize = 1024;
+/// Pages released in one batch. Large enough that the cost of the system calls is negligible; small enough
+/// that a thread that shrinks a pool at the end of its batch returns to its requests soon.
+const MAX_BATCH_PAGES: usize = 1024;
 
-/// How long a request may wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum WaitPolicy {
-    None,
-    For(Nanos),
-    Endless,
-}
-
-/// Where a buffer returns to: a thread's shelf, or (without one) the depot.
+/// A handle to a pool, with the thread's magazine if it has one. A buffer returns to the magazine, or to the
+/// depot.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct PoolHandle {
     pub(crate) pool: Arc<Inner>,
-    shelf: Option<Shelf>,
-    /// Counted here, not in the pool: a counter that threads share would cost more than the hit.
+    magazine: Option<Magazine>,
+    /// Counted per handle: incrementing a counter shared by threads would cost more than the hit itself.
     hits: AtomicU64,
 }
 
-impl Drop for Home {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         count(
-            &self.pool.counts.shelf_hits,
+            &self.pool.counters.magazine_hits,
             usize::try_from(*self.hits.get_mut()).unwrap_or(usize::MAX),
         );
-        if let Some(shelf) = &self.shelf {
-            let mut haul = Haul::of(usize::MAX);
-            shelf.steal(&mut haul);
-            self.pool.keep(haul.blocks);
-            // Whoever began to wait meanwhile could not look here any more.
-            if self.pool.budget().is_waited_for_after_putting() {
+        if let Some(magazine) = &self.magazine {
+            let mut batch = ReclaimBatch::with_target(usize::MAX);
+            magazine.steal(&mut batch);
+            self.pool.store_free(batch.blocks);
+            // A request that began to wait meanwhile could not see the blocks of this magazine.
+            if self.pool.budget().has_waiters_after_put() {
                 self.pool.shrink(0);
             }
         }
     }
 }
 
-/// One pool.
+/// The state of one pool.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) name: String,
     pub(crate) account: AccountId,
-    pub(crate) largest: Class,
-    pub(crate) knobs: Knobs,
-    pub(crate) house: Arc<House>,
-    pub(crate) counts: Counts,
-    /// Until this moment no free page is kept; 0: no squeeze.
+    pub(crate) max_request: Class,
+    pub(crate) settings: AtomicSettings,
+    pub(crate) registry: Arc<Registry<Self>>,
+    pub(crate) counters: Counters,
+    /// Monotonic time until which no free page is kept, in ns. 0: no squeeze.
     squeeze_until: AtomicU64,
     depot: Mutex<Depot>,
-    homes: Mutex<Vec<Weak<Home>>>,
+    handles: Mutex<Vec<Weak<PoolHandle>>>,
 }
 
 impl Inner {
-    pub(crate) fn new(house: Arc<House>, name: String, account: AccountId, largest: Class) -> Self {
+    pub(crate) fn new(
+        registry: Arc<Registry<Self>>,
+        name: String,
+        account: AccountId,
+        max_request: Class,
+    ) -> Self {
         Self {
             name,
             account,
-            largest,
-            knobs: Knobs::new(house.defaults.get()),
-            house,
-            counts: Counts::default(),
+            max_request,
+            settings: AtomicSettings::new(registry.defaults.get()),
+            registry,
+            counters: Counters::default(),
             squeeze_until: AtomicU64::new(0),
             depot: Mutex::new(Depot::new()),
-            homes: Mutex::new(Vec::new()),
+            handles: Mutex::new(Vec::new()),
         }
     }
 
-    pub(crate) fn home(self: &Arc<Self>, with_shelf: bool) -> Arc<Home> {
-        let home = Arc::new(Home {
+    pub(crate) fn handle(self: &Arc<Self>, with_magazine: bool) -> Arc<PoolHandle> {
+        let handle = Arc::new(PoolHandle {
             pool: Arc::clone(self),
-            shelf: with_shelf.then(Shelf::new),
+            magazine: with_magazine.then(Magazine::new),
             hits: AtomicU64::new(0),
         });
-        if with_shelf {
-            let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
-            homes.retain(|home| home.strong_count() > 0);
-            homes.push(Arc::downgrade(&home));
+        if with_magazine {
+            let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+            handles.retain(|handle| handle.strong_count() > 0);
+            handles.push(Arc::downgrade(&handle));
         }
-        home
+        handle
     }
 
-    fn homes(&self) -> Vec<Arc<Home>> {
-        let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
-        homes.iter().filter_map(Weak::upgrade).collect()
+    fn handles(&self) -> Vec<Arc<PoolHandle>> {
+        let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn depot(&self) -> MutexGuard<'_, Depot> {
@@ -113,50 +112,50 @@ impl Inner {
     }
 
     fn budget(&self) -> &Budget {
-        &self.house.budget
+        &self.registry.budget
     }
 
-    /// Takes a block that holds at least `len` bytes.
+    /// Takes a block of at least `len` bytes.
     pub(crate) fn acquire(
         &self,
-        home: &Home,
+        handle: &PoolHandle,
         len: usize,
-        patience: WaitPolicy,
+        wait_policy: WaitPolicy,
     ) -> Result<Block, AcquireError> {
-        let class = Class::holding(len).filter(|&class| class <= self.largest);
+        let class = Class::holding(len).filter(|&class| class <= self.max_request);
         let class = class.ok_or_else(|| self.too_large(len))?;
-        let mut block = match self.free_block(home, class) {
+        let mut block = match self.take_free_block(handle, class) {
             Some(block) => block,
-            None if self.has_turn(class) => self.grow(class)?,
-            None => self.wait(class, patience)?,
+            None if self.try_charge(class) => self.grow(class)?,
+            None => self.wait(class, wait_policy)?,
         };
-        block.ready(self.knobs.zero());
+        block.prepare(self.settings.zero());
         Ok(block)
     }
 
-    fn free_block(&self, home: &Home, class: Class) -> Option<Block> {
-        if let Some(block) = home.shelf.as_ref().and_then(|shelf| shelf.pop(class)) {
-            count(&home.hits, 1);
+    fn take_free_block(&self, handle: &PoolHandle, class: Class) -> Option<Block> {
+        if let Some(block) = handle.magazine.as_ref().and_then(|magazine| magazine.pop(class)) {
+            count(&handle.hits, 1);
             return Some(block);
         }
         let block = self.depot().pop(class)?;
-        count(&self.counts.depot_hits, 1);
+        count(&self.counters.depot_hits, 1);
         Some(block)
     }
 
-    fn has_turn(&self, class: Class) -> bool {
+    fn try_charge(&self, class: Class) -> bool {
         self.budget()
             .with(|ledger| ledger.try_charge(self.account, class.len() as u64))
     }
 
-    // Pages that the budget already counts.
+    // Adds pages that the budget already counters.
     fn grow(&self, class: Class) -> Result<Block, AcquireError> {
         let (block, mapped) = self
             .depot()
-            .cold(class)
+            .pop_cold(class)
             .map_err(|source| self.no_memory(class, source))?;
-        count(&self.counts.grown, 1);
-        count(&self.counts.mapped, usize::from(mapped));
+        count(&self.counters.grown, 1);
+        count(&self.counters.mapped, usize::from(mapped));
         Ok(block)
     }
 
@@ -167,28 +166,31 @@ impl Inner {
         AcquireError::NoMemory { name, source }
     }
 
-    // The budget is used up: free pages go first, of this pool, then of the others; then the queue.
-    fn wait(&self, class: Class, patience: WaitPolicy) -> Result<Block, AcquireError> {
-        let timeout = match patience {
-            WaitPolicy::None => return self.grow_from_free(class),
-            WaitPolicy::For(timeout) => Some(timeout),
-            WaitPolicy::Endless => None,
+    // The budget is used up. Free pages of this pool are released first, then those of the other pools; then
+    // the request waits.
+    fn wait(&self, class: Class, wait_policy: WaitPolicy) -> Result<Block, AcquireError> {
+        let timeout = match wait_policy {
+            WaitPolicy::NoWait => return self.grow_from_free(class),
+            WaitPolicy::Timeout(timeout) => Some(timeout),
+            WaitPolicy::Unbounded => None,
         };
         let deadline =
             timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_nanos(timeout.0)));
         let ticket = self.budget().queue(self.account, class.len() as u64);
-        // Now everybody who puts a block back sees that somebody waits; what was put before is taken here.
-        for pool in self.house.pools_after(self) {
+        // From here on, a thread that stores a block sees the waiter. Blocks stored earlier are released
+        // here.
+        let is_own = |pool: &Self| pool.account == self.account;
+        for pool in self.registry.pools_from(is_own) {
             if self.budget().is_granted(ticket) {
                 break;
             }
             pool.shrink(0);
         }
-        count(&self.counts.waits, 1);
-        match self.budget().sit(ticket, deadline) {
+        count(&self.counters.waits, 1);
+        match self.budget().wait(ticket, deadline) {
             Some(Grant::Bytes) => self.grow(class),
             Some(Grant::Block(block)) => {
-                count(&self.counts.handed_over, 1);
+                count(&self.counters.handed_over, 1);
                 Ok(block)
             }
             None => Err(self.full(class, timeout)),
@@ -197,9 +199,10 @@ impl Inner {
 
     fn grow_from_free(&self, class: Class) -> Result<Block, AcquireError> {
         let wanted = pages(class.len());
-        for pool in self.house.pools_after(self) {
+        let is_own = |pool: &Self| pool.account == self.account;
+        for pool in self.registry.pools_from(is_own) {
             pool.shrink(pool.free_pages().saturating_sub(wanted));
-            if self.has_turn(class) {
+            if self.try_charge(class) {
                 return self.grow(class);
             }
         }
@@ -209,27 +212,27 @@ impl Inner {
     fn too_large(&self, len: usize) -> AcquireError {
         AcquireError::TooLarge {
             name: self.name.clone(),
-            asked: Bytes(len as u64),
-            largest: Bytes(self.largest.len() as u64),
+            requested: Bytes(len as u64),
+            max_request: Bytes(self.max_request.len() as u64),
         }
     }
 
     fn full(&self, class: Class, waited: Option<Nanos>) -> AcquireError {
-        count(&self.counts.refused, 1);
+        count(&self.counters.refused, 1);
         let (used, budget) = self
             .budget()
             .with(|ledger| (Bytes(ledger.used()), Bytes(ledger.limit())));
-        let (name, asked) = (self.name.clone(), Bytes(class.len() as u64));
+        let (name, requested) = (self.name.clone(), Bytes(class.len() as u64));
         match waited {
             None => AcquireError::Full {
                 name,
-                asked,
+                requested,
                 used,
                 budget,
             },
             Some(waited) => AcquireError::TimedOut {
                 name,
-                asked,
+                requested,
                 waited,
                 used,
                 budget,
@@ -237,29 +240,30 @@ impl Inner {
         }
     }
 
-    /// Takes a block back.
-    pub(crate) fn release(&self, home: &Home, block: Block) {
-        if self.budget().is_waited_for() {
+    /// Takes back a block from its user.
+    pub(crate) fn put_back(&self, handle: &PoolHandle, block: Block) {
+        if self.budget().has_waiters() {
             if let Some(block) = self.budget().hand_over(self.account, block) {
-                self.give_back(vec![block]);
+                self.release_pages(vec![block]);
             }
             return;
         }
-        // A squeezed pool keeps nothing beyond the batch, so a place on the shelf would only have to be searched.
-        let squeezed = self.squeeze_until.load(Ordering::Relaxed) != 0 && self.limit() == 0;
-        let shelf = home.shelf.as_ref().filter(|_| !squeezed);
-        let left = match (shelf, class_of(&block)) {
-            (Some(shelf), Some(class)) => shelf.push(class, block).err(),
+        // During a squeeze, blocks are released at the end of the batch. The depot is cheaper to empty than a
+        // magazine.
+        let squeezed = self.squeeze_until.load(Ordering::Relaxed) != 0 && self.free_page_limit() == 0;
+        let magazine = handle.magazine.as_ref().filter(|_| !squeezed);
+        let left = match (magazine, class_of(&block)) {
+            (Some(magazine), Some(class)) => magazine.push(class, block).err(),
             _ => Some(block),
         };
-        self.keep(left);
-        if self.budget().is_waited_for_after_putting() {
+        self.store_free(left);
+        if self.budget().has_waiters_after_put() {
             self.shrink(0);
         }
     }
 
     // Puts blocks with pages into the depot.
-    fn keep(&self, blocks: impl IntoIterator<Item = Block>) {
+    fn store_free(&self, blocks: impl IntoIterator<Item = Block>) {
         let mut blocks = blocks.into_iter().peekable();
         if blocks.peek().is_some() {
             let mut depot = self.depot();
@@ -271,30 +275,30 @@ impl Inner {
         }
     }
 
-    /// Pages kept for the next requests.
+    /// Number of free pages.
     pub(crate) fn free_pages(&self) -> usize {
-        let on_shelves = |home: &Arc<Home>| home.shelf.as_ref().map_or(0, Shelf::pages);
-        // Not in one expression: the last hold of a home may be dropped here, and that takes the depot's lock.
+        let magazine_pages = |handle: &Arc<PoolHandle>| handle.magazine.as_ref().map_or(0, Magazine::pages);
+        // Two statements: dropping the last reference to a handle takes the depot's lock.
         let in_depot = self.depot().pages();
-        in_depot + self.homes().iter().map(on_shelves).sum::<usize>()
+        in_depot + self.handles().iter().map(magazine_pages).sum::<usize>()
     }
 
-    /// Free pages it may keep now.
-    pub(crate) fn limit(&self) -> usize {
+    /// Number of free pages that the pool may keep now.
+    pub(crate) fn free_page_limit(&self) -> usize {
         let until = self.squeeze_until.load(Ordering::Relaxed);
         if until != 0 {
             if clock::monotonic().0 < until {
                 return 0;
             }
-            // Lost to a new report: then that one counts.
+            // If this fails, a new report has set a later time, which then applies.
             let _ = self
                 .squeeze_until
                 .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
-        self.knobs.max_buffer_pages()
+        self.settings.max_buffer_pages()
     }
 
-    /// Gives free pages back until at most `limit` are left; tells how much.
+    /// Releases free pages until at most `limit` are left. Returns the bytes released.
     pub(crate) fn shrink(&self, limit: usize) -> Bytes {
         let mut freed = Bytes::ZERO;
         loop {
@@ -302,84 +306,85 @@ impl Inner {
             if excess == 0 {
                 return freed;
             }
-            let mut haul = Haul::of(excess.min(BATCH_PAGES));
-            self.depot().steal(&mut haul);
-            for home in self.homes() {
-                if let Some(shelf) = &home.shelf {
-                    shelf.steal(&mut haul);
+            let mut batch = ReclaimBatch::with_target(excess.min(MAX_BATCH_PAGES));
+            self.depot().steal(&mut batch);
+            for handle in self.handles() {
+                if let Some(magazine) = &handle.magazine {
+                    magazine.steal(&mut batch);
                 }
             }
-            let batch = self.give_back(haul.blocks);
-            if batch == Bytes::ZERO {
+            let released = self.release_pages(batch.blocks);
+            if released == Bytes::ZERO {
                 return freed;
             }
-            freed += batch;
+            freed += released;
         }
     }
 
-    // No lock is held while the kernel works.
-    fn give_back(&self, mut blocks: Vec<Block>) -> Bytes {
-        match raw::give_back(&mut blocks, self.knobs.give_back()) {
-            Ok(calls) => count(&self.counts.return_calls, calls),
-            Err(_) => count(&self.counts.return_errors, 1),
+    // No lock is held during the system calls.
+    fn release_pages(&self, mut blocks: Vec<Block>) -> Bytes {
+        match raw::release_pages(&mut blocks, self.settings.release_advice()) {
+            Ok(calls) => count(&self.counters.return_calls, calls),
+            Err(_) => count(&self.counters.return_errors, 1),
         }
-        let (gone, kept): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| block.is_given_back());
-        self.keep(kept);
-        let bytes: usize = gone.iter().map(|block| block.len()).sum();
+        let (released_blocks, unreleased): (Vec<_>, Vec<_>) =
+            blocks.into_iter().partition(|block| block.is_released());
+        self.store_free(unreleased);
+        let bytes: usize = released_blocks.iter().map(|block| block.len()).sum();
         {
             let mut depot = self.depot();
-            for block in gone {
+            for block in released_blocks {
                 if let Some(class) = class_of(&block) {
-                    depot.keep_cold(class, block);
+                    depot.push_cold(class, block);
                 }
             }
         }
-        count(&self.counts.returned_pages, pages(bytes));
+        count(&self.counters.returned_pages, pages(bytes));
         self.budget()
             .with(|ledger| ledger.uncharge(self.account, bytes as u64));
         Bytes(bytes as u64)
     }
 
-    /// Keeps nothing free for the time that is set, from now on.
+    /// Releases all free pages, and keeps none for the squeeze duration from now on.
     pub(crate) fn squeeze(&self) -> Bytes {
-        let duration = self.knobs.squeeze();
+        let duration = self.settings.squeeze();
         if duration == Nanos::ZERO {
             return Bytes::ZERO;
         }
         let until = clock::monotonic().saturating_add(duration);
         self.squeeze_until.fetch_max(until.0, Ordering::Relaxed);
-        count(&self.counts.squeezes, 1);
+        count(&self.counters.squeezes, 1);
         self.shrink(0)
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let of_homes: u64 = self.homes().iter().map(|home| read(&home.hits)).sum();
-        let counts = &self.counts;
+        let handle_hits: u64 = self.handles().iter().map(|handle| read(&handle.hits)).sum();
+        let counters = &self.counters;
         Stats {
             held_pages: pages_of(self.budget().with(|ledger| ledger.used_by(self.account))),
             free_pages: self.free_pages() as u64,
-            shelf_hits: read(&counts.shelf_hits) + of_homes,
-            depot_hits: read(&counts.depot_hits),
-            grown: read(&counts.grown),
-            mapped: read(&counts.mapped),
-            handed_over: read(&counts.handed_over),
-            waits: read(&counts.waits),
-            refused: read(&counts.refused),
-            squeezes: read(&counts.squeezes),
-            returned_pages: read(&counts.returned_pages),
-            return_calls: read(&counts.return_calls),
-            return_errors: read(&counts.return_errors),
+            magazine_hits: read(&counters.magazine_hits) + handle_hits,
+            depot_hits: read(&counters.depot_hits),
+            grown: read(&counters.grown),
+            mapped: read(&counters.mapped),
+            handed_over: read(&counters.handed_over),
+            waits: read(&counters.waits),
+            refused: read(&counters.refused),
+            squeezes: read(&counters.squeezes),
+            returned_pages: read(&counters.returned_pages),
+            return_calls: read(&counters.return_calls),
+            return_errors: read(&counters.return_errors),
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // First the memory, then the right to it, then the name.
+        // Release the memory first, then its charge, then the name.
         *self.depot() = Depot::new();
         self.budget().with(|ledger| ledger.close(self.account));
-        self.house.forget(&self.name);
+        self.registry.remove(&self.name);
     }
 }
 

@@ -1,16 +1,16 @@
-//! Who holds how much of the byte budget, and who waits: plain bookkeeping, no locks, no clock.
+//! Accounting of the byte budget and the queue of waiting requests. Plain data: no locks, no clock.
 //!
-//! Each account (a device) has a *reserve*, its largest request; the rest of the limit is common. An account uses
-//! its reserve first and the common part for what exceeds it, so what it gives back goes to the common part first.
-//! Waiting is first come, first served for the common part. One may pass the queue only with what is its own: a
-//! request that its account's reserve covers, when nobody of the same account waits before it. Hence a device
-//! that holds nothing never waits for another device, and no two devices can wait for each other.
+//! Each account (a device) has a *reserve*, the size of its largest request. The rest of the limit is the
+//! *common part*. An account uses its reserve first, and the common part for the excess. Bytes it gives back
+//! go to the common part first. Requests for the common part are served in FIFO order. A request may pass the
+//! queue only if the reserve of its account covers it and no request of the same account waits. So a device
+//! that holds nothing never waits for another device, and no two devices can deadlock.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// An account's number.
+/// Identifier of an account.
 pub(crate) type AccountId = u64;
-/// A place in the queue.
+/// Identifier of a waiting request.
 pub(crate) type Ticket = u64;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ struct Waiter {
     bytes: u64,
 }
 
-/// The books.
+/// The accounts, and the requests that wait.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     limit: u64,
@@ -79,8 +79,8 @@ impl Ledger {
         self.accounts.get(&id).map_or(0, |account| account.used)
     }
 
-    /// Changes the limit, unless the reserves alone exceed it. More may be in use than a lower limit allows; it is
-    /// then not lent again.
+    /// Changes the limit, unless the reserves exceed the new limit. If more is in use than a lower limit
+    /// allows, nothing new is charged until enough is given back.
     pub(crate) fn set_limit(&mut self, limit: u64) -> bool {
         let fits = self.reserved <= limit;
         if fits {
@@ -89,7 +89,7 @@ impl Ledger {
         fits
     }
 
-    /// Opens an account, unless the reserves would exceed the limit.
+    /// Opens an account. `None` if the reserves would exceed the limit.
     pub(crate) fn open(&mut self, reserve: u64) -> Option<AccountId> {
         let reserved = self
             .reserved
@@ -101,7 +101,7 @@ impl Ledger {
         Some(self.next)
     }
 
-    /// Closes an account: what it holds and reserves is free again.
+    /// Closes an account. Its charge and its reserve become free.
     pub(crate) fn close(&mut self, id: AccountId) {
         self.uncharge(id, u64::MAX);
         if let Some(account) = self.accounts.remove(&id) {
@@ -110,24 +110,25 @@ impl Ledger {
         self.queue.retain(|waiter| waiter.account != id);
     }
 
-    /// Charges `bytes` if that is this account's turn.
+    /// Charges `bytes` if they fit and no earlier request has precedence.
     pub(crate) fn try_charge(&mut self, id: AccountId, bytes: u64) -> bool {
-        let own_waits = self.queue.iter().any(|waiter| waiter.account == id);
-        let granted = !own_waits && self.fits(id, bytes, !self.queue.is_empty());
+        let account_waits = self.queue.iter().any(|waiter| waiter.account == id);
+        let granted = !account_waits && self.fits(id, bytes, !self.queue.is_empty());
         if granted {
             self.charge(id, bytes);
         }
         granted
     }
 
-    // Whether `bytes` more fit; `behind`: others wait for the common part, so only the own reserve may be used.
-    fn fits(&self, id: AccountId, bytes: u64, behind: bool) -> bool {
+    // Whether `bytes` more fit. With `others_wait`, other requests wait for the common part, so only the
+    // account's reserve may be used.
+    fn fits(&self, id: AccountId, bytes: u64, others_wait: bool) -> bool {
         let Some(account) = self.accounts.get(&id) else {
             return false;
         };
         let more = account.common(account.used.saturating_add(bytes)) - account.common(account.used);
         let common = self.limit - self.reserved;
-        more == 0 || (!behind && self.common_used.saturating_add(more) <= common)
+        more == 0 || (!others_wait && self.common_used.saturating_add(more) <= common)
     }
 
     fn charge(&mut self, id: AccountId, bytes: u64) {
@@ -139,7 +140,7 @@ impl Ledger {
         }
     }
 
-    /// Takes at most `bytes` off an account.
+    /// Reduces the charge of an account by at most `bytes`.
     pub(crate) fn uncharge(&mut self, id: AccountId, bytes: u64) {
         if let Some(account) = self.accounts.get_mut(&id) {
             let bytes = bytes.min(account.used);
@@ -160,15 +161,16 @@ impl Ledger {
         self.next
     }
 
-    /// Takes a request out of the queue. Those behind it may be next: [`Ledger::grant`].
+    /// Removes a request from the queue. Call [`Ledger::grant`] afterwards: the requests behind it may fit
+    /// now.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
         self.queue.retain(|waiter| waiter.ticket != ticket);
     }
 
-    /// Charges every request whose turn has come; their tickets, in order.
+    /// Charges every request that can be served now. Returns their tickets, in order.
     pub(crate) fn grant(&mut self) -> Vec<Ticket> {
         let mut granted = Vec::new();
-        // Everybody behind the first who waits for the common part waits for it too.
+        // Once a request waits for the common part, all requests behind it wait for it, too.
         let mut blocked = false;
         let mut accounts_blocked = BTreeSet::new();
         let mut at = 0;
@@ -191,13 +193,13 @@ impl Ledger {
         granted
     }
 
-    /// Whether a block of `bytes` that account `id` just stopped using can go, as it is, to the first of its own
-    /// requests that wait: of the same size, and nobody before it would get the bytes.
+    /// Whether a block of `bytes` that account `id` has just put back can pass directly to the first waiting
+    /// request of the same account. The size must match, and no earlier request may be entitled to the bytes.
     pub(crate) fn hand_over(&mut self, id: AccountId, bytes: u64) -> Option<Ticket> {
         let at = self.queue.iter().position(|waiter| waiter.account == id)?;
         let used = self.accounts.get(&id)?.used;
-        let own_part = used <= self.accounts.get(&id)?.reserve;
-        if self.queue[at].bytes != bytes || (at > 0 && !own_part) {
+        let within_reserve = used <= self.accounts.get(&id)?.reserve;
+        if self.queue[at].bytes != bytes || (at > 0 && !within_reserve) {
             return None;
         }
         self.queue.remove(at).map(|waiter| waiter.ticket)
@@ -212,7 +214,7 @@ mod tests {
     use proptest::test_runner::{Config, RngSeed};
 
     #[test]
-    fn reserves_never_exceed_the_limit() {
+    fn ledger_reserves_never_exceed_limit() {
         let mut ledger = Ledger::new(10);
         let first = ledger.open(6).unwrap();
         assert_eq!((ledger.open(5), ledger.open(u64::MAX)), (None, None));
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_never_waits_for_its_own_reserve() {
+    fn ledger_serves_own_reserve_without_waiting() {
         let mut ledger = Ledger::new(10);
         let (greedy, modest) = (ledger.open(2).unwrap(), ledger.open(2).unwrap());
         assert!(ledger.try_charge(greedy, 8) && !ledger.try_charge(greedy, 1));
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_is_not_overtaken_by_small_ones() {
+    fn ledger_serves_large_request_before_later_small_ones() {
         let mut ledger = Ledger::new(10);
         let (one, two) = (ledger.open(0).unwrap(), ledger.open(0).unwrap());
         assert!(ledger.try_charge(one, 8));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waiting_lets_those_behind_pass() {
+    fn ledger_grants_next_request_after_cancel() {
         let mut ledger = Ledger::new(4);
         let one = ledger.open(0).unwrap();
         assert!(ledger.try_charge(one, 3));
@@ -261,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_handed_over_only_to_whom_its_bytes_would_go() {
+    fn ledger_hands_over_only_to_entitled_request() {
         let mut ledger = Ledger::new(4);
         let (one, two) = (ledger.open(0).unwrap(), ledger.open(0).unwrap());
         assert!(ledger.try_charge(one, 4));
         let other = ledger.wait(two, 1);
         let own = ledger.wait(one, 2);
-        assert_eq!(ledger.hand_over(one, 2), None, "another was first");
+        assert_eq!(ledger.hand_over(one, 2), None, "an earlier request waits");
         ledger.cancel(other);
-        assert_eq!(ledger.hand_over(one, 1), None, "another size");
+        assert_eq!(ledger.hand_over(one, 1), None, "the size differs");
         assert_eq!(ledger.hand_over(one, 2), Some(own));
     }
 
@@ -283,15 +285,15 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
-            (0..3usize, 1..6u64).prop_map(|(who, bytes)| Step::Charge(who, bytes)),
-            (0..3usize, 1..6u64).prop_map(|(who, bytes)| Step::Wait(who, bytes)),
+            (0..3usize, 1..6u64).prop_map(|(user, bytes)| Step::Charge(user, bytes)),
+            (0..3usize, 1..6u64).prop_map(|(user, bytes)| Step::Wait(user, bytes)),
             (0..3usize).prop_map(Step::Finish),
             Just(Step::Cancel),
         ];
         prop::collection::vec(step, 1..60)
     }
 
-    // What the caller of a ledger knows: what each account holds, and what waits.
+    // The state a caller of the ledger keeps: the bytes held by each account, and the waiting requests.
     struct Users {
         ledger: Ledger,
         ids: Vec<AccountId>,
@@ -300,21 +302,21 @@ mod tests {
     }
 
     impl Users {
-        fn take(&mut self, step: &Step) {
+        fn apply(&mut self, step: &Step) {
             match *step {
-                Step::Charge(who, bytes) => {
-                    if self.ledger.try_charge(self.ids[who], bytes) {
-                        self.held[who].push(bytes);
+                Step::Charge(user, bytes) => {
+                    if self.ledger.try_charge(self.ids[user], bytes) {
+                        self.held[user].push(bytes);
                     }
                 }
-                Step::Wait(who, bytes) => {
-                    let ticket = self.ledger.wait(self.ids[who], bytes);
-                    self.waiting.push((ticket, who, bytes));
+                Step::Wait(user, bytes) => {
+                    let ticket = self.ledger.wait(self.ids[user], bytes);
+                    self.waiting.push((ticket, user, bytes));
                     self.grant();
                 }
-                Step::Finish(who) => {
-                    if let Some(bytes) = self.held[who].pop() {
-                        self.ledger.uncharge(self.ids[who], bytes);
+                Step::Finish(user) => {
+                    if let Some(bytes) = self.held[user].pop() {
+                        self.ledger.uncharge(self.ids[user], bytes);
                         self.grant();
                     }
                 }
@@ -330,13 +332,13 @@ mod tests {
         fn grant(&mut self) {
             for ticket in self.ledger.grant() {
                 let at = self.waiting.iter().position(|waiter| waiter.0 == ticket).unwrap();
-                let (_, who, bytes) = self.waiting.remove(at);
+                let (_, user, bytes) = self.waiting.remove(at);
                 let before = self.waiting[..at].iter();
                 assert!(
-                    before.clone().all(|waiter| waiter.1 != who),
+                    before.clone().all(|waiter| waiter.1 != user),
                     "overtaken by its own account"
                 );
-                self.held[who].push(bytes);
+                self.held[user].push(bytes);
             }
         }
     }
@@ -345,26 +347,26 @@ mod tests {
         #![proptest_config(Config { cases: 300, rng_seed: RngSeed::Fixed(8), failure_persistence: None, ..Config::default() })]
 
         #[test]
-        fn books_balance_and_everybody_is_served(steps in steps()) {
+        fn ledger_balances_and_serves_every_request(steps in steps()) {
             let mut ledger = Ledger::new(20);
             let ids: Vec<_> = (0..3).map(|_| ledger.open(5).unwrap()).collect();
             let mut users = Users { ledger, ids, held: vec![Vec::new(); 3], waiting: Vec::new() };
             for step in &steps {
-                users.take(step);
+                users.apply(step);
                 let held: Vec<u64> = users.held.iter().map(|held| held.iter().sum()).collect();
                 prop_assert_eq!(users.ledger.used(), held.iter().sum::<u64>());
                 prop_assert!(users.ledger.used() <= 20);
                 for (&id, &held) in users.ids.iter().zip(&held) {
                     prop_assert_eq!(users.ledger.used_by(id), held);
                 }
-                // Never stuck: whoever waits and holds nothing would have been served from its reserve.
-                for &(_, who, _) in &users.waiting {
-                    prop_assert!(held[who] > 0);
+                // No deadlock: a waiting account that holds nothing would have been served from its reserve.
+                for &(_, user, _) in &users.waiting {
+                    prop_assert!(held[user] > 0);
                 }
             }
-            // When all finish, all are served.
+            // Once all holders finish, every request is served.
             for round in 0..1000 {
-                users.take(&Step::Finish(round % 3));
+                users.apply(&Step::Finish(round % 3));
             }
             prop_assert!(users.waiting.is_empty());
             prop_assert_eq!(users.ledger.used(), 0);

@@ -1,4 +1,5 @@
-//! The faces of a pool: [`Pools`], a [`Pool`] of it, a thread's [`Cache`] of that, and the [`Buffer`] it lends.
+//! The public handles: [`Pools`], a [`Pool`], a thread's [`Cache`] of a pool, and the [`Buffer`] that a pool
+//! lends.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,65 +8,66 @@ use std::sync::Arc;
 
 use thermo_units::{Bytes, Nanos};
 
-use crate::bus::{Bus, Registration};
-use crate::class::{Class, LARGEST};
+use crate::budget::WaitPolicy;
+use crate::bus::{ReclaimBus, Registration};
+use crate::class::{Class, MAX_BUFFER_SIZE};
 use crate::error::{AcquireError, OpenError};
-use crate::inner::{Home, Inner, WaitPolicy};
+use crate::inner::{Inner, PoolHandle};
 use crate::raw::Block;
-use crate::registry::House;
-use crate::settings::{Knobs, Settings};
+use crate::registry::Registry;
+use crate::settings::{AtomicSettings, Settings};
 use crate::stats::{self, Stats};
 
-/// How much of the budget is used.
+/// Use of the byte budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct BudgetUsage {
     /// The budget.
     pub limit: Bytes,
-    /// Lent or free, in all pools.
+    /// Bytes that all pools hold, lent or free.
     pub used: Bytes,
-    /// The most that ever was.
+    /// Maximum of `used` so far.
     pub peak: Bytes,
-    /// Set aside for the largest request of each pool, used or not.
+    /// Bytes reserved for the largest request of each pool, used or not.
     pub reserved: Bytes,
 }
 
-/// All pools of a process (or of a part of it), in one byte budget. Clones are the same pools.
+/// All pools of a process or of a part of it, with one byte budget. Clones refer to the same pools.
 #[derive(Debug, Clone)]
-pub struct Pools(Arc<House>);
+pub struct Pools(Arc<Registry<Inner>>);
 
 impl Pools {
-    /// No pools yet. What all together hold, lent or free, will never exceed `budget`.
+    /// Creates an empty set of pools. Lent and free buffers together never exceed `budget`.
     #[must_use]
     pub fn new(budget: Bytes, settings: Settings) -> Self {
-        Self(Arc::new(House::new(budget.0, Knobs::new(settings))))
+        Self(Arc::new(Registry::new(budget.0, AtomicSettings::new(settings))))
     }
 
-    /// Opens an empty pool for one user (a device, an export) whose largest request is `largest`. So much of the
-    /// budget is reserved for it, rounded up to a buffer: it can always go on, whatever the others do, provided that a
-    /// request acquires what it needs at once and releases it when it is done.
+    /// Opens an empty pool for one user (a device, an export). The budget reserves `max_request` for the
+    /// pool, rounded up to a buffer size. So the user can always make progress, provided that each request
+    /// acquires all its buffers at once and releases them when done.
     ///
     /// # Errors
-    /// When the reserves would exceed the budget, the name is taken, or `largest` is above [`LARGEST`].
-    pub fn open(&self, name: &str, largest: Bytes) -> Result<Pool, OpenError> {
-        let class = usize::try_from(largest.0).ok().and_then(Class::holding);
+    /// The reserves would exceed the budget, the name is taken, or `max_request` exceeds [`MAX_BUFFER_SIZE`].
+    pub fn open(&self, name: &str, max_request: Bytes) -> Result<Pool, OpenError> {
+        let class = usize::try_from(max_request.0).ok().and_then(Class::holding);
         let class = class.ok_or_else(|| OpenError::TooLarge {
             name: name.to_owned(),
-            asked: largest,
-            most: LARGEST,
+            requested: max_request,
+            max: MAX_BUFFER_SIZE,
         })?;
         let reserve = class.len() as u64;
         let opened = self.0.budget.with(|ledger| {
             ledger.open(reserve).ok_or_else(|| OpenError::NoReserve {
                 name: name.to_owned(),
-                asked: Bytes(reserve),
+                requested: Bytes(reserve),
                 reserved: Bytes(ledger.reserved()),
                 budget: Bytes(ledger.limit()),
             })
         });
         let account = opened?;
         let make = || Arc::new(Inner::new(Arc::clone(&self.0), name.to_owned(), account, class));
-        match self.0.join(name, make) {
-            Some(inner) => Ok(Pool(inner.home(false))),
+        match self.0.add(name, make) {
+            Some(inner) => Ok(Pool(inner.handle(false))),
             None => {
                 self.0.budget.with(|ledger| ledger.close(account));
                 Err(OpenError::NameTaken(name.to_owned()))
@@ -73,22 +75,22 @@ impl Pools {
         }
     }
 
-    /// Settings of all pools, and of those opened later.
+    /// Changes the settings of all pools, and of pools opened later.
     pub fn configure(&self, settings: Settings) {
         self.0.defaults.set(settings);
-        self.0.pools().iter().for_each(|pool| pool.knobs.set(settings));
+        self.0.pools().iter().for_each(|pool| pool.settings.set(settings));
     }
 
-    /// The settings of pools opened next.
+    /// The settings for new pools.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.0.defaults.get()
     }
 
-    /// Changes the budget. When more is in use, nothing is lent that needs new pages until enough came back.
+    /// Changes the budget. If more is in use, no new pages are lent until enough buffers are put back.
     ///
     /// # Errors
-    /// When the reserves of the open pools exceed it.
+    /// The reserves of the open pools exceed the new budget.
     pub fn set_budget(&self, budget: Bytes) -> Result<(), OpenError> {
         let refused = self
             .0
@@ -97,16 +99,16 @@ impl Pools {
         match refused {
             None => Ok(()),
             Some(reserved) => Err(OpenError::BelowReserves {
-                asked: budget,
+                requested: budget,
                 reserved: Bytes(reserved),
             }),
         }
     }
 
-    /// How much of the budget is used.
+    /// The current use of the budget.
     #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.0.budget.with(|ledger| Usage {
+    pub fn usage(&self) -> BudgetUsage {
+        self.0.budget.with(|ledger| BudgetUsage {
             limit: Bytes(ledger.limit()),
             used: Bytes(ledger.used()),
             peak: Bytes(ledger.peak()),
@@ -114,26 +116,31 @@ impl Pools {
         })
     }
 
-    /// Memory is short: gives every free page back and keeps none for `buffer_squeeze_duration_ms`, counted anew
-    /// by each report. Tells how much went back.
+    /// Reports memory pressure: releases every free page, and keeps none for `buffer_squeeze_duration_ms`.
+    /// Each report restarts that time. Returns the bytes released.
     pub fn report_pressure(&self) -> Bytes {
         self.0.pools().iter().map(|pool| pool.squeeze()).sum()
     }
 
-    /// Shrinks every pool to what it may keep. A [`crate::Keeper`] does it every 100 ms.
+    /// Shrinks every pool to the number of free pages it may keep. A [`crate::PressureMonitor`] does so every
+    /// 100 ms.
     pub fn shrink(&self) -> Bytes {
-        self.0.pools().iter().map(|pool| pool.shrink(pool.limit())).sum()
+        self.0
+            .pools()
+            .iter()
+            .map(|pool| pool.shrink(pool.free_page_limit()))
+            .sum()
     }
 
-    /// Has pressure that is reported on `bus` squeeze these pools, until the registration is dropped.
+    /// Registers these pools on `bus`: reported pressure squeezes them until the registration is dropped.
     #[must_use = "dropping the registration ends it"]
-    pub fn join(&self, bus: &Bus, priority: i32) -> Registration {
-        let (pools, house) = (self.clone(), self.clone());
-        let estimate = move || house.0.pools().iter().map(|pool| free_bytes(pool)).sum();
+    pub fn register_on(&self, bus: &ReclaimBus, priority: i32) -> Registration {
+        let (pools, registry) = (self.clone(), self.clone());
+        let estimate = move || registry.0.pools().iter().map(|pool| free_bytes(pool)).sum();
         bus.register("pools", priority, estimate, move |_| pools.report_pressure())
     }
 
-    /// The numbers of every pool, by name.
+    /// The statistics of every pool, by name.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, Stats)> {
         let pools = self.0.pools();
@@ -143,7 +150,7 @@ impl Pools {
             .collect()
     }
 
-    /// The same in the text form of Prometheus.
+    /// The statistics of every pool in the Prometheus text format.
     #[must_use]
     pub fn prometheus(&self) -> String {
         stats::prometheus(&self.stats())
@@ -154,115 +161,117 @@ fn free_bytes(pool: &Inner) -> Bytes {
     Bytes((pool.free_pages() * rustix::param::page_size()) as u64)
 }
 
-macro_rules! lender {
+macro_rules! acquire_methods {
     () => {
-        /// A buffer of `len` bytes; waits while the budget is used up, for as long as it takes. What it holds is what
-        /// its last user in this pool left, or zeros ([`Settings::zero`]).
+        /// Acquires a buffer of `len` bytes. Waits without a limit while the budget is used up. The buffer
+        /// holds the bytes of its last user in this pool, or zeros ([`Settings::zero`]).
         ///
         /// # Errors
-        /// When `len` is above what the pool was opened for, or the kernel maps no memory.
+        /// `len` exceeds the largest request of the pool, or the kernel cannot map memory.
         pub fn acquire(&self, len: usize) -> Result<Buffer, AcquireError> {
-            Buffer::of(&self.0, len, WaitPolicy::Endless)
+            Buffer::acquire(&self.0, len, WaitPolicy::Unbounded)
         }
 
-        /// As [`Self::acquire`], and waits at most for `timeout`.
+        /// Like [`Self::acquire`], but waits at most `timeout`.
         ///
         /// # Errors
-        /// As there, and when nothing came free in time.
+        /// Those of [`Self::acquire`], and if no memory became free in time.
         pub fn acquire_within(&self, len: usize, timeout: Nanos) -> Result<Buffer, AcquireError> {
-            Buffer::of(&self.0, len, WaitPolicy::For(timeout))
+            Buffer::acquire(&self.0, len, WaitPolicy::Timeout(timeout))
         }
 
-        /// As [`Self::acquire`], and does not wait.
+        /// Like [`Self::acquire`], but does not wait.
         ///
         /// # Errors
-        /// As there, and when the budget is used up or others wait for it.
+        /// Those of [`Self::acquire`], and if the budget is used up or other requests wait.
         pub fn try_acquire(&self, len: usize) -> Result<Buffer, AcquireError> {
-            Buffer::of(&self.0, len, WaitPolicy::None)
+            Buffer::acquire(&self.0, len, WaitPolicy::NoWait)
         }
 
-        /// A batch of requests ends: shrinks the pool to what it may keep, if it holds more.
+        /// Ends a batch of requests: shrinks the pool to the number of free pages it may keep.
         pub fn end_batch(&self) {
             let pool = &self.0.pool;
-            pool.shrink(pool.limit());
+            pool.shrink(pool.free_page_limit());
         }
     };
 }
 
-/// The buffers of one user. Clones are the same pool; it closes when they, its caches and its buffers are gone.
+/// The buffers of one user. Clones refer to the same pool. The pool closes when all its handles, caches and
+/// buffers are dropped.
 #[derive(Debug, Clone)]
-pub struct Pool(Arc<Home>);
+pub struct Pool(Arc<PoolHandle>);
 
 impl Pool {
-    lender!();
+    acquire_methods!();
 
-    /// A cache for a thread that does requests: takes and puts without a lock.
+    /// Creates a cache for a thread that processes requests. Acquiring and dropping a warm buffer takes no
+    /// lock.
     #[must_use]
     pub fn cache(&self) -> Cache {
-        Cache(self.0.pool.home(true), PhantomData)
+        Cache(self.0.pool.handle(true), PhantomData)
     }
 
-    /// Its name.
+    /// The name of the pool.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.pool.name
     }
 
-    /// The largest buffer it lends.
+    /// The largest buffer that the pool lends.
     #[must_use]
-    pub fn largest(&self) -> Bytes {
-        Bytes(self.0.pool.largest.len() as u64)
+    pub fn max_request(&self) -> Bytes {
+        Bytes(self.0.pool.max_request.len() as u64)
     }
 
-    /// Settings of this pool alone.
+    /// Changes the settings of this pool only.
     pub fn configure(&self, settings: Settings) {
-        self.0.pool.knobs.set(settings);
+        self.0.pool.settings.set(settings);
     }
 
     /// Its settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        self.0.pool.knobs.get()
+        self.0.pool.settings.get()
     }
 
-    /// As [`Pools::report_pressure`], for this pool alone.
+    /// Like [`Pools::report_pressure`], for this pool only.
     pub fn report_pressure(&self) -> Bytes {
         self.0.pool.squeeze()
     }
 
-    /// Its numbers.
+    /// The statistics of the pool.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.pool.stats()
     }
 }
 
-/// One thread's way to a [`Pool`]: buffers taken here return here, the hottest first. It may move to another thread,
-/// not be shared by two; its buffers may be dropped by any thread.
+/// A per-thread cache of a [`Pool`]. Buffers acquired here return here and are reused last in, first out. A
+/// cache may move to another thread but not be shared. Any thread may drop its buffers.
 #[derive(Debug)]
-pub struct Cache(Arc<Home>, PhantomData<std::cell::Cell<()>>);
+pub struct Cache(Arc<PoolHandle>, PhantomData<std::cell::Cell<()>>);
 
 impl Cache {
-    lender!();
+    acquire_methods!();
 }
 
-/// Bytes lent by a pool; they go back when this is dropped.
+/// A buffer lent by a pool. Dropping it puts it back.
 pub struct Buffer {
     block: Option<Block>,
-    home: Arc<Home>,
+    handle: Arc<PoolHandle>,
     len: usize,
 }
 
 impl Buffer {
-    fn of(home: &Arc<Home>, len: usize, patience: WaitPolicy) -> Result<Self, AcquireError> {
+    fn acquire(handle: &Arc<PoolHandle>, len: usize, wait_policy: WaitPolicy) -> Result<Self, AcquireError> {
         Ok(Self {
-            block: Some(home.pool.acquire(home, len, patience)?),
-            home: Arc::clone(home),
+            block: Some(handle.pool.acquire(handle, len, wait_policy)?),
+            handle: Arc::clone(handle),
             len,
         })
     }
 
-    /// Bytes it takes from the budget: its length rounded up to a size class.
+    /// Bytes charged to the budget: the length rounded up to a size class.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.block.as_ref().map_or(0, |block| block.len())
@@ -301,9 +310,9 @@ impl AsMut<[u8]> for Buffer {
 }
 
 impl fmt::Debug for Buffer {
-    /// Without the bytes: they are somebody's data.
+    /// Omits the bytes, which are user data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pool = &self.home.pool.name;
+        let pool = &self.handle.pool.name;
         f.debug_struct("Buffer")
             .field("pool", pool)
             .field("len", &self.len)
@@ -314,7 +323,7 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            self.home.pool.release(&self.home, block);
+            self.handle.pool.put_back(&self.handle, block);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that asks the sources, reports pressure, and shrinks the pools that no batch has shrunk.
+//! A thread that polls the pressure sources, reports pressure, and shrinks pools whose batch does not end.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -7,31 +7,31 @@ use std::time::Duration;
 use thermo_kernel::clock;
 use thermo_units::Nanos;
 
-use crate::bus::{Bus, Pressure};
+use crate::bus::{Pressure, ReclaimBus};
 use crate::pool::Pools;
 use crate::source::Source;
 
-/// Between two looks at the sources: a look is a few microseconds, so this is some 0.03 % of a CPU, and as long as a
-/// squeeze.
-const LOOK: Nanos = Nanos::millis(10);
-/// A pool without a batch is shrunk at the latest after this.
-const SHRINK: Nanos = Nanos::millis(100);
+/// Polling interval of the sources. A check costs a few microseconds, about 0.03 % of a CPU. The interval
+/// equals the default squeeze duration.
+const CHECK_INTERVAL: Nanos = Nanos::millis(10);
+/// Longest time until an idle pool is shrunk.
+const SHRINK_INTERVAL: Nanos = Nanos::millis(100);
 
-/// A source and what came of it.
+/// A source and its reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct SourceState {
-    /// What it is.
+pub struct SourceStatus {
+    /// Name of the source.
     pub name: String,
-    /// Reports so far.
+    /// Number of reports.
     pub reports: u64,
-    /// What it last reported.
+    /// The last report.
     pub last: Option<String>,
-    /// Why it is not asked any more.
+    /// The error after which the source is no longer polled.
     pub failed: Option<String>,
 }
 
-impl SourceState {
+impl SourceStatus {
     fn named(name: String) -> Self {
         Self {
             name,
@@ -43,114 +43,115 @@ impl SourceState {
 #[derive(Debug)]
 struct Shared {
     stop: Mutex<bool>,
-    bell: Condvar,
-    states: Mutex<Vec<SourceState>>,
+    condvar: Condvar,
+    statuses: Mutex<Vec<SourceStatus>>,
 }
 
-/// Runs the thread; dropping it ends the thread.
+/// A running monitor thread. Dropping it stops the thread.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct PressureMonitor {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    /// Starts it. The pools should have [`joined`](Pools::join) the bus.
+impl PressureMonitor {
+    /// Starts the thread. The pools should be [registered](Pools::register_on) on the bus.
     ///
     /// # Errors
-    /// When no thread can be started.
-    pub fn start(pools: &Pools, bus: &Bus, sources: Vec<Box<dyn Source>>) -> std::io::Result<Self> {
+    /// The thread cannot be started.
+    pub fn start(pools: &Pools, bus: &ReclaimBus, sources: Vec<Box<dyn Source>>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             stop: Mutex::new(false),
-            bell: Condvar::new(),
-            states: Mutex::new(
+            condvar: Condvar::new(),
+            statuses: Mutex::new(
                 sources
                     .iter()
-                    .map(|source| SourceState::named(source.name()))
+                    .map(|source| SourceStatus::named(source.name()))
                     .collect(),
             ),
         });
-        let (theirs, pools, bus) = (Arc::clone(&shared), pools.clone(), bus.clone());
+        let (thread_shared, pools, bus) = (Arc::clone(&shared), pools.clone(), bus.clone());
         let thread = std::thread::Builder::new()
             .name("thermo-pool".to_owned())
-            .spawn(move || theirs.run(&pools, &bus, sources))?;
+            .spawn(move || thread_shared.run(&pools, &bus, sources))?;
         Ok(Self {
             shared,
             thread: Some(thread),
         })
     }
 
-    /// The sources, and what came of each.
+    /// The sources and their reports.
     #[must_use]
-    pub fn sources(&self) -> Vec<SourceState> {
-        locked(&self.shared.states).clone()
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        locked(&self.shared.statuses).clone()
     }
 }
 
-impl Drop for Keeper {
+impl Drop for PressureMonitor {
     fn drop(&mut self) {
         *locked(&self.shared.stop) = true;
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It catches what callbacks do; if it panicked all the same, there is nothing left to end.
+            // Callbacks are guarded against panics. If the thread panicked all the same, nothing is left to
+            // stop.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    fn run(&self, pools: &Pools, bus: &Bus, sources: Vec<Box<dyn Source>>) {
+    fn run(&self, pools: &Pools, bus: &ReclaimBus, sources: Vec<Box<dyn Source>>) {
         let mut sources: Vec<_> = sources.into_iter().map(Some).collect();
-        let mut shrunk = clock::monotonic();
-        let mut was_pressed = false;
-        while !self.is_stopped_after(LOOK) {
+        let mut last_shrink = clock::monotonic();
+        let mut was_under_pressure = false;
+        while !self.is_stopped_after(CHECK_INTERVAL) {
             let now = clock::monotonic();
-            let pressed = self.look(&mut sources, bus, now);
-            // While pools are squeezed, what requests put back goes at the next look.
-            if pressed || was_pressed || now.saturating_sub(shrunk) >= SHRINK {
+            let is_under_pressure = self.check_sources(&mut sources, bus, now);
+            // During a squeeze, buffers put back are released at the next check.
+            if is_under_pressure || was_under_pressure || now.saturating_sub(last_shrink) >= SHRINK_INTERVAL {
                 pools.shrink();
-                shrunk = now;
+                last_shrink = now;
             }
-            was_pressed = pressed;
+            was_under_pressure = is_under_pressure;
         }
     }
 
     fn is_stopped_after(&self, pause: Nanos) -> bool {
         let stop = locked(&self.stop);
         let pause = Duration::from_nanos(pause.0);
-        let woken = self.bell.wait_timeout_while(stop, pause, |stop| !*stop);
+        let woken = self.condvar.wait_timeout_while(stop, pause, |stop| !*stop);
         *woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn look(&self, sources: &mut [Option<Box<dyn Source>>], bus: &Bus, now: Nanos) -> bool {
-        let mut pressed = false;
-        for (at, slot) in sources.iter_mut().enumerate() {
+    fn check_sources(&self, sources: &mut [Option<Box<dyn Source>>], bus: &ReclaimBus, now: Nanos) -> bool {
+        let mut is_under_pressure = false;
+        for (index, slot) in sources.iter_mut().enumerate() {
             let Some(source) = slot else { continue };
             match source.check(now) {
                 Ok(None) => {}
                 Ok(Some(detail)) => {
-                    pressed = true;
+                    is_under_pressure = true;
                     let source = source.name();
                     bus.report(&Pressure {
                         source,
                         detail: detail.clone(),
                     });
-                    self.note(at, |state| {
+                    self.update_status(index, |state| {
                         state.reports += 1;
                         state.last = Some(detail);
                     });
                 }
                 Err(error) => {
-                    self.note(at, |state| state.failed = Some(error.to_string()));
+                    self.update_status(index, |state| state.failed = Some(error.to_string()));
                     *slot = None;
                 }
             }
         }
-        pressed
+        is_under_pressure
     }
 
-    fn note(&self, at: usize, change: impl FnOnce(&mut SourceState)) {
-        if let Some(state) = locked(&self.states).get_mut(at) {
+    fn update_status(&self, index: usize, change: impl FnOnce(&mut SourceStatus)) {
+        if let Some(state) = locked(&self.statuses).get_mut(index) {
             change(state);
         }
     }

@@ -1,9 +1,9 @@
-//! Raw pages: mapped, lent, and given back to the kernel. The only file with `unsafe`.
+//! Raw pages: mapping, lending, and releasing them to the kernel. The only file with `unsafe`.
 //!
-//! A *slab* is one anonymous mapping; it is carved once into [`Block`]s that do not overlap and are never copied, so
-//! that whoever owns a block owns its bytes. A block keeps its slab mapped. A [`Slot`] holds a block where several
-//! threads can reach for it, and one of them gets it.
-#![allow(unsafe_code, reason = "raw pages are what this file is for")]
+//! A *slab* is one anonymous mapping. It is carved once into [`Block`]s that do not overlap and are never
+//! copied, so the owner of a block owns its bytes. A block keeps its slab mapped. A [`Slot`] holds a block
+//! that several threads may try to take; exactly one gets it.
+#![allow(unsafe_code, reason = "this file manages raw pages")]
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -11,31 +11,28 @@ use std::sync::Arc;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::settings::GiveBack;
+use crate::settings::ReleaseAdvice;
 use crate::sync::{AtomicPtr, Ordering};
 
-/// One mapping.
+/// One anonymous mapping.
 #[derive(Debug)]
 struct Slab {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; the bytes are reached only through blocks.
+// SAFETY: a mapping belongs to the process, not to a thread. Its bytes are reached only through blocks.
 unsafe impl Send for Slab {}
-// SAFETY: as above; a shared slab offers no access to its bytes.
+// SAFETY: as above. A shared slab gives no access to its bytes.
 unsafe impl Sync for Slab {}
 
 impl Slab {
     fn map(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the kernel chooses the place, so no mapping of anybody is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
-        // A huge page would make a block of 4 KiB cost 2 MiB that no budget knows of. A kernel without huge pages
-        // refuses, and that is as well.
-        // SAFETY: the range is the mapping just made; the advice changes no byte.
-        let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
+        // SAFETY: the range is the mapping just made. The advice changes no byte.
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
     }
@@ -43,23 +40,23 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and no block is left: each holds a share in this slab.
+        // SAFETY: this slab owns the range, and no block is left: each block holds a reference to its slab.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// What lies in the pages of a block.
+/// The contents of a block's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contents {
-    /// Nothing yet, or given back: no pages, reads as zeros.
+    /// Never written, or released: no pages, reads as zeros.
     Zeros,
-    /// Given back lazily: the old bytes, until the kernel takes the pages, then zeros. Anything may be read.
-    Fading,
-    /// What its last user wrote.
+    /// Released lazily: reads as the old bytes until the kernel takes the pages, then as zeros.
+    LazilyReleased,
+    /// Bytes written by the last user.
     Used,
 }
 
-/// A run of pages with one owner. Boxed once, when it is carved, so that a [`Slot`] can hold it as a pointer.
+/// A page-aligned range with one owner. Boxed once, when carved, so that a [`Slot`] can hold it as a pointer.
 #[derive(Debug)]
 pub(crate) struct Block(Box<PageRun>);
 
@@ -72,19 +69,20 @@ struct PageRun {
     slab: Arc<Slab>,
 }
 
-// SAFETY: a run is the only way to its bytes, wherever it is sent.
+// SAFETY: the run is the only access to its bytes, on any thread.
 unsafe impl Send for PageRun {}
-// SAFETY: a shared run lends its bytes for reading only.
+// SAFETY: a shared run gives read access only.
 unsafe impl Sync for PageRun {}
 
 impl Block {
-    /// Maps `len * count` bytes and makes them `count` blocks. They take no memory before they are written.
+    /// Maps `len * count` bytes and splits them into `count` blocks. They occupy no memory before they are
+    /// written.
     pub(crate) fn carve(len: usize, count: usize) -> io::Result<Vec<Self>> {
         let total = len.checked_mul(count).ok_or(io::ErrorKind::OutOfMemory)?;
         let slab = Arc::new(Slab::map(total)?);
         let block = |index: usize| {
             Self(Box::new(PageRun {
-                // SAFETY: index < count, so this stays within the mapping of len * count bytes.
+                // SAFETY: index < count, so the block lies within the mapping of len * count bytes.
                 start: unsafe { slab.start.add(index * len) },
                 len,
                 contents: Contents::Zeros,
@@ -98,38 +96,40 @@ impl Block {
         self.0.len
     }
 
-    /// Makes a block that may have been given back ready for its next user; with `wipe`, every byte is zero.
-    pub(crate) fn ready(&mut self, wipe: bool) {
-        if wipe && self.0.contents != Contents::Zeros {
-            // Writing also ends the fading.
+    /// Prepares a block for its next user: ends a lazy release and, with `zero`, clears every byte.
+    pub(crate) fn prepare(&mut self, zero: bool) {
+        if zero && self.0.contents != Contents::Zeros {
+            // Writing also ends a lazy release.
             self.bytes_mut().fill(0);
-        } else if self.0.contents == Contents::Fading {
+        } else if self.0.contents == Contents::LazilyReleased {
             self.keep_pages();
         }
         self.0.contents = Contents::Used;
     }
 
-    // A fading page changes under its reader until it is written to; one byte a page is enough (madvise(2), MADV_FREE).
+    // After MADV_FREE, a page may turn to zeros at any time until it is written. One written byte per page is
+    // enough (madvise(2)).
     fn keep_pages(&mut self) {
         for at in (0..self.0.len).step_by(rustix::param::page_size()) {
-            // SAFETY: at < len, and the bytes are ours alone. Volatile, so that the write is not optimised away.
+            // SAFETY: at < len, and `self` owns the bytes. Volatile, so that the write is not optimised away.
             unsafe { self.0.start.add(at).write_volatile(0) };
         }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the range is mapped while the slab lives, initialised (zeros or written), and nobody writes it
-        // while `self` is borrowed: a block has one owner, and `ready` ended the fading before it was lent.
+        // SAFETY: the range is mapped while the slab lives, and initialised (zeros or written). Nobody writes
+        // it while `self` is borrowed: a block has one owner, and `prepare` ended any lazy release before the
+        // block was lent.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and `&mut self` makes this the only access.
+        // SAFETY: as in `bytes`; `&mut self` makes this the only access.
         unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
     }
 
-    /// True when the kernel has, or may take, its pages.
-    pub(crate) fn is_given_back(&self) -> bool {
+    /// Whether the kernel has taken, or may take, the pages.
+    pub(crate) fn is_released(&self) -> bool {
         self.0.contents != Contents::Used
     }
 
@@ -138,38 +138,38 @@ impl Block {
     }
 }
 
-/// Gives the pages of `blocks` back to the kernel, neighbours in one call; tells the number of calls.
+/// Releases the pages of `blocks` to the kernel, adjacent blocks in one call. Returns the number of calls.
 ///
 /// # Errors
-/// When the kernel refused some: those do not say [`Block::is_given_back`].
-pub(crate) fn give_back(blocks: &mut [Block], how: GiveBack) -> io::Result<usize> {
+/// The kernel refused a range. The blocks of that range are not [`Block::is_released`].
+pub(crate) fn release_pages(blocks: &mut [Block], mode: ReleaseAdvice) -> io::Result<usize> {
     blocks.sort_unstable_by_key(|block| block.0.start);
     let mut calls = 0;
     let mut outcome = Ok(());
     for run in blocks.chunk_by_mut(|one, next| one.end() == next.0.start.as_ptr() as usize) {
         calls += 1;
         let len = run.iter().map(|block| block.0.len).sum();
-        match advise(run[0].0.start, len, how) {
-            Ok(()) => run.iter_mut().for_each(|block| block.0.contents = how.into()),
+        match advise(run[0].0.start, len, mode) {
+            Ok(()) => run.iter_mut().for_each(|block| block.0.contents = mode.into()),
             Err(errno) => outcome = Err(errno.into()),
         }
     }
     outcome.map(|()| calls)
 }
 
-// Locked memory (mlockall) cannot be freed lazily, and is dropped only by the advice that says so, Linux 5.18.
-fn advise(start: NonNull<u8>, len: usize, how: GiveBack) -> rustix::io::Result<()> {
-    let advices: &[Advice] = match how {
-        GiveBack::DontNeed => &[Advice::LinuxDontNeed, Advice::LinuxDontneedLocked],
-        GiveBack::Free => &[
+// Locked memory (mlockall) rejects MADV_FREE and MADV_DONTNEED. It needs MADV_DONTNEED_LOCKED (Linux 5.18).
+fn advise(start: NonNull<u8>, len: usize, mode: ReleaseAdvice) -> rustix::io::Result<()> {
+    let hints: &[Advice] = match mode {
+        ReleaseAdvice::DontNeed => &[Advice::LinuxDontNeed, Advice::LinuxDontneedLocked],
+        ReleaseAdvice::Free => &[
             Advice::LinuxFree,
             Advice::LinuxDontNeed,
             Advice::LinuxDontneedLocked,
         ],
     };
     let mut outcome = Err(rustix::io::Errno::INVAL);
-    for &advice in advices {
-        // SAFETY: the caller owns every block of the range, and nothing in them is needed any more.
+    for &advice in hints {
+        // SAFETY: the caller owns every block of the range and needs none of the bytes.
         outcome = unsafe { madvise(start.as_ptr().cast(), len, advice) };
         if outcome != Err(rustix::io::Errno::INVAL) {
             break;
@@ -178,16 +178,16 @@ fn advise(start: NonNull<u8>, len: usize, how: GiveBack) -> rustix::io::Result<(
     outcome
 }
 
-impl From<GiveBack> for Contents {
-    fn from(how: GiveBack) -> Self {
-        match how {
-            GiveBack::DontNeed => Self::Zeros,
-            GiveBack::Free => Self::Fading,
+impl From<ReleaseAdvice> for Contents {
+    fn from(mode: ReleaseAdvice) -> Self {
+        match mode {
+            ReleaseAdvice::DontNeed => Self::Zeros,
+            ReleaseAdvice::Free => Self::LazilyReleased,
         }
     }
 }
 
-/// A place for one block that several threads may reach for, without a lock.
+/// A slot for one block that several threads may take from or put to, without a lock.
 #[derive(Debug)]
 pub(crate) struct Slot(AtomicPtr<PageRun>);
 
@@ -196,24 +196,25 @@ impl Slot {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Takes the block, if there is one and nobody was faster.
+    /// Takes the block, if there is one and no other thread took it first.
     pub(crate) fn take(&self) -> Option<Block> {
-        // Looking first keeps an empty slot's line shared between the CPUs that look.
+        // A plain load first: the cache line of an empty slot stays shared among the CPUs.
         if self.0.load(Ordering::Relaxed).is_null() {
             return None;
         }
         let run = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: only `put` stores a pointer, made by `Box::into_raw`; the swap gave it to this thread alone.
+        // SAFETY: only `put` stores pointers, from `Box::into_raw`, and the swap handed this one to this
+        // thread alone.
         (!run.is_null()).then(|| Block(unsafe { Box::from_raw(run) }))
     }
 
-    /// Puts a block here, or hands it back when the slot is taken.
+    /// Puts a block in the slot. Returns the block if the slot is full.
     pub(crate) fn put(&self, block: Block) -> Result<(), Block> {
         let run = Box::into_raw(block.0);
         self.0
             .compare_exchange(ptr::null_mut(), run, Ordering::AcqRel, Ordering::Relaxed)
             .map(drop)
-            // SAFETY: the pointer was not stored, so the box is still this thread's.
+            // SAFETY: the pointer was not stored, so this thread still owns the box.
             .map_err(|_| Block(unsafe { Box::from_raw(run) }))
     }
 }
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_a_slab_do_not_overlap() {
+    fn blocks_of_slab_do_not_overlap() {
         let mut blocks = Block::carve(8192, 3).unwrap();
         for (number, block) in (1..).zip(&mut blocks) {
             block.bytes_mut().fill(number);
@@ -241,40 +242,40 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_reads_as_zeros_and_neighbours_take_one_call() {
+    fn released_blocks_read_zero_and_adjacent_take_one_call() {
         let mut blocks = Block::carve(4096.max(rustix::param::page_size()), 4).unwrap();
         for block in &mut blocks {
-            block.ready(false);
+            block.prepare(false);
             block.bytes_mut().fill(7);
         }
         let kept = blocks.remove(3);
         blocks.reverse();
-        assert_eq!(give_back(&mut blocks, GiveBack::DontNeed).unwrap(), 1);
-        assert!(blocks.iter().all(|block| block.is_given_back()));
+        assert_eq!(release_pages(&mut blocks, ReleaseAdvice::DontNeed).unwrap(), 1);
+        assert!(blocks.iter().all(|block| block.is_released()));
         assert!(
             blocks
                 .iter()
                 .all(|block| block.bytes().iter().all(|&byte| byte == 0))
         );
-        assert!(kept.bytes().iter().all(|&byte| byte == 7) && !kept.is_given_back());
+        assert!(kept.bytes().iter().all(|&byte| byte == 7) && !kept.is_released());
     }
 
     #[test]
-    fn a_wiped_block_is_zero_however_it_was_given_back() {
-        for how in [None, Some(GiveBack::Free), Some(GiveBack::DontNeed)] {
+    fn zeroed_block_is_zero_after_any_release() {
+        for mode in [None, Some(ReleaseAdvice::Free), Some(ReleaseAdvice::DontNeed)] {
             let mut blocks = Block::carve(65536, 1).unwrap();
-            blocks[0].ready(true);
+            blocks[0].prepare(true);
             blocks[0].bytes_mut().fill(9);
-            if let Some(how) = how {
-                give_back(&mut blocks, how).unwrap();
+            if let Some(mode) = mode {
+                release_pages(&mut blocks, mode).unwrap();
             }
-            blocks[0].ready(true);
-            assert!(blocks[0].bytes().iter().all(|&byte| byte == 0), "{how:?}");
+            blocks[0].prepare(true);
+            assert!(blocks[0].bytes().iter().all(|&byte| byte == 0), "{mode:?}");
         }
     }
 
     #[test]
-    fn a_slot_holds_one() {
+    fn slot_holds_one_block() {
         let mut blocks = Block::carve(4096, 2).unwrap();
         let slot = Slot::new();
         assert!(slot.take().is_none());

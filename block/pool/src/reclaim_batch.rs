@@ -1,28 +1,28 @@
-//! Free blocks on their way back to the kernel, taken together so that neighbours go in one call.
+//! A batch of free blocks to release, collected so that adjacent blocks go to the kernel in one call.
 
 use crate::class::pages;
 use crate::raw::Block;
 
-/// What was taken so far, and how much is wanted.
+/// The collected blocks, and the number of pages wanted.
 #[derive(Debug)]
-pub(crate) struct Haul {
+pub(crate) struct ReclaimBatch {
     pub(crate) blocks: Vec<Block>,
     pages: usize,
-    wanted: usize,
+    target: usize,
 }
 
-impl Haul {
-    /// Of at least this many pages, if there are as many.
-    pub(crate) const fn of(wanted: usize) -> Self {
+impl ReclaimBatch {
+    /// An empty batch that is full at `target` pages.
+    pub(crate) const fn with_target(target: usize) -> Self {
         Self {
             blocks: Vec::new(),
             pages: 0,
-            wanted,
+            target,
         }
     }
 
     pub(crate) const fn is_full(&self) -> bool {
-        self.pages >= self.wanted
+        self.pages >= self.target
     }
 
     pub(crate) fn add(&mut self, block: Block) {

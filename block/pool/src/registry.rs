@@ -1,21 +1,21 @@
-//! What all pools of a process share: the budget, the settings of new pools, and the list of them.
+//! The state that all pools of a process share: the budget, the settings of new pools, and the list of pools.
+//! The type of a pool is a parameter, because a pool refers to its registry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::budget::Budget;
-use crate::inner::Inner;
-use crate::settings::Knobs;
+use crate::settings::AtomicSettings;
 
 #[derive(Debug)]
-pub(crate) struct House {
+pub(crate) struct Registry<P> {
     pub(crate) budget: Budget,
-    pub(crate) defaults: Knobs,
-    members: Mutex<BTreeMap<String, Weak<Inner>>>,
+    pub(crate) defaults: AtomicSettings,
+    members: Mutex<BTreeMap<String, Weak<P>>>,
 }
 
-impl House {
-    pub(crate) fn new(limit: u64, defaults: Knobs) -> Self {
+impl<P> Registry<P> {
+    pub(crate) fn new(limit: u64, defaults: AtomicSettings) -> Self {
         Self {
             budget: Budget::new(limit),
             defaults,
@@ -23,24 +23,25 @@ impl House {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, BTreeMap<String, Weak<Inner>>> {
+    fn members(&self) -> MutexGuard<'_, BTreeMap<String, Weak<P>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pools, by name. They are held only while they are looked at: dropping the last hold of one takes the lock.
-    pub(crate) fn pools(&self) -> Vec<Arc<Inner>> {
+    /// The pools, sorted by name. Do not keep the references: dropping the last reference to a pool takes the
+    /// lock of this list.
+    pub(crate) fn pools(&self) -> Vec<Arc<P>> {
         self.members().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The pools, `first` before the others.
-    pub(crate) fn pools_after(&self, first: &Inner) -> Vec<Arc<Inner>> {
+    /// The pools, those with `is_first` in front.
+    pub(crate) fn pools_from(&self, is_first: impl Fn(&P) -> bool) -> Vec<Arc<P>> {
         let mut pools = self.pools();
-        pools.sort_by_key(|pool| pool.account != first.account);
+        pools.sort_by_key(|pool| !is_first(pool));
         pools
     }
 
-    /// Makes a pool under a name that none has.
-    pub(crate) fn join(&self, name: &str, make: impl FnOnce() -> Arc<Inner>) -> Option<Arc<Inner>> {
+    /// Adds a pool. `None` if the name is taken.
+    pub(crate) fn add(&self, name: &str, make: impl FnOnce() -> Arc<P>) -> Option<Arc<P>> {
         let mut members = self.members();
         if members.get(name).is_some_and(|member| member.strong_count() > 0) {
             return None;
@@ -50,8 +51,8 @@ impl House {
         Some(pool)
     }
 
-    /// Forgets a pool that is gone, unless a new one has its name.
-    pub(crate) fn forget(&self, name: &str) {
+    /// Removes a closed pool, unless a new pool has its name.
+    pub(crate) fn remove(&self, name: &str) {
         let mut members = self.members();
         if members.get(name).is_some_and(|member| member.strong_count() == 0) {
             members.remove(name);

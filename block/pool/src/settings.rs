@@ -1,66 +1,66 @@
-//! What can be set, at run time, for one pool or for all.
+//! Settings that can change at run time, for one pool or for all.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thermo_units::Nanos;
 
-/// How free pages go back to the kernel (madvise(2)).
+/// The madvise(2) advice that releases free pages to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GiveBack {
-    /// At once: resident memory falls now, and the next use of a page costs a fault and a cleared page.
+pub enum ReleaseAdvice {
+    /// MADV_DONTNEED: resident memory falls at once. The next use of a page costs a page fault and zeroing.
     #[default]
     DontNeed,
-    /// When the kernel needs them: cheap to take back before that, but resident memory does not show it. Memory
-    /// that is locked goes at once all the same.
+    /// MADV_FREE: the kernel takes the pages when it needs them. Until then they are cheap to reuse, but
+    /// still count as resident. Locked memory is released at once.
     Free,
 }
 
 /// The settings of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Free pages a pool keeps for the next requests. 0 keeps none: always squeezed.
+    /// Free pages that a pool keeps for later requests. 0: none.
     pub max_buffer_pages: u64,
-    /// For how long after a report of pressure a pool keeps no free page; a new report starts it anew. 0: reports
-    /// are ignored.
+    /// How long a pool keeps no free page after a report of pressure. A new report restarts the time. 0:
+    /// reports are ignored.
     pub buffer_squeeze_duration_ms: u64,
-    /// How pages go back.
-    pub give_back: GiveBack,
-    /// Buffers are zeroed before they are lent again. Needed only when users who must not see each other's data share
-    /// a pool: pages never go from one pool to another but through the kernel, which clears them.
+    /// How pages are released.
+    pub release_advice: ReleaseAdvice,
+    /// Zero each buffer before it is lent. Only needed if users who must not see each other's data share a
+    /// pool: pages move between pools only through the kernel, which zeroes them.
     pub zero: bool,
 }
 
 impl Default for Settings {
-    /// As blkback: 1024 pages, 10 ms.
+    /// The defaults of blkback: 1024 pages, 10 ms.
     fn default() -> Self {
         Self {
             max_buffer_pages: 1024,
             buffer_squeeze_duration_ms: 10,
-            give_back: GiveBack::DontNeed,
+            release_advice: ReleaseAdvice::DontNeed,
             zero: false,
         }
     }
 }
 
-/// Settings that threads read while another changes them. Each stands for itself, so none needs the others' order.
+/// Settings that other threads may change at any time. Each is independent, so relaxed order is enough.
 #[derive(Debug)]
-pub(crate) struct Knobs {
+pub(crate) struct AtomicSettings {
     max_buffer_pages: AtomicU64,
     squeeze_ms: AtomicU64,
-    lazily: AtomicBool,
+    lazy_free: AtomicBool,
     zero: AtomicBool,
 }
 
-impl Knobs {
+impl AtomicSettings {
     pub(crate) fn new(settings: Settings) -> Self {
-        let knobs = Self {
+        let atomic = Self {
             max_buffer_pages: AtomicU64::new(0),
             squeeze_ms: AtomicU64::new(0),
-            lazily: AtomicBool::new(false),
+            lazy_free: AtomicBool::new(false),
             zero: AtomicBool::new(false),
         };
-        knobs.set(settings);
-        knobs
+        atomic.set(settings);
+        atomic
     }
 
     pub(crate) fn set(&self, settings: Settings) {
@@ -68,8 +68,8 @@ impl Knobs {
             .store(settings.max_buffer_pages, Ordering::Relaxed);
         self.squeeze_ms
             .store(settings.buffer_squeeze_duration_ms, Ordering::Relaxed);
-        self.lazily
-            .store(settings.give_back == GiveBack::Free, Ordering::Relaxed);
+        self.lazy_free
+            .store(settings.release_advice == ReleaseAdvice::Free, Ordering::Relaxed);
         self.zero.store(settings.zero, Ordering::Relaxed);
     }
 
@@ -77,7 +77,7 @@ impl Knobs {
         Settings {
             max_buffer_pages: self.max_buffer_pages.load(Ordering::Relaxed),
             buffer_squeeze_duration_ms: self.squeeze_ms.load(Ordering::Relaxed),
-            give_back: self.give_back(),
+            release_advice: self.release_advice(),
             zero: self.zero(),
         }
     }
@@ -90,11 +90,11 @@ impl Knobs {
         Nanos::millis(self.squeeze_ms.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn give_back(&self) -> GiveBack {
-        if self.lazily.load(Ordering::Relaxed) {
-            GiveBack::Free
+    pub(crate) fn release_advice(&self) -> ReleaseAdvice {
+        if self.lazy_free.load(Ordering::Relaxed) {
+            ReleaseAdvice::Free
         } else {
-            GiveBack::DontNeed
+            ReleaseAdvice::DontNeed
         }
     }
 

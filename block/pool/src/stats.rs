@@ -1,12 +1,12 @@
-//! What pools did and hold, as numbers with names.
+//! Statistics of pools: named counters and gauges.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one pool.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) shelf_hits: AtomicU64,
+pub(crate) struct Counters {
+    pub(crate) magazine_hits: AtomicU64,
     pub(crate) depot_hits: AtomicU64,
     pub(crate) grown: AtomicU64,
     pub(crate) mapped: AtomicU64,
@@ -25,8 +25,8 @@ pub(crate) fn count(counter: &AtomicU64, by: usize) {
 
 macro_rules! stats {
     ($($name:ident $kind:literal $doc:literal),+ $(,)?) => {
-        /// What a pool did since it was opened, and holds now. The parts are read one after the other, so they may be
-        /// some requests apart.
+        /// Statistics of a pool: counters since it was opened, and its current size. The fields are read one
+        /// after the other, so they may be a few requests apart.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Stats {
@@ -34,7 +34,7 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// Every number with its name.
+            /// Every field with its name.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
@@ -45,22 +45,22 @@ macro_rules! stats {
 }
 
 stats! {
-    held_pages "gauge" "Pages that count against the budget: lent or free.",
-    free_pages "gauge" "Pages kept for the next requests.",
-    shelf_hits "counter" "Buffers taken from the thread's own shelf.",
-    depot_hits "counter" "Buffers taken from what all threads of the pool share.",
-    grown "counter" "Buffers for which the kernel had to find pages.",
-    mapped "counter" "Times that address space was mapped.",
-    handed_over "counter" "Buffers that went straight from one request to one that waited.",
+    held_pages "gauge" "Pages charged to the budget, lent or free.",
+    free_pages "gauge" "Free pages kept for later requests.",
+    magazine_hits "counter" "Buffers reused from the thread's own magazine.",
+    depot_hits "counter" "Buffers reused from the depot shared by all threads of the pool.",
+    grown "counter" "Buffers that needed new pages of the kernel.",
+    mapped "counter" "Address space mappings made.",
+    handed_over "counter" "Buffers passed directly to a waiting request.",
     waits "counter" "Requests that waited for the budget.",
-    refused "counter" "Requests that got nothing: the budget was full, or their time was over.",
-    squeezes "counter" "Reports of pressure that squeezed the pool.",
-    returned_pages "counter" "Pages given back to the kernel.",
-    return_calls "counter" "System calls that took.",
-    return_errors "counter" "Times that the kernel refused to take pages back.",
+    refused "counter" "Requests that failed: the budget was used up, or the timeout expired.",
+    squeezes "counter" "Pressure reports that squeezed the pool.",
+    returned_pages "counter" "Pages returned to the kernel.",
+    return_calls "counter" "System calls that returned pages to the kernel.",
+    return_errors "counter" "Failed attempts to return pages to the kernel.",
 }
 
-/// The numbers of several pools in the text form of Prometheus, a family for each number.
+/// The statistics of several pools in the Prometheus text format, one metric family for each field.
 pub(crate) fn prometheus(pools: &[(String, Stats)]) -> String {
     let mut text = String::new();
     for (at, (name, kind, help)) in FIELDS.iter().enumerate() {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_family_and_labels_are_escaped() {
+    fn prometheus_has_family_per_field_and_escapes_labels() {
         let stats = Stats {
             waits: 3,
             ..Stats::default()

@@ -1,4 +1,4 @@
-//! The locks and atomics of this crate: those of `std`, or loom's where every interleaving is tried.
+//! The locks and atomics of this crate: those of `std`, or of loom when testing all interleavings.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -17,8 +17,8 @@ pub(crate) use std::{
     thread,
 };
 
-/// Locks, also after a thread panicked with the lock held: no lock of this crate is held across code that may
-/// panic halfway through a change.
+/// Locks a mutex and ignores poisoning: this crate holds no lock across code that may panic halfway through a
+/// change.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

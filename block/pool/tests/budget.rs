@@ -1,4 +1,4 @@
-//! Waiting for the budget: in order, with a deadline, never for ever, and never beyond it.
+//! Waiting for the budget: FIFO order, deadlines, no deadlock, and never above the limit.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod until;
@@ -15,7 +15,7 @@ fn pools(mib: u64) -> Pools {
 }
 
 #[test]
-fn a_full_budget_refuses_who_does_not_wait_and_says_the_numbers() {
+fn try_acquire_fails_with_numbers_when_budget_is_full() {
     let pools = pools(2);
     let disk = pools.open("disk", Bytes::mib(1)).unwrap();
     let _held = [disk.acquire(1 << 20).unwrap(), disk.acquire(1 << 20).unwrap()];
@@ -31,7 +31,7 @@ fn a_full_budget_refuses_who_does_not_wait_and_says_the_numbers() {
 }
 
 #[test]
-fn reserves_must_fit_and_names_differ() {
+fn open_rejects_oversized_reserves_and_taken_names() {
     let pools = pools(2);
     let one = pools.open("one", Bytes::mib(1)).unwrap();
     assert!(matches!(
@@ -78,7 +78,7 @@ fn free_pages_of_one_pool_serve_another() {
 }
 
 #[test]
-fn a_greedy_device_cannot_stop_a_modest_one() {
+fn greedy_device_cannot_starve_another() {
     let pools = pools(4);
     let greedy = pools.open("greedy", Bytes::mib(1)).unwrap();
     let modest = pools.open("modest", Bytes::mib(1)).unwrap();
@@ -88,7 +88,7 @@ fn a_greedy_device_cannot_stop_a_modest_one() {
 }
 
 #[test]
-fn who_comes_first_is_served_first() {
+fn waiting_requests_are_served_in_order() {
     let pools = pools(1);
     let disk = pools.open("disk", Bytes::mib(1)).unwrap();
     let held = disk.acquire(1 << 20).unwrap();
@@ -97,13 +97,13 @@ fn who_comes_first_is_served_first() {
         for number in 0..4 {
             let (pool, order) = (disk.clone(), order.clone());
             scope.spawn(move || {
-                // Nobody else holds anything, so the numbers are sent in the order of service.
+                // Nothing else is held, so the sends are in service order.
                 let buffer = pool.acquire(1 << 20).unwrap();
                 order.send(number).unwrap();
                 drop(buffer);
             });
-            // The counter moves just before the thread sits down, after it has joined the queue.
-            until("it waits", || disk.stats().waits == number + 1);
+            // `waits` is incremented after the thread has joined the queue.
+            until("the request waits", || disk.stats().waits == number + 1);
         }
         drop(held);
     });
@@ -112,13 +112,13 @@ fn who_comes_first_is_served_first() {
 }
 
 #[test]
-fn a_lower_budget_takes_effect_as_buffers_return() {
+fn lower_budget_applies_as_buffers_return() {
     let pools = pools(4);
     let disk = pools.open("disk", Bytes::mib(1)).unwrap();
     let mut held: Vec<_> = (0..4).map(|_| disk.acquire(1 << 20).unwrap()).collect();
     pools.set_budget(Bytes::mib(2)).unwrap();
     held.truncate(2);
-    assert!(disk.try_acquire(1 << 20).is_ok(), "a free buffer that is there");
+    assert!(disk.try_acquire(1 << 20).is_ok(), "a free buffer is reused");
     pools.report_pressure();
     disk.try_acquire(1 << 20).unwrap_err();
     held.clear();
@@ -126,7 +126,7 @@ fn a_lower_budget_takes_effect_as_buffers_return() {
 }
 
 #[test]
-fn many_threads_on_many_devices_never_exceed_the_budget_and_all_finish() {
+fn concurrent_devices_stay_within_budget_and_finish() {
     let pools = pools(3);
     let served = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn many_threads_on_many_devices_never_exceed_the_budget_and_all_finish() {
                         std::thread::yield_now();
                         assert!(
                             buffer.iter().all(|&byte| byte == device as u8),
-                            "shared with another"
+                            "buffer is shared with another user"
                         );
                         drop(buffer);
                         if round % 5 == 0 {

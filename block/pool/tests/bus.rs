@@ -1,4 +1,4 @@
-//! The bus and the keeper with threads that come and go.
+//! The reclaim bus and the pressure monitor under concurrent registration.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod until;
@@ -6,14 +6,14 @@ mod until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use thermo_pool::source::{PsiTotal, Script, Source, SourceError};
-use thermo_pool::{Bus, Keeper, Pools, Settings};
+use thermo_pool::source::{PsiTotal, ScriptedSource, Source, SourceError};
+use thermo_pool::{Pools, PressureMonitor, ReclaimBus, Settings};
 use thermo_units::{Bytes, Nanos};
 use until::until;
 
 #[test]
-fn no_call_reaches_a_device_that_is_half_removed() {
-    let bus = Bus::new(Nanos::ZERO);
+fn bus_never_calls_removed_device() {
+    let bus = ReclaimBus::new(Nanos::ZERO);
     let (done, late) = (AtomicBool::new(false), Arc::new(AtomicU64::new(0)));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -47,29 +47,29 @@ fn no_call_reaches_a_device_that_is_half_removed() {
 }
 
 #[test]
-fn the_keeper_reports_what_a_source_says() {
+fn monitor_reports_pressure_of_source() {
     let pools = Pools::new(Bytes::mib(8), Settings::default());
-    let bus = Bus::default();
-    let _joined = pools.join(&bus, 0);
-    let keeper = Keeper::start(
+    let bus = ReclaimBus::default();
+    let _registration = pools.register_on(&bus, 0);
+    let monitor = PressureMonitor::start(
         &pools,
         &bus,
-        vec![Box::new(Script::new(vec![Nanos(1), Nanos(2)]))],
+        vec![Box::new(ScriptedSource::new(vec![Nanos(1), Nanos(2)]))],
     )
     .unwrap();
-    until("both moments are reported", || keeper.sources()[0].reports == 2);
+    until("both times are reported", || monitor.sources()[0].reports == 2);
     assert!(
-        keeper.sources()[0]
+        monitor.sources()[0]
             .last
             .as_deref()
             .unwrap()
-            .starts_with("as written")
+            .starts_with("scripted")
     );
     assert_eq!(bus.reclaimers()[0].calls, 2);
 }
 
 #[test]
-fn the_keeper_shrinks_pools_whose_batch_never_ends() {
+fn monitor_shrinks_pools_without_batch_end() {
     let pools = Pools::new(
         Bytes::mib(8),
         Settings {
@@ -80,8 +80,8 @@ fn the_keeper_shrinks_pools_whose_batch_never_ends() {
     let disk = pools.open("disk", Bytes::mib(1)).unwrap();
     let cache = disk.cache();
     drop(cache.acquire(1 << 20).unwrap());
-    let _keeper = Keeper::start(&pools, &Bus::default(), Vec::new()).unwrap();
-    until("the free buffer is gone", || disk.stats().free_pages == 0);
+    let _monitor = PressureMonitor::start(&pools, &ReclaimBus::default(), Vec::new()).unwrap();
+    until("the free buffer is released", || disk.stats().free_pages == 0);
 }
 
 struct Broken;
@@ -97,13 +97,15 @@ impl Source for Broken {
 }
 
 #[test]
-fn a_source_that_fails_is_told_and_the_others_are_asked() {
+fn monitor_records_failed_source_and_polls_others() {
     let pools = Pools::new(Bytes::mib(8), Settings::default());
-    let sources: Vec<Box<dyn Source>> = vec![Box::new(Broken), Box::new(Script::new(vec![Nanos(1)]))];
-    let keeper = Keeper::start(&pools, &Bus::default(), sources).unwrap();
-    until("the script is heard", || keeper.sources()[1].reports == 1);
+    let sources: Vec<Box<dyn Source>> = vec![Box::new(Broken), Box::new(ScriptedSource::new(vec![Nanos(1)]))];
+    let monitor = PressureMonitor::start(&pools, &ReclaimBus::default(), sources).unwrap();
+    until("the scripted source reports", || {
+        monitor.sources()[1].reports == 1
+    });
     assert!(
-        keeper.sources()[0]
+        monitor.sources()[0]
             .failed
             .as_deref()
             .unwrap()

@@ -1,11 +1,12 @@
-//! Real memory: what the kernel gets back, and a burst in a control group that is smaller than what it asks for.
+//! Real memory: pages returned to the kernel, and a burst in a control group smaller than the requested
+//! buffers.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use thermo_kernel::cgroup::OwnGroup;
+use thermo_kernel::cgroup::TemporaryGroup;
 use thermo_kernel::memcg::Memcg;
 use thermo_kernel::statm;
 use thermo_pool::{Pools, Settings};
@@ -16,7 +17,7 @@ fn resident() -> Bytes {
 }
 
 #[test]
-fn what_a_squeeze_frees_is_resident_no_more() {
+fn squeeze_lowers_resident_memory() {
     let pools = Pools::new(Bytes::mib(256), Settings::default());
     let disk = pools.open("disk", Bytes::mib(1)).unwrap();
     let before = resident();
@@ -27,10 +28,12 @@ fn what_a_squeeze_frees_is_resident_no_more() {
     assert_eq!(pools.report_pressure(), Bytes::mib(128));
     let after = resident();
     if burst < before + Bytes::mib(112) {
-        eprintln!("SKIP: the machine swapped the burst out by itself: {before}, then only {burst} resident");
+        eprintln!(
+            "SKIP: the machine swapped out the burst: {before} resident before, only {burst} in the burst"
+        );
         return;
     }
-    // Other tests of this process hold little.
+    // Other tests of this process hold little memory.
     assert!(
         after < before + Bytes::mib(32),
         "{before} before, {burst} in the burst, {after} after"
@@ -40,13 +43,13 @@ fn what_a_squeeze_frees_is_resident_no_more() {
 const DEVICES: usize = 32;
 const IN_FLIGHT: usize = 8;
 const BUDGET: Bytes = Bytes::mib(64);
-const GROUP: Bytes = Bytes::mib(160);
-const IS_CHILD: &str = "THERMO_POOL_BURST";
+const GROUP_LIMIT: Bytes = Bytes::mib(160);
+const CHILD_ENV: &str = "THERMO_POOL_BURST";
 
-// Asks for 256 MiB at once; run by the test below in a group of 160.
+// Acquires 256 MiB at once. The test below runs this in a group limited to 160 MiB.
 #[test]
 fn burst() {
-    if std::env::var_os(IS_CHILD).is_none() {
+    if std::env::var_os(CHILD_ENV).is_none() {
         return;
     }
     let pools = Pools::new(BUDGET, Settings::default());
@@ -70,24 +73,24 @@ fn burst() {
 }
 
 #[test]
-fn a_burst_larger_than_the_group_is_survived() {
+fn burst_larger_than_cgroup_survives() {
     let name = format!("thermo-test-pool-{}", std::process::id());
-    let own = match OwnGroup::create(Path::new("/"), "memory", &name) {
+    let own = match TemporaryGroup::create(Path::new("/"), "memory", &name) {
         Ok(own) => own,
         Err(error) => {
-            eprintln!("SKIP: no memory control group can be made here: {error}");
+            eprintln!("SKIP: cannot create a memory control group: {error}");
             return;
         }
     };
-    if let Err(error) = Memcg::new(own.group().clone()).set_limit(Some(GROUP)) {
-        eprintln!("SKIP: no memory limit can be set here: {error}");
+    if let Err(error) = Memcg::new(own.group().clone()).set_limit(Some(GROUP_LIMIT)) {
+        eprintln!("SKIP: cannot set a memory limit: {error}");
         return;
     }
-    // It waits for a line, so that all its memory is allocated in the group.
+    // The child waits for a line, so that all its memory is allocated in the group.
     let mut child = Command::new("sh")
         .args(["-c", "read _; exec \"$0\" --exact burst"])
         .arg(std::env::current_exe().unwrap())
-        .env(IS_CHILD, "1")
+        .env(CHILD_ENV, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -97,7 +100,7 @@ fn a_burst_larger_than_the_group_is_survived() {
     let status = child.wait().unwrap();
     own.remove().unwrap();
     if let Err(error) = joined {
-        eprintln!("SKIP: no process can be moved into a group here: {error}");
+        eprintln!("SKIP: cannot move a process into a control group: {error}");
         return;
     }
     assert!(status.success(), "{status}");

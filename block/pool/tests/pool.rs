@@ -1,10 +1,10 @@
-//! What a pool keeps, and what a squeeze does to it.
+//! Free pages of a pool, and the effect of a squeeze.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use thermo_pool::{Bus, GiveBack, Pool, Pools, Settings};
+use thermo_pool::{Pool, Pools, ReclaimBus, ReleaseAdvice, Settings};
 use thermo_units::Bytes;
 
-const HOURS_MS: u64 = 3_600_000;
+const HOUR_MS: u64 = 3_600_000;
 
 fn open(settings: Settings) -> (Pools, Pool) {
     let pools = Pools::new(Bytes::mib(64), settings);
@@ -18,7 +18,7 @@ fn burst(pool: &Pool, count: usize, len: usize) {
 }
 
 #[test]
-fn a_pool_starts_empty_grows_on_demand_and_keeps_what_it_may() {
+fn pool_starts_empty_grows_and_keeps_limit() {
     let (_, pool) = open(Settings {
         max_buffer_pages: 16,
         ..Settings::default()
@@ -34,7 +34,7 @@ fn a_pool_starts_empty_grows_on_demand_and_keeps_what_it_may() {
 }
 
 #[test]
-fn only_pages_not_in_use_go() {
+fn squeeze_releases_only_free_pages() {
     let (pools, pool) = open(Settings::default());
     let cache = pool.cache();
     let mut used = cache.acquire(65536).unwrap();
@@ -46,12 +46,12 @@ fn only_pages_not_in_use_go() {
 }
 
 #[test]
-fn while_squeezed_a_batch_leaves_nothing_and_afterwards_it_does_again() {
+fn end_batch_keeps_nothing_only_during_squeeze() {
     let squeezed_for = |buffer_squeeze_duration_ms| Settings {
         buffer_squeeze_duration_ms,
         ..Settings::default()
     };
-    let (pools, pool) = open(squeezed_for(HOURS_MS));
+    let (pools, pool) = open(squeezed_for(HOUR_MS));
     let cache = pool.cache();
     pools.report_pressure();
     drop(cache.acquire(4096).unwrap());
@@ -66,7 +66,7 @@ fn while_squeezed_a_batch_leaves_nothing_and_afterwards_it_does_again() {
 }
 
 #[test]
-fn with_a_duration_of_0_reports_are_ignored() {
+fn zero_squeeze_duration_ignores_reports() {
     let (pools, pool) = open(Settings {
         buffer_squeeze_duration_ms: 0,
         ..Settings::default()
@@ -77,26 +77,26 @@ fn with_a_duration_of_0_reports_are_ignored() {
 }
 
 #[test]
-fn a_squeeze_reaches_the_shelf_of_a_thread_that_sleeps() {
+fn squeeze_empties_magazine_of_sleeping_thread() {
     let (pools, pool) = open(Settings::default());
     let (ready, is_ready) = std::sync::mpsc::channel();
-    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let (resume, may_resume) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let cache = pool.cache();
         scope.spawn(move || {
             drop(cache.acquire(1 << 20).unwrap());
             ready.send(()).unwrap();
-            // Asleep, as in epoll_wait, with a buffer on its shelf.
-            let _ = may_go_on.recv();
+            // Sleeps, as in epoll_wait, with a buffer in its magazine.
+            let _ = may_resume.recv();
         });
         is_ready.recv().unwrap();
         assert_eq!(pools.report_pressure(), Bytes::mib(1));
-        drop(go_on);
+        drop(resume);
     });
 }
 
 #[test]
-fn buffers_may_be_dropped_by_another_thread_and_outlive_everything() {
+fn buffers_may_outlive_pool_and_change_threads() {
     let (pools, pool) = open(Settings::default());
     let cache = pool.cache();
     let mut buffer = cache.acquire(8192).unwrap();
@@ -114,18 +114,18 @@ fn buffers_may_be_dropped_by_another_thread_and_outlive_everything() {
 }
 
 #[test]
-fn no_pool_ever_sees_the_bytes_of_another() {
+fn pools_never_see_bytes_of_another() {
     let pools = Pools::new(Bytes::mib(2), Settings::default());
-    for give_back in [GiveBack::DontNeed, GiveBack::Free] {
+    for release_advice in [ReleaseAdvice::DontNeed, ReleaseAdvice::Free] {
         pools.configure(Settings {
-            give_back,
+            release_advice,
             ..pools.settings()
         });
         let secret = pools.open("secret", Bytes::mib(1)).unwrap();
         burst_of(&secret, 7);
         let other = pools.open("other", Bytes::mib(1)).unwrap();
         let seen = other.acquire(1 << 20).unwrap();
-        assert!(seen.iter().all(|&byte| byte == 0), "{give_back:?}");
+        assert!(seen.iter().all(|&byte| byte == 0), "{release_advice:?}");
     }
 }
 
@@ -135,17 +135,17 @@ fn burst_of(pool: &Pool, byte: u8) {
 }
 
 #[test]
-fn users_of_a_shared_pool_see_zeros_when_it_is_set_so() {
-    for give_back in [GiveBack::DontNeed, GiveBack::Free] {
+fn zero_setting_clears_buffers_of_shared_pool() {
+    for release_advice in [ReleaseAdvice::DontNeed, ReleaseAdvice::Free] {
         let (_, pool) = open(Settings {
             zero: true,
-            give_back,
+            release_advice,
             ..Settings::default()
         });
         let cache = pool.cache();
         for squeeze in [false, true, false] {
             let mut buffer = cache.acquire(128 << 10).unwrap();
-            assert!(buffer.iter().all(|&byte| byte == 0), "{give_back:?}");
+            assert!(buffer.iter().all(|&byte| byte == 0), "{release_advice:?}");
             buffer.fill(9);
             drop(buffer);
             if squeeze {
@@ -156,9 +156,9 @@ fn users_of_a_shared_pool_see_zeros_when_it_is_set_so() {
 }
 
 #[test]
-fn lazily_returned_pages_can_be_used_again() {
+fn lazily_released_pages_are_reusable() {
     let (_, pool) = open(Settings {
-        give_back: GiveBack::Free,
+        release_advice: ReleaseAdvice::Free,
         ..Settings::default()
     });
     burst_of(&pool, 3);
@@ -169,27 +169,27 @@ fn lazily_returned_pages_can_be_used_again() {
     assert_eq!(
         (stats.mapped, stats.return_errors),
         (2, 0),
-        "address space is kept: {stats:?}"
+        "address space is not reused: {stats:?}"
     );
 }
 
 #[test]
-fn pressure_on_the_bus_squeezes_pools_that_joined() {
+fn pressure_on_bus_squeezes_registered_pools() {
     let (pools, pool) = open(Settings::default());
-    let bus = Bus::new(thermo_units::Nanos::ZERO);
-    let joined = pools.join(&bus, 0);
+    let bus = ReclaimBus::new(thermo_units::Nanos::ZERO);
+    let registration = pools.register_on(&bus, 0);
     burst(&pool, 3, 4096);
-    let round = bus.report_pressure("by hand");
+    let summary = bus.report_pressure("by hand");
     assert_eq!(
-        (round.called, round.freed),
+        (summary.called, summary.freed),
         (1, Bytes(3 * 4096.max(rustix::param::page_size() as u64)))
     );
-    drop(joined);
+    drop(registration);
     assert_eq!(bus.report_pressure("by hand").called, 0);
 }
 
 #[test]
-fn settings_change_at_run_time_for_one_or_for_all() {
+fn settings_apply_to_one_or_all_pools() {
     let (pools, pool) = open(Settings::default());
     let other = pools.open("other", Bytes::mib(1)).unwrap();
     let none = Settings {

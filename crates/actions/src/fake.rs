@@ -1,4 +1,4 @@
-//! For tests: root folders that know one process, by the entries of its pagemap.
+//! Test support: a root folder with one process and its pagemap.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs;
@@ -6,10 +6,11 @@ use std::fs;
 use tempfile::TempDir;
 use thermo_kernel::pagemap::Pagemap;
 
-/// The number of the process.
+/// The process id.
 pub(crate) const PID: u32 = 7;
 
-/// A folder in which the pagemap of [`PID`] has so many `pages`, each with the `entry` of its number.
+/// Makes a root folder where the pagemap of [`PID`] has `pages` entries, computed by `entry` from the page
+/// number.
 pub(crate) fn root(pages: u64, entry: impl Fn(u64) -> u64) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let process = root.path().join(format!("proc/{PID}"));
@@ -19,7 +20,7 @@ pub(crate) fn root(pages: u64, entry: impl Fn(u64) -> u64) -> TempDir {
     root
 }
 
-/// The same, opened; an open file outlives its folder.
+/// The same pagemap, opened. The open file outlives its folder.
 pub(crate) fn pagemap(pages: u64, entry: impl Fn(u64) -> u64) -> Pagemap {
     Pagemap::open(root(pages, entry).path(), PID).unwrap()
 }

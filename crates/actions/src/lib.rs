@@ -1,8 +1,12 @@
-//! Actions: what is done to the memory of processes, and what came of it.
+//! Actions on the memory of processes, each with a result per range.
 //!
-//! The [`Actor`] carries out what schemes ask for, [`hint`]s are one program's word on another's memory, [`page_cache`] sorts
-//! files in memory, and [`preset`]s are the kernel's ready-made modules as schemes. Deliberately not here: which pages were
-//! accessed (`thermo_backends`); an action that asks gets a `PageInspector`.
+//! * [`Actor`] applies the actions of schemes.
+//! * [`hint`] applies actions that one program requests for the memory of another.
+//! * [`page_cache`] sorts the cached pages of files on the LRU lists.
+//! * [`preset`] holds the parameters of the kernel's DAMON modules and the schemes they stand for.
+//!
+//! Access monitoring is not here but in `thermo_backends`. An action that needs page-table data gets a
+//! `PageInspector`.
 
 mod actor;
 #[cfg(test)]

@@ -1,10 +1,14 @@
-//! LRU sorting of page cache that perhaps no process maps: what of a file is in memory moves up or down.
+//! LRU sorting of a file's page cache, including pages that no process maps.
 //!
-//! The actor works on address spaces, where such pages are not seen. Here the user names the file. Hot: each page
-//! that is in memory is read twice (with MGLRU five times), a byte, without waiting for any disk. Cold: the file is mapped by ourselves, only
-//! what is in memory of it, and that mapping is given up (`MADV_COLD`); `POSIX_FADV_DONTNEED` would drop the pages,
-//! which costs reading them again. Pages that a process maps too move up, and do not move down: they are counted as
-//! shared. Devices, pipes and the like are refused.
+//! The actor works on address spaces and does not see unmapped page cache. Here the user names the file.
+//!
+//! * `lru_prio` reads one byte of each resident page twice (five times with MGLRU). Reads never wait for a
+//!   disk.
+//! * `lru_deprio` maps the resident pages into this process and applies `MADV_COLD` to the mapping.
+//!   `POSIX_FADV_DONTNEED` would drop the pages, so they would have to be read again.
+//!
+//! Pages that another process also maps can move up but not down: `lru_deprio` counts them as shared. Only
+//! regular files are accepted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,74 +16,78 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_engine::Action;
 use thermo_engine::ops::{Applied, Skip};
-use thermo_kernel::lru_gen::uses;
+use thermo_kernel::lru_gen::accesses_to_activate;
 use thermo_kernel::page_cache::{CachedFile, Window};
 use thermo_kernel::pagemap::Pagemap;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-/// What is looked at and acted on between two questions whether to stop, in pages.
+/// Pages processed between two checks of the cancel flag.
 const WINDOW: u64 = (64 << 20) / PAGE_SIZE;
 
-/// Why nothing is done to a file at all.
+/// Why nothing was done to a file.
 #[derive(Debug, thiserror::Error)]
 pub enum PageCacheError {
-    /// Only sorting can be done to page cache.
-    #[error("{action} is nothing to do to a file in memory: use lru_prio, lru_deprio or stat")]
-    Action {
-        /// What was asked for.
+    /// The action does not apply to page cache.
+    #[error("the action {action} does not apply to page cache: use lru_prio, lru_deprio or stat")]
+    UnsupportedAction {
+        /// The requested action.
         action: Action,
     },
-    /// It is a folder, a device, a pipe.
-    #[error("{path} is no regular file: only those have page cache; name each file of a folder", path = path.display())]
-    NoFile {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// The kernel would not tell which pages are there.
+    /// The path is a folder, a device or a pipe.
     #[error(
-        "{path} belongs to somebody else and cannot be written, so the kernel does not tell what of it is in memory: \
-         run it as its owner or as root",
+        "{path} is not a regular file, and only regular files have page cache: name each file of a folder",
         path = path.display()
     )]
-    NotOurs {
+    NotRegularFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// `mincore()` reports residency only to the owner, to root, and to users who may write the file.
+    #[error(
+        "{path} belongs to another user and is not writable, so the kernel does not report which of its pages are \
+         resident: run as its owner or as root",
+        path = path.display()
+    )]
+    NotOwner {
         /// The file.
         path: PathBuf,
     },
-    /// It cannot be opened or mapped.
-    #[error("cannot look at {path}: {source}", path = path.display())]
-    File {
+    /// The file cannot be opened or mapped.
+    #[error("cannot read the page cache of {path}: {source}", path = path.display())]
+    Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system error.
         source: io::Error,
     },
 }
 
-/// How far to go.
+/// Sorts the page cache of files, within limits.
 #[derive(Debug, Clone, Copy)]
-pub struct PageCache<'a> {
-    /// At most this much, if any limit.
+pub struct PageCacheSorter<'a> {
+    /// Maximum number of bytes to act on; `None`: no limit.
     pub max_bytes: Option<Bytes>,
-    /// Decide and count everything, and do nothing.
+    /// Count what would be done, and do nothing.
     pub dry_run: bool,
-    /// Set to true, it leaves alone what it has not begun.
+    /// When set to true, remaining pages are skipped.
     pub cancel: &'a AtomicBool,
 }
 
-impl PageCache<'_> {
-    /// Does `action` (`lru_prio`, `lru_deprio`; `stat` does nothing) to what is in memory of the file at `path`.
+impl PageCacheSorter<'_> {
+    /// Applies `action` (`lru_prio`, `lru_deprio`, or `stat`, which only counts) to the resident pages of the
+    /// file at `path`.
     ///
     /// # Errors
-    /// Nothing was done: the action is none of these, or the file cannot be looked at.
+    /// Another action, or a file whose residency cannot be read. Nothing was done.
     pub fn apply(&self, action: Action, path: &Path) -> Result<Applied, PageCacheError> {
         if !matches!(action, Action::LruPrio | Action::LruDeprio | Action::Stat) {
-            return Err(PageCacheError::Action { action });
+            return Err(PageCacheError::UnsupportedAction { action });
         }
         let path_buf = || path.to_owned();
         let file = CachedFile::open(path).map_err(|source| match source.raw_os_error() {
-            Some(libc::EINVAL) => PageCacheError::NoFile { path: path_buf() },
-            Some(libc::EPERM) => PageCacheError::NotOurs { path: path_buf() },
-            _ => PageCacheError::File {
+            Some(libc::EINVAL) => PageCacheError::NotRegularFile { path: path_buf() },
+            Some(libc::EPERM) => PageCacheError::NotOwner { path: path_buf() },
+            _ => PageCacheError::Io {
                 path: path_buf(),
                 source,
             },
@@ -92,8 +100,8 @@ impl PageCache<'_> {
                 applied.skip(Skip::Cancelled, bytes(file.pages() - next));
                 break;
             }
-            let done = self.window(action, &file, (next, pages), &mut applied);
-            done.map_err(|source| PageCacheError::File {
+            let done = self.apply_window(action, &file, (next, pages), &mut applied);
+            done.map_err(|source| PageCacheError::Io {
                 path: path_buf(),
                 source,
             })?;
@@ -102,7 +110,7 @@ impl PageCache<'_> {
         Ok(applied)
     }
 
-    fn window(
+    fn apply_window(
         &self,
         action: Action,
         file: &CachedFile,
@@ -113,28 +121,30 @@ impl PageCache<'_> {
         let mut resident = window.resident()?;
         applied.skip(Skip::NotPresent, bytes(pages - resident.len() as u64));
         applied.passed_filters += bytes(resident.len() as u64);
-        let room = self.max_bytes.map_or(u64::MAX, |most| {
-            most.saturating_sub(applied.applied).0 / PAGE_SIZE
+        let max_pages = self.max_bytes.map_or(u64::MAX, |max_bytes| {
+            max_bytes.saturating_sub(applied.applied).0 / PAGE_SIZE
         });
-        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(resident.len());
+        let fits = usize::try_from(max_pages)
+            .unwrap_or(usize::MAX)
+            .min(resident.len());
         applied.skip(Skip::Cancelled, bytes((resident.len() - fits) as u64));
         resident.truncate(fits);
-        let there = bytes(resident.len() as u64);
+        let present = bytes(resident.len() as u64);
         match action {
-            _ if self.dry_run => applied.skip(Skip::DryRun, there),
-            Action::LruPrio => match file.use_often(&resident, uses(Path::new("/"))) {
+            _ if self.dry_run => applied.skip(Skip::DryRun, present),
+            Action::LruPrio => match file.mark_accessed(&resident, accesses_to_activate(Path::new("/"))) {
                 Ok(used) => {
                     applied.applied += bytes(used);
-                    applied.skip(Skip::NotPresent, there.saturating_sub(bytes(used)));
+                    applied.skip(Skip::NotPresent, present.saturating_sub(bytes(used)));
                 }
-                // Its file system cannot read without waiting, and we will not wait.
-                Err(_) => applied.skip(Skip::Refused, there),
+                // The file system does not support non-blocking reads.
+                Err(_) => applied.skip(Skip::Refused, present),
             },
             Action::LruDeprio => {
-                let mapped = bytes(window.map(&resident));
-                applied.skip(Skip::NotPresent, there.saturating_sub(mapped));
-                let shared = shared(&window, &resident).min(mapped);
-                match window.give_up() {
+                let mapped = bytes(window.populate(&resident));
+                applied.skip(Skip::NotPresent, present.saturating_sub(mapped));
+                let shared = shared_bytes(&window, &resident).min(mapped);
+                match window.deactivate() {
                     Ok(()) => {
                         applied.skip(Skip::Shared, shared);
                         applied.applied += mapped.saturating_sub(shared);
@@ -148,8 +158,8 @@ impl PageCache<'_> {
     }
 }
 
-/// What of the `resident` pages that we map is mapped by others, too.
-fn shared(window: &Window<'_>, resident: &[u64]) -> Bytes {
+/// Bytes of the `resident` pages in our mapping that other processes also map.
+fn shared_bytes(window: &Window<'_>, resident: &[u64]) -> Bytes {
     let Ok(pagemap) = Pagemap::open(Path::new("/"), std::process::id()) else {
         return Bytes::ZERO;
     };

@@ -1,30 +1,31 @@
-//! One call with ten thousand hints for three processes, among them for memory that cannot be advised.
+//! One call with ten thousand hints for three processes, including memory for which the kernel refuses
+//! advice.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use thermo_actions::hint::{Hint, Hinted, Hinter, Limits, SkipReason};
+use thermo_actions::hint::{Hint, HintResult, Hinter, Limits, SkipReason};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
 use thermo_targets::{Process, Processes};
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
-/// A process with private memory, a hole in it, and by its argument memory that is locked, of huge pages, or shared
-/// with a child. Prints where each begins.
+/// A process with private memory that has a hole. The argument adds locked memory, hugetlb pages, or memory
+/// shared with a child. Prints the start addresses.
 const TARGET: &str = r#"
 import ctypes, mmap, os, sys
 size, kind = 14 << 20, sys.argv[1]
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-def take(size, flags):
+def map(size, flags):
     at = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags | mmap.MAP_ANONYMOUS, -1, 0)
     return 0 if at in (None, ctypes.c_void_p(-1).value) else at
 def touch(at, size):
     for n in range(0, size, 4096): ctypes.memset(at + n, 1 + n // 4096 % 255, 1)
-private = take(size, mmap.MAP_PRIVATE)
+private = map(size, mmap.MAP_PRIVATE)
 libc.madvise(ctypes.c_void_p(private), ctypes.c_size_t(size), 15)
 libc.madvise(ctypes.c_void_p(private), ctypes.c_size_t(size), 10)
 touch(private, size)
@@ -32,12 +33,12 @@ hole = private + size // 2
 libc.munmap(ctypes.c_void_p(hole), ctypes.c_size_t(65536))
 other, length = 0, 4 << 20
 if kind == "locked":
-    other = take(length, mmap.MAP_PRIVATE); touch(other, length)
+    other = map(length, mmap.MAP_PRIVATE); touch(other, length)
     if libc.mlock(ctypes.c_void_p(other), ctypes.c_size_t(length)): other = 0
 elif kind == "hugetlb":
-    other = take(length, mmap.MAP_PRIVATE | 0x40000 | 0x4000)
+    other = map(length, mmap.MAP_PRIVATE | 0x40000 | 0x4000)
 else:
-    other = take(length, mmap.MAP_SHARED); touch(other, length)
+    other = map(length, mmap.MAP_SHARED); touch(other, length)
     ready, go = os.pipe()
     if os.fork() == 0:
         touch(other, length); os.write(go, b"x"); sys.stdin.read(); os._exit(0)
@@ -67,7 +68,7 @@ impl Target {
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(why) => {
-                eprintln!("SKIP: there is no python3 to be the target: {why}");
+                eprintln!("SKIP: the target needs python3: {why}");
                 return None;
             }
         };
@@ -93,21 +94,24 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The child it shares with ends with its input.
+        // The forked child ends when its standard input closes.
         drop((self.child.kill(), self.child.wait()));
     }
 }
 
-fn left(hinted: &Hinted) -> Bytes {
-    hinted.left.iter().map(|(_, bytes)| *bytes).sum()
+fn skipped(result: &HintResult) -> Bytes {
+    result.skipped.iter().map(|(_, bytes)| *bytes).sum()
 }
 
-fn says(hinted: &Hinted, why: Skip) -> bool {
-    hinted.left.iter().any(|(left, _)| *left == SkipReason::Skip(why))
+fn skipped_for(result: &HintResult, why: Skip) -> bool {
+    result
+        .skipped
+        .iter()
+        .any(|(reason, _)| *reason == SkipReason::Skip(why))
 }
 
 #[test]
-fn every_range_of_a_vector_has_the_result_that_is_right_for_it() {
+fn hint_vector_has_correct_result_per_range() {
     let kinds = ["locked", "hugetlb", "shared"];
     let Some(targets) = kinds
         .map(Target::start)
@@ -151,55 +155,55 @@ fn every_range_of_a_vector_has_the_result_that_is_right_for_it() {
         }
     }
     assert!(hints.len() > 10_000, "{}", hints.len());
-    let given =
+    let results =
         Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default()).give(&processes, &hints);
-    if given.iter().any(|hinted| says(hinted, Skip::Refused)) {
+    if results.iter().any(|result| skipped_for(result, Skip::Refused)) {
         eprintln!(
             "SKIP: other processes' memory cannot be advised here: {:?}",
-            given[0].error
+            results[0].error
         );
         return;
     }
     let has_swap = std::fs::read_to_string("/proc/swaps").unwrap().lines().count() > 1;
     let (mut valid, mut done) = (0, 0);
     let mut not_done = std::collections::BTreeMap::new();
-    for (hint, hinted) in hints.iter().zip(&given) {
+    for (hint, result) in hints.iter().zip(&results) {
         let target = &targets[hint.target.0 as usize];
         assert_eq!(
-            hinted.advised + left(hinted),
+            result.advised + skipped(result),
             hint.range.len(),
-            "{hint:?}: {hinted:?}"
+            "{hint:?}: {result:?}"
         );
         if hint.action == Action::Pageout && !has_swap {
-            // Nothing of private memory is paged out, whatever memory it is.
-            assert_eq!(hinted.advised, Bytes::ZERO, "{hint:?}: {hinted:?}");
-        } else if says(hinted, Skip::SwapFloor) {
-            assert_eq!(hint.action, Action::Pageout, "{hinted:?}");
+            // Without swap, no private memory is paged out.
+            assert_eq!(result.advised, Bytes::ZERO, "{hint:?}: {result:?}");
+        } else if skipped_for(result, Skip::SwapFloor) {
+            assert_eq!(hint.action, Action::Pageout, "{result:?}");
         } else if hint.range.start.0 == target.other {
             let why = [Skip::Locked, Skip::Unadvisable, Skip::Shared][hint.target.0 as usize];
             assert!(
-                hinted.advised == Bytes::ZERO && says(hinted, why),
-                "{hint:?}: {hinted:?}"
+                result.advised == Bytes::ZERO && skipped_for(result, why),
+                "{hint:?}: {result:?}"
             );
             assert_eq!(
-                hinted.error.is_some(),
+                result.error.is_some(),
                 why != Skip::Shared,
-                "{hint:?}: {hinted:?}"
+                "{hint:?}: {result:?}"
             );
         } else if (target.hole..target.hole + HOLE).contains(&hint.range.start.0) {
-            assert_eq!(hinted.advised, Bytes::ZERO, "{hint:?}: {hinted:?}");
-            assert!(says(hinted, Skip::NotPresent), "{hint:?}: {hinted:?}");
+            assert_eq!(result.advised, Bytes::ZERO, "{hint:?}: {result:?}");
+            assert!(skipped_for(result, Skip::NotPresent), "{hint:?}: {result:?}");
         } else {
             valid += 1;
-            let is_done = hinted.advised == Bytes(PAGE_SIZE);
+            let is_done = result.advised == Bytes(PAGE_SIZE);
             done += usize::from(is_done);
             if !is_done {
-                let what = format!("{:?} {} {:?}", hint.target, hint.action, hinted.left);
-                *not_done.entry(what).or_insert(0) += 1;
+                let key = format!("{:?} {} {:?}", hint.target, hint.action, result.skipped);
+                *not_done.entry(key).or_insert(0) += 1;
             }
         }
     }
-    // The kernel may have taken some away meanwhile.
+    // The kernel may have reclaimed some pages meanwhile.
     assert!(
         done > valid * 9 / 10 && valid > 7000,
         "{done} of {valid}: {not_done:?}"
@@ -207,12 +211,12 @@ fn every_range_of_a_vector_has_the_result_that_is_right_for_it() {
 }
 
 #[test]
-fn neighbours_of_what_is_refused_or_shared_have_results_of_their_own() {
+fn neighbours_of_refused_ranges_keep_their_own_results() {
     for (kind, why) in [("locked", Skip::Locked), ("shared", Skip::Shared)] {
         let Some(target) = Target::start(kind) else { return };
         let id = TargetId(0);
         let processes = Processes::from([(id, Process::open(id, target.child.id()).unwrap())]);
-        // By address, for one mapping may begin where the other ends; in pieces that do not end where the hole does.
+        // Sorted by address, because the mappings may be adjacent. 12 pages do not end where the hole ends.
         let mut parts = [(target.private, PRIVATE), (target.other, OTHER)];
         parts.sort_unstable();
         let pieces = parts
@@ -229,32 +233,35 @@ fn neighbours_of_what_is_refused_or_shared_have_results_of_their_own() {
             action: Action::Cold,
         };
         let hints: Vec<Hint> = pieces.map(hint).collect();
-        let given = Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default())
+        let results = Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default())
             .give(&processes, &hints);
-        if given.iter().any(|hinted| says(hinted, Skip::Refused)) {
+        if results.iter().any(|result| skipped_for(result, Skip::Refused)) {
             return eprintln!("SKIP: other processes' memory cannot be advised here");
         }
         let hole = AddrRange::new(target.hole, target.hole + HOLE);
         let (mut valid, mut done) = (0, 0);
-        for (hint, hinted) in hints.iter().zip(&given) {
+        for (hint, result) in hints.iter().zip(&results) {
             let len = hint.range.len();
-            assert_eq!(hinted.advised + left(hinted), len, "{hint:?}: {hinted:?}");
+            assert_eq!(result.advised + skipped(result), len, "{hint:?}: {result:?}");
             let unmapped = hint
                 .range
                 .intersection(&hole)
                 .map_or(Bytes::ZERO, |part| part.len());
             if (target.other..target.other + OTHER).contains(&hint.range.start.0) {
-                let is_left = hinted.advised == Bytes::ZERO && says(hinted, why);
-                assert!(is_left || says(hinted, Skip::NotPresent), "{hint:?}: {hinted:?}");
+                let is_skipped = result.advised == Bytes::ZERO && skipped_for(result, why);
+                assert!(
+                    is_skipped || skipped_for(result, Skip::NotPresent),
+                    "{hint:?}: {result:?}"
+                );
             } else if unmapped > Bytes::ZERO {
-                assert!(hinted.advised <= len - unmapped, "{hint:?}: {hinted:?}");
-                assert!(says(hinted, Skip::NotPresent), "{hint:?}: {hinted:?}");
+                assert!(result.advised <= len - unmapped, "{hint:?}: {result:?}");
+                assert!(skipped_for(result, Skip::NotPresent), "{hint:?}: {result:?}");
             } else {
                 valid += 1;
-                done += usize::from(hinted.advised == len);
+                done += usize::from(result.advised == len);
             }
         }
-        // The kernel may have taken some away meanwhile.
+        // The kernel may have reclaimed some pages meanwhile.
         assert!(done > valid * 9 / 10 && valid > 250, "{kind}: {done} of {valid}");
     }
 }

@@ -1,6 +1,6 @@
-//! The daemon: what goes on running and is talked to.
+//! The daemon.
 //!
-//! [`lifecycle`] follows applications from the foreground to the cache and back, and hints the kernel about their
-//! memory. Deliberately not here: how memory is watched and acted on (`thermo_runtime`) and the command line.
+//! [`lifecycle`] follows applications from the foreground to the cache and back, and reclaims or prefetches
+//! their memory. Monitoring and schemes are in `thermo_runtime`; the command line is in `crates/cli`.
 
 pub mod lifecycle;

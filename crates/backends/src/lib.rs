@@ -1,8 +1,8 @@
-//! Backends: which pages of processes were accessed.
+//! Backends: find out which pages of processes were accessed.
 //!
-//! A [`Tracker`] answers for pages that a context of our own asks about; [`offload`] hands the whole context to in-kernel
-//! DAMON. [`host`] says which of them work here and why, and [`interference`] who else uses accessed bits.
-//! Deliberately not here: what is done to memory (`thermo_actions`).
+//! A [`Tracker`] answers access checks and scans for a context of the engine. [`offload`] hands a whole
+//! context to in-kernel DAMON. [`host`] reports which backends work here and why, and [`interference`] which
+//! other programs use accessed bits. Actions on memory are in `thermo_actions`.
 
 pub mod host;
 pub mod idle;
@@ -12,5 +12,5 @@ mod pte;
 pub mod smaps;
 mod tracker;
 
-pub use pte::{ClearStats, PteTracker, others_clear_accessed_bits};
+pub use pte::{ClearStats, PteTracker, other_monitors_exist};
 pub use tracker::Tracker;

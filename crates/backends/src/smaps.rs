@@ -1,24 +1,27 @@
 //! Tracker `smaps`: needs no privilege for processes of the same user, and is coarse.
 //!
-//! The kernel clears the accessed marks of a whole address space (`clear_refs`) and counts, per mapping, how many bytes
-//! were touched since (`Referenced`); *which* pages they are it does not tell. So a probe is answered by chance: accessed
-//! with probability `Referenced / size of its mapping`. Over many probes the bytes found accessed are those the kernel
-//! counted, but a mapping with a hot corner looks lukewarm all over, and small differences are noise.
+//! The kernel clears the accessed bits of a whole address space (`clear_refs`) and counts, per mapping, how
+//! many bytes were accessed since (`Referenced`), but not *which* pages. So a probe is answered at random:
+//! accessed with probability `Referenced / size of its mapping`. Over many probes the bytes found accessed
+//! are those that the kernel counted. But a mapping with a hot part looks warm everywhere, and small
+//! differences are noise.
 //!
-//! `clear_refs` flushes no TLB, so that pages in use look idle for up to 100 ms; and both walks hold the lock of the
-//! address space for 12–39 ms a GiB. A round of clearing and reading is therefore never shorter than
-//! 100 ms, and fifty times what the walks of the last round took. With a shorter sampling interval, looks between are
-//! answered by the last round; before the first is whole, nothing is known.
+//! `clear_refs` flushes no TLB, so pages in use look idle for up to 100 ms. Clearing and reading hold the
+//! lock of the address space for 12 to 39 ms a GiB. So a round of clearing and reading takes at least 100 ms,
+//! and at least fifty times as long as clearing and reading took in the last round. With a shorter sampling
+//! interval, checks in between are answered from the last round. Before the first round is complete, all
+//! probes are unknown.
 //!
-//! For a large process the last round may be minutes old. What was mapped or made usable since, as heaps grow, is *unknown*
-//! until the next. The plain list of mappings, which costs little, tells it from places where nothing can be touched,
-//! which are idle. Mappings that the kernel does not count are always unknown: hugetlb pages and memory of devices.
+//! For a large process the last round may be minutes old. Memory that was mapped or made accessible since,
+//! e.g. by a growing heap, is *unknown* until the next round. The list of mappings, which is cheap to read,
+//! distinguishes it from addresses that cannot be accessed, which are idle. Mappings that the kernel does not
+//! count are always unknown: hugetlb pages and device memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::TargetId;
-use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::ops::{CheckResult, Probe};
 use thermo_engine::rng::Rng;
 use thermo_kernel::clear_refs;
 use thermo_kernel::clock;
@@ -29,206 +32,209 @@ use thermo_units::{Addr, AddrRange, Nanos};
 
 use crate::tracker::Tracker;
 
-/// The shortest time between clearing and reading that tells anything.
-const LEAST: Nanos = Nanos::millis(100);
-/// Of the time between rounds, at most one part in so many is spent walking.
+/// Minimum time between clearing and reading.
+const MIN_ROUND: Nanos = Nanos::millis(100);
+/// At most one part in this many of the time is spent clearing and reading.
 const WALK_SHARE: u64 = 50;
 
-/// The tracker.
+/// Tracker `smaps`.
 #[derive(Debug)]
 pub struct Smaps {
     root: PathBuf,
     rng: Rng,
-    least: Nanos,
-    rounds: BTreeMap<TargetId, TargetState>,
+    min_round: Nanos,
+    targets: BTreeMap<TargetId, TargetState>,
 }
 
-/// What is known of one target.
+/// State of one target.
 #[derive(Debug, Default)]
 struct TargetState {
     cleared_at: Option<Nanos>,
-    walks: Nanos,
-    touched: Option<Vec<Touched>>,
-    usable: Usable,
+    walk_time: Nanos,
+    accessed: Option<Vec<MappingAccesses>>,
+    accessible: Accessible,
 }
 
-/// A mapping, and how much of it was touched in the last whole round; `None` where that is not counted.
+/// A mapping, and the bytes of it that were accessed in the last complete round; `None` if the kernel does
+/// not count them.
 #[derive(Debug, Clone, Copy)]
-struct Touched {
+struct MappingAccesses {
     range: AddrRange,
     referenced: Option<u64>,
 }
 
-/// Where memory of a target can be touched, as of a moment ago.
+/// Address ranges of a target that can be accessed, as of a recent reading.
 #[derive(Debug, Default)]
-struct Usable {
+struct Accessible {
     read_at: Option<Nanos>,
     took: Nanos,
-    /// None when the list cannot be read.
+    /// `None` if the list cannot be read.
     ranges: Option<Vec<AddrRange>>,
 }
 
 impl Smaps {
-    /// Looks below `root`; `seed` names the chances it takes.
+    /// Reads below `root`; `seed` makes the random answers reproducible.
     #[must_use]
     pub fn new(root: &Path, seed: u64) -> Self {
         Self {
             root: root.to_owned(),
             rng: Rng::new(seed),
-            least: LEAST,
-            rounds: BTreeMap::new(),
+            min_round: MIN_ROUND,
+            targets: BTreeMap::new(),
         }
     }
 
-    fn least_of(&self, round: &TargetState) -> Nanos {
-        self.least.max(rest_of(round.walks))
+    fn min_round_of(&self, state: &TargetState) -> Nanos {
+        self.min_round.max(min_pause(state.walk_time))
     }
 
-    fn begin(&mut self, id: TargetId, pid: u32) {
-        let round = self.rounds.entry(id).or_default();
-        if round.cleared_at.is_some() {
+    fn begin_round(&mut self, id: TargetId, pid: u32) {
+        let state = self.targets.entry(id).or_default();
+        if state.cleared_at.is_some() {
             return;
         }
         let before = clock::monotonic();
         let cleared = clear_refs::clear(&self.root, pid);
         let after = clock::monotonic();
-        round.walks = after.saturating_sub(before);
+        state.walk_time = after.saturating_sub(before);
         match cleared {
-            Ok(()) => round.cleared_at = Some(after),
-            Err(_) => round.fail(),
+            Ok(()) => state.cleared_at = Some(after),
+            Err(_) => state.fail(),
         }
     }
 
-    fn end_if_due(&mut self, id: TargetId, pid: u32) {
+    fn end_round_if_due(&mut self, id: TargetId, pid: u32) {
         let now = clock::monotonic();
-        let due = |round: &TargetState| {
-            round
+        let due = |state: &TargetState| {
+            state
                 .cleared_at
-                .is_some_and(|at| now.saturating_sub(at) >= self.least_of(round))
+                .is_some_and(|at| now.saturating_sub(at) >= self.min_round_of(state))
         };
-        if !self.rounds.get(&id).is_some_and(due) {
+        if !self.targets.get(&id).is_some_and(due) {
             return;
         }
         let vmas = smaps::read(&self.root, pid);
-        let Some(round) = self.rounds.get_mut(&id) else {
+        let Some(state) = self.targets.get_mut(&id) else {
             return;
         };
-        round.cleared_at = None;
-        round.walks = round.walks.saturating_add(clock::monotonic().saturating_sub(now));
+        state.cleared_at = None;
+        state.walk_time = state
+            .walk_time
+            .saturating_add(clock::monotonic().saturating_sub(now));
         match vmas {
-            Ok(vmas) => round.touched = Some(all_touched(&vmas)),
-            Err(_) => round.fail(),
+            Ok(vmas) => state.accessed = Some(accessed_mappings(&vmas)),
+            Err(_) => state.fail(),
         }
     }
 
-    fn answer(&mut self, pid: u32, probe: &Probe) -> Seen {
-        let round = self.rounds.get_mut(&probe.target);
-        let Some((touched, usable)) = round.and_then(TargetState::known) else {
-            return Seen::Unknown;
+    fn answer(&mut self, pid: u32, probe: &Probe) -> CheckResult {
+        let state = self.targets.get_mut(&probe.target);
+        let Some((accessed, accessible)) = state.and_then(TargetState::known) else {
+            return CheckResult::Unknown;
         };
-        let index = touched.partition_point(|one| one.range.end <= probe.addr);
-        match touched.get(index).filter(|one| one.range.contains(probe.addr)) {
+        let index = accessed.partition_point(|one| one.range.end <= probe.addr);
+        match accessed.get(index).filter(|one| one.range.contains(probe.addr)) {
             Some(one) => one.seen(&mut self.rng),
-            None => usable.seen(&self.root, pid, self.least, probe.addr),
+            None => accessible.seen(&self.root, pid, self.min_round, probe.addr),
         }
     }
 }
 
 impl TargetState {
-    fn known(&mut self) -> Option<(&[Touched], &mut Usable)> {
-        Some((self.touched.as_deref()?, &mut self.usable))
+    fn known(&mut self) -> Option<(&[MappingAccesses], &mut Accessible)> {
+        Some((self.accessed.as_deref()?, &mut self.accessible))
     }
 
     fn fail(&mut self) {
-        self.touched = None;
+        self.accessed = None;
         self.cleared_at = None;
     }
 }
 
-impl Touched {
+impl MappingAccesses {
     fn of(vma: &Vma) -> Self {
         Self {
             range: vma.mapping.range,
-            referenced: vma.is_referenced_counted().then_some(vma.counts.referenced.0),
+            referenced: vma.has_referenced_count().then_some(vma.counts.referenced.0),
         }
     }
 
-    fn seen(&self, rng: &mut Rng) -> Seen {
+    fn seen(&self, rng: &mut Rng) -> CheckResult {
         match self.referenced {
-            Some(referenced) if rng.below(self.range.len().0) < referenced => Seen::Accessed,
-            Some(_) => Seen::Idle,
-            None => Seen::Unknown,
+            Some(referenced) if rng.below(self.range.len().0) < referenced => CheckResult::Accessed,
+            Some(_) => CheckResult::Idle,
+            None => CheckResult::Unknown,
         }
     }
 }
 
-impl Usable {
-    /// What can be said of `addr`, where nothing could be touched when the last round ended.
-    fn seen(&mut self, root: &Path, pid: u32, least: Nanos, addr: Addr) -> Seen {
-        self.read_if_due(root, pid, least);
+impl Accessible {
+    /// The result for `addr`, which was in no accessible mapping when the last round ended.
+    fn seen(&mut self, root: &Path, pid: u32, min_round: Nanos, addr: Addr) -> CheckResult {
+        self.read_if_due(root, pid, min_round);
         let Some(ranges) = &self.ranges else {
-            return Seen::Unknown;
+            return CheckResult::Unknown;
         };
         let index = ranges.partition_point(|range| range.end <= addr);
         match ranges.get(index) {
-            Some(range) if range.contains(addr) => Seen::Unknown,
-            _ => Seen::Idle,
+            Some(range) if range.contains(addr) => CheckResult::Unknown,
+            _ => CheckResult::Idle,
         }
     }
 
-    fn read_if_due(&mut self, root: &Path, pid: u32, least: Nanos) {
+    fn read_if_due(&mut self, root: &Path, pid: u32, min_round: Nanos) {
         let now = clock::monotonic();
-        let rest = least.max(rest_of(self.took));
-        if self.read_at.is_some_and(|at| now.saturating_sub(at) < rest) {
+        let pause = min_round.max(min_pause(self.took));
+        if self.read_at.is_some_and(|at| now.saturating_sub(at) < pause) {
             return;
         }
         let mappings = maps::read(root, pid);
         self.read_at = Some(clock::monotonic());
         self.took = clock::monotonic().saturating_sub(now);
         self.ranges = mappings.ok().map(|mappings| {
-            let usable = mappings.iter().filter(|mapping| is_usable(mapping));
-            usable.map(|mapping| mapping.range).collect()
+            let accessible = mappings.iter().filter(|mapping| is_accessible(mapping));
+            accessible.map(|mapping| mapping.range).collect()
         });
     }
 }
 
-/// How long to wait after what took so long.
-const fn rest_of(took: Nanos) -> Nanos {
+/// Minimum pause after clearing or reading that took `took`.
+const fn min_pause(took: Nanos) -> Nanos {
     Nanos(took.0.saturating_mul(WALK_SHARE))
 }
 
-fn all_touched(vmas: &[Vma]) -> Vec<Touched> {
-    let usable = vmas.iter().filter(|vma| is_usable(&vma.mapping));
-    usable.map(Touched::of).collect()
+fn accessed_mappings(vmas: &[Vma]) -> Vec<MappingAccesses> {
+    let accessible = vmas.iter().filter(|vma| is_accessible(&vma.mapping));
+    accessible.map(MappingAccesses::of).collect()
 }
 
-/// Programs reserve address space by mappings that nobody may touch, and make them usable bit by bit.
-const fn is_usable(mapping: &Mapping) -> bool {
+/// Programs reserve address space by mappings without permissions, and make them accessible in steps.
+const fn is_accessible(mapping: &Mapping) -> bool {
     let perms = mapping.perms;
     perms.read || perms.write || perms.exec
 }
 
 impl Tracker for Smaps {
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
-        self.rounds.retain(|id, _| processes.contains_key(id));
-        let asked: BTreeSet<TargetId> = probes.iter().map(|probe| probe.target).collect();
-        for id in asked {
+        self.targets.retain(|id, _| processes.contains_key(id));
+        let targets: BTreeSet<TargetId> = probes.iter().map(|probe| probe.target).collect();
+        for id in targets {
             if let Some(process) = processes.get(&id) {
-                self.begin(id, process.pid);
+                self.begin_round(id, process.pid);
             }
         }
     }
 
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]) {
-        let asked: BTreeSet<TargetId> = probes.iter().map(|probe| probe.target).collect();
-        for id in asked {
+        let targets: BTreeSet<TargetId> = probes.iter().map(|probe| probe.target).collect();
+        for id in targets {
             if let Some(process) = processes.get(&id) {
-                self.end_if_due(id, process.pid);
+                self.end_round_if_due(id, process.pid);
             }
         }
         for probe in probes {
             let process = processes.get(&probe.target);
-            probe.seen = process.map_or(Seen::Unknown, |process| self.answer(process.pid, probe));
+            probe.result = process.map_or(CheckResult::Unknown, |process| self.answer(process.pid, probe));
         }
     }
 }
@@ -241,7 +247,7 @@ mod tests {
 
     const ID: TargetId = TargetId(0);
 
-    /// A machine on which this very process has the mappings of `text`.
+    /// A fake root on which this process has the mappings of `text`.
     fn machine(text: &str) -> (tempfile::TempDir, Processes) {
         let pid = std::process::id();
         let root = tempfile::tempdir().unwrap();
@@ -257,14 +263,14 @@ mod tests {
             .map(|addr| Probe {
                 target: ID,
                 addr: Addr(addr),
-                seen: Seen::Unknown,
+                result: CheckResult::Unknown,
             })
             .collect()
     }
 
-    fn patient(root: &Path, least: Nanos) -> Smaps {
+    fn tracker_with(root: &Path, min_round: Nanos) -> Smaps {
         Smaps {
-            least,
+            min_round,
             ..Smaps::new(root, 1)
         }
     }
@@ -279,17 +285,20 @@ Referenced:            0 kB
 ";
 
     #[test]
-    fn probes_are_answered_in_proportion_to_what_was_referenced() {
+    fn accessed_probes_match_referenced_share() {
         let (root, processes) = machine(TEXT);
-        // One probe a page and fifty rounds: what the walks took does not matter, as a round is due at once.
-        let mut tracker = patient(root.path(), Nanos::ZERO);
+        // One probe a page and fifty rounds. Each round is due at once: the time of the walks is reset.
+        let mut tracker = tracker_with(root.path(), Nanos::ZERO);
         let mut probes = probes((0x10..0x210).map(|page| page << 12));
         let mut counts = [0_u32; 3];
         for _ in 0..50 {
             tracker.prepare(&processes, &probes);
-            tracker.rounds.get_mut(&ID).unwrap().walks = Nanos::ZERO;
+            tracker.targets.get_mut(&ID).unwrap().walk_time = Nanos::ZERO;
             tracker.check(&processes, &mut probes);
-            for probe in probes.iter().filter(|probe| probe.seen == Seen::Accessed) {
+            for probe in probes
+                .iter()
+                .filter(|probe| probe.result == CheckResult::Accessed)
+            {
                 counts[match probe.addr.0 {
                     ..0x20000 => 0,
                     0x20000..0x120000 => 1,
@@ -297,41 +306,42 @@ Referenced:            0 kB
                 }] += 1;
             }
         }
-        // All of 16 pages; a quarter of 256 (3200 of 12,800 expected, seeded); none of a hole or an idle mapping.
+        // All of 16 pages; a quarter of 256 (3200 of 12,800 expected, seeded); none of a hole or an idle
+        // mapping.
         assert_eq!((counts[0], counts[2]), (50 * 16, 0));
         assert!((2900..3500).contains(&counts[1]), "{counts:?}");
     }
 
     #[test]
-    fn before_the_first_round_is_whole_nothing_is_known() {
+    fn probes_are_unknown_before_first_round_ends() {
         let (root, processes) = machine(TEXT);
-        let mut tracker = patient(root.path(), Nanos::secs(3600));
+        let mut tracker = tracker_with(root.path(), Nanos::secs(3600));
         let mut probes = probes([0x10000].into_iter());
         tracker.prepare(&processes, &probes);
         tracker.check(&processes, &mut probes);
-        assert_eq!(probes[0].seen, Seen::Unknown);
+        assert_eq!(probes[0].result, CheckResult::Unknown);
     }
 
     #[test]
-    fn what_may_not_be_cleared_is_unknown() {
+    fn probes_are_unknown_if_clear_refs_fails() {
         let (root, processes) = machine(TEXT);
         let pid = std::process::id();
         std::fs::remove_file(root.path().join(format!("proc/{pid}/clear_refs"))).unwrap();
-        let mut tracker = patient(root.path(), Nanos::ZERO);
+        let mut tracker = tracker_with(root.path(), Nanos::ZERO);
         let mut probes = probes([0x10000].into_iter());
         tracker.prepare(&processes, &probes);
         tracker.check(&processes, &mut probes);
-        assert_eq!(probes[0].seen, Seen::Unknown);
+        assert_eq!(probes[0].result, CheckResult::Unknown);
     }
 
-    /// What one round says of probes at `addrs`.
-    fn one_round(root: &Path, processes: &Processes, addrs: &[u64]) -> Vec<Seen> {
-        let mut tracker = patient(root, Nanos::ZERO);
+    /// The results of one round for probes at `addrs`.
+    fn one_round(root: &Path, processes: &Processes, addrs: &[u64]) -> Vec<CheckResult> {
+        let mut tracker = tracker_with(root, Nanos::ZERO);
         let mut probes = probes(addrs.iter().copied());
         tracker.prepare(processes, &probes);
-        tracker.rounds.get_mut(&ID).unwrap().walks = Nanos::ZERO;
+        tracker.targets.get_mut(&ID).unwrap().walk_time = Nanos::ZERO;
         tracker.check(processes, &mut probes);
-        probes.iter().map(|probe| probe.seen).collect()
+        probes.iter().map(|probe| probe.result).collect()
     }
 
     fn write_maps(root: &Path, text: &str) {
@@ -346,7 +356,7 @@ Referenced:            0 kB
 ";
 
     #[test]
-    fn what_was_mapped_or_made_usable_since_is_unknown_and_what_is_not_there_idle() {
+    fn new_mappings_are_unknown_and_holes_idle() {
         let (root, processes) = machine(RESERVED);
         write_maps(
             root.path(),
@@ -358,40 +368,54 @@ Referenced:            0 kB
         let addrs = [
             0x1f000, 0x20000, 0x2f000, 0x30000, 0x20f000, 0x40f000, 0x410000, 0x600000,
         ];
-        let (idle, unknown) = (Seen::Idle, Seen::Unknown);
-        // The old part of a heap, what it grew by, behind it; a new mapping; a reservation's part in use, the rest; nothing.
+        let (idle, unknown) = (CheckResult::Idle, CheckResult::Unknown);
+        // The old part of a heap, its growth (two probes), behind it; a new mapping; the used part of a
+        // reservation, its rest; a hole.
         let expected = [idle, unknown, unknown, idle, unknown, unknown, idle, idle];
         assert_eq!(one_round(root.path(), &processes, &addrs), expected);
     }
 
     #[test]
-    fn where_the_list_of_mappings_cannot_be_read_holes_are_unknown() {
+    fn holes_are_unknown_without_maps() {
         let (root, processes) = machine(RESERVED);
         let seen = one_round(root.path(), &processes, &[0x10000, 0x20000, 0x400000, 0x600000]);
-        assert_eq!(seen, [Seen::Idle, Seen::Unknown, Seen::Unknown, Seen::Unknown]);
+        assert_eq!(
+            seen,
+            [
+                CheckResult::Idle,
+                CheckResult::Unknown,
+                CheckResult::Unknown,
+                CheckResult::Unknown
+            ]
+        );
     }
 
     #[test]
-    fn the_list_of_mappings_is_read_again_but_not_at_every_look() {
+    fn maps_are_reread_at_intervals() {
         let (root, _) = machine(RESERVED);
-        let (mut usable, pid) = (Usable::default(), std::process::id());
-        let seen = |usable: &mut Usable, least| usable.seen(root.path(), pid, least, Addr(0x20000));
+        let (mut accessible, pid) = (Accessible::default(), std::process::id());
+        let seen = |accessible: &mut Accessible, min_round| {
+            accessible.seen(root.path(), pid, min_round, Addr(0x20000))
+        };
         write_maps(root.path(), "10000-20000 rw-p 00000000 00:00 0 \n");
-        assert_eq!(seen(&mut usable, Nanos::ZERO), Seen::Idle);
+        assert_eq!(seen(&mut accessible, Nanos::ZERO), CheckResult::Idle);
         write_maps(root.path(), "10000-30000 rw-p 00000000 00:00 0 \n");
-        assert_eq!(seen(&mut usable, Nanos::secs(3600)), Seen::Idle);
-        usable.took = Nanos::ZERO;
-        assert_eq!(seen(&mut usable, Nanos::ZERO), Seen::Unknown);
+        assert_eq!(seen(&mut accessible, Nanos::secs(3600)), CheckResult::Idle);
+        accessible.took = Nanos::ZERO;
+        assert_eq!(seen(&mut accessible, Nanos::ZERO), CheckResult::Unknown);
     }
 
     #[test]
-    fn mappings_that_are_not_counted_are_unknown() {
+    fn uncounted_mappings_are_unknown() {
         let (root, processes) = machine(
             "200000-600000 rw-s 00000000 00:10 7 /dev/hugepages/x\nReferenced: 0 kB\nVmFlags: rd wr sh mr mw me ms de ht sd\n\
              700000-701000 rw-s 00000000 00:06 3 /dev/mem\nReferenced: 0 kB\nVmFlags: rd wr sh mr mw me ms pf io dc de dd\n\
              800000-801000 rw-p 00000000 00:00 0 \nReferenced: 0 kB\nVmFlags: rd wr mr mw me ac sd\n",
         );
         let seen = one_round(root.path(), &processes, &[0x200000, 0x700000, 0x800000]);
-        assert_eq!(seen, [Seen::Unknown, Seen::Unknown, Seen::Idle]);
+        assert_eq!(
+            seen,
+            [CheckResult::Unknown, CheckResult::Unknown, CheckResult::Idle]
+        );
     }
 }

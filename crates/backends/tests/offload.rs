@@ -1,4 +1,4 @@
-//! Tracker `kdamond` on a tree of plain files: what the kernel would be told, and what is read back.
+//! Tracker `kdamond` on a tree of plain files: what is written for the kernel, and what is read back.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use thermo_engine::ops::Offload as _;
 use thermo_engine::{Action, Attrs, Operations as _, Scheme};
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 
-/// Somebody to watch, who waits for the end of a pipe.
+/// A target process that waits for the end of a pipe.
 struct Target(Child);
 
 impl Target {
@@ -37,7 +37,8 @@ fn write(path: PathBuf, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A tree with room for one context of so many targets and schemes: a folder makes no children by itself.
+/// A sysfs tree with one context of this many targets and schemes. Plain files do not create subdirectories
+/// on a write.
 fn tree(targets: usize, schemes: usize) -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
@@ -92,100 +93,104 @@ fn tried(dir: &Path, scheme: usize, number: usize, values: [u64; 4]) {
     }
 }
 
-fn watching(root: &Path, targets: &[&Target]) -> Offloaded {
+fn monitor(root: &Path, targets: &[&Target]) -> Offloaded {
     let spec = TargetSpec {
         pids: targets.iter().map(|target| target.0.id()).collect(),
         children: false,
         orphans: false,
         cgroup: None,
+        waits_for_cgroup: false,
         system: false,
         exclude: Vec::new(),
         layout: LayoutRule::ThreeRegions,
     };
-    let members = TrackedProcesses::new(Path::new("/"), spec).unwrap();
-    Offloaded::new(root.to_owned(), members, Claim::take(root).unwrap())
+    let processes = TrackedProcesses::new(Path::new("/"), spec).unwrap();
+    Offloaded::new(root.to_owned(), processes, Claim::take(root).unwrap())
 }
 
-/// What a file says. The kernel's are written without being cut, so what was longer before shows behind.
-fn says(dir: &Path, name: &str) -> String {
+/// Content of a file. Files are written without truncation, so the rest of a longer old text stays behind.
+fn content(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).unwrap()
 }
 
 fn state_begins_with(dir: &Path, word: &str) {
-    let state = says(dir, "0/state");
+    let state = content(dir, "0/state");
     assert!(state.starts_with(word), "{state:?} is not {word}");
 }
 
 #[test]
-fn a_context_is_handed_over_followed_and_given_back() {
+fn context_is_offloaded_read_and_released() {
     let (root, dir) = tree(1, 2);
     let target = Target::start();
-    let mut ops = watching(root.path(), &[&target]);
+    let mut ops = monitor(root.path(), &[&target]);
     ops.update().unwrap();
     ops.commit(&Attrs::default(), &[Scheme::new(Action::Pageout)])
         .unwrap();
     state_begins_with(&dir, "on");
     assert_eq!(
-        says(&dir, "0/contexts/0/targets/0/pid_target"),
+        content(&dir, "0/contexts/0/targets/0/pid_target"),
         target.0.id().to_string()
     );
-    assert_eq!(says(&dir, "0/contexts/0/schemes/0/action"), "stat");
-    assert_eq!(says(&dir, "0/contexts/0/schemes/1/action"), "pageout");
+    assert_eq!(content(&dir, "0/contexts/0/schemes/0/action"), "stat");
+    assert_eq!(content(&dir, "0/contexts/0/schemes/1/action"), "pageout");
     tried(&dir, 0, 0, [4096, 8192, 20, 3]);
     tried(&dir, 0, 1, [8192, 16384, 0, 9]);
-    let picture = ops.follow().unwrap();
-    let (_, regions) = &picture.targets[0];
-    let seen: Vec<(u64, u32, u32)> = regions
+    let snapshot = ops.follow().unwrap();
+    let (_, regions) = &snapshot.targets[0];
+    let found: Vec<(u64, u32, u32)> = regions
         .iter()
         .map(|r| (r.range.start.0, r.nr_accesses, r.age))
         .collect();
-    assert_eq!(seen, [(4096, 20, 3), (8192, 0, 9)]);
-    assert_eq!(picture.schemes[0].nr_tried, 7);
+    assert_eq!(found, [(4096, 20, 3), (8192, 0, 9)]);
+    assert_eq!(snapshot.schemes[0].nr_tried, 7);
     assert_eq!(
-        ops.spent_elsewhere().0,
+        ops.external_cpu_time().0,
         5_000_000,
-        "the time of the kernel's thread is told"
+        "the CPU time of the kernel's thread is reported"
     );
     drop(ops);
     state_begins_with(&dir, "off");
-    assert!(says(&dir, "nr_kdamonds").starts_with('0'));
+    assert!(content(&dir, "nr_kdamonds").starts_with('0'));
 }
 
 #[test]
-fn what_did_not_change_is_not_told_again_and_what_did_is_committed() {
+fn only_changes_are_committed() {
     let (root, dir) = tree(1, 1);
     let target = Target::start();
-    let mut ops = watching(root.path(), &[&target]);
+    let mut ops = monitor(root.path(), &[&target]);
     ops.update().unwrap();
     ops.commit(&Attrs::default(), &[]).unwrap();
     fs::write(dir.join("0/state"), "on\n").unwrap();
     ops.commit(&Attrs::default(), &[]).unwrap();
-    assert_eq!(says(&dir, "0/state"), "on\n", "nothing was told");
+    assert_eq!(content(&dir, "0/state"), "on\n", "nothing was written");
     let more = Attrs {
         max_nr_regions: 2000,
         ..Attrs::default()
     };
     ops.commit(&more, &[]).unwrap();
     state_begins_with(&dir, "commit");
-    assert_eq!(says(&dir, "0/contexts/0/monitoring_attrs/nr_regions/max"), "2000");
+    assert_eq!(
+        content(&dir, "0/contexts/0/monitoring_attrs/nr_regions/max"),
+        "2000"
+    );
 }
 
 #[test]
-fn each_target_has_a_scheme_that_tells_its_regions() {
+fn each_target_has_a_monitoring_scheme() {
     let (root, dir) = tree(2, 2);
     let (one, two) = (Target::start(), Target::start());
-    let mut ops = watching(root.path(), &[&one, &two]);
+    let mut ops = monitor(root.path(), &[&one, &two]);
     let layouts = ops.update().unwrap();
     ops.commit(&Attrs::default(), &[]).unwrap();
     tried(&dir, 0, 0, [4096, 8192, 1, 0]);
-    // In 6.12 numbers go on from scheme to scheme.
+    // In 6.12 region numbers continue from scheme to scheme.
     tried(&dir, 1, 1, [4096, 12288, 2, 0]);
     assert_eq!(
-        says(&dir, "0/contexts/0/schemes/1/filters/0/damon_target_idx"),
+        content(&dir, "0/contexts/0/schemes/1/filters/0/damon_target_idx"),
         "1"
     );
-    let picture = ops.follow().unwrap();
-    let ends: Vec<_> = picture
+    let snapshot = ops.follow().unwrap();
+    let ends: Vec<_> = snapshot
         .targets
         .iter()
         .map(|(id, regions)| (*id, regions[0].range.end.0))
@@ -194,15 +199,15 @@ fn each_target_has_a_scheme_that_tells_its_regions() {
 }
 
 #[test]
-fn without_targets_nothing_runs() {
+fn kdamond_does_not_run_without_targets() {
     let (root, dir) = tree(1, 1);
     let mut target = Target::start();
-    let mut ops = watching(root.path(), &[&target]);
+    let mut ops = monitor(root.path(), &[&target]);
     target.0.kill().unwrap();
     target.0.wait().unwrap();
     ops.update().unwrap();
     ops.commit(&Attrs::default(), &[]).unwrap();
-    assert_eq!(says(&dir, "0/state"), "off\n");
+    assert_eq!(content(&dir, "0/state"), "off\n");
     assert!(ops.follow().unwrap().targets.is_empty());
     assert!(!ops.any_target_left());
 }

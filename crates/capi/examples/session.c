@@ -1,8 +1,10 @@
-/* A session manager in small: starts a program, and whenever it is told that the program is hidden, pages out its
- * anonymous memory; when it is shown again, brings that in before.
+/* A small session manager. It starts a program and reads commands: "hide" pages out the program's anonymous
+ * memory, "show" brings it back before the program needs it.
  *
- *   cc session.c -I../include -L../../../target/release -lthermo -o session
- *   printf 'hide\nshow\nquit\n' | ./session sleep 600
+ * From the root of the source tree, after `cargo build --release -p thermo-capi`:
+ *
+ *   cc crates/capi/examples/session.c -Icrates/capi/include -Ltarget/release -lthermo -o session
+ *   printf 'hide\nshow\nquit\n' | LD_LIBRARY_PATH=target/release ./session sleep 600
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,27 +16,27 @@
 
 #include "thermo.h"
 
-#define MOST 4096
+#define MAX_RANGES 4096
 
-static uint64_t starts[MOST], ends[MOST];
-static struct thermo_hint hints[MOST];
-static struct thermo_result results[MOST];
+static uint64_t starts[MAX_RANGES], ends[MAX_RANGES];
+static struct thermo_hint hints[MAX_RANGES];
+static struct thermo_result results[MAX_RANGES];
 
-/* Gives one hint for every mapping of the program, and tells what came of them. */
+/* Gives one hint per mapping of the program and prints the results. */
 static int hint(struct thermo *thermo, uint32_t process, uint32_t action)
 {
 	struct thermo_limits limits = { .kind = THERMO_ANON, .max_ns = 5000000000ull };
 	uint64_t advised = 0, changed = 0, refused = 0;
-	int64_t n = thermo_ranges(thermo, process, NULL, starts, ends, MOST);
+	int64_t n = thermo_ranges(thermo, process, NULL, starts, ends, MAX_RANGES);
 	int error;
 
 	if (n < 0)
 		return (int)n;
-	if (n > MOST)
-		n = MOST;
+	if (n > MAX_RANGES)
+		n = MAX_RANGES;
 	for (int64_t i = 0; i < n; i++)
 		hints[i] = (struct thermo_hint){ process, action, starts[i], ends[i] };
-	/* What is in swap is not anonymous memory any more, but it is what should come back. */
+	/* Swapped-out pages do not count as anonymous, but they are the pages to bring back. */
 	if (action == THERMO_WILLNEED)
 		limits.kind = THERMO_ALL;
 	error = thermo_give(thermo, hints, (size_t)n, &limits, results);
@@ -42,7 +44,7 @@ static int hint(struct thermo *thermo, uint32_t process, uint32_t action)
 		return error;
 	for (int64_t i = 0; i < n; i++) {
 		advised += results[i].advised;
-		changed += results[i].changed == THERMO_UNSEEN ? 0 : results[i].changed;
+		changed += results[i].changed == THERMO_UNKNOWN ? 0 : results[i].changed;
 		refused += results[i].reason == THERMO_REFUSED;
 	}
 	printf("%lld mappings: %llu bytes advised, %llu changed, %llu refused\n", (long long)n,

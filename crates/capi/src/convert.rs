@@ -1,13 +1,13 @@
-//! The numbers of the header, as what they mean.
+//! Converts between the structs of the header and the types of the library.
 
-use thermo_actions::hint::{Hint, Hinted, Kind, SkipReason};
+use thermo_actions::hint::{Hint, HintResult, PageKind, SkipReason};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
 use thermo_units::{AddrRange, Bytes};
 
-use crate::layout::{DRY, SKIP_YOUNG, ThermoHint, ThermoLimits, ThermoResult, UNSEEN};
+use crate::layout::{DRY, SKIP_YOUNG, ThermoHint, ThermoLimits, ThermoResult, UNKNOWN};
 
-/// In the order of `enum thermo_action`.
+/// Actions in the order of `enum thermo_action`.
 pub(crate) const ACTIONS: [Action; 8] = [
     Action::Stat,
     Action::Cold,
@@ -20,7 +20,7 @@ pub(crate) const ACTIONS: [Action; 8] = [
 ];
 
 impl ThermoHint {
-    /// What is meant; nothing when it cannot be.
+    /// The hint; `None` for an unknown action or an end before the start.
     pub(crate) fn hint(&self) -> Option<Hint> {
         let action = usize::try_from(self.action)
             .ok()
@@ -34,36 +34,39 @@ impl ThermoHint {
 }
 
 impl ThermoLimits {
-    /// The kind of pages that is meant, if these limits mean anything.
-    #[expect(clippy::option_option, reason = "no kind is a kind, and neither is a mistake")]
-    pub(crate) const fn kind(&self) -> Option<Option<Kind>> {
+    /// The page kind, with `Some(None)` for all pages; `None` for an unknown kind or flag.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer option is validity, the inner one the kind"
+    )]
+    pub(crate) const fn kind(&self) -> Option<Option<PageKind>> {
         if self.flags & !(DRY | SKIP_YOUNG) != 0 {
             return None;
         }
         match self.kind {
             0 => Some(None),
-            1 => Some(Some(Kind::Anon)),
-            2 => Some(Some(Kind::File)),
+            1 => Some(Some(PageKind::Anon)),
+            2 => Some(Some(PageKind::File)),
             _ => None,
         }
     }
 }
 
 impl ThermoResult {
-    /// What came of a hint, in numbers.
-    pub(crate) fn of(hinted: &Hinted) -> Self {
-        let most = hinted.left.iter().max_by_key(|(_, bytes)| *bytes);
+    /// Converts the result of a hint.
+    pub(crate) fn new(result: &HintResult) -> Self {
+        let main = result.skipped.iter().max_by_key(|(_, bytes)| *bytes);
         Self {
-            advised: hinted.advised.0,
-            changed: hinted.changed.map_or(UNSEEN, |bytes| bytes.0),
-            left: hinted.left.iter().map(|(_, bytes)| *bytes).sum::<Bytes>().0,
-            reason: most.map_or(0, |(why, _)| reason(*why)),
-            refused: u32::from(hinted.error.is_some()),
+            advised: result.advised.0,
+            changed: result.changed.map_or(UNKNOWN, |bytes| bytes.0),
+            skipped: result.skipped.iter().map(|(_, bytes)| *bytes).sum::<Bytes>().0,
+            reason: main.map_or(0, |(why, _)| reason(*why)),
+            refused: u32::from(result.error.is_some()),
         }
     }
 }
 
-/// `enum thermo_reason`.
+/// The value of `enum thermo_reason`.
 const fn reason(why: SkipReason) -> u32 {
     match why {
         SkipReason::ByteLimit | SkipReason::CpuLimit | SkipReason::Deadline => 10,
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_mean_nothing_are_refused() {
+    fn unknown_numbers_are_rejected() {
         let hint = ThermoHint {
             process: 3,
             action: 2,
@@ -106,29 +109,29 @@ mod tests {
             flags: 3,
             ..ThermoLimits::default()
         };
-        assert_eq!(limits.kind(), Some(Some(Kind::Anon)));
+        assert_eq!(limits.kind(), Some(Some(PageKind::Anon)));
         assert_eq!(ThermoLimits { flags: 4, ..limits }.kind(), None);
         assert_eq!(ThermoLimits { kind: 3, ..limits }.kind(), None);
     }
 
     #[test]
-    fn the_reason_is_that_of_most_bytes() {
-        let hinted = Hinted {
+    fn reason_is_that_of_most_bytes() {
+        let result = HintResult {
             advised: Bytes(5),
             changed: None,
-            left: vec![
+            skipped: vec![
                 (SkipReason::Skip(Skip::Shared), Bytes(1)),
                 (SkipReason::Deadline, Bytes(9)),
             ],
             error: None,
         };
-        let result = ThermoResult {
+        let expected = ThermoResult {
             advised: 5,
-            changed: UNSEEN,
-            left: 10,
+            changed: UNKNOWN,
+            skipped: 10,
             reason: 10,
             refused: 0,
         };
-        assert_eq!(ThermoResult::of(&hinted), result);
+        assert_eq!(ThermoResult::new(&result), expected);
     }
 }

@@ -1,11 +1,11 @@
-//! The structs of the header, field by field; a test compiles the header and compares.
+//! The structs of the header. A test compiles the header and compares the layouts.
 
 /// `THERMO_DRY`.
 pub(crate) const DRY: u32 = 1;
 /// `THERMO_SKIP_YOUNG`.
 pub(crate) const SKIP_YOUNG: u32 = 2;
-/// `THERMO_UNSEEN`.
-pub(crate) const UNSEEN: u64 = u64::MAX;
+/// `THERMO_UNKNOWN`.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 /// `struct thermo_hint`.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct ThermoHint {
 pub struct ThermoResult {
     pub(crate) advised: u64,
     pub(crate) changed: u64,
-    pub(crate) left: u64,
+    pub(crate) skipped: u64,
     pub(crate) reason: u32,
     pub(crate) refused: u32,
 }

@@ -1,7 +1,7 @@
-//! `libthermo`: hints for programs in C. What each function does is said in `include/thermo.h`; here they are thin
-//! wrappers on [`thermo_actions::hint`], and nothing else.
+//! `libthermo`: hints for programs in C. `include/thermo.h` documents every function. The functions are thin
+//! wrappers around [`thermo_actions::hint`].
 //!
-//! A panic ends the process at the border (`extern "C"` aborts), as C cannot take it over.
+//! A panic aborts the process (`extern "C"` does not unwind), because C cannot handle it.
 
 mod convert;
 mod layout;
@@ -23,75 +23,75 @@ use thermo_units::{Bytes, Nanos};
 
 use layout::{DRY, SKIP_YOUNG, ThermoHint, ThermoLimits, ThermoResult};
 
-/// The version of the structs in the header.
+/// `THERMO_ABI`.
 const ABI: u32 = 1;
 
-/// What `struct thermo` is.
+/// `struct thermo`.
 #[derive(Debug, Default)]
 pub struct Thermo {
-    held: Mutex<Held>,
-    /// Stops the hints that are being given.
+    table: Mutex<ProcessTable>,
+    /// The cancel flag of the running `thermo_give()`.
     cancel: Mutex<Option<Arc<AtomicBool>>>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct ProcessTable {
     processes: Processes,
-    next: u32,
+    next_id: u32,
 }
 
 impl Thermo {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, ProcessTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, open: impl FnOnce(TargetId) -> io::Result<Process>) -> i64 {
-        let mut held = self.held();
-        let id = TargetId(held.next);
+        let mut table = self.table();
+        let id = TargetId(table.next_id);
         match open(id) {
             Ok(process) => {
-                held.next += 1;
-                held.processes.insert(id, process);
+                table.next_id += 1;
+                table.processes.insert(id, process);
                 i64::from(id.0)
             }
-            Err(why) => negative(&why),
+            Err(why) => negative_errno(&why),
         }
     }
 
     fn give(&self, hints: &[ThermoHint], limits: &ThermoLimits) -> Result<Vec<ThermoResult>, c_int> {
         let hints = hints.iter().map(ThermoHint::hint).collect::<Option<Vec<Hint>>>();
         let (hints, kind) = hints.zip(limits.kind()).ok_or(-libc::EINVAL)?;
-        let within = Limits {
-            max_bytes: some(limits.max_bytes).map(Bytes),
-            max_time: some(limits.max_ns).map(Nanos),
-            max_cpu: some(limits.max_cpu_ns).map(Nanos),
+        let hint_limits = Limits {
+            max_bytes: nonzero(limits.max_bytes).map(Bytes),
+            max_time: nonzero(limits.max_ns).map(Nanos),
+            max_cpu: nonzero(limits.max_cpu_ns).map(Nanos),
         };
         let actor = Actor::new(PageoutLimits::default(), limits.flags & DRY != 0);
         let cancel = actor.cancel_flag();
-        let mut hinter = Hinter::new(actor, within);
+        let mut hinter = Hinter::new(actor, hint_limits);
         if let Some(kind) = kind {
             hinter = hinter.only(kind);
         }
         if limits.flags & SKIP_YOUNG != 0 {
             hinter = hinter.skip_young(PteTracker::new().map_err(|_| -libc::EOPNOTSUPP)?);
         }
-        let held = self.held();
+        let table = self.table();
         *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
-        let given = hinter.give(&held.processes, &hints);
+        let results = hinter.give(&table.processes, &hints);
         *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        Ok(given.iter().map(ThermoResult::of).collect())
+        Ok(results.iter().map(ThermoResult::new).collect())
     }
 }
 
-const fn some(limit: u64) -> Option<u64> {
+const fn nonzero(limit: u64) -> Option<u64> {
     if limit == 0 { None } else { Some(limit) }
 }
 
-fn negative(why: &io::Error) -> i64 {
+fn negative_errno(why: &io::Error) -> i64 {
     -i64::from(why.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// The version of the structs.
+/// See the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn thermo_abi() -> u32 {
     ABI
@@ -110,7 +110,7 @@ pub extern "C" fn thermo_new() -> *mut Thermo {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_free(thermo: *mut Thermo) {
     if !thermo.is_null() {
-        // SAFETY: it came from `Box::into_raw` and is not used any more, says the caller.
+        // SAFETY: the caller guarantees that it came from `Box::into_raw` and that no other call uses it.
         drop(unsafe { Box::from_raw(thermo) });
     }
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn thermo_free(thermo: *mut Thermo) {
 /// `thermo` came from [`thermo_new`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_add_pid(thermo: *mut Thermo, pid: u32) -> i64 {
-    // SAFETY: it is valid, says the caller, and is only ever borrowed shared.
+    // SAFETY: the caller guarantees that it is valid; it is only borrowed shared.
     let Some(thermo) = (unsafe { thermo.as_ref() }) else {
         return -i64::from(libc::EINVAL);
     };
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn thermo_add_pid(thermo: *mut Thermo, pid: u32) -> i64 {
 /// `thermo` came from [`thermo_new`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_add_pidfd(thermo: *mut Thermo, pidfd: c_int) -> i64 {
-    // SAFETY: it is valid, says the caller, and is only ever borrowed shared.
+    // SAFETY: the caller guarantees that it is valid; it is only borrowed shared.
     let Some(thermo) = (unsafe { thermo.as_ref() }) else {
         return -i64::from(libc::EINVAL);
     };
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn thermo_add_pidfd(thermo: *mut Thermo, pidfd: c_int) -> 
         return -i64::from(libc::EBADF);
     }
     thermo.add(|id| {
-        // SAFETY: it is borrowed for the duplication only; one that is not open makes that fail with EBADF.
+        // SAFETY: borrowed only while it is duplicated; duplicating a closed descriptor fails with EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(pidfd) }.try_clone_to_owned()?;
         let (pidfd, pid) = PidFd::take(fd)?;
         Ok(Process { id, pid, pidfd })
@@ -155,9 +155,9 @@ pub unsafe extern "C" fn thermo_add_pidfd(thermo: *mut Thermo, pidfd: c_int) -> 
 /// `thermo` came from [`thermo_new`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_remove(thermo: *mut Thermo, process: u32) {
-    // SAFETY: it is valid, says the caller, and is only ever borrowed shared.
+    // SAFETY: the caller guarantees that it is valid; it is only borrowed shared.
     if let Some(thermo) = unsafe { thermo.as_ref() } {
-        thermo.held().processes.remove(&TargetId(process));
+        thermo.table().processes.remove(&TargetId(process));
     }
 }
 
@@ -167,22 +167,23 @@ pub unsafe extern "C" fn thermo_remove(thermo: *mut Thermo, process: u32) {
 /// `thermo` came from [`thermo_new`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_is_alive(thermo: *const Thermo, process: u32) -> c_int {
-    // SAFETY: it is valid, says the caller, and is only ever borrowed shared.
+    // SAFETY: the caller guarantees that it is valid; it is only borrowed shared.
     let thermo = unsafe { thermo.as_ref() };
-    let lives = |thermo: &Thermo| {
-        let held = thermo.held();
-        held.processes
+    let is_alive = |thermo: &Thermo| {
+        let table = thermo.table();
+        table
+            .processes
             .get(&TargetId(process))
             .is_some_and(Process::is_alive)
     };
-    c_int::from(thermo.is_some_and(lives))
+    c_int::from(thermo.is_some_and(is_alive))
 }
 
 /// See the header.
 ///
 /// # Safety
-/// `thermo` came from [`thermo_new`] and is not freed; `name` is NULL or a text with its end; `starts` and `ends` have
-/// room for `n`, or `n` is 0.
+/// `thermo` came from [`thermo_new`] and is not freed. `name` is NULL or a NUL-terminated string. `starts`
+/// and `ends` have room for `n` elements, or `n` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_ranges(
     thermo: *const Thermo,
@@ -192,25 +193,25 @@ pub unsafe extern "C" fn thermo_ranges(
     ends: *mut u64,
     n: usize,
 ) -> i64 {
-    // SAFETY: it is valid, says the caller, and is only ever borrowed shared.
+    // SAFETY: the caller guarantees that it is valid; it is only borrowed shared.
     let Some(thermo) = (unsafe { thermo.as_ref() }) else {
         return -i64::from(libc::EINVAL);
     };
     let mut selection = Selection::default();
     if !name.is_null() {
-        // SAFETY: it is a text with its end, says the caller.
+        // SAFETY: the caller guarantees a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
         selection.names.push(name.to_string_lossy().into_owned());
     }
     let pid = thermo
-        .held()
+        .table()
         .processes
         .get(&TargetId(process))
         .map(|process| process.pid);
     let Some(found) = pid.map(|pid| selection.ranges(Path::new("/"), pid)) else {
         return -i64::from(libc::ENOENT);
     };
-    // A number that passed on while it was read is not the process that is held.
+    // If the process has ended, its pid may have been reused during the read.
     // SAFETY: as above.
     if unsafe { thermo_is_alive(thermo, process) } == 0 {
         return -i64::from(libc::ESRCH);
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn thermo_ranges(
     };
     if n > 0 && !starts.is_null() && !ends.is_null() {
         for (nth, range) in ranges.iter().take(n).enumerate() {
-            // SAFETY: both have room for `n`, says the caller, and `nth` is below it.
+            // SAFETY: the caller guarantees room for `n` elements, and `nth < n`.
             unsafe {
                 starts.add(nth).write(range.start.0);
                 ends.add(nth).write(range.end.0);
@@ -233,8 +234,8 @@ pub unsafe extern "C" fn thermo_ranges(
 /// See the header.
 ///
 /// # Safety
-/// `thermo` came from [`thermo_new`] and is not freed; `hints` holds `n`, `results` has room for as many, or `n` is 0;
-/// `limits` is NULL or points to one.
+/// `thermo` came from [`thermo_new`] and is not freed. `hints` has `n` elements and `results` room for `n`,
+/// or `n` is 0. `limits` is NULL or points to a valid struct.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_give(
     thermo: *mut Thermo,
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn thermo_give(
     limits: *const ThermoLimits,
     results: *mut ThermoResult,
 ) -> c_int {
-    // SAFETY: both are valid or NULL, says the caller, and are only borrowed shared.
+    // SAFETY: the caller guarantees that both are valid or NULL; they are only borrowed shared.
     let (thermo, limits) = unsafe { (thermo.as_ref(), limits.as_ref()) };
     let Some(thermo) = thermo.filter(|_| n == 0 || !(hints.is_null() || results.is_null())) else {
         return -libc::EINVAL;
@@ -251,12 +252,12 @@ pub unsafe extern "C" fn thermo_give(
     if n == 0 {
         return 0;
     }
-    // SAFETY: it holds `n`, says the caller, and nobody writes to it meanwhile.
+    // SAFETY: the caller guarantees `n` elements that no other thread writes to.
     let hints = unsafe { std::slice::from_raw_parts(hints, n) };
     match thermo.give(hints, limits.unwrap_or(&ThermoLimits::default())) {
-        Ok(given) => {
-            for (nth, result) in given.into_iter().take(n).enumerate() {
-                // SAFETY: there is room for `n`, says the caller, and `nth` is below it.
+        Ok(returned) => {
+            for (nth, result) in returned.into_iter().take(n).enumerate() {
+                // SAFETY: the caller guarantees room for `n` elements, and `nth < n`.
                 unsafe { results.add(nth).write(result) };
             }
             0
@@ -271,7 +272,7 @@ pub unsafe extern "C" fn thermo_give(
 /// `thermo` came from [`thermo_new`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thermo_cancel(thermo: *mut Thermo) {
-    // SAFETY: it is valid, says the caller, and is only ever borrowed shared, by other threads too.
+    // SAFETY: the caller guarantees that it is valid; it is only borrowed shared, also by other threads.
     let Some(thermo) = (unsafe { thermo.as_ref() }) else {
         return;
     };

@@ -1,24 +1,22 @@
-//! The library as programs in C see it: the header says what the library does, and the example works.
+//! The library as seen from C: the header matches the library, and the example works.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the library was built: beside the tests.
+/// The folder of the built library, next to the tests.
 fn library_folder() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let deps = tests.parent().unwrap();
     let folders = [deps, deps.parent().unwrap()];
-    let with_it = folders
+    let folder = folders
         .into_iter()
         .find(|folder| folder.join("libthermo.so").exists());
-    with_it
-        .expect("cargo builds the library for its tests")
-        .to_owned()
+    folder.expect("cargo builds the library for its tests").to_owned()
 }
 
-/// Compiles a program in C against the header and the library; nothing where there is no compiler.
+/// Compiles a C program against the header and the library; `None` without a compiler.
 fn compile(source: &Path, to: &Path) -> Option<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = library_folder();
@@ -88,7 +86,7 @@ int main(void)
 	SAME(thermo_give(thermo, &hint, 1, &dry, &result), 0);
 	SAME(result.advised, 0);
 	SAME(result.reason, THERMO_DRY_RUN);
-	SAME(result.left, end - start);
+	SAME(result.skipped, end - start);
 	hint.process = 7;
 	SAME(thermo_give(thermo, &hint, 1, NULL, &result), 0);
 	SAME(result.reason, THERMO_GONE);
@@ -110,7 +108,7 @@ int main(void)
 "#;
 
 #[test]
-fn the_header_and_the_library_agree() {
+fn header_matches_library() {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
     std::fs::write(&source, LAYOUT).unwrap();
@@ -126,7 +124,7 @@ fn the_header_and_the_library_agree() {
 }
 
 #[test]
-fn every_function_of_the_library_is_in_the_header_and_the_other_way_round() {
+fn header_and_library_declare_same_functions() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let names = |text: &str, before: &str| -> Vec<String> {
         let lines = text
@@ -142,7 +140,7 @@ fn every_function_of_the_library_is_in_the_header_and_the_other_way_round() {
         };
         let mut names: Vec<String> = lines.filter_map(name).collect();
         names.sort();
-        // Comments in the header speak of some.
+        // Comments in the header mention some functions.
         names.dedup();
         names
     };
@@ -154,7 +152,7 @@ fn every_function_of_the_library_is_in_the_header_and_the_other_way_round() {
 }
 
 #[test]
-fn the_session_manager_hides_and_shows_its_program() {
+fn session_example_hides_and_shows_program() {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/session.c");
     assert!(std::fs::read_to_string(&source).unwrap().lines().count() < 100);
@@ -174,9 +172,9 @@ fn the_session_manager_hides_and_shows_its_program() {
     );
     for word in ["hide", "show"] {
         writeln!(to, "{word}").unwrap();
-        let mut told = String::new();
-        from.read_line(&mut told).unwrap();
-        assert!(told.contains("bytes advised"), "{word}: {told:?}");
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        assert!(line.contains("bytes advised"), "{word}: {line:?}");
     }
     writeln!(to, "quit").unwrap();
     assert!(session.wait().unwrap().success());

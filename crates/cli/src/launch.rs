@@ -1,4 +1,4 @@
-//! Starting the command a user gave after `--`.
+//! Starting the command that the user gave after `--`.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use thermo_kernel::{children, namespace};
 
-/// The process of the command that was started; 0 before.
-static COMMAND: AtomicU32 = AtomicU32::new(0);
+/// Process ID of the started command; 0 before the start.
+static COMMAND_PID: AtomicU32 = AtomicU32::new(0);
 
 /// Why a command could not be started.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl LaunchError {
         }
     }
 
-    /// The status shells give: 127 for a command that is not there, 126 for one that cannot be run.
+    /// The exit code of shells: 127 for a command that does not exist, 126 for one that cannot be run.
     pub fn code(&self) -> u8 {
         if self.cause.kind() == io::ErrorKind::NotFound {
             127
@@ -50,27 +50,27 @@ impl std::fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
-/// Whether the program of `command` is there, before anything is made ready for it.
+/// Checks that the program of `command` exists, before anything is prepared for it.
 ///
 /// # Errors
-/// It is not; nor is it when `command` is empty.
+/// The program does not exist, or `command` is empty.
 pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
     let program = command.first().map_or(OsStr::new(""), OsString::as_os_str);
-    let there = if program.as_encoded_bytes().contains(&b'/') {
+    let exists = if program.as_encoded_bytes().contains(&b'/') {
         Path::new(program).exists()
     } else {
         !program.is_empty()
             && env::var_os("PATH")
                 .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).exists()))
     };
-    if there {
+    if exists {
         Ok(())
     } else {
         Err(LaunchError::new(program, io::ErrorKind::NotFound.into()))
     }
 }
 
-/// Starts `command`, with our own standard streams.
+/// Starts `command` with our standard streams.
 ///
 /// # Errors
 /// The command does not exist or cannot be run.
@@ -79,15 +79,19 @@ pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
     start(Command::new(&command[0]), command)
 }
 
-/// The same with these variables in its environment. It does not outlive us.
+/// Starts `command` with additional environment variables. The command gets SIGHUP when the
+/// calling thread ends.
 ///
 /// # Errors
 /// Those of [`launch`].
-pub fn launch_in(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Child, LaunchError> {
+pub fn launch_in_environment(
+    command: &[OsString],
+    environment: &[(&str, OsString)],
+) -> Result<Child, LaunchError> {
     check(command)?;
     let mut process = Command::new(&command[0]);
     process.envs(environment.iter().map(|(name, value)| (name, value)));
-    namespace::hang_up_with_us(&mut process);
+    namespace::sighup_on_parent_exit(&mut process);
     start(process, command)
 }
 
@@ -97,22 +101,22 @@ fn start(mut process: Command, command: &[OsString]) -> Result<Child, LaunchErro
         .args(arguments)
         .spawn()
         .map_err(|cause| LaunchError::new(program, cause))?;
-    COMMAND.store(child.id(), Ordering::Relaxed);
+    COMMAND_PID.store(child.id(), Ordering::Relaxed);
     Ok(child)
 }
 
-/// Takes in what descendants that we became the parent of leave when they end; all but the command, which is waited
-/// for by itself. The kernel keeps each on its list of processes until then.
+/// Reaps the zombies of adopted descendants (this process is a subreaper), but not the command itself: its
+/// exit status is read elsewhere.
 pub fn reap_orphans() {
-    let command = COMMAND.load(Ordering::Relaxed);
+    let command = COMMAND_PID.load(Ordering::Relaxed);
     if command == 0 {
         return;
     }
-    // A list that cannot be read is read again at the next call.
-    let all = children::of(Path::new("/"), std::process::id()).unwrap_or_default();
+    // If the list cannot be read now, the next call reads it.
+    let all = children::read(Path::new("/"), std::process::id()).unwrap_or_default();
     let orphans = all.into_iter().filter(|&pid| pid != command);
     for pid in orphans.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-        // It lives, or it has been taken in already: nothing to do in either case.
+        // The child runs, or was reaped already.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }
@@ -123,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_command_is_named_and_ends_with_127() {
+    fn missing_command_is_named_and_gives_127() {
         for name in ["no-such-command-here", "/no/such/path", ""] {
             let error = launch(&[name.into()]).unwrap_err();
             assert_eq!(error.code(), 127);
@@ -133,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_ends_with_126() {
+    fn command_that_cannot_run_gives_126() {
         assert_eq!(launch(&["/".into()]).unwrap_err().code(), 126);
     }
 
     #[test]
-    fn a_command_is_found_by_its_name() {
+    fn command_is_found_in_path() {
         check(&["sh".into()]).unwrap();
     }
 }

@@ -1,12 +1,12 @@
-//! The `thermo` command: reads its arguments, does one verb, and ends with the status that says how it went.
+//! The `thermo` command: parses its arguments, runs one verb, and exits with a code that tells the result.
 //!
-//! What each verb does is in `cmd`, one file a verb; what they share on the command line is in `args`; how
-//! monitoring is put together and watched over is in `session`. Data goes to standard output, everything else
-//! to standard error.
+//! `cmd` has one file for each verb, `args` the flags that verbs share, and `session` sets up monitoring and
+//! supervises it. Data goes to standard output, everything else to standard error.
 
 mod args;
 mod cmd;
 mod launch;
+mod output_file;
 mod parameter_file;
 mod scheme_file;
 mod session;
@@ -18,10 +18,10 @@ use clap::Parser;
 use thermo_term::exit;
 
 fn main() -> ExitCode {
-    exit::code_of("thermo", cmd::Cli::parse().run(), code_of_error)
+    exit::finish("thermo", cmd::Cli::parse().run(), code_of_error)
 }
 
-/// A command that could not be started ends us with the code that a shell would give it.
+/// A command that could not be started gives the exit code that a shell would use.
 fn code_of_error(error: &anyhow::Error) -> u8 {
     error
         .downcast_ref::<launch::LaunchError>()

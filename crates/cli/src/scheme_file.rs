@@ -1,16 +1,16 @@
-//! Reading a file of schemes that a user named.
+//! Reading a file of schemes.
 
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use thermo_engine::Scheme;
 
-/// All schemes of `file`. A file with one bad scheme gives none.
+/// All schemes of `file`. One wrong scheme makes the whole file an error.
 ///
 /// # Errors
-/// It cannot be read, or holds a mistake: its file, line and column, and what would be right.
+/// The file cannot be read or holds a mistake. The message has file, line and column, and a correction.
 pub fn read(file: &Path) -> anyhow::Result<Vec<Scheme>> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the schemes of {name}"))?;
-    thermo_schemes::parse(&name, &text).map_err(|fault| anyhow!(fault.in_file(&name)))
+    thermo_schemes::parse(&name, &text).map_err(|error| anyhow!(error.in_file(&name)))
 }

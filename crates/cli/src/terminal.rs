@@ -1,21 +1,21 @@
-//! What the reader's terminal can show.
+//! Size, colours and character set of the terminal.
 
 use std::env;
 use std::io::{self, IsTerminal};
 
 use thermo_report::Style;
 
-/// How texts on standard output should look.
-pub fn style() -> Style {
-    of(&io::stdout())
+/// The style of texts on standard output.
+pub fn stdout_style() -> Style {
+    style_of(&io::stdout())
 }
 
-/// How texts on standard error should look.
-pub fn style_of_stderr() -> Style {
-    of(&io::stderr())
+/// The style of texts on standard error.
+pub fn stderr_style() -> Style {
+    style_of(&io::stderr())
 }
 
-fn of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Style {
+fn style_of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Style {
     let size = rustix::termios::tcgetwinsize(stream)
         .ok()
         .filter(|size| size.ws_col > 0);
@@ -27,15 +27,15 @@ fn of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Style {
             .or(from_environment)
             .unwrap_or(default.width),
         height: size.map_or(default.height, |size| size.ws_row.into()),
-        ascii: !speaks_utf8(),
+        ascii: !locale_is_utf8(),
         colour: stream.is_terminal()
             && env::var_os("NO_COLOR").is_none()
             && env::var_os("TERM").is_none_or(|term| term != "dumb"),
     }
 }
 
-/// By the first of the variables that decide it (locale(7)).
-fn speaks_utf8() -> bool {
+/// The first of these variables that is set decides (locale(7)).
+fn locale_is_utf8() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
         .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))

@@ -1,4 +1,5 @@
-//! The floors of the house: a crate uses only what is below it. ARCHITECTURE.md draws the same table.
+//! The floors of the architecture: a crate uses only crates on lower floors. ARCHITECTURE.md has the same
+//! table.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::collections::BTreeMap;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Crates of the product, lowest floor first. A crate uses none of its own floor.
+/// Crates of the product, lowest floor first. A crate uses no crate of its own floor.
 const FLOORS: &[&[&str]] = &[
     &["units"],
     &["engine", "kernel"],
@@ -18,14 +19,14 @@ const FLOORS: &[&[&str]] = &[
     &["cli", "capi"],
 ];
 
-/// Crates below block/, and all that each may use.
+/// Crates below block/, and the crates that each may use.
 const BLOCK: &[(&str, &[&str])] = &[
     ("pool", &["units", "kernel"]),
     ("pool-capi", &["units", "kernel", "pool"]),
     ("nbd", &["units", "kernel", "term", "pool"]),
 ];
 
-/// Crates below lab/, and what each may use besides crates of the product.
+/// Crates below lab/, and the crates that each may use besides those of the product.
 const LAB: &[(&str, &[&str])] = &[
     ("workload", &[]),
     ("experiments", &["workload"]),
@@ -38,9 +39,9 @@ fn floor(name: &str) -> Option<usize> {
 
 /// Whether crate `name` may use crate `used`.
 fn may_use(name: &str, used: &str) -> bool {
-    let of =
+    let allowed =
         |table: &[(&str, &'static [&'static str])]| table.iter().find(|row| row.0 == name).map(|row| row.1);
-    match (floor(name), of(BLOCK), of(LAB)) {
+    match (floor(name), allowed(BLOCK), allowed(LAB)) {
         (Some(floor_of_name), ..) => floor(used).is_some_and(|floor| floor < floor_of_name),
         (_, Some(allowed), _) => allowed.contains(&used),
         (.., Some(allowed)) => allowed.contains(&used) || floor(used).is_some() && used != "cli",
@@ -48,7 +49,7 @@ fn may_use(name: &str, used: &str) -> bool {
     }
 }
 
-/// The crates of the workspace, by name without `thermo-`: each with what it is built from.
+/// The crates of the workspace (names without `thermo-`), each with its dependencies in the workspace.
 fn crates() -> BTreeMap<String, Vec<String>> {
     let metadata = Command::new(env!("CARGO"))
         .args([
@@ -68,15 +69,17 @@ fn crates() -> BTreeMap<String, Vec<String>> {
         String::from_utf8_lossy(&metadata.stderr)
     );
     let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
-    let ours = |name: &Value| Some(name.as_str()?.strip_prefix("thermo-")?.to_owned());
+    let short_name = |name: &Value| Some(name.as_str()?.strip_prefix("thermo-")?.to_owned());
     let used = |package: &Value| {
         let dependencies = package["dependencies"].as_array().unwrap().iter();
         let built = dependencies.filter(|dependency| dependency["kind"] != "dev");
-        built.filter_map(|dependency| ours(&dependency["name"])).collect()
+        built
+            .filter_map(|dependency| short_name(&dependency["name"]))
+            .collect()
     };
     let packages = metadata["packages"].as_array().unwrap().iter();
     packages
-        .filter_map(|package| Some((ours(&package["name"])?, used(package))))
+        .filter_map(|package| Some((short_name(&package["name"])?, used(package))))
         .collect()
 }
 
@@ -90,11 +93,11 @@ fn crates_use_only_lower_floors() {
         .filter(|(name, used)| !may_use(name, used))
         .map(|(name, used)| format!("thermo-{name} uses thermo-{used}"))
         .collect();
-    assert!(wrong.is_empty(), "not allowed by the table of floors: {wrong:?}");
+    assert!(wrong.is_empty(), "the table of floors forbids: {wrong:?}");
 }
 
 #[test]
-fn floors_forbid_what_they_should() {
+fn floors_forbid_upward_dependencies() {
     for (name, used) in [
         ("engine", "kernel"),
         ("actions", "backends"),

@@ -1,4 +1,4 @@
-//! What `--help` promises of every verb.
+//! Checks of every `--help` text.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
 
@@ -7,35 +7,37 @@ mod common;
 use common::run;
 
 #[test]
-fn every_verb_and_every_group_has_two_examples() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut verbs = verbs_below(&help(folder.path(), &[]), &[]);
-    let mut seen = 0;
+fn every_help_text_has_two_examples() {
+    let dir = tempfile::tempdir().unwrap();
+    // The program itself comes first.
+    let mut verbs = vec![Vec::new()];
+    let mut nr_verbs = 0;
     while let Some(verb) = verbs.pop() {
         let arguments: Vec<&str> = verb.iter().map(String::as_str).collect();
-        let help = help(folder.path(), &arguments);
+        let help = help(dir.path(), &arguments);
         let examples = help.split("Examples:").nth(1).unwrap_or("");
         assert!(examples.matches("\n  thermo ").count() >= 2, "{verb:?}: {help}");
-        verbs.extend(verbs_below(&help, &verb));
-        seen += 1;
+        assert!(help.is_ascii(), "{verb:?}: {help}");
+        verbs.extend(subverbs(&help, &verb));
+        nr_verbs += 1;
     }
-    assert!(seen > 20, "only {seen} verbs were found in what --help prints");
+    assert!(nr_verbs > 20, "--help lists only {nr_verbs} verbs");
 }
 
-fn help(folder: &std::path::Path, verb: &[&str]) -> String {
+fn help(dir: &std::path::Path, verb: &[&str]) -> String {
     let arguments: Vec<&str> = verb.iter().copied().chain(["--help"]).collect();
-    String::from_utf8(run(folder, &arguments).stdout).unwrap()
+    String::from_utf8(run(dir, &arguments).stdout).unwrap()
 }
 
-/// What stands below "Commands:", each with what it is a verb of in front.
-fn verbs_below(help: &str, above: &[String]) -> Vec<Vec<String>> {
+/// The verbs below "Commands:", each preceded by its parent verbs.
+fn subverbs(help: &str, parents: &[String]) -> Vec<Vec<String>> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     listed
         .take_while(|line| !line.is_empty())
-        // Lines that are further in go on with a description.
+        // Lines with a deeper indent continue a description.
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
-        .map(|name| above.iter().cloned().chain([name.to_owned()]).collect())
+        .map(|name| parents.iter().cloned().chain([name.to_owned()]).collect())
         .collect()
 }

@@ -1,4 +1,4 @@
-//! `thermo fs`: the layout in debugfs and the modules as directories, over real processes.
+//! `thermo fs`: the debugfs layout, and the modules as directories, with real processes.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use common::{Guard, lab_workload, quiet_of, run, stderr, thermo, wait_until};
+use common::{Guard, lab_workload, run, spawn_command_quiet, stderr, thermo, wait_until};
 use thermo_kernel::zram::ZramSwap;
 use thermo_units::Bytes;
 
@@ -20,13 +20,13 @@ const COLD: u64 = 64 * MIB;
 fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
-        println!("SKIP: mounting control files takes root and /dev/fuse");
+        println!("SKIP: mounting control files needs root and /dev/fuse");
     }
     can
 }
 
-/// Whether pages of single processes can be told apart; says why not otherwise.
-fn sees_pages(folder: &Path) -> bool {
+/// Whether single pages of processes can be monitored; prints SKIP otherwise.
+fn has_page_tracker(folder: &Path) -> bool {
     let doctor = run(folder, &["fs", "--tracker", "pte", "--", "true"]);
     if !doctor.status.success() {
         println!("SKIP: the tracker pte cannot be used: {}", stderr(&doctor).trim());
@@ -34,20 +34,21 @@ fn sees_pages(folder: &Path) -> bool {
     doctor.status.success()
 }
 
-/// Swap that is there for as long as the test, since that of others may go meanwhile; none where there cannot be any.
+/// Sets up swap for the duration of the test: other swap may be removed meanwhile. `None` if that is not
+/// possible.
 fn swap() -> Option<ZramSwap> {
     let made = ZramSwap::create(Path::new("/"), Bytes::mib(512));
     if let Err(why) = &made {
-        println!("SKIP: what is anonymous cannot be paged out without swap, and none can be made: {why}");
+        println!("SKIP: anonymous memory cannot be paged out without swap, and none can be set up: {why}");
     }
     made.ok()
 }
 
-/// A process that keeps touching [`HOT`] bytes, and touched up to [`COLD`] bytes more at its beginning.
+/// A process that accesses [`HOT`] bytes all the time, and accessed up to [`COLD`] bytes more at its start.
 struct Target {
     guard: Guard,
     truth: PathBuf,
-    /// As many as it had time for.
+    /// Resident cold bytes: as many as it had time to access.
     cold: u64,
 }
 
@@ -66,7 +67,7 @@ impl Target {
             config.to_str().unwrap(),
         ];
         let mut target = Self {
-            guard: quiet_of(lab_workload(folder, &arguments)),
+            guard: spawn_command_quiet(lab_workload(folder, &arguments)),
             truth,
             cold: 0,
         };
@@ -74,9 +75,13 @@ impl Target {
             let ranges = target.hot();
             ranges.iter().map(|(start, end)| end - start).sum::<u64>() == HOT
         };
-        assert!(wait_until(is_hot_only), "it never came to its second phase");
+        assert!(wait_until(is_hot_only), "the second phase did not start");
         target.cold = target.resident().saturating_sub(HOT);
-        assert!(target.cold > 8 * MIB, "it touched {} bytes only", target.cold);
+        assert!(
+            target.cold > 8 * MIB,
+            "only {} cold bytes are resident",
+            target.cold
+        );
         target
     }
 
@@ -84,7 +89,7 @@ impl Target {
         self.guard.0.id()
     }
 
-    /// What it touches now.
+    /// The ranges that it accesses in its current phase.
     fn hot(&self) -> Vec<(u64, u64)> {
         let truth = fs::read_to_string(&self.truth).unwrap_or_default();
         let last = truth.lines().last().unwrap_or_default();
@@ -104,7 +109,7 @@ impl Target {
     }
 }
 
-/// The regions of the last whole aggregation that was recorded, and their accesses.
+/// The regions (start, end, accesses) of the last complete aggregation in a record.
 fn last_aggregation(record: &Path) -> Vec<(u64, u64, u64)> {
     let text = fs::read_to_string(record).unwrap_or_default();
     let lines: Vec<&str> = text.lines().rev().skip(1).collect();
@@ -112,7 +117,7 @@ fn last_aggregation(record: &Path) -> Vec<(u64, u64, u64)> {
     let Some(last) = lines.first().and_then(|line| time(line)) else {
         return Vec::new();
     };
-    // The last may still be written.
+    // The last aggregation may be incomplete.
     let before = lines
         .iter()
         .find_map(|line| time(line).filter(|time| *time != last));
@@ -138,9 +143,9 @@ fn overlap(regions: &[(u64, u64)], others: &[(u64, u64)]) -> u64 {
 }
 
 #[test]
-fn what_is_hot_is_seen_through_the_early_layout() {
+fn debugfs_layout_finds_hot_memory() {
     let folder = tempfile::tempdir().unwrap();
-    if !can_mount() || !sees_pages(folder.path()) {
+    if !can_mount() || !has_page_tracker(folder.path()) {
         return;
     }
     let target = Target::new(folder.path(), "target");
@@ -165,7 +170,7 @@ fn what_is_hot_is_seen_through_the_early_layout() {
         .stderr(Stdio::piped());
     let mut guard = Guard(command.spawn().unwrap());
     let mut latest = Vec::new();
-    let seen = wait_until(|| {
+    let found = wait_until(|| {
         latest = last_aggregation(&record);
         let accessed = latest.iter().filter(|(_, _, nr_accesses)| *nr_accesses > 0);
         let accessed: Vec<(u64, u64)> = accessed.map(|(start, end, _)| (*start, *end)).collect();
@@ -173,42 +178,36 @@ fn what_is_hot_is_seen_through_the_early_layout() {
         overlap(&accessed, &target.hot()) > HOT * 3 / 4 && all < HOT * 2
     });
     fs::write(&stop, "").unwrap();
-    assert!(seen, "{:?} is hot, and it saw {latest:?}", target.hot());
-    let mut told = String::new();
-    std::io::Read::read_to_string(guard.0.stdout.as_mut().unwrap(), &mut told).unwrap();
-    assert!(guard.0.wait().unwrap().success(), "{told}");
-    assert!(told.ends_with("none\n"), "{told}");
+    assert!(found, "{:?} is hot, and the record has {latest:?}", target.hot());
+    let mut output_text = String::new();
+    std::io::Read::read_to_string(guard.0.stdout.as_mut().unwrap(), &mut output_text).unwrap();
+    assert!(guard.0.wait().unwrap().success(), "{output_text}");
+    assert!(output_text.ends_with("none\n"), "{output_text}");
 }
 
-/// Unmounts a folder in the end.
-struct Unmount<'a>(&'a Path);
+/// A service that is ended by SIGTERM at the end of the test, so that it unmounts.
+struct Service(std::process::Child);
 
-impl Drop for Unmount<'_> {
+impl Drop for Service {
     fn drop(&mut self) {
-        // Nothing is mounted where the test ended early.
-        drop(
-            std::process::Command::new("umount")
-                .arg("-l")
-                .arg(self.0)
-                .stderr(Stdio::null())
-                .status(),
-        );
+        let pid = rustix::process::Pid::from_child(&self.0);
+        // Fails if the service has ended.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        drop(self.0.wait());
     }
 }
 
 #[test]
-fn old_lines_of_schemes_page_out_what_is_cold() {
+fn debugfs_schemes_page_out_cold_memory() {
     let folder = tempfile::tempdir().unwrap();
-    if !can_mount() || !sees_pages(folder.path()) {
+    if !can_mount() || !has_page_tracker(folder.path()) {
         return;
     }
     let Some(_swap) = swap() else { return };
     let dir = folder.path().join("damon");
     fs::create_dir(&dir).unwrap();
-    // The service is killed, and cannot unmount what it mounted.
-    let _mount = Unmount(&dir);
     let arguments = ["fs", "--layout", "debugfs", "--mount", dir.to_str().unwrap()];
-    let _service = Guard(
+    let _service = Service(
         thermo(folder.path(), &arguments)
             .stderr(Stdio::null())
             .spawn()
@@ -216,7 +215,7 @@ fn old_lines_of_schemes_page_out_what_is_cold() {
     );
     assert!(
         wait_until(|| dir.join("monitor_on").exists()),
-        "it is not mounted"
+        "the control files are not mounted"
     );
     let write = |name: &str, text: String| fs::write(dir.join(name), text).unwrap();
     let applied = |name: &str| -> u64 {
@@ -227,8 +226,8 @@ fn old_lines_of_schemes_page_out_what_is_cold() {
     write("mk_contexts", "new".to_owned());
     write("target_ids", targets[0].pid().to_string());
     write("new/target_ids", targets[1].pid().to_string());
-    // What was idle for three aggregations; the second in windows of 1 GiB: addresses that hold
-    // nothing count as well.
+    // Pages out memory that was idle for three aggregations. The second scheme has a quota of 1 GiB a window:
+    // addresses without pages count, too.
     let pattern = "4096 18446744073709551615 0 0 3 4294967295 2";
     write("schemes", format!("{pattern}\n"));
     write(
@@ -239,26 +238,29 @@ fn old_lines_of_schemes_page_out_what_is_cold() {
     for (target, name) in targets.iter().zip(["schemes", "new/schemes"]) {
         let half = target.cold / 2;
         let done = wait_until(|| applied(name) > half && target.resident() < HOT + target.cold - half);
-        let (out, cold) = (applied(name), target.cold);
-        assert!(done, "{name}: {out} bytes were paged out, and {cold} are cold");
+        let (paged_out, cold) = (applied(name), target.cold);
+        assert!(
+            done,
+            "{name}: {paged_out} bytes were paged out, and {cold} are cold"
+        );
     }
     write("monitor_on", "off".to_owned());
-    let told = applied("schemes");
+    let still_applied = applied("schemes");
     assert!(
-        told > targets[0].cold / 2,
-        "what was done is told afterwards, too: {told}"
+        still_applied > targets[0].cold / 2,
+        "the statistics stay after monitoring ended: {still_applied}"
     );
 }
 
-fn inside(folder: &Path, options: &[&str], script: &str) -> Output {
+fn run_inside(folder: &Path, options: &[&str], script: &str) -> Output {
     let arguments = [&["fs"], options, &["--", "sh", "-c", script]].concat();
     thermo(folder, &arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 #[test]
-fn damon_reclaim_acts_on_what_was_named() {
+fn damon_reclaim_acts_on_named_process() {
     let folder = tempfile::tempdir().unwrap();
-    if !can_mount() || !sees_pages(folder.path()) {
+    if !can_mount() || !has_page_tracker(folder.path()) {
         return;
     }
     let Some(_swap) = swap() else { return };
@@ -271,39 +273,39 @@ fn damon_reclaim_acts_on_what_was_named() {
          until [ $(cat bytes_reclaimed_regions) -gt {half} ] || [ $tries = 600 ]; do tries=$((tries + 1)); sleep 0.1; done
          echo N >enabled; pgrep kdamond | wc -l; cat enabled bytes_reclaimed_regions"
     );
-    let output = inside(
+    let output = run_inside(
         folder.path(),
         &["--modules-on", &target.pid().to_string()],
         &script,
     );
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{told}{}", stderr(&output));
-    let told: Vec<&str> = told.split_ascii_whitespace().collect();
-    assert_eq!(told[..4], ["0", "1", "0", "N"]);
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output_text}{}", stderr(&output));
+    let output_text: Vec<&str> = output_text.split_ascii_whitespace().collect();
+    assert_eq!(output_text[..4], ["0", "1", "0", "N"]);
     assert!(
-        told[4].parse::<u64>().unwrap() > half,
-        "{told:?} of {}",
+        output_text[4].parse::<u64>().unwrap() > half,
+        "{output_text:?} of {}",
         target.cold
     );
-    assert!(target.resident() < HOT + target.cold, "nothing is out");
+    assert!(target.resident() < HOT + target.cold, "nothing was paged out");
 }
 
 #[test]
-fn modules_act_on_nothing_that_was_not_named() {
+fn modules_need_named_targets() {
     if !can_mount() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let script = "cd /sys/module; for name in reclaim lru_sort stat; do
                   echo Y >damon_$name/parameters/enabled || cat damon_$name/parameters/enabled; done";
-    let output = inside(folder.path(), &[], script);
+    let output = run_inside(folder.path(), &[], script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "N\nN\nN\n");
     assert!(
-        stderr(&output).contains("start `thermo fs` with --modules-on PID"),
+        stderr(&output).contains("Start `thermo fs` with --modules-on PID"),
         "{}",
         stderr(&output)
     );
-    for (options, says) in [
+    for (options, expected) in [
         (&["--modules-on", "/no/such/group"][..], "/no/such/group"),
         (&["--modules-on", "4194305"], "there is no process 4194305"),
         (&["--modules-on", "1"], "which is never a target"),
@@ -314,8 +316,12 @@ fn modules_act_on_nothing_that_was_not_named() {
         (&["--modules-on", "/a", "--system"], "cannot be used with"),
         (&["--layout", "procfs"], "sysfs, debugfs"),
     ] {
-        let output = inside(folder.path(), options, "true");
+        let output = run_inside(folder.path(), options, "true");
         assert_eq!(output.status.code(), Some(2), "{options:?}");
-        assert!(stderr(&output).contains(says), "{options:?}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(expected),
+            "{options:?}: {}",
+            stderr(&output)
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use common::{Guard, PATIENCE, json, run, start_workload, stderr, workload};
 use serde_json::Value;
 
-/// A workload that goes on for minutes.
+/// A workload that runs for minutes.
 fn target(folder: &Path) -> (Guard, String) {
     let cfg = workload(folder, 300_000).unwrap();
     let child = start_workload(folder, &cfg);
@@ -18,22 +18,22 @@ fn target(folder: &Path) -> (Guard, String) {
     (child, pid)
 }
 
-fn has_contract(told: &Value, dry_run: bool, action: &str) {
+fn check_fields(result: &Value, dry_run: bool, action: &str) {
     assert_eq!(
-        (&told["schema"], &told["dry_run"]),
+        (&result["schema"], &result["dry_run"]),
         (&1.into(), &dry_run.into()),
-        "{told}"
+        "{result}"
     );
-    assert_eq!(told["action"], action);
-    assert!(told["bytes_advised"].is_u64(), "{told}");
-    assert!(told["bytes_changed"].is_u64() || told["bytes_changed"].is_null());
-    for skipped in told["skipped"].as_array().unwrap() {
+    assert_eq!(result["action"], action);
+    assert!(result["bytes_advised"].is_u64(), "{result}");
+    assert!(result["bytes_changed"].is_u64() || result["bytes_changed"].is_null());
+    for skipped in result["skipped"].as_array().unwrap() {
         assert!(
             skipped["reason"].is_string() && skipped["bytes"].is_u64(),
             "{skipped}"
         );
     }
-    for range in told["ranges"].as_array().unwrap() {
+    for range in result["ranges"].as_array().unwrap() {
         assert!(range["pid"].is_u64() && range["advised"].is_u64(), "{range}");
         assert!(range["start"].as_u64() < range["end"].as_u64());
         assert_eq!(range["action"], action);
@@ -42,38 +42,38 @@ fn has_contract(told: &Value, dry_run: bool, action: &str) {
 }
 
 #[test]
-fn a_hint_keeps_its_contract() {
+fn hint_json_has_its_fields() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    let (_target, pid) = target(here);
-    let dry = json(here, &["hint", "cold", "--pid", &pid, "--dry-run", "--json"]);
-    has_contract(&dry, true, "cold");
+    let dir = folder.path();
+    let (_target, pid) = target(dir);
+    let dry = json(dir, &["hint", "cold", "--pid", &pid, "--dry-run", "--json"]);
+    check_fields(&dry, true, "cold");
     assert_eq!(dry["bytes_advised"], 0);
     let begin = Instant::now();
-    // It may only just have begun.
+    // The workload may only just have started.
     loop {
-        let told = json(here, &["hint", "cold", "--pid", &pid, "--anon", "--json"]);
-        has_contract(&told, false, "cold");
-        let refused = told["ranges"].as_array().unwrap();
+        let result = json(dir, &["hint", "cold", "--pid", &pid, "--anon", "--json"]);
+        check_fields(&result, false, "cold");
+        let refused = result["ranges"].as_array().unwrap();
         if refused
             .iter()
             .any(|range| range["error"].as_str().is_some_and(|why| why.contains("refused")))
         {
-            eprintln!("SKIP: other processes' memory cannot be advised here: {told}");
+            eprintln!("SKIP: memory of other processes cannot be advised on this machine: {result}");
             return;
         }
-        if told["bytes_advised"].as_u64() >= Some(1 << 20) {
+        if result["bytes_advised"].as_u64() >= Some(1 << 20) {
             break;
         }
-        assert!(begin.elapsed() < PATIENCE, "{told}");
+        assert!(begin.elapsed() < PATIENCE, "{result}");
     }
     let some = json(
-        here,
+        dir,
         &["hint", "cold", "--pid", &pid, "--max-bytes", "64K", "--json"],
     );
     assert!(some["bytes_advised"].as_u64() <= Some(64 << 10), "{some}");
     let none = json(
-        here,
+        dir,
         &[
             "hint",
             "cold",
@@ -85,23 +85,23 @@ fn a_hint_keeps_its_contract() {
         ],
     );
     assert_eq!(none["ranges"], Value::Array(Vec::new()));
-    let text = run(here, &["hint", "stat", "--pid", &pid, "--range", "1000-2000"]);
+    let text = run(dir, &["hint", "stat", "--pid", &pid, "--range", "1000-2000"]);
     assert!(text.status.success(), "{}", stderr(&text));
 }
 
 #[test]
-fn only_what_is_idle_is_meant_when_asked_for() {
+fn idle_for_selects_idle_memory() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    if !run(here, &["doctor", "--json"]).status.success() {
+    let dir = folder.path();
+    if !run(dir, &["doctor", "--json"]).status.success() {
         eprintln!("SKIP: no tracker can be used on this machine");
         return;
     }
-    let (_target, pid) = target(here);
+    let (_target, pid) = target(dir);
     let begin = Instant::now();
     loop {
-        let told = json(
-            here,
+        let result = json(
+            dir,
             &[
                 "hint",
                 "cold",
@@ -113,37 +113,41 @@ fn only_what_is_idle_is_meant_when_asked_for() {
                 "--json",
             ],
         );
-        has_contract(&told, true, "cold");
-        // Its cold half of memory is not touched for minutes.
-        if !told["ranges"].as_array().unwrap().is_empty() {
+        check_fields(&result, true, "cold");
+        // The cold part of its memory is not accessed for minutes.
+        if !result["ranges"].as_array().unwrap().is_empty() {
             return;
         }
         assert!(
             begin.elapsed() < PATIENCE,
-            "nothing was idle for a second: {told}"
+            "nothing was idle for a second: {result}"
         );
     }
 }
 
 #[test]
-fn a_unit_is_found_by_its_group_or_it_is_told_where_it_was_looked_for() {
+fn missing_unit_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), &["hint", "stat", "--unit", "thermo-no-such-unit"]);
     assert_eq!(output.status.code(), Some(2));
-    let told = stderr(&output);
+    let result = stderr(&output);
     assert!(
-        told.contains("no unit thermo-no-such-unit.service") && told.contains("--cgroup"),
-        "{told}"
+        result.contains("unit thermo-no-such-unit.service does not exist") && result.contains("--cgroup"),
+        "{result}"
     );
     let both = run(folder.path(), &["hint", "stat", "--unit", "a", "--cgroup", "/b"]);
-    assert_eq!(both.status.code(), Some(2), "a group is named twice");
+    assert_eq!(
+        both.status.code(),
+        Some(2),
+        "--unit and --cgroup exclude each other"
+    );
 }
 
 #[test]
-fn what_was_just_touched_can_be_left_alone() {
+fn skip_young_skips_accessed_pages() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    let (_target, pid) = target(here);
+    let dir = folder.path();
+    let (_target, pid) = target(dir);
     let begin = Instant::now();
     loop {
         let arguments = [
@@ -156,53 +160,55 @@ fn what_was_just_touched_can_be_left_alone() {
             "--dry-run",
             "--json",
         ];
-        let output = run(here, &arguments);
+        let output = run(dir, &arguments);
         if !output.status.success() {
             assert!(stderr(&output).contains("page tables"), "{}", stderr(&output));
             eprintln!("SKIP: {}", stderr(&output).trim());
             return;
         }
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        has_contract(&told, true, "cold");
-        // A third of its memory is touched all the time.
-        let skipped = told["skipped"].as_array().unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        check_fields(&result, true, "cold");
+        // A third of its memory is accessed all the time.
+        let skipped = result["skipped"].as_array().unwrap();
         let filtered = skipped.iter().find(|one| one["reason"] == "filtered");
         if filtered.is_some_and(|one| one["bytes"].as_u64() >= Some(4 << 20)) {
             return;
         }
-        assert!(begin.elapsed() < PATIENCE, "{told}");
+        assert!(begin.elapsed() < PATIENCE, "{result}");
     }
 }
 
 #[test]
-fn page_cache_is_sorted_by_the_file_it_is_of() {
+fn page_cache_of_files_is_sorted() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    std::fs::write(here.join("data"), vec![7; 64 << 12]).unwrap();
+    let dir = folder.path();
+    std::fs::write(dir.join("data"), vec![7; 64 << 12]).unwrap();
     for action in ["lru_prio", "lru_deprio"] {
-        let told = json(here, &["hint", action, "--page-cache", "data", "--json"]);
+        let result = json(dir, &["hint", action, "--page-cache", "data", "--json"]);
         assert_eq!(
-            (&told["schema"], &told["action"]),
+            (&result["schema"], &result["action"]),
             (&1.into(), &action.into()),
-            "{told}"
+            "{result}"
         );
-        let file = &told["files"][0];
-        assert!(file["error"].is_null() && file["path"] == "data", "{told}");
-        assert!(file["advised"].as_u64() <= file["resident"].as_u64(), "{told}");
+        let file = &result["files"][0];
+        assert!(file["error"].is_null() && file["path"] == "data", "{result}");
+        assert!(file["advised"].as_u64() <= file["resident"].as_u64(), "{result}");
     }
     let refused = |arguments: &[&str]| {
-        let out = run(here, arguments);
+        let out = run(dir, arguments);
         assert_eq!(out.status.code(), Some(2), "{arguments:?}");
         stderr(&out)
     };
-    let told = refused(&["hint", "pageout", "--page-cache", "data"]);
-    assert!(told.contains("use lru_prio, lru_deprio or stat"), "{told}");
-    assert!(refused(&["hint", "lru_prio", "--page-cache", "."]).contains("no regular file"));
-    assert!(refused(&["hint", "lru_prio", "--page-cache", "none"]).contains("cannot look at none"));
+    let result = refused(&["hint", "pageout", "--page-cache", "data"]);
+    assert!(result.contains("use lru_prio, lru_deprio or stat"), "{result}");
+    assert!(refused(&["hint", "lru_prio", "--page-cache", "."]).contains("not a regular file"));
+    assert!(
+        refused(&["hint", "lru_prio", "--page-cache", "none"]).contains("cannot read the page cache of none")
+    );
     refused(&["hint", "lru_prio", "--page-cache", "data", "--pid", "1"]);
-    // One of several does not keep the others from being done.
+    // An error with one file does not stop the others.
     let out = run(
-        here,
+        dir,
         &["hint", "stat", "--page-cache", "none", "--page-cache", "data"],
     );
     assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));

@@ -1,43 +1,49 @@
-//! What killed instances left is told, of the command's own and of the scripts around it.
+//! `thermo doctor --leftovers` lists settings that a killed instance or script left changed.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
 
 mod common;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use common::run;
+use common::{Guard, run};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-/// The notes of writer `pid`, as the command tells them.
-fn told_of(here: &Path, pid: u32) -> Vec<Value> {
-    let output = run(here, &["doctor", "--leftovers", "--json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let notes = told["leftovers"].as_array().unwrap();
-    let left = notes.iter().filter(|note| note["pid"] == pid).cloned().collect();
-    assert_eq!(output.status.code(), Some(i32::from(!notes.is_empty())), "{told}");
-    left
+/// The leftovers of process `pid`, as the command prints them.
+fn leftovers_of(dir: &Path, pid: u32) -> Vec<Value> {
+    let output = run(dir, &["doctor", "--leftovers", "--json"]);
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = printed["leftovers"].as_array().unwrap();
+    let of_pid = all.iter().filter(|note| note["pid"] == pid).cloned().collect();
+    assert_eq!(
+        output.status.code(),
+        Some(i32::from(!all.is_empty())),
+        "{printed}"
+    );
+    of_pid
 }
 
-/// A file that is gone with the test.
-struct Scrap(PathBuf);
+/// A file that is removed at the end of the test.
+struct TempFile(PathBuf);
 
-impl Drop for Scrap {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
 #[test]
-fn the_swap_of_a_script_that_was_killed_is_told() {
+fn swap_of_killed_script_is_listed() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIP: swap on zram is made by root only");
+        eprintln!("SKIP: only root can set up swap on zram");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    // A device there is none of: only what is noted is looked at.
+    let dir = tempfile::tempdir().unwrap();
+    // The device does not exist: the command reads only the note.
     let script = "set -euo pipefail; . \"$0\"; zram=/dev/zram4093; note_zram; kill -KILL $$";
     let zram_sh = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/zram.sh");
     let mut killed = Command::new("bash")
@@ -46,12 +52,74 @@ fn the_swap_of_a_script_that_was_killed_is_told() {
         .spawn()
         .unwrap();
     let pid = killed.id();
-    let _note = Scrap(format!("/run/thermocline/zram-swap-{pid}-script").into());
+    let _note = TempFile(format!("/run/thermocline/zram-swap-{pid}-script").into());
     assert_eq!(killed.wait().unwrap().code(), None, "it was killed");
-    let told = told_of(folder.path(), pid);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0]["kind"], "zram-swap");
-    let right = "swap on /dev/zram4093: `swapoff /dev/zram4093; \
-                 echo 4093 > /sys/class/zram-control/hot_remove` gives it back";
-    assert_eq!(told[0]["left"], serde_json::json!([right]));
+    let leftovers = leftovers_of(dir.path(), pid);
+    assert_eq!(leftovers.len(), 1, "{leftovers:?}");
+    assert_eq!(leftovers[0]["kind"], "zram-swap");
+    let expected = "swap on /dev/zram4093: `swapoff /dev/zram4093; \
+                 echo 4093 > /sys/class/zram-control/hot_remove` removes it";
+    assert_eq!(leftovers[0]["left"], serde_json::json!([expected]));
+}
+
+/// Starts `script` in bash, after it has read scripts/leftovers.sh, with `file` as `$1`.
+fn start_script(script: &str, file: &Path) -> Guard {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/leftovers.sh");
+    let script = format!("set -euo pipefail; . \"$0\"; {script}");
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]).arg(&source).arg(file);
+    Guard(
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    )
+}
+
+#[test]
+fn killed_installation_allows_services_again() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP: only root writes notes to /run");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy-rc.d");
+    let mut script = start_script("forbid_services \"$1\"; echo forbidden; read -r", &policy);
+    let pid = script.0.id();
+    let note = TempFile(format!("/run/thermocline/policy-rc.d-{pid}-script").into());
+    let mut line = String::new();
+    BufReader::new(script.0.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "forbidden\n");
+    let ask = || Command::new(&policy).status().unwrap().code();
+    assert_eq!(ask(), Some(101));
+    script.0.kill().unwrap();
+    script.0.wait().unwrap();
+    let leftovers = leftovers_of(folder.path(), pid);
+    assert_eq!(leftovers[0]["kind"], "policy-rc.d", "{leftovers:?}");
+    // The file that is left allows services, and is gone after it was asked.
+    assert_eq!(ask(), Some(0));
+    assert!(!policy.exists() && !note.0.exists());
+}
+
+#[test]
+fn second_run_of_a_checkout_is_refused() {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let lock = fs::File::open(&checkout).unwrap();
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        eprintln!("SKIP: scripts/run.sh runs in this checkout");
+        return;
+    }
+    let output = Command::new("bash")
+        .arg(checkout.join("scripts/run.sh"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("another run of this checkout is in progress"),
+        "{text}"
+    );
 }

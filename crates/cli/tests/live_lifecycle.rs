@@ -1,4 +1,4 @@
-//! The life cycle daemon, through its socket and its verbs.
+//! The life cycle daemon, tested through its socket and its client verbs.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
 
@@ -7,22 +7,26 @@ mod daemon;
 
 use std::fs;
 use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use common::{Guard, run, stderr, thermo, wait_until};
-use daemon::{Daemon, anon_rss, app, is_refused, say, swap, target};
+use common::{Guard, PATIENCE, run, stderr, thermo, wait_until};
+use daemon::{Daemon, anon_rss, app, is_refused, send, swap, target};
 use serde_json::{Value, json};
+use thermo_units::Bytes;
+
+const NOBODY: u32 = 65534;
 
 #[test]
-fn who_may_say_what_is_told_in_a_sentence() {
+fn wrong_requests_are_answered_with_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let sleeper = Guard(Command::new("sleep").arg("600").spawn().unwrap());
     let daemon = Daemon::start(&app("a", sleeper.0.id(), ""), &["--silent-after", "300s"]);
     let mut client = daemon.connect();
-    for (line, says) in [
-        (&b"nonsense\n"[..], "no request"),
+    for (line, expected) in [
+        (&b"nonsense\n"[..], "invalid request"),
         (
             b"{\"verb\":\"set\",\"app\":\"a\",\"state\":\"dead\"}\n",
             "use foreground",
@@ -33,12 +37,12 @@ fn who_may_say_what_is_told_in_a_sentence() {
         ),
         (b"{\"verb\":\"why\",\"app\":\"b\"}\n", "lifecycle status"),
     ] {
-        let answer = say(&mut client, line);
+        let answer = send(&mut client, line);
         assert_eq!((&answer["schema"], &answer["ok"]), (&json!(1), &json!(false)));
-        assert!(answer["error"].as_str().unwrap().contains(says), "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains(expected), "{answer}");
     }
-    // The client is still heard after its mistakes, and two requests at once are two answers.
-    let answer = say(
+    // The connection survives mistakes, and two requests in one write get two answers.
+    let answer = send(
         &mut client,
         b"{\"verb\":\"set\",\"app\":\"a\",\"state\":\"cached\"}\n{\"verb\":\"status\"}\n",
     );
@@ -46,29 +50,26 @@ fn who_may_say_what_is_told_in_a_sentence() {
         (&answer["ok"], &answer["state"]),
         (&json!(true), &json!("cached"))
     );
-    // What is decided depends on the swap this machine has; that it is said why does not.
+    // The decision depends on the swap of this machine, but it always has a reason.
     assert!(
         answer["decision"]["reason"]
             .as_str()
-            .is_some_and(|why| !why.is_empty()),
+            .is_some_and(|reason| !reason.is_empty()),
         "{answer}"
     );
     let mut line = String::new();
     client.read_line(&mut line).unwrap();
     assert!(line.contains("\"apps\""), "{line}");
-    let answer = say(&mut daemon.connect(), &[b'x'; 5000]);
+    let answer = send(&mut daemon.connect(), &[b'x'; 5000]);
     assert!(answer["error"].as_str().unwrap().contains("4096"), "{answer}");
-    for (verb, says) in [
+    for (verb, expected) in [
         (&["set", "b", "cached"][..], "no application"),
         (&["set", "a", "dead"], "use foreground"),
         (&["why", "b"], "no application"),
     ] {
-        let output = run(
-            daemon.here(),
-            &[&["lifecycle"], verb, &["--socket", "s"]].concat(),
-        );
+        let output = run(daemon.dir(), &[&["lifecycle"], verb, &["--socket", "s"]].concat());
         assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
     let output = run(folder.path(), &["lifecycle", "status", "--socket", "none"]);
     assert_eq!(output.status.code(), Some(2));
@@ -77,43 +78,43 @@ fn who_may_say_what_is_told_in_a_sentence() {
         "{}",
         stderr(&output)
     );
-    let second = run(daemon.here(), &["lifecycle", "run", "apps.toml", "--socket", "s"]);
+    let second = run(daemon.dir(), &["lifecycle", "run", "apps.toml", "--socket", "s"]);
     assert!(
-        stderr(&second).contains("answers at s already"),
+        stderr(&second).contains("already runs at s"),
         "{}",
         stderr(&second)
     );
     assert_eq!(
         daemon.ask(&["status"])["apps"][0]["state"],
         "cached",
-        "the first one goes on"
+        "the first daemon keeps running"
     );
 }
 
 #[test]
-fn who_says_nothing_is_let_go_of_and_others_are_not() {
+fn silent_clients_are_disconnected() {
     let daemon = Daemon::start(&app("a", std::process::id(), ""), &["--silent-after", "1s"]);
     let mut silent = daemon.connect();
     let mut slow = daemon.connect();
     slow.get_mut().write_all(b"{\"verb\":").unwrap();
     for client in [&mut silent, &mut slow] {
-        let mut told = String::new();
-        client.read_to_string(&mut told).unwrap();
-        assert!(told.contains("nothing was asked for 1"), "{told:?}");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("no request for 1"), "{answer:?}");
     }
     assert_eq!(daemon.ask(&["status"])["apps"].as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn a_mistake_has_its_place_and_a_reload_with_one_changes_nothing() {
+fn reload_with_a_mistake_changes_nothing() {
     let sleeper = Guard(Command::new("sleep").arg("600").spawn().unwrap());
     let pid = sleeper.0.id();
     let daemon = Daemon::start(&app("a", pid, ""), &[]);
-    let config = daemon.here().join("apps.toml");
+    let config = daemon.dir().join("apps.toml");
     let two = "[[app]]\nname = \"a\"\ncgroup = \"/x\"\n[[app]]\nname = \"b\"\ncgroup = \"/x/\"\n";
-    fs::write(daemon.here().join("two.toml"), two).unwrap();
+    fs::write(daemon.dir().join("two.toml"), two).unwrap();
     let output = run(
-        daemon.here(),
+        daemon.dir(),
         &["lifecycle", "run", "two.toml", "--socket", "other"],
     );
     assert_eq!(output.status.code(), Some(2));
@@ -132,9 +133,9 @@ fn a_mistake_has_its_place_and_a_reload_with_one_changes_nothing() {
     };
     assert!(hangup().success());
     assert!(
-        wait_until(|| daemon.told().contains("apps.toml:6:10")),
+        wait_until(|| daemon.log().contains("apps.toml:6:10")),
         "{}",
-        daemon.told()
+        daemon.log()
     );
     assert_eq!(daemon.ask(&["status"])["apps"][0]["state"], "perceptible");
     fs::write(
@@ -144,9 +145,9 @@ fn a_mistake_has_its_place_and_a_reload_with_one_changes_nothing() {
     .unwrap();
     assert!(hangup().success());
     assert!(
-        wait_until(|| daemon.told().contains("was read anew")),
+        wait_until(|| daemon.log().contains("was read again")),
         "{}",
-        daemon.told()
+        daemon.log()
     );
     let apps = daemon.ask(&["status"])["apps"].clone();
     assert_eq!(
@@ -160,46 +161,23 @@ fn a_mistake_has_its_place_and_a_reload_with_one_changes_nothing() {
 }
 
 #[test]
-fn its_owner_and_root_may_set_a_state_and_nobody_else() {
-    let nobody = 65534;
+fn only_owner_and_root_may_set_a_state() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIP: acting as another user needs root");
         return;
     }
-    let theirs = Command::new("sleep").arg("600").uid(nobody).spawn();
+    let theirs = Command::new("sleep").arg("600").uid(NOBODY).spawn();
     let theirs = Guard(theirs.unwrap());
     let ours = Guard(Command::new("sleep").arg("600").spawn().unwrap());
     let daemon = Daemon::start(
         &(app("theirs", theirs.0.id(), "") + &app("ours", ours.0.id(), "")),
         &[],
     );
-    let socket = daemon.here().join("s");
-    open_folders(daemon.here());
-    let set = |app: &str| {
-        let arguments = [
-            "lifecycle",
-            "set",
-            app,
-            "cached",
-            "--socket",
-            socket.to_str().unwrap(),
-        ];
-        Command::new(env!("CARGO_BIN_EXE_thermo"))
-            .args(arguments)
-            .uid(nobody)
-            .current_dir("/")
-            .output()
-    };
-    let Ok(output) = set("theirs") else {
-        eprintln!("SKIP: another user cannot run the command where it lies");
+    let Some(output) = set_as_nobody(&daemon, "theirs") else {
         return;
     };
-    if stderr(&output).contains("Permission denied") {
-        eprintln!("SKIP: another user cannot reach the socket: {}", stderr(&output));
-        return;
-    }
     assert!(output.status.success(), "{}", stderr(&output));
-    let output = set("ours").unwrap();
+    let output = set_as_nobody(&daemon, "ours").unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
         stderr(&output).contains("user 65534 does not own all"),
@@ -210,41 +188,40 @@ fn its_owner_and_root_may_set_a_state_and_nobody_else() {
 }
 
 #[test]
-fn without_the_right_it_is_said_what_right_is_missing() {
+fn missing_privilege_is_named() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIP: acting as another user needs root");
         return;
     }
     let ours = Guard(Command::new("sleep").arg("600").spawn().unwrap());
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(here, fs::Permissions::from_mode(0o777)).unwrap();
-    fs::write(
-        here.join("apps.toml"),
-        app("a", ours.0.id(), "profile = \"some\""),
-    )
-    .unwrap();
-    let mut command = thermo(here, &["lifecycle", "run", "apps.toml", "--socket", "s"]);
-    let told = fs::File::create(here.join("told")).unwrap();
-    let Ok(process) = command.uid(65534).stdout(Stdio::null()).stderr(told).spawn() else {
-        eprintln!("SKIP: another user cannot run the command where it lies");
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(dir.join("apps.toml"), app("a", ours.0.id(), "profile = \"some\"")).unwrap();
+    let mut command = thermo(dir, &["lifecycle", "run", "apps.toml", "--socket", "s"]);
+    let log = fs::File::create(dir.join("log")).unwrap();
+    let Ok(process) = command.uid(65534).stdout(Stdio::null()).stderr(log).spawn() else {
+        eprintln!("SKIP: another user cannot run the command at its path");
         return;
     };
     let mut daemon = Daemon {
         folder,
         process: Guard(process),
     };
-    let over = |daemon: &mut Daemon| daemon.process.0.try_wait().unwrap().is_some();
+    let has_ended = |daemon: &mut Daemon| daemon.process.0.try_wait().unwrap().is_some();
     assert!(wait_until(
-        || over(&mut daemon) || daemon.told().contains("listening")
+        || has_ended(&mut daemon) || daemon.log().contains("listening")
     ));
-    if over(&mut daemon) {
-        eprintln!("SKIP: another user cannot begin here: {}", daemon.told().trim());
+    if has_ended(&mut daemon) {
+        eprintln!(
+            "SKIP: another user cannot start the daemon: {}",
+            daemon.log().trim()
+        );
         return;
     }
     daemon.ask(&["set", "a", "cached"]);
-    let ended = daemon.wait_for_end("a", "reclaim");
+    let ended = daemon.wait_for_finished("a", "reclaim");
     assert_eq!(ended["cost"]["end"], "failed", "{ended}");
     let why = ended["cost"]["error"].as_str().unwrap();
     assert!(
@@ -253,20 +230,134 @@ fn without_the_right_it_is_said_what_right_is_missing() {
     );
 }
 
+#[test]
+fn state_set_by_owner_ends_with_its_processes() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP: acting as another user needs root");
+        return;
+    }
+    let theirs = Command::new("sleep").arg("600").uid(NOBODY).spawn();
+    let theirs = Guard(theirs.unwrap());
+    let pid = theirs.0.id();
+    let config = format!(
+        "poll = \"50ms\"\n{}{}",
+        app("set by owner", pid, ""),
+        app("set by root", 999_999_999, "")
+    );
+    let daemon = Daemon::start(&config, &[]);
+    daemon.ask(&["set", "set by root", "cached"]);
+    let Some(output) = set_as_nobody(&daemon, "set by owner") else {
+        return;
+    };
+    assert!(output.status.success(), "{}", stderr(&output));
+    let states = || {
+        let status = daemon.ask(&["status"]);
+        [0, 1].map(|at| status["apps"][at]["state"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(states(), ["cached", "cached"]);
+    drop(theirs);
+    assert!(
+        wait_until(|| states() == ["background", "cached"]),
+        "{:?}",
+        states()
+    );
+}
+
+#[test]
+fn long_command_lines_cost_no_memory() {
+    // An argument may have 128 KiB, all together 2 MiB.
+    let argument = "x".repeat((128 << 10) - 1);
+    let start = |_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read x"]).args([&argument; 14]).env_clear();
+        Guard(command.stdin(Stdio::piped()).spawn().unwrap())
+    };
+    let processes: Vec<Guard> = (0..40).map(start).collect();
+    let daemon = Daemon::start("[[app]]\nname = \"a\"\ncommand = \"-c read x x\"\n", &[]);
+    assert_eq!(daemon.ask(&["status"])["apps"][0]["processes"], processes.len());
+    let peak = daemon.peak_rss();
+    // The arguments are 70 MiB.
+    assert!(peak < Bytes::mib(40), "{peak}");
+}
+
+#[test]
+fn flood_of_requests_costs_no_memory() {
+    let daemon = Daemon::start(&app("a", std::process::id(), ""), &[]);
+    for _ in 0..40 {
+        daemon.ask(&["set", "a", "foreground"]);
+    }
+    let before = daemon.peak_rss();
+    // An answer of 32 decisions has about 9 KiB, and these clients read none of it.
+    let flood = b"{\"verb\":\"why\",\"app\":\"a\"}\n".repeat(500);
+    let mut clients: Vec<_> = (0..30).map(|_| daemon.connect()).collect();
+    for client in &mut clients {
+        client.get_mut().write_all(&flood).unwrap();
+    }
+    assert_eq!(
+        send(&mut daemon.connect(), b"{\"verb\":\"status\"}\n")["ok"],
+        true
+    );
+    // Clients that read get all their answers.
+    let reader = clients.last_mut().unwrap();
+    for _ in 0..500 {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.contains("\"ok\":true"), "{line}");
+    }
+    let grown = daemon.peak_rss().saturating_sub(before);
+    assert!(grown < Bytes::mib(16), "{grown}");
+}
+
+#[test]
+fn watchdog_of_systemd_is_notified() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&path).unwrap();
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let config = app("a", std::process::id(), "");
+    let _daemon = Daemon::start_with(&config, &[], |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+        command.env_remove("WATCHDOG_PID");
+    });
+    for _ in 0..3 {
+        let mut text = [0; 64];
+        let len = systemd.recv(&mut text).unwrap();
+        assert_eq!(&text[..len], b"WATCHDOG=1");
+    }
+}
+
+/// Sets the state of `app` to cached as user nobody. Returns `None` (and SKIP) if that user cannot reach the
+/// command or the socket.
+fn set_as_nobody(daemon: &Daemon, app: &str) -> Option<Output> {
+    open_folders(daemon.dir());
+    let socket = daemon.dir().join("s");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo"));
+    command.args(["lifecycle", "set", app, "cached", "--socket"]);
+    let Ok(output) = command.arg(socket).uid(NOBODY).current_dir("/").output() else {
+        eprintln!("SKIP: another user cannot run the command at its path");
+        return None;
+    };
+    if stderr(&output).contains("Permission denied") {
+        eprintln!("SKIP: another user cannot reach the socket: {}", stderr(&output));
+        return None;
+    }
+    Some(output)
+}
+
 fn open_folders(folder: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
-fn a_number_that_is_used_again_is_never_taken_for_the_application() {
+fn reused_pid_is_not_the_application() {
     let last_pid = PathBuf::from("/proc/sys/kernel/ns_last_pid");
     let mut first = Guard(Command::new("sleep").arg("600").spawn().unwrap());
     let pid = first.0.id();
     let more = "min_anon_rss = \"0\"\nmin_change = \"0\"\nprofile = \"some\"";
     let daemon = Daemon::start(&app("a", pid, more), &[]);
     drop((first.0.kill(), first.0.wait()));
-    // Others start processes too: a few tries.
+    // Other processes start, too, so it may take several tries.
     let again = (0..500).find_map(|_| {
         fs::write(&last_pid, (pid - 1).to_string()).ok()?;
         let child = Guard(Command::new("sleep").arg("600").spawn().unwrap());
@@ -274,7 +365,7 @@ fn a_number_that_is_used_again_is_never_taken_for_the_application() {
     });
     let Some(_again) = again else {
         eprintln!(
-            "SKIP: the number of a process cannot be chosen here ({})",
+            "SKIP: the ID of a process cannot be chosen here ({})",
             last_pid.display()
         );
         return;
@@ -286,18 +377,18 @@ fn a_number_that_is_used_again_is_never_taken_for_the_application() {
         answer["decision"]["reason"]
             .as_str()
             .unwrap()
-            .contains("no process of it runs"),
+            .contains("no process of the application runs"),
         "{answer}"
     );
     assert_eq!(daemon.ask(&["status"])["apps"][0]["processes"], 0);
 }
 
 #[test]
-fn who_comes_back_in_the_middle_stops_the_reclaim_between_two_calls() {
+fn return_to_foreground_cancels_reclaim() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_swap) = swap() else { return };
     let target = target(folder.path());
-    // A call, then a pause of 200 ms: it cannot have ended before it is told to.
+    // Each call is followed by a pause of 200 ms, so the reclaim cannot end before it is cancelled.
     let rules = "min_change = \"0\"\nfull_full = \"0s\"\nswap_low = \"0%\"\nprofile = \"anon\"";
     let daemon = Daemon::start(
         &format!("duty = \"0.1%\"\n{}", app("a", target.0.id(), rules)),
@@ -305,10 +396,12 @@ fn who_comes_back_in_the_middle_stops_the_reclaim_between_two_calls() {
     );
     let before = anon_rss(target.0.id());
     daemon.ask(&["set", "a", "cached"]);
-    let begun = || daemon.ask(&["status"])["apps"][0]["busy"] == true;
-    assert!(wait_until(|| begun() || daemon.ended("a", "reclaim").is_some()));
+    let has_begun = || daemon.ask(&["status"])["apps"][0]["busy"] == true;
+    assert!(wait_until(
+        || has_begun() || daemon.finished("a", "reclaim").is_some()
+    ));
     let back = daemon.ask(&["set", "a", "foreground"]);
-    let ended = daemon.wait_for_end("a", "reclaim");
+    let ended = daemon.wait_for_finished("a", "reclaim");
     if is_refused(&ended) {
         return;
     }
@@ -323,13 +416,13 @@ fn who_comes_back_in_the_middle_stops_the_reclaim_between_two_calls() {
         .find(|one| one["decision"] == "cancel");
     let reason = cancel.unwrap()["reason"].as_str().unwrap();
     assert!(
-        reason.contains("stops after the call it is in"),
+        reason.contains("stops after the current call"),
         "{decisions} {back}"
     );
 }
 
 #[test]
-fn what_is_put_away_leaves_memory_and_what_it_used_is_remembered() {
+fn cached_application_is_reclaimed_and_prefetched() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_swap) = swap() else { return };
     let target = target(folder.path());
@@ -344,7 +437,7 @@ fn what_is_put_away_leaves_memory_and_what_it_used_is_remembered() {
         daemon.ask(&["set", "a", "cached"]);
         let ended = || {
             daemon
-                .ended("a", "reclaim")
+                .finished("a", "reclaim")
                 .filter(|one| one["nr"].as_u64().unwrap() > last)
         };
         assert!(wait_until(|| ended().is_some()), "{}", daemon.ask(&["why", "a"]));
@@ -362,21 +455,21 @@ fn what_is_put_away_leaves_memory_and_what_it_used_is_remembered() {
         (&json!("full"), &json!("done")),
         "{first}"
     );
-    // A quarter of its memory is touched on and on; some of the rest the machine may have taken before.
+    // A third of its memory is accessed all the time; the machine may have reclaimed some of the rest before.
     assert!(first["cost"]["freed_kb"].as_u64() > Some(8 << 10), "{first}");
     assert!(first["cost"]["working_set_kb"].is_null(), "{first}");
-    // A third of its memory is touched on and on; how soon after it is back is the machine's affair.
+    // A third of its memory is accessed all the time; it is fetched back at a pace of the machine.
     let mut last = Value::Null;
     let is_part = |one: &Value| {
         one["cost"]["working_set_kb"]
             .as_u64()
             .is_some_and(|kb| (1 << 10..40 << 10).contains(&kb))
     };
-    let told = wait_until(|| {
+    let is_known = wait_until(|| {
         last = cycle();
         is_part(&last)
     });
-    assert!(told, "16 of its 48 MiB are touched: {last}");
-    let brought = daemon.wait_for_end("a", "prefetch");
-    assert_eq!(brought["cost"]["end"], "done", "{brought}");
+    assert!(is_known, "16 of its 48 MiB are accessed: {last}");
+    let prefetch = daemon.wait_for_finished("a", "prefetch");
+    assert_eq!(prefetch["cost"]["end"], "done", "{prefetch}");
 }

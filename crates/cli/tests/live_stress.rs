@@ -1,5 +1,5 @@
-//! Targets that are hard to watch: thousands of mappings, many threads, a storm of children, one that is gone at
-//! once, a vast mapping with little in it. None may end the watcher, and what is hot and can be judged is found.
+//! Targets that are hard to monitor: thousands of mappings, many threads, many short-lived children, a
+//! process that ends at once, a sparse mapping of 20 GiB. None may end the monitor, and hot memory is found.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
 
@@ -17,10 +17,10 @@ use std::time::Duration;
 use common::{Guard, json, lab_workload, run, stderr, thermo, wait_until};
 
 const PAGE: usize = 4096;
-/// Set in the environment of ourselves started as the program of many threads.
+/// Environment variable that makes this test binary the program of many threads.
 const BE_THREADS: &str = "THERMO_TEST_BE_THREADS";
 
-/// The life of the program of many threads. Does nothing in the test itself.
+/// The program of many threads. Does nothing as a test.
 #[test]
 fn child() {
     if std::env::var_os(BE_THREADS).is_none() {
@@ -32,30 +32,30 @@ fn child() {
             loop {
                 let pages = memory.iter().step_by(PAGE);
                 pages.for_each(|page| page.store(2, Ordering::Relaxed));
-                // A hundred of them are seen often enough all the same.
+                // With a hundred threads the memory is accessed often enough.
                 thread::sleep(Duration::from_millis(10));
             }
         });
     }
     let start = memory.as_ptr() as usize;
     println!("\nready hot {start:#x}-{:#x}", start + memory.len());
-    // Until whoever started it ends.
+    // Runs until the parent closes the pipe.
     for _ in std::io::stdin().lines() {}
     std::process::exit(0);
 }
 
-/// Whether pages can be told apart here; says why not otherwise.
-fn can_watch(folder: &Path) -> bool {
+/// Whether single pages can be monitored here; prints SKIP otherwise.
+fn has_page_tracker(folder: &Path) -> bool {
     let doctor = run(folder, &["doctor", "--json"]);
-    let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap_or_default();
-    let can = told["default_tracker"] == "pte";
-    if !can {
+    let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap_or_default();
+    let has_pte = report["default_tracker"] == "pte";
+    if !has_pte {
         eprintln!("SKIP: the tracker pte cannot be used on this machine");
     }
-    can
+    has_pte
 }
 
-/// Starts a target and waits for it to tell where its region `hot` is; none when it could not be set up.
+/// Starts a target and waits until it prints the addresses of its region `hot`; `None` if it failed to start.
 fn start(mut command: Command) -> Option<(Guard, [u64; 2])> {
     let mut target = Guard(
         command
@@ -64,8 +64,8 @@ fn start(mut command: Command) -> Option<(Guard, [u64; 2])> {
             .spawn()
             .unwrap(),
     );
-    let told = BufReader::new(target.0.stdout.take().unwrap());
-    let ready = told
+    let output = BufReader::new(target.0.stdout.take().unwrap());
+    let ready = output
         .lines()
         .map_while(Result::ok)
         .find(|line| line.starts_with("ready"))?;
@@ -75,33 +75,33 @@ fn start(mut command: Command) -> Option<(Guard, [u64; 2])> {
     Some((target, [number(start)?, number(end)?]))
 }
 
-/// The workload of this configuration.
+/// A workload with this configuration.
 fn workload(folder: &Path, config: &str, flags: &[&str]) -> Command {
     fs::write(folder.join("w.cfg"), config).unwrap();
     lab_workload(folder, &[&["w.cfg"], flags].concat())
 }
 
-/// Watches until most of `hot` is seen hot in one aggregation.
-fn is_found(folder: &Path, target: &Guard, hot: [u64; 2], flags: &[&str]) {
+/// Records until most of `hot` is hot in one aggregation.
+fn assert_found(folder: &Path, target: &Guard, hot: [u64; 2], flags: &[&str]) {
     let pid = target.0.id().to_string();
-    let watching = ["record", "--pid", &pid, "-o", "r.arrow"];
-    let mut watcher = thermo(folder, &[&watching, flags].concat());
-    let mut watcher = Guard(watcher.stderr(Stdio::null()).spawn().unwrap());
-    let found = wait_until(|| seen_hot(folder, hot) * 4 >= (hot[1] - hot[0]) * 3);
-    let ended = watcher.0.try_wait().unwrap();
-    assert!(ended.is_none(), "the watcher ended: {ended:?}");
+    let record = ["record", "--pid", &pid, "-o", "r.arrow"];
+    let mut recorder = thermo(folder, &[&record, flags].concat());
+    let mut recorder = Guard(recorder.stderr(Stdio::null()).spawn().unwrap());
+    let found = wait_until(|| hot_bytes(folder, hot) * 4 >= (hot[1] - hot[0]) * 3);
+    let ended = recorder.0.try_wait().unwrap();
+    assert!(ended.is_none(), "the recorder ended: {ended:?}");
     assert!(
         found,
-        "of {hot:x?} {} bytes are seen hot at last",
-        seen_hot(folder, hot)
+        "of {hot:x?} only {} bytes are hot in the last snapshot",
+        hot_bytes(folder, hot)
     );
 }
 
-/// Bytes of `hot` that the last aggregation so far saw accessed in a fifth of its looks or more.
-fn seen_hot(folder: &Path, hot: [u64; 2]) -> u64 {
+/// Bytes of `hot` that at least a fifth of the access checks in the last aggregation found accessed.
+fn hot_bytes(folder: &Path, hot: [u64; 2]) -> u64 {
     let output = run(folder, &["report", "regions", "r.arrow", "--json", "--last"]);
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let regions = told["snapshots"][0]["targets"][0]["regions"].as_array();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let regions = report["snapshots"][0]["targets"][0]["regions"].as_array();
     let number = |region: &serde_json::Value, field: &str| region[field].as_u64().unwrap_or(0);
     let overlap = |region: &serde_json::Value| {
         let (start, end) = (
@@ -119,48 +119,48 @@ fn seen_hot(folder: &Path, hot: [u64; 2]) -> u64 {
 }
 
 #[test]
-fn a_small_part_of_a_vast_mapping_is_found() {
+fn hot_part_of_sparse_mapping_is_found() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    if !can_watch(here) {
+    let dir = folder.path();
+    if !has_page_tracker(dir) {
         return;
     }
     let config = "vast, 21474836480\nhot, 33554432\n\nall\n600000\nhot, 0, 4096, 1\n";
-    let Some((target, hot)) = start(workload(here, config, &[])) else {
-        eprintln!("SKIP: no 20 GiB of address space are to be had here");
+    let Some((target, hot)) = start(workload(dir, config, &[])) else {
+        eprintln!("SKIP: 20 GiB of address space cannot be mapped on this machine");
         return;
     };
-    is_found(here, &target, hot, &[]);
+    assert_found(dir, &target, hot, &[]);
 }
 
 #[test]
-fn thousands_of_mappings_are_watched() {
+fn thousands_of_mappings_are_monitored() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    if !can_watch(here) {
+    let dir = folder.path();
+    if !has_page_tracker(dir) {
         return;
     }
-    // Neighbours are one mapping to the kernel unless every second one is locked.
+    // The kernel merges adjacent mappings unless every second one is locked.
     let mut config = String::new();
     (0..5000).for_each(|n| writeln!(config, "r{n}, 8192").unwrap());
     writeln!(config, "hot, 16777216\n\nall\n600000\nhot, 0, 4096, 10000").unwrap();
     (0..5000)
         .step_by(2)
         .for_each(|n| writeln!(config, "r{n}, 0, 4096, 1").unwrap());
-    let Some((target, _)) = start(workload(here, &config, &["--hint", "mlock"])) else {
-        eprintln!("SKIP: the workload cannot lock its memory here");
+    let Some((target, _)) = start(workload(dir, &config, &["--hint", "mlock"])) else {
+        eprintln!("SKIP: the workload cannot lock its memory on this machine");
         return;
     };
     let maps = format!("/proc/{}/maps", target.0.id());
     let nr_mappings = || fs::read_to_string(&maps).unwrap_or_default().lines().count();
     if !wait_until(|| nr_mappings() > 4000) {
-        eprintln!("SKIP: the workload has {} mappings only", nr_mappings());
+        eprintln!("SKIP: the workload has only {} mappings", nr_mappings());
         return;
     }
-    // What is locked cannot be told hot from cold, so there is nothing to be found; but it is looked at.
+    // Accesses to locked memory are unknown, so nothing is found. The test checks that monitoring goes on.
     let pid = target.0.id().to_string();
-    // Intervals by hand: a budget of a hundredth of a CPU may take longer than this for its first round.
-    let watching = [
+    // With fixed intervals results come at once; the default budget may delay the first scan.
+    let record = [
         "record",
         "--pid",
         &pid,
@@ -172,18 +172,18 @@ fn thousands_of_mappings_are_watched() {
         "5ms",
     ];
     for flags in [&[][..], &["--vma"]] {
-        let output = run(here, &[&watching, flags].concat());
+        let output = run(dir, &[&record, flags].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let info = json(here, &["report", "info", "r.arrow", "--json"]);
+        let info = json(dir, &["report", "info", "r.arrow", "--json"]);
         assert!(info["snapshots"].as_u64().unwrap() > 0, "{info}");
     }
 }
 
 #[test]
-fn a_program_of_many_threads_is_watched() {
+fn program_of_many_threads_is_monitored() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    if !can_watch(here) {
+    let dir = folder.path();
+    if !has_page_tracker(dir) {
         return;
     }
     let mut threads = Command::new(std::env::current_exe().unwrap());
@@ -191,35 +191,35 @@ fn a_program_of_many_threads_is_watched() {
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(BE_THREADS, "1");
     let (target, hot) = start(threads).unwrap();
-    is_found(here, &target, hot, &[]);
+    assert_found(dir, &target, hot, &[]);
 }
 
 #[test]
-fn a_storm_of_children_is_outlived() {
+fn many_short_lived_children_are_monitored() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    if !can_watch(here) {
+    let dir = folder.path();
+    if !has_page_tracker(dir) {
         return;
     }
-    let storm = "i=0; while [ $i -lt 200 ]; do sleep 0.5 & i=$((i + 1)); done; wait; sleep 1; exit 3";
-    // Intervals by hand, as above: the storm is over in two seconds.
-    let watching = ["record", "-o", "r.arrow", "--sample", "5ms"];
-    let output = run(here, &[&watching[..], &["--", "sh", "-c", storm]].concat());
+    let script = "i=0; while [ $i -lt 200 ]; do sleep 0.5 & i=$((i + 1)); done; wait; sleep 1; exit 3";
+    // Fixed intervals, as above: the script ends after two seconds.
+    let record = ["record", "-o", "r.arrow", "--sample", "5ms"];
+    let output = run(dir, &[&record[..], &["--", "sh", "-c", script]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    let info = json(here, &["report", "info", "r.arrow", "--json"]);
+    let info = json(dir, &["report", "info", "r.arrow", "--json"]);
     assert!(info["snapshots"].as_u64().unwrap() > 0, "{info}");
 }
 
 #[test]
-fn targets_that_are_gone_at_once_are_no_error() {
+fn targets_that_end_at_once_are_no_error() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    if !can_watch(here) {
+    let dir = folder.path();
+    if !has_page_tracker(dir) {
         return;
     }
     for _ in 0..10 {
-        let output = run(here, &["record", "-o", "r.arrow", "--", "true"]);
+        let output = run(dir, &["record", "-o", "r.arrow", "--", "true"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        json(here, &["report", "info", "r.arrow", "--json"]);
+        json(dir, &["report", "info", "r.arrow", "--json"]);
     }
 }

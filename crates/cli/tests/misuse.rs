@@ -1,4 +1,4 @@
-//! What a user can get wrong: each is one sentence, exit 2, and nothing is lost.
+//! Misuse of the command: each gives one sentence and exit code 2, and no file is lost.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses its part of the common module")]
 
@@ -8,23 +8,28 @@ use std::fs;
 use std::process::Stdio;
 
 use common::{json, run, stderr, thermo};
+use thermo_recording::Writer;
+use thermo_recording::model::{Metadata, Settings};
 
-/// Runs it, and checks for exit 2, one sentence that says `says`, and nothing on standard output.
-fn refused(folder: &std::path::Path, arguments: &[&str], says: &str) {
+/// Checks that the command exits with 2, prints one sentence with `expected`, and has no standard output.
+fn refused(folder: &std::path::Path, arguments: &[&str], expected: &str) {
     let output = run(folder, arguments);
-    let told = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
-    assert!(told.contains(says), "{arguments:?} said {told:?}, not {says:?}");
-    assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(
+        message.contains(expected),
+        "{arguments:?} printed {message:?}, not {expected:?}"
+    );
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
     assert!(output.stdout.is_empty(), "{arguments:?} printed something");
-    assert!(!told.contains("panicked"), "{told}");
+    assert!(!message.contains("panicked"), "{message}");
 }
 
 #[test]
-fn contradictory_settings_are_refused_and_no_file_is_touched() {
+fn contradictory_settings_touch_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    fs::write(here.join("thermo.arrow"), "precious").unwrap();
+    let dir = folder.path();
+    fs::write(dir.join("thermo.arrow"), "precious").unwrap();
     let pid = std::process::id().to_string();
     let with = |more: &[&'static str]| -> Vec<String> {
         ["record", "--pid", &pid]
@@ -33,13 +38,13 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
             .map(str::to_owned)
             .collect()
     };
-    for (more, says) in [
+    for (more, expected) in [
         (["--sample", "1s"], "longer than the aggregation interval"),
         (["--min-regions", "2"], "--min-regions must be 3 or more"),
-        (["--max-regions", "5"], "above the most (5)"),
+        (["--max-regions", "5"], "above the maximum (5)"),
         (["--tracker", "magic"], "magic is not a tracker"),
-        (["--cpu", "0"], "leaves no time to look"),
-        (["--cpu", "9999999%"], "is more than there is"),
+        (["--cpu", "0"], "too little for an access check"),
+        (["--cpu", "9999999%"], "is more than this machine has"),
         (["--cpu", "much"], "is not a share of a CPU"),
         (["--intervals-autotune", "--cpu=1%"], "chosen for --cpu"),
         (["--intervals-autotune", "--sample=1ms"], "does not lie between"),
@@ -49,17 +54,17 @@ fn contradictory_settings_are_refused_and_no_file_is_touched() {
     ] {
         let arguments = with(&more);
         refused(
-            here,
+            dir,
             &arguments.iter().map(String::as_str).collect::<Vec<_>>(),
-            says,
+            expected,
         );
     }
-    assert_eq!(fs::read_to_string(here.join("thermo.arrow")).unwrap(), "precious");
-    assert!(!here.join("thermo.arrow.old").exists());
+    assert_eq!(fs::read_to_string(dir.join("thermo.arrow")).unwrap(), "precious");
+    assert!(!dir.join("thermo.arrow.old").exists());
 }
 
 #[test]
-fn targets_that_are_none_are_refused() {
+fn wrong_targets_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), &["record"], "no target is named");
     refused(
@@ -75,6 +80,15 @@ fn targets_that_are_none_are_refused() {
     );
     refused(folder.path(), &["record", "--pid", "1"], "process 1");
     refused(folder.path(), &["record", "--pid", "77", "--", "true"], "both");
+    for named in [["--pid", "1"], ["--cgroup", "/a"]] {
+        let arguments = [&["record", "--system"][..], &named].concat();
+        refused(folder.path(), &arguments, "--system names every process already");
+    }
+    refused(
+        folder.path(),
+        &["record", "--children", "--no-children", "--", "true"],
+        "--children and --no-children contradict each other",
+    );
     assert_eq!(
         fs::read_dir(folder.path()).unwrap().count(),
         0,
@@ -83,28 +97,28 @@ fn targets_that_are_none_are_refused() {
 }
 
 #[test]
-fn the_whole_machine_is_not_named_by_an_empty_group() {
+fn root_group_does_not_mean_the_whole_machine() {
     let folder = tempfile::tempdir().unwrap();
     for group in ["", "/", "//"] {
         let output = run(
             folder.path(),
             &["reclaim", "--cgroup", group, "--dry-run", "--duration", "1s"],
         );
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{group:?}: {told}");
-        // A machine without control groups says that instead.
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{group:?}: {message}");
+        // Machines without control groups have another message.
         assert!(
-            told.contains("is the whole machine") || told.contains("control group"),
-            "{told}"
+            message.contains("is the whole machine") || message.contains("control group"),
+            "{message}"
         );
     }
 }
 
 #[test]
-fn limits_that_cannot_be_kept_are_refused_before_anything_starts() {
+fn unreadable_goals_and_filters_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let pid = std::process::id().to_string();
-    for (scheme, says) in [
+    for (scheme, expected) in [
         (
             "[[scheme]]\naction = \"stat\"\n[scheme.quota]\nsz = \"1M\"\nreset_interval = \"1s\"\ngoals = [{ metric = \"node_memcg_used_bp\", nid = 0, path = \"/not/there\", target_value = 1 }]\n",
             "its goal cannot be read",
@@ -127,14 +141,14 @@ fn limits_that_cannot_be_kept_are_refused_before_anything_starts() {
             "1s",
         ];
         let output = run(folder.path(), &arguments);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(says), "{told}");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn a_command_that_is_not_there_ends_with_127_and_touches_no_file() {
+fn missing_command_gives_127_and_touches_no_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thermo.arrow"), "precious").unwrap();
     for verb in ["run", "record"] {
@@ -149,7 +163,7 @@ fn a_command_that_is_not_there_ends_with_127_and_touches_no_file() {
 }
 
 #[test]
-fn recordings_that_are_none_are_named() {
+fn files_that_are_no_recordings_are_named() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("empty"), "").unwrap();
     fs::write(folder.path().join("text"), "hello, this is no recording at all\n").unwrap();
@@ -176,18 +190,18 @@ fn recordings_that_are_none_are_named() {
     refused(
         folder.path(),
         &["report", "info", "cut"],
-        "cut was cut off before its first record: nothing can be read",
+        "cut is truncated before its first record",
     );
     assert!(!folder.path().join("out").exists() && !folder.path().join("out.part").exists());
 }
 
-/// What damo writes: one target of one region.
+/// A record of damo: one target with one region.
 const DAMO: &str = r#"[{"target_id": 0, "kdamond_idx": 0, "context_idx": 0, "intervals": {"sample_us": 5000, "aggr_us": 100000, "ops_update_us": 1000000}, "scheme_idx": null,
     "snapshots": [{"start_time": 0, "end_time": 100000000, "regions": [
         {"start": 4096, "end": 8192, "nr_accesses": {"samples": 1, "percent": 5}, "age": {"usec": 0, "aggr_intervals": 0}}]}]}]"#;
 
 #[test]
-fn a_full_standard_output_is_named_and_one_that_was_closed_is_no_error() {
+fn full_stdout_is_an_error_and_closed_is_none() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("r.json"), DAMO).unwrap();
     for kind in ["info", "summary", "regions", "heatmap", "wss"] {
@@ -196,11 +210,11 @@ fn a_full_standard_output_is_named_and_one_that_was_closed_is_no_error() {
             command.stdout(out).stderr(Stdio::piped()).output().unwrap()
         };
         let full = to(fs::File::create("/dev/full").unwrap().into());
-        let told = stderr(&full);
-        assert_eq!(full.status.code(), Some(2), "{kind}: {told}");
+        let message = stderr(&full);
+        assert_eq!(full.status.code(), Some(2), "{kind}: {message}");
         assert!(
-            told.contains("cannot write to standard output: No space"),
-            "{kind}: {told}"
+            message.contains("cannot write to standard output: No space"),
+            "{kind}: {message}"
         );
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -211,27 +225,27 @@ fn a_full_standard_output_is_named_and_one_that_was_closed_is_no_error() {
 }
 
 #[test]
-fn windows_and_reaccesses_that_a_recording_does_not_have_are_named() {
+fn reports_without_data_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("r.json"), DAMO).unwrap();
-    let ends = |args: &[&str], code: i32, says: &str| {
+    let check = |args: &[&str], code: i32, expected: &str| {
         let output = run(folder.path(), &[&["report"], args].concat());
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains(says), "{told}");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(message.contains(expected), "{message}");
         assert!(output.stdout.is_empty());
     };
-    ends(
+    check(
         &["wss", "r.json", "--window", "3s"],
         2,
         "there is no window of 3.00 s: give one of 1 s, 2 s, 5 s, 10 s",
     );
-    ends(
+    check(
         &["wss", "r.json", "--window", "1m"],
         1,
-        "r.json: the recording cannot tell the working set of 1 min: only 0 s were watched",
+        "r.json: the recording has no working set for a window of 1 min: only 0 s were monitored",
     );
-    ends(&["reaccess", "r.json"], 1, "The recording has no access tables");
+    check(&["reaccess", "r.json"], 1, "The recording has no access tables");
     refused(
         folder.path(),
         &["export", "r.json", "-f", "damo-json", "--table", "ages"],
@@ -240,7 +254,7 @@ fn windows_and_reaccesses_that_a_recording_does_not_have_are_named() {
 }
 
 #[test]
-fn facts_are_printed_as_keys_and_values() {
+fn info_and_summary_print_csv() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("r.json"), DAMO).unwrap();
     for (kind, schema, has) in [
@@ -248,17 +262,20 @@ fn facts_are_printed_as_keys_and_values() {
         ("summary", "\nschema,2\n", "\nsizes.cold.bytes,"),
     ] {
         let output = run(folder.path(), &["report", kind, "r.json", "--csv"]);
-        let told = String::from_utf8(output.stdout).unwrap();
+        let message = String::from_utf8(output.stdout).unwrap();
         assert!(
-            output.status.success() && told.starts_with("key,value\n"),
-            "{kind}: {told}"
+            output.status.success() && message.starts_with("key,value\n"),
+            "{kind}: {message}"
         );
-        assert!(told.contains(schema) && told.contains(has), "{kind}: {told}");
+        assert!(
+            message.contains(schema) && message.contains(has),
+            "{kind}: {message}"
+        );
     }
 }
 
 #[test]
-fn what_reclaim_and_run_cannot_do_is_said_by_the_names_of_their_parameters() {
+fn wrong_parameters_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let pid = std::process::id().to_string();
     for (flags, why) in [
@@ -268,7 +285,7 @@ fn what_reclaim_and_run_cannot_do_is_said_by_the_names_of_their_parameters() {
         ),
         (
             ["--wmarks-high", "1200"],
-            "wmarks_high is 1200, and the most is 1000",
+            "wmarks_high is 1200: the maximum is 1000",
         ),
         (["--wmarks-interval", "0"], "wmarks_interval is 0"),
         (
@@ -285,7 +302,7 @@ fn what_reclaim_and_run_cannot_do_is_said_by_the_names_of_their_parameters() {
 }
 
 #[test]
-fn verbs_that_became_programs_name_the_program() {
+fn moved_verbs_name_their_program() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, program) in [
         (&["nbd"][..], "use `thermo-nbd`"),
@@ -300,10 +317,10 @@ fn verbs_that_became_programs_name_the_program() {
 }
 
 #[test]
-fn mistakes_in_a_scheme_have_a_place() {
+fn scheme_errors_have_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let write = |text: &str| fs::write(folder.path().join("s.damos"), text).unwrap();
-    for (text, says) in [
+    for (text, expected) in [
         (
             "4K max 0 0 5s max pageout\n4K max 0 0 5s max vanish\n",
             "s.damos:2:19: ",
@@ -313,22 +330,22 @@ fn mistakes_in_a_scheme_have_a_place() {
         ("", "s.damos:1:1: "),
     ] {
         write(text);
-        refused(folder.path(), &["schemes", "check", "s.damos"], says);
+        refused(folder.path(), &["schemes", "check", "s.damos"], expected);
         refused(
             folder.path(),
             &["record", "--schemes", "s.damos", "--", "true"],
-            says,
+            expected,
         );
     }
 }
 
 #[test]
-fn a_scheme_is_explained_by_its_numbers() {
+fn schemes_check_prints_the_pattern() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("s.damos"), "100M null 0 5% 2m null pageout\n").unwrap();
-    let told = json(folder.path(), &["schemes", "check", "s.damos", "--json"]);
-    assert_eq!(told["schema"], 1);
-    let scheme = &told["schemes"][0];
+    let message = json(folder.path(), &["schemes", "check", "s.damos", "--json"]);
+    assert_eq!(message["schema"], 1);
+    let scheme = &message["schemes"][0];
     assert_eq!(scheme["action"], "pageout");
     assert_eq!(scheme["access_pattern"]["sz_bytes"]["min"], 100 << 20);
     assert_eq!(scheme["access_pattern"]["nr_accesses_permil"]["max"], 50);
@@ -337,12 +354,12 @@ fn a_scheme_is_explained_by_its_numbers() {
 }
 
 #[test]
-fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
+fn wrong_lru_sort_parameters_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     let pid = std::process::id().to_string();
-    refused(here, &["lru-sort"], "no target is named");
-    for (flags, says) in [
+    refused(dir, &["lru-sort"], "no target is named");
+    for (flags, expected) in [
         (
             &["--hot-thres-access-freq", "1001"][..],
             "hot_thres_access_freq is 1001",
@@ -356,7 +373,7 @@ fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
                 "--monitor-region-end",
                 "0x1000",
             ][..],
-            "end must lie behind",
+            "the end must be above the start",
         ),
         (
             &["--quota-reset-interval-ms", "0"][..],
@@ -368,9 +385,9 @@ fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
         ),
         (&["--params", "missing.toml"][..], "missing.toml"),
     ] {
-        refused(here, &[&["lru-sort", "--pid", &pid], flags].concat(), says);
+        refused(dir, &[&["lru-sort", "--pid", &pid], flags].concat(), expected);
     }
-    for (text, says) in [
+    for (text, expected) in [
         (
             "quota_ms = 10\nhot_thres = 5\n",
             "p.toml:2:13: hot_thres: \"hot_thres\" is not a parameter",
@@ -379,32 +396,118 @@ fn parameters_of_lru_sort_that_cannot_be_meant_are_refused() {
         ("wmarks_low = 160\n", "out of order"),
         ("quota_ms 10\n", "p.toml:1:"),
     ] {
-        fs::write(here.join("p.toml"), text).unwrap();
-        refused(here, &["lru-sort", "--pid", &pid, "--params", "p.toml"], says);
+        fs::write(dir.join("p.toml"), text).unwrap();
+        refused(dir, &["lru-sort", "--pid", &pid, "--params", "p.toml"], expected);
     }
 }
 
 #[test]
-fn hints_that_cannot_be_meant_are_refused() {
+fn wrong_hints_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     let pid = std::process::id().to_string();
-    refused(here, &["hint", "cold"], "no target is named");
+    refused(dir, &["hint", "cold"], "no target is named");
     refused(
-        here,
+        dir,
         &["hint", "cold", "--name", "no-such-program"],
         "no process is named no-such-program",
     );
-    refused(here, &["hint", "cold", "--pid", "4194304"], "no process 4194304");
-    refused(here, &["hint", "cold", "--pid", "1"], "process 1");
-    refused(here, &["hint", "migrate_hot", "--pid", &pid], "migrate_hot");
+    refused(dir, &["hint", "cold", "--pid", "4194304"], "no process 4194304");
+    refused(dir, &["hint", "cold", "--pid", "1"], "process 1");
+    refused(dir, &["hint", "migrate_hot", "--pid", &pid], "migrate_hot");
     for wrong in [
         &["hint", "melt", "--pid", &pid][..],
         &["hint", "cold", "--pid", &pid, "--range", "2000-1000"][..],
         &["hint", "cold", "--pid", &pid, "--anon", "--file"][..],
     ] {
-        let output = run(here, wrong);
+        let output = run(dir, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(output.stdout.is_empty());
+    }
+}
+
+/// Metadata of an empty recording.
+fn metadata() -> Metadata {
+    Metadata {
+        schema: thermo_recording::model::SCHEMA,
+        writer: "test".to_owned(),
+        kernel: String::new(),
+        arch: String::new(),
+        tracker: "pte".to_owned(),
+        tracker_reason: String::new(),
+        seed: 1,
+        wall_clock_offset_ns: 0,
+        start_ns: 0,
+        targets: "pid 1".to_owned(),
+        settings: Settings {
+            sample_ns: 5_000_000,
+            aggr_ns: 100_000_000,
+            update_ns: 1_000_000_000,
+            min_nr_regions: 10,
+            max_nr_regions: 1000,
+            cpu_budget_percent: None,
+        },
+        schemes: Vec::new(),
+    }
+}
+
+#[test]
+fn truncated_recording_gives_report_and_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.arrow");
+    let reports = |code: i32, expected: &str| {
+        for kind in ["info", "summary", "regions", "footprint"] {
+            let output = run(folder.path(), &["report", kind, "r.arrow"]);
+            let message = stderr(&output);
+            assert_eq!(output.status.code(), Some(code), "{kind}: {message}");
+            assert!(message.contains(expected), "{kind}: {message}");
+            assert!(!output.stdout.is_empty(), "{kind} printed nothing");
+        }
+    };
+    let writer = Writer::create(&path, &metadata()).unwrap();
+    reports(0, "r.arrow is still being written: the report covers its first");
+    drop(writer);
+    reports(1, "r.arrow is truncated: the report covers its first");
+    Writer::create(&path, &metadata()).unwrap().finish().unwrap();
+    reports(0, "");
+    assert_eq!(stderr(&run(folder.path(), &["report", "info", "r.arrow"])), "");
+}
+
+#[test]
+fn numbers_that_do_not_parse_name_what_is_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["record", "--pid", "abc"][..], "give a process ID like 4242"),
+        (&["hint", "cold", "--pid", "abc"], "give a process ID like 4242"),
+        (&["record", "--seed", "x"], "give a whole number like 10"),
+        (&["record", "--max-regions", "1k"], "give a whole number like 10"),
+        (&["reclaim", "--quota-ms", "10ms"], "give a whole number like 10"),
+        (
+            &["reclaim", "--wmarks-high", "5000000000"],
+            "the number is too large",
+        ),
+        (&["lru-sort", "--monitor-region-start", "abc"], "give an address"),
+    ] {
+        let output = run(folder.path(), arguments);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+        assert!(!message.contains("invalid digit"), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn cgroup_help_covers_both_hierarchies() {
+    let folder = tempfile::tempdir().unwrap();
+    for verb in ["record", "reclaim", "lru-sort", "hint"] {
+        let help = String::from_utf8(run(folder.path(), &[verb, "--help"]).stdout).unwrap();
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for path in [
+            "/system.slice/",
+            "/sys/fs/cgroup/... (version 2)",
+            "/sys/fs/cgroup/memory/... (version 1)",
+        ] {
+            assert!(words.contains(path), "{verb}: {path}");
+        }
     }
 }

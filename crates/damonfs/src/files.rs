@@ -1,4 +1,4 @@
-//! What a layout is to whoever shows it: a tree, what reading a file gives, what writing to it does.
+//! The interface between a layout and the file system that serves it: a tree, reads and writes.
 
 use std::fmt::Debug;
 use std::sync::MutexGuard;
@@ -8,28 +8,28 @@ use rustix::io::Errno;
 use crate::table::Role;
 use crate::tree::{Ino, Tree};
 
-/// Whether who asked for something has gone.
-pub type GivenUp<'a> = &'a dyn Fn() -> bool;
+/// Returns true once the client no longer waits for its request.
+pub type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
-/// What is written to a file.
+/// One write to a file.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
     /// The bytes.
     pub text: &'a [u8],
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where it has to be waited for, it is given up with EINTR once this says that nobody waits any more.
-    pub given_up: GivenUp<'a>,
+    /// A write that has to wait fails with EINTR once this returns true.
+    pub is_cancelled: IsCancelled<'a>,
 }
 
 impl<'a> Write<'a> {
-    /// All of a file, by somebody who waits for as long as it takes.
+    /// A write at offset 0 that is never cancelled.
     #[must_use]
-    pub fn of(text: &'a [u8]) -> Self {
+    pub fn new(text: &'a [u8]) -> Self {
         Self {
             text,
             offset: 0,
-            given_up: &|| false,
+            is_cancelled: &|| false,
         }
     }
 }
@@ -39,22 +39,22 @@ pub trait ControlFiles: Debug + Send + Sync {
     /// The staged values.
     fn tree(&self) -> MutexGuard<'_, Tree>;
 
-    /// What a read of a file gives.
+    /// Returns the content of a file.
     ///
     /// # Errors
-    /// EISDIR; ENODEV when it is gone; what the layout says to files that cannot be read.
+    /// EISDIR: a directory. ENODEV: the file is gone. The layout's errno for files that cannot be read.
     fn read(&self, ino: Ino) -> Result<String, Errno>;
 
-    /// Takes what is written to a file, and returns how much of it was taken.
+    /// Writes to a file and returns the number of bytes consumed.
     ///
     /// # Errors
-    /// What the kernel says to it; nothing changes then.
+    /// The errno that the kernel returns for this write. Nothing changes then.
     fn write(&self, ino: Ino, write: Write<'_>) -> Result<usize, Errno>;
 
-    /// Stops every kdamond.
+    /// Stops every kdamond of this layout.
     fn stop_all(&self);
 
-    /// True for a file whose writes may take long.
+    /// Returns true for a file whose writes may block for a long time.
     fn is_slow(&self, ino: Ino) -> bool {
         let slow = [Role::State, Role::MonitorOn, Role::Enabled, Role::CommitInputs];
         self.tree()

@@ -1,8 +1,9 @@
-//! The control files as a file system.
+//! The control files as a FUSE file system.
 //!
-//! Every request is checked for who asks: files are root's alone, whatever a mount lets through. A name that is
-//! fixed always means the same node, so the kernel may remember it; one that was made by a write is asked for anew each
-//! time, since writing a count replaces all of them. Reads and writes go past the page cache, for a file may change at any time.
+//! Only root may open, read or write a file, whatever the mount allows, so each such request is checked. The
+//! kernel caches names that are permanent. It looks up directories created by a write each time, because
+//! writing a count replaces all of them. Reads and writes bypass the page cache, because a file may change at
+//! any time.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,17 +24,17 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::files::{ControlFiles, Write};
 use crate::tree::{Ino, Node};
 
-/// How long what never changes is remembered.
-const LONG: Duration = Duration::from_secs(3600);
-/// Threads that serve requests. Commands that take long have one each besides.
+/// How long the kernel may cache attributes and permanent names.
+const CACHE_TIME: Duration = Duration::from_secs(3600);
+/// Threads that serve requests. Each slow command has a thread of its own in addition.
 const THREADS: usize = 4;
-/// Past the page cache, and writes side by side, so that `off` need not wait for the command that it ends. That takes
-/// Linux 6.2, and a file that was not opened for truncation, which waits for every write before it.
-const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
-/// What `stat` tells of every file, as in sysfs.
-const SIZE: u64 = 4096;
+/// Direct I/O with parallel writes, so that `off` does not wait for the command that it ends. Parallel writes
+/// need Linux 6.2 and a file opened without truncation: a truncation waits for every write before it.
+const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+/// Size of every file in `stat`, in bytes, as in sysfs.
+const FILE_SIZE: u64 = 4096;
 
-/// Control files that are mounted; dropped, they are unmounted.
+/// Mounted control files. Dropping unmounts them.
 #[derive(Debug)]
 pub struct Mounted {
     files: Arc<dyn ControlFiles>,
@@ -45,7 +46,7 @@ impl Mounted {
     /// Mounts `files` at `dir`.
     ///
     /// # Errors
-    /// No `/dev/fuse`, no right to mount, no such directory.
+    /// There is no `/dev/fuse`, mounting is not permitted, or `dir` does not exist.
     pub fn new(files: Arc<dyn ControlFiles>, dir: &Path) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = vec![
@@ -58,10 +59,10 @@ impl Mounted {
         ];
         config.acl = SessionACL::All;
         config.n_threads = Some(THREADS);
-        let face = Face {
+        let server = Server {
             files: Arc::clone(&files),
         };
-        let session = Session::new(face, dir, &config)?.spawn()?;
+        let session = Session::new(server, dir, &config)?.spawn()?;
         Ok(Self {
             files,
             dir: dir.to_owned(),
@@ -69,23 +70,23 @@ impl Mounted {
         })
     }
 
-    /// Stops every kdamond and unmounts. Whoever still has a file open keeps it, and no path leads to it any more.
+    /// Stops every kdamond and unmounts. Open files stay open, but no path leads to them.
     ///
     /// # Errors
-    /// It is not mounted any more, or not by us.
+    /// `dir` is no longer a mount point, or unmounting is not permitted.
     pub fn unmount(mut self) -> io::Result<()> {
-        self.take_away()
+        self.unmount_once()
     }
 
-    fn take_away(&mut self) -> io::Result<()> {
+    fn unmount_once(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take() else {
             return Ok(());
         };
         self.files.stop_all();
-        // The library's own way fails while a file is open.
-        let done = unmount(&self.dir, UnmountFlags::DETACH);
+        // fuser's own unmount fails while a file is open.
+        let unmounted = unmount(&self.dir, UnmountFlags::DETACH);
         drop(session);
-        Ok(done?)
+        Ok(unmounted?)
     }
 
     /// The control files.
@@ -94,7 +95,7 @@ impl Mounted {
         &*self.files
     }
 
-    /// False once somebody else has unmounted it.
+    /// Returns false once another program has unmounted the files.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.session
@@ -105,20 +106,20 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Somebody else may have unmounted it.
-        drop(self.take_away());
+        // Fails if another program has unmounted the files.
+        drop(self.unmount_once());
     }
 }
 
-struct Face {
+struct Server {
     files: Arc<dyn ControlFiles>,
 }
 
-fn refusal(errno: Errno) -> Reply {
+fn fuse_errno(errno: Errno) -> Reply {
     Reply::from_i32(errno.raw_os_error())
 }
 
-fn allow(request: &Request) -> Result<(), Errno> {
+fn require_root(request: &Request) -> Result<(), Errno> {
     if request.uid() == 0 {
         Ok(())
     } else {
@@ -126,9 +127,9 @@ fn allow(request: &Request) -> Result<(), Errno> {
     }
 }
 
-/// Whether a signal waits for the thread that waits for us: it cannot take it before it has our answer, not even to
-/// die.
-fn has_gone(tid: u32) -> bool {
+/// Returns true if thread `tid` has a pending signal or has ended. The thread waits for the reply and cannot
+/// handle any signal before, not even SIGKILL.
+fn is_interrupted(tid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
         return true;
     };
@@ -148,7 +149,7 @@ fn attr(ino: Ino, node: &Node) -> FileAttr {
     };
     FileAttr {
         ino: INodeNo(ino),
-        size: if node.is_dir() { 0 } else { SIZE },
+        size: if node.is_dir() { 0 } else { FILE_SIZE },
         blocks: 0,
         atime: UNIX_EPOCH,
         mtime: UNIX_EPOCH,
@@ -165,7 +166,7 @@ fn attr(ino: Ino, node: &Node) -> FileAttr {
     }
 }
 
-impl Face {
+impl Server {
     fn attr(&self, ino: Ino) -> Result<FileAttr, Errno> {
         self.files.tree().node(ino).map(|node| attr(ino, node))
     }
@@ -174,23 +175,27 @@ impl Face {
         let tree = self.files.tree();
         let ino = tree.lookup(parent, name.to_str().ok_or(Errno::NOENT)?)?;
         let node = tree.node(ino)?;
-        let remembered = if node.is_lasting() { LONG } else { Duration::ZERO };
-        Ok((attr(ino, node), remembered))
+        let ttl = if node.is_permanent() {
+            CACHE_TIME
+        } else {
+            Duration::ZERO
+        };
+        Ok((attr(ino, node), ttl))
     }
 
-    fn may_open(&self, request: &Request, ino: Ino, flags: OpenFlags) -> Result<(), Errno> {
-        allow(request)?;
+    fn check_open(&self, request: &Request, ino: Ino, flags: OpenFlags) -> Result<(), Errno> {
+        require_root(request)?;
         let tree = self.files.tree();
         let node = tree.node(ino)?;
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        // In sysfs even root cannot write what is not to be written.
+        // In sysfs not even root can write to a read-only file.
         if writes && node.mode() & 0o200 == 0 {
             return Err(Errno::ACCESS);
         }
         Ok(())
     }
 
-    /// All names of a directory with its own and its parent's, in an order that stays while nothing changes.
+    /// All names of a directory, with `.` and `..`. The order is stable while nothing changes.
     fn list(&self, ino: Ino) -> Result<Vec<(Ino, FileType, String)>, Errno> {
         let tree = self.files.tree();
         let parent = tree.node(ino)?.parent();
@@ -210,22 +215,22 @@ impl Face {
     }
 }
 
-impl Filesystem for Face {
+impl Filesystem for Server {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.lookup(parent.0, name) {
-            Ok((attr, remembered)) => reply.entry_with_ttls(&LONG, &remembered, &attr, Generation(0)),
-            Err(errno) => reply.error(refusal(errno)),
+            Ok((attr, ttl)) => reply.entry_with_ttls(&CACHE_TIME, &ttl, &attr, Generation(0)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match self.attr(ino.0) {
-            Ok(attr) => reply.attr(&LONG, &attr),
-            Err(errno) => reply.error(refusal(errno)),
+            Ok(attr) => reply.attr(&CACHE_TIME, &attr),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
-    /// Truncation, which comes with opening for writing, means nothing here; owners and modes stay.
+    /// Ignores truncation, which comes with opening for writing. Owners and modes cannot be changed.
     fn setattr(
         &self,
         _request: &Request,
@@ -245,18 +250,18 @@ impl Filesystem for Face {
         reply: ReplyAttr,
     ) {
         if mode.is_some() || uid.is_some() || gid.is_some() {
-            return reply.error(refusal(Errno::PERM));
+            return reply.error(fuse_errno(Errno::PERM));
         }
         match self.attr(ino.0) {
-            Ok(attr) => reply.attr(&LONG, &attr),
-            Err(errno) => reply.error(refusal(errno)),
+            Ok(attr) => reply.attr(&CACHE_TIME, &attr),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.may_open(request, ino.0, flags) {
-            Ok(()) => reply.opened(FileHandle(0), OPENED),
-            Err(errno) => reply.error(refusal(errno)),
+        match self.check_open(request, ino.0, flags) {
+            Ok(()) => reply.opened(FileHandle(0), OPEN_FLAGS),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
@@ -271,13 +276,13 @@ impl Filesystem for Face {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match allow(request).and_then(|()| self.files.read(ino.0)) {
+        match require_root(request).and_then(|()| self.files.read(ino.0)) {
             Ok(text) => {
                 let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
                 let end = begin.saturating_add(size as usize).min(text.len());
                 reply.data(&text.as_bytes()[begin..end]);
             }
-            Err(errno) => reply.error(refusal(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         }
     }
 
@@ -293,30 +298,30 @@ impl Filesystem for Face {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Err(errno) = allow(request) {
-            return reply.error(refusal(errno));
+        if let Err(errno) = require_root(request) {
+            return reply.error(fuse_errno(errno));
         }
-        let answer = |written: Result<usize, Errno>, reply: ReplyWrite| match written {
+        let send_reply = |written: Result<usize, Errno>, reply: ReplyWrite| match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
-            Err(errno) => reply.error(refusal(errno)),
+            Err(errno) => reply.error(fuse_errno(errno)),
         };
         if !self.files.is_slow(ino.0) {
             let write = Write {
                 offset,
-                ..Write::of(data)
+                ..Write::new(data)
             };
-            return answer(self.files.write(ino.0, write), reply);
+            return send_reply(self.files.write(ino.0, write), reply);
         }
         let (files, data, client) = (Arc::clone(&self.files), data.to_vec(), request.pid());
         let command = thread::Builder::new().name("damonfs-command".to_owned());
-        // Without a thread the reply is dropped, which the library answers with EIO.
+        // If no thread can be started, the reply is dropped and fuser answers EIO.
         drop(command.spawn(move || {
             let write = Write {
                 text: &data,
                 offset,
-                given_up: &|| has_gone(client),
+                is_cancelled: &|| is_interrupted(client),
             };
-            answer(files.write(ino.0, write), reply);
+            send_reply(files.write(ino.0, write), reply);
         }));
     }
 
@@ -330,7 +335,7 @@ impl Filesystem for Face {
     ) {
         let names = match self.list(ino.0) {
             Ok(names) => names,
-            Err(errno) => return reply.error(refusal(errno)),
+            Err(errno) => return reply.error(fuse_errno(errno)),
         };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         for (next, (ino, kind, name)) in (1..).zip(names).skip(begin) {
@@ -351,7 +356,7 @@ impl Filesystem for Face {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        reply.error(refusal(Errno::ACCESS));
+        reply.error(fuse_errno(Errno::ACCESS));
     }
 
     fn create(
@@ -364,7 +369,7 @@ impl Filesystem for Face {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        reply.error(refusal(Errno::ACCESS));
+        reply.error(fuse_errno(Errno::ACCESS));
     }
 
     fn mkdir(
@@ -376,14 +381,14 @@ impl Filesystem for Face {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        reply.error(refusal(Errno::PERM));
+        reply.error(fuse_errno(Errno::PERM));
     }
 
     fn unlink(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(refusal(Errno::PERM));
+        reply.error(fuse_errno(Errno::PERM));
     }
 
     fn rmdir(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(refusal(Errno::PERM));
+        reply.error(fuse_errno(Errno::PERM));
     }
 }

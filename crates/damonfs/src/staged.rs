@@ -1,46 +1,45 @@
-//! Reading staged values by name, as those do who build a context from them.
+//! Access to staged values by name, used to build a context from them.
 //!
-//! Names come from our own table: one that is not there reads as zero or empty, and a test that builds everything
-//! finds it.
+//! All names come from `table`. A name that is not in the table is a bug: it reads as zero or empty, and
+//! panics in a debug build.
 
 use crate::tree::{Ino, Tree};
 use crate::value::Value;
 
 /// A directory of staged values.
 #[derive(Clone, Copy)]
-pub struct Staged<'a> {
+pub struct StagedDir<'a> {
     tree: &'a Tree,
     ino: Ino,
 }
 
-impl<'a> Staged<'a> {
-    /// The directory with this number.
+impl<'a> StagedDir<'a> {
+    /// The directory with this inode number.
     pub const fn at(tree: &'a Tree, ino: Ino) -> Self {
         Self { tree, ino }
     }
 
-    /// Its number.
+    /// The inode number of the directory.
     pub const fn ino(self) -> Ino {
         self.ino
     }
 
-    /// The directory at this path below.
+    /// The directory at this relative path.
     pub fn dir(self, path: &str) -> Self {
-        let found = path
+        let ino = path
             .split('/')
-            .try_fold(self.ino, |at, name| self.tree.lookup(at, name));
-        debug_assert!(found.is_ok(), "{path} is not in the table");
+            .try_fold(self.ino, |dir, name| self.tree.lookup(dir, name));
+        debug_assert!(ino.is_ok(), "{path} is not in the table");
         Self {
-            ino: found.unwrap_or(self.ino),
+            ino: ino.unwrap_or(self.ino),
             ..self
         }
     }
 
-    /// The numbered directories in it, in the order of their numbers.
+    /// The numbered subdirectories, by ascending number.
     pub fn numbered(self) -> Vec<Self> {
-        let numbers = (0_u64..).map(|nth| self.tree.lookup(self.ino, &nth.to_string()));
-        numbers
-            .map_while(Result::ok)
+        (0_u64..)
+            .map_while(|nth| self.tree.lookup(self.ino, &nth.to_string()).ok())
             .map(|ino| Self { ino, ..self })
             .collect()
     }
@@ -55,7 +54,7 @@ impl<'a> Staged<'a> {
         value
     }
 
-    /// An unsigned number.
+    /// The value of a file that holds an unsigned number.
     pub fn number(self, name: &str) -> u64 {
         match self.value(name) {
             Some(Value::Unsigned(number)) => *number,
@@ -63,7 +62,7 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// A signed number.
+    /// The value of a file that holds a signed number.
     pub fn signed(self, name: &str) -> i64 {
         match self.value(name) {
             Some(Value::Signed(number)) => *number,
@@ -71,12 +70,12 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// Yes or no.
-    pub fn yes(self, name: &str) -> bool {
+    /// The value of a file that holds a boolean.
+    pub fn flag(self, name: &str) -> bool {
         matches!(self.value(name), Some(Value::Bool(true)))
     }
 
-    /// A word.
+    /// The value of a file that holds a keyword.
     pub fn word(self, name: &str) -> &'static str {
         match self.value(name) {
             Some(Value::Word(word)) => word,
@@ -84,7 +83,7 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// Rows of numbers.
+    /// The value of a file that holds rows of numbers.
     pub fn rows(self, name: &str) -> &'a [Vec<u64>] {
         match self.value(name) {
             Some(Value::Rows(rows)) => rows,
@@ -92,7 +91,7 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// A text, without the line end it may have been written with.
+    /// The value of a file that holds text, without a trailing newline.
     pub fn text(self, name: &str) -> &'a str {
         match self.value(name) {
             Some(Value::Text(text)) => text.strip_suffix('\n').unwrap_or(text),

@@ -1,6 +1,6 @@
-//! What kernels tell as tracepoints, told to whoever listens: a line for each event, as `perf script` prints it.
+//! DAMON's tracepoints: one line for each event, as `perf script` prints it, sent to every listener.
 //!
-//! A listener that does not keep up loses whole aggregations, never parts of lines, and never holds a kdamond up.
+//! A listener that is too slow loses whole aggregations, never parts of lines. It never blocks a kdamond.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use thermo_engine::Attrs;
 use thermo_engine::sink::TargetRegions;
 use thermo_units::Nanos;
 
-/// How many aggregations a listener may be behind.
-const BEHIND: usize = 4096;
+/// Messages that wait for one listener at most. Further messages are dropped.
+const MAX_BACKLOG: usize = 4096;
 
-/// The names of the events there are, as in tracefs's `available_events`.
+/// Names of the supported events, as in tracefs's `available_events`.
 pub const TRACED_EVENTS: [&str; 2] = ["damon:damon_aggregated", "damon:damon_monitor_intervals_tune"];
 
-/// Where kdamonds tell their events.
+/// Distributes the events of kdamonds to listeners.
 #[derive(Debug, Default)]
 pub struct Trace {
     nr_listeners: AtomicUsize,
@@ -25,22 +25,22 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Listens from now on.
+    /// Adds a listener. It receives the events from now on.
     #[must_use]
     pub fn listen(&self) -> Receiver<Arc<str>> {
-        let (sender, receiver) = sync_channel(BEHIND);
+        let (sender, receiver) = sync_channel(MAX_BACKLOG);
         let mut listeners = self.lock();
         listeners.push(sender);
         self.nr_listeners.store(listeners.len(), Ordering::Relaxed);
         receiver
     }
 
-    /// Tells the end of an aggregation of the kdamond `number` (thread `tid`).
+    /// Reports the end of an aggregation of kdamond `number` (thread `tid`).
     pub(crate) fn aggregated(&self, number: u32, tid: i32, now: Nanos, targets: &[TargetRegions<'_>]) {
         if self.nr_listeners.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let head = head(number, tid, now);
+        let prefix = prefix(number, tid, now);
         let mut text = String::new();
         for target in targets {
             let (id, nr_regions) = (target.id.0, target.regions.len());
@@ -49,23 +49,23 @@ impl Trace {
                 // Writing to a string cannot fail.
                 let _ = writeln!(
                     text,
-                    "{head} damon:damon_aggregated: target_id={id} nr_regions={nr_regions} {start}-{end}: {} {}",
+                    "{prefix} damon:damon_aggregated: target_id={id} nr_regions={nr_regions} {start}-{end}: {} {}",
                     region.nr_accesses, region.age
                 );
             }
         }
-        self.tell(text.into());
+        self.send(text.into());
     }
 
-    /// Tells that the intervals were tuned.
+    /// Reports that the intervals were tuned.
     pub(crate) fn tuned(&self, number: u32, tid: i32, now: Nanos, attrs: &Attrs) {
         if self.nr_listeners.load(Ordering::Relaxed) > 0 {
-            let (head, sample) = (head(number, tid, now), attrs.sample.as_micros());
-            self.tell(format!("{head} damon:damon_monitor_intervals_tune: sample_us={sample}\n").into());
+            let (prefix, sample) = (prefix(number, tid, now), attrs.sample.as_micros());
+            self.send(format!("{prefix} damon:damon_monitor_intervals_tune: sample_us={sample}\n").into());
         }
     }
 
-    fn tell(&self, text: Arc<str>) {
+    fn send(&self, text: Arc<str>) {
         let mut listeners = self.lock();
         listeners.retain(|listener| {
             !matches!(
@@ -81,8 +81,8 @@ impl Trace {
     }
 }
 
-/// What comes before an event: who, where and when. The CPU is not known and nobody asks for it.
-fn head(number: u32, tid: i32, now: Nanos) -> String {
+/// Start of each line: thread, CPU and time. The CPU is unknown and always printed as 0.
+fn prefix(number: u32, tid: i32, now: Nanos) -> String {
     let (secs, micros) = (now.0 / 1_000_000_000, now.0 / 1_000 % 1_000_000);
     format!("kdamond.{number} {tid:>7} [000] {secs:>6}.{micros:06}:")
 }
@@ -95,7 +95,7 @@ mod tests {
     use thermo_units::AddrRange;
 
     #[test]
-    fn a_line_for_each_region_as_perf_script_prints_it() {
+    fn trace_prints_one_line_per_region() {
         let trace = Trace::default();
         let regions = [
             Region {
@@ -123,7 +123,10 @@ mod tests {
                 + "kdamond.0      77 [000]  82877.315633:"
                 + " damon:damon_aggregated: target_id=1 nr_regions=2 8192-16384: 0 0\n"
         );
-        assert!(listener.try_recv().is_err(), "what came before nobody hears");
+        assert!(
+            listener.try_recv().is_err(),
+            "events before listen() are not delivered"
+        );
         drop(listener);
         trace.tuned(0, 77, Nanos::ZERO, &Attrs::default());
         assert_eq!(trace.nr_listeners.load(Ordering::Relaxed), 0);

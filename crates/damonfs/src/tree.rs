@@ -1,7 +1,7 @@
-//! The tree of staged values: every file as it was written last, or as the engine filled it in.
+//! The tree of staged values: every file holds what a client wrote last, or what the engine set.
 //!
-//! Made from the table and asked by number of node ([`Ino`]), as file systems are. A number is never used again:
-//! whoever still has a directory open that was replaced is told that it is gone. Nothing in here knows an engine.
+//! The tree is built from `table` and addressed by inode number ([`Ino`]). Numbers are never reused, so a
+//! file that stays open after its directory was replaced reports ENODEV. The tree knows no engine.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,19 +10,20 @@ use rustix::io::Errno;
 use crate::table::{Dir, Entry, File, Kind, Role};
 use crate::value::{self, Value};
 
-/// A node's number; the root's is [`Tree::ROOT`].
+/// An inode number. The root has [`Tree::ROOT`].
 pub type Ino = u64;
 
-/// The most nodes one write may make. The kernel asks its allocator; this is about as far as that goes.
-const MOST_NEW_NODES: u64 = 1 << 20;
+/// Maximum number of nodes that one write may create. The kernel is limited by its allocator to a similar
+/// number.
+const MAX_NEW_NODES: u64 = 1 << 20;
 
 /// A file or a directory.
 #[derive(Debug)]
 pub struct Node {
     parent: Ino,
     name: String,
-    /// Whether this name in its directory means this node as long as that is there.
-    lasting: bool,
+    /// True if the name denotes this node for as long as the parent directory exists.
+    permanent: bool,
     body: Body,
 }
 
@@ -36,9 +37,9 @@ enum Body {
         spec: &'static File,
         value: Value,
     },
-    /// The file that says how many numbered directories there are beside it.
+    /// A file with the number of numbered directories next to it.
     Count {
-        most: i64,
+        max: i64,
         child: &'static Dir,
         role: Role,
         number: i64,
@@ -46,16 +47,17 @@ enum Body {
 }
 
 impl Node {
-    /// True for a directory.
+    /// Returns true for a directory.
     #[must_use]
     pub const fn is_dir(&self) -> bool {
         matches!(self.body, Body::Dir { .. })
     }
 
-    /// False for a directory that was made by a write: its name may mean another node at any time.
+    /// Returns false for a directory that was created by a write: its name may denote another node at any
+    /// time.
     #[must_use]
-    pub const fn is_lasting(&self) -> bool {
-        self.lasting
+    pub const fn is_permanent(&self) -> bool {
+        self.permanent
     }
 
     /// The permission bits.
@@ -71,7 +73,7 @@ impl Node {
         }
     }
 
-    /// What a file does besides holding a value.
+    /// The effect of a file besides holding a value.
     pub(crate) const fn role(&self) -> Role {
         match self.body {
             Body::Dir { .. } => Role::Plain,
@@ -80,7 +82,7 @@ impl Node {
         }
     }
 
-    /// What is written to a file means, as its kind says.
+    /// Parses text written to a file, according to the file's kind.
     pub(crate) fn parse(&self, text: &[u8]) -> Result<Value, Errno> {
         match &self.body {
             Body::Dir { .. } => Err(Errno::ISDIR),
@@ -89,12 +91,12 @@ impl Node {
         }
     }
 
-    /// Its name in the directory it lies in.
+    /// The name in the parent directory.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The node it lies in; its own number for the root.
+    /// The parent directory. The root is its own parent.
     #[must_use]
     pub const fn parent(&self) -> Ino {
         self.parent
@@ -109,7 +111,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The number of the root.
+    /// The inode number of the root.
     pub const ROOT: Ino = 1;
 
     /// A tree with nothing staged.
@@ -119,14 +121,14 @@ impl Tree {
             nodes: HashMap::new(),
             next: Self::ROOT,
         };
-        tree.grow(Self::ROOT, String::new(), true, root);
+        tree.add_dir(Self::ROOT, String::new(), true, root);
         tree
     }
 
-    /// The node called so.
+    /// The node with this number.
     ///
     /// # Errors
-    /// ENODEV: it was replaced meanwhile.
+    /// ENODEV: the node was replaced.
     pub fn node(&self, ino: Ino) -> Result<&Node, Errno> {
         self.nodes.get(&ino).ok_or(Errno::NODEV)
     }
@@ -134,7 +136,7 @@ impl Tree {
     /// The node of this name in a directory.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR; ENODEV when the directory is gone.
+    /// ENOENT: there is no such name. ENOTDIR: `parent` is a file. ENODEV: the directory is gone.
     pub fn lookup(&self, parent: Ino, name: &str) -> Result<Ino, Errno> {
         match &self.node(parent)?.body {
             Body::Dir { children, .. } => children.get(name).copied().ok_or(Errno::NOENT),
@@ -150,13 +152,13 @@ impl Tree {
         let names = path.split('/').filter(|name| !name.is_empty());
         names
             .into_iter()
-            .try_fold(Self::ROOT, |at, name| self.lookup(at, name))
+            .try_fold(Self::ROOT, |dir, name| self.lookup(dir, name))
     }
 
-    /// Names and numbers of what is in a directory.
+    /// Names and inode numbers of the entries of a directory.
     ///
     /// # Errors
-    /// ENOTDIR; ENODEV when it is gone.
+    /// ENOTDIR: `ino` is a file. ENODEV: the directory is gone.
     pub fn list(&self, ino: Ino) -> Result<impl Iterator<Item = (&str, Ino)>, Errno> {
         match &self.node(ino)?.body {
             Body::Dir { children, .. } => Ok(children.iter().map(|(name, ino)| (name.as_str(), *ino))),
@@ -164,10 +166,10 @@ impl Tree {
         }
     }
 
-    /// What a file shows, without the line end.
+    /// The value of a file as text, without a newline.
     ///
     /// # Errors
-    /// EISDIR; ENODEV when it is gone.
+    /// EISDIR: `ino` is a directory. ENODEV: the file is gone.
     pub fn show(&self, ino: Ino) -> Result<String, Errno> {
         match &self.node(ino)?.body {
             Body::File { value, .. } => Ok(value.to_string()),
@@ -176,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// The value of a file; none of a directory or a count.
+    /// The value of a file. `None` for a directory or a count.
     pub(crate) fn value(&self, ino: Ino) -> Option<&Value> {
         match &self.node(ino).ok()?.body {
             Body::File { value, .. } => Some(value),
@@ -184,10 +186,10 @@ impl Tree {
         }
     }
 
-    /// Stages what was written to a file.
+    /// Parses text written to a file and stages the value.
     ///
     /// # Errors
-    /// What the kernel says to it; nothing changes then.
+    /// The errno that the kernel returns for this write. Nothing changes then.
     pub fn store(&mut self, ino: Ino, text: &[u8]) -> Result<(), Errno> {
         let node = self.nodes.get_mut(&ino).ok_or(Errno::NODEV)?;
         match &mut node.body {
@@ -201,24 +203,24 @@ impl Tree {
                 Ok(())
             }
             Body::Count {
-                most, child, number, ..
+                max, child, number, ..
             } => {
-                let wanted = value::int(text)?;
-                if wanted < 0 || wanted > *most {
+                let new = value::parse_int(text)?;
+                if new < 0 || new > *max {
                     return Err(Errno::INVAL);
                 }
                 let (child, parent) = (*child, node.parent);
-                if wanted.unsigned_abs().saturating_mul(size(child)) > MOST_NEW_NODES {
+                if new.unsigned_abs().saturating_mul(count_nodes(child)) > MAX_NEW_NODES {
                     return Err(Errno::NOMEM);
                 }
-                *number = wanted;
-                self.renumber(parent, child, wanted.unsigned_abs());
+                *number = new;
+                self.replace_numbered(parent, child, new.unsigned_abs());
                 Ok(())
             }
         }
     }
 
-    /// Stages what a write was found to mean.
+    /// Sets the value of a file.
     pub(crate) fn set(&mut self, ino: Ino, new: Value) {
         if let Some(Node {
             body: Body::File { value, .. },
@@ -229,50 +231,50 @@ impl Tree {
         }
     }
 
-    /// Makes a directory of this name in the root.
+    /// Creates a directory of this name in the root.
     ///
     /// # Errors
-    /// EEXIST: there is something of that name.
-    pub(crate) fn make(&mut self, name: &str, spec: &'static Dir) -> Result<Ino, Errno> {
+    /// EEXIST: the name exists.
+    pub(crate) fn create_dir(&mut self, name: &str, spec: &'static Dir) -> Result<Ino, Errno> {
         match self.lookup(Self::ROOT, name) {
             Ok(_) => Err(Errno::EXIST),
-            Err(_) => Ok(self.grow(Self::ROOT, name.to_owned(), false, spec)),
+            Err(_) => Ok(self.add_dir(Self::ROOT, name.to_owned(), false, spec)),
         }
     }
 
-    /// Fills in a file, as the engine does.
-    pub(crate) fn fill(&mut self, dir: Ino, name: &str, new: Value) {
+    /// Sets the value of the file `name` in `dir`.
+    pub(crate) fn set_file(&mut self, dir: Ino, name: &str, new: Value) {
         if let Ok(ino) = self.lookup(dir, name) {
             self.set(ino, new);
         }
     }
 
-    /// Replaces the numbered directories that the engine makes in `dir` by `number` new ones, and returns them.
-    pub(crate) fn refill(&mut self, dir: Ino, number: u64) -> Vec<Ino> {
-        let found = self.nodes.get(&dir).and_then(|node| match &node.body {
+    /// Replaces the generated directories in `dir` with `number` new ones and returns them.
+    pub(crate) fn replace_generated(&mut self, dir: Ino, number: u64) -> Vec<Ino> {
+        let child = self.nodes.get(&dir).and_then(|node| match &node.body {
             Body::Dir { spec, .. } => spec.entries.iter().find_map(|entry| match entry {
-                Entry::Found { child } => Some(*child),
+                Entry::Generated { child } => Some(*child),
                 _ => None,
             }),
             _ => None,
         });
-        found.map_or(Vec::new(), |child| self.renumber(dir, child, number))
+        child.map_or(Vec::new(), |child| self.replace_numbered(dir, child, number))
     }
 
-    fn renumber(&mut self, dir: Ino, child: &'static Dir, number: u64) -> Vec<Ino> {
-        let before: Vec<Ino> = self.list(dir).map_or(Vec::new(), |children| {
+    fn replace_numbered(&mut self, dir: Ino, child: &'static Dir, number: u64) -> Vec<Ino> {
+        let old: Vec<Ino> = self.list(dir).map_or(Vec::new(), |children| {
             children
                 .filter(|(name, _)| name.bytes().all(|byte| byte.is_ascii_digit()))
                 .map(|(_, ino)| ino)
                 .collect()
         });
-        before.into_iter().for_each(|ino| self.remove(ino));
+        old.into_iter().for_each(|ino| self.remove(ino));
         (0..number)
-            .map(|nth| self.grow(dir, nth.to_string(), false, child))
+            .map(|nth| self.add_dir(dir, nth.to_string(), false, child))
             .collect()
     }
 
-    /// Takes a node away, with all that is below.
+    /// Removes a node and everything below it.
     pub(crate) fn remove(&mut self, ino: Ino) {
         let Some(node) = self.nodes.remove(&ino) else {
             return;
@@ -289,39 +291,39 @@ impl Tree {
         }
     }
 
-    fn grow(&mut self, parent: Ino, name: String, lasting: bool, spec: &'static Dir) -> Ino {
+    fn add_dir(&mut self, parent: Ino, name: String, permanent: bool, spec: &'static Dir) -> Ino {
         let children = BTreeMap::new();
-        let dir = self.add(parent, name, lasting, Body::Dir { spec, children });
+        let dir = self.add(parent, name, permanent, Body::Dir { spec, children });
         for entry in spec.entries {
             match entry {
                 Entry::File(spec) => {
-                    let value = first(&spec.kind);
+                    let value = default_value(&spec.kind);
                     self.add(dir, spec.name.to_owned(), true, Body::File { spec, value });
                 }
                 Entry::Dir(name, spec) => {
-                    self.grow(dir, (*name).to_owned(), true, spec);
+                    self.add_dir(dir, (*name).to_owned(), true, spec);
                 }
                 Entry::Numbered {
                     count,
-                    most,
+                    max,
                     child,
                     role,
                 } => {
                     let body = Body::Count {
-                        most: *most,
+                        max: *max,
                         child,
                         role: *role,
                         number: 0,
                     };
                     self.add(dir, (*count).to_owned(), true, body);
                 }
-                Entry::Found { .. } => {}
+                Entry::Generated { .. } => {}
             }
         }
         dir
     }
 
-    fn add(&mut self, parent: Ino, name: String, lasting: bool, body: Body) -> Ino {
+    fn add(&mut self, parent: Ino, name: String, permanent: bool, body: Body) -> Ino {
         let ino = self.next;
         self.next += 1;
         if let Some(Node {
@@ -334,7 +336,7 @@ impl Tree {
         let node = Node {
             parent,
             name,
-            lasting,
+            permanent,
             body,
         };
         self.nodes.insert(ino, node);
@@ -342,8 +344,8 @@ impl Tree {
     }
 }
 
-/// What a file shows before anything was written.
-fn first(kind: &Kind) -> Value {
+/// The value of a file before the first write.
+fn default_value(kind: &Kind) -> Value {
     match *kind {
         Kind::Unsigned { default, .. } => Value::Unsigned(default),
         Kind::Int { default, .. } => Value::Signed(default),
@@ -355,12 +357,12 @@ fn first(kind: &Kind) -> Value {
     }
 }
 
-/// How many nodes a new directory brings.
-fn size(dir: &Dir) -> u64 {
+/// Number of nodes that a new directory adds.
+fn count_nodes(dir: &Dir) -> u64 {
     let entries = dir.entries.iter().map(|entry| match entry {
-        Entry::Dir(_, dir) => size(dir),
+        Entry::Dir(_, dir) => count_nodes(dir),
         Entry::File(_) | Entry::Numbered { .. } => 1,
-        Entry::Found { .. } => 0,
+        Entry::Generated { .. } => 0,
     });
     1 + entries.sum::<u64>()
 }

@@ -1,8 +1,8 @@
-//! Values of files: how the kernel reads and writes them.
+//! Values of files, parsed and printed as in the kernel.
 //!
-//! Numbers are read as by `kstrtoul()` and its kin: a base by prefix, an optional plus, one line end at most and
-//! no other blank. They say EINVAL for what is no number and ERANGE for what does not fit, in this order of
-//! precedence: digits that overflow are ERANGE whatever follows them.
+//! Numbers are parsed as by `kstrtoul()`: base by prefix, an optional plus sign, at most one trailing newline
+//! and no other white space. EINVAL: not a number. ERANGE: does not fit the type. Digits that overflow are
+//! ERANGE, whatever follows them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::table::Kind;
 
-/// What a file holds.
+/// The value of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// `%lu`, `%u`
@@ -19,11 +19,11 @@ pub enum Value {
     Signed(i64),
     /// `Y` or `N`
     Bool(bool),
-    /// One of a set of words.
+    /// One of a set of keywords.
     Word(&'static str),
-    /// Anything, kept as it was written.
+    /// Any text, kept as written.
     Text(String),
-    /// Rows of numbers, a line each.
+    /// Rows of numbers, one row per line.
     Rows(Vec<Vec<u64>>),
 }
 
@@ -35,43 +35,44 @@ impl fmt::Display for Value {
             Self::Bool(yes) => f.write_str(if *yes { "Y" } else { "N" }),
             Self::Word(word) => f.write_str(word),
             Self::Text(text) => f.write_str(text),
-            Self::Rows(rows) => f.write_str(&lines(rows)),
+            Self::Rows(rows) => f.write_str(&format_rows(rows)),
         }
     }
 }
 
 impl Value {
-    /// What `text` means for a file of this `kind`.
+    /// Parses `text` for a file of this `kind`.
     pub fn parse(kind: &Kind, text: &[u8]) -> Result<Self, Errno> {
         let text = until_nul(text);
         match *kind {
-            Kind::Unsigned { least, most, lax, .. } => {
-                let number = unsigned(text, most).map_err(|errno| if lax { errno } else { Errno::INVAL })?;
-                if number < least {
+            Kind::Unsigned { min, max, erange, .. } => {
+                let number =
+                    parse_unsigned(text, max).map_err(|errno| if erange { errno } else { Errno::INVAL })?;
+                if number < min {
                     return Err(Errno::INVAL);
                 }
                 Ok(Self::Unsigned(number))
             }
-            Kind::Int { lax, .. } => int(text)
+            Kind::Int { erange, .. } => parse_int(text)
                 .map(Self::Signed)
-                .map_err(|errno| if lax { errno } else { Errno::INVAL }),
-            Kind::Bool => boolean(text).map(Self::Bool),
-            Kind::Word { words, .. } => word(text, words).map(Self::Word),
+                .map_err(|errno| if erange { errno } else { Errno::INVAL }),
+            Kind::Bool => parse_bool(text).map(Self::Bool),
+            Kind::Word { words, .. } => parse_word(text, words).map(Self::Word),
             Kind::Text => Ok(Self::Text(String::from_utf8_lossy(text).into_owned())),
-            Kind::Rows { widths, most, .. } => rows(text, widths, most).map(Self::Rows),
+            Kind::Rows { widths, max, .. } => parse_rows(text, widths, max).map(Self::Rows),
         }
     }
 }
 
-/// Numbers as `%lu` prints them, a row a line.
-fn lines(rows: &[Vec<u64>]) -> String {
+/// Prints numbers as `%lu` does, one row per line.
+fn format_rows(rows: &[Vec<u64>]) -> String {
     let line = |row: &Vec<u64>| row.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Rows of as many numbers as one of `widths` says, a line each; or else of the first width, however they are broken
-/// into lines.
-fn rows(text: &[u8], widths: &[usize], most: usize) -> Result<Vec<Vec<u64>>, Errno> {
+/// Parses rows of numbers. Each line is one row if the length of every line is in `widths`. Otherwise rows
+/// have the first width and may span lines.
+fn parse_rows(text: &[u8], widths: &[usize], max: usize) -> Result<Vec<Vec<u64>>, Errno> {
     let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
     let row = |line: &str| -> Result<Vec<u64>, Errno> {
         let numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
@@ -79,16 +80,16 @@ fn rows(text: &[u8], widths: &[usize], most: usize) -> Result<Vec<Vec<u64>>, Err
     };
     let by_line: Vec<Vec<u64>> = text.lines().map(row).collect::<Result<_, _>>()?;
     let by_line: Vec<Vec<u64>> = by_line.into_iter().filter(|row| !row.is_empty()).collect();
-    let fits = by_line.iter().all(|row| widths.contains(&row.len()));
-    let (first, numbers) = (widths.first().copied().unwrap_or(1), by_line.concat());
-    let rows: Vec<Vec<u64>> = if fits {
+    let lines_are_rows = by_line.iter().all(|row| widths.contains(&row.len()));
+    let (width, numbers) = (widths.first().copied().unwrap_or(1), by_line.concat());
+    let rows: Vec<Vec<u64>> = if lines_are_rows {
         by_line
-    } else if numbers.len().is_multiple_of(first) {
-        numbers.chunks(first).map(<[u64]>::to_vec).collect()
+    } else if numbers.len().is_multiple_of(width) {
+        numbers.chunks(width).map(<[u64]>::to_vec).collect()
     } else {
         return Err(Errno::INVAL);
     };
-    if rows.len() > most {
+    if rows.len() > max {
         return Err(Errno::INVAL);
     }
     Ok(rows)
@@ -98,30 +99,30 @@ pub fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-fn without_line_end(text: &[u8]) -> &[u8] {
+fn strip_newline(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"\n").unwrap_or(text)
 }
 
-/// An unsigned number of at most `most`.
-pub fn unsigned(text: &[u8], most: u64) -> Result<u64, Errno> {
-    let number = magnitude(text.strip_prefix(b"+").unwrap_or(text))?;
-    if number > most {
+/// Parses an unsigned number of at most `max`.
+pub fn parse_unsigned(text: &[u8], max: u64) -> Result<u64, Errno> {
+    let number = parse_digits(text.strip_prefix(b"+").unwrap_or(text))?;
+    if number > max {
         Err(Errno::RANGE)
     } else {
         Ok(number)
     }
 }
 
-/// A signed number of 32 bits.
-pub fn int(text: &[u8]) -> Result<i64, Errno> {
+/// Parses a signed 32-bit number.
+pub fn parse_int(text: &[u8]) -> Result<i64, Errno> {
     let number = match text.strip_prefix(b"-") {
-        Some(digits) => -i128::from(magnitude(digits)?),
-        None => i128::from(magnitude(text.strip_prefix(b"+").unwrap_or(text))?),
+        Some(digits) => -i128::from(parse_digits(digits)?),
+        None => i128::from(parse_digits(text.strip_prefix(b"+").unwrap_or(text))?),
     };
     i32::try_from(number).map(i64::from).map_err(|_| Errno::RANGE)
 }
 
-fn magnitude(text: &[u8]) -> Result<u64, Errno> {
+fn parse_digits(text: &[u8]) -> Result<u64, Errno> {
     let (radix, text) = match text {
         [b'0', b'x' | b'X', digit, ..] if digit.is_ascii_hexdigit() => (16, &text[2..]),
         [b'0', ..] => (8, text),
@@ -131,22 +132,22 @@ fn magnitude(text: &[u8]) -> Result<u64, Errno> {
     while let [first, tail @ ..] = rest
         && let Some(digit) = char::from(*first).to_digit(radix)
     {
-        let more = number
+        let next = number
             .checked_mul(u64::from(radix))
             .and_then(|n| n.checked_add(u64::from(digit)));
-        number = more.ok_or(Errno::RANGE)?;
+        number = next.ok_or(Errno::RANGE)?;
         rest = tail;
     }
-    let read_any = rest.len() < text.len();
-    if read_any && without_line_end(rest).is_empty() {
+    let has_digits = rest.len() < text.len();
+    if has_digits && strip_newline(rest).is_empty() {
         Ok(number)
     } else {
         Err(Errno::INVAL)
     }
 }
 
-/// Yes or no by the first letter, or two: `on` and `off` begin alike.
-pub fn boolean(text: &[u8]) -> Result<bool, Errno> {
+/// Parses a boolean as `kstrtobool()` does: by the first letter, or by two letters for `on` and `off`.
+pub fn parse_bool(text: &[u8]) -> Result<bool, Errno> {
     match text {
         [b'y' | b'Y' | b't' | b'T' | b'1', ..] => Ok(true),
         [b'n' | b'N' | b'f' | b'F' | b'0', ..] => Ok(false),
@@ -156,9 +157,9 @@ pub fn boolean(text: &[u8]) -> Result<bool, Errno> {
     }
 }
 
-/// The one of `words` that was written.
-pub fn word(text: &[u8], words: &[&'static str]) -> Result<&'static str, Errno> {
-    let text = without_line_end(until_nul(text));
+/// Parses one of `words`.
+pub fn parse_word(text: &[u8], words: &[&'static str]) -> Result<&'static str, Errno> {
+    let text = strip_newline(until_nul(text));
     let known = words.iter().find(|word| word.as_bytes() == text);
     known.copied().ok_or(Errno::INVAL)
 }
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_the_kernel_does() {
+    fn numbers_parse_as_in_the_kernel() {
         for (text, expected) in [
             ("0", Ok(0)),
             ("10\n", Ok(10)),
@@ -192,21 +193,24 @@ mod tests {
             ("5\0junk", Ok(5)),
         ] {
             assert_eq!(
-                unsigned(until_nul(text.as_bytes()), u64::MAX),
+                parse_unsigned(until_nul(text.as_bytes()), u64::MAX),
                 expected,
                 "{text:?}"
             );
         }
-        assert_eq!(unsigned(b"4294967296", u64::from(u32::MAX)), Err(Errno::RANGE));
-        assert_eq!(int(b"-1\n"), Ok(-1));
-        assert_eq!(int(b"-2147483648"), Ok(-2_147_483_648));
-        assert_eq!(int(b"2147483648"), Err(Errno::RANGE));
-        assert_eq!(int(b"--1"), Err(Errno::INVAL));
+        assert_eq!(
+            parse_unsigned(b"4294967296", u64::from(u32::MAX)),
+            Err(Errno::RANGE)
+        );
+        assert_eq!(parse_int(b"-1\n"), Ok(-1));
+        assert_eq!(parse_int(b"-2147483648"), Ok(-2_147_483_648));
+        assert_eq!(parse_int(b"2147483648"), Err(Errno::RANGE));
+        assert_eq!(parse_int(b"--1"), Err(Errno::INVAL));
     }
 
     #[test]
-    fn rows_are_lines_or_run_on() {
-        let schemes = |text: &str| rows(text.as_bytes(), &[4, 2], 3);
+    fn rows_may_span_lines() {
+        let schemes = |text: &str| parse_rows(text.as_bytes(), &[4, 2], 3);
         assert_eq!(schemes(""), Ok(vec![]));
         assert_eq!(schemes(" \n\n"), Ok(vec![]));
         assert_eq!(schemes("1 2 3 4\n5 6\n"), Ok(vec![vec![1, 2, 3, 4], vec![5, 6]]));
@@ -223,23 +227,23 @@ mod tests {
             assert_eq!(schemes(wrong), Err(Errno::INVAL), "{wrong}");
         }
         assert_eq!(schemes("1 2\n1 2\n1 2\n1 2"), Err(Errno::INVAL), "too many");
-        assert_eq!(lines(&[vec![1, 2], vec![3]]), "1 2\n3");
+        assert_eq!(format_rows(&[vec![1, 2], vec![3]]), "1 2\n3");
     }
 
     #[test]
-    fn yes_no_and_words() {
+    fn booleans_and_words_parse_as_in_the_kernel() {
         for yes in ["Y", "y", "1", "true", "on", "ON\n", "yes please"] {
-            assert_eq!(boolean(yes.as_bytes()), Ok(true), "{yes}");
+            assert_eq!(parse_bool(yes.as_bytes()), Ok(true), "{yes}");
         }
         for no in ["N", "n", "0", "false", "off", "of"] {
-            assert_eq!(boolean(no.as_bytes()), Ok(false), "{no}");
+            assert_eq!(parse_bool(no.as_bytes()), Ok(false), "{no}");
         }
         for neither in ["", "o", "maybe", " y"] {
-            assert_eq!(boolean(neither.as_bytes()), Err(Errno::INVAL), "{neither:?}");
+            assert_eq!(parse_bool(neither.as_bytes()), Err(Errno::INVAL), "{neither:?}");
         }
-        assert_eq!(word(b"cold\n", &["stat", "cold"]), Ok("cold"));
+        assert_eq!(parse_word(b"cold\n", &["stat", "cold"]), Ok("cold"));
         for wrong in [&b"Cold"[..], b"cold\n\n", b"cold ", b"col", b""] {
-            assert_eq!(word(wrong, &["stat", "cold"]), Err(Errno::INVAL));
+            assert_eq!(parse_word(wrong, &["stat", "cold"]), Err(Errno::INVAL));
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Commands on real processes, without a mount: what each does, and what it says when it cannot.
+//! Commands on real processes, without a mount: effects and errors.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
 
-use common::{CONTEXT, Files, STATE, Sleeper, wait_until};
+use common::{CONTEXT, ChildProcess, Files, STATE, wait_until};
 use thermo_damonfs::Errno;
 
-/// What is written below the context: paths and values.
-type Staged = &'static [(&'static str, &'static str)];
+/// Writes below the context: paths and values.
+type Writes = &'static [(&'static str, &'static str)];
 
 #[test]
-fn nothing_runs_before_it_is_on() {
-    let sleeper = Sleeper::new();
+fn commands_fail_before_on() {
+    let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
     for command in [
         "off",
@@ -32,34 +32,34 @@ fn nothing_runs_before_it_is_on() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
-    let sleeper = Sleeper::new();
-    let cases: [(&str, Staged, Errno); 15] = [
-        ("no physical memory", &[("operations", "paddr")], Errno::INVAL),
-        ("nobody", &[("targets/0/pid_target", "0")], Errno::INVAL),
+fn on_rejects_invalid_configuration() {
+    let sleeper = ChildProcess::sleeping();
+    let cases: [(&str, Writes, Errno); 15] = [
+        ("physical memory", &[("operations", "paddr")], Errno::INVAL),
+        ("pid 0", &[("targets/0/pid_target", "0")], Errno::INVAL),
         ("a negative pid", &[("targets/0/pid_target", "-5")], Errno::INVAL),
         (
-            "no such process",
+            "a process that does not exist",
             &[("targets/0/pid_target", "2147483647")],
             Errno::INVAL,
         ),
         (
-            "two regions",
+            "a minimum of two regions",
             &[("monitoring_attrs/nr_regions/min", "2")],
             Errno::INVAL,
         ),
         (
-            "min over max",
+            "min above max",
             &[("monitoring_attrs/nr_regions/max", "9")],
             Errno::INVAL,
         ),
         (
-            "sample over aggr",
+            "sample_us above aggr_us",
             &[("monitoring_attrs/intervals/aggr_us", "4999")],
             Errno::INVAL,
         ),
         (
-            "a goal out of bounds",
+            "an intervals goal out of bounds",
             &[
                 ("monitoring_attrs/intervals/intervals_goal/aggrs", "3"),
                 ("monitoring_attrs/intervals/intervals_goal/min_sample_us", "5001"),
@@ -68,7 +68,7 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
             Errno::INVAL,
         ),
         (
-            "a region backwards",
+            "a region that ends before its start",
             &[
                 ("targets/0/regions/nr_regions", "1"),
                 ("targets/0/regions/0/start", "8192"),
@@ -81,7 +81,7 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
             Errno::INVAL,
         ),
         (
-            "regions that overlap once aligned",
+            "regions that overlap after alignment",
             &[
                 ("targets/0/regions/nr_regions", "2"),
                 ("targets/0/regions/0/end", "4097"),
@@ -100,7 +100,7 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
             Errno::NOMEM,
         ),
         (
-            "an address filter backwards",
+            "an address filter that ends before its start",
             &[
                 ("schemes/0/core_filters/nr_filters", "1"),
                 ("schemes/0/core_filters/0/type", "addr"),
@@ -109,7 +109,7 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
             Errno::NOMEM,
         ),
         (
-            "huge pages backwards",
+            "a huge page filter with min above max",
             &[
                 ("schemes/0/filters/nr_filters", "1"),
                 ("schemes/0/filters/0/type", "hugepage_size"),
@@ -117,18 +117,18 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
             ],
             Errno::NOMEM,
         ),
-        ("ourselves", &[], Errno::INVAL),
+        ("own process", &[], Errno::INVAL),
     ];
-    for (what, writes, errno) in cases {
+    for (case, writes, errno) in cases {
         let files = Files::staged(sleeper.pid());
-        if what == "ourselves" {
-            files.context("targets/0/pid_target", std::process::id());
+        if case == "own process" {
+            files.set_in_context("targets/0/pid_target", std::process::id());
         }
         for (path, text) in writes {
-            files.context(path, text);
+            files.set_in_context(path, text);
         }
-        assert_eq!(files.command("on"), Err(errno), "{what}");
-        assert!(!files.is_on(), "{what}");
+        assert_eq!(files.command("on"), Err(errno), "{case}");
+        assert!(!files.is_on(), "{case}");
     }
     let files = Files::staged(sleeper.pid());
     files.set("admin/kdamonds/0/contexts/nr_contexts", 0);
@@ -136,15 +136,15 @@ fn what_cannot_be_meant_is_refused_when_it_is_switched_on() {
 }
 
 #[test]
-fn what_means_nothing_is_taken_and_does_nothing() {
-    let sleeper = Sleeper::new();
+fn on_accepts_scheme_that_never_matches() {
+    let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
-    files.context("schemes/0/access_pattern/sz/min", 9);
-    files.context("schemes/0/access_pattern/sz/max", 8);
-    files.context("schemes/0/core_filters/nr_filters", 1);
-    files.context("schemes/0/core_filters/0/type", "addr");
-    files.context("schemes/0/quotas/goals/nr_goals", 1);
-    files.context("schemes/0/quotas/goals/0/nid", -3);
+    files.set_in_context("schemes/0/access_pattern/sz/min", 9);
+    files.set_in_context("schemes/0/access_pattern/sz/max", 8);
+    files.set_in_context("schemes/0/core_filters/nr_filters", 1);
+    files.set_in_context("schemes/0/core_filters/0/type", "addr");
+    files.set_in_context("schemes/0/quotas/goals/nr_goals", 1);
+    files.set_in_context("schemes/0/quotas/goals/0/nid", -3);
     assert_eq!(files.command("on"), Ok(2));
     assert_eq!(files.command("update_schemes_tried_bytes"), Ok(26));
     assert_eq!(
@@ -155,8 +155,8 @@ fn what_means_nothing_is_taken_and_does_nothing() {
 }
 
 #[test]
-fn on_commit_tried_regions_off() {
-    let sleeper = Sleeper::new();
+fn kdamond_runs_through_all_commands() {
+    let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
     assert_eq!(files.command("on\n"), Ok(3));
     assert!(files.is_on());
@@ -164,12 +164,12 @@ fn on_commit_tried_regions_off() {
     assert_eq!(files.command("on"), Err(Errno::BUSY));
     assert_eq!(files.write("admin/kdamonds/nr_kdamonds", "1"), Err(Errno::BUSY));
     let tried = format!("{CONTEXT}/schemes/0/tried_regions");
-    // Before the first update of the targets there may be no regions yet.
+    // There are no regions before the first update of the targets.
     wait_until("there are regions", || {
         files.command("update_schemes_tried_regions").unwrap();
         files.read(&format!("{tried}/0/start")).is_ok()
     });
-    let (mut total, mut before) = (0, 0);
+    let (mut total, mut last_end) = (0, 0);
     for nth in 0.. {
         let Ok(start) = files.read(&format!("{tried}/{nth}/start")) else {
             break;
@@ -178,8 +178,8 @@ fn on_commit_tried_regions_off() {
             start.trim().parse().unwrap(),
             files.number(&format!("{tried}/{nth}/end")),
         );
-        assert!(before <= start && start < end, "ascending");
-        (total, before) = (total + end - start, end);
+        assert!(last_end <= start && start < end, "ascending");
+        (total, last_end) = (total + end - start, end);
     }
     assert_eq!(files.number(&format!("{tried}/total_bytes")), total);
     files.command("update_schemes_tried_bytes").unwrap();
@@ -190,13 +190,13 @@ fn on_commit_tried_regions_off() {
     let stats = format!("{CONTEXT}/schemes/0/stats/nr_tried");
     let nr_tried = files.number(&stats);
     assert!(nr_tried > 0);
-    files.context("monitoring_attrs/nr_regions/min", 2);
+    files.set_in_context("monitoring_attrs/nr_regions/min", 2);
     assert_eq!(files.command("commit"), Err(Errno::INVAL));
-    assert!(files.is_on(), "a bad commit does no harm");
-    files.context("monitoring_attrs/nr_regions/min", 20);
-    files.context("monitoring_attrs/intervals/sample_us", 7000);
+    assert!(files.is_on(), "a rejected commit does not stop the kdamond");
+    files.set_in_context("monitoring_attrs/nr_regions/min", 20);
+    files.set_in_context("monitoring_attrs/intervals/sample_us", 7000);
     assert_eq!(files.command("commit"), Ok(6));
-    files.context("monitoring_attrs/intervals/sample_us", 1);
+    files.set_in_context("monitoring_attrs/intervals/sample_us", 1);
     assert_eq!(files.command("update_tuned_intervals"), Ok(22));
     assert_eq!(
         files.number(&format!("{CONTEXT}/monitoring_attrs/intervals/sample_us")),
@@ -207,69 +207,73 @@ fn on_commit_tried_regions_off() {
     assert_eq!(files.command("off"), Ok(3));
     assert!(!files.is_on());
     assert_eq!(files.command("off"), Err(Errno::PERM));
-    assert_eq!(files.command("on"), Ok(2), "and on again");
+    assert_eq!(files.command("on"), Ok(2), "it can start again");
     assert_eq!(files.command("off"), Ok(3));
 }
 
 #[test]
-fn the_target_may_die_in_any_state() {
-    let mut sleeper = Sleeper::new();
+fn target_may_die_in_any_state() {
+    let mut sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
     sleeper.kill();
-    assert_eq!(files.command("on"), Err(Errno::INVAL), "staged, then gone");
+    assert_eq!(
+        files.command("on"),
+        Err(Errno::INVAL),
+        "the staged process is gone"
+    );
 
-    let mut sleeper = Sleeper::new();
-    files.context("targets/0/pid_target", sleeper.pid());
+    let mut sleeper = ChildProcess::sleeping();
+    files.set_in_context("targets/0/pid_target", sleeper.pid());
     files.command("on").unwrap();
     sleeper.kill();
-    wait_until("it is off by itself", || !files.is_on());
+    wait_until("the kdamond stops", || !files.is_on());
     assert_eq!(files.read("admin/kdamonds/0/pid").unwrap(), "-1\n");
     assert_eq!(files.command("off"), Err(Errno::PERM));
     assert_eq!(files.command("commit"), Err(Errno::INVAL));
 
-    // While somebody waits for what takes two minutes.
-    let mut sleeper = Sleeper::new();
-    files.context("targets/0/pid_target", sleeper.pid());
-    files.context("schemes/0/apply_interval_us", 120_000_000);
+    // While a command waits for an apply interval of two minutes.
+    let mut sleeper = ChildProcess::sleeping();
+    files.set_in_context("targets/0/pid_target", sleeper.pid());
+    files.set_in_context("schemes/0/apply_interval_us", 120_000_000);
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| files.command("update_schemes_tried_regions"));
         sleeper.kill();
-        let answer = waiting.join().unwrap();
+        let result = waiting.join().unwrap();
         assert!(
-            matches!(answer, Err(Errno::CANCELED | Errno::INVAL)),
-            "{answer:?}"
+            matches!(result, Err(Errno::CANCELED | Errno::INVAL)),
+            "{result:?}"
         );
     });
 }
 
 #[test]
-fn a_long_wait_can_be_ended_by_off_and_is_had_by_one_at_a_time() {
-    let sleeper = Sleeper::new();
+fn off_cancels_the_single_waiting_command() {
+    let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
-    files.context("schemes/0/apply_interval_us", 120_000_000);
+    files.set_in_context("schemes/0/apply_interval_us", 120_000_000);
     files.command("on").unwrap();
     std::thread::scope(|scope| {
         let waiting = [(); 2].map(|()| scope.spawn(|| files.command("update_schemes_tried_bytes")));
-        wait_until("the second is told so", || {
-            waiting.iter().any(|one| one.is_finished())
+        wait_until("one of the two commands fails", || {
+            waiting.iter().any(|command| command.is_finished())
         });
         files.command("off").unwrap();
-        let mut answers = waiting.map(|one| one.join().unwrap());
-        answers.sort_by_key(|answer| *answer != Err(Errno::BUSY));
-        assert_eq!(answers, [Err(Errno::BUSY), Err(Errno::CANCELED)]);
+        let mut results = waiting.map(|command| command.join().unwrap());
+        results.sort_by_key(|result| *result != Err(Errno::BUSY));
+        assert_eq!(results, [Err(Errno::BUSY), Err(Errno::CANCELED)]);
     });
 }
 
 #[test]
-fn a_client_that_goes_between_staging_and_commit_changes_nothing_that_runs() {
-    let sleeper = Sleeper::new();
+fn staging_without_commit_changes_nothing_running() {
+    let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
     files.command("on").unwrap();
-    files.context("monitoring_attrs/intervals/sample_us", 9000);
-    files.context("schemes/nr_schemes", 3);
-    files.context("schemes/2/action", "pageout");
-    // Whoever staged this is gone; the next one asks what runs.
+    files.set_in_context("monitoring_attrs/intervals/sample_us", 9000);
+    files.set_in_context("schemes/nr_schemes", 3);
+    files.set_in_context("schemes/2/action", "pageout");
+    // The client that staged this does not commit. Another client queries the running kdamond.
     files.command("update_tuned_intervals").unwrap();
     assert_eq!(
         files.number(&format!("{CONTEXT}/monitoring_attrs/intervals/sample_us")),
@@ -281,8 +285,8 @@ fn a_client_that_goes_between_staging_and_commit_changes_nothing_that_runs() {
 }
 
 #[test]
-fn several_kdamonds_and_refreshed_files() {
-    let sleeper = Sleeper::new();
+fn kdamonds_refresh_their_own_files() {
+    let sleeper = ChildProcess::sleeping();
     let files = Files::new();
     files.set("admin/kdamonds/nr_kdamonds", 2);
     for nth in 0..2 {
@@ -309,13 +313,60 @@ fn several_kdamonds_and_refreshed_files() {
     }
     let stats = "admin/kdamonds/1/contexts/0/schemes/0/stats/nr_tried";
     files.set("admin/kdamonds/1/refresh_ms", 10);
-    wait_until("its statistics appear without a command", || {
-        files.number(stats) > 0
-    });
+    wait_until("statistics appear without a command", || files.number(stats) > 0);
     let other = "admin/kdamonds/0/contexts/0/schemes/0/stats/nr_tried";
-    assert_eq!(files.number(other), 0, "the other's do not");
+    assert_eq!(files.number(other), 0, "kdamond 0 has no refresh_ms");
     files.set("admin/kdamonds/1/state", "off");
-    assert!(files.is_on(), "{STATE} is the other's");
+    assert!(files.is_on(), "{STATE} belongs to kdamond 0");
     files.set(STATE, "off");
     files.set("admin/kdamonds/nr_kdamonds", 0);
+}
+
+#[test]
+fn filter_passed_counts_only_with_ops_filters() {
+    let sleeper = ChildProcess::sleeping();
+    let files = Files::staged(sleeper.pid());
+    let stat = |name: &str| {
+        files.command("update_schemes_stats").unwrap();
+        files.number(&format!("{CONTEXT}/schemes/0/stats/{name}"))
+    };
+    let region_passed = format!("{CONTEXT}/schemes/0/tried_regions/0/sz_filter_passed");
+    assert_eq!(files.command("on"), Ok(2));
+    wait_until("memory is tried", || stat("sz_tried") > 0);
+    assert_eq!(stat("sz_ops_filter_passed"), 0, "no filter is set");
+    wait_until("there are regions", || {
+        files.command("update_schemes_tried_regions").unwrap();
+        files.read(&region_passed).is_ok()
+    });
+    assert_eq!(files.number(&region_passed), 0);
+
+    files.set_in_context("schemes/0/ops_filters/nr_filters", 1);
+    files.set_in_context("schemes/0/ops_filters/0/type", "anon");
+    files.set_in_context("schemes/0/ops_filters/0/matching", "Y");
+    files.set_in_context("schemes/0/ops_filters/0/allow", "Y");
+    files.command("commit").unwrap();
+    wait_until("anonymous memory passes", || stat("sz_ops_filter_passed") > 0);
+    assert!(stat("sz_ops_filter_passed") < stat("sz_tried"));
+}
+
+/// The nice value of a thread of this process.
+fn nice_of(tid: u64) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    // Field 19 of proc_pid_stat(5); the first field here is number 3.
+    fields.split_ascii_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+#[test]
+fn kdamond_of_a_nice_caller_has_nice_value_0() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: lowering a nice value needs root");
+        return;
+    }
+    let sleeper = ChildProcess::sleeping();
+    let files = Files::staged(sleeper.pid());
+    // Of this thread alone, from which the kdamond is started.
+    rustix::process::setpriority_process(None, 10).unwrap();
+    assert_eq!(files.command("on"), Ok(2));
+    assert_eq!(nice_of(files.number("admin/kdamonds/0/pid")), 0);
 }

@@ -1,4 +1,4 @@
-//! The modules as directories: their files, and what may be switched on.
+//! The modules as directories: their files, and switching them on and off.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Files, Sleeper, engine, engine_that_tells, wait_until};
+use common::{ChildProcess, Files, engine, engine_with_log, wait_until};
 use thermo_damonfs::Errno;
 use thermo_targets::TargetSpec;
 
@@ -14,9 +14,8 @@ const RECLAIM: &str = "damon_reclaim/parameters";
 const LRU_SORT: &str = "damon_lru_sort/parameters";
 const STAT: &str = "damon_stat/parameters";
 
-/// On these processes and no others.
-fn on(pids: &[u32]) -> Option<TargetSpec> {
-    Some(TargetSpec::of_pids(pids))
+fn targets(pids: &[u32]) -> Option<TargetSpec> {
+    Some(TargetSpec::for_pids(pids))
 }
 
 fn expect(files: &Files, dir: &str, expected: &[(&str, &str)]) {
@@ -39,8 +38,8 @@ fn expect(files: &Files, dir: &str, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_files_and_defaults_are_those_of_the_modules() {
-    let files = Files::modules(engine(), on(&[1]));
+fn modules_have_kernel_files_and_defaults() {
+    let files = Files::modules(engine(), targets(&[1]));
     let common = [
         ("enabled", "N"),
         ("commit_inputs", "N"),
@@ -104,8 +103,8 @@ fn the_files_and_defaults_are_those_of_the_modules() {
 }
 
 #[test]
-fn wrong_values_are_refused() {
-    let files = Files::modules(engine(), on(&[1]));
+fn modules_reject_invalid_values() {
+    let files = Files::modules(engine(), targets(&[1]));
     for (name, text, errno) in [
         ("enabled", "maybe", Errno::INVAL),
         ("commit_inputs", "2", Errno::INVAL),
@@ -126,7 +125,7 @@ fn wrong_values_are_refused() {
     assert_eq!(
         files.write(&format!("{RECLAIM}/commit_inputs"), "Y"),
         Ok(1),
-        "nothing runs, nothing is taken over"
+        "ignored while the module is off"
     );
     assert_eq!(
         files.read(&format!("{RECLAIM}/commit_inputs")),
@@ -135,27 +134,27 @@ fn wrong_values_are_refused() {
 }
 
 #[test]
-fn without_anything_named_nothing_is_switched_on_and_it_is_said_why() {
-    static TOLD: AtomicUsize = AtomicUsize::new(0);
-    let engine = engine_that_tells(|why| {
-        assert!(why.contains("--modules-on"), "{why}");
-        TOLD.fetch_add(1, Ordering::Relaxed);
+fn modules_without_targets_stay_off_with_message() {
+    static NR_MESSAGES: AtomicUsize = AtomicUsize::new(0);
+    let engine = engine_with_log(|message| {
+        assert!(message.contains("--modules-on"), "{message}");
+        NR_MESSAGES.fetch_add(1, Ordering::Relaxed);
     });
     let files = Files::modules(engine, None);
     for dir in [RECLAIM, LRU_SORT, STAT] {
         let enabled = format!("{dir}/enabled");
         assert_eq!(files.write(&enabled, "Y"), Err(Errno::PERM));
         assert_eq!(files.read(&enabled), Ok("N\n".to_owned()));
-        assert_eq!(files.write(&enabled, "N"), Ok(1), "it is off");
+        assert_eq!(files.write(&enabled, "N"), Ok(1), "the module is off");
     }
-    assert_eq!(TOLD.load(Ordering::Relaxed), 3);
+    assert_eq!(NR_MESSAGES.load(Ordering::Relaxed), 3);
 }
 
 #[test]
-fn parameters_that_contradict_each_other_start_nothing_and_harm_nothing_that_runs() {
-    let target = Sleeper::new();
-    let files = Files::modules(engine(), on(&[target.pid()]));
-    for (dir, name, text, right) in [
+fn contradicting_parameters_start_and_stop_nothing() {
+    let target = ChildProcess::sleeping();
+    let files = Files::modules(engine(), targets(&[target.pid()]));
+    for (dir, name, invalid, valid) in [
         (RECLAIM, "sample_interval", "200000", "5000"),
         (RECLAIM, "min_nr_regions", "2", "10"),
         (RECLAIM, "wmarks_low", "600", "200"),
@@ -165,26 +164,26 @@ fn parameters_that_contradict_each_other_start_nothing_and_harm_nothing_that_run
         (LRU_SORT, "wmarks_high", "4294967296", "200"),
     ] {
         let (enabled, parameter) = (format!("{dir}/enabled"), format!("{dir}/{name}"));
-        files.set(&parameter, text);
+        files.set(&parameter, invalid);
         assert_eq!(files.write(&enabled, "Y"), Err(Errno::INVAL), "{name}");
         assert_eq!(files.read(&enabled), Ok("N\n".to_owned()), "{name}");
-        files.set(&parameter, right);
+        files.set(&parameter, valid);
         files.set(&enabled, "Y");
-        files.set(&parameter, text);
+        files.set(&parameter, invalid);
         let commit = format!("{dir}/commit_inputs");
         assert_eq!(files.write(&commit, "Y"), Err(Errno::INVAL), "{name}");
         assert_eq!(files.read(&enabled), Ok("Y\n".to_owned()), "{name}");
-        files.set(&parameter, right);
+        files.set(&parameter, valid);
         files.set(&commit, "Y");
         files.set(&enabled, "N");
     }
 }
 
 #[test]
-fn one_module_runs_at_a_time_and_none_beside_kdamonds() {
-    let (engine, mut target) = (engine(), Sleeper::new());
-    let files = Files::modules(std::sync::Arc::clone(&engine), on(&[target.pid()]));
-    let sysfs = Files::staged_over(engine, target.pid());
+fn module_runs_alone() {
+    let (engine, mut target) = (engine(), ChildProcess::sleeping());
+    let files = Files::modules(std::sync::Arc::clone(&engine), targets(&[target.pid()]));
+    let sysfs = Files::staged_with(engine, target.pid());
     files.set(&format!("{RECLAIM}/enabled"), "Y");
     files.set(&format!("{RECLAIM}/enabled"), "Y");
     let tid = files.number(&format!("{RECLAIM}/kdamond_pid"));
@@ -202,24 +201,24 @@ fn one_module_runs_at_a_time_and_none_beside_kdamonds() {
     sysfs.command("off").unwrap();
     files.set(&format!("{LRU_SORT}/enabled"), "Y");
     target.kill();
-    wait_until("it is off when its only target is gone", || {
+    wait_until("the module stops because its only target is gone", || {
         files.read(&format!("{LRU_SORT}/enabled")).unwrap() == "N\n"
     });
     assert_eq!(
         files.write(&format!("{LRU_SORT}/enabled"), "Y"),
         Err(Errno::INVAL),
-        "there is nobody"
+        "the target is gone"
     );
 }
 
 #[test]
-fn what_is_idle_is_told_while_it_runs_and_afterwards() {
-    let target = Sleeper::new();
-    let files = Files::modules(engine(), on(&[target.pid()]));
+fn idle_percentiles_survive_the_end() {
+    let target = ChildProcess::sleeping();
+    let files = Files::modules(engine(), targets(&[target.pid()]));
     files.set(&format!("{STAT}/enabled"), "Y");
     let percentiles = || -> Vec<i64> {
-        let told = files.read(&format!("{STAT}/memory_idle_ms_percentiles")).unwrap();
-        told.trim()
+        let text = files.read(&format!("{STAT}/memory_idle_ms_percentiles")).unwrap();
+        text.trim()
             .split(',')
             .map(|number| number.parse().unwrap())
             .collect()
@@ -227,7 +226,7 @@ fn what_is_idle_is_told_while_it_runs_and_afterwards() {
     wait_until("something is idle", || percentiles()[100] > 0);
     assert!(files.number(&format!("{STAT}/aggr_interval_us")) >= 100_000);
     files.set(&format!("{STAT}/enabled"), "N");
-    let told = percentiles();
-    assert_eq!(told.len(), 101);
-    assert!(told.is_sorted() && told[100] > 0, "{told:?}");
+    let last = percentiles();
+    assert_eq!(last.len(), 101);
+    assert!(last.is_sorted() && last[100] > 0, "{last:?}");
 }

@@ -1,4 +1,4 @@
-//! The control files as a file system: what the kernel's caches and many clients make of them.
+//! The control files as a file system: with the kernel's caches and concurrent clients.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Files, Sleeper, wait_until};
+use common::{ChildProcess, Files, wait_until};
 use thermo_damonfs::Mounted;
 
 struct Mount {
@@ -20,14 +20,14 @@ struct Mount {
 }
 
 impl Mount {
-    /// None where nothing can be mounted.
+    /// Mounts control files. `None` if mounting is not possible here.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            println!("SKIP: mounting control files takes root and /dev/fuse");
+            println!("SKIP: mounting control files needs root and /dev/fuse");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        // Of root's alone otherwise; who is not root is to be refused by the files themselves.
+        // Other users may enter the directory, so that the files themselves have to reject them.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         match Mounted::new(Files::with_one_of_each().0, dir.path()) {
             Ok(mounted) => Some(Self {
@@ -65,7 +65,7 @@ fn errno(errno: rustix::io::Errno) -> i32 {
 }
 
 #[test]
-fn files_look_and_behave_as_in_sysfs() {
+fn mounted_files_behave_as_in_sysfs() {
     let Some(mount) = Mount::new() else { return };
     let meta = fs::metadata(mount.path("0/state")).unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.size(), meta.uid()), (0o600, 4096, 0));
@@ -84,7 +84,7 @@ fn files_look_and_behave_as_in_sysfs() {
     assert_eq!(
         mount.write("0/pid", "1"),
         Err(errno(rustix::io::Errno::ACCESS)),
-        "even for root"
+        "not even root may write"
     );
     assert_eq!(
         mount.write("0/nothing", "1"),
@@ -101,17 +101,17 @@ fn files_look_and_behave_as_in_sysfs() {
 }
 
 #[test]
-fn what_is_replaced_is_never_remembered() {
+fn replaced_directories_are_never_cached() {
     let Some(mount) = Mount::new() else { return };
     let file = "0/contexts/0/schemes/0/action";
     for _ in 0..50 {
         assert_eq!(mount.write(file, "cold"), Ok(4));
         assert_eq!(mount.read(file), "cold\n");
-        let mut held = File::open(mount.path(file)).unwrap();
+        let mut open_file = File::open(mount.path(file)).unwrap();
         assert_eq!(mount.write("0/contexts/0/schemes/nr_schemes", "1"), Ok(1));
         assert_eq!(mount.read(file), "stat\n");
-        let gone = held.read(&mut [0; 16]).unwrap_err();
-        assert_eq!(gone.raw_os_error(), Some(errno(rustix::io::Errno::NODEV)));
+        let error = open_file.read(&mut [0; 16]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(errno(rustix::io::Errno::NODEV)));
         assert_eq!(mount.write("0/contexts/0/schemes/nr_schemes", "0"), Ok(1));
         assert!(!mount.path(file).exists());
         assert_eq!(mount.write("0/contexts/0/schemes/nr_schemes", "1"), Ok(1));
@@ -119,7 +119,7 @@ fn what_is_replaced_is_never_remembered() {
 }
 
 #[test]
-fn a_mebibyte_at_once() {
+fn long_write_is_cut_to_a_page() {
     let Some(mount) = Mount::new() else { return };
     let long = "x".repeat(1 << 20);
     assert_eq!(
@@ -136,7 +136,7 @@ fn a_mebibyte_at_once() {
 }
 
 #[test]
-fn sixteen_clients_at_once() {
+fn concurrent_clients_read_whole_values() {
     let Some(mount) = Mount::new() else { return };
     std::thread::scope(|scope| {
         for client in 1..=16 {
@@ -151,7 +151,7 @@ fn sixteen_clients_at_once() {
                     mount
                         .write("0/contexts/0/targets/nr_targets", &(client % 4).to_string())
                         .unwrap();
-                    // It may be replaced between looking it up and opening it.
+                    // Fails if another client replaces the directory between lookup and open.
                     drop(fs::read_to_string(
                         mount.path("0/contexts/0/targets/0/pid_target"),
                     ));
@@ -163,7 +163,7 @@ fn sixteen_clients_at_once() {
 }
 
 #[test]
-fn who_is_not_root_is_refused() {
+fn only_root_may_read_files() {
     let Some(mount) = Mount::new() else { return };
     let as_nobody = |program: &str, path: &str| {
         let mut command = Command::new(program);
@@ -175,14 +175,14 @@ fn who_is_not_root_is_refused() {
             .unwrap()
             .success()
     };
-    assert!(as_nobody("ls", "0"), "names may be seen, as in sysfs");
+    assert!(as_nobody("ls", "0"), "directories are readable, as in sysfs");
     assert!(!as_nobody("cat", "0/state"));
     assert!(!as_nobody("cat", "0/pid"));
     assert_eq!(mount.read("0/state"), "off\n");
 }
 
-/// Switches on a kdamond whose scheme is due in two minutes.
-fn with_a_late_scheme(mount: &Mount, target: u32) {
+/// Switches on a kdamond with an apply interval of two minutes.
+fn start_with_long_apply_interval(mount: &Mount, target: u32) {
     mount
         .write("0/contexts/0/targets/0/regions/nr_regions", "0")
         .unwrap();
@@ -197,36 +197,37 @@ fn with_a_late_scheme(mount: &Mount, target: u32) {
 }
 
 #[test]
-fn commands_that_take_long_keep_no_reader_waiting() {
+fn slow_commands_block_no_reader() {
     let Some(mount) = Mount::new() else { return };
-    let sleeper = Sleeper::new();
-    with_a_late_scheme(&mount, sleeper.pid());
-    let ask = || {
+    let sleeper = ChildProcess::sleeping();
+    start_with_long_apply_interval(&mount, sleeper.pid());
+    let start_client = || {
         let mut client = Command::new("sh");
         let script = "echo update_schemes_tried_bytes >$0";
-        Sleeper::of(
+        ChildProcess::spawn(
             client
                 .args(["-c", script])
                 .arg(mount.path("0/state"))
                 .stderr(Stdio::null()),
         )
     };
-    // More than there are threads to serve requests.
-    let mut clients: Vec<Sleeper> = (0..8).map(|_| ask()).collect();
+    // More clients than threads that serve requests.
+    let mut clients: Vec<ChildProcess> = (0..8).map(|_| start_client()).collect();
     assert_eq!(mount.read("0/state"), "on\n");
     assert_eq!(mount.write("0/refresh_ms", "5"), Ok(1));
-    // Whoever waits can be killed: nobody waits out the two minutes. All before any is waited for: the kernel lets in one
-    // write after the other, and who waits for his turn ends after the one that has it.
-    clients.iter_mut().for_each(Sleeper::send_kill);
-    clients.iter_mut().for_each(Sleeper::kill);
+    // A waiting client can be killed before the two minutes are over. SIGKILL goes to all clients first: the
+    // kernel serialises the writes, so a client that waits for the lock ends only after the client that holds
+    // it.
+    clients.iter_mut().for_each(ChildProcess::send_kill);
+    clients.iter_mut().for_each(ChildProcess::kill);
     assert_eq!(mount.write("0/state", "off"), Ok(3));
     assert_eq!(mount.read("0/state"), "off\n");
 }
 
 #[test]
-fn unmounted_while_in_use() {
+fn unmount_while_in_use_stops_kdamonds() {
     let Some(mut mount) = Mount::new() else { return };
-    let sleeper = Sleeper::new();
+    let sleeper = ChildProcess::sleeping();
     mount.write("0/contexts/0/targets/nr_targets", "1").unwrap();
     mount
         .write("0/contexts/0/targets/0/pid_target", &sleeper.pid().to_string())
@@ -234,11 +235,11 @@ fn unmounted_while_in_use() {
     mount.write("0/contexts/0/schemes/nr_schemes", "0").unwrap();
     mount.write("0/state", "on").unwrap();
     let tid = mount.read("0/pid");
-    let mut held = File::open(mount.path("0/state")).unwrap();
+    let mut open_file = File::open(mount.path("0/state")).unwrap();
     drop(mount.mounted.take());
-    assert!(!mount.path("0").exists(), "nothing is mounted any more");
-    let read: io::Result<usize> = held.read(&mut [0; 16]);
-    // Served to the end, or cut off; never waited for.
+    assert!(!mount.path("0").exists(), "the mount is gone");
+    let read: io::Result<usize> = open_file.read(&mut [0; 16]);
+    // The read may succeed or fail, but must not block.
     assert!(read.is_err() || read.is_ok_and(|length| length > 0));
     wait_until("the kdamond is gone", || {
         !Path::new(&format!("/proc/self/task/{}", tid.trim())).exists()

@@ -1,15 +1,14 @@
-//! Page-exact results: how many resident bytes have been idle for how long, and how many were accessed again after
-//! how long.
+//! Page-exact results: resident bytes by idle age, and re-accessed bytes by the idle age they had.
 //!
-//! These tables are the engine's first output, one for each target in each snapshot. Every total comes from them;
-//! regions serve the heatmap and DAMON's control files. The idle ages and the re-accesses are the two histograms
-//! from which Google's software-defined far memory decides (Lagar-Cavilla et al., ASPLOS 2019), here for each page.
+//! These tables are the engine's main output: one for each target and snapshot. Every total comes from them.
+//! Regions serve the heatmap and DAMON's control files. Google's software-defined far memory decides from the
+//! same two histograms (Lagar-Cavilla et al., ASPLOS 2019).
 
 use crate::budget::Method;
 use thermo_units::{Bytes, Nanos};
 
-/// Where the buckets of idle ages begin, in seconds. The last bucket has no end. Fixed, so that tables of different
-/// recordings, machines and versions can be added up.
+/// Lower edges of the idle age buckets, in seconds. The last bucket has no upper edge. The edges are fixed,
+/// so that tables of different recordings, machines and versions can be added.
 pub const AGE_EDGES_S: [u64; 15] = [
     0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400,
 ];
@@ -17,39 +16,39 @@ pub const AGE_EDGES_S: [u64; 15] = [
 /// Number of age buckets.
 pub const NR_AGES: usize = AGE_EDGES_S.len();
 
-/// The bucket of something that has been idle for `age`.
+/// The bucket of the idle age `age`.
 #[must_use]
 pub fn age_bucket(age: Nanos) -> usize {
     let seconds = age.0 / Nanos::secs(1).0;
     AGE_EDGES_S.partition_point(|edge| *edge <= seconds) - 1
 }
 
-/// What a mapping's pages are.
+/// Backing of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Backing {
     /// Anonymous memory.
     #[default]
     Anon,
-    /// A file.
+    /// File-backed memory.
     File,
     /// Shared memory: tmpfs, SysV, shared anonymous mappings.
     Shmem,
 }
 
-/// The kind of a page: its backing, and whether one entry of the page tables maps 2 MiB or more of it.
+/// Kind of a page: its backing and whether it is mapped as a huge page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PageKind {
-    /// What backs the mapping.
+    /// Backing of the mapping.
     pub backing: Backing,
-    /// Whether it is mapped as a huge page.
+    /// True if one page-table entry maps 2 MiB or more.
     pub huge: bool,
 }
 
-/// Number of kinds.
+/// Number of page kinds.
 pub const NR_KINDS: usize = 6;
 
 impl PageKind {
-    /// All kinds, in the order in which tables hold them.
+    /// All kinds, in the order of the tables.
     pub const ALL: [Self; NR_KINDS] = [
         Self::new(Backing::Anon, false),
         Self::new(Backing::Anon, true),
@@ -59,19 +58,19 @@ impl PageKind {
         Self::new(Backing::Shmem, true),
     ];
 
-    /// A kind.
+    /// The kind of pages with this backing, mapped as huge pages or not.
     #[must_use]
     pub const fn new(backing: Backing, huge: bool) -> Self {
         Self { backing, huge }
     }
 
-    /// Its place in tables.
+    /// Index in tables.
     #[must_use]
     pub const fn index(self) -> usize {
         self.backing as usize * 2 + self.huge as usize
     }
 
-    /// Its name in recordings, JSON and CSV.
+    /// Name in recordings, JSON and CSV.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match (self.backing, self.huge) {
@@ -85,14 +84,15 @@ impl PageKind {
     }
 }
 
-/// Why the idle age of resident bytes is not known.
+/// Reason why the idle age of resident bytes is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UnknownReason {
-    /// No scan has come by yet.
+    /// Not scanned yet.
     NotScanned,
-    /// The first scan found the accessed bit set, which may have been so for years; the second scan tells.
+    /// The first scan found the accessed bit set, which may be years old. The second scan decides.
     FirstScan,
-    /// The accessed bit cannot be cleared or does not tell: shared or locked pages, memory of a virtual machine.
+    /// The accessed bit cannot be cleared or is not meaningful: shared or locked pages, memory of a virtual
+    /// machine.
     Uncleared,
 }
 
@@ -100,16 +100,16 @@ pub enum UnknownReason {
 pub const NR_REASONS: usize = 3;
 
 impl UnknownReason {
-    /// All reasons, in the order in which tables hold them.
+    /// All reasons, in the order of the tables.
     pub const ALL: [Self; NR_REASONS] = [Self::NotScanned, Self::FirstScan, Self::Uncleared];
 
-    /// Its place in tables.
+    /// Index in tables.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name in recordings, JSON and CSV.
+    /// Name in recordings, JSON and CSV.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl UnknownReason {
         }
     }
 
-    /// In words.
+    /// Text for reports.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -130,29 +130,30 @@ impl UnknownReason {
     }
 }
 
-/// The page-exact results for one target (or, added up, for several) in one snapshot.
+/// Page-exact results of one snapshot, for one target or summed over several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessTables {
-    /// How accesses were found. With sampling, the tables are derived from regions and as uncertain as those.
+    /// Monitoring method. With sampling, the tables are derived from regions and are as uncertain as the
+    /// regions.
     pub method: Method,
-    /// Resident bytes by kind ([`PageKind::index`]) and idle age ([`age_bucket`]). The first bucket holds what the last
-    /// scan found accessed, however long the pass.
+    /// Resident bytes by kind ([`PageKind::index`]) and idle age ([`age_bucket`]). The first bucket includes
+    /// all pages that the last scan found accessed, even if the pass was longer than the bucket.
     pub idle: [[Bytes; NR_AGES]; NR_KINDS],
-    /// Resident bytes whose idle age is not known, by reason ([`UnknownReason::index`]).
+    /// Resident bytes whose idle age is unknown, by reason ([`UnknownReason::index`]).
     pub unknown: [Bytes; NR_REASONS],
-    /// Bytes found accessed since the snapshot before that had been idle since at least one scan, by how long.
+    /// Bytes found accessed since the previous snapshot after at least one scan found them idle, by idle age.
     pub reaccessed: [Bytes; NR_AGES],
-    /// Length of the last scan pass: what lies between two scans of a page, the resolution of every age. Zero before the
-    /// first pass is complete. With sampling: the aggregation interval.
+    /// Length of the last scan pass: the time between two scans of a page, and the resolution of every age.
+    /// Zero before the first pass is complete. With sampling: the aggregation interval.
     pub pass: Nanos,
-    /// Complete passes so far.
+    /// Number of complete passes.
     pub nr_passes: u64,
-    /// Nothing in the tables is older than this moment: when the last complete pass began.
+    /// Start of the last complete pass: no data in the tables is older.
     pub as_of: Nanos,
 }
 
 impl AccessTables {
-    /// Tables of nothing.
+    /// Empty tables.
     #[must_use]
     pub const fn new(method: Method) -> Self {
         Self {
@@ -174,11 +175,11 @@ impl AccessTables {
 
     /// Bytes whose idle age is known.
     #[must_use]
-    pub fn judged(&self) -> Bytes {
+    pub fn known(&self) -> Bytes {
         self.idle.iter().flatten().copied().sum()
     }
 
-    /// Bytes whose idle age is not known, for any reason.
+    /// Bytes whose idle age is unknown, for any reason.
     #[must_use]
     pub fn unknown(&self) -> Bytes {
         self.unknown.iter().copied().sum()
@@ -187,32 +188,32 @@ impl AccessTables {
     /// All resident bytes: the sum of the tables.
     #[must_use]
     pub fn resident(&self) -> Bytes {
-        self.judged() + self.unknown()
+        self.known() + self.unknown()
     }
 
-    /// Makes the sum what the kernel says is `resident`. What is missing was not scanned yet. What is too much has left
-    /// memory since it was scanned, nobody knows which of it: it goes in proportion.
+    /// Adjusts the tables to the kernel's `resident` total. Missing bytes count as not scanned. Surplus bytes
+    /// left memory after their scan; the tables do not know which, so all cells shrink in proportion.
     pub fn fit_to(&mut self, resident: Bytes) {
         let sum = self.resident();
         if sum <= resident {
             self.unknown[UnknownReason::NotScanned.index()] += resident - sum;
             return;
         }
-        let part = |bytes: &mut Bytes| {
+        let scale = |bytes: &mut Bytes| {
             let scaled = u128::from(bytes.0) * u128::from(resident.0) / u128::from(sum.0);
             bytes.0 = u64::try_from(scaled).unwrap_or(bytes.0);
         };
-        self.idle.iter_mut().flatten().for_each(part);
-        self.unknown.iter_mut().for_each(part);
-        // What rounding took: some bytes, which go where they matter least.
-        let rest = resident - self.resident();
+        self.idle.iter_mut().flatten().for_each(scale);
+        self.unknown.iter_mut().for_each(scale);
+        // The few bytes lost by rounding go to the largest cell.
+        let rounding_loss = resident - self.resident();
         let cells = self.idle.iter_mut().flatten().chain(&mut self.unknown);
         if let Some(largest) = cells.max_by_key(|bytes| **bytes) {
-            *largest += rest;
+            *largest += rounding_loss;
         }
     }
 
-    /// Adds the tables of another target. The coarser resolution and the older moment hold for the sum.
+    /// Adds the tables of another target. The sum gets the coarser resolution and the earlier `as_of`.
     pub fn add(&mut self, other: &Self) {
         if other.method == Method::Sampling {
             self.method = Method::Sampling;
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_begin_at_their_edges() {
+    fn age_buckets_begin_at_edges() {
         assert_eq!(age_bucket(Nanos::ZERO), 0);
         assert_eq!(age_bucket(Nanos::millis(999)), 0);
         assert_eq!(age_bucket(Nanos::secs(1)), 1);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_reasons_stand_at_their_places() {
+    fn kinds_and_reasons_match_table_order() {
         for (nth, kind) in PageKind::ALL.into_iter().enumerate() {
             assert_eq!(kind.index(), nth, "{}", kind.name());
         }
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_what_the_kernel_says() {
+    fn fit_to_adjusts_sum_to_resident_total() {
         let mut tables = AccessTables::new(Method::Scan);
         tables.idle[0][3] = Bytes(3000);
         tables.unknown[UnknownReason::Uncleared.index()] = Bytes(1000);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_as_coarse_and_as_old_as_their_worst_part() {
+    fn add_keeps_coarser_pass_and_earlier_time() {
         let mut sum = AccessTables {
             pass: Nanos::secs(1),
             nr_passes: 7,

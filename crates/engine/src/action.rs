@@ -1,4 +1,4 @@
-//! What a scheme can do to memory.
+//! Actions that a scheme can apply to memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,46 +6,46 @@ use std::str::FromStr;
 use thermo_units::Bytes;
 use thermo_units::PAGE_SIZE;
 
-/// What is done to the regions that match a scheme. Names are those of DAMON's `action` file.
+/// The action applied to regions that match a scheme. Names are those of DAMON's `action` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Nothing: the matching regions are counted and reported.
+    /// Count and report the matching regions. Memory is not changed.
     Stat,
-    /// Bring it in from swap or file ahead of use.
+    /// Read the memory from swap or file before it is used.
     Willneed,
-    /// Make it the first to be reclaimed under pressure.
+    /// Make the memory the first to be reclaimed under memory pressure.
     Cold,
-    /// Reclaim it now.
+    /// Reclaim the memory now.
     Pageout,
-    /// Let the kernel use huge pages for it.
+    /// Allow transparent huge pages.
     Hugepage,
-    /// Do not let the kernel use huge pages for it.
+    /// Forbid transparent huge pages.
     Nohugepage,
-    /// Collapse it into huge pages now.
+    /// Collapse the memory into huge pages now.
     Collapse,
-    /// Move it up on the LRU lists.
+    /// Move the pages towards the active end of the LRU lists.
     LruPrio,
-    /// Move it down on the LRU lists.
+    /// Move the pages towards the inactive end of the LRU lists.
     LruDeprio,
-    /// Migrate it to another node, hottest first.
+    /// Migrate the memory to another NUMA node, hottest first.
     MigrateHot,
-    /// Migrate it to another node, coldest first.
+    /// Migrate the memory to another NUMA node, coldest first.
     MigrateCold,
 }
 
-/// Which regions an action takes first when a quota does not allow all.
+/// Order in which an action takes regions when a quota does not allow all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// The hottest first.
+    /// Hottest first.
     Hot,
-    /// The coldest first.
+    /// Coldest first.
     Cold,
-    /// All alike.
+    /// No order.
     None,
 }
 
 impl Action {
-    /// All of them, in the order they are listed to users.
+    /// All actions, in the order in which user interfaces list them.
     pub const ALL: [Self; 11] = [
         Self::Stat,
         Self::Willneed,
@@ -78,7 +78,7 @@ impl Action {
         }
     }
 
-    /// The size of what it is done to: a huge page, whole and aligned, or a page.
+    /// Size and alignment of the memory that the action applies to: a huge page or a page.
     #[must_use]
     pub const fn unit(self) -> Bytes {
         match self {
@@ -87,13 +87,13 @@ impl Action {
         }
     }
 
-    /// Whether it is for memory that is not in use, so that memory of which that is not known is left alone.
+    /// True if the action is meant for cold memory, so that unknown memory is skipped.
     #[must_use]
-    pub const fn is_for_cold(self) -> bool {
+    pub const fn requires_cold(self) -> bool {
         matches!(self.priority(), Priority::Cold) || matches!(self, Self::Nohugepage)
     }
 
-    /// Which regions go first under a quota.
+    /// Order of regions under a quota.
     #[must_use]
     pub const fn priority(self) -> Priority {
         match self {
@@ -110,7 +110,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// A word that names no action.
+/// A text that is not the name of an action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not an action: use one of stat, willneed, cold, pageout, hugepage, nohugepage, collapse, lru_prio, lru_deprio, migrate_hot, migrate_cold"
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_action_is_read_back_from_its_name_and_listed_in_the_error() {
+    fn action_names_parse_and_appear_in_error() {
         for action in Action::ALL {
             assert_eq!(action.name().parse(), Ok(action));
             assert!(UnknownAction("x".into()).to_string().contains(action.name()));

@@ -1,19 +1,20 @@
-//! Monitoring attributes: how often to look, how often to sum up, with how many regions.
+//! Monitoring attributes: intervals and bounds on the number of regions.
 
 use thermo_units::Nanos;
 
-/// How a context monitors (`monitoring_attrs` of DAMON's control files).
+/// Monitoring attributes of a context (`monitoring_attrs` in DAMON's control files).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attrs {
-    /// Time between two looks at a region.
+    /// Sampling interval: time between two access checks of a region.
     pub sample: Nanos,
-    /// Time over which looks are counted; regions are merged, aged and split at its end.
+    /// Aggregation interval: time over which accesses are counted. Regions are merged, aged and split at its
+    /// end.
     pub aggr: Nanos,
-    /// Time between two updates of the list of targets and of their address ranges.
+    /// Update interval: time between two updates of the targets and their address ranges.
     pub update: Nanos,
-    /// Fewest regions over all targets.
+    /// Minimum number of regions over all targets.
     pub min_nr_regions: usize,
-    /// Most regions over all targets.
+    /// Maximum number of regions over all targets.
     pub max_nr_regions: usize,
 }
 
@@ -30,13 +31,13 @@ impl Default for Attrs {
     }
 }
 
-/// Attributes that contradict themselves. The rules are the kernel's (`damon_set_attrs()`).
+/// Contradictory attributes. The rules are the kernel's (`damon_set_attrs()`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AttrsError {
-    /// Looking would never happen.
+    /// The sampling interval is 0.
     #[error("the sampling interval is 0: give it a length, like 5ms")]
     ZeroSample,
-    /// An aggregation without a look in it.
+    /// An aggregation would have no access check.
     #[error(
         "the sampling interval ({sample}) is longer than the aggregation interval ({aggr}): \
          make --aggr at least as long as --sample"
@@ -47,26 +48,27 @@ pub enum AttrsError {
         /// The aggregation interval.
         aggr: Nanos,
     },
-    /// The three-regions rule needs three.
-    #[error("at least {given} regions is too few: --min-regions must be 3 or more")]
+    /// The minimum number of regions is below 3. DAMON covers an address space with three ranges.
+    #[error("the minimum number of regions is {given}: --min-regions must be 3 or more")]
     TooFewRegions {
-        /// What was asked for.
+        /// The given minimum.
         given: usize,
     },
-    /// The bounds are the wrong way round.
+    /// The minimum number of regions is above the maximum.
     #[error(
-        "the least number of regions ({min}) is above the most ({max}): raise --max-regions or lower --min-regions"
+        "the minimum number of regions ({min}) is above the maximum ({max}): raise --max-regions or lower \
+         --min-regions"
     )]
     MinOverMax {
-        /// The lower bound.
+        /// The minimum.
         min: usize,
-        /// The upper bound.
+        /// The maximum.
         max: usize,
     },
 }
 
 impl Attrs {
-    /// Whether these can be monitored with.
+    /// Checks the attributes for contradictions.
     ///
     /// # Errors
     /// The first contradiction found.
@@ -94,19 +96,19 @@ impl Attrs {
         Ok(())
     }
 
-    /// Looks in one aggregation: the most `nr_accesses` can be. At least 1.
+    /// Access checks in one aggregation, which is the maximum of `nr_accesses`. At least 1.
     #[must_use]
     pub fn max_nr_accesses(&self) -> u32 {
         u32::try_from(self.samples_in(self.aggr)).unwrap_or(u32::MAX)
     }
 
-    /// How many sampling intervals `span` holds; at least 1. All schedules are counted in these.
+    /// Number of sampling intervals in `span`, at least 1. All schedules are counted in sampling intervals.
     #[must_use]
     pub fn samples_in(&self, span: Nanos) -> u64 {
         (span.0 / self.sample.0.max(1)).max(1)
     }
 
-    /// How many aggregation intervals `span` holds, the unit of ages; rounded down.
+    /// Number of aggregation intervals in `span`, rounded down. Ages have this unit.
     #[must_use]
     pub fn aggrs_in(&self, span: Nanos) -> u32 {
         u32::try_from(span.0 / self.aggr.0.max(1)).unwrap_or(u32::MAX)
@@ -118,15 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_sound() {
+    fn default_attrs_are_valid() {
         assert_eq!(Attrs::default().check(), Ok(()));
         assert_eq!(Attrs::default().max_nr_accesses(), 20);
     }
 
     #[test]
-    fn each_contradiction_is_named() {
+    fn attrs_check_names_each_contradiction() {
         let attrs = Attrs::default();
-        let refused = [
+        let invalid = [
             (
                 Attrs {
                     sample: Nanos::ZERO,
@@ -146,19 +148,19 @@ mod tests {
                     min_nr_regions: 2,
                     ..attrs
                 },
-                "at least 2 regions is too few",
+                "the minimum number of regions is 2: --min-regions must be 3 or more",
             ),
             (
                 Attrs {
                     max_nr_regions: 9,
                     ..attrs
                 },
-                "the least number of regions (10) is above the most (9)",
+                "the minimum number of regions (10) is above the maximum (9)",
             ),
         ];
-        for (attrs, says) in refused {
-            let error = attrs.check().expect_err(says).to_string();
-            assert!(error.contains(says), "{error}");
+        for (attrs, expected) in invalid {
+            let error = attrs.check().expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

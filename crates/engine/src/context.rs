@@ -1,14 +1,15 @@
-//! The one loop: check accesses, sum up, apply schemes, split, check again.
+//! The one loop: check accesses, aggregate, apply schemes, repeat.
 //!
-//! A [`Context`] is what the kernel calls a `damon_ctx` together with its thread's main function: everything a
-//! kdamond remembers, and [`Context::step`], which is called whenever it said it wants to be and says when to
-//! call it again. Time comes in as an argument, the machine through [`Operations`], and what happens goes out
-//! to a [`Sink`].
+//! A [`Context`] is the kernel's `damon_ctx` together with the main function of its kdamond thread. It holds
+//! all state. [`Context::step`] does the work that is due and returns the time of the next call. The current
+//! time is an argument, the machine is reached through [`Operations`], and events go to a [`Sink`].
 //!
-//! There are two methods: `scanning` (every page, pass after pass) and `sampling` (DAMON's: one page of each region every
-//! sampling interval). With attributes given by hand it samples; with a budget (`budgeting`) it scans where the operations
-//! can. Operations that monitor by themselves are only followed (`offload`). What schemes do with what was found:
-//! `apply_schemes`. What is remembered from step to step: `state`.
+//! * `scanning`: every page, pass after pass. Used with a budget if the operations can scan.
+//! * `sampling`: DAMON's method, one page of each region every sampling interval. Used with given attributes.
+//! * `offload`: the operations monitor themselves, and the context only reads their results.
+//! * `budgeting`: chooses the method, the intervals and the number of regions.
+//! * `apply_schemes`: applies schemes to the regions found.
+//! * `state`: the state kept between steps.
 
 mod apply_schemes;
 mod budget_state;
@@ -25,21 +26,21 @@ mod state;
 pub use state::{Context, Next};
 
 use crate::budget::Method;
-use crate::monitoring::{Target, lay_out};
+use crate::monitoring::{Target, initial_regions};
 use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::scheme;
 use crate::sink::{Event, Sink};
 use thermo_units::{Bytes, Nanos};
 
 impl Context {
-    /// Does what is due and says when to call again. A call before that moment (because schemes or attributes
-    /// were changed, say) is welcome: access checks that are under way go on.
+    /// Does the work that is due and returns when to call again. An earlier call is allowed, for example
+    /// after a change of schemes or attributes: running access checks continue.
     ///
-    /// As in the kernel, access checks are finished first, targets are brought up to date when none is under way, and
-    /// watermarks are asked before the next check.
+    /// The order is the kernel's: finish access checks, update targets while no check is running, check
+    /// watermarks, begin the next access check.
     ///
     /// # Errors
-    /// When the operations as a whole failed; a target that vanished is an event, not an error.
+    /// The operations failed as a whole. A target that vanished is an event, not an error.
     pub fn step(
         &mut self,
         now: Nanos,
@@ -51,11 +52,11 @@ impl Context {
             self.start(now, ops, sink)?;
         }
         self.aggr_start.get_or_insert(now);
-        let rest_until = self.budget.as_ref().and_then(|budget| budget.resting_at(now));
-        if let Some(due) = self.sampling.under_way() {
-            let until = due.max(rest_until.unwrap_or(due));
-            if now < until {
-                return Ok(Next::At(until));
+        let rest_until = self.budget.as_ref().and_then(|budget| budget.rest_until(now));
+        if let Some(due) = self.sampling.running_until() {
+            let check_at = due.max(rest_until.unwrap_or(due));
+            if now < check_at {
+                return Ok(Next::At(check_at));
             }
             self.finish_sample(now, ops, sink);
         }
@@ -94,8 +95,8 @@ impl Context {
         Ok(())
     }
 
-    /// Takes over the targets the operations see now: new ones are laid out, gone ones leave, the rest keep
-    /// their history.
+    /// Updates the targets: new ones get their first regions, gone ones are removed, the others keep their
+    /// history.
     fn update_targets(
         &mut self,
         now: Nanos,
@@ -105,28 +106,28 @@ impl Context {
         self.schedule.next_update = now.saturating_add(self.until_update(now));
         let layouts = ops.update()?;
         self.targets.retain(|target| {
-            let lives = layouts.iter().any(|layout| layout.id == target.id);
-            if !lives {
+            let is_alive = layouts.iter().any(|layout| layout.id == target.id);
+            if !is_alive {
                 sink.on(&Event::TargetGone {
                     now,
                     id: target.id,
                     pid: target.pid,
                 });
             }
-            lives
+            is_alive
         });
         let total: Bytes = layouts.iter().map(TargetLayout::weight).sum();
         for layout in layouts {
-            let first_sz = first_size(&layout, total, self.attrs.min_nr_regions);
-            self.update_target(layout, first_sz, now, sink);
+            let region_sz = initial_region_size(&layout, total, self.attrs.min_nr_regions);
+            self.update_target(layout, region_sz, now, sink);
         }
-        for text in ops.news() {
+        for text in ops.take_warnings() {
             sink.on(&Event::Warning { now, text: &text });
         }
         Ok(())
     }
 
-    fn update_target(&mut self, layout: TargetLayout, first_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {
+    fn update_target(&mut self, layout: TargetLayout, region_sz: Bytes, now: Nanos, sink: &mut dyn Sink) {
         let nth = match self.targets.binary_search_by_key(&layout.id, |target| target.id) {
             Ok(nth) => nth,
             Err(nth) => {
@@ -135,7 +136,7 @@ impl Context {
                 } = layout;
                 sink.on(&Event::TargetAppeared { now, id, pid, ranges });
                 let regions = match self.method {
-                    Method::Sampling => lay_out(ranges, first_sz),
+                    Method::Sampling => initial_regions(ranges, region_sz),
                     Method::Scan => Vec::new(),
                 };
                 self.targets.insert(nth, Target::new(layout, regions));
@@ -145,10 +146,9 @@ impl Context {
         let target = &mut self.targets[nth];
         match self.method {
             Method::Sampling if target.regions.is_empty() => {
-                target.regions = lay_out(&layout.ranges, first_sz);
+                target.regions = initial_regions(&layout.ranges, region_sz);
             }
             Method::Sampling => target.set_ranges(&layout.ranges),
-            // Regions are derived from pages; what is not mapped any more has none.
             Method::Scan if layout.ranges != target.ranges => target.states.keep_only(&layout.ranges),
             Method::Scan => {}
         }
@@ -156,10 +156,11 @@ impl Context {
     }
 }
 
-/// How large the first regions of a target are, where all have `total` and at least `least` regions: by what it has in
-/// memory, since most of what is mapped is often not there.
-fn first_size(layout: &TargetLayout, total: Bytes, least: usize) -> Bytes {
-    let part = layout.weight().0 as f64 / total.0.max(1) as f64;
-    let pieces = (least as f64 * part).max(1.0);
-    Bytes((layout.mapped().0 as f64 / pieces) as u64)
+/// Size of the first regions of a target. `min_nr_regions` regions are divided among all targets by their
+/// share of `total`, the weight of all targets. The weight is resident memory, because most mapped memory is
+/// often not resident.
+fn initial_region_size(layout: &TargetLayout, total: Bytes, min_nr_regions: usize) -> Bytes {
+    let share = layout.weight().0 as f64 / total.0.max(1) as f64;
+    let nr_regions = (min_nr_regions as f64 * share).max(1.0);
+    Bytes((layout.mapped().0 as f64 / nr_regions) as u64)
 }

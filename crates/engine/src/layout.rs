@@ -1,13 +1,12 @@
-//! Which addresses of a process are worth monitoring.
+//! Chooses the address ranges of a process to monitor.
 
 use thermo_units::AddrRange;
 
-/// The three-regions rule (`__damon_va_three_regions()`): an address space is a few mapped areas with two huge
-/// gaps between them (heap | mmap area | stack). The two largest gaps are left out, everything between is
-/// monitored, unmapped holes included.
+/// Returns the three regions of an address space, as the kernel's `__damon_va_three_regions()` does: heap,
+/// mmap area and stack, separated by the two largest gaps. Smaller unmapped gaps are part of a region.
 ///
-/// `mappings` must be ascending and disjoint. Three ranges, their borders aligned up to pages; none when there
-/// are fewer than two gaps, as in a process that is only just starting.
+/// `mappings` must be ascending and disjoint. The borders are aligned up to pages. The result is empty if
+/// there are fewer than two gaps, as in a process that is just starting.
 #[must_use]
 pub fn three_regions(mappings: &[AddrRange]) -> Vec<AddrRange> {
     let mut largest = [AddrRange::default(); 2];
@@ -16,7 +15,7 @@ pub fn three_regions(mappings: &[AddrRange]) -> Vec<AddrRange> {
             start: pair[0].end,
             end: pair[1].start,
         };
-        // Strictly larger: of equal gaps the lower one is kept, as in the kernel.
+        // Strictly larger: among equal gaps the lower one wins, as in the kernel.
         if gap.len() > largest[0].len() {
             largest = [gap, largest[0]];
         } else if gap.len() > largest[1].len() {
@@ -49,7 +48,7 @@ pub fn three_regions(mappings: &[AddrRange]) -> Vec<AddrRange> {
 mod tests {
     use super::*;
 
-    /// Page numbers, so that tables read easily.
+    /// Ranges given in page numbers.
     fn pages(ranges: &[(u64, u64)]) -> Vec<AddrRange> {
         ranges
             .iter()
@@ -58,20 +57,20 @@ mod tests {
     }
 
     #[test]
-    fn the_two_largest_gaps_are_left_out() {
-        // Gaps: 5, 25, 1, 80, 1. The largest two, 25 and 80, part the three areas.
+    fn three_regions_exclude_the_two_largest_gaps() {
+        // Gaps: 5, 25, 1, 80, 1. The two largest, 25 and 80, separate the three regions.
         let mappings = pages(&[(10, 20), (25, 30), (55, 60), (61, 70), (150, 160), (161, 165)]);
         assert_eq!(three_regions(&mappings), pages(&[(10, 30), (55, 70), (150, 165)]));
     }
 
     #[test]
-    fn of_equal_gaps_the_lower_ones_count() {
+    fn three_regions_prefer_lower_gaps_of_equal_size() {
         let mappings = pages(&[(0, 1), (3, 4), (6, 7), (9, 10)]);
         assert_eq!(three_regions(&mappings), pages(&[(0, 1), (3, 4), (6, 10)]));
     }
 
     #[test]
-    fn fewer_than_two_gaps_say_nothing_yet() {
+    fn three_regions_are_empty_with_fewer_than_two_gaps() {
         assert!(three_regions(&[]).is_empty());
         assert!(three_regions(&pages(&[(1, 2)])).is_empty());
         assert!(three_regions(&pages(&[(1, 2), (5, 6)])).is_empty());

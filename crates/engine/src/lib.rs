@@ -1,9 +1,9 @@
-//! The engine: what DAMON is, as a function of (settings, hits, now, seed).
+//! The engine: DAMON's monitoring and schemes as a function of (settings, access check results, now, seed).
 //!
-//! Regions of targets are looked at by sampling, summed up by aggregation, aged, merged and split so that
-//! their number stays within bounds; schemes are applied to those that match. [`Context`] is the one loop.
-//! The machine is behind [`Operations`]; what is learnt goes to a [`Sink`]. Here are no clock, no I/O, no
-//! threads and no unsafe code.
+//! Each target is scanned page by page, or its regions are sampled. An aggregation counts the accesses, then
+//! ages, merges and splits regions so that their number stays within bounds. Schemes are applied to the
+//! regions that match. [`Context`] is the one loop. It reaches the machine through [`Operations`] and emits
+//! results to a [`Sink`]. The crate has no clock, no I/O, no threads and no unsafe code.
 
 pub mod access_tables;
 pub mod action;

@@ -1,5 +1,5 @@
-//! What a context asks of the machine it watches: a tracker (which pages were touched?) and an actor (do
-//! this to that). Batched, because a system call per page is the known cost.
+//! The interface between a context and the machine: access checks, scans and actions. All calls are batched,
+//! because one system call per page would dominate the cost.
 
 use std::fmt;
 
@@ -13,29 +13,26 @@ pub use crate::target_id::TargetId;
 use thermo_units::{Addr, AddrRange};
 use thermo_units::{Bytes, Nanos};
 
-/// A target as the operations see it now.
+/// A target and its mappings at an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetLayout {
-    /// Which one.
+    /// Identifier of the target.
     pub id: TargetId,
-    /// The process, for an address space; `None` for physical memory and simulated machines without one.
+    /// The process of an address space. `None` for physical memory and for simulated machines without
+    /// processes.
     pub pid: Option<u32>,
-    /// What to monitor of it: page-aligned, ascending, disjoint. Empty while nothing can be said yet.
+    /// Ranges to monitor: page-aligned, ascending, disjoint. Empty while they are not known yet.
     pub ranges: Vec<AddrRange>,
-    /// How much of it is in memory; none where that is not known.
+    /// Resident memory; `None` if unknown.
     pub resident: Option<Bytes>,
-    /// What backs the mappings: ascending, disjoint. What lies outside counts as anonymous.
+    /// Backing of the mappings: ascending, disjoint. Addresses outside count as anonymous memory.
     pub backings: Vec<(AddrRange, Backing)>,
-    /// True for a process that started since targets were last brought up to date: accessed bits that are found on its
-    /// pages are of accesses since then, not of years ago.
+    /// True if the process started after the previous update: accessed bits set on its pages are recent.
     pub is_new: bool,
-    /// True while the kernel is about to decide by accessed bits what to page out: the target grows, or comes back from
-    /// swap, and there is no room for all. Accessed bits that a scan clears would be missed, so its scan waits.
-    pub defer_scan: bool,
 }
 
 impl TargetLayout {
-    /// Of a target of which only is known what is mapped.
+    /// A target of which only the mapped ranges are known.
     #[must_use]
     pub const fn new(id: TargetId, pid: Option<u32>, ranges: Vec<AddrRange>) -> Self {
         Self {
@@ -45,97 +42,96 @@ impl TargetLayout {
             resident: None,
             backings: Vec::new(),
             is_new: false,
-            defer_scan: false,
         }
     }
 
-    /// All that is to be monitored of it.
+    /// Total size of the ranges.
     #[must_use]
     pub fn mapped(&self) -> Bytes {
         self.ranges.iter().map(AddrRange::len).sum()
     }
 
-    /// What it counts for beside others: how much of it is in memory, or else all that it maps.
+    /// Weight among all targets: resident memory if known, otherwise mapped memory.
     #[must_use]
     pub fn weight(&self) -> Bytes {
         self.resident.unwrap_or_else(|| self.mapped())
     }
 }
 
-/// What a look at a page found.
+/// Result of an access check of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// Touched since it was prepared.
+pub enum CheckResult {
+    /// Accessed since the check was prepared.
     Accessed,
-    /// Not touched, or not there.
+    /// Not accessed, or not resident.
     Idle,
-    /// Cannot be told: shared, unreadable, its mark could not be taken off.
+    /// The check has no answer: the page is shared or unreadable, or its accessed bit could not be cleared.
     Unknown,
 }
 
-/// One page to look at.
+/// An access check of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Of which target.
+    /// Target of the page.
     pub target: TargetId,
-    /// Where.
+    /// Address of the page.
     pub addr: Addr,
-    /// What [`Operations::check_accesses`] found.
-    pub seen: Seen,
+    /// Result, set by [`Operations::check_accesses`].
+    pub result: CheckResult,
 }
 
-/// Memory to act on, in one target.
+/// An address range of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetRange {
-    /// Of which target.
+    /// The target.
     pub target: TargetId,
-    /// Where.
+    /// Addresses in the target.
     pub range: AddrRange,
 }
 
-/// What a scheme asks an actor to do.
+/// A request of a scheme to apply an action.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// To what, in the order it should be done.
-    pub runs: &'a [TargetRange],
-    /// Which pages of it to leave alone.
+    /// The ranges to act on, in this order.
+    pub ranges: &'a [TargetRange],
+    /// Filters that select the pages to skip.
     pub filters: &'a [OpsFilter],
 }
 
-/// Why bytes that were asked for were not acted on.
+/// Reason why requested bytes were skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Skip {
-    /// No page is there.
+    /// The page is not resident.
     NotPresent,
-    /// The page was touched a moment ago.
+    /// The page was accessed recently.
     Young,
-    /// The page is mapped by others too; the kernel leaves it alone.
+    /// Other processes map the page too, so the kernel skips it.
     Shared,
     /// The mapping is locked into memory.
     Locked,
-    /// The mapping is of a kind that cannot be advised (device, hugetlb).
+    /// The mapping does not support the advice (device memory, hugetlb).
     Unadvisable,
-    /// A filter of the scheme keeps it out.
+    /// A filter of the scheme excludes the page.
     Filtered,
     /// Too little swap is free.
     SwapFloor,
-    /// Too much of what was paged out came back.
+    /// Too many of the pages paged out before were refaulted.
     Refaults,
     /// The target is gone.
     TargetGone,
     /// The kernel refused for another reason.
     Refused,
-    /// Decided and counted, but not done: a dry run.
+    /// Dry run: the action was decided and counted, but not applied.
     DryRun,
-    /// The run was stopped before it was reached.
+    /// The request was cancelled before the range was reached.
     Cancelled,
 }
 
 impl Skip {
-    /// The word in reports and JSON.
+    /// Name in reports and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -161,169 +157,173 @@ impl fmt::Display for Skip {
     }
 }
 
-/// What became of one [`TargetRange`].
+/// Result of an action on one [`TargetRange`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Bytes that passed the scheme's ops filters.
     pub passed_filters: Bytes,
-    /// Bytes the kernel was successfully asked to act on.
+    /// Bytes of ranges for which the system call succeeded.
     pub applied: Bytes,
-    /// Bytes seen to have changed afterwards. `None`: this action leaves no trace that could be read.
+    /// Bytes whose state changed, as read afterwards. `None` if the action leaves no readable trace.
     pub changed: Option<Bytes>,
-    /// Why not, for the rest; each reason at most once.
+    /// Skipped bytes by reason; each reason at most once.
     pub skipped: Vec<(Skip, Bytes)>,
 }
 
 impl Applied {
-    /// Counts `bytes` as skipped for `why`.
-    pub fn skip(&mut self, why: Skip, bytes: Bytes) {
+    /// Adds `bytes` to those skipped for `reason`.
+    pub fn skip(&mut self, reason: Skip, bytes: Bytes) {
         if bytes == Bytes::ZERO {
             return;
         }
-        match self.skipped.iter_mut().find(|(reason, _)| *reason == why) {
+        match self.skipped.iter_mut().find(|(found, _)| *found == reason) {
             Some((_, sum)) => *sum += bytes,
-            None => self.skipped.push((why, bytes)),
+            None => self.skipped.push((reason, bytes)),
         }
     }
 }
 
-/// What became of a [`Request`]: one entry a run, in the same order, and what it cost.
+/// Result of a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// One entry for each run of the request.
-    pub runs: Vec<Applied>,
-    /// CPU time the calls took, for time quotas.
+    /// One entry for each range of the request, in the same order.
+    pub results: Vec<Applied>,
+    /// CPU time of the calls, for time quotas.
     pub spent: Nanos,
-    /// Sentences on what could not be done as asked; each is told once.
+    /// Sentences about parts of the request that could not be done. Each is reported once.
     pub notes: Vec<String>,
 }
 
-/// Why operations could not do what they were asked.
+/// Error of an [`Operations`] call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpsError {
-    /// This back end cannot do it, here or at all.
+    /// The backend does not support the request, on this machine or at all.
     #[error("{what} is not supported: {why}")]
     Unsupported {
-        /// What was asked for.
+        /// The request.
         what: String,
         /// The reason, and the way out if there is one.
         why: String,
     },
-    /// The kernel or a file failed.
+    /// The kernel or a file returned an error.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A machine a context can watch and act on.
+/// A machine that a context monitors and acts on.
 ///
-/// Implemented by `thermo_runtime` for real processes and by `thermo_sim` for a simulated one; both pass the same
-/// conformance suite. The kernel's counterpart is `struct damon_operations` (include/linux/damon.h).
+/// `thermo_runtime` implements it for real processes and `thermo_sim` for a simulated machine. Both pass the
+/// same conformance suite. The kernel's counterpart is `struct damon_operations` (include/linux/damon.h).
 pub trait Operations {
-    /// Brings the list of targets up to date: all that live now, in the order they appeared. Called before the
-    /// first look and once every update interval. `min_nr_regions` tells nothing may be cut finer for.
+    /// Updates the targets and returns all live ones, in the order they appeared. Called before the first
+    /// access check and once every update interval.
     ///
     /// # Errors
-    /// When the whole back end failed; a target that vanished is left out, not an error.
+    /// The whole backend failed. A target that vanished is no error: the list lacks it.
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError>;
 
-    /// What was noticed since it was last asked that a user should know, a sentence each. Asked after every update.
-    fn news(&mut self) -> Vec<String> {
+    /// Returns the warnings since the last call, one sentence each. Called after every update.
+    fn take_warnings(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Takes the accessed mark off each probe's page. Probes come sorted by target, then address. A probe whose
-    /// mark could not be taken off must be answered [`Seen::Unknown`] by the check that follows.
+    /// Clears the accessed bit of each probe's page. Probes are sorted by target, then address. If a bit
+    /// cannot be cleared, the next [`Operations::check_accesses`] must answer [`CheckResult::Unknown`] for the
+    /// probe.
     fn prepare_access_checks(&mut self, probes: &[Probe]);
 
-    /// Answers, for the probes last prepared, whether their pages were touched since.
+    /// Sets the result of each probe: accessed or not since the probes were prepared.
     fn check_accesses(&mut self, probes: &mut [Probe]);
 
-    /// True when [`Operations::scan`] can be used.
+    /// True if [`Operations::scan`] is supported.
     fn can_scan(&self) -> bool {
         false
     }
 
-    /// True when passes over all targets must begin together, each time after [`Operations::prepare_passes`].
+    /// True if passes over all targets must begin together, each time after [`Operations::prepare_passes`].
     fn scans_jointly(&self) -> bool {
         false
     }
 
-    /// Does the next part of what has to be done before joint passes; `first` says that nothing of it was done. Called
-    /// until it is ready, with time between that the budget asks for.
+    /// Does the next part of the preparation of joint passes. `first` is true for the first part. Called
+    /// until it returns [`Preparation::Ready`], with pauses as the budget requires.
     fn prepare_passes(&mut self, _first: bool) -> Preparation {
         Preparation::Ready
     }
 
-    /// A pass over a target begins.
+    /// Notifies that a pass over `target` begins.
     fn begin_pass(&mut self, _target: TargetId) {}
 
-    /// Reads the accessed bits of all pages of `run` into `chunk` (which covers `run.range`) and clears them. A page
-    /// whose bit cannot be cleared is unknown. A target that is gone has no pages.
+    /// Reads the accessed bits of all pages of `run` into `chunk` (which covers `run.range`) and clears them.
+    /// A page whose bit cannot be cleared is unknown. A target that is gone has no pages.
     ///
-    /// Returns how far it got: at or behind the end of `run`; behind it when nothing is mapped up to there.
+    /// Returns the address where the scan ended: the end of `run`, or a later address if nothing is mapped
+    /// between.
     fn scan(&mut self, run: &TargetRange, _chunk: &mut ScanChunk) -> Addr {
         run.range.end
     }
 
-    /// Itself, if it looks and acts by itself: the context then only follows what it does.
+    /// The interface of operations that monitor and apply schemes themselves. `None` if the engine does both.
     fn as_offload(&mut self) -> Option<&mut dyn Offload> {
         None
     }
 
-    /// CPU time that others (a thread of the kernel) spent on looking for it, all in all.
-    fn spent_elsewhere(&mut self) -> Nanos {
+    /// Total CPU time that other threads (such as a kernel thread) spent on this monitoring.
+    fn external_cpu_time(&mut self) -> Nanos {
         Nanos::ZERO
     }
 
-    /// False once every target is gone for good, so that no update could bring one back.
+    /// False once all targets are gone and no update can bring one back.
     fn any_target_left(&mut self) -> bool;
 
-    /// What of `run`, which consists of whole units of `action`, is not yet as the action would make it: ascending,
-    /// in whole units. A quota is spent on this alone. Asked for actions on huge pages only.
+    /// The parts of `run` that `action` would still change: ascending, in whole units of the action. `run`
+    /// consists of whole units too. Only these parts count against a quota. Called only for actions on huge
+    /// pages.
     fn pending(&mut self, _action: Action, run: &TargetRange) -> Vec<AddrRange> {
         vec![run.range]
     }
 
-    /// Does `request.action` to the runs. A run that cannot be acted on is skipped with its reason; the rest
-    /// goes on.
+    /// Applies `request.action` to the ranges. A range that cannot be acted on is skipped with a reason; the
+    /// others are processed.
     ///
     /// # Errors
-    /// [`OpsError::Unsupported`] when this back end cannot do the action at all.
+    /// [`OpsError::Unsupported`] if the backend does not support the action at all.
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError>;
 
-    /// The present value of a metric that goals and watermarks go by.
+    /// The current value of a metric for goals and watermarks.
     ///
     /// # Errors
-    /// When the machine does not have it; `Unsupported` is reported once and the goal is left out.
+    /// The machine lacks the metric. `Unsupported` is reported once, and the goal is ignored.
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError>;
 }
 
-/// Operations that monitor by themselves, as the kernel's own DAMON does: they are told what to do and asked what came
-/// of it. Targets are those of the last [`Operations::update`].
+/// Operations that monitor and apply schemes themselves, as in-kernel DAMON does. The targets are those of
+/// the last [`Operations::update`].
 pub trait Offload {
-    /// Makes it monitor with `attrs` and carry out `schemes` from now on. Called before every look; what is as it
-    /// was costs nothing.
+    /// Monitors with `attrs` and applies `schemes` from now on. Called before every [`Offload::follow`];
+    /// without a change it must be cheap.
     ///
     /// # Errors
-    /// When it refuses them, or does not run any more although targets are left.
+    /// The parameters are refused, or monitoring has stopped although targets are left.
     fn commit(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError>;
 
-    /// What it has found by the end of the aggregation that is running; waits for that.
+    /// Waits for the end of the running aggregation and returns its results.
     ///
     /// # Errors
-    /// When it cannot be asked any more.
+    /// The results cannot be read any more.
     fn follow(&mut self) -> Result<Snapshot, OpsError>;
 }
 
-/// What monitoring that runs elsewhere has found and done.
+/// Results of offloaded monitoring.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// When it was taken.
+    /// Time of the snapshot.
     pub taken: Nanos,
-    /// When it is worth asking again.
+    /// When the next [`Offload::follow`] is worth its cost.
     pub next: Nanos,
-    /// The regions of each target it knows, with their counts and ages.
+    /// The regions of each known target, with counts and ages.
     pub targets: Vec<(TargetId, Vec<Region>)>,
-    /// Totals of each scheme since it began, in their order. Which regions it took is not told.
+    /// Totals of each scheme since it was installed, in the order of the schemes. The regions acted on are
+    /// not known.
     pub schemes: Vec<SchemeStats>,
 }

@@ -1,33 +1,33 @@
-//! A region: neighbouring memory that is assumed to be accessed alike.
+//! A region: adjacent memory that is assumed to have one access rate.
 
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
-/// One region of a target, with what was counted in it.
+/// One region of a target, with its access counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
-    /// Where it lies. Page-aligned, never empty.
+    /// Address range. Page-aligned, never empty.
     pub range: AddrRange,
-    /// Looks of this aggregation that found it accessed.
+    /// Access checks of this aggregation that found an access.
     pub nr_accesses: u32,
-    /// The same of the aggregation before.
+    /// `nr_accesses` of the last aggregation.
     pub last_nr_accesses: u32,
-    /// Moving sum over one aggregation's time, in ten-thousandths of a look, so that schemes which apply more
-    /// often than once an aggregation see the present.
+    /// Moving sum of accesses over the time of one aggregation, in ten-thousandths of an access check. Gives
+    /// a current value to schemes that are applied more than once an aggregation.
     pub nr_accesses_bp: u64,
-    /// Aggregations for which `nr_accesses` has hardly changed.
+    /// Number of aggregations in which `nr_accesses` changed by no more than the merge threshold.
     pub age: u32,
-    /// Looks of this aggregation that could not tell.
+    /// Access checks of this aggregation with an unknown result.
     pub nr_unknown: u32,
-    /// True when no look of the last whole aggregation found it accessed and at least half of them could not
-    /// tell. No scheme takes it for cold.
+    /// True if no access check of the last aggregation found an access and at least half of the results were
+    /// unknown. No scheme treats the region as cold.
     pub unknown: bool,
-    /// How many of its bytes are there, where every page was looked at; `None` where only samples were.
+    /// Resident bytes, from full scans; `None` with sampling.
     pub resident: Option<Bytes>,
 }
 
 impl Region {
-    /// A region about which nothing is known yet.
+    /// A region without access checks.
     #[must_use]
     pub const fn new(range: AddrRange) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Region {
         }
     }
 
-    /// Its size.
+    /// Size.
     #[must_use]
     pub const fn len(&self) -> Bytes {
         self.range.len()
@@ -54,24 +54,25 @@ impl Region {
         self.range.is_empty()
     }
 
-    /// The moving access count in whole looks: what schemes and tried regions go by.
+    /// The moving access count in whole access checks, as used by schemes.
     #[must_use]
     pub fn moving_nr_accesses(&self) -> u32 {
         u32::try_from(self.nr_accesses_bp / 10_000).unwrap_or(u32::MAX)
     }
 
-    /// Counts one look: `accessed`, of at most `max_nr_accesses` in an aggregation.
-    pub fn count_look(&mut self, accessed: bool, max_nr_accesses: u32) {
-        let gone = u64::from(self.last_nr_accesses) * 10_000 / u64::from(max_nr_accesses.max(1));
-        self.nr_accesses_bp = self.nr_accesses_bp.saturating_sub(gone);
+    /// Adds the result of one access check, of at most `max_nr_accesses` in an aggregation, as the kernel's
+    /// `damon_update_region_access_rate()` does.
+    pub fn count_access_check(&mut self, accessed: bool, max_nr_accesses: u32) {
+        let expired = u64::from(self.last_nr_accesses) * 10_000 / u64::from(max_nr_accesses.max(1));
+        self.nr_accesses_bp = self.nr_accesses_bp.saturating_sub(expired);
         if accessed {
             self.nr_accesses += 1;
             self.nr_accesses_bp += 10_000;
         }
     }
 
-    /// Cuts the region at `at`, which lies inside and on a page border; `self` keeps the left part, the right
-    /// part is returned. Both keep what was counted; the bytes that are there are divided by size.
+    /// Splits the region at `at`, a page boundary inside the region. `self` keeps the left part; the right
+    /// part is returned. Both keep the access counts. Resident bytes are divided in proportion to size.
     #[must_use]
     pub fn split_off(&mut self, at: Addr) -> Self {
         debug_assert!(self.range.start < at && at < self.range.end && at.0.is_multiple_of(PAGE_SIZE));
@@ -92,8 +93,8 @@ impl Region {
         right
     }
 
-    /// Joins the neighbour on the right into this one; counts and ages become means weighted by size, as in
-    /// the kernel (whole numbers, rounded down).
+    /// Merges the adjacent region on the right into this one. Counts and ages become means weighted by size,
+    /// rounded down, as in the kernel.
     pub fn merge(&mut self, right: &Self) {
         debug_assert_eq!(self.range.end, right.range.start);
         let (left_sz, right_sz) = (u128::from(self.len().0), u128::from(right.len().0));
@@ -118,9 +119,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cutting_divides_what_is_there() {
+    fn split_divides_resident_bytes() {
         const PAGE: u64 = PAGE_SIZE;
-        for (pages, resident, cut, parts) in [
+        for (pages, resident, at, parts) in [
             (10, 10, 3, (3, 7)),
             (10, 5, 3, (1, 4)),
             (3, 1, 1, (0, 1)),
@@ -130,9 +131,12 @@ mod tests {
                 resident: Some(Bytes(resident * PAGE)),
                 ..Region::new(AddrRange::new(0, pages * PAGE))
             };
-            let right = left.split_off(Addr(cut * PAGE));
-            let there = |region: &Region| region.resident.map(|bytes| bytes.0 / PAGE);
-            assert_eq!((there(&left), there(&right)), (Some(parts.0), Some(parts.1)));
+            let right = left.split_off(Addr(at * PAGE));
+            let resident = |region: &Region| region.resident.map(|bytes| bytes.0 / PAGE);
+            assert_eq!(
+                (resident(&left), resident(&right)),
+                (Some(parts.0), Some(parts.1))
+            );
         }
     }
 }

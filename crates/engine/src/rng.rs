@@ -1,12 +1,12 @@
-//! Seeded randomness: the same seed gives the same run.
+//! A seeded random number generator: the same seed gives the same numbers.
 
-/// `SplitMix64` (Steele, Lea, Flood 2014): one 64-bit state, every seed is good, and nothing here needs more
-/// than evenly spread numbers.
+/// `SplitMix64` (Steele, Lea, Flood 2014). It has one 64-bit state and accepts every seed. The engine needs
+/// only uniformly distributed numbers.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator that `seed` names.
+    /// A generator that starts from `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -21,10 +21,10 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 when there is none.
+    /// A number below `bound`, or 0 if `bound` is 0.
     ///
-    /// The high half of a 128-bit product: spans over 4 GiB are reached whole, which the kernel's 32-bit
-    /// `damon_rand()` does not do.
+    /// Takes the high half of a 128-bit product, so that every number of a span over 4 GiB can be drawn. The
+    /// kernel's 32-bit `damon_rand()` cannot draw all of them.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)
@@ -36,13 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers() {
+    fn rng_repeats_numbers_for_equal_seed() {
         let (mut a, mut b) = (Rng::new(7), Rng::new(7));
         assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
     }
 
     #[test]
-    fn numbers_stay_below_their_bound_and_reach_past_32_bits() {
+    fn numbers_stay_below_bound_and_exceed_32_bits() {
         let mut rng = Rng::new(1);
         let bound = 20 << 30;
         let drawn: Vec<u64> = (0..1000).map(|_| rng.below(bound)).collect();

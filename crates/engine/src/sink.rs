@@ -1,4 +1,4 @@
-//! What a context tells the world. Sinks listen; none calls back.
+//! Events that a context emits, and the sinks that receive them. A sink never calls back.
 
 use crate::access_tables::AccessTables;
 use crate::attrs::Attrs;
@@ -10,20 +10,21 @@ use crate::target_id::TargetId;
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Nanos};
 
-/// A target and its regions at one moment.
+/// A snapshot of a target and its regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetRegions<'a> {
-    /// Which target.
+    /// Identifier of the target.
     pub id: TargetId,
-    /// Its process.
+    /// Process of the target, if it has one.
     pub pid: Option<u32>,
-    /// How accesses to it are found.
+    /// Monitoring method.
     pub method: Method,
-    /// Its regions: ascending, disjoint.
+    /// Regions: ascending, disjoint.
     pub regions: &'a [Region],
-    /// Its page-exact results; none where another monitoring (in-kernel DAMON) tells of regions alone.
+    /// Page-exact results. `None` with in-kernel DAMON, which reports only regions.
     pub tables: Option<&'a AccessTables>,
-    /// Resident bytes in regions that hold pages which are not alike: regions were coalesced to keep their number.
+    /// Resident bytes in regions whose pages differ in state, because regions were coalesced to limit their
+    /// number.
     pub averaged: Bytes,
 }
 
@@ -31,110 +32,110 @@ pub struct TargetRegions<'a> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A sampling interval ended; its looks are counted. (The seed's `after_sampling` callback.)
+    /// A sampling interval ended and its access checks are counted. (The seed's `after_sampling` callback.)
     Sampled {
-        /// When.
+        /// Time of the event.
         now: Nanos,
     },
-    /// An aggregation interval ended: the regions after merging and ageing, before counts are reset and
-    /// regions split. (The seed's `after_aggregation` callback.)
+    /// An aggregation interval ended. Regions are merged and aged; counts are not yet reset and regions not
+    /// yet split. (The seed's `after_aggregation` callback.)
     Aggregated {
-        /// When the aggregation began.
+        /// Start of the aggregation.
         start: Nanos,
-        /// When it ended.
+        /// End of the aggregation.
         end: Nanos,
-        /// The attributes it ran with.
+        /// Attributes in force during the aggregation.
         attrs: &'a Attrs,
-        /// Every target.
+        /// All targets.
         targets: &'a [TargetRegions<'a>],
     },
     /// A scheme was applied to the regions that matched it.
     SchemeApplied {
-        /// When.
+        /// Time of the event.
         now: Nanos,
-        /// Which scheme, counted from 0 in the order of the context.
+        /// Index of the scheme in the context, from 0.
         scheme: usize,
-        /// The regions it took, in the order it took them, as they were before.
+        /// The regions that were tried, in order, as they were before the action.
         tried: &'a [TriedRegion],
-        /// Bytes left alone and why, over all of them.
+        /// Bytes skipped in all these regions, by reason.
         skipped: &'a [(Skip, Bytes)],
-        /// Totals since the scheme began.
+        /// Totals since the scheme was installed.
         stats: &'a SchemeStats,
     },
-    /// A scheme began or stopped being active by its watermarks.
+    /// Watermarks activated or deactivated a scheme.
     SchemeActive {
-        /// When.
+        /// Time of the event.
         now: Nanos,
-        /// Which scheme.
+        /// Index of the scheme in the context, from 0.
         scheme: usize,
-        /// Whether it is now.
+        /// True if the scheme is active from now on.
         active: bool,
-        /// The metric that decided.
+        /// Value of the watermark metric.
         metric: u64,
     },
-    /// How to look from now on was chosen, by a budget.
+    /// The CPU budget chose a new method, new intervals or a new number of regions.
     Planned {
-        /// When.
+        /// Time of the event.
         now: Nanos,
-        /// What was chosen.
+        /// The new plan.
         plan: &'a Plan,
     },
     /// Intervals were tuned towards a goal. (The kernel's `damon_monitor_intervals_tune` trace event.)
     Tuned {
-        /// When.
+        /// Time of the event.
         now: Nanos,
-        /// What it is monitored with from now on.
+        /// Attributes from now on.
         attrs: &'a Attrs,
     },
     /// A target appeared.
     TargetAppeared {
-        /// When.
+        /// Time of the event.
         now: Nanos,
-        /// Which.
+        /// Identifier of the target.
         id: TargetId,
-        /// Its process.
+        /// Process of the target, if it has one.
         pid: Option<u32>,
-        /// What is monitored of it.
+        /// The monitored ranges.
         ranges: &'a [AddrRange],
     },
-    /// A target is gone.
+    /// A target disappeared.
     TargetGone {
-        /// When.
+        /// Time of the event.
         now: Nanos,
-        /// Which.
+        /// Identifier of the target.
         id: TargetId,
-        /// Its process.
+        /// Process of the target, if it has one.
         pid: Option<u32>,
     },
-    /// Something a user should know; each text is told once.
+    /// A warning for the user. Each text is reported once.
     Warning {
-        /// When.
+        /// Time of the event.
         now: Nanos,
         /// One sentence.
         text: &'a str,
     },
 }
 
-/// A region a scheme tried, as it was when it was tried.
+/// A region that a scheme tried, as it was before the action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriedRegion {
-    /// Where.
-    pub run: TargetRange,
-    /// Its moving access count, in looks.
+    /// Target and address range.
+    pub target_range: TargetRange,
+    /// Moving access count, in access checks.
     pub nr_accesses: u32,
-    /// Its age, in aggregations.
+    /// Age, in aggregations.
     pub age: u32,
-    /// Bytes of it that passed the ops filters.
+    /// Bytes that passed the ops filters; 0 without ops filters.
     pub passed_filters: Bytes,
 }
 
-/// A listener.
+/// Receives the events of a context.
 pub trait Sink {
-    /// Takes notice of `event`.
+    /// Handles `event`.
     fn on(&mut self, event: &Event<'_>);
 }
 
-/// Closures listen too.
+/// A closure is a sink.
 impl<F: FnMut(&Event<'_>)> Sink for F {
     fn on(&mut self, event: &Event<'_>) {
         self(event);

@@ -1,5 +1,5 @@
-//! The name of a target.
+//! The identifier of a target.
 
-/// Names a target for the life of a context; never used again for another.
+/// Identifies a target. Unique for the life of a context: never reused for another target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u32);

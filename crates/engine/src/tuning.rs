@@ -1,27 +1,27 @@
-//! Intervals that tune themselves (`intervals_goal` of DAMON's control files, Linux 6.15): looking so often that
-//! a wanted share of all looks finds an access. On idle memory short intervals find nothing and only cost; on
-//! busy memory long ones find everything accessed and tell nothing apart.
+//! Automatic tuning of intervals (`intervals_goal` in DAMON's control files, Linux 6.15): intervals are
+//! chosen so that a given share of access checks finds an access. On idle memory, short intervals cost CPU
+//! time and find nothing. On busy memory, long intervals find all memory accessed and show no differences.
 
 use crate::attrs::Attrs;
 use crate::region::Region;
-use crate::scheme::{REACHED, feed};
+use crate::scheme::{SCORE_REACHED, feed_loop_next_input};
 use thermo_units::{BasisPoints, Nanos};
 
-/// How often looks should find an access, and within which sampling intervals that is sought.
+/// The wanted share of accesses, and bounds on the sampling interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntervalsGoal {
-    /// The wanted share of accesses found, of all that could be: bytes times looks.
+    /// Wanted share of access checks that find an access, weighted by the bytes of the region.
     pub access: BasisPoints,
     /// Intervals are tuned after this many aggregations.
     pub aggrs: u64,
-    /// The shortest sampling interval.
+    /// Minimum sampling interval.
     pub min_sample: Nanos,
-    /// The longest sampling interval.
+    /// Maximum sampling interval.
     pub max_sample: Nanos,
 }
 
 impl Default for IntervalsGoal {
-    /// What damo's `--monitoring_intervals_autotune` asks for: 4 %, every 3 aggregations, 5 ms to 10 s.
+    /// The values of damo's `--monitoring_intervals_autotune`: 4 %, every 3 aggregations, 5 ms to 10 s.
     fn default() -> Self {
         Self {
             access: BasisPoints(400),
@@ -32,29 +32,29 @@ impl Default for IntervalsGoal {
     }
 }
 
-/// A goal that cannot be meant. The rules are the kernel's.
+/// A contradictory goal. The rules are the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IntervalsGoalError {
-    /// Tuning would never have anything to go by.
-    #[error("intervals cannot be tuned every 0 aggregations: say after how many, like 3")]
+    /// The number of aggregations is 0.
+    #[error("intervals cannot be tuned every 0 aggregations: give a number of aggregations, like 3")]
     ZeroAggrs,
-    /// The sampling interval to begin with is not one that tuning could choose.
+    /// The initial sampling interval is outside the bounds.
     #[error(
-        "the sampling interval ({sample}) does not lie between the shortest ({min}) and the longest ({max}) that \
-         it may be tuned to: change one of the three"
+        "the sampling interval ({sample}) does not lie between the minimum ({min}) and the maximum ({max}) of the \
+         intervals goal: change one of the three"
     )]
     OutOfBounds {
         /// The sampling interval.
         sample: Nanos,
-        /// The shortest.
+        /// The minimum.
         min: Nanos,
-        /// The longest.
+        /// The maximum.
         max: Nanos,
     },
 }
 
 impl IntervalsGoal {
-    /// Whether monitoring with `attrs` can be tuned towards it.
+    /// Checks that monitoring with `attrs` can be tuned towards this goal.
     ///
     /// # Errors
     /// The first contradiction found.
@@ -73,18 +73,18 @@ impl IntervalsGoal {
     }
 }
 
-/// Tunes towards a goal.
+/// Tunes intervals towards a goal.
 #[derive(Debug, Clone)]
-pub(crate) struct Tuner {
+pub(crate) struct IntervalsTuner {
     goal: IntervalsGoal,
-    /// Looks in an aggregation, as it was when tuning began: they stay in proportion.
+    /// Access checks in an aggregation. Constant during tuning.
     aggr_samples: u64,
-    /// Aggregations since intervals were tuned last.
+    /// Aggregations since the last tuning.
     aggrs: u64,
 }
 
-impl Tuner {
-    /// Begins with `attrs`, which the goal was checked against.
+impl IntervalsTuner {
+    /// Begins with `attrs`, which [`IntervalsGoal::check`] must have accepted.
     pub(crate) fn new(goal: IntervalsGoal, attrs: &Attrs) -> Self {
         Self {
             goal,
@@ -97,7 +97,8 @@ impl Tuner {
         self.goal
     }
 
-    /// The attributes to go on with after an aggregation with `attrs` that found `regions`; none when they stay.
+    /// Call after each aggregation with its `attrs` and `regions`. Returns changed attributes, or `None` if
+    /// they stay.
     pub(crate) fn after_aggregation<'a>(
         &mut self,
         regions: impl Iterator<Item = &'a Region>,
@@ -108,9 +109,9 @@ impl Tuner {
             return None;
         }
         self.aggrs = 0;
-        let factor = factor(self.score(regions));
-        let sample = u128::from(attrs.sample.0) * u128::from(factor) / u128::from(REACHED);
-        let sample = Nanos(u64::try_from(sample).unwrap_or(u64::MAX)).max(SHORTEST);
+        let factor = interval_factor(self.score(regions));
+        let sample = u128::from(attrs.sample.0) * u128::from(factor) / u128::from(SCORE_REACHED);
+        let sample = Nanos(u64::try_from(sample).unwrap_or(u64::MAX)).max(MIN_INTERVAL);
         let sample = sample.max(self.goal.min_sample).min(self.goal.max_sample);
         let tuned = Attrs {
             sample,
@@ -120,7 +121,7 @@ impl Tuner {
         (tuned != *attrs).then_some(tuned)
     }
 
-    /// Accesses found in ten-thousandths of those wanted (`damon_get_intervals_score()`).
+    /// Accesses found, in ten-thousandths of the wanted number (`damon_get_intervals_score()`).
     fn score<'a>(&self, regions: impl Iterator<Item = &'a Region>) -> u64 {
         let (mut found, mut possible) = (0_u128, 0_u128);
         for region in regions {
@@ -130,19 +131,19 @@ impl Tuner {
         }
         let whole = u128::from(BasisPoints::WHOLE.0);
         let wanted = possible.saturating_mul(u128::from(self.goal.access.0)) / whole;
-        let score = found.saturating_mul(u128::from(REACHED)) / wanted.max(1);
+        let score = found.saturating_mul(u128::from(SCORE_REACHED)) / wanted.max(1);
         u64::try_from(score).unwrap_or(u64::MAX)
     }
 }
 
-/// No interval is tuned below the kernel's unit of them, whatever the goal allows.
-const SHORTEST: Nanos = Nanos::micros(1);
+/// Lower bound on tuned intervals for any goal: the kernel's unit of intervals.
+const MIN_INTERVAL: Nanos = Nanos::micros(1);
 
-/// What intervals are multiplied by for a score, in ten-thousandths: at most doubled, at most halved.
-fn factor(score: u64) -> u64 {
-    let factor = feed(REACHED * REACHED, score, REACHED) / REACHED;
-    if factor <= REACHED {
-        REACHED / 2 + factor / 2
+/// The factor to multiply intervals by, in ten-thousandths: between 1/2 and 2.
+fn interval_factor(score: u64) -> u64 {
+    let factor = feed_loop_next_input(SCORE_REACHED * SCORE_REACHED, score, SCORE_REACHED) / SCORE_REACHED;
+    if factor <= SCORE_REACHED {
+        SCORE_REACHED / 2 + factor / 2
     } else {
         factor
     }
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
     use thermo_units::AddrRange;
 
-    /// 100 pages of which `hot` were accessed at every of 20 looks.
+    /// 100 pages, of which `hot` were accessed at each of 20 access checks.
     fn regions(hot: u64) -> [Region; 2] {
         let hot_part = Region {
             nr_accesses: 20,
@@ -162,28 +163,28 @@ mod tests {
         [hot_part, Region::new(AddrRange::new(hot * 4096, 100 * 4096))]
     }
 
-    /// The sampling interval and the aggregation after one tuning, in microseconds.
+    /// Sampling and aggregation interval after one tuning, in microseconds.
     fn tuned(goal: IntervalsGoal, hot: u64) -> (u64, u64) {
         let attrs = Attrs::default();
         let goal = IntervalsGoal { aggrs: 1, ..goal };
-        let tuned = Tuner::new(goal, &attrs).after_aggregation(regions(hot).iter(), &attrs);
+        let tuned = IntervalsTuner::new(goal, &attrs).after_aggregation(regions(hot).iter(), &attrs);
         let attrs = tuned.unwrap_or(attrs);
         (attrs.sample.as_micros(), attrs.aggr.as_micros())
     }
 
     #[test]
-    fn worked_out_by_hand() {
+    fn tuned_intervals_match_values_computed_by_hand() {
         let goal = IntervalsGoal {
             min_sample: Nanos::millis(1),
             ..IntervalsGoal::default()
         };
-        // Wanted: 4 % of 100 pages x 20 looks = 80. Found: 20 for each hot page.
+        // Wanted: 4 % of 100 pages x 20 access checks = 80. Found: 20 for each hot page.
         for (hot, expected) in [
             (0, (10_000, 200_000)), // score 0: doubled
-            (2, (7_500, 150_000)),  // score 5000: half as long again
+            (2, (7_500, 150_000)),  // score 5000: factor 1.5
             (4, (5_000, 100_000)),  // score 10000: reached
             (6, (3_750, 75_000)),   // score 15000: 0.5 becomes 0.75
-            (8, (2_500, 50_000)),   // score 20000: the least, 0.0001 becomes 0.5
+            (8, (2_500, 50_000)),   // score 20000: the minimum, 0.0001 becomes 0.5
             (100, (2_500, 50_000)),
         ] {
             assert_eq!(tuned(goal, hot), expected, "{hot} hot pages");
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_kept_and_looks_stay_in_proportion() {
+    fn tuning_keeps_bounds_and_interval_ratio() {
         assert_eq!(tuned(IntervalsGoal::default(), 100), (5_000, 100_000));
         let goal = IntervalsGoal {
             max_sample: Nanos::millis(6),
@@ -201,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn tuned_after_as_many_aggregations_as_asked() {
+    fn tuning_waits_for_given_aggregations() {
         let (mut attrs, regions) = (Attrs::default(), regions(0));
-        let mut tuner = Tuner::new(IntervalsGoal::default(), &attrs);
+        let mut tuner = IntervalsTuner::new(IntervalsGoal::default(), &attrs);
         let mut samples = Vec::new();
         for _ in 0..9 {
             attrs = tuner.after_aggregation(regions.iter(), &attrs).unwrap_or(attrs);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_that_cannot_be_meant_are_refused() {
+    fn goal_check_rejects_contradictions() {
         let (goal, attrs) = (IntervalsGoal::default(), Attrs::default());
         assert_eq!(goal.check(&attrs), Ok(()));
         assert_eq!(
@@ -224,10 +225,10 @@ mod tests {
             min_sample: Nanos::millis(6),
             ..goal
         };
-        let refused = goal.check(&attrs).expect_err("5 ms is too short").to_string();
+        let error = goal.check(&attrs).expect_err("5 ms is too short").to_string();
         assert!(
-            refused.contains("(5.00 ms) does not lie between the shortest (6.00 ms) and"),
-            "{refused}"
+            error.contains("(5.00 ms) does not lie between the minimum (6.00 ms) and"),
+            "{error}"
         );
     }
 }

@@ -1,20 +1,21 @@
-//! Has a process set a huge-page flag on its own memory, again and again, and tells what that took.
+//! Makes a process set a huge-page flag on its own memory repeatedly, and prints statistics of the stops.
 //!
 //! ```text
 //! inject PID START END COUNT SECONDS [LAST]
 //! ```
-//! sets `MADV_NOHUGEPAGE` and `MADV_HUGEPAGE` in turn on the range (hexadecimal), COUNT times, but begins no further call
-//! after SECONDS. With LAST, it kills itself right after request number LAST of the first call, which is how tests see
-//! what becomes of a target whose tracer dies at any point.
+//! Sets `MADV_NOHUGEPAGE` and `MADV_HUGEPAGE` in turn on the range (hexadecimal), COUNT times, but starts no
+//! call after SECONDS. With LAST, the program kills itself right after request number LAST of the first call.
+//! Tests use this to see what happens to a target whose tracer dies at any point.
 #![allow(
     clippy::unwrap_used,
-    reason = "a program for tests, whose panics are its reports"
+    reason = "a test program, in which a panic is the report"
 )]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use thermo_inject::{Call, HugeFlag, InjectError, Injector, Request};
+use thermo_kernel::pidfd::PidFd;
 use thermo_units::AddrRange;
 
 fn main() {
@@ -26,30 +27,31 @@ fn main() {
     let (count, last) = (number(3).unwrap(), number(5).unwrap_or(u32::MAX));
     let (begin, longest) = (Instant::now(), Duration::from_secs(number(4).unwrap().into()));
     let mut made = 0;
-    let mut watch = |_: Request| {
+    let mut hook = |_: Request| {
         made += 1;
         if made == last {
-            // As nobody can defend against.
+            // SIGKILL cannot be handled.
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
     };
     let mut injector = Injector::new(Path::new("/"));
-    let (mut stops, mut failed, mut unfit) = (Vec::new(), 0, 0);
+    let pidfd = PidFd::open(pid).unwrap();
+    let (mut stops, mut failed, mut unsuitable) = (Vec::new(), 0, 0);
     for n in (0..count).take_while(|_| begin.elapsed() < longest) {
         let flag = if n % 2 == 0 {
             HugeFlag::NoHugePage
         } else {
             HugeFlag::HugePage
         };
-        match injector.madvise_watched(pid, Call { range, flag }, &mut watch) {
+        match injector.madvise_with_hook(&pidfd, pid, Call { range, flag }, &mut hook) {
             Ok(done) => {
                 failed += u32::from(done.errno != 0);
                 stops.push(done.stopped.0);
             }
-            Err(InjectError::NoFitThread { why, .. }) => {
-                unfit += 1;
-                if unfit == 1 {
-                    eprintln!("no fit thread: {why}");
+            Err(InjectError::NoSuitableThread { why, .. }) => {
+                unsuitable += 1;
+                if unsuitable == 1 {
+                    eprintln!("no suitable thread: {why}");
                 }
             }
             Err(error) => {
@@ -65,7 +67,7 @@ fn main() {
             .map_or(0.0, |ns| *ns as f64 / 1000.0)
     };
     println!(
-        "calls={} seconds={} failed={failed} unfit={unfit} median_us={:.1} p99_us={:.1} max_us={:.1}",
+        "calls={} seconds={} failed={failed} unsuitable={unsuitable} median_us={:.1} p99_us={:.1} max_us={:.1}",
         stops.len(),
         begin.elapsed().as_secs(),
         at(50),

@@ -1,18 +1,18 @@
-//! The call that a target is made to make, and what came of it.
+//! The injected call and its result.
 
 use thermo_units::{AddrRange, Nanos};
 
-/// What a mapping's memory may be made of from now on.
+/// The huge-page flag of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HugeFlag {
-    /// Huge pages, also where the machine's mode is `madvise`.
+    /// Huge pages, also if the system mode is `madvise`.
     HugePage,
-    /// Small pages only.
+    /// Base pages only.
     NoHugePage,
 }
 
 impl HugeFlag {
-    /// The number of the advice.
+    /// The advice number for madvise(2).
     #[must_use]
     pub const fn advice(self) -> i32 {
         match self {
@@ -30,16 +30,16 @@ impl HugeFlag {
         }
     }
 
-    /// The kernel's two letters for it in `smaps`.
+    /// Its two-letter name in the VmFlags of `smaps`.
     #[must_use]
-    pub const fn letters(self) -> &'static str {
+    pub const fn vm_flag(self) -> &'static str {
         match self {
             Self::HugePage => "hg",
             Self::NoHugePage => "nh",
         }
     }
 
-    /// The other one.
+    /// The other flag.
     #[must_use]
     pub const fn opposite(self) -> Self {
         match self {
@@ -49,22 +49,22 @@ impl HugeFlag {
     }
 }
 
-/// A call to be made by the target.
+/// A `madvise` call for the target to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// On what.
+    /// The range.
     pub range: AddrRange,
-    /// Which advice.
+    /// The flag to set.
     pub flag: HugeFlag,
 }
 
-/// What came of a call.
+/// The result of an injected call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Injected {
     /// The thread that made it.
     pub tid: u32,
-    /// What the kernel answered the target: 0, or the number of an error.
+    /// The result of the call in the target: 0, or an errno.
     pub errno: i32,
-    /// How long that thread stood still.
+    /// How long that thread was stopped.
     pub stopped: Nanos,
 }

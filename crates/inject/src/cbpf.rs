@@ -1,11 +1,11 @@
-//! What a seccomp filter answers to a system call: classic BPF, as far as the kernel takes it in such filters
-//! (kernel/seccomp.c, `seccomp_check_filter`), over the call's `struct seccomp_data`.
+//! Evaluates seccomp filters: classic BPF, limited to what the kernel accepts in such filters
+//! (kernel/seccomp.c, `seccomp_check_filter`), over the `struct seccomp_data` of a call.
 
-/// An instruction; laid out as the kernel has it.
+/// An instruction, laid out as in the kernel.
 #[cfg(target_arch = "x86_64")]
 pub(super) use thermo_kernel::ptrace::Instruction;
 
-/// An instruction; laid out as the kernel has it.
+/// An instruction, laid out as in the kernel.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Instruction {
@@ -15,7 +15,7 @@ pub(super) struct Instruction {
     pub k: u32,
 }
 
-/// The machine of the calls we make.
+/// The architecture value of the injected calls.
 pub(super) const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
 const RET_ACTION_FULL: u32 = 0xffff_0000;
@@ -26,7 +26,7 @@ const RET_LOG: u32 = 0x7ffc_0000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Syscall {
     pub nr: u32,
-    /// Where the program is behind its instruction.
+    /// The instruction pointer behind the system call instruction.
     pub ip: u64,
     pub args: [u64; 6],
 }
@@ -44,12 +44,12 @@ impl Syscall {
     }
 }
 
-/// True when every one of `filters` lets the call be made. One that cannot be understood does not.
+/// True if all `filters` allow the call. A filter that cannot be evaluated does not allow it.
 pub(super) fn allows(filters: &[Vec<Instruction>], call: &Syscall) -> bool {
     let words = call.words();
     filters.iter().all(|filter| {
-        let answer = run(filter, &words).map(|answer| answer & RET_ACTION_FULL);
-        matches!(answer, Some(RET_ALLOW | RET_LOG))
+        let action = run(filter, &words).map(|value| value & RET_ACTION_FULL);
+        matches!(action, Some(RET_ALLOW | RET_LOG))
     })
 }
 
@@ -60,7 +60,7 @@ struct Machine<'a> {
     memory: [u32; 16],
 }
 
-/// The answer of a filter; nothing when it is none the kernel would have taken.
+/// The return value of a filter; `None` if the kernel would not have accepted it.
 fn run(filter: &[Instruction], words: &[u32; 16]) -> Option<u32> {
     let mut machine = Machine {
         words,
@@ -69,11 +69,11 @@ fn run(filter: &[Instruction], words: &[u32; 16]) -> Option<u32> {
         memory: [0; 16],
     };
     let mut at = 0_usize;
-    // Jumps lead forward only, so this ends.
+    // Jumps only go forward, so the loop ends.
     while let Some(instruction) = filter.get(at) {
         at += 1;
         match instruction.code & 7 {
-            RET => return machine.answer(instruction),
+            RET => return machine.return_value(instruction),
             JMP => at = at.checked_add(machine.jump(instruction)?)?,
             _ => machine.step(instruction)?,
         }
@@ -91,7 +91,7 @@ const RET: u16 = 6;
 const MISC: u16 = 7;
 
 impl Machine<'_> {
-    fn answer(&self, instruction: &Instruction) -> Option<u32> {
+    fn return_value(&self, instruction: &Instruction) -> Option<u32> {
         match instruction.code & 0x18 {
             0x00 => Some(instruction.k),
             0x10 => Some(self.a),
@@ -99,7 +99,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The second operand: the number, or X.
+    /// The second operand: the constant, or X.
     fn operand(&self, instruction: &Instruction) -> u32 {
         if instruction.code & 0x08 == 0 {
             instruction.k
@@ -110,7 +110,7 @@ impl Machine<'_> {
 
     fn jump(&self, instruction: &Instruction) -> Option<usize> {
         let other = self.operand(instruction);
-        let holds = match instruction.code & 0xf0 {
+        let is_true = match instruction.code & 0xf0 {
             0x00 => return usize::try_from(instruction.k).ok(),
             0x10 => self.a == other,
             0x20 => self.a > other,
@@ -118,7 +118,7 @@ impl Machine<'_> {
             0x40 => self.a & other != 0,
             _ => return None,
         };
-        Some(usize::from(if holds {
+        Some(usize::from(if is_true {
             instruction.jump_true
         } else {
             instruction.jump_false
@@ -144,7 +144,7 @@ impl Machine<'_> {
         const SIZE_OF_DATA: u32 = 64;
         let k = instruction.k as usize;
         match instruction.code & 0xf8 {
-            // An absolute word; filters load whole ones only.
+            // An absolute 32-bit load; filters may use aligned ones only.
             0x20 if k.is_multiple_of(4) => self.words.get(k / 4).copied(),
             0x80 => Some(SIZE_OF_DATA),
             0x00 => Some(instruction.k),
@@ -183,7 +183,7 @@ mod tests {
     const KILL: u32 = 0;
     const ERRNO: u32 = 0x0005_0001;
 
-    const fn of(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instruction {
+    const fn op(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instruction {
         Instruction {
             code,
             jump_true,
@@ -200,18 +200,18 @@ mod tests {
         }
     }
 
-    /// Loads a word of the call, and answers by whether it is `k`.
+    /// Loads a word of the call and compares it with `k`.
     fn if_equal(offset: u32, k: u32, then: u32, or: u32) -> Vec<Instruction> {
         vec![
-            of(LOAD, 0, 0, offset),
-            of(EQUAL, 0, 1, k),
-            of(RETURN, 0, 0, then),
-            of(RETURN, 0, 0, or),
+            op(LOAD, 0, 0, offset),
+            op(EQUAL, 0, 1, k),
+            op(RETURN, 0, 0, then),
+            op(RETURN, 0, 0, or),
         ]
     }
 
     #[test]
-    fn the_number_the_machine_and_the_arguments_are_seen() {
+    fn filter_reads_number_architecture_and_arguments() {
         let call = madvise(14);
         for (offset, k) in [
             (0, 28),
@@ -232,37 +232,38 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_filter_decides_and_none_allows() {
-        let (call, allow) = (madvise(14), vec![of(RETURN, 0, 0, RET_ALLOW)]);
+    fn strictest_filter_decides() {
+        let (call, allow) = (madvise(14), vec![op(RETURN, 0, 0, RET_ALLOW)]);
         assert!(allows(&[], &call));
-        assert!(allows(&[allow.clone(), vec![of(RETURN, 0, 0, RET_LOG)]], &call));
-        // 0x7ff00000 asks a tracer, 0x7fc00000 another process.
+        assert!(allows(&[allow.clone(), vec![op(RETURN, 0, 0, RET_LOG)]], &call));
+        // 0x7ff00000: SECCOMP_RET_TRACE; 0x7fc00000: SECCOMP_RET_USER_NOTIF.
         for answer in [KILL, ERRNO, 0x8000_0000, 0x0003_0000, 0x7ff0_0000, 0x7fc0_0000] {
-            assert!(!allows(&[allow.clone(), vec![of(RETURN, 0, 0, answer)]], &call));
+            assert!(!allows(&[allow.clone(), vec![op(RETURN, 0, 0, answer)]], &call));
         }
     }
 
     #[test]
-    fn arithmetic_memory_and_jumps_go_as_in_the_kernel() {
-        // A = ((advice + 2) * 4 / 8 % 5 | 0x10) ^ 1, kept in memory, moved through X; 14 gives 8 % 5 = 3 → 0x13 → 0x12.
+    fn arithmetic_memory_and_jumps_match_kernel() {
+        // A = ((advice + 2) * 4 / 8 % 5 | 0x10) ^ 1, stored in memory and moved through X. 14 gives 8 % 5 =
+        // 3, then 0x13, then 0x12.
         let filter = vec![
-            of(LOAD, 0, 0, 32),
-            of(0x04, 0, 0, 2),
-            of(0x24, 0, 0, 4),
-            of(0x34, 0, 0, 8),
-            of(0x94, 0, 0, 5),
-            of(0x44, 0, 0, 0x10),
-            of(0xa4, 0, 0, 1),
-            of(0x02, 0, 0, 3),
-            of(0x00, 0, 0, 99),
-            of(0x61, 0, 0, 3),
-            of(0x87, 0, 0, 0),
-            of(0x05, 0, 0, 1),
-            of(RETURN, 0, 0, KILL),
-            of(SET, 0, 1, 0x2),
-            of(EQUAL, 1, 0, 0x12),
-            of(RETURN, 0, 0, KILL),
-            of(RETURN, 0, 0, RET_ALLOW),
+            op(LOAD, 0, 0, 32),
+            op(0x04, 0, 0, 2),
+            op(0x24, 0, 0, 4),
+            op(0x34, 0, 0, 8),
+            op(0x94, 0, 0, 5),
+            op(0x44, 0, 0, 0x10),
+            op(0xa4, 0, 0, 1),
+            op(0x02, 0, 0, 3),
+            op(0x00, 0, 0, 99),
+            op(0x61, 0, 0, 3),
+            op(0x87, 0, 0, 0),
+            op(0x05, 0, 0, 1),
+            op(RETURN, 0, 0, KILL),
+            op(SET, 0, 1, 0x2),
+            op(EQUAL, 1, 0, 0x12),
+            op(RETURN, 0, 0, KILL),
+            op(RETURN, 0, 0, RET_ALLOW),
         ];
         let filters = [filter];
         assert!(allows(&filters, &madvise(14)));
@@ -270,16 +271,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_allows_nothing() {
-        for broken in [
+    fn invalid_filter_allows_nothing() {
+        for invalid in [
             vec![],
-            vec![of(LOAD, 0, 0, 64), of(RETURN, 0, 0, RET_ALLOW)],
-            vec![of(LOAD, 0, 0, 2), of(RETURN, 0, 0, RET_ALLOW)],
-            vec![of(0x34, 0, 0, 0), of(RETURN, 0, 0, RET_ALLOW)],
-            vec![of(0x05, 0, 0, u32::MAX)],
-            vec![of(0x02, 0, 0, 16), of(RETURN, 0, 0, RET_ALLOW)],
+            vec![op(LOAD, 0, 0, 64), op(RETURN, 0, 0, RET_ALLOW)],
+            vec![op(LOAD, 0, 0, 2), op(RETURN, 0, 0, RET_ALLOW)],
+            vec![op(0x34, 0, 0, 0), op(RETURN, 0, 0, RET_ALLOW)],
+            vec![op(0x05, 0, 0, u32::MAX)],
+            vec![op(0x02, 0, 0, 16), op(RETURN, 0, 0, RET_ALLOW)],
         ] {
-            assert!(!allows(std::slice::from_ref(&broken), &madvise(14)), "{broken:?}");
+            assert!(
+                !allows(std::slice::from_ref(&invalid), &madvise(14)),
+                "{invalid:?}"
+            );
         }
     }
 }

@@ -1,52 +1,52 @@
-//! Why a process could not be made to make a call.
+//! Why a call could not be injected.
 
 use std::io;
 
-/// Why. Unless it says otherwise, the target was left as it was.
+/// Why a call could not be injected. Unless stated otherwise, the target is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
-    /// It cannot be done to this target, now or later.
-    #[error("process {pid} cannot be made to set the flag itself: {why}")]
+    /// Not possible with this target, now or later.
+    #[error("cannot make process {pid} set the huge page flag: {why}")]
     Refused {
         /// The target.
         pid: u32,
         /// The reason, and the way out if there is one.
         why: String,
     },
-    /// None of its threads could be used in the time given; it may go another time.
-    #[error("process {pid} has no thread that could be stopped without harm: {why}. It may go another time")]
-    NoFitThread {
+    /// No thread was suitable in the given time. A later attempt may succeed.
+    #[error("process {pid} has no thread that can be stopped safely now: {why}. Try again later")]
+    NoSuitableThread {
         /// The target.
         pid: u32,
-        /// What stood against the last that was looked at.
+        /// The reason for the last thread that was checked.
         why: String,
     },
-    /// The call was begun and did not end in time. The target ends it and goes on by itself.
-    #[error("process {pid} makes the call for longer than was waited for, and goes on by itself after it")]
+    /// The call started and did not end in time. The target completes it and continues by itself.
+    #[error("process {pid} did not complete the call in time; it continues by itself afterwards")]
     Unfinished {
         /// The target.
         pid: u32,
     },
-    /// It ended.
+    /// The process has ended.
     #[error("process {pid} has ended")]
     Gone {
         /// The target.
         pid: u32,
     },
-    /// The kernel refused a request.
-    #[error("process {pid} cannot be stopped: {source}. Run as root, and see whether it is traced already")]
+    /// The kernel refused a ptrace request.
+    #[error("cannot stop process {pid}: {source}. Run as root, and check that no other program traces it")]
     Kernel {
         /// The target.
         pid: u32,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl InjectError {
-    /// Sorts an error of a request on `pid`.
-    pub(super) fn of(pid: u32, source: io::Error) -> Self {
+    /// Classifies an error of a request on `pid`.
+    pub(super) fn from_request(pid: u32, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone { pid },
             _ => Self::Kernel { pid, source },

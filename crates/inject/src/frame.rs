@@ -1,72 +1,72 @@
-//! The signal frame from which `rt_sigreturn` restores a thread: all of its registers, its mask, its vector
+//! The signal frame from which `rt_sigreturn` restores a thread: general registers, signal mask and vector
 //! registers (arch/x86/include/asm/sigframe.h and uapi/asm/sigcontext.h, x86-64).
 
 use thermo_kernel::ptrace::{Registers, size_of_features};
 use thermo_units::Addr;
 
-/// What a program may use below its stack pointer (System V ABI).
+/// Size of the red zone below the stack pointer (System V ABI).
 const RED_ZONE: u64 = 128;
-/// From the frame's begin to the end of its siginfo.
+/// Size of the frame up to the end of its siginfo.
 const HEAD: usize = 440;
 
-// Places in the frame.
+// Offsets in the frame.
 const FLAGS: usize = 8;
 const STACK_FLAGS: usize = 8 + 24;
 const CONTEXT: usize = 8 + 40;
 const FPSTATE: usize = CONTEXT + 184;
 const SIGMASK: usize = CONTEXT + 256;
 
-/// There is an XSAVE area; the stack selector is in the frame, and holds as it stands there.
+/// Flags: an XSAVE area exists; the frame holds the stack selector; the selector is restored exactly.
 const UC_FP_XSTATE: u64 = 1;
 const UC_SIGCONTEXT_SS: u64 = 2;
 const UC_STRICT_RESTORE_SS: u64 = 4;
-/// No mode of an alternate signal stack. We cannot know which one the thread has; the kernel passes over one that it
-/// does not take, and leaves the thread's as it is.
-const NO_STACK_MODE: u32 = 4;
+/// An invalid mode for the alternate signal stack. We cannot read the thread's alternate stack; the kernel
+/// ignores an invalid mode and keeps the current stack.
+const INVALID_STACK_MODE: u32 = 4;
 
-// Places in the XSAVE area.
+// Offsets in the XSAVE area.
 const SOFTWARE: usize = 464;
 const HEADER: usize = 512;
 const PKRU: u64 = 1 << 9;
-/// The one component that a thread has room for only after it asked for it.
+/// The only component that a thread must request before use.
 const AMX_TILES: u64 = 1 << 18;
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
 
-/// A frame and where it goes.
+/// A frame and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Where: the stack pointer of the call, whose return address is the frame's first word.
-    pub at: Addr,
-    /// What.
+    /// The stack pointer for the call. The first word of the frame is the return address of the call.
+    pub addr: Addr,
+    /// Its contents.
     pub bytes: Vec<u8>,
 }
 
-/// What is restored.
+/// The state to restore.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Saved<'a> {
-    /// The registers to go on with.
+    /// The general registers.
     pub registers: &'a Registers,
-    /// The signals kept back.
+    /// The mask of blocked signals.
     pub sigmask: u64,
     /// The XSAVE area, as ptrace shows it.
     pub xstate: &'a [u8],
 }
 
-/// How far below the stack pointer a frame reaches at most, with an area of `xstate` bytes.
-pub(super) const fn reach(xstate: usize) -> u64 {
+/// Maximum distance of the frame's start below the stack pointer, with an XSAVE area of `xstate` bytes.
+pub(super) const fn max_extent(xstate: usize) -> u64 {
     RED_ZONE + xstate as u64 + HEAD as u64 + 128
 }
 
-/// The frame for a thread with stack pointer `saved.registers.rsp`, returned from through `restorer`. Nothing when the
-/// area is none.
+/// The frame for a thread with stack pointer `saved.registers.rsp`, whose return address is `restorer`.
+/// `None` if the XSAVE area is malformed.
 pub(super) fn build(saved: &Saved<'_>, restorer: Addr) -> Option<Frame> {
-    let area = extended(saved.xstate)?;
-    let top = saved.registers.rsp.checked_sub(reach(area.len()))?;
-    // The area must lie on a cache line; the frame as a call would find it.
+    let area = signal_xsave_area(saved.xstate)?;
+    let top = saved.registers.rsp.checked_sub(max_extent(area.len()))?;
+    // The XSAVE area is aligned to 64 bytes; the frame has the alignment of the stack at a call.
     let area_at = (saved.registers.rsp - RED_ZONE - area.len() as u64) & !63;
     let at = ((area_at - HEAD as u64) & !15) - 8;
-    debug_assert!(at >= top, "the reach is a bound");
+    debug_assert!(at >= top, "max_extent is a bound");
     let mut bytes = vec![0; (area_at - at) as usize];
     put(&mut bytes, 0, restorer.0);
     put(
@@ -74,19 +74,22 @@ pub(super) fn build(saved: &Saved<'_>, restorer: Addr) -> Option<Frame> {
         FLAGS,
         UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
     );
-    put(&mut bytes, STACK_FLAGS, u64::from(NO_STACK_MODE));
-    context(&mut bytes, saved.registers);
+    put(&mut bytes, STACK_FLAGS, u64::from(INVALID_STACK_MODE));
+    put_context(&mut bytes, saved.registers);
     put(&mut bytes, FPSTATE, area_at);
     put(&mut bytes, SIGMASK, saved.sigmask);
     bytes.extend_from_slice(&area);
-    Some(Frame { at: Addr(at), bytes })
+    Some(Frame {
+        addr: Addr(at),
+        bytes,
+    })
 }
 
 fn put(bytes: &mut [u8], at: usize, word: u64) {
     bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
 }
 
-fn context(bytes: &mut [u8], r: &Registers) {
+fn put_context(bytes: &mut [u8], r: &Registers) {
     let selectors = (r.cs & 0xffff) | (r.gs & 0xffff) << 16 | (r.fs & 0xffff) << 32 | (r.ss & 0xffff) << 48;
     let words = [
         r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax,
@@ -101,9 +104,10 @@ fn get(area: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(area.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The area as a frame has it: cut to what the thread has room for, with the kernel's marks at both ends.
-fn extended(xstate: &[u8]) -> Option<Vec<u8>> {
-    // The kernel puts the machine's features where software may keep words of its own.
+/// The XSAVE area in the form of a signal frame: limited to the components that the thread may use, with the
+/// kernel's magic numbers at both ends.
+fn signal_xsave_area(xstate: &[u8]) -> Option<Vec<u8>> {
+    // The kernel stores the features of the machine in the bytes reserved for software.
     let (features, in_use) = (get(xstate, SOFTWARE)?, get(xstate, HEADER)?);
     let features = if in_use & AMX_TILES == 0 {
         features & !AMX_TILES
@@ -119,8 +123,8 @@ fn extended(xstate: &[u8]) -> Option<Vec<u8>> {
         HEADER,
         in_use & features | if has_keys { PKRU } else { 0 },
     );
-    let (size, whole) = (size as u32, size as u32 + 4);
-    put(&mut area, SOFTWARE, u64::from(MAGIC1) | u64::from(whole) << 32);
+    let (size, total) = (size as u32, size as u32 + 4);
+    put(&mut area, SOFTWARE, u64::from(MAGIC1) | u64::from(total) << 32);
     put(&mut area, SOFTWARE + 8, features);
     put(&mut area, SOFTWARE + 16, u64::from(size));
     area.extend_from_slice(&MAGIC2.to_le_bytes());
@@ -159,16 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_lies_below_the_red_zone_and_within_its_reach() {
+    fn frame_lies_below_red_zone_and_within_extent() {
         for rsp in 0x7fff_0000..0x7fff_0100_u64 {
             let frame = frame(rsp, &area(0b111));
-            let end = frame.at.0 + frame.bytes.len() as u64;
+            let end = frame.addr.0 + frame.bytes.len() as u64;
             assert!(end <= rsp - RED_ZONE, "{rsp:x}");
-            assert!(frame.at.0 >= rsp - reach(frame.bytes.len() - HEAD), "{rsp:x}");
+            assert!(
+                frame.addr.0 >= rsp - max_extent(frame.bytes.len() - HEAD),
+                "{rsp:x}"
+            );
             let fpstate = get(&frame.bytes, FPSTATE).unwrap();
             assert_eq!(fpstate % 64, 0);
-            assert_eq!(frame.at.0 % 16, 8);
-            let in_frame = (fpstate - frame.at.0) as usize;
+            assert_eq!(frame.addr.0 % 16, 8);
+            let in_frame = (fpstate - frame.addr.0) as usize;
             let software = get(&frame.bytes, in_frame + SOFTWARE).unwrap();
             assert_eq!(software as u32, MAGIC1);
             assert_eq!((software >> 32) as usize, frame.bytes.len() - in_frame);
@@ -178,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn registers_stand_where_the_kernel_looks_for_them() {
+    fn registers_are_at_kernel_offsets() {
         let bytes = frame(0x7fff_0000, &area(0b11)).bytes;
         let word = |at| get(&bytes, at).unwrap();
         assert_eq!((word(0), word(FLAGS)), (0x7000, 7));
@@ -195,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn tiles_that_are_not_in_use_are_left_out() {
+    fn unused_amx_tiles_are_removed() {
         let mut unused = area(0b11 | AMX_TILES);
         put(&mut unused, HEADER, 0b11);
-        let area = extended(&unused).unwrap();
+        let area = signal_xsave_area(&unused).unwrap();
         assert_eq!(get(&area, SOFTWARE + 8), Some(0b11));
         assert_eq!(area.len(), 576 + 4);
-        assert_eq!(extended(&[0; 100]), None);
+        assert_eq!(signal_xsave_area(&[0; 100]), None);
     }
 }

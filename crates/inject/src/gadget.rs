@@ -1,5 +1,5 @@
-//! Two places in the target's own code: one that makes a system call and returns, and the one its C library returns
-//! from signals by.
+//! Two code addresses in the target: one that makes a system call and returns (the gadget), and the restorer,
+//! with which its C library returns from signal handlers.
 
 use thermo_kernel::maps::Mapping;
 use thermo_kernel::process_vm;
@@ -13,7 +13,7 @@ const RESTORERS: [&[u8]; 2] = [
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// The two places.
+/// The addresses of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gadgets {
     pub call: Addr,
@@ -21,10 +21,13 @@ pub(super) struct Gadgets {
 }
 
 impl Gadgets {
-    /// Looks for them in the code of process `pid`, in its C library first.
+    /// Searches the code of process `pid`, its C library first.
     pub(super) fn find(pid: u32, mappings: &[Mapping]) -> Option<Self> {
-        let mut code: Vec<&Mapping> = mappings.iter().filter(|mapping| is_lasting(mapping)).collect();
-        // Program files are of any size, the C library is small.
+        let mut code: Vec<&Mapping> = mappings
+            .iter()
+            .filter(|mapping| is_immutable_code(mapping))
+            .collect();
+        // The program can be of any size; the C library is small.
         code.sort_by_key(|mapping| (!is_libc(&mapping.name), mapping.range.len()));
         let (mut call, mut restorer) = (None, None);
         for mapping in code {
@@ -37,14 +40,14 @@ impl Gadgets {
         None
     }
 
-    /// Whether they are still there, as thread `tid` sees it: code can be unmapped, and replaced by exec.
-    pub(super) fn hold(&self, tid: u32) -> bool {
-        stands(tid, self.call, CALL) && RESTORERS.iter().any(|code| stands(tid, self.restorer, code))
+    /// Whether both are unchanged, as thread `tid` sees them: code can be unmapped, and replaced by exec.
+    pub(super) fn are_valid(&self, tid: u32) -> bool {
+        has_code(tid, self.call, CALL) && RESTORERS.iter().any(|code| has_code(tid, self.restorer, code))
     }
 }
 
-/// Whether it is code of a file that nobody writes to: what a program makes for itself may change at any time.
-fn is_lasting(mapping: &Mapping) -> bool {
+/// True for code of a file that is not writable. Code that a program generates itself may change at any time.
+fn is_immutable_code(mapping: &Mapping) -> bool {
     let perms = mapping.perms;
     perms.exec && perms.read && !perms.write && (mapping.inode != 0 || mapping.name == "[vdso]")
 }
@@ -54,33 +57,33 @@ fn is_libc(path: &str) -> bool {
     name.starts_with("libc.so") || name.starts_with("libc-") || name.starts_with("ld-musl")
 }
 
-fn stands(pid: u32, at: Addr, code: &[u8]) -> bool {
-    let mut there = [0; 16];
-    let there = &mut there[..code.len()];
-    process_vm::read(pid, at, there).is_ok_and(|read| read == code.len()) && there == code
+fn has_code(pid: u32, addr: Addr, code: &[u8]) -> bool {
+    let mut bytes = [0; 16];
+    let bytes = &mut bytes[..code.len()];
+    process_vm::read(pid, addr, bytes).is_ok_and(|read| read == code.len()) && bytes == code
 }
 
-/// The first place in `range` where one of `patterns` stands.
+/// The first address in `range` with one of `patterns`.
 fn search(pid: u32, range: AddrRange, patterns: &[&[u8]]) -> Option<Addr> {
-    const PIECE: usize = 1 << 20;
-    const LONGEST: u64 = 16;
-    let mut piece = vec![0; PIECE];
+    const CHUNK: usize = 1 << 20;
+    const OVERLAP: u64 = 16;
+    let mut chunk = vec![0; CHUNK];
     let mut at = range.start.0;
     while at < range.end.0 {
-        let wanted = piece.len().min((range.end.0 - at) as usize);
-        let read = process_vm::read(pid, Addr(at), &mut piece[..wanted]).ok()?;
+        let wanted = chunk.len().min((range.end.0 - at) as usize);
+        let read = process_vm::read(pid, Addr(at), &mut chunk[..wanted]).ok()?;
         let first = |pattern: &&[u8]| {
-            piece[..read]
+            chunk[..read]
                 .windows(pattern.len())
                 .position(|bytes| bytes == *pattern)
         };
         if let Some(found) = patterns.iter().filter_map(first).min() {
             return Some(Addr(at + found as u64));
         }
-        if read < PIECE {
+        if read < CHUNK {
             return None;
         }
-        at += read as u64 - LONGEST;
+        at += read as u64 - OVERLAP;
     }
     None
 }
@@ -95,19 +98,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_c_library_has_them() {
+    fn gadgets_are_found_in_own_c_library() {
         let us = std::process::id();
         let found = Gadgets::find(us, &maps::read(Path::new("/"), us).unwrap());
-        assert!(found.is_some_and(|gadgets| gadgets.hold(us)), "{found:x?}");
-        let elsewhere = Gadgets {
+        assert!(found.is_some_and(|gadgets| gadgets.are_valid(us)), "{found:x?}");
+        let wrong = Gadgets {
             call: Addr(0x1000),
             restorer: Addr(0x1000),
         };
-        assert!(!elsewhere.hold(us));
+        assert!(!wrong.are_valid(us));
     }
 
     #[test]
-    fn code_that_may_change_is_not_looked_at() {
+    fn writable_and_anonymous_code_is_skipped() {
         let line = |perms: maps::Perms, inode, name: &str| Mapping {
             range: AddrRange::new(0x1000, 0x2000),
             perms,
@@ -119,14 +122,17 @@ mod tests {
             exec: true,
             ..maps::Perms::default()
         };
-        assert!(is_lasting(&line(code, 7, "/lib/libc.so.6")) && is_lasting(&line(code, 0, "[vdso]")));
+        assert!(
+            is_immutable_code(&line(code, 7, "/lib/libc.so.6"))
+                && is_immutable_code(&line(code, 0, "[vdso]"))
+        );
         let written = maps::Perms { write: true, ..code };
-        assert!(!is_lasting(&line(written, 7, "/lib/libc.so.6")));
-        assert!(!is_lasting(&line(code, 0, "")) && !is_lasting(&line(code, 0, "[vsyscall]")));
+        assert!(!is_immutable_code(&line(written, 7, "/lib/libc.so.6")));
+        assert!(!is_immutable_code(&line(code, 0, "")) && !is_immutable_code(&line(code, 0, "[vsyscall]")));
     }
 
     #[test]
-    fn a_c_library_is_known_by_its_name() {
+    fn c_library_is_detected_by_name() {
         assert!(is_libc("/usr/lib/x86_64-linux-gnu/libc.so.6") && is_libc("/lib/ld-musl-x86_64.so.1"));
         assert!(!is_libc("/usr/lib/libcrypto.so.3") && !is_libc(""));
     }

@@ -1,30 +1,34 @@
-//! One system call made by another process: advice on its own memory that the kernel takes from nobody else
-//! (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`).
+//! Makes another process execute one system call: `madvise` on its own memory, for advice that the kernel
+//! accepts only from the process itself (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`).
 //!
-//! A thread is seized, stopped on its way back to its program, made to run one `madvise`, set back to exactly what it
-//! was, and let go; the others run on. [`Injector::madvise`] chooses the thread; `sequence` has the order of requests.
+//! One thread is seized, stopped on its way back to user space, made to execute one `madvise`, restored to
+//! its exact previous state, and detached. The other threads keep running. [`Injector::madvise`] chooses the
+//! thread; `sequence` has the order of ptrace requests.
 //!
-//! **If we die** after any of them, the target goes on by itself. Before its registers are changed, a complete signal
-//! frame is written below its stack and red zone (`frame`), and one request then sets registers that run `syscall; ret`
-//! in its own code with the frame's restorer as return address: the call is made, and `rt_sigreturn` restores the
-//! rest. Only while we live is the end better than that: we set the very registers of the stop, so that the kernel
-//! itself restarts an interrupted call by all its rules.
+//! **If the tracer dies** after any request, the target continues by itself. Before the registers are
+//! changed, a complete signal frame is written below the stack and the red zone (`frame`). Then a single
+//! request sets registers that execute `syscall; ret` in the target's own code, with the frame's restorer as
+//! return address: the call is made, and `rt_sigreturn` restores everything. While the tracer lives, the end
+//! is more exact: it sets the registers of the stop again, so that the kernel itself restarts an interrupted
+//! call by all its rules.
 //!
-//! **No call fails that would not have**: threads that wait for good in a call that the kernel takes up again by itself
-//! come first, then those in their program, last those in calls that a stop ends with `EINTR` (`threads`). Such an
-//! `EINTR` is turned into a call that the kernel makes again unless a handler runs (`calls`); a call that needs its
-//! restart block, or waits with a signal mask of its own, is left as it is. Only if we are killed within the microseconds of a stop in a call of the last kind
-//! does its program see the `EINTR`.
+//! **No system call of the target fails because of the stop.** Threads that wait without a timeout in a call
+//! that the kernel restarts by itself are chosen first, then threads in user space, last threads in calls
+//! that a stop ends with `EINTR` (`threads`). Such an `EINTR` is turned into a restart, which the kernel does
+//! unless a signal handler runs (`call_state`). A thread is not used if its call needs the restart block, or
+//! waits with a temporary signal mask. The target sees `EINTR` only if the tracer is killed within the
+//! microseconds of a stop in a call of the last kind.
 //!
-//! **Refused**, never tried: targets that somebody traces, with user shadow stacks, 32-bit code, system calls handled
-//! by themselves, restartable sequences under way, or a seccomp filter that does not allow both calls as evaluated by
-//! `cbpf`; and threads whose stack has no proven room (goroutines, fibres): see `stacks`.
+//! **Refused without an attempt**: targets that are traced, use a user shadow stack, run 32-bit code, handle
+//! their own system calls, are inside a restartable sequence, or have a seccomp filter that does not allow
+//! both calls (evaluated by `cbpf`); and threads whose stack has no proven room (goroutines, fibers): see
+//! `stacks`.
 //!
-//! Deliberately not here: which ranges are worth it, and what becomes of the flags. See `thermo_actions`.
+//! Not here: which ranges get a flag, and the later state of flags. See `thermo_actions`.
 
 mod call;
 #[cfg(target_arch = "x86_64")]
-mod calls;
+mod call_state;
 mod cbpf;
 mod error;
 #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,12 @@
-//! The thread by which a process is looked at.
+//! A live thread of a process, through which its memory is inspected.
 
 use std::fs;
 use std::path::Path;
 
 use thermo_kernel::status;
 
-/// A thread of process `pid` that has its memory: the first one, unless it ended before the others. Of a first thread
-/// that ended, the kernel shows no mappings, no program and no memory. Nothing when none is left.
+/// A thread of process `pid` with an address space: the main thread, unless it ended before the others. For a
+/// main thread that ended, the kernel shows no mappings, program or memory. `None` if no thread is left.
 #[must_use]
 pub fn live_thread(root: &Path, pid: u32) -> Option<u32> {
     let has_memory = |tid: u32| status::read(root, tid).is_ok_and(|status| status.vm_rss.is_some());
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_outlive_the_first_are_found() {
+    fn live_thread_finds_thread_after_main_ended() {
         let root = tempfile::tempdir().unwrap();
         let write = |tid: u32, memory: &str| {
             fs::create_dir_all(root.path().join(format!("proc/7/task/{tid}"))).unwrap();
@@ -34,7 +34,7 @@ mod tests {
             fs::write(folder.join("status"), text).unwrap();
         };
         write(7, "");
-        assert_eq!(live_thread(root.path(), 7), None, "all have ended");
+        assert_eq!(live_thread(root.path(), 7), None, "all threads have ended");
         write(9, "VmRSS:\t  100 kB\n");
         assert_eq!(live_thread(root.path(), 7), Some(9));
         write(7, "VmRSS:\t  100 kB\n");
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn we_have_our_own_memory() {
+    fn live_thread_of_own_process_is_main() {
         let us = std::process::id();
         assert_eq!(live_thread(Path::new("/"), us), Some(us));
     }

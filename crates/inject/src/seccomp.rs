@@ -1,4 +1,5 @@
-//! Whether a thread's seccomp filters let it make our calls: read and evaluated, never tried.
+//! Checks whether a thread's seccomp filters allow the injected calls: they are read and evaluated, never
+//! tried.
 
 use std::fs;
 use std::io;
@@ -10,20 +11,20 @@ use crate::call::Call;
 use crate::cbpf::{Syscall, allows};
 use crate::gadget::Gadgets;
 
-/// The numbers of the calls on x86-64.
+/// System call numbers on x86-64.
 pub(super) const NR_MADVISE: u64 = 28;
 const NR_RT_SIGRETURN: u32 = 15;
 
-/// A thread's mode.
+/// The seccomp mode of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Off,
-    /// Nothing but read, write, exit and sigreturn.
+    /// Only read, write, exit and sigreturn.
     Strict,
     Filtered,
 }
 
-/// The mode of thread `tid`, off on kernels without seccomp; nothing when it cannot be told.
+/// The mode of thread `tid`, `Off` on kernels without seccomp; `None` if it cannot be read.
 pub(super) fn mode(root: &Path, pid: u32, tid: u32) -> Option<Mode> {
     let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/status"))).ok()?;
     let field = text.lines().find_map(|line| line.strip_prefix("Seccomp:"));
@@ -35,10 +36,11 @@ pub(super) fn mode(root: &Path, pid: u32, tid: u32) -> Option<Mode> {
     }
 }
 
-/// Why the filters of the stopped `tracee`, which has some, stand against `call`; nothing when they do not.
-pub(super) fn objection(tracee: &Tracee, call: Call, gadgets: &Gadgets) -> io::Result<Option<String>> {
+/// The reason why the filters of the stopped `tracee`, which has some, forbid `call`; `None` if they allow
+/// it.
+pub(super) fn refusal_reason(tracee: &Tracee, call: Call, gadgets: &Gadgets) -> io::Result<Option<String>> {
     let filters = match tracee.seccomp_filters() {
-        // It has some: a kernel that shows none hides them.
+        // The thread has filters, so an empty list means that the kernel hides them.
         Ok(filters) if filters.is_empty() => {
             return Ok(Some("it has seccomp filters that cannot be read".into()));
         }
@@ -62,18 +64,19 @@ pub(super) fn objection(tracee: &Tracee, call: Call, gadgets: &Gadgets) -> io::R
             0,
         ],
     };
-    // How far behind the restorer's begin its instruction ends depends on its form; filters by that are not known.
-    let back = Syscall {
+    // The end of the system call instruction depends on the form of the restorer. Filters on the instruction
+    // pointer are not known to exist.
+    let sigreturn = Syscall {
         nr: NR_RT_SIGRETURN,
         ip: gadgets.restorer.0 + 9,
         args: [0; 6],
     };
-    let what = match () {
+    let forbidden = match () {
         () if !allows(&filters, &madvise) => "madvise",
-        () if !allows(&filters, &back) => "rt_sigreturn",
+        () if !allows(&filters, &sigreturn) => "rt_sigreturn",
         () => return Ok(None),
     };
-    Ok(Some(format!("its seccomp filters do not allow {what}")))
+    Ok(Some(format!("its seccomp filters do not allow {forbidden}")))
 }
 
 #[cfg(test)]
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mode_is_read_from_the_threads_status() {
+    fn mode_is_read_from_thread_status() {
         let root = tempfile::tempdir().map(|dir| dir.keep()).unwrap_or_default();
         for (text, expected) in [
             ("Name: x\n", Some(Mode::Off)),
@@ -98,7 +101,7 @@ mod tests {
             assert!(fs::write(folder.join("status"), text).is_ok());
             assert_eq!(mode(&root, 7, 8), expected);
         }
-        assert_eq!(mode(&root, 7, 9), None, "a thread that is gone");
+        assert_eq!(mode(&root, 7, 9), None, "the thread has ended");
         drop(fs::remove_dir_all(root));
     }
 }

@@ -1,37 +1,38 @@
-//! The requests of one call, in their order, on one thread.
+//! The ptrace requests of one injected call, in order, on one thread.
 //!
-//! | after | if we die, the thread |
+//! | after | if the tracer dies, the thread |
 //! | --- | --- |
-//! | seize, interrupt, looking at it | goes on; the kernel restarts what the stop broke off |
-//! | writing the frame | the same: what lies below the red zone is nobody's |
-//! | setting the registers of the call | makes it, returns through the frame to where it was |
-//! | the stops at the call's begin and end | the same |
-//! | stopping it anew, setting its own registers | goes on, as after the interrupt |
+//! | seize, interrupt, reading its state | continues; the kernel restarts the interrupted call |
+//! | writing the frame | the same: memory below the red zone is unused |
+//! | setting the registers of the call | makes the call, and returns through the frame |
+//! | the stops at entry and exit of the call | the same |
+//! | stopping it again, setting its own registers | continues, as after the interrupt |
 
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use thermo_kernel::pidfd::PidFd;
 use thermo_kernel::process_vm;
-use thermo_kernel::ptrace::{self, Registers, Stop, Tracee};
+use thermo_kernel::ptrace::{Memory, Registers, Stop, Tracee};
 use thermo_units::Nanos;
 
 use crate::call::{Call, Injected};
-use crate::calls::{Doing, RESTART_SYSCALL};
+use crate::call_state::{CallState, RESTART_SYSCALL};
 use crate::frame::{self, Saved};
 use crate::gadget::Gadgets;
 use crate::seccomp::{self, Mode, NR_MADVISE};
 use crate::stacks::Stacks;
 
-/// How long a thread may take to stop: long, because it must get a processor first, and one that was asked and let go
-/// before it stopped could still see its call fail.
-const TO_STOP: Duration = Duration::from_secs(1);
-/// How long the call may take. It takes microseconds, once the thread is given a processor.
-const TO_END: Duration = Duration::from_secs(5);
+/// Maximum time for a thread to stop. It is long because the thread first needs a processor, and the call of
+/// a thread that is detached before it stopped could still fail.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time for the call. It takes microseconds once the thread runs.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request that was made.
+/// A completed step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the module's table says what each is for")]
+#[allow(missing_docs, reason = "the table of the module explains them")]
 pub enum Request {
     Seize,
     Interrupt,
@@ -43,18 +44,20 @@ pub enum Request {
     GetSigmask,
     WriteFrame,
     SetCall,
-    ToBegin,
-    ToEnd,
-    GetAnswer,
+    ToEntry,
+    ToExit,
+    GetResult,
     InterruptAgain,
-    GoOn,
-    SetBack,
+    Cont,
+    Restore,
     Detach,
 }
 
-/// What the call is made with.
+/// The inputs of one attempt.
 pub(super) struct CallPlan<'a> {
     pub root: &'a Path,
+    /// Holds process `pid`.
+    pub pidfd: &'a PidFd,
     pub pid: u32,
     pub tid: u32,
     pub call: Call,
@@ -62,204 +65,229 @@ pub(super) struct CallPlan<'a> {
     pub stacks: &'a Stacks,
 }
 
-/// How an attempt on a thread ended, other than by a call that was made.
+/// Why an attempt on a thread ended without the call.
 #[derive(Debug)]
-pub(super) enum Failed {
-    /// Another thread, or another time.
+pub(super) enum AttemptError {
+    /// Not now: try another thread, or later.
     NotNow(String),
-    /// This target never.
+    /// Never possible with this target.
     Refused(String),
-    /// The call is under way.
+    /// The call started but did not end.
     Unfinished,
     Kernel(io::Error),
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
         Self::Kernel(error)
     }
 }
 
-/// A thread in the middle of it.
+/// An attempt in progress.
 struct Sequence<'a> {
     plan: &'a CallPlan<'a>,
     tracee: Tracee,
-    watch: &'a mut dyn FnMut(Request),
+    hook: &'a mut dyn FnMut(Request),
 }
 
-/// Has the thread make the call. Must run on a thread of its own, which ends when this returns: then the kernel lets go
-/// of what could not be let go of here.
-pub(super) fn run(plan: &CallPlan<'_>, watch: &mut dyn FnMut(Request)) -> Result<Injected, Failed> {
+/// Makes the thread execute the call. Must run on a thread of its own that ends when this returns: the kernel
+/// then detaches what could not be detached here.
+pub(super) fn run(plan: &CallPlan<'_>, hook: &mut dyn FnMut(Request)) -> Result<Injected, AttemptError> {
     let tracee = Tracee::seize(plan.tid)?;
-    watch(Request::Seize);
-    let mut sequence = Sequence { plan, tracee, watch };
+    hook(Request::Seize);
+    let mut sequence = Sequence { plan, tracee, hook };
+    sequence.check_identity()?;
     sequence.tracee.interrupt()?;
-    (sequence.watch)(Request::Interrupt);
-    match sequence.stopped(TO_STOP)? {
-        Some(Stop::Asked) => sequence.at_stop(),
+    (sequence.hook)(Request::Interrupt);
+    match sequence.stopped(STOP_TIMEOUT)? {
+        Some(Stop::Interrupt) => sequence.at_stop(),
         Some(Stop::Group) => {
-            Err(sequence.not_now("it is stopped by a signal; `kill -CONT` lets it run".into()))
+            Err(sequence.not_now("it is stopped by a signal; `kill -CONT` resumes it".into()))
         }
-        // The signal goes to it when we let go.
-        Some(Stop::Signal(signal)) => Err(sequence.not_now(format!("it is taking signal {signal}"))),
-        Some(Stop::Syscall) => Err(Failed::NotNow("it is in a system call".into())),
-        None => Err(Failed::NotNow(format!(
-            "thread {} did not stop within {TO_STOP:?}",
+        // Detaching delivers the signal.
+        Some(Stop::Signal(signal)) => Err(sequence.not_now(format!("it is receiving signal {signal}"))),
+        Some(Stop::Syscall) => Err(AttemptError::NotNow("it is in a system call".into())),
+        None => Err(AttemptError::NotNow(format!(
+            "thread {} did not stop within {STOP_TIMEOUT:?}",
             plan.tid
         ))),
     }
 }
 
 impl Sequence<'_> {
+    /// Checks that the seized thread belongs to the process that was meant: both numbers may have passed to
+    /// others before. They cannot any more, because the kernel keeps the number of a traced thread, and that of
+    /// its process.
+    fn check_identity(&self) -> Result<(), AttemptError> {
+        let CallPlan { root, pid, tid, .. } = *self.plan;
+        let is_thread = root.join(format!("proc/{pid}/task/{tid}")).exists();
+        if is_thread && self.plan.pidfd.is_alive() {
+            Ok(())
+        } else {
+            Err(AttemptError::Kernel(io::Error::from_raw_os_error(libc::ESRCH)))
+        }
+    }
+
     fn stopped(&mut self, within: Duration) -> io::Result<Option<Stop>> {
         let stop = self.tracee.wait(Instant::now() + within)?;
-        (self.watch)(Request::Stopped);
+        (self.hook)(Request::Stopped);
         Ok(stop)
     }
 
-    /// Lets go of it where a signal stopped it. One that it ignores ends its call all the same while it is traced; so
-    /// it goes on as from a stop of ours, and the kernel decides by what is done about the signal.
-    fn not_now(self, why: String) -> Failed {
-        let left = self.tracee.registers().map_err(Failed::from);
-        (self.watch)(Request::GetRegisters);
-        let left = left.and_then(|registers| self.leave(&registers, Doing::of(&registers)));
-        left.err().unwrap_or(Failed::NotNow(why))
+    /// Detaches from a thread that a signal stopped. A traced thread that ignores the signal would still have
+    /// its call interrupted, so it resumes as from our own stop, and the kernel decides by the disposition of
+    /// the signal.
+    fn not_now(self, why: String) -> AttemptError {
+        let registers = self.tracee.registers().map_err(AttemptError::from);
+        (self.hook)(Request::GetRegisters);
+        let detached =
+            registers.and_then(|registers| self.leave(&registers, CallState::from_registers(&registers)));
+        detached.err().unwrap_or(AttemptError::NotNow(why))
     }
 
-    /// It has stopped as we asked, on its way to its program.
-    fn at_stop(mut self) -> Result<Injected, Failed> {
+    /// The thread has stopped on its way to user space.
+    fn at_stop(mut self) -> Result<Injected, AttemptError> {
         let since = Instant::now();
         let registers = self.tracee.registers()?;
-        (self.watch)(Request::GetRegisters);
-        let doing = Doing::of(&registers);
-        let begun = self.begin(&registers, doing);
-        if let Err(failed) = begun {
-            return self.leave(&registers, doing).and(Err(failed));
+        (self.hook)(Request::GetRegisters);
+        let state = CallState::from_registers(&registers);
+        let prepared = self.prepare(&registers, state);
+        if let Err(error) = prepared {
+            return self.leave(&registers, state).and(Err(error));
         }
-        self.call(&registers, doing, since)
+        self.call(&registers, state, since)
     }
 
-    /// Checks that the thread fits, and makes ready for its return.
-    fn begin(&mut self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
+    /// Checks that the thread is suitable, and prepares the call and the way back.
+    fn prepare(&mut self, registers: &Registers, state: CallState) -> Result<(), AttemptError> {
         if !registers.is_64_bit() {
-            return Err(Failed::Refused("it runs 32-bit code".into()));
+            return Err(AttemptError::Refused("it runs 32-bit code".into()));
         }
-        if let Some(why) = doing.objection(registers) {
-            return Err(Failed::NotNow(why.into()));
+        if let Some(why) = state.refusal_reason(registers) {
+            return Err(AttemptError::NotNow(why.into()));
         }
-        if !self.may_be_put_off(registers, doing) {
-            return Err(Failed::NotNow("it goes on with a call of its past".into()));
+        if !self.can_be_delayed(registers, state) {
+            return Err(AttemptError::NotNow(
+                "it is about to continue an interrupted call".into(),
+            ));
         }
         if self.tracee.dispatches_syscalls()? == Some(true) {
-            return Err(Failed::Refused(
+            return Err(AttemptError::Refused(
                 "it handles its system calls itself (syscall user dispatch)".into(),
             ));
         }
-        if self.in_sequence(registers)? {
-            return Err(Failed::NotNow(
+        if self.in_rseq(registers)? {
+            return Err(AttemptError::NotNow(
                 "it is, or may be, in a restartable sequence".into(),
             ));
         }
         self.check_filters()?;
-        self.write_frame(registers, doing)
+        self.write_frame(registers, state)
     }
 
-    /// Whether what it does next can be done after our call as well as now.
+    /// Whether the next action of the thread can be delayed until after the injected call.
     ///
-    /// A stop may come right after an earlier one, when the kernel has already set its registers to go on with a call
-    /// from what it keeps of it: that is forgotten in a return from a signal frame. And a call made in the way of
-    /// 32-bit programs is not made again as ours are.
-    fn may_be_put_off(&self, registers: &Registers, doing: Doing) -> bool {
+    /// A stop may come right after an earlier one, when the kernel has already set the registers to continue
+    /// a call from the restart block. Returning from a signal frame discards that block. And a call through
+    /// the 32-bit interface is not restarted like 64-bit calls.
+    fn can_be_delayed(&self, registers: &Registers, state: CallState) -> bool {
         const SYSCALL: [u8; 2] = [0x0f, 0x05];
-        const OLD_CALL: [u8; 2] = [0xcd, 0x80];
+        const INT_0X80: [u8; 2] = [0xcd, 0x80];
         let code = |at: u64| {
             let mut bytes = [0; 2];
             let read = process_vm::read(self.plan.tid, thermo_units::Addr(at), &mut bytes);
             read.is_ok_and(|read| read == bytes.len()).then_some(bytes)
         };
-        match doing {
-            Doing::Program if registers.rax == RESTART_SYSCALL => {
-                code(registers.rip).is_some_and(|code| code != SYSCALL && code != OLD_CALL)
+        match state {
+            CallState::UserMode if registers.rax == RESTART_SYSCALL => {
+                code(registers.rip).is_some_and(|code| code != SYSCALL && code != INT_0X80)
             }
-            Doing::Program => code(registers.rip) != Some(OLD_CALL),
+            CallState::UserMode => code(registers.rip) != Some(INT_0X80),
             _ => code(registers.rip.wrapping_sub(2)) == Some(SYSCALL),
         }
     }
 
-    /// Whether it may make both calls. Looked at while it stands still, so that it cannot forbid them to itself.
-    fn check_filters(&mut self) -> Result<(), Failed> {
+    /// Checks that the filters allow both calls. Done while the thread is stopped, so that it cannot add a
+    /// filter in between.
+    fn check_filters(&mut self) -> Result<(), AttemptError> {
         let CallPlan { root, pid, tid, .. } = *self.plan;
         match seccomp::mode(root, pid, tid) {
             Some(Mode::Off) => Ok(()),
-            Some(Mode::Strict) => Err(Failed::Refused(
-                "it may make no call but read, write and exit (seccomp strict mode)".into(),
+            Some(Mode::Strict) => Err(AttemptError::Refused(
+                "it may only call read, write and exit (seccomp strict mode)".into(),
             )),
             Some(Mode::Filtered) => {
-                let objection = seccomp::objection(&self.tracee, self.plan.call, &self.plan.gadgets)?;
-                (self.watch)(Request::GetFilters);
-                objection.map_or(Ok(()), |why| Err(Failed::Refused(why)))
+                let reason = seccomp::refusal_reason(&self.tracee, self.plan.call, &self.plan.gadgets)?;
+                (self.hook)(Request::GetFilters);
+                reason.map_or(Ok(()), |why| Err(AttemptError::Refused(why)))
             }
-            None => Err(Failed::NotNow(
-                "its status does not tell which calls it may make".into(),
+            None => Err(AttemptError::NotNow(
+                "its seccomp mode cannot be read from its status".into(),
             )),
         }
     }
 
-    /// Whether it is in a restartable sequence, or runs its program and cannot be known not to be: being stopped there
-    /// must make it begin anew, and only the kernel could do that.
-    fn in_sequence(&mut self, registers: &Registers) -> io::Result<bool> {
+    /// Whether the thread is in a restartable sequence, or runs in user space and might be in one. A stop
+    /// there must restart the sequence, which only the kernel could do.
+    fn in_rseq(&mut self, registers: &Registers) -> io::Result<bool> {
         let area = self.tracee.rseq();
-        (self.watch)(Request::GetRseq);
-        // There is no system call within such a sequence.
-        let may_be = registers.syscall().is_none();
+        (self.hook)(Request::GetRseq);
+        // A restartable sequence contains no system calls.
+        let is_possible = registers.syscall().is_none();
         let area = match area {
             Ok(Some(area)) => area,
             Ok(None) => return Ok(false),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
-            Err(_) => return Ok(may_be),
+            Err(_) => return Ok(is_possible),
         };
-        let word = |at| {
+        let word = |addr| {
             let mut bytes = [0; 8];
-            let whole = process_vm::read(self.plan.tid, at, &mut bytes).is_ok_and(|read| read == bytes.len());
-            whole.then_some(u64::from_le_bytes(bytes))
+            let is_complete =
+                process_vm::read(self.plan.tid, addr, &mut bytes).is_ok_and(|read| read == bytes.len());
+            is_complete.then_some(u64::from_le_bytes(bytes))
         };
-        let sequence = match word(area.pointer()) {
+        let sequence = match word(area.rseq_cs()) {
             Some(0) => return Ok(false),
             Some(sequence) => sequence,
-            None => return Ok(may_be),
+            None => return Ok(is_possible),
         };
-        // `struct rseq_cs`: version and flags, the begin, how long it is.
+        // `struct rseq_cs`: version and flags, start, length.
         let field = |offset| word(thermo_units::Addr(sequence + offset));
-        let (Some(begin), Some(length)) = (field(8), field(16)) else {
+        let (Some(start), Some(length)) = (field(8), field(16)) else {
             return Ok(true);
         };
-        Ok(registers.rip.wrapping_sub(begin) < length)
+        Ok(registers.rip.wrapping_sub(start) < length)
     }
 
-    fn write_frame(&mut self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
+    fn write_frame(&mut self, registers: &Registers, state: CallState) -> Result<(), AttemptError> {
+        let CallPlan { root, pid, tid, .. } = *self.plan;
+        // Another thread may call exec at any time, which ends this thread and gives its number to the new
+        // program, perhaps one of more rights. The requests that follow fail then, so after them the memory is
+        // known to be that of the stopped thread.
+        let memory = Memory::open(root, pid, tid)?;
         let xstate = self.tracee.xstate()?;
-        (self.watch)(Request::GetXstate);
+        (self.hook)(Request::GetXstate);
         let sigmask = self.tracee.sigmask()?;
-        (self.watch)(Request::GetSigmask);
+        (self.hook)(Request::GetSigmask);
         if !self
             .plan
             .stacks
-            .have_room(registers.rsp, frame::reach(xstate.len()))
+            .have_room(registers.rsp, frame::max_extent(xstate.len()))
         {
-            return Err(Failed::NotNow(
-                "its stack has no room that is known to be its own".into(),
+            return Err(AttemptError::NotNow(
+                "it has not enough stack that is known to be free".into(),
             ));
         }
         let saved = Saved {
-            registers: &doing.by_itself(registers),
+            registers: &state.sigreturn_registers(registers),
             sigmask,
             xstate: &xstate,
         };
         let frame = frame::build(&saved, self.plan.gadgets.restorer)
-            .ok_or_else(|| Failed::Refused("its vector registers are laid out in an unknown way".into()))?;
-        self.check_place()?;
-        ptrace::write(self.plan.tid, frame.at, &frame.bytes)?;
-        (self.watch)(Request::WriteFrame);
+            .ok_or_else(|| AttemptError::Refused("the layout of its vector registers is unknown".into()))?;
+        self.check_unchanged()?;
+        memory.write(frame.addr, &frame.bytes)?;
+        (self.hook)(Request::WriteFrame);
         let Call { range, flag } = self.plan.call;
         let call = Registers {
             rax: NR_MADVISE,
@@ -268,87 +296,94 @@ impl Sequence<'_> {
             rdx: flag.advice().unsigned_abs().into(),
             orig_rax: u64::MAX,
             rip: self.plan.gadgets.call.0,
-            rsp: frame.at.0,
+            rsp: frame.addr.0,
             ..*registers
         };
         self.tracee.set_registers(&call)?;
-        (self.watch)(Request::SetCall);
+        (self.hook)(Request::SetCall);
         Ok(())
     }
 
-    /// Whether it is still the thread of that process, with the code that was found: another of its threads may have
-    /// run another program (exec) or unmapped some since.
-    fn check_place(&self) -> Result<(), Failed> {
+    /// Checks that the thread still belongs to the process and that the code is unchanged: another thread may
+    /// have called exec or unmapped code since.
+    fn check_unchanged(&self) -> Result<(), AttemptError> {
         let CallPlan { root, pid, tid, .. } = *self.plan;
-        let is_there = root.join(format!("proc/{pid}/task/{tid}")).exists();
-        if is_there && self.plan.gadgets.hold(tid) {
+        let exists = root.join(format!("proc/{pid}/task/{tid}")).exists();
+        if exists && self.plan.gadgets.are_valid(tid) {
             Ok(())
         } else {
-            Err(Failed::NotNow("its code is no longer what it was".into()))
+            Err(AttemptError::NotNow("its code has changed".into()))
         }
     }
 
-    /// Lets it make the call, up to its end, and takes it back.
-    fn call(mut self, registers: &Registers, doing: Doing, since: Instant) -> Result<Injected, Failed> {
-        self.tracee.go_on_to_syscall()?;
-        (self.watch)(Request::ToBegin);
-        match self.stopped(TO_END)? {
+    /// Runs the call up to its exit, and restores the thread.
+    fn call(
+        mut self,
+        registers: &Registers,
+        state: CallState,
+        since: Instant,
+    ) -> Result<Injected, AttemptError> {
+        self.tracee.cont_to_syscall()?;
+        (self.hook)(Request::ToEntry);
+        match self.stopped(CALL_TIMEOUT)? {
             Some(Stop::Syscall) => {}
-            // A signal came first. It is taken where it would have been taken, and the call not made.
+            // A signal arrived first. It is delivered where it would have been delivered, and the call is not
+            // made.
             Some(_) => {
-                let why = Failed::NotNow("a signal came for it".into());
-                return self.leave(registers, doing).and(Err(why));
+                let error = AttemptError::NotNow("a signal arrived for it".into());
+                return self.leave(registers, state).and(Err(error));
             }
-            None => return Err(Failed::Unfinished),
+            None => return Err(AttemptError::Unfinished),
         }
-        self.tracee.go_on_to_syscall()?;
-        (self.watch)(Request::ToEnd);
-        if self.stopped(TO_END)? != Some(Stop::Syscall) {
-            return Err(Failed::Unfinished);
+        self.tracee.cont_to_syscall()?;
+        (self.hook)(Request::ToExit);
+        if self.stopped(CALL_TIMEOUT)? != Some(Stop::Syscall) {
+            return Err(AttemptError::Unfinished);
         }
-        let answer = self.tracee.registers()?.rax.cast_signed();
-        (self.watch)(Request::GetAnswer);
+        let result = self.tracee.registers()?.rax.cast_signed();
+        (self.hook)(Request::GetResult);
         let tid = self.plan.tid;
-        let back = if doing.needs_kernel(registers) {
-            self.stop_anew()?;
-            doing.exact(registers)
+        let restored = if state.needs_kernel(registers) {
+            self.stop_again()?;
+            state.kernel_restart_registers(registers)
         } else {
             Registers {
                 orig_rax: u64::MAX,
-                ..doing.by_itself(registers)
+                ..state.sigreturn_registers(registers)
             }
         };
-        self.leave_with(&back)?;
+        self.leave_with(&restored)?;
         Ok(Injected {
             tid,
-            errno: i32::try_from(-answer).unwrap_or(0).max(0),
+            errno: i32::try_from(-result).unwrap_or(0).max(0),
             stopped: Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         })
     }
 
-    /// From the end of the call to a stop like the first, the only kind from which the kernel makes a call again.
-    fn stop_anew(&mut self) -> Result<(), Failed> {
+    /// Moves from the exit of the call to a stop like the first, the only kind from which the kernel restarts
+    /// a call.
+    fn stop_again(&mut self) -> Result<(), AttemptError> {
         self.tracee.interrupt()?;
-        (self.watch)(Request::InterruptAgain);
-        self.tracee.go_on()?;
-        (self.watch)(Request::GoOn);
-        match self.stopped(TO_END)? {
-            Some(Stop::Syscall) | None => Err(Failed::Unfinished),
+        (self.hook)(Request::InterruptAgain);
+        self.tracee.cont()?;
+        (self.hook)(Request::Cont);
+        match self.stopped(CALL_TIMEOUT)? {
+            Some(Stop::Syscall) | None => Err(AttemptError::Unfinished),
             Some(_) => Ok(()),
         }
     }
 
-    /// Sets it back to what it was, and lets go.
-    fn leave(self, registers: &Registers, doing: Doing) -> Result<(), Failed> {
-        self.leave_with(&doing.exact(registers))
+    /// Restores the registers and detaches.
+    fn leave(self, registers: &Registers, state: CallState) -> Result<(), AttemptError> {
+        self.leave_with(&state.kernel_restart_registers(registers))
     }
 
-    fn leave_with(mut self, registers: &Registers) -> Result<(), Failed> {
+    fn leave_with(mut self, registers: &Registers) -> Result<(), AttemptError> {
         self.tracee.set_registers(registers)?;
-        (self.watch)(Request::SetBack);
-        let Self { tracee, watch, .. } = self;
+        (self.hook)(Request::Restore);
+        let Self { tracee, hook, .. } = self;
         tracee.detach()?;
-        watch(Request::Detach);
+        hook(Request::Detach);
         Ok(())
     }
 }

@@ -1,23 +1,25 @@
-//! Where frames may go: below a stack pointer there must be room that is known to be that stack's.
+//! Finds stacks with room for a signal frame. The room below a stack pointer must be known to belong to that
+//! stack.
 //!
-//! The kernel puts the frame of any handled signal there too, but a program whose threads run on small stacks cut
-//! from a heap (goroutines, fibres) has its signals on an alternate stack, which is not shown to others. So room is
-//! proven by the mapping: the main thread's `[stack]`, or one right above a guard that can be neither read nor
-//! written, as the C library and virtual machines put below each thread's stack.
+//! The kernel writes the frame of any handled signal there, too. But a program whose threads run on small
+//! stacks cut from a heap (goroutines, fibers) handles signals on an alternate stack, which other processes
+//! cannot see. So room is proven by the mapping: the main thread's `[stack]`, or a mapping right above a
+//! guard that is neither readable nor writable, as C libraries and language runtimes put below each thread's
+//! stack.
 
 use thermo_kernel::maps::Mapping;
 use thermo_units::{Addr, AddrRange, Bytes};
 
-/// A mapping above a guard that is larger than this is no thread's stack but a heap.
-const LARGEST: Bytes = Bytes::mib(256);
+/// A larger mapping above a guard is not a thread stack but a heap.
+const MAX_STACK: Bytes = Bytes::mib(256);
 
 /// The stacks of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stacks(Vec<AddrRange>);
 
 impl Stacks {
-    /// Those among `mappings`.
-    pub(super) fn of(mappings: &[Mapping]) -> Self {
+    /// The stacks among `mappings`.
+    pub(super) fn find(mappings: &[Mapping]) -> Self {
         let main = mappings.iter().filter(|mapping| mapping.name == "[stack]");
         let guarded = mappings
             .windows(2)
@@ -25,7 +27,7 @@ impl Stacks {
         Self(main.chain(guarded).map(|mapping| mapping.range).collect())
     }
 
-    /// Whether `room` bytes below `stack_pointer` are its stack's.
+    /// Whether `room` bytes below `stack_pointer` belong to its stack.
     pub(super) fn have_room(&self, stack_pointer: u64, room: u64) -> bool {
         let lowest = stack_pointer.checked_sub(room).map(Addr);
         let fits = |stack: &AddrRange| {
@@ -39,9 +41,13 @@ fn is_guarded(guard: &Mapping, above: &Mapping) -> bool {
     let (below, perms) = (guard.perms, above.perms);
     let is_guard = !(below.read || below.write || below.exec || below.shared);
     let is_memory = perms.read && perms.write && !perms.shared && above.inode == 0;
-    // Heaps that say so, and the area of brk, are no stacks whatever lies below them.
+    // Named heaps and the brk area are not stacks, whatever is below them.
     let is_heap = above.name.starts_with("[anon: Go") || above.name == "[heap]";
-    is_guard && is_memory && !is_heap && guard.range.end == above.range.start && above.range.len() <= LARGEST
+    is_guard
+        && is_memory
+        && !is_heap
+        && guard.range.end == above.range.start
+        && above.range.len() <= MAX_STACK
 }
 
 #[cfg(test)]
@@ -49,12 +55,12 @@ mod tests {
     use super::*;
     use thermo_kernel::maps::Perms;
 
-    fn mapping(start: u64, end: u64, is_open: bool, name: &str) -> Mapping {
+    fn mapping(start: u64, end: u64, is_accessible: bool, name: &str) -> Mapping {
         Mapping {
             range: AddrRange::new(start, end),
             perms: Perms {
-                read: is_open,
-                write: is_open,
+                read: is_accessible,
+                write: is_accessible,
                 ..Perms::default()
             },
             inode: 0,
@@ -63,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn only_room_above_a_guard_or_in_the_main_stack_counts() {
-        let stacks = Stacks::of(&[
+    fn room_counts_only_above_guard_or_in_main_stack() {
+        let stacks = Stacks::find(&[
             mapping(0x10_0000, 0x20_0000, true, ""),
             mapping(0x30_0000, 0x30_1000, false, ""),
             mapping(0x30_1000, 0x38_0000, true, ""),

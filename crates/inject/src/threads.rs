@@ -1,34 +1,35 @@
-//! Which threads of a target could be stopped with the least harm, in order.
+//! Ranks the threads of a target by how safely they can be stopped.
 
 use std::fs;
 use std::path::Path;
 
 use thermo_kernel::stat;
 
-use crate::calls::mask_argument;
+use crate::call_state::mask_argument;
 
-/// A thread, and how well it fits.
+/// A thread and its suitability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
-    pub fitness: Fitness,
+    pub suitability: Suitability,
     pub tid: u32,
-    /// Where its stack is, if it sleeps.
+    /// Its stack pointer, if it sleeps.
     pub stack_pointer: Option<u64>,
 }
 
-/// The best first. Running its program, a thread has no call to break off; but work stands still, and it may enter one
-/// before it stops. What comes before and after that differs in what is left should we be killed at the stop.
+/// Best first. A running thread has no call to interrupt, but its work pauses, and it may enter a call before
+/// it stops. The other kinds differ in what happens if the tracer is killed at the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fitness {
-    /// Sleeps for good in a call that the kernel takes up again by itself, whatever becomes of us.
+pub(super) enum Suitability {
+    /// Sleeps without a timeout in a call that the kernel restarts by itself, even if the tracer is killed.
     Parked,
-    /// Runs its program.
+    /// Runs in user space.
     Running,
-    /// Sleeps for good in a call that a stop ends with an error, which only we turn back: `EINTR` if we are killed then.
-    Breakable,
+    /// Sleeps without a timeout in a call that a stop ends with an error, which only the tracer undoes: the
+    /// target sees `EINTR` if the tracer is killed.
+    Interruptible,
 }
 
-/// The threads of `pid` that fit, the best first, and how many there are in all.
+/// The suitable threads of `pid`, best first, and the number of all its threads.
 pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
     let Ok(folder) = fs::read_dir(root.join(format!("proc/{pid}/task"))) else {
         return (Vec::new(), 0);
@@ -36,10 +37,10 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
     let tids: Vec<u32> = folder
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
-    // The first thread may have ended before the others.
-    let leads_no_more = stat::read(root, pid).is_ok_and(|stat| stat.has_ended());
+    // The main thread may have ended before the others.
+    let main_has_ended = stat::read(root, pid).is_ok_and(|stat| stat.has_ended());
     let candidate = |tid: &u32| {
-        if *tid == pid && leads_no_more {
+        if *tid == pid && main_has_ended {
             return None;
         }
         let text = fs::read_to_string(root.join(format!("proc/{pid}/task/{tid}/syscall"))).ok()?;
@@ -47,24 +48,24 @@ pub(super) fn candidates(root: &Path, pid: u32) -> (Vec<Candidate>, usize) {
             let link = fs::read_link(root.join(format!("proc/{tid}/fd/{fd}")));
             link.is_ok_and(|file| file.to_string_lossy().starts_with("socket:"))
         };
-        let (fitness, stack_pointer) = fitness(text.trim(), &is_socket)?;
+        let (suitability, stack_pointer) = suitability(text.trim(), &is_socket)?;
         Some(Candidate {
-            fitness,
+            suitability,
             tid: *tid,
             stack_pointer,
         })
     };
     let mut found: Vec<Candidate> = tids.iter().filter_map(candidate).collect();
-    // The main thread last of its kind: signals to the process go to it first.
-    found.sort_unstable_by_key(|one| (one.fitness, one.tid == pid, one.tid));
+    // Within each kind the main thread comes last: signals to the process go to it first.
+    found.sort_unstable_by_key(|thread| (thread.suitability, thread.tid == pid, thread.tid));
     (found, tids.len())
 }
 
-/// What the line of a thread's `syscall` file says; nothing when it does not fit. Which of its descriptors are sockets,
-/// `is_socket` tells.
-fn fitness(line: &str, is_socket: &impl Fn(u64) -> bool) -> Option<(Fitness, Option<u64>)> {
+/// Rates the line of a thread's `syscall` file; `None` if the thread is not suitable. `is_socket` says
+/// whether a descriptor is a socket.
+fn suitability(line: &str, is_socket: &impl Fn(u64) -> bool) -> Option<(Suitability, Option<u64>)> {
     if line == "running" {
-        return Some((Fitness::Running, None));
+        return Some((Suitability::Running, None));
     }
     let words: Vec<&str> = line.split(' ').collect();
     let nr: i64 = words.first()?.parse().ok()?;
@@ -72,44 +73,44 @@ fn fitness(line: &str, is_socket: &impl Fn(u64) -> bool) -> Option<(Fitness, Opt
         let word: &&str = words.get(at)?;
         u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
     };
-    // Asleep, but not in a call: it is being given a page, or waits for a processor.
+    // Asleep outside of a system call: in a page fault, or waiting for a processor.
     if nr == -1 {
-        return Some((Fitness::Running, hex(1)));
+        return Some((Suitability::Running, hex(1)));
     }
     let argument = |at: usize| hex(1 + at);
-    Some((asleep(nr, &argument, is_socket)?, hex(7)))
+    Some((rate_call(nr, &argument, is_socket)?, hex(7)))
 }
 
-/// How well a thread fits in a call that waits without an end.
-fn asleep(
+/// Rates a thread that waits in a system call; `None` unless it waits without a timeout.
+fn rate_call(
     nr: i64,
     argument: &impl Fn(usize) -> Option<u64>,
     is_socket: &impl Fn(u64) -> bool,
-) -> Option<Fitness> {
+) -> Option<Suitability> {
     const FUTEX_PRIVATE_OR_CLOCK: u64 = 128 | 256;
-    /// What was received before the stop would be answered, though it is less than all.
+    /// With this flag, a stop would make the call return less than requested.
     const MSG_WAITALL: u64 = 0x100;
     let mask = u64::try_from(nr).ok().and_then(mask_argument);
     if mask.is_some_and(|at| argument(at) != Some(0)) {
         return None;
     }
     match nr {
-        // read, accept, accept4: with a timeout of the socket, which cannot be told here, they break
-        0 if is_socket(argument(0)?) => Some(Fitness::Breakable),
-        43 | 288 => Some(Fitness::Breakable),
+        // read, accept, accept4: interrupted if the socket has a timeout, which is not visible here
+        0 if is_socket(argument(0)?) => Some(Suitability::Interruptible),
+        43 | 288 => Some(Suitability::Interruptible),
         // read, wait4
-        0 | 61 => Some(Fitness::Parked),
+        0 | 61 => Some(Suitability::Parked),
         // futex: FUTEX_WAIT and FUTEX_WAIT_BITSET, without a timeout
         202 if matches!(argument(1)? & !FUTEX_PRIVATE_OR_CLOCK, 0 | 9) && argument(3)? == 0 => {
-            Some(Fitness::Parked)
+            Some(Suitability::Parked)
         }
         // ppoll without a timeout
-        271 if argument(2)? == 0 => Some(Fitness::Parked),
-        // recvfrom, recvmsg: with a timeout of the socket they break
-        45 if argument(3)? & MSG_WAITALL == 0 => Some(Fitness::Breakable),
-        47 if argument(2)? & MSG_WAITALL == 0 => Some(Fitness::Breakable),
-        // epoll_wait, epoll_pwait: for ever
-        232 | 281 if (argument(3)? as u32).cast_signed() < 0 => Some(Fitness::Breakable),
+        271 if argument(2)? == 0 => Some(Suitability::Parked),
+        // recvfrom, recvmsg: interrupted if the socket has a timeout
+        45 if argument(3)? & MSG_WAITALL == 0 => Some(Suitability::Interruptible),
+        47 if argument(2)? & MSG_WAITALL == 0 => Some(Suitability::Interruptible),
+        // epoll_wait, epoll_pwait without a timeout
+        232 | 281 if (argument(3)? as u32).cast_signed() < 0 => Some(Suitability::Interruptible),
         _ => None,
     }
 }
@@ -119,26 +120,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_wait_for_ever_or_run_fit() {
+    fn running_and_endlessly_waiting_threads_are_suitable() {
         let tail = "0x0 0x0 0x7ffc0010 0x7f0012";
-        let fits = |fitness| Some((fitness, Some(0x7ffc_0010)));
-        let (parked, breakable) = (fits(Fitness::Parked), fits(Fitness::Breakable));
+        let rated = |suitability| Some((suitability, Some(0x7ffc_0010)));
+        let (parked, interruptible) = (rated(Suitability::Parked), rated(Suitability::Interruptible));
         for (line, expected) in [
-            ("running".to_owned(), Some((Fitness::Running, None))),
-            ("-1 0x7ffc0010 0x7f0012".to_owned(), fits(Fitness::Running)),
+            ("running".to_owned(), Some((Suitability::Running, None))),
+            ("-1 0x7ffc0010 0x7f0012".to_owned(), rated(Suitability::Running)),
             (format!("0 0x3 0x1000 0x10 0x0 {tail}"), parked),
-            (format!("0 0x9 0x1000 0x10 0x0 {tail}"), breakable),
-            // A futex for ever, and one with a timeout.
+            (format!("0 0x9 0x1000 0x10 0x0 {tail}"), interruptible),
+            // FUTEX_WAIT without and with a timeout.
             (format!("202 0x7f00 0x189 0x2 0x0 {tail}"), parked),
             (format!("202 0x7f00 0x189 0x2 0x7ffd {tail}"), None),
-            // Waking others is over in no time.
+            // FUTEX_WAKE returns at once.
             (format!("202 0x7f00 0x81 0x1 0x0 {tail}"), None),
-            (format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"), breakable),
+            (format!("232 0x4 0x7f00 0x40 0xffffffff {tail}"), interruptible),
             (format!("232 0x4 0x7f00 0x40 0x64 {tail}"), None),
-            // Without an end; the same with a mask for its own time.
+            // Without a timeout; the same with a temporary signal mask.
             (
                 format!("281 0x4 0x7f00 0x40 0xffffffff 0x0 0x8 {}", &tail[8..]),
-                breakable,
+                interruptible,
             ),
             (
                 format!("281 0x4 0x7f00 0x40 0xffffffff 0x7ffe 0x8 {}", &tail[8..]),
@@ -146,22 +147,22 @@ mod tests {
             ),
             (format!("271 0x7f00 0x1 0x0 0x0 {tail}"), parked),
             (format!("271 0x7f00 0x1 0x0 0x7ffe {tail}"), None),
-            // It goes on with a sleep from what the kernel keeps of it.
+            // restart_syscall: it depends on the restart block.
             (format!("219 0x7f00 0x1 0x0 0x0 {tail}"), None),
             (format!("230 0x1 0x0 0x7f00 0x0 {tail}"), None),
-            (format!("45 0x3 0x1000 0x10 0x40 {tail}"), breakable),
-            // All of it or nothing.
+            (format!("45 0x3 0x1000 0x10 0x40 {tail}"), interruptible),
+            // With MSG_WAITALL.
             (format!("45 0x3 0x1000 0x10 0x100 {tail}"), None),
-            (format!("47 0x3 0x1000 0x0 0x100 {tail}"), breakable),
+            (format!("47 0x3 0x1000 0x0 0x100 {tail}"), interruptible),
             (format!("47 0x3 0x1000 0x140 0x0 {tail}"), None),
             ("".to_owned(), None),
         ] {
-            assert_eq!(fitness(&line, &|fd| fd == 9), expected, "{line}");
+            assert_eq!(suitability(&line, &|fd| fd == 9), expected, "{line}");
         }
     }
 
     #[test]
-    fn a_process_that_is_gone_has_none() {
+    fn ended_process_has_no_candidates() {
         assert_eq!(candidates(Path::new("/nowhere"), 1), (Vec::new(), 0));
     }
 }

@@ -1,11 +1,13 @@
-//! Processors for which no frame is known: every call is refused.
+//! Other processor architectures: every call is refused.
 
 use std::path::Path;
+
+use thermo_kernel::pidfd::PidFd;
 
 use crate::call::{Call, Injected};
 use crate::error::InjectError;
 
-/// A request to the kernel, on processors where there are some.
+/// A ptrace request; there are none on this architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {}
 
@@ -14,18 +16,18 @@ pub enum Request {}
 pub struct Injector;
 
 impl Injector {
-    /// One for the machine at `root`.
+    /// An injector for the machine at `root`.
     #[must_use]
     pub fn new(_root: &Path) -> Self {
         Self
     }
 
-    /// Refuses.
+    /// Refuses the call.
     ///
     /// # Errors
     /// Always [`InjectError::Refused`].
-    pub fn madvise(&mut self, pid: u32, _call: Call) -> Result<Injected, InjectError> {
-        let why = "a call of another process is made on x86-64 only";
+    pub fn madvise(&mut self, _pidfd: &PidFd, pid: u32, _call: Call) -> Result<Injected, InjectError> {
+        let why = "injecting a call is supported on x86-64 only";
         Err(InjectError::refused(pid, why))
     }
 }

@@ -1,34 +1,38 @@
-//! Calls that other processes are made to make: the flag is set, and nothing else is changed, whatever becomes of us.
+//! Injected calls: the flag is set, and nothing else changes, even if the tracer dies.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![cfg(target_arch = "x86_64")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use thermo_inject::{Call, HugeFlag, InjectError, Injector, Request};
-use thermo_kernel::{smaps, thp};
+use thermo_kernel::pidfd::PidFd;
+use thermo_kernel::{maps, smaps, thp};
 use thermo_units::AddrRange;
 
-/// Told to the copy of this program that dies: target, range, and after which request.
-const DIES: &str = "THERMO_TEST_INJECT_AND_DIE";
+/// For the copy of this test program that dies: target, range, and the number of the last
+/// request.
+const DIE_AFTER: &str = "THERMO_TEST_INJECT_AND_DIE";
 
-/// The program of `targets/registers.c`.
+/// A running `targets/registers.c`.
 struct Target {
     child: Child,
     stdout: BufReader<ChildStdout>,
     pid: u32,
+    pidfd: PidFd,
     range: AddrRange,
-    /// The thread that looks at its registers.
+    /// The thread that checks its registers.
     tid: u32,
 }
 
-/// Makes it in `folder`, or says why it cannot be made.
+/// Compiles the target in `folder`; prints why if it cannot.
 fn compile(folder: &Path) -> Option<PathBuf> {
     if thp::read(Path::new("/")).unwrap().is_none() {
-        eprintln!("SKIP: this kernel has no transparent huge pages, so there are no flags for them");
+        eprintln!("SKIP: this kernel has no transparent huge pages, so their flags cannot be set");
         return None;
     }
     let program = folder.join("registers");
@@ -39,20 +43,20 @@ fn compile(folder: &Path) -> Option<PathBuf> {
         .arg(source)
         .status();
     if compiled.is_err() {
-        eprintln!("SKIP: there is no C compiler (cc) to make the target");
+        eprintln!("SKIP: no C compiler (cc) for the target");
         return None;
     }
     assert!(compiled.unwrap().success(), "{source} does not compile");
     Some(program)
 }
 
-/// Makes and starts it, or says why it cannot be.
+/// Compiles and starts the target; prints why if it cannot.
 fn start(mode: &str) -> Option<Target> {
     let folder = tempfile::tempdir().unwrap();
     launch(&compile(folder.path())?, mode)
 }
 
-/// Starts it, unless it may not be traced.
+/// Starts the target, unless it may not be traced.
 fn launch(program: &Path, mode: &str) -> Option<Target> {
     let mut child = Command::new(program)
         .arg(mode)
@@ -66,10 +70,12 @@ fn launch(program: &Path, mode: &str) -> Option<Target> {
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words.first(), Some(&"ready"), "{line}");
     let hex = |at: usize| u64::from_str_radix(words[at], 16).unwrap();
+    let pid = words[1].parse().unwrap();
     let target = Target {
         child,
         stdout,
-        pid: words[1].parse().unwrap(),
+        pid,
+        pidfd: PidFd::open(pid).unwrap(),
         range: AddrRange::new(hex(2), hex(3)),
         tid: words[4].parse().unwrap(),
     };
@@ -79,7 +85,7 @@ fn launch(program: &Path, mode: &str) -> Option<Target> {
 impl Target {
     fn may_be_traced(&self) -> bool {
         let call = self.call(HugeFlag::HugePage);
-        match Injector::new(Path::new("/")).madvise(self.pid, call) {
+        match Injector::new(Path::new("/")).madvise(&self.pidfd, self.pid, call) {
             Err(InjectError::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EPERM) => {
                 eprintln!("SKIP: other processes may not be traced here: {source}");
                 false
@@ -96,41 +102,45 @@ impl Target {
     }
 
     fn has(&self, flag: HugeFlag) -> bool {
-        // The first thread may have ended: then there are no mappings to be seen by it.
+        // The main thread may have ended: mappings are visible only through another thread.
         let vmas = smaps::read(Path::new("/"), self.tid).unwrap();
         let within = |vma: &&smaps::Vma| vma.mapping.range.intersection(&self.range).is_some();
         let mut vmas = vmas.iter().filter(within).peekable();
-        vmas.peek().is_some() && vmas.all(|vma| vma.has_flag(flag.letters()))
+        vmas.peek().is_some() && vmas.all(|vma| vma.has_flag(flag.vm_flag()))
     }
 
-    /// Ends it, and asks what it found.
+    /// Stops the target and checks its report.
     fn intact(mut self) {
         self.child.stdin.take().unwrap().write_all(b"q").unwrap();
-        let mut said = String::new();
-        self.stdout.read_line(&mut said).unwrap();
-        assert!(said.starts_with("intact "), "{said:?}, {:?}", self.child.wait());
+        let mut report = String::new();
+        self.stdout.read_line(&mut report).unwrap();
+        assert!(
+            report.starts_with("intact "),
+            "{report:?}, {:?}",
+            self.child.wait()
+        );
         assert!(self.child.wait().unwrap().success());
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may have ended; nothing else can go wrong.
+        // Fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The machine is busy: no thread may have been fit for a while. Returns the thread that made the call.
+/// Retries while no thread is suitable: the machine is busy. Returns the thread that made the call.
 fn madvise(injector: &mut Injector, target: &Target, flag: HugeFlag) -> Result<u32, InjectError> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        match injector.madvise(target.pid, target.call(flag)) {
+        match injector.madvise(&target.pidfd, target.pid, target.call(flag)) {
             Ok(done) => {
                 assert_eq!(done.errno, 0);
                 return Ok(done.tid);
             }
-            Err(InjectError::NoFitThread { .. }) if Instant::now() < deadline => {}
+            Err(InjectError::NoSuitableThread { .. }) if Instant::now() < deadline => {}
             Err(error) => return Err(error),
         }
     }
@@ -149,79 +159,82 @@ fn flags_are_set(mode: &str) {
 }
 
 #[test]
-fn a_program_that_computes_keeps_every_register() {
+fn computing_program_keeps_registers() {
     flags_are_set("spin");
 }
 
 #[test]
-fn a_program_that_waits_keeps_every_register_and_its_call() {
+fn waiting_program_keeps_registers_and_call() {
     flags_are_set("read");
 }
 
 #[test]
-fn no_call_of_a_program_fails_that_would_not_have() {
+fn injection_makes_no_call_fail() {
     flags_are_set("calls");
 }
 
 #[test]
-fn calls_that_a_stop_breaks_are_made_again() {
+fn interrupted_calls_are_restarted() {
     flags_are_set("events");
 }
 
-/// Kinds of threads that a call can be put before whatever they are doing, and such that can be taken only between
-/// their calls: those have an end that the kernel keeps, or a signal mask of their own.
-const FIT: [&str; 4] = ["avx", "pipe", "futex", "epoll"];
-const HARDLY_FIT: [&str; 5] = ["sleep", "poll", "ppoll", "pselect", "pwait"];
+/// Kinds of threads into which a call can be injected at any time, and kinds where it is possible only
+/// between their calls: those wait with a timeout that the kernel keeps, or with a temporary signal mask.
+const SUITABLE: [&str; 4] = ["avx", "pipe", "futex", "epoll"];
+const MOSTLY_UNSUITABLE: [&str; 5] = ["sleep", "poll", "ppoll", "pselect", "pwait"];
 
 #[test]
-fn each_kind_of_thread_keeps_its_registers_and_its_call() {
+fn suitable_threads_keep_registers_and_calls() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path()) else {
         return;
     };
-    for kind in FIT {
+    for kind in SUITABLE {
         let Some(target) = launch(&program, &format!("kind:{kind}")) else {
             return;
         };
         let mut injector = Injector::new(Path::new("/"));
-        let (mut by_it, deadline) = (0, Instant::now() + Duration::from_secs(60));
-        while by_it < 10 {
+        let (mut count, deadline) = (0, Instant::now() + Duration::from_secs(60));
+        while count < 10 {
             for flag in [HugeFlag::NoHugePage, HugeFlag::HugePage] {
                 let tid = madvise(&mut injector, &target, flag).unwrap();
-                by_it += u32::from(tid == target.tid);
-                assert!(target.has(flag), "{flag:?} by a thread of the kind {kind}");
+                count += u32::from(tid == target.tid);
+                assert!(target.has(flag), "{flag:?} by a thread of kind {kind}");
             }
-            assert!(Instant::now() < deadline, "{kind}: only {by_it} calls by it");
+            assert!(
+                Instant::now() < deadline,
+                "{kind}: only {count} calls by its thread"
+            );
         }
         target.intact();
     }
 }
 
 #[test]
-fn threads_that_cannot_be_disturbed_are_not() {
+fn unsuitable_threads_are_not_disturbed() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path()) else {
         return;
     };
-    for kind in HARDLY_FIT {
+    for kind in MOSTLY_UNSUITABLE {
         let Some(target) = launch(&program, &format!("kind:{kind}")) else {
             return;
         };
         let mut injector = Injector::new(Path::new("/"));
         for _ in 0..4 {
-            match injector.madvise(target.pid, target.call(HugeFlag::NoHugePage)) {
+            match injector.madvise(&target.pidfd, target.pid, target.call(HugeFlag::NoHugePage)) {
                 Ok(done) => assert_eq!(done.errno, 0, "{kind}"),
-                Err(InjectError::NoFitThread { .. }) => {}
+                Err(InjectError::NoSuitableThread { .. }) => {}
                 Err(error) => panic!("{kind}: {error}"),
             }
         }
-        // It looks at what its calls answered: no signal, and no stop of ours, may have ended one.
+        // The target checks the results of its calls: neither a signal nor our stop may have ended one.
         target.intact();
     }
 }
 
 #[test]
-fn a_process_whose_first_thread_has_ended_is_one_like_any_other() {
+fn injection_works_after_main_thread_ended() {
     let Some(target) = start("leaderless") else { return };
     let mut injector = Injector::new(Path::new("/"));
     for flag in [HugeFlag::NoHugePage, HugeFlag::HugePage] {
@@ -231,31 +244,35 @@ fn a_process_whose_first_thread_has_ended_is_one_like_any_other() {
     target.intact();
 }
 
-/// Not a test by itself: makes one call, and dies on the way.
+/// Not a test by itself: the copy that makes one call and dies on the way.
 #[test]
-fn dies() {
-    let Ok(told) = std::env::var(DIES) else { return };
-    let numbers: Vec<u64> = told.split(' ').map(|word| word.parse().unwrap()).collect();
+fn die_after_request() {
+    let Ok(arguments) = std::env::var(DIE_AFTER) else {
+        return;
+    };
+    let numbers: Vec<u64> = arguments.split(' ').map(|word| word.parse().unwrap()).collect();
     let call = Call {
         range: AddrRange::new(numbers[1], numbers[2]),
         flag: HugeFlag::NoHugePage,
     };
-    let mut left = numbers[3];
-    let mut watch = |request: Request| {
-        left -= 1;
-        if left == 0 {
-            // Standard error is not captured in a process that is killed.
+    let mut remaining = numbers[3];
+    let mut hook = |request: Request| {
+        remaining -= 1;
+        if remaining == 0 {
+            // Stderr is not lost when the process is killed.
             eprintln!("dies after {request:?}");
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
     };
-    drop(Injector::new(Path::new("/")).madvise_watched(numbers[0] as u32, call, &mut watch));
-    println!("lived");
+    let pid = numbers[0] as u32;
+    let pidfd = PidFd::open(pid).unwrap();
+    drop(Injector::new(Path::new("/")).madvise_with_hook(&pidfd, pid, call, &mut hook));
+    println!("survived");
     std::process::exit(77);
 }
 
-/// Has a copy of this program die after each request in turn, among them those that are `wanted`. How often a stop is waited
-/// for differs from one to the next, so that one pass may step over a request.
+/// Lets a copy of this program die after each request in turn, at least once after each of `wanted`. The
+/// number of waits for a stop varies, so that one pass may miss a request.
 fn die_after_every_request(target: &Target, wanted: &[&str]) {
     let mut died = Vec::new();
     let mut missing = wanted.to_vec();
@@ -269,30 +286,31 @@ fn die_after_every_request(target: &Target, wanted: &[&str]) {
     panic!("{missing:?} not in {died:?}");
 }
 
-/// One pass. Returns after which requests it was dead.
+/// One pass. Returns the requests after which the copy died.
 fn die_after_each(target: &Target) -> Vec<String> {
     let mut died = Vec::new();
     for nth in 1..=40 {
         let (pid, range) = (target.pid, target.range);
         let run = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "dies", "--nocapture", "--test-threads=1"])
-            .env(DIES, format!("{pid} {} {} {nth}", range.start.0, range.end.0))
+            .args(["--exact", "die_after_request", "--nocapture", "--test-threads=1"])
+            .env(
+                DIE_AFTER,
+                format!("{pid} {} {} {nth}", range.start.0, range.end.0),
+            )
             .output()
             .unwrap();
         if run.status.code() == Some(77) {
             break;
         }
-        let said = String::from_utf8_lossy(&run.stderr);
-        let after = said
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        let after = stderr
             .split("dies after ")
             .nth(1)
             .unwrap_or_default()
             .trim()
             .to_owned();
         if after == "SetCall" {
-            wait_for("the call of a tracer that is dead", || {
-                target.has(HugeFlag::NoHugePage)
-            });
+            wait_for("the call of the dead tracer", || target.has(HugeFlag::NoHugePage));
         }
         died.push(after);
         let mut injector = Injector::new(Path::new("/"));
@@ -301,24 +319,24 @@ fn die_after_each(target: &Target) -> Vec<String> {
     died
 }
 
-fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !come() {
-        assert!(Instant::now() < deadline, "{what} was not made");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
         sleep(Duration::from_millis(2));
     }
 }
 
 #[test]
-fn a_program_that_computes_goes_on_whenever_its_tracer_dies() {
+fn computing_program_survives_tracer_death() {
     let Some(target) = start("spin") else { return };
     let wanted = [
         "Seize",
         "Interrupt",
         "WriteFrame",
         "SetCall",
-        "ToEnd",
-        "SetBack",
+        "ToExit",
+        "Restore",
         "Detach",
     ];
     die_after_every_request(&target, &wanted);
@@ -326,24 +344,24 @@ fn a_program_that_computes_goes_on_whenever_its_tracer_dies() {
 }
 
 #[test]
-fn a_program_that_waits_goes_on_whenever_its_tracer_dies() {
+fn waiting_program_survives_tracer_death() {
     let Some(target) = start("read") else { return };
-    die_after_every_request(&target, &["SetCall", "InterruptAgain", "GoOn", "SetBack"]);
+    die_after_every_request(&target, &["SetCall", "InterruptAgain", "Cont", "Restore"]);
     target.intact();
 }
 
 #[test]
-fn filters_are_read_and_never_tried() {
+fn seccomp_filters_are_read_and_never_tried() {
     let Some(target) = start("denies") else { return };
     let mut injector = Injector::new(Path::new("/"));
-    let refused = injector
-        .madvise(target.pid, target.call(HugeFlag::NoHugePage))
+    let error = injector
+        .madvise(&target.pidfd, target.pid, target.call(HugeFlag::NoHugePage))
         .unwrap_err();
-    assert!(matches!(refused, InjectError::Refused { .. }), "{refused}");
-    let said = refused.to_string();
-    // Without the right to read filters there is nothing but that to be said.
+    assert!(matches!(error, InjectError::Refused { .. }), "{error}");
+    let message = error.to_string();
+    // Without the right to read filters, only the first reason is possible.
     let reasons = ["filters that cannot be read", "filters do not allow madvise"];
-    assert!(reasons.iter().any(|why| said.contains(why)), "{said}");
+    assert!(reasons.iter().any(|why| message.contains(why)), "{message}");
     assert!(!target.has(HugeFlag::NoHugePage));
     target.intact();
     let Some(target) = start("allows") else { return };
@@ -356,12 +374,12 @@ fn filters_are_read_and_never_tried() {
 }
 
 #[test]
-fn a_traced_program_and_a_stopped_one_are_left_alone() {
+fn traced_and_stopped_programs_are_refused() {
     let Some(target) = start("traced") else { return };
     let refused = Injector::new(Path::new("/"))
-        .madvise(target.pid, target.call(HugeFlag::NoHugePage))
+        .madvise(&target.pidfd, target.pid, target.call(HugeFlag::NoHugePage))
         .unwrap_err();
-    assert!(refused.to_string().contains("traces it already"), "{refused}");
+    assert!(refused.to_string().contains("already traces it"), "{refused}");
     drop(target);
     let Some(target) = start("read") else { return };
     let pid = rustix::process::Pid::from_raw(target.pid.cast_signed()).unwrap();
@@ -371,26 +389,96 @@ fn a_traced_program_and_a_stopped_one_are_left_alone() {
         stat.rsplit(") ").next().unwrap().starts_with('T')
     };
     wait_for("the stop", is_stopped);
-    let later = Injector::new(Path::new("/")).madvise(target.pid, target.call(HugeFlag::NoHugePage));
-    assert!(matches!(later, Err(InjectError::NoFitThread { .. })), "{later:?}");
-    // It woke for a moment to be let go of.
-    wait_for("the stop that goes on", is_stopped);
+    let later =
+        Injector::new(Path::new("/")).madvise(&target.pidfd, target.pid, target.call(HugeFlag::NoHugePage));
+    assert!(
+        matches!(later, Err(InjectError::NoSuitableThread { .. })),
+        "{later:?}"
+    );
+    // It was resumed for a moment to be detached.
+    wait_for("the renewed stop", is_stopped);
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     target.intact();
 }
 
+/// A pidfd of a process that has ended.
+fn ended() -> PidFd {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pidfd = PidFd::open(child.id()).unwrap();
+    child.wait().unwrap();
+    pidfd
+}
+
 #[test]
-fn what_is_no_process_is_gone() {
+fn process_that_took_over_the_number_is_not_touched() {
+    let Some(target) = start("read") else { return };
+    let result =
+        Injector::new(Path::new("/")).madvise(&ended(), target.pid, target.call(HugeFlag::NoHugePage));
+    assert!(matches!(result, Err(InjectError::Gone { .. })), "{result:?}");
+    assert!(!target.has(HugeFlag::NoHugePage));
+    target.intact();
+}
+
+/// Whether the stack of the process holds a signal frame with vector registers.
+fn has_frame_on_stack(pid: u32) -> bool {
+    /// `FP_XSTATE_MAGIC1` of the kernel.
+    const MAGIC: [u8; 4] = 0x4650_5853_u32.to_le_bytes();
+    let mappings = maps::read(Path::new("/"), pid).unwrap();
+    let stack = mappings.iter().find(|mapping| mapping.name == "[stack]").unwrap();
+    let mut bytes = vec![0; usize::try_from(stack.range.len().0).unwrap()];
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    memory.read_exact_at(&mut bytes, stack.range.start.0).unwrap();
+    bytes.windows(4).any(|window| window == MAGIC)
+}
+
+/// Another thread executes a program after the stop, which ends the stopped thread and takes over its number.
+#[test]
+fn program_that_replaced_the_target_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path()) else {
+        return;
+    };
+    let fifo = folder.path().join("tell");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let Some(mut target) = launch(&program, &format!("execs:{}", fifo.display())) else {
+        return;
+    };
+    let (pid, call) = (target.pid, target.call(HugeFlag::NoHugePage));
+    let mut line = String::new();
+    // Just before the frame is written.
+    let mut hook = |request: Request| {
+        if request == Request::GetSigmask && line.is_empty() {
+            std::fs::write(&fifo, "x").unwrap();
+            target.stdout.read_line(&mut line).unwrap();
+            // It waits in poll, so that it does not overwrite a frame by itself.
+            wait_for("the new program", || {
+                std::fs::read_to_string(format!("/proc/{pid}/syscall"))
+                    .unwrap()
+                    .starts_with("7 ")
+            });
+        }
+    };
+    let mut injector = Injector::new(Path::new("/"));
+    let result = injector.madvise_with_hook(&target.pidfd, pid, call, &mut hook);
+    assert_eq!(line, "replaced\n", "{result:?}");
+    assert!(result.is_err(), "{result:?}");
+    assert!(!has_frame_on_stack(pid));
+}
+
+#[test]
+fn invalid_pid_is_reported_gone() {
     let mut injector = Injector::new(Path::new("/"));
     let call = Call {
         range: AddrRange::new(0x1000, 0x2000),
         flag: HugeFlag::NoHugePage,
     };
     assert!(matches!(
-        injector.madvise(4_194_304, call),
+        injector.madvise(&ended(), 4_194_304, call),
         Err(InjectError::Gone { .. })
     ));
-    // kthreadd has no memory. In a container there may be no process 2.
-    let refused = injector.madvise(2, call);
-    assert!(refused.is_err(), "{refused:?}");
+    // kthreadd has no address space. In a container, process 2 may not exist.
+    if let Ok(pidfd) = PidFd::open(2) {
+        let refused = injector.madvise(&pidfd, 2, call);
+        assert!(refused.is_err(), "{refused:?}");
+    }
 }

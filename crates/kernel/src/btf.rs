@@ -1,8 +1,8 @@
-//! BTF: the kernel's own description of its types, which BPF programs are fitted to.
+//! BTF: the kernel's description of its own types, against which BPF programs are relocated.
 
 use std::path::Path;
 
-/// True when the kernel describes its types (built with `CONFIG_DEBUG_INFO_BTF`).
+/// True if the kernel has BTF (built with `CONFIG_DEBUG_INFO_BTF`).
 #[must_use]
 pub fn exists(root: &Path) -> bool {
     root.join("sys/kernel/btf/vmlinux").exists()
@@ -11,7 +11,7 @@ pub fn exists(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn an_empty_machine_has_none() {
+    fn btf_is_absent_below_empty_root() {
         assert!(!super::exists(std::path::Path::new("/nonexistent")));
     }
 }

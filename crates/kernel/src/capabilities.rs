@@ -1,4 +1,4 @@
-//! Capabilities: the pieces root's power is made of (capabilities(7)).
+//! Capabilities: the separate privileges of root (capabilities(7)).
 
 use std::fmt;
 use std::path::Path;
@@ -10,24 +10,24 @@ use crate::status;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
-    /// Write files whatever their permissions say.
+    /// Write files regardless of permissions.
     DacOverride = 1,
-    /// Read files whatever their permissions say.
+    /// Read files regardless of permissions.
     DacReadSearch = 2,
-    /// Look into processes of others.
+    /// Inspect processes of other users.
     SysPtrace = 19,
-    /// Administrate: swap, zram, mounts; holds what newer ones were split from.
+    /// System administration: swap, zram, mounts. Includes newer capabilities that were split from it.
     SysAdmin = 21,
-    /// Change how others are scheduled and where their memory lies.
+    /// Change scheduling and memory placement of other processes.
     SysNice = 23,
-    /// Look into the kernel with programs.
+    /// Read kernel data with BPF programs.
     Perfmon = 38,
-    /// Load programs.
+    /// Load BPF programs.
     Bpf = 39,
 }
 
 impl Capability {
-    /// The name in manuals.
+    /// The name, as in man pages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,16 +53,16 @@ impl fmt::Display for Capability {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// Those process `pid` may use.
+    /// The effective capabilities of process `pid`.
     ///
     /// # Errors
-    /// When its status cannot be read.
+    /// Fails if the status of the process cannot be read.
     pub fn effective(root: &Path, pid: u32) -> Result<Self, ProcError> {
         status::read(root, pid).map(|status| Self(status.cap_eff))
     }
 
-    /// True when `capability` is in it, or one that holds it: `CAP_SYS_ADMIN` those that were split from it, and who
-    /// may write any file may read it.
+    /// True if the set contains `capability`, or one that includes it: `CAP_SYS_ADMIN` includes the
+    /// capabilities that were split from it, and the right to write any file includes the right to read it.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {
         let wider = match capability {
@@ -73,7 +73,7 @@ impl Capabilities {
         self.0 & ((1 << capability as u8) | (1 << wider as u8)) != 0
     }
 
-    /// Which of `wanted` are not in it.
+    /// The members of `wanted` that the set does not contain.
     #[must_use]
     pub fn missing(self, wanted: &[Capability]) -> Vec<Capability> {
         wanted.iter().copied().filter(|&one| !self.has(one)).collect()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_administrator_may_load_programs() {
+    fn wider_capabilities_include_narrower_ones() {
         let admin = Capabilities(1 << 21);
         assert!(admin.has(Capability::Bpf) && !admin.has(Capability::SysPtrace));
         let writer = Capabilities(1 << 1);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_can_be_read() {
+    fn own_capabilities_are_readable() {
         Capabilities::effective(Path::new("/"), std::process::id()).unwrap();
     }
 }

@@ -1,16 +1,16 @@
-//! The children of a process: `/proc/PID/task/TID/children`, or a search by parent where the kernel lacks those
-//! (built without `CONFIG_PROC_CHILDREN`).
+//! The children of a process: from `/proc/PID/task/TID/children`, or by a search for its pid as parent where
+//! the kernel lacks this file (built without `CONFIG_PROC_CHILDREN`).
 
 use std::path::Path;
 
 use crate::proc::{self, ProcError};
 use crate::stat;
 
-/// The children of `pid`, ascending: of all its threads, as any of them can fork.
+/// The children of all threads of `pid`, ascending: any thread can fork.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended.
-pub fn of(root: &Path, pid: u32) -> Result<Vec<u32>, ProcError> {
+/// [`ProcError::Gone`] if the process has ended.
+pub fn read(root: &Path, pid: u32) -> Result<Vec<u32>, ProcError> {
     let dir = proc::dir(root, pid).join("task");
     let Ok(threads) = std::fs::read_dir(&dir) else {
         return Err(ProcError::Gone { pid });
@@ -23,8 +23,8 @@ pub fn of(root: &Path, pid: u32) -> Result<Vec<u32>, ProcError> {
                 text.split_ascii_whitespace()
                     .filter_map(|word| word.parse::<u32>().ok()),
             ),
-            Err(_) if thread.path().exists() && !path.exists() => return by_parent(root, pid),
-            // A thread that ended while we read; its children pass to another thread.
+            Err(_) if thread.path().exists() && !path.exists() => return find_by_parent(root, pid),
+            // A thread that ended meanwhile; its children pass to another thread.
             Err(_) => {}
         }
     }
@@ -33,8 +33,8 @@ pub fn of(root: &Path, pid: u32) -> Result<Vec<u32>, ProcError> {
     Ok(children)
 }
 
-fn by_parent(root: &Path, pid: u32) -> Result<Vec<u32>, ProcError> {
-    let all = proc::all(root)?;
+fn find_by_parent(root: &Path, pid: u32) -> Result<Vec<u32>, ProcError> {
+    let all = proc::pids(root)?;
     Ok(all
         .into_iter()
         .filter(|&child| stat::read(root, child).is_ok_and(|stat| stat.ppid == pid))
@@ -54,27 +54,27 @@ mod tests {
     }
 
     #[test]
-    fn children_of_every_thread_are_found() {
+    fn children_of_all_threads_are_listed() {
         let root = tempfile::tempdir().unwrap();
         process(root.path(), 5, 1);
         fs::create_dir_all(root.path().join("proc/5/task/6")).unwrap();
         fs::write(root.path().join("proc/5/task/5/children"), "9 8 ").unwrap();
         fs::write(root.path().join("proc/5/task/6/children"), "7 ").unwrap();
-        assert_eq!(of(root.path(), 5).unwrap(), [7, 8, 9]);
+        assert_eq!(read(root.path(), 5).unwrap(), [7, 8, 9]);
     }
 
     #[test]
-    fn without_the_children_file_the_parents_are_asked() {
+    fn children_are_found_by_parent_without_children_file() {
         let root = tempfile::tempdir().unwrap();
         [(5, 1), (7, 5), (8, 7), (9, 5)]
             .into_iter()
             .for_each(|(pid, ppid)| process(root.path(), pid, ppid));
-        assert_eq!(of(root.path(), 5).unwrap(), [7, 9]);
+        assert_eq!(read(root.path(), 5).unwrap(), [7, 9]);
     }
 
     #[test]
-    fn a_vanished_parent_is_gone() {
+    fn ended_parent_is_reported_gone() {
         let root = tempfile::tempdir().unwrap();
-        assert!(of(root.path(), 5).unwrap_err().is_gone());
+        assert!(read(root.path(), 5).unwrap_err().is_gone());
     }
 }

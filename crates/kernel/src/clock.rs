@@ -3,19 +3,19 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use thermo_units::Nanos;
 
-/// Clock ticks a second in `/proc` (`USER_HZ`, 100 on every architecture that is supported).
-const TICKS: u64 = 100;
+/// Clock ticks per second in `/proc` (`USER_HZ`, 100 on every supported architecture).
+const TICKS_PER_SECOND: u64 = 100;
 
-/// Time since boot without suspension, `CLOCK_MONOTONIC`: the clock of recordings and of the truth.
+/// Time since boot without suspend, `CLOCK_MONOTONIC`: the clock of recordings and of the ground truth.
 #[must_use]
 pub fn monotonic() -> Nanos {
     nanos(clock_gettime(ClockId::Monotonic))
 }
 
-/// Time since boot in clock ticks, as start times of processes in `/proc/PID/stat`.
+/// Time since boot in clock ticks, comparable with process start times in `/proc/PID/stat`.
 #[must_use]
 pub fn boot_ticks() -> u64 {
-    nanos(clock_gettime(ClockId::Boottime)).0 / (Nanos::secs(1).0 / TICKS)
+    nanos(clock_gettime(ClockId::Boottime)).0 / (Nanos::secs(1).0 / TICKS_PER_SECOND)
 }
 
 /// CPU time of the calling thread.
@@ -39,7 +39,7 @@ pub fn wall_clock_offset_ns() -> i64 {
 }
 
 fn nanos(time: Timespec) -> Nanos {
-    // None of the clocks above is ever negative, nor near 584 years.
+    // None of these clocks is negative or near 584 years.
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);
     Nanos(secs * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -49,14 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_do_not_run_backwards() {
+    fn clocks_are_monotonic() {
         let (first, second) = (monotonic(), monotonic());
         assert!(first <= second && first.0 > 0);
         assert!(thread_cpu() <= process_cpu());
     }
 
     #[test]
-    fn the_offset_leads_to_this_century() {
+    fn wall_clock_offset_gives_current_time() {
         let wall_ns = i128::from(wall_clock_offset_ns()) + i128::from(monotonic().0);
         assert!(wall_ns > 1_577_836_800_000_000_000, "before 2020");
     }

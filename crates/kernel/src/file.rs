@@ -1,47 +1,47 @@
-//! The kernel's small files: read whole, written in one call, and errors that name the file.
+//! The small files of the kernel: read as a whole, written in one call, with errors that name the file.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why a file of the kernel could not be read or written.
+/// Why a kernel file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is not there: an older kernel, or one built without it.
-    #[error("{} is not there: this kernel does not have it, or it is not mounted", .0.display())]
+    /// The file does not exist: the kernel is older, or was built without it.
+    #[error("{} does not exist: this kernel does not have it, or its file system is not mounted", .0.display())]
     Missing(PathBuf),
-    /// The kernel does not let us.
-    #[error("{} may not be used: {reason}. Run as root, or as the user who owns it", .path.display())]
+    /// Permission denied.
+    #[error("no permission for {}: {reason}. Run as root, or as the owner of the file", .path.display())]
     Denied {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         reason: io::Error,
     },
-    /// It failed for another reason.
+    /// Another I/O error.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It reads otherwise than expected.
+    /// Unexpected contents.
     #[error("{}: {found:?} is not {expected}", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What stands there.
+        /// The contents found.
         found: String,
-        /// What should stand there.
+        /// The contents expected.
         expected: &'static str,
     },
 }
 
 impl FileError {
-    /// Sorts an I/O error on `path`.
+    /// Classifies an I/O error on `path`.
     #[must_use]
     pub fn new(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
@@ -52,7 +52,7 @@ impl FileError {
         }
     }
 
-    /// `found` stands where `expected` should.
+    /// Error for `found` in place of `expected`.
     #[must_use]
     pub fn malformed(path: &Path, found: &str, expected: &'static str) -> Self {
         let found = found.chars().take(120).collect();
@@ -63,29 +63,29 @@ impl FileError {
         }
     }
 
-    /// True when the file is not there.
+    /// True if the file does not exist.
     #[must_use]
     pub const fn is_missing(&self) -> bool {
         matches!(self, Self::Missing(_))
     }
 }
 
-/// The text of `path`; bytes that are no UTF-8 (names of files, of programs) are replaced.
+/// The text of `path`. Bytes that are no UTF-8 (names of files and programs) are replaced.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if the file cannot be read.
 pub fn text(path: &Path) -> Result<String, FileError> {
     let bytes = fs::read(path).map_err(|source| FileError::new(path, source))?;
     Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
-        Err(broken) => String::from_utf8_lossy(broken.as_bytes()).into_owned(),
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
 }
 
-/// The one number that stands in `path`.
+/// The single number in `path`.
 ///
 /// # Errors
-/// When it cannot be read or is no number.
+/// Fails if the file cannot be read or does not hold a number.
 pub fn number(path: &Path) -> Result<u64, FileError> {
     let text = text(path)?;
     text.trim()
@@ -93,10 +93,10 @@ pub fn number(path: &Path) -> Result<u64, FileError> {
         .map_err(|_| FileError::malformed(path, text.trim(), "a number"))
 }
 
-/// Writes `text` in one call, as the kernel's files want it. The file must exist.
+/// Writes `text` in one call, as kernel files require. The file must exist.
 ///
 /// # Errors
-/// When the kernel refuses it.
+/// Fails if the kernel refuses the value.
 pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -106,8 +106,8 @@ pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
         .map_err(|source| FileError::new(path, source))
 }
 
-/// Does `act` again while the kernel says that the thing is busy: udev opens new devices for a moment, ending processes
-/// hold on to their group. Gives up after five seconds.
+/// Repeats `act` while the kernel reports EBUSY: udev opens new devices for a moment, and ending processes
+/// keep their group busy. Gives up after five seconds.
 pub(crate) fn while_busy<T>(mut act: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     for _ in 0..500 {
         match act() {
@@ -119,7 +119,8 @@ pub(crate) fn while_busy<T>(mut act: impl FnMut() -> Result<T, FileError>) -> Re
     act()
 }
 
-/// `Name:   123 kB` lines to `(name, bytes)`, of meminfo, status, smaps. Lines of another form are left out.
+/// Parses the `Name:   123 kB` lines of meminfo, status and smaps to `(name, bytes)`. Other lines are
+/// skipped.
 pub(crate) fn sizes(text: &str) -> impl Iterator<Item = (&str, thermo_units::Bytes)> {
     text.lines().filter_map(|line| {
         let (name, rest) = line.split_once(':')?;
@@ -134,19 +135,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_the_file_and_what_stands_there() {
+    fn errors_name_file_and_contents() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nr");
         assert!(number(&path).unwrap_err().is_missing());
         assert!(
             write(&path, "1").unwrap_err().is_missing(),
-            "a file of the kernel is never created"
+            "kernel files are never created"
         );
         fs::write(&path, "many\n").unwrap();
-        let told = number(&path).unwrap_err().to_string();
+        let message = number(&path).unwrap_err().to_string();
         assert!(
-            told.contains("nr") && told.contains("\"many\" is not a number"),
-            "{told}"
+            message.contains("nr") && message.contains("\"many\" is not a number"),
+            "{message}"
         );
     }
 }

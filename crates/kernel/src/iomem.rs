@@ -1,4 +1,4 @@
-//! Where memory is in physical addresses (`/proc/iomem`). Only root is told the addresses.
+//! The physical addresses of memory (`/proc/iomem`). Only root sees the addresses.
 
 use std::path::Path;
 
@@ -6,28 +6,28 @@ use thermo_units::{AddrRange, PAGE_SIZE};
 
 use crate::file::{self, FileError};
 
-/// The ranges of the machine's memory: ascending, disjoint, whole pages.
+/// The ranges of system RAM: ascending, disjoint, whole pages.
 ///
 /// # Errors
-/// When the file cannot be read, or hides where memory is.
+/// Fails if the file cannot be read, or hides the addresses.
 pub fn system_ram(root: &Path) -> Result<Vec<AddrRange>, FileError> {
     let path = root.join("proc/iomem");
     let text = file::text(&path)?;
-    // What lies within a range is indented below it.
-    let ranges: Vec<AddrRange> = text.lines().filter_map(range_of).collect();
+    // Sub-ranges are indented.
+    let ranges: Vec<AddrRange> = text.lines().filter_map(parse_line).collect();
     if ranges.is_empty() {
         let found = text.lines().next().unwrap_or_default();
         return Err(FileError::malformed(
             &path,
             found,
-            "a list that shows root where System RAM is",
+            "a list with addresses of System RAM (only root sees them)",
         ));
     }
     Ok(ranges)
 }
 
 /// `00001000-0009fbff : System RAM`.
-fn range_of(line: &str) -> Option<AddrRange> {
+fn parse_line(line: &str) -> Option<AddrRange> {
     let span = line.strip_suffix(" : System RAM")?;
     let (first, last) = span.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_pages_of_memory_are_told_and_hidden_addresses_are_an_error() {
+    fn system_ram_lists_whole_pages_and_refuses_hidden_addresses() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         let write = |text: &str| std::fs::write(root.path().join("proc/iomem"), text).unwrap();

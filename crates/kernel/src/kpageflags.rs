@@ -1,4 +1,5 @@
-//! What the kernel knows of each page frame (`/proc/kpageflags`, `/proc/kpagecount`, `/proc/kpagecgroup`). Root only.
+//! Flags, map count and memory cgroup of each page frame (`/proc/kpageflags`, `/proc/kpagecount`,
+//! `/proc/kpagecgroup`). Root only.
 
 use std::fs::File;
 use std::io;
@@ -22,29 +23,30 @@ macro_rules! flags {
 }
 
 flags! {
-    /// The kernel used it through a system call since it last looked. Not the processor's accessed mark.
+    /// `PG_referenced`: accessed through a system call since the last reclaim scan. Not the accessed bit of
+    /// page tables.
     is_referenced = 2;
-    /// It is on an LRU list.
+    /// On an LRU list.
     is_lru = 5;
-    /// It is on an active list. With MGLRU no page is that is in a generation.
+    /// On an active list. With MGLRU never set for pages in a generation.
     is_active = 6;
-    /// It goes to swap when it is reclaimed: anonymous memory, and files that live in memory only.
+    /// Backed by swap: anonymous memory, and files in memory (tmpfs).
     is_swap_backed = 14;
-    /// It is a part of a larger folio, its first page.
+    /// The first page of a folio that is larger than a page.
     is_compound_head = 15;
-    /// It is a part of a larger folio, not its first page.
+    /// A further page of a folio that is larger than a page.
     is_compound_tail = 16;
-    /// It is of hugetlbfs.
+    /// A page of hugetlbfs.
     is_hugetlb = 17;
-    /// It cannot be reclaimed (locked).
+    /// Not reclaimable (locked).
     is_unevictable = 18;
-    /// It is merged with others of the same contents.
+    /// Merged with pages of the same contents.
     is_ksm = 21;
-    /// It is part of a transparent huge page.
+    /// Part of a transparent huge page.
     is_thp = 22;
-    /// It is the page of zeroes.
+    /// The zero page.
     is_zero_page = 24;
-    /// It was marked idle and not touched since, on kernels with idle page tracking.
+    /// Idle: marked idle and not accessed since, on kernels with idle page tracking.
     is_idle = 25;
 }
 
@@ -56,11 +58,11 @@ impl Flags {
     }
 }
 
-/// A file with one 64-bit word a page frame.
+/// A file with one 64-bit value for each page frame.
 #[derive(Debug)]
-struct Words(File);
+struct FrameTable(File);
 
-impl Words {
+impl FrameTable {
     fn read(&self, pfn: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, pfn * 8)?;
@@ -68,22 +70,22 @@ impl Words {
     }
 }
 
-/// The open files.
+/// The open files of page frame information.
 #[derive(Debug)]
 pub struct PageFrames {
-    flags: Words,
-    count: Words,
-    /// Kernels without memory cgroups have no such file.
-    cgroup: Option<Words>,
+    flags: FrameTable,
+    count: FrameTable,
+    /// `None` on kernels without memory cgroups.
+    cgroup: Option<FrameTable>,
 }
 
 impl PageFrames {
-    /// Opens those of the machine at `root` (`/`).
+    /// Opens the files of the machine at `root` (`/`).
     ///
     /// # Errors
     /// `EACCES` without root, `ENOENT` on kernels without `CONFIG_PROC_PAGE_MONITOR`.
     pub fn open(root: &Path) -> io::Result<Self> {
-        let open = |name| File::open(root.join("proc").join(name)).map(Words);
+        let open = |name| File::open(root.join("proc").join(name)).map(FrameTable);
         Ok(Self {
             flags: open("kpageflags")?,
             count: open("kpagecount")?,
@@ -94,15 +96,15 @@ impl PageFrames {
     /// The flags of frame `pfn`.
     ///
     /// # Errors
-    /// When there is no such frame.
+    /// Fails if there is no such frame.
     pub fn flags(&self, pfn: u64) -> io::Result<Flags> {
         self.flags.read(pfn).map(Flags)
     }
 
-    /// How often frame `pfn` is mapped. In kernels that no longer count each page: the folio's mean.
+    /// How often frame `pfn` is mapped. On kernels that no longer count each page: the mean of the folio.
     ///
     /// # Errors
-    /// When there is no such frame.
+    /// Fails if there is no such frame.
     pub fn map_count(&self, pfn: u64) -> io::Result<u64> {
         self.count.read(pfn)
     }
@@ -110,7 +112,7 @@ impl PageFrames {
     /// The inode number of the memory cgroup that frame `pfn` is charged to; 0 for none.
     ///
     /// # Errors
-    /// When there is no such frame, or the kernel has no memory cgroups.
+    /// Fails if there is no such frame, or the kernel has no memory cgroups.
     pub fn cgroup(&self, pfn: u64) -> io::Result<u64> {
         self.cgroup.as_ref().ok_or(io::ErrorKind::NotFound)?.read(pfn)
     }
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_looked_up_by_its_number() {
+    fn frame_data_is_read_by_pfn() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         let write = |name: &str, words: [u64; 2]| {
@@ -135,12 +137,12 @@ mod tests {
         let flags = frames.flags(1).unwrap();
         assert!(flags.is_thp() && flags.is_compound_tail() && !flags.is_active());
         assert_eq!(frames.map_count(1).unwrap(), 3);
-        assert!(frames.flags(2).is_err(), "there is no third frame");
-        assert!(frames.cgroup(1).is_err(), "there is no such file");
+        assert!(frames.flags(2).is_err(), "the file has two frames");
+        assert!(frames.cgroup(1).is_err(), "kpagecgroup does not exist");
     }
 
     #[test]
-    fn without_the_files_there_is_an_error() {
+    fn open_fails_without_files() {
         assert!(PageFrames::open(tempfile::tempdir().unwrap().path()).is_err());
     }
 }

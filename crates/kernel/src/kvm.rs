@@ -1,17 +1,18 @@
-//! Virtual machines that KVM runs (Documentation/virt/kvm/api.rst), by what `/proc` shows of them.
+//! KVM virtual machines, as far as `/proc` shows them (Documentation/virt/kvm/api.rst).
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Of no more open files it is asked what they are. Files get the lowest number that is free, and a machine is made before
-/// a process has many.
-const MOST: usize = 4096;
+/// Maximum number of open files that are inspected. Descriptors get the lowest free number, and a virtual
+/// machine is created before a process has many.
+const MAX_FDS: usize = 4096;
 
-/// Whether the kernel of the machine at `root` (`/`) can run any now. Its device is listed once a module for this processor
-/// is there; `/dev/kvm` may exist before, and be missing in a container.
+/// Whether the kernel of the machine at `root` (`/`) can run virtual machines now. The device is listed once
+/// a KVM module for this processor is loaded; `/dev/kvm` may exist earlier, and may be missing in a
+/// container.
 #[must_use]
-pub fn exists(root: &Path) -> bool {
+pub fn is_available(root: &Path) -> bool {
     let devices = fs::read_to_string(root.join("proc/misc")).unwrap_or_default();
     // "232 kvm"
     let mut names = devices
@@ -20,23 +21,24 @@ pub fn exists(root: &Path) -> bool {
     names.any(|name| name == "kvm")
 }
 
-/// Whether process `pid` of the machine at `root` (`/`) has a machine open, or a processor of one, which keeps it there.
+/// Whether process `pid` of the machine at `root` (`/`) has a virtual machine open, or a virtual CPU, which
+/// keeps the machine alive.
 ///
 /// # Errors
-/// `ENOENT` when the process is gone, `EACCES` without the right to look into it.
-pub fn is_held_by(root: &Path, pid: u32) -> io::Result<bool> {
-    for entry in fs::read_dir(root.join(format!("proc/{pid}/fd")))?.take(MOST) {
-        // A file may be closed before it is asked.
+/// `ENOENT` if the process has ended, `EACCES` without the right to inspect it.
+pub fn has_vm_open(root: &Path, pid: u32) -> io::Result<bool> {
+    for entry in fs::read_dir(root.join(format!("proc/{pid}/fd")))?.take(MAX_FDS) {
+        // The file may be closed meanwhile.
         let name = fs::read_link(entry?.path()).unwrap_or_default();
-        if name.to_str().is_some_and(is_of_machine) {
+        if name.to_str().is_some_and(is_vm_file) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// `kvm_dev_ioctl_create_vm()` and `create_vcpu_fd()` name them so (`virt/kvm/kvm_main.c`).
-fn is_of_machine(name: &str) -> bool {
+/// These names are set by `kvm_dev_ioctl_create_vm()` and `create_vcpu_fd()` (`virt/kvm/kvm_main.c`).
+fn is_vm_file(name: &str) -> bool {
     name == "anon_inode:kvm-vm" || name.starts_with("anon_inode:kvm-vcpu")
 }
 
@@ -47,21 +49,21 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_kernel_that_runs_machines_lists_the_device() {
+    fn kvm_is_available_when_device_is_listed() {
         let root = tempfile::tempdir().unwrap();
-        assert!(!exists(root.path()));
+        assert!(!is_available(root.path()));
         fs::create_dir(root.path().join("proc")).unwrap();
         for (misc, expected) in [
             ("234 btrfs-control\n 60 kvm_stats\n", false),
             ("200 tun\n232 kvm\n", true),
         ] {
             fs::write(root.path().join("proc/misc"), misc).unwrap();
-            assert_eq!(exists(root.path()), expected, "{misc}");
+            assert_eq!(is_available(root.path()), expected, "{misc}");
         }
     }
 
     #[test]
-    fn who_has_a_machine_open_is_told_from_who_could_make_one() {
+    fn has_vm_open_ignores_dev_kvm_alone() {
         let root = tempfile::tempdir().unwrap();
         for (pid, names, expected) in [
             (7, vec!["/dev/null", "/dev/kvm", "anon_inode:[eventfd]"], false),
@@ -73,9 +75,9 @@ mod tests {
             for (fd, name) in names.iter().enumerate() {
                 symlink(name, fds.join(fd.to_string())).unwrap();
             }
-            assert_eq!(is_held_by(root.path(), pid).unwrap(), expected, "{names:?}");
+            assert_eq!(has_vm_open(root.path(), pid).unwrap(), expected, "{names:?}");
         }
-        let gone = is_held_by(root.path(), 10).unwrap_err();
+        let gone = has_vm_open(root.path(), 10).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 }

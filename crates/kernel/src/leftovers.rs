@@ -1,43 +1,47 @@
-//! What a `kill -9` of us leaves behind, noted down before it can happen.
+//! Notes of system state that a killed (`kill -9`) process leaves behind, such as swap on zram or huge-page
+//! flags.
 //!
-//! Whoever switches something on keeps a [`Note`] of it, a small file in [`folder`], which is gone when the note is
-//! dropped, unless it is told to [`stay`](Note::stay). [`found`] tells the notes whose writers died without doing so. Nothing is undone here: a note has the
-//! sentences a person needs, and names the process within which a thing lives, so that it is over with that.
+//! A feature that changes system state keeps a [`Note`] of it, a small file in [`folder`]. The note is
+//! removed when it is dropped, unless [`Note::keep`] was called. [`find_orphaned`] returns the notes whose
+//! writers died. Nothing is undone here: a note holds sentences that tell a person what to do. Each entry can
+//! name a process or a mount with which the change ends.
 //!
-//! A note is a text: a head `thermo-leftovers 1 KIND PID STARTTIME` of the writer, then a line for each thing,
-//! `PID STARTTIME sentence` or `- - sentence`. It is replaced as a whole.
+//! Format: a head line `thermo-leftovers 1 KIND PID STARTTIME` of the writer, then one line for each entry:
+//! `PID STARTTIME sentence`, `mount MOUNTPOINT sentence` or `- - sentence`. The file is always replaced as a
+//! whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::file::FileError;
+use crate::mountinfo::{self, MountPoint};
 use crate::stat::{self, Stat};
 
 const HEAD: &str = "thermo-leftovers 1";
 
-/// A process, named for good by its number and when it started.
+/// A process, identified by pid and start time, so that reuse of the pid is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    /// Its number.
+pub struct ProcessId {
+    /// Its pid.
     pub pid: u32,
-    /// When it started, in ticks since boot.
+    /// Its start time in clock ticks since boot.
     pub starttime: u64,
 }
 
-impl Owner {
-    /// The process `pid` there is now.
+impl ProcessId {
+    /// The live process that has `pid` now.
     #[must_use]
-    pub fn of(root: &Path, pid: u32) -> Option<Self> {
+    pub fn read(root: &Path, pid: u32) -> Option<Self> {
         let stat = stat::read(root, pid).ok().filter(Stat::process_lives)?;
         let starttime = stat.starttime;
         Some(Self { pid, starttime })
     }
 
-    /// Whether it lives.
+    /// Whether the process still exists.
     #[must_use]
     pub fn lives(&self, root: &Path) -> bool {
-        Self::of(root, self.pid).as_ref() == Some(self)
+        Self::read(root, self.pid).as_ref() == Some(self)
     }
 
     fn parse(pid: &str, starttime: &str) -> Option<Self> {
@@ -48,37 +52,77 @@ impl Owner {
     }
 }
 
-/// One thing that would be left.
+/// How long a change stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leftover {
-    /// The process with which it ends; `None` when it stays until somebody undoes it.
-    pub within: Option<Owner>,
-    /// What it is, and the way out: one line.
-    pub what: String,
+pub enum Until {
+    /// Until someone undoes it.
+    Undone,
+    /// Until this process exits.
+    ExitOf(ProcessId),
+    /// Until nothing is mounted at this directory.
+    Unmount(MountPoint),
 }
 
-/// A note of what we have switched on. It is taken away when dropped.
+impl Until {
+    /// The two words that begin an entry's line.
+    fn words(&self) -> String {
+        match self {
+            Self::Undone => "- -".to_owned(),
+            Self::ExitOf(id) => format!("{} {}", id.pid, id.starttime),
+            Self::Unmount(point) => format!("mount {point}"),
+        }
+    }
+
+    fn parse(first: &str, second: &str) -> Self {
+        match (first, ProcessId::parse(first, second)) {
+            ("mount", _) => Self::Unmount(MountPoint::from_escaped(second)),
+            (_, Some(id)) => Self::ExitOf(id),
+            _ => Self::Undone,
+        }
+    }
+
+    /// Whether the change has ended. False if the mounts cannot be read.
+    fn is_over(&self, root: &Path) -> bool {
+        match self {
+            Self::Undone => false,
+            Self::ExitOf(id) => !id.lives(root),
+            Self::Unmount(point) => mountinfo::is_mounted(root, point).is_ok_and(|mounted| !mounted),
+        }
+    }
+}
+
+/// One change that would stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    /// How long it stays.
+    pub until: Until,
+    /// One line: the change, and how to undo it.
+    pub description: String,
+}
+
+/// A note of the changes that are in effect. The file is removed when the note is dropped.
 #[derive(Debug)]
 pub struct Note {
     path: PathBuf,
     head: String,
-    stays: bool,
+    is_kept: bool,
 }
 
-/// The note of a writer that died.
+/// A note whose writer died.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// The file, to be removed when all is undone.
+pub struct OrphanedNote {
+    /// The file. Remove it when everything is undone.
     pub path: PathBuf,
-    /// Which feature wrote it.
+    /// The feature that wrote it.
     pub kind: String,
-    /// Who did.
-    pub writer: Owner,
-    /// What is left.
-    pub left: Vec<String>,
+    /// The process that wrote it.
+    pub writer: ProcessId,
+    /// The changes still in effect, as sentences.
+    pub leftovers: Vec<String>,
 }
 
-/// Where notes are: `/run/thermocline` for root, the folder of the session for others; nothing without one.
+/// The folder of notes: `/run/thermocline` for root, the session's runtime folder for others; `None` without
+/// one.
 #[must_use]
 pub fn folder(root: &Path) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
@@ -88,70 +132,68 @@ pub fn folder(root: &Path) -> Option<PathBuf> {
 }
 
 impl Note {
-    /// A note of feature `kind` (letters and dashes) in `folder`, by this process. There is no file until something is
-    /// said.
+    /// A note of feature `kind` (letters and dashes) in `folder`, by this process. The file is created by the
+    /// first [`Note::write`].
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// Fails if the folder cannot be created.
     pub fn new(root: &Path, folder: &Path, kind: &str) -> Result<Self, FileError> {
         static NOTES: AtomicU32 = AtomicU32::new(0);
         fs::create_dir_all(folder).map_err(|error| FileError::new(folder, error))?;
-        let us = std::process::id();
-        let starttime = Owner::of(root, us).map_or(0, |owner| owner.starttime);
+        let pid = std::process::id();
+        let starttime = ProcessId::read(root, pid).map_or(0, |owner| owner.starttime);
         let nr = NOTES.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
-            path: folder.join(format!("{kind}-{us}-{nr}")),
-            head: format!("{HEAD} {kind} {us} {starttime}\n"),
-            stays: false,
+            path: folder.join(format!("{kind}-{pid}-{nr}")),
+            head: format!("{HEAD} {kind} {pid} {starttime}\n"),
+            is_kept: false,
         })
     }
 
-    /// Notes that `left` is what would be left now, in place of what was noted before.
+    /// Replaces the contents by `leftovers`; removes the file if `leftovers` is empty.
     ///
     /// # Errors
-    /// When it cannot be written; then what was noted before stands.
-    pub fn say(&self, left: &[Leftover]) -> Result<(), FileError> {
-        if left.is_empty() {
-            self.clear();
+    /// Fails if the file cannot be written; the previous contents then remain.
+    pub fn write(&self, leftovers: &[Leftover]) -> Result<(), FileError> {
+        if leftovers.is_empty() {
+            self.remove_file();
             return Ok(());
         }
-        let line = |thing: &Leftover| {
-            let within = thing
-                .within
-                .map_or("- -".to_owned(), |of| format!("{} {}", of.pid, of.starttime));
-            format!("{within} {}\n", thing.what.replace('\n', " "))
+        let line = |leftover: &Leftover| {
+            let description = leftover.description.replace('\n', " ");
+            format!("{} {description}\n", leftover.until.words())
         };
         let text: String = std::iter::once(self.head.clone())
-            .chain(left.iter().map(line))
+            .chain(leftovers.iter().map(line))
             .collect();
         let new = self.path.with_extension("new");
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path));
         written.map_err(|error| FileError::new(&self.path, error))
     }
 
-    /// Ends it, but lets stand what it says: it could not be undone.
-    pub fn stay(mut self) {
-        self.stays = true;
+    /// Drops the note but keeps the file, because the changes could not be undone.
+    pub fn keep(mut self) {
+        self.is_kept = true;
     }
 
-    fn clear(&self) {
-        // It may never have been there; one that stays is told of as long as we live no more.
+    fn remove_file(&self) {
+        // The file may not exist. If removal fails, the note is reported after our exit, which is harmless.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Drop for Note {
     fn drop(&mut self) {
-        if !self.stays {
-            self.clear();
+        if !self.is_kept {
+            self.remove_file();
         }
     }
 }
 
-/// The notes in `folder` whose writers died, with what is still there of what they noted. Those of which nothing is
-/// left are removed.
+/// The notes in `folder` whose writers died, with the entries that are still in effect. Notes without such
+/// entries are removed.
 #[must_use]
-pub fn found(root: &Path, folder: &Path) -> Vec<Found> {
+pub fn find_orphaned(root: &Path, folder: &Path) -> Vec<OrphanedNote> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
@@ -163,8 +205,8 @@ pub fn found(root: &Path, folder: &Path) -> Vec<Found> {
         let Some(note) = parse(root, path, &text).filter(|note| !note.writer.lives(root)) else {
             continue;
         };
-        if note.left.is_empty() {
-            // Another look may have removed it already.
+        if note.leftovers.is_empty() {
+            // Another process may have removed it already.
             let _ = fs::remove_file(&note.path);
         } else {
             all.push(note);
@@ -173,7 +215,7 @@ pub fn found(root: &Path, folder: &Path) -> Vec<Found> {
     all
 }
 
-fn parse(root: &Path, path: PathBuf, text: &str) -> Option<Found> {
+fn parse(root: &Path, path: PathBuf, text: &str) -> Option<OrphanedNote> {
     let mut lines = text.lines();
     let words: Vec<&str> = lines
         .next()?
@@ -183,17 +225,17 @@ fn parse(root: &Path, path: PathBuf, text: &str) -> Option<Found> {
     let [kind, pid, starttime] = words[..] else {
         return None;
     };
-    let thing = |line: &str| {
+    let entry = |line: &str| {
         let mut parts = line.splitn(3, ' ');
-        let (pid, starttime, what) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_over = Owner::parse(pid, starttime).is_some_and(|within| !within.lives(root));
-        (!is_over).then(|| what.to_owned())
+        let (first, second, sentence) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_over = Until::parse(first, second).is_over(root);
+        (!is_over).then(|| sentence.to_owned())
     };
-    Some(Found {
+    Some(OrphanedNote {
         path,
         kind: kind.to_owned(),
-        writer: Owner::parse(pid, starttime)?,
-        left: lines.filter_map(thing).collect(),
+        writer: ProcessId::parse(pid, starttime)?,
+        leftovers: lines.filter_map(entry).collect(),
     })
 }
 
@@ -202,35 +244,35 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn thing(within: Option<Owner>, what: &str) -> Leftover {
+    fn leftover(until: Until, description: &str) -> Leftover {
         Leftover {
-            within,
-            what: what.to_owned(),
+            until,
+            description: description.to_owned(),
         }
     }
 
     #[test]
-    fn a_note_lasts_as_long_as_it_is_kept_and_its_writer_is_no_leftover() {
+    fn note_exists_until_dropped_unless_kept() {
         let (root, dir) = (Path::new("/"), tempfile::tempdir().unwrap());
         let note = Note::new(root, dir.path(), "flags").unwrap();
-        note.say(&[thing(None, "a flag stays")]).unwrap();
+        note.write(&[leftover(Until::Undone, "a flag stays")]).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert_eq!(found(root, dir.path()), [], "we live");
-        note.say(&[]).unwrap();
+        assert_eq!(find_orphaned(root, dir.path()), [], "the writer is alive");
+        note.write(&[]).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        note.say(&[thing(None, "a flag stays")]).unwrap();
+        note.write(&[leftover(Until::Undone, "a flag stays")]).unwrap();
         drop(note);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let note = Note::new(root, dir.path(), "flags").unwrap();
-        note.say(&[thing(None, "a flag stays")]).unwrap();
-        note.stay();
+        note.write(&[leftover(Until::Undone, "a flag stays")]).unwrap();
+        note.keep();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn what_a_dead_writer_left_is_told_until_its_process_is_gone_too() {
+    fn orphaned_note_lists_changes_still_in_effect() {
         let (root, dir) = (Path::new("/"), tempfile::tempdir().unwrap());
-        let us = Owner::of(root, std::process::id()).unwrap();
+        let us = ProcessId::read(root, std::process::id()).unwrap();
         let later = us.starttime + 1;
         let text = format!(
             "{HEAD} flags {} {later}\n{} {} one\n{} {later} two\n- - three\n",
@@ -238,16 +280,35 @@ mod tests {
         );
         fs::write(dir.path().join("flags-1-0"), text).unwrap();
         fs::write(dir.path().join("other"), "something else\n").unwrap();
-        let all = found(root, dir.path());
+        let all = find_orphaned(root, dir.path());
         assert_eq!(all.len(), 1);
         assert_eq!(
-            (all[0].kind.as_str(), &all[0].left),
+            (all[0].kind.as_str(), &all[0].leftovers),
             ("flags", &vec!["one".to_owned(), "three".to_owned()])
         );
         let over = format!("{HEAD} flags {} {later}\n{} {later} two\n", us.pid, us.pid);
         fs::write(dir.path().join("flags-1-0"), over).unwrap();
-        assert_eq!(found(root, dir.path()), []);
-        assert!(!dir.path().join("flags-1-0").exists(), "nothing is left of it");
+        assert_eq!(find_orphaned(root, dir.path()), []);
+        assert!(!dir.path().join("flags-1-0").exists(), "no entry is left");
         assert!(dir.path().join("other").exists());
+    }
+
+    #[test]
+    fn mount_is_left_until_unmounted() {
+        let (root, notes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mounts = root.path().join("proc/self/mountinfo");
+        fs::create_dir_all(mounts.parent().unwrap()).unwrap();
+        let point = MountPoint::new(Path::new("/run/my damon"));
+        let note = Note::new(root.path(), notes.path(), "fs-mount").unwrap();
+        note.write(&[leftover(Until::Unmount(point), "a mount")]).unwrap();
+        note.keep();
+        let is_found = || !find_orphaned(root.path(), notes.path()).is_empty();
+        assert!(is_found(), "without a list of mounts it may be mounted");
+        let mount = "40 29 0:36 / /run/my\\040damon rw,nosuid - fuse.thermo thermo rw\n";
+        fs::write(&mounts, mount).unwrap();
+        assert!(is_found());
+        fs::write(&mounts, "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n").unwrap();
+        assert!(!is_found());
+        assert_eq!(fs::read_dir(notes.path()).unwrap().count(), 0);
     }
 }

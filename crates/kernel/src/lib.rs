@@ -1,8 +1,9 @@
-//! One safe function per kernel interface. Readers take a root path, so that tests can build a fake machine.
+//! One safe function for each kernel interface. Readers take a root path, so that tests can build a fake
+//! machine.
 //!
-//! The root is the folder that `proc` and `sys` lie in: `/` for this machine, a temporary folder in a test.
-//! Files of a process are read by functions that take `(root, pid)` and answer [`ProcError`], in which a process
-//! that vanished is its own case: it is an event of every day, not a failure.
+//! The root is the folder that contains `proc` and `sys`: `/` for this machine, a temporary folder in a test.
+//! Functions that read files of a process take `(root, pid)` and return [`ProcError`]. A process that has
+//! ended is a separate case of that error, because it is an everyday event and not a failure.
 
 pub mod btf;
 pub mod capabilities;
@@ -24,9 +25,11 @@ pub mod maps;
 pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
+pub mod mountinfo;
 pub mod namespace;
 pub mod net_unix;
 pub mod node;
+pub mod ofd_lock;
 pub mod open_files;
 pub mod page_cache;
 pub mod page_idle;
@@ -48,6 +51,7 @@ pub mod subreaper;
 pub mod swap;
 pub mod thp;
 pub mod uname;
+pub mod unix_socket;
 pub mod vmstat;
 pub mod zoneinfo;
 pub mod zram;

@@ -1,10 +1,10 @@
-//! Kernel lockdown: what even root may not do (kernel_lockdown(7)).
+//! Kernel lockdown: restrictions that apply even to root (kernel_lockdown(7)).
 
 use std::path::Path;
 
 use crate::file;
 
-/// True when not even root may read the kernel's memory: no `bpf_probe_read_kernel`.
+/// True if not even root may read kernel memory, so `bpf_probe_read_kernel` fails.
 #[must_use]
 pub fn is_confidential(root: &Path) -> bool {
     let text = file::text(&root.join("sys/kernel/security/lockdown")).unwrap_or_default();
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chosen_word_is_in_brackets() {
+    fn confidential_mode_is_the_bracketed_word() {
         let root = tempfile::tempdir().unwrap();
         assert!(!is_confidential(root.path()));
         let dir = root.path().join("sys/kernel/security");

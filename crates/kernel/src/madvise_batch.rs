@@ -1,7 +1,7 @@
-//! Advice on many ranges in few calls, with a result for each range.
+//! Advice on many ranges in few system calls, with a result for each range.
 //!
-//! The kernel stops at the first range that it refuses and returns the bytes before it. So the next call begins at that
-//! range and learns the reason; the batch goes on behind it.
+//! The kernel stops at the first range that it refuses and returns the number of bytes before it. The next
+//! call starts at that range and gets the reason; the batch then continues behind it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,54 +10,55 @@ use thermo_units::{AddrRange, Bytes};
 
 use crate::process_madvise::{Advice, MAX_BYTES, MAX_RANGES, process_madvise};
 
-/// What became of one range.
+/// The result for one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it was advised.
+    /// The whole range was advised.
     Done,
-    /// The kernel refused it with this error number; 0: it advised a part and gave no error.
+    /// The kernel refused the range with this error number; 0: a part was advised, without an error.
     Refused(i32),
-    /// The caller stopped the batch before it.
+    /// The caller stopped the batch before this range.
     NotTried,
 }
 
 impl Outcome {
-    /// Whether it was refused for a reason that holds for every range: the process is gone, or may not be advised.
+    /// True if the reason applies to the whole process: it has ended, or may not be advised.
     #[must_use]
-    pub const fn is_for_all(self) -> bool {
+    pub const fn is_process_wide(self) -> bool {
         matches!(self, Self::Refused(libc::ESRCH | libc::EPERM | libc::ENOSYS))
     }
 }
 
-/// Gives `advice` on `ranges`, in order, in calls of at most `most` bytes, and of what the kernel takes. Before each call
-/// `stop` is asked, with the bytes advised so far, whether to end the batch there. Returns an outcome for each range.
+/// Gives `advice` on `ranges`, in order, in calls of at most `max_bytes` and of what the kernel accepts.
+/// Before each call, `stop` gets the bytes advised so far and returns whether the batch ends there. Returns
+/// one outcome for each range.
 pub fn madvise_batch(
     pidfd: BorrowedFd<'_>,
     ranges: &[AddrRange],
     advice: Advice,
-    most: Bytes,
+    max_bytes: Bytes,
     stop: &mut dyn FnMut(Bytes) -> bool,
 ) -> Vec<Outcome> {
     let mut outcomes = vec![Outcome::NotTried; ranges.len()];
-    let (mut next, mut so_far) = (0, Bytes::ZERO);
-    while next < ranges.len() && !stop(so_far) {
-        let call = &ranges[next..][..call_len(&ranges[next..], most)];
+    let (mut next, mut advised) = (0, Bytes::ZERO);
+    while next < ranges.len() && !stop(advised) {
+        let call = &ranges[next..][..call_len(&ranges[next..], max_bytes)];
         let refused = match process_madvise(pidfd, call, advice) {
             Ok(bytes) => {
                 let whole = whole_ranges(call, bytes);
                 outcomes[next..next + whole].fill(Outcome::Done);
-                so_far += call[..whole].iter().map(AddrRange::len).sum::<Bytes>();
+                advised += call[..whole].iter().map(AddrRange::len).sum::<Bytes>();
                 next += whole;
                 if whole > 0 {
                     continue;
                 }
                 Outcome::Refused(0)
             }
-            // A signal came before anything was done.
+            // Interrupted by a signal before the first range.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => Outcome::Refused(error.raw_os_error().unwrap_or(0)),
         };
-        if refused.is_for_all() {
+        if refused.is_process_wide() {
             outcomes[next..].fill(refused);
             break;
         }
@@ -67,29 +68,30 @@ pub fn madvise_batch(
     outcomes
 }
 
-/// What of `range` lies in each of `mappings`, which are ascending and lie where `place` says. The kernel goes through a
-/// range mapping by mapping and stops at the first that it refuses, so these parts are what to advise of a refused range.
-pub fn parts_in<'a, M>(
+/// Splits `range` at the borders of `mappings`, which are ascending; `range_of` gives the range of a mapping.
+/// The kernel handles a range mapping by mapping and stops at the first that it refuses, so a refused range
+/// is advised again in these parts.
+pub fn split_by_mapping<'a, M>(
     range: AddrRange,
     mappings: &'a [M],
-    place: fn(&M) -> AddrRange,
+    range_of: fn(&M) -> AddrRange,
 ) -> impl Iterator<Item = (&'a M, AddrRange)> {
-    let first = mappings.partition_point(|mapping| place(mapping).end <= range.start);
-    let part = move |mapping: &'a M| Some((mapping, place(mapping).intersection(&range)?));
+    let first = mappings.partition_point(|mapping| range_of(mapping).end <= range.start);
+    let part = move |mapping: &'a M| Some((mapping, range_of(mapping).intersection(&range)?));
     mappings[first..].iter().map_while(part)
 }
 
-/// How many of `ranges`, from the first, one call can take; at least one, where there is one.
-fn call_len(ranges: &[AddrRange], most: Bytes) -> usize {
+/// The number of leading `ranges` that fit in one call; at least one, if there is one.
+fn call_len(ranges: &[AddrRange], max_bytes: Bytes) -> usize {
     let mut sum = Bytes::ZERO;
     let fits = ranges.iter().take(MAX_RANGES).take_while(|range| {
         sum = Bytes(sum.0.saturating_add(range.len().0));
-        sum <= most.min(MAX_BYTES)
+        sum <= max_bytes.min(MAX_BYTES)
     });
     fits.count().max(ranges.len().min(1))
 }
 
-/// How many of `ranges`, from the first, were advised whole when `advised` bytes were.
+/// The number of leading `ranges` that are completely covered by `advised` bytes.
 fn whole_ranges(ranges: &[AddrRange], advised: Bytes) -> usize {
     let mut sum = Bytes::ZERO;
     let whole = ranges.iter().take_while(|range| {
@@ -114,23 +116,23 @@ mod tests {
     }
 
     #[test]
-    fn call_takes_what_the_kernel_and_the_caller_allow() {
+    fn call_len_respects_kernel_and_caller_limits() {
         assert_eq!(call_len(&pages(5000, 4096), MAX_BYTES), 1024);
         assert_eq!(call_len(&pages(5000, 1 << 30), MAX_BYTES), 1);
         assert_eq!(call_len(&pages(1023, 2 << 20), MAX_BYTES), 1023);
         let two_gib = pages(1024, 2 << 20);
-        assert_eq!(call_len(&two_gib, MAX_BYTES), 1023, "2 GiB are a page too many");
+        assert_eq!(call_len(&two_gib, MAX_BYTES), 1023, "2 GiB is one page too much");
         assert_eq!(call_len(&two_gib, Bytes::mib(64)), 32);
         assert_eq!(
             call_len(&pages(1, 4 << 30), MAX_BYTES),
             1,
-            "the kernel cuts it short by itself"
+            "the kernel shortens the range itself"
         );
         assert_eq!(call_len(&[], MAX_BYTES), 0);
     }
 
     #[test]
-    fn range_half_advised_was_not() {
+    fn partly_advised_range_does_not_count() {
         let ranges = pages(3, 8192);
         assert_eq!(whole_ranges(&ranges, Bytes(8192)), 1);
         assert_eq!(whole_ranges(&ranges, Bytes(20000)), 2);
@@ -138,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_cut_at_mappings_and_leave_holes_out() {
+    fn split_by_mapping_cuts_at_mappings_and_skips_holes() {
         let mappings = [(0, 10), (10, 20), (30, 40), (50, 60)].map(|(start, end)| AddrRange::new(start, end));
         let parts = |start, end| {
             Vec::from_iter(
-                parts_in(AddrRange::new(start, end), &mappings, |range| *range).map(|(_, part)| part),
+                split_by_mapping(AddrRange::new(start, end), &mappings, |range| *range).map(|(_, part)| part),
             )
         };
         let expected = [(5, 10), (10, 20), (30, 35)].map(|(start, end)| AddrRange::new(start, end));
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_goes_on_behind_what_is_refused_until_it_is_stopped() {
+    fn batch_continues_after_refusal_until_stopped() {
         let memory = vec![1_u8; 64 << 12];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
         let page = |nth: u64| AddrRange::new(start + (nth << 12), start + ((nth + 1) << 12));
@@ -164,21 +166,21 @@ mod tests {
         };
         let outcomes = advise(MAX_BYTES, &mut |_| false);
         if outcomes[0] == Outcome::Refused(libc::EPERM) {
-            assert!(outcomes.iter().all(|outcome| outcome.is_for_all()));
+            assert!(outcomes.iter().all(|outcome| outcome.is_process_wide()));
             eprintln!("SKIP: process_madvise needs CAP_SYS_NICE");
             return;
         }
         let refused = Outcome::Refused(libc::ENOMEM);
         let expected = [refused, Outcome::Done, Outcome::Done, refused, Outcome::Done];
         assert_eq!(outcomes, expected);
-        let outcomes = advise(Bytes(4096), &mut |so_far| so_far >= Bytes(8192));
+        let outcomes = advise(Bytes(4096), &mut |advised| advised >= Bytes(8192));
         assert_eq!(outcomes[..3], expected[..3]);
         assert_eq!(outcomes[3..], [Outcome::NotTried; 2]);
         drop(memory);
     }
 
     #[test]
-    fn reason_that_holds_for_every_range_ends_the_batch() {
+    fn process_wide_refusal_ends_batch() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let gone = PidFd::open(child.id()).unwrap();
         child.wait().unwrap();
@@ -195,7 +197,7 @@ mod tests {
         );
         assert_eq!(calls, 1);
         assert!(
-            outcomes.iter().all(|outcome| outcome.is_for_all()),
+            outcomes.iter().all(|outcome| outcome.is_process_wide()),
             "{outcomes:?}"
         );
     }

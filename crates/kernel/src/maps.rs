@@ -7,47 +7,48 @@ use thermo_units::AddrRange;
 use crate::file::FileError;
 use crate::proc::{self, ProcError};
 
-/// What may be done to a mapping, and whether its pages are the process's own.
+/// The permissions of a mapping, and whether it is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Perms {
-    /// May be read.
+    /// Readable.
     pub read: bool,
-    /// May be written.
+    /// Writable.
     pub write: bool,
-    /// May be run.
+    /// Executable.
     pub exec: bool,
-    /// Writes reach others (`MAP_SHARED`).
+    /// Writes are visible to others (`MAP_SHARED`).
     pub shared: bool,
 }
 
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it lies.
+    /// Its addresses.
     pub range: AddrRange,
-    /// What may be done.
+    /// Its permissions.
     pub perms: Perms,
-    /// The file's inode; 0 when there is no file.
+    /// The inode of the file; 0 if there is no file.
     pub inode: u64,
-    /// The file's path, or a name in brackets (`[heap]`); empty when it has none.
+    /// The path of the file, or a name in brackets (`[heap]`); empty if it has none.
     pub name: String,
 }
 
 impl Mapping {
-    /// True for pages the kernel lends to every process (vdso, vvar, vsyscall): nothing can be learnt or done there.
+    /// True for special mappings that the kernel adds to every process (vdso, vvar, vsyscall). Nothing can be
+    /// monitored or done there.
     #[must_use]
-    pub fn is_kernel_made(&self) -> bool {
+    pub fn is_special(&self) -> bool {
         ["[vdso]", "[vsyscall]"].contains(&self.name.as_str()) || self.name.starts_with("[vvar")
     }
 
-    /// True for a device's memory. `/dev/shm` and `/dev/zero` are memory like any other.
+    /// True for device memory. `/dev/shm` and `/dev/zero` are ordinary memory.
     #[must_use]
     pub fn is_device(&self) -> bool {
-        let memory = self.name.starts_with("/dev/shm/") || self.name.starts_with("/dev/zero");
-        self.name.starts_with("/dev/") && !memory
+        let is_memory = self.name.starts_with("/dev/shm/") || self.name.starts_with("/dev/zero");
+        self.name.starts_with("/dev/") && !is_memory
     }
 
-    /// Reads one line.
+    /// Parses one line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (range, rest) = line.split_once(' ')?;
         let (perms, rest) = rest.split_once(' ')?;
@@ -80,11 +81,11 @@ impl Mapping {
 /// [`ProcError::Gone`] when the process has ended.
 pub fn read(root: &Path, pid: u32) -> Result<Vec<Mapping>, ProcError> {
     let text = proc::text(root, pid, "maps")?;
-    let one = |line: &str| {
+    let mapping = |line: &str| {
         let path = proc::dir(root, pid).join("maps");
         Mapping::parse(line).ok_or_else(|| FileError::malformed(&path, line, "a mapping").into())
     };
-    text.lines().map(one).collect()
+    text.lines().map(mapping).collect()
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 ";
 
     #[test]
-    fn every_kind_of_line_is_read() {
+    fn maps_parses_every_kind_of_line() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
         std::fs::write(root.path().join("proc/5/maps"), TEXT).unwrap();
@@ -114,11 +115,11 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(maps[1].range, AddrRange::new(0x55d0_c100_0000, 0x55d0_c102_1000));
         assert!(maps[2].perms.shared && !maps[2].is_device() && maps[3].is_device());
         assert!(maps[4].name.is_empty());
-        assert!(maps[5].is_kernel_made() && maps[6].is_kernel_made() && !maps[1].is_kernel_made());
+        assert!(maps[5].is_special() && maps[6].is_special() && !maps[1].is_special());
     }
 
     #[test]
-    fn a_line_that_is_no_mapping_is_shown() {
+    fn malformed_line_is_shown_in_error() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
         std::fs::write(root.path().join("proc/5/maps"), "hello\n").unwrap();
@@ -131,9 +132,9 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
-    fn our_own_stack_is_found() {
-        let here = 0_u8;
-        let addr = thermo_units::Addr(std::ptr::from_ref(&here) as u64);
+    fn maps_contains_own_stack() {
+        let local = 0_u8;
+        let addr = thermo_units::Addr(std::ptr::from_ref(&local) as u64);
         let maps = read(Path::new("/"), std::process::id()).unwrap();
         assert!(
             maps.iter()

@@ -1,5 +1,5 @@
-//! The memory controller of a control group, version 1 and 2 (Documentation/admin-guide/cgroup-v2.rst, "Memory";
-//! cgroup-v1/memory.rst).
+//! The memory controller of a control group, version 1 and 2 (Documentation/admin-guide/cgroup-v2.rst,
+//! "Memory"; cgroup-v1/memory.rst).
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,21 @@ use thermo_units::Bytes;
 use crate::cgroup::{Group, Version};
 use crate::file::{self, FileError};
 
-/// Version 1 has no word for "no limit": it shows the largest multiple of a page.
+/// Version 1 shows "no limit" as the largest multiple of a page.
 const V1_NO_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
 
-/// Pages the kernel looks at each time that it reclaims at least (`SWAP_CLUSTER_MAX`, include/linux/swap.h).
+/// Minimum number of pages that the kernel scans each time it reclaims (`SWAP_CLUSTER_MAX`,
+/// include/linux/swap.h).
 const RECLAIM_BATCH: u64 = 32;
 
-/// Counters of a group and all groups below it.
+/// Counters of a group with all groups below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemcgStat {
     /// Resident anonymous memory.
     pub anon: Bytes,
     /// Page cache.
     pub file: Bytes,
-    /// The part of it in page tables.
+    /// The mapped part of the page cache.
     pub file_mapped: Bytes,
 }
 
@@ -32,18 +33,17 @@ pub struct Memcg {
 }
 
 impl Memcg {
-    /// Of this group, which must lie in the memory controller's hierarchy.
+    /// The memory controller of `group`, which must be in the memory controller's hierarchy.
     #[must_use]
     pub const fn new(group: Group) -> Self {
         Self { group }
     }
 
-    /// `group` and the groups above it, as far as they have a limit now, the nearest first: what a process may have is
-    /// bounded by all of them.
+    /// `group` and its ancestors that have a limit now, nearest first: all of them limit a process.
     ///
     /// # Errors
-    /// When a limit cannot be read.
-    pub fn limited(group: &Group) -> Result<Vec<Self>, FileError> {
+    /// Fails if a limit cannot be read.
+    pub fn with_limits(group: &Group) -> Result<Vec<Self>, FileError> {
         let mut limited = Vec::new();
         let dirs = group.dir.ancestors();
         for dir in dirs.take_while(|dir| dir.join("memory.stat").exists()) {
@@ -51,7 +51,7 @@ impl Memcg {
                 version: group.version,
                 dir: dir.to_owned(),
             });
-            // The root of version 2 has no limit, hence no file for one.
+            // The root group of version 2 has no limit and no file for one.
             match memcg.effective_limit() {
                 Ok(Some(_)) => limited.push(memcg),
                 Ok(None) => {}
@@ -74,10 +74,10 @@ impl Memcg {
             .join(if self.group.version == Version::V1 { v1 } else { v2 })
     }
 
-    /// Memory in use: resident, page cache, and what the kernel holds for the group.
+    /// Memory in use: resident memory, page cache, and kernel memory of the group.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the file cannot be read.
     pub fn usage(&self) -> Result<Bytes, FileError> {
         file::number(&self.file("memory.usage_in_bytes", "memory.current")).map(Bytes)
     }
@@ -85,7 +85,7 @@ impl Memcg {
     /// The hard limit, if there is one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the file cannot be read.
     pub fn limit(&self) -> Result<Option<Bytes>, FileError> {
         let path = self.file("memory.limit_in_bytes", "memory.max");
         match file::text(&path)?.trim() {
@@ -98,10 +98,10 @@ impl Memcg {
         }
     }
 
-    /// The lower of the hard limit and, on version 2, the one at which the group is slowed down.
+    /// The lower of the hard limit and, on version 2, `memory.high`, where the group is throttled.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the file cannot be read.
     pub fn effective_limit(&self) -> Result<Option<Bytes>, FileError> {
         let hard = self.limit()?;
         let high = match self.group.version {
@@ -111,10 +111,10 @@ impl Memcg {
         Ok(hard.into_iter().chain(high).min())
     }
 
-    /// Sets the hard limit, or takes it off.
+    /// Sets or removes the hard limit.
     ///
     /// # Errors
-    /// When the kernel refuses: no right, or (version 1) more is in use and cannot be reclaimed.
+    /// Fails without the right to write it, or (version 1) if more memory is in use and cannot be reclaimed.
     pub fn set_limit(&self, limit: Option<Bytes>) -> Result<(), FileError> {
         let text = match (limit, self.group.version) {
             (Some(bytes), _) => bytes.0.to_string(),
@@ -127,25 +127,25 @@ impl Memcg {
     /// The counters.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the file cannot be read.
     pub fn stat(&self) -> Result<MemcgStat, FileError> {
         let text = file::text(&self.group.dir.join("memory.stat"))?;
-        let either = |v1: &str, v2: &str| {
+        let value = |v1: &str, v2: &str| {
             let name = if self.group.version == Version::V1 { v1 } else { v2 };
             counter(&text, name).unwrap_or(0)
         };
         Ok(MemcgStat {
-            anon: Bytes(either("total_rss", "anon")),
-            file: Bytes(either("total_cache", "file")),
-            file_mapped: Bytes(either("total_mapped_file", "file_mapped")),
+            anon: Bytes(value("total_rss", "anon")),
+            file: Bytes(value("total_cache", "file")),
+            file_mapped: Bytes(value("total_mapped_file", "file_mapped")),
         })
     }
 
-    /// Page cache on the LRU lists: in use, but the kernel takes it back by itself.
+    /// Page cache on the LRU lists: it counts as used, but the kernel reclaims it when needed.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn evictable(&self) -> Result<Bytes, FileError> {
+    /// Fails if the file cannot be read.
+    pub fn reclaimable_file(&self) -> Result<Bytes, FileError> {
         let names = match self.group.version {
             Version::V1 => ["total_inactive_file ", "total_active_file "],
             Version::V2 => ["inactive_file ", "active_file "],
@@ -159,38 +159,38 @@ impl Memcg {
         Ok(text.lines().filter_map(value).map(Bytes).sum())
     }
 
-    /// Pages the kernel has looked at so far to find some of this group to reclaim. Version 1 does not count them: there it is
-    /// the least it can have been, a batch each time that a limit of this group or of one above it was hit.
+    /// The number of pages scanned so far to reclaim memory of this group. Version 1 does not count them:
+    /// there the result is a lower bound, one batch for each time that a limit of this group or of an
+    /// ancestor was hit.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the file cannot be read.
     pub fn scanned_pages(&self) -> Result<u64, FileError> {
         match self.group.version {
             Version::V1 => {
-                let here = file::number(&self.group.dir.join("memory.failcnt"))?;
-                let above = self.group.dir.ancestors().skip(1);
-                let above = above.map_while(|dir| file::number(&dir.join("memory.failcnt")).ok());
-                Ok(above
-                    .fold(here, u64::saturating_add)
-                    .saturating_mul(RECLAIM_BATCH))
+                let own = file::number(&self.group.dir.join("memory.failcnt"))?;
+                let ancestors = self.group.dir.ancestors().skip(1);
+                let above = ancestors.map_while(|dir| file::number(&dir.join("memory.failcnt")).ok());
+                Ok(above.fold(own, u64::saturating_add).saturating_mul(RECLAIM_BATCH))
             }
             Version::V2 => {
                 let path = self.group.dir.join("memory.stat");
                 let text = file::text(&path)?;
                 counter(&text, "pgscan")
-                    .ok_or_else(|| FileError::malformed(&path, &text, "counters with one called pgscan"))
+                    .ok_or_else(|| FileError::malformed(&path, &text, "a list of counters with pgscan"))
             }
         }
     }
 
-    /// Memory of NUMA node `nid` on the LRU lists of the group, those that can be evicted.
+    /// The memory of the group on NUMA node `nid`, as far as it is on evictable LRU lists.
     ///
     /// # Errors
-    /// When the kernel does not tell (built without NUMA, or the root group of version 2 on old kernels).
-    pub fn on_node(&self, nid: u32) -> Result<Bytes, FileError> {
+    /// Fails if the kernel has no such counter (built without NUMA, or the root group of version 2 on old
+    /// kernels).
+    pub fn node_usage(&self, nid: u32) -> Result<Bytes, FileError> {
         let text = file::text(&self.group.dir.join("memory.numa_stat"))?;
         let page = rustix::param::page_size() as u64;
-        let (lists, unit, mark): (&[&str], u64, char) = match self.group.version {
+        let (lists, unit, separator): (&[&str], u64, char) = match self.group.version {
             Version::V1 => (&["hierarchical_file", "hierarchical_anon"], page, '='),
             Version::V2 => (
                 &["active_anon", "inactive_anon", "active_file", "inactive_file"],
@@ -198,8 +198,8 @@ impl Memcg {
                 ' ',
             ),
         };
-        let wanted = |line: &&str| {
-            line.split_once(mark)
+        let is_list = |line: &&str| {
+            line.split_once(separator)
                 .is_some_and(|(name, _)| lists.contains(&name))
         };
         let key = format!("N{nid}=");
@@ -209,7 +209,7 @@ impl Memcg {
         };
         Ok(Bytes(
             text.lines()
-                .filter(wanted)
+                .filter(is_list)
                 .filter_map(of_node)
                 .map(|count| count.saturating_mul(unit))
                 .sum(),
@@ -217,7 +217,7 @@ impl Memcg {
     }
 }
 
-/// The counter `name` of `memory.stat`, where it is there.
+/// The counter `name` of `memory.stat`, if present.
 fn counter(text: &str, name: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_shows_no_limit_as_a_huge_number() {
+    fn v1_reads_huge_number_as_no_limit() {
         let stat = "cache 1\nrss 2\ntotal_cache 10\ntotal_mapped_file 7\ntotal_rss 20\n";
         let files = [
             ("memory.limit_in_bytes", "9223372036854771712\n"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_has_a_word_for_it() {
+    fn v2_reads_max_as_no_limit() {
         let files = [
             ("memory.max", "max\n"),
             ("memory.current", "4096\n"),
@@ -281,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_at_for_a_group_is_counted_or_the_least_of_it() {
+    fn scanned_pages_are_counted_or_estimated_low() {
         let (_dir, v2) = memcg(Version::V2, &[("memory.stat", "pgscan 70\npgscan_kswapd 9\n")]);
         assert_eq!(v2.scanned_pages().unwrap(), 70);
         let (_dir, old) = memcg(Version::V2, &[("memory.stat", "anon 1\n")]);
         assert!(old.scanned_pages().unwrap_err().to_string().contains("pgscan"));
-        // A limit of the group above counts as well.
+        // A limit of the parent group counts as well.
         let (dir, _) = memcg(Version::V1, &[("memory.failcnt", "10\n")]);
         let dir = dir.path().join("below");
         std::fs::create_dir(&dir).unwrap();
@@ -297,16 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_tell_the_memory_of_a_node() {
+    fn node_usage_is_read_in_both_versions() {
         let text = "anon N0=9 N1=9\nactive_anon N0=1 N1=10\ninactive_anon N0=2 N1=20\nactive_file N0=3\ninactive_file N0=4\n";
         let (_dir, v2) = memcg(Version::V2, &[("memory.numa_stat", text)]);
         assert_eq!(
-            (v2.on_node(0).unwrap(), v2.on_node(1).unwrap()),
+            (v2.node_usage(0).unwrap(), v2.node_usage(1).unwrap()),
             (Bytes(10), Bytes(30))
         );
         let text =
             "file=1 N0=1\nhierarchical_total=7 N0=7\nhierarchical_file=4 N0=4\nhierarchical_anon=2 N0=2\n";
         let (_dir, v1) = memcg(Version::V1, &[("memory.numa_stat", text)]);
-        assert_eq!(v1.on_node(0).unwrap().0, 6 * rustix::param::page_size() as u64);
+        assert_eq!(v1.node_usage(0).unwrap().0, 6 * rustix::param::page_size() as u64);
     }
 }

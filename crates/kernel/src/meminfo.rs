@@ -6,18 +6,18 @@ use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
 
-/// The fields we use.
+/// The fields that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemInfo {
-    /// All there is.
+    /// Total memory.
     pub total: Bytes,
-    /// Unused.
+    /// Free memory.
     pub free: Bytes,
-    /// What could be had without swapping.
+    /// Memory available without swapping.
     pub available: Bytes,
-    /// Swap space.
+    /// Total swap space.
     pub swap_total: Bytes,
-    /// Swap space unused.
+    /// Free swap space.
     pub swap_free: Bytes,
     /// Anonymous huge pages.
     pub anon_huge_pages: Bytes,
@@ -31,10 +31,10 @@ pub struct MemInfo {
     pub buffers: Bytes,
 }
 
-/// Reads it.
+/// Reads `/proc/meminfo`.
 ///
 /// # Errors
-/// When it cannot be read or does not tell the total.
+/// Fails if the file cannot be read or has no MemTotal line.
 pub fn read(root: &Path) -> Result<MemInfo, FileError> {
     let path = root.join("proc/meminfo");
     let text = file::text(&path)?;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_told_apart_by_their_whole_name() {
+    fn fields_are_matched_by_full_name() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
         let text = "MemTotal:   100 kB\nMemFree:     40 kB\nMapped:      9 kB\nMapped(anon):  5 kB\nHugePages_Total:  0\n";

@@ -1,15 +1,15 @@
-//! Names of Unix sockets that live in no folder (`/proc/net/unix`, unix(7)): they are gone with the process that bound
-//! them, however it ended.
+//! Abstract Unix sockets (`/proc/net/unix`, unix(7)): names without a file, which vanish with the process
+//! that bound them.
 
 use std::path::Path;
 
 use crate::file::{self, FileError};
 
-/// The abstract names that begin with `prefix`, without what marks them as abstract, as the file lists them. Only those
-/// of our network namespace are there.
+/// The abstract names that begin with `prefix`, without the leading NUL. Only those of our network namespace
+/// are listed.
 ///
 /// # Errors
-/// When the list cannot be read.
+/// Fails if the list cannot be read.
 pub fn abstract_names(root: &Path, prefix: &str) -> Result<Vec<String>, FileError> {
     let text = file::text(&root.join("proc/net/unix"))?;
     // "address: RefCount Protocol Flags Type St Inode Path"; each NUL of a name is shown as "@".
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_abstract_names_with_the_prefix_are_told() {
+    fn abstract_names_are_filtered_by_prefix() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/net")).unwrap();
         let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\

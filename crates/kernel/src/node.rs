@@ -6,18 +6,18 @@ use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
 
-/// The memory of one node.
+/// Memory of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeMemory {
-    /// All there is.
+    /// Total memory.
     pub total: Bytes,
-    /// Unused.
+    /// Free memory.
     pub free: Bytes,
 }
 
-/// The nodes there are, ascending; a machine without NUMA has node 0 or none.
+/// The ids of all nodes, ascending. A machine without NUMA has node 0 or none.
 #[must_use]
-pub fn all(root: &Path) -> Vec<u32> {
+pub fn ids(root: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(root.join("sys/devices/system/node")) else {
         return Vec::new();
     };
@@ -33,7 +33,7 @@ pub fn all(root: &Path) -> Vec<u32> {
 /// The memory of node `nid`.
 ///
 /// # Errors
-/// When there is no such node.
+/// Fails if there is no such node.
 pub fn memory(root: &Path, nid: u32) -> Result<NodeMemory, FileError> {
     let path = root.join(format!("sys/devices/system/node/node{nid}/meminfo"));
     let text = file::text(&path)?;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_listed_and_read() {
+    fn nodes_are_listed_and_their_memory_read() {
         let root = tempfile::tempdir().unwrap();
         for nid in [1, 0, 10] {
             let dir = root.path().join(format!("sys/devices/system/node/node{nid}"));
@@ -66,7 +66,7 @@ mod tests {
             std::fs::write(dir.join("meminfo"), text).unwrap();
         }
         std::fs::create_dir_all(root.path().join("sys/devices/system/node/power")).unwrap();
-        assert_eq!(all(root.path()), [0, 1, 10]);
+        assert_eq!(ids(root.path()), [0, 1, 10]);
         assert_eq!(
             memory(root.path(), 1).unwrap(),
             NodeMemory {

@@ -1,8 +1,9 @@
-//! Pages of a file that are in memory though perhaps no process maps them: which they are (`mincore(2)`), counting
-//! them as used (`preadv2(2)` with `RWF_NOWAIT`), and giving up their place (`MADV_COLD` on a mapping of our own).
+//! Page-cache pages of a file, whether or not a process maps them: find resident pages (`mincore(2)`), mark
+//! them accessed (`preadv2(2)` with `RWF_NOWAIT`), and deactivate them (`MADV_COLD` on a mapping of our own).
 //!
-//! Nothing here reads from the disk, but for a page that is evicted between the look and the use. A mapping of a file
-//! that somebody cuts short must not be read by the processor (`SIGBUS`), so pages are mapped by asking the kernel to.
+//! Nothing here reads from the disk, except a page that is evicted between the check and the access. The
+//! processor must not read a mapping of a file that another program truncates (`SIGBUS`), so the kernel is
+//! asked to populate the mapping.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -15,18 +16,19 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use thermo_units::PAGE_SIZE;
 
-/// How often a page can be used in one go.
-pub const MOST_USES: usize = 5;
+/// Maximum number of accesses to a page that can be counted in one call.
+pub const MAX_ACCESSES: usize = 5;
 
-/// A regular file, open for looking at its pages.
+/// A regular file whose page cache is inspected.
 #[derive(Debug)]
 pub struct CachedFile {
-    /// Opened that often: the kernel counts reads of a page one after the other through one of them as one use.
-    files: [File; MOST_USES],
+    /// One open file per access: the kernel counts successive reads of a page through the same open file as
+    /// one access.
+    files: [File; MAX_ACCESSES],
     len: u64,
 }
 
-/// A part of the file mapped by us. It goes when dropped.
+/// A mapped part of the file. It is unmapped when dropped.
 #[derive(Debug)]
 pub struct Window<'a> {
     file: &'a CachedFile,
@@ -39,68 +41,69 @@ impl CachedFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// It is not there or may not be read; it is no regular file (`EINVAL`); it is neither ours nor may we write to
-    /// it (`EPERM`): the kernel does not tell then which of its pages are in memory.
+    /// Fails if the file does not exist or may not be read, is no regular file (`EINVAL`), or is neither
+    /// owned nor writable by us (`EPERM`): then the kernel does not show which pages are resident.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Not blocking: what is named may be a pipe.
+        // Non-blocking: the path may name a pipe.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let first = File::from(rustix::fs::open(path, flags, Mode::empty())?);
         let meta = first.metadata()?;
         if !meta.is_file() {
             return Err(Errno::INVAL.into());
         }
-        let ours = rustix::process::geteuid();
-        let told = ours.is_root()
-            || ours.as_raw() == meta.uid()
+        let euid = rustix::process::geteuid();
+        let may_see_residency = euid.is_root()
+            || euid.as_raw() == meta.uid()
             || rustix::fs::access(path, Access::WRITE_OK).is_ok();
-        if !told {
+        if !may_see_residency {
             return Err(Errno::PERM.into());
         }
-        // By its descriptor: another file may stand at the path by now.
-        let again = format!("/proc/self/fd/{}", first.as_raw_fd());
-        let open = || rustix::fs::open(&again, flags, Mode::empty()).map(File::from);
+        // Opened through the descriptor: the path may name another file by now.
+        let fd_path = format!("/proc/self/fd/{}", first.as_raw_fd());
+        let open = || rustix::fs::open(&fd_path, flags, Mode::empty()).map(File::from);
         Ok(Self {
             len: meta.len(),
             files: [open()?, open()?, open()?, open()?, first],
         })
     }
 
-    /// How many pages it has.
+    /// The number of pages of the file.
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.len.div_ceil(PAGE_SIZE)
     }
 
-    /// Counts each of `pages` as used so many `times`, at most [`MOST_USES`]: the second use moves it up to the active list.
-    /// Returns how many were in memory still.
+    /// Marks each of `pages` accessed `times` times, at most [`MAX_ACCESSES`]: the second access activates a
+    /// page. Returns how many pages were still resident.
     ///
     /// # Errors
-    /// When its file system cannot read without waiting, or the disk is broken.
-    pub fn use_often(&self, pages: &[u64], times: usize) -> io::Result<u64> {
-        let mut used = 0;
+    /// Fails if the file system cannot read without blocking, or on an I/O error.
+    pub fn mark_accessed(&self, pages: &[u64], times: usize) -> io::Result<u64> {
+        let mut resident = 0;
         for (nth, file) in self.files.iter().take(times).enumerate() {
             for page in pages {
                 let mut byte = [0];
                 let buffers = &mut [IoSliceMut::new(&mut byte)];
                 match rustix::io::preadv2(file, buffers, page * PAGE_SIZE, ReadWriteFlags::NOWAIT) {
-                    Ok(read) => used += u64::from(nth + 1 == times && read == 1),
-                    // Evicted meanwhile, or being written.
+                    Ok(read) => resident += u64::from(nth + 1 == times && read == 1),
+                    // Evicted meanwhile, or under writeback.
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        Ok(used)
+        Ok(resident)
     }
 
-    /// Maps `pages` pages from `first_page` on, none of which is brought in by it.
+    /// Maps `pages` pages from `first_page` on, without reading any page in.
     ///
     /// # Errors
-    /// When there is no room for it, or its file system has no mappings.
+    /// Fails if there is no address space for it, or the file system does not support mmap.
     pub fn window(&self, first_page: u64, pages: u64) -> io::Result<Window<'_>> {
         let bytes = usize::try_from(pages * PAGE_SIZE).map_err(|_| Errno::NOMEM)?;
         let offset = first_page * PAGE_SIZE;
-        // SAFETY: a new mapping at a place of the kernel's choice, which nobody reads through: see the module's text.
+        // SAFETY: a new mapping at an address of the kernel's choice; no code reads through it (see the
+        // module documentation).
         let map = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -118,21 +121,22 @@ impl CachedFile {
             map,
             bytes,
         };
-        // A page that went away since it was looked for is brought back alone, without its neighbours.
+        // A page that was evicted since the check is read back alone, without read-ahead.
         window.advise(0, window.bytes, Advice::Random)?;
         Ok(window)
     }
 }
 
 impl Window<'_> {
-    /// The numbers, in the file, of the pages that are in memory.
+    /// The file page numbers of the resident pages.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// Fails if the kernel refuses mincore.
     pub fn resident(&self) -> io::Result<Vec<u64>> {
         let page_size = usize::try_from(PAGE_SIZE).unwrap_or(4096);
         let mut flags = vec![0_u8; self.bytes.div_ceil(page_size)];
-        // SAFETY: the mapping is ours and as long as told; the kernel writes one byte a page of it.
+        // SAFETY: the mapping is ours and has this length; the kernel writes one byte a page to `flags`,
+        // which is that long.
         if unsafe { libc::mincore(self.map.as_ptr(), self.bytes, flags.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -143,17 +147,17 @@ impl Window<'_> {
             .collect())
     }
 
-    /// The address page `page` of the file is mapped at, if it lies in the window.
+    /// The address at which file page `page` is mapped, if the window contains it.
     #[must_use]
     pub fn addr(&self, page: u64) -> Option<u64> {
         let offset = page.checked_sub(self.first_page)? * PAGE_SIZE;
         (offset < self.bytes as u64).then(|| self.map.as_ptr().addr() as u64 + offset)
     }
 
-    /// Maps `resident` pages (ascending) of the window for us. Returns how many; the rest could not be, for the file
-    /// was cut short.
+    /// Populates the page tables for `resident` pages (ascending) of the window. Returns the number of pages
+    /// mapped; the others failed because the file was truncated.
     #[must_use]
-    pub fn map(&self, resident: &[u64]) -> u64 {
+    pub fn populate(&self, resident: &[u64]) -> u64 {
         let runs = resident.chunk_by(|a, b| a + 1 == *b);
         let mapped = runs.filter(|run| {
             let (first, pages) = (
@@ -167,18 +171,18 @@ impl Window<'_> {
         mapped.map(|run| run.len() as u64).sum()
     }
 
-    /// Moves what is mapped of the window down to the inactive list, but for pages that others map too.
+    /// Moves the mapped pages of the window to the inactive list, except pages that other processes map.
     ///
     /// # Errors
-    /// When the kernel refuses: the file is on huge pages of their own (hugetlbfs).
-    pub fn give_up(&self) -> io::Result<()> {
-        // In one go: the borders of single calls would cut larger folios to pieces.
+    /// Fails if the kernel refuses the advice: the file is on hugetlbfs.
+    pub fn deactivate(&self) -> io::Result<()> {
+        // One call for all: the boundaries of several calls would split large folios.
         self.advise(0, self.bytes, Advice::LinuxCold)
     }
 
     fn advise(&self, start: usize, len: usize, advice: Advice) -> io::Result<()> {
         let len = len.min(self.bytes.saturating_sub(start));
-        // SAFETY: the range lies in the mapping; none of the advice used here changes what its memory holds.
+        // SAFETY: the range is inside the mapping; none of the advice used here changes memory contents.
         unsafe {
             Ok(rustix::mm::madvise(
                 self.map.as_ptr().byte_add(start),
@@ -191,7 +195,7 @@ impl Window<'_> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more. That it could not be unmapped leaves it.
+        // SAFETY: the mapping is ours, and nothing refers to it any more. If munmap fails, the mapping stays.
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr(), self.bytes) };
     }
 }
@@ -202,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_were_written_are_there_and_holes_are_not() {
+    fn written_pages_are_resident_and_holes_are_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(40 * PAGE_SIZE).unwrap();
         std::os::unix::fs::FileExt::write_all_at(file.as_file(), &[1; 4096 * 4], 8 * PAGE_SIZE).unwrap();
@@ -210,34 +214,36 @@ mod tests {
         assert_eq!(cached.pages(), 40);
         let window = cached.window(0, 40).unwrap();
         assert_eq!(window.resident().unwrap(), [8, 9, 10, 11]);
-        assert_eq!(window.map(&[8, 9, 11]), 3);
-        window.give_up().unwrap();
+        assert_eq!(window.populate(&[8, 9, 11]), 3);
+        window.deactivate().unwrap();
         assert_eq!(
             window.resident().unwrap(),
             [8, 9, 10, 11],
-            "nothing came and nothing went"
+            "residency is unchanged"
         );
         assert!(window.addr(39).is_some() && window.addr(40).is_none());
-        // Some file systems in memory cannot read without waiting.
+        // Some in-memory file systems cannot read without blocking.
         assert!(
-            cached.use_often(&[8, 9], MOST_USES).is_ok_and(|used| used == 2)
-                || cached.use_often(&[8], 2).is_err()
+            cached
+                .mark_accessed(&[8, 9], MAX_ACCESSES)
+                .is_ok_and(|used| used == 2)
+                || cached.mark_accessed(&[8], 2).is_err()
         );
     }
 
     #[test]
-    fn a_file_cut_short_is_no_crash() {
+    fn truncated_file_maps_no_pages() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![1; 16 << 12]).unwrap();
         let cached = CachedFile::open(file.path()).unwrap();
         let window = cached.window(0, 16).unwrap();
         file.as_file().set_len(4096).unwrap();
-        assert_eq!(window.map(&[2, 3]), 0);
-        assert_eq!(cached.use_often(&[3], 2).unwrap_or(0), 0);
+        assert_eq!(window.populate(&[2, 3]), 0);
+        assert_eq!(cached.mark_accessed(&[3], 2).unwrap_or(0), 0);
     }
 
     #[test]
-    fn what_is_no_file_is_refused_without_waiting() {
+    fn open_refuses_folders_and_pipes() {
         let folder = tempfile::tempdir().unwrap();
         let error = CachedFile::open(folder.path()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));

@@ -1,4 +1,5 @@
-//! What backs each page of an address space (`/proc/PID/pagemap`, Documentation/admin-guide/mm/pagemap.rst).
+//! The page frame or swap entry behind each page of an address space (`/proc/PID/pagemap`,
+//! Documentation/admin-guide/mm/pagemap.rst).
 
 use std::fs::File;
 use std::io;
@@ -25,31 +26,31 @@ impl Page {
         Self(bits)
     }
 
-    /// It is in memory.
+    /// True if the page is resident.
     #[must_use]
     pub const fn is_present(self) -> bool {
         self.0 & PRESENT != 0
     }
 
-    /// It is swapped out (or on its way between nodes).
+    /// True if the page is swapped out, or under migration.
     #[must_use]
     pub const fn is_swapped(self) -> bool {
         self.0 & SWAPPED != 0
     }
 
-    /// It is of a file, or shared anonymous memory.
+    /// True for a page of a file, or of shared anonymous memory.
     #[must_use]
     pub const fn is_file(self) -> bool {
         self.0 & FILE != 0
     }
 
-    /// It is mapped only once, here. Always false for what is not present.
+    /// True if the page is mapped exactly once (here). Always false for a page that is not present.
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
         self.0 & EXCLUSIVE != 0
     }
 
-    /// Its page frame number; `None` when it is not present, or when we lack CAP_SYS_ADMIN to see it.
+    /// The page frame number; `None` if the page is not present, or if we lack CAP_SYS_ADMIN.
     #[must_use]
     pub const fn pfn(self) -> Option<u64> {
         let pfn = self.0 & PFN;
@@ -61,26 +62,27 @@ impl Page {
     }
 }
 
-/// The open pagemap of a process. It keeps showing the address space it was opened for, also after an exec.
+/// The open pagemap of a process. It keeps showing the address space for which it was opened, also after an
+/// exec.
 #[derive(Debug)]
 pub struct Pagemap(File);
 
 impl Pagemap {
-    /// Opens that of process `pid` of the machine at `root` (`/`).
+    /// Opens the pagemap of process `pid` of the machine at `root` (`/`).
     ///
     /// # Errors
-    /// `ENOENT` when there is no such process, `EACCES` without the right to ptrace-read it.
+    /// `ENOENT` if there is no such process, `EACCES` without the right to ptrace-read it.
     pub fn open(root: &Path, pid: u32) -> io::Result<Self> {
         File::open(root.join(format!("proc/{pid}/pagemap"))).map(Self)
     }
 
-    /// Reads the entries of the whole pages that `range` touches into `pages` (which is emptied first). Fewer
-    /// come when the process is gone or the range leaves user space.
+    /// Reads the entries of all pages that `range` touches into `pages` (which is emptied first). The result
+    /// is shorter if the process ends or the range leaves user space.
     ///
     /// # Errors
-    /// When the kernel refuses to read on.
+    /// Fails if the kernel refuses a read.
     pub fn read(&self, range: AddrRange, pages: &mut Vec<Page>) -> io::Result<()> {
-        const AT_ONCE: u64 = 8192;
+        const ENTRIES_PER_READ: u64 = 8192;
         pages.clear();
         let (first, last) = (
             range.start.align_down().0 / PAGE_SIZE,
@@ -89,7 +91,7 @@ impl Pagemap {
         let mut next = first;
         while next < last {
             let so_far = pages.len();
-            pages.resize(so_far + (last - next).min(AT_ONCE) as usize, Page(0));
+            pages.resize(so_far + (last - next).min(ENTRIES_PER_READ) as usize, Page(0));
             let read = self.0.read_at(as_bytes(&mut pages[so_far..]), next * 8);
             let got = read.as_ref().map_or(0, |bytes| bytes / 8);
             pages.truncate(so_far + got);
@@ -102,10 +104,10 @@ impl Pagemap {
         Ok(())
     }
 
-    /// Reads the entry of the page at `addr`; one that cannot be read is an empty one.
+    /// Reads the entry of the page at `addr`; an empty entry if it cannot be read.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if the kernel refuses the read.
     pub fn page(&self, addr: Addr) -> io::Result<Page> {
         let mut bytes = [0; 8];
         let got = self.0.read_at(&mut bytes, addr.0 / PAGE_SIZE * 8)?;
@@ -113,9 +115,9 @@ impl Pagemap {
     }
 }
 
-/// For the kernel to write the entries into.
+/// The bytes of the entries, for the kernel to write.
 fn as_bytes(pages: &mut [Page]) -> &mut [u8] {
-    // SAFETY: the same memory for as long; a page is a number of 64 bits, and any bytes are one.
+    // SAFETY: the same memory and lifetime; `Page` is a transparent u64, for which any bytes are valid.
     unsafe { std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), size_of_val(pages)) }
 }
 
@@ -125,17 +127,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_mean_what_the_kernel_says() {
+    fn entry_bits_are_decoded() {
         let page = Page::from_bits(PRESENT | EXCLUSIVE | 0x1234);
         assert!(page.is_present() && page.is_exclusive() && !page.is_swapped() && !page.is_file());
         assert_eq!(page.pfn(), Some(0x1234));
-        // The type and offset of swap stand where the frame number would.
+        // In a swap entry, the swap type and offset take the place of the frame number.
         assert_eq!(Page::from_bits(SWAPPED | 0x1234).pfn(), None);
         assert_eq!(Page::from_bits(PRESENT).pfn(), None);
     }
 
     #[test]
-    fn our_own_pages_are_there_once_written() {
+    fn written_pages_are_present() {
         let memory = vec![1_u8; 64 << 12];
         let start = Addr(memory.as_ptr() as u64).align_up();
         let range = AddrRange {
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fake_proc_is_read_as_a_real_one() {
+    fn pagemap_is_read_below_root() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
         let entries: Vec<u8> = [0, PRESENT | 5, SWAPPED]

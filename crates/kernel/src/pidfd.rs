@@ -1,4 +1,4 @@
-//! A process held by a descriptor, so that its number can be given to another without our noticing (`pidfd_open(2)`).
+//! A process held by a file descriptor, so that reuse of its pid is noticed (`pidfd_open(2)`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,15 +9,16 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process that stays the one it was when it was opened, even after it died and its pid was used again.
+/// A reference to one process. It never refers to another, even after the process has ended and its pid was
+/// reused.
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Opens the process with number `pid` (of its main thread). Needs no privilege; Linux 5.3.
+    /// Opens the process `pid` (the pid of its main thread). Needs no privilege; Linux 5.3.
     ///
     /// # Errors
-    /// `ESRCH` when there is none, `EINVAL` when it is the number of another thread, 0 or too large.
+    /// `ESRCH` if there is none, `EINVAL` if `pid` is the id of another thread, 0 or too large.
     pub fn open(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid)
             .ok()
@@ -26,13 +27,13 @@ impl PidFd {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Takes over a descriptor that another made. Returns it with the number of its process.
+    /// Takes over a pidfd that another process created. Returns it with its pid.
     ///
     /// # Errors
-    /// `EBADF` when it is no pidfd, `ESRCH` when the process has ended and was waited for.
+    /// `EBADF` if it is no pidfd, `ESRCH` if the process has ended and was reaped.
     pub fn take(fd: OwnedFd) -> io::Result<(Self, u32)> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
-        match number_of(&info) {
+        match pid_of(&info) {
             Some(pid) => match u32::try_from(pid) {
                 Ok(pid) if pid > 0 => Ok((Self(fd), pid)),
                 _ => Err(rustix::io::Errno::SRCH.into()),
@@ -41,7 +42,7 @@ impl PidFd {
         }
     }
 
-    /// False once the process ended, whether or not its parent has waited for it.
+    /// False once the process has ended, even if it is not reaped yet.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -53,31 +54,31 @@ impl PidFd {
             match poll(&mut fds, Some(&now)) {
                 Ok(readable) => return readable == 0,
                 Err(rustix::io::Errno::INTR) => {}
-                // A descriptor we own can always be polled: what fails is memory for it, which says nothing of
-                // the process.
+                // Polling an open descriptor fails only for lack of memory, which does not mean that the
+                // process has ended.
                 Err(_) => return true,
             }
         }
     }
 }
 
-/// The living processes that process `pid` of the machine at `root` (`/`) holds by descriptors.
+/// The live processes to which process `pid` of the machine at `root` (`/`) holds pidfds.
 ///
 /// # Errors
-/// `ENOENT` when it is gone, `EACCES` without the right to look into it.
-pub fn held_by(root: &Path, pid: u32) -> io::Result<BTreeSet<u32>> {
+/// `ENOENT` if the process has ended, `EACCES` without the right to inspect it.
+pub fn held_processes(root: &Path, pid: u32) -> io::Result<BTreeSet<u32>> {
     let mut held = BTreeSet::new();
     for entry in fs::read_dir(root.join(format!("proc/{pid}/fdinfo")))? {
         // A descriptor may be closed before it is read.
         let info = fs::read_to_string(entry?.path()).unwrap_or_default();
-        held.extend(number_of(&info).and_then(|pid| u32::try_from(pid).ok()));
+        held.extend(pid_of(&info).and_then(|pid| u32::try_from(pid).ok()));
     }
     Ok(held)
 }
 
-/// The process a descriptor is of, by its description. Only a pidfd has this line (proc_pid_fdinfo(5)); a process that
-/// is gone has the number -1.
-fn number_of(fdinfo: &str) -> Option<i64> {
+/// The pid in the fdinfo of a descriptor. Only a pidfd has this line (proc_pid_fdinfo(5)); the pid of a
+/// reaped process is -1.
+fn pid_of(fdinfo: &str) -> Option<i64> {
     let number = fdinfo.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     number.trim().parse().ok()
 }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_lives_until_it_ends() {
+    fn pidfd_is_alive_until_process_ends() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pidfd = PidFd::open(child.id()).unwrap();
         assert!(pidfd.is_alive());
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_tells_its_process() {
+    fn take_returns_pid_of_descriptor() {
         let ours = PidFd::open(std::process::id()).unwrap().0;
         assert_eq!(PidFd::take(ours).unwrap().1, std::process::id());
         let file = std::fs::File::open("/dev/null").unwrap();
@@ -120,19 +121,19 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_process_holds_is_told_while_they_live() {
+    fn held_processes_lists_live_processes() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let _held = PidFd::open(child.id()).unwrap();
-        let ours = || held_by(Path::new("/"), std::process::id()).unwrap();
+        let ours = || held_processes(Path::new("/"), std::process::id()).unwrap();
         assert!(ours().contains(&child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!ours().contains(&child.id()));
-        assert!(held_by(Path::new("/"), u32::MAX).is_err());
+        assert!(held_processes(Path::new("/"), u32::MAX).is_err());
     }
 
     #[test]
-    fn numbers_of_no_process_are_refused() {
+    fn open_refuses_invalid_pids() {
         for pid in [0, u32::MAX, i32::MAX as u32] {
             assert!(PidFd::open(pid).is_err(), "{pid}");
         }

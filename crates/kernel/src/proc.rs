@@ -1,26 +1,28 @@
-//! The files of one process, and the processes there are.
+//! Files of a process, and the list of processes.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::file::{self, FileError};
 
-/// Why something about a process could not be learnt or done.
+/// Why a process could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcError {
-    /// It has ended. Nobody's fault: look after those that live.
+    /// The process has ended. Not a failure: callers go on with the others.
     #[error("process {pid} is gone")]
     Gone {
-        /// Which.
+        /// The process.
         pid: u32,
     },
-    /// A file of it failed.
+    /// Access to one of its files failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl ProcError {
-    /// True when the process has ended.
+    /// True if the process has ended.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
@@ -36,23 +38,36 @@ pub fn dir(root: &Path, pid: u32) -> PathBuf {
 /// The text of the file `name` of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended.
+/// [`ProcError::Gone`] if the process has ended.
 pub fn text(root: &Path, pid: u32, name: &str) -> Result<String, ProcError> {
     let path = dir(root, pid).join(name);
-    file::text(&path).map_err(|err| sort(root, pid, err))
+    file::text(&path).map_err(|err| classify(root, pid, err))
+}
+
+/// The first `max` bytes of the file `name` of process `pid`. Bytes that are no UTF-8 are replaced.
+///
+/// # Errors
+/// [`ProcError::Gone`] if the process has ended.
+pub fn text_start(root: &Path, pid: u32, name: &str, max: usize) -> Result<String, ProcError> {
+    let path = dir(root, pid).join(name);
+    let mut start = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(max as u64).read_to_end(&mut start))
+        .map_err(|source| classify(root, pid, FileError::new(&path, source)))?;
+    Ok(String::from_utf8_lossy(&start).into_owned())
 }
 
 /// Writes `text` into the file `name` of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended.
+/// [`ProcError::Gone`] if the process has ended.
 pub fn write(root: &Path, pid: u32, name: &str, text: &str) -> Result<(), ProcError> {
     let path = dir(root, pid).join(name);
-    file::write(&path, text).map_err(|err| sort(root, pid, err))
+    file::write(&path, text).map_err(|err| classify(root, pid, err))
 }
 
-// A file of a process that ends after the file was opened answers ESRCH.
-fn sort(root: &Path, pid: u32, err: FileError) -> ProcError {
+// Reading an open file of a process that has ended since gives ESRCH.
+fn classify(root: &Path, pid: u32, err: FileError) -> ProcError {
     let ended = match &err {
         FileError::Missing(_) => !dir(root, pid).exists(),
         FileError::Io { source, .. } => source.raw_os_error() == Some(libc::ESRCH),
@@ -65,11 +80,11 @@ fn sort(root: &Path, pid: u32, err: FileError) -> ProcError {
     }
 }
 
-/// Every process there is now, ascending.
+/// The pids of all processes, ascending.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
-pub fn all(root: &Path) -> Result<Vec<u32>, FileError> {
+/// Fails if `/proc` cannot be read.
+pub fn pids(root: &Path) -> Result<Vec<u32>, FileError> {
     let path = root.join("proc");
     let entries = std::fs::read_dir(&path).map_err(|source| FileError::new(&path, source))?;
     let mut pids: Vec<u32> = entries
@@ -87,7 +102,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_vanished_process_is_told_from_a_missing_file() {
+    fn ended_process_differs_from_missing_file() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc/7")).unwrap();
         assert!(text(root.path(), 8, "maps").unwrap_err().is_gone());
@@ -98,11 +113,22 @@ mod tests {
     }
 
     #[test]
-    fn only_numbers_are_processes() {
+    fn text_start_ends_at_the_limit() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/7")).unwrap();
+        fs::write(root.path().join("proc/7/cmdline"), b"a\0\xffcdef").unwrap();
+        let start = |pid, max| text_start(root.path(), pid, "cmdline", max);
+        assert_eq!(start(7, 4).unwrap(), "a\0\u{fffd}c");
+        assert_eq!(start(7, 100).unwrap(), "a\0\u{fffd}cdef");
+        assert!(start(8, 4).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn pids_ignores_other_folders() {
         let root = tempfile::tempdir().unwrap();
         for name in ["11", "2", "self", "sys", "3x"] {
             fs::create_dir_all(root.path().join("proc").join(name)).unwrap();
         }
-        assert_eq!(all(root.path()).unwrap(), [2, 11]);
+        assert_eq!(pids(root.path()).unwrap(), [2, 11]);
     }
 }

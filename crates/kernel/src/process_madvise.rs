@@ -5,37 +5,37 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use thermo_units::{AddrRange, Bytes};
 
-/// The most ranges one call takes (`UIO_MAXIOV`).
+/// Maximum number of ranges in one call (`UIO_MAXIOV`).
 pub const MAX_RANGES: usize = 1024;
 
-/// The most bytes one call takes: 2 GiB less a page (`MAX_RW_COUNT`).
+/// Maximum number of bytes in one call: 2 GiB less a page (`MAX_RW_COUNT`).
 pub const MAX_BYTES: Bytes = Bytes(0x7fff_f000);
 
-/// What can be advised for another process.
+/// Advice that may be given for another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Advice {
-    /// Bring it in from swap or file.
+    /// Read it from swap or file.
     WillNeed = libc::MADV_WILLNEED,
-    /// Take the accessed marks off and move it to the inactive list. Pages that are mapped more than once are
-    /// silently left alone.
+    /// Clear the accessed bits and move the pages to the inactive list. The kernel skips shared pages (mapped
+    /// more than once) without an error.
     Cold = libc::MADV_COLD,
-    /// Reclaim it. Pages that are mapped more than once are silently left alone, and anonymous ones where no
-    /// swap is free.
+    /// Reclaim it. The kernel skips, without an error, shared pages, and anonymous pages if no swap is free.
     PageOut = libc::MADV_PAGEOUT,
-    /// Make huge pages of it, at once.
+    /// Collapse it to huge pages, synchronously.
     Collapse = libc::MADV_COLLAPSE,
 }
 
-/// Advises `ranges`, in order, of the process that `pidfd` holds. Returns how many bytes were advised: the
-/// ranges before the first that the kernel refused. Advised is not done: verify what matters.
+/// Advises `ranges`, in order, of the process that `pidfd` refers to. Returns how many bytes were advised:
+/// the ranges before the first that the kernel refused. Success does not mean that the advice had an effect:
+/// verify what matters.
 ///
 /// Needs CAP_SYS_NICE and the right to ptrace-read the process.
 ///
 /// # Errors
-/// What the first range was refused for: `ENOMEM` when not all of it is mapped (what is mapped was advised all
-/// the same), `EINVAL` when it is locked, hugetlb or device memory, or the kernel does not know the advice,
-/// `ESRCH` when the process is gone, `EPERM`; `EINVAL` also for more than [`MAX_RANGES`] ranges.
+/// The reason for refusing the first range: `ENOMEM` if a part is not mapped (the mapped part was advised
+/// nevertheless), `EINVAL` for locked, hugetlb or device memory, or if the kernel does not know the advice,
+/// `ESRCH` if the process has ended, `EPERM`. Also `EINVAL` for more than [`MAX_RANGES`] ranges.
 pub fn process_madvise(pidfd: BorrowedFd<'_>, ranges: &[AddrRange], advice: Advice) -> io::Result<Bytes> {
     if ranges.len() > MAX_RANGES {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -47,8 +47,8 @@ pub fn process_madvise(pidfd: BorrowedFd<'_>, ranges: &[AddrRange], advice: Advi
             iov_len: range.len().0 as usize,
         })
         .collect();
-    // SAFETY: `vectors` lives through the call. The addresses in it are the other process's; of ours nothing
-    // is touched, and if it is ours, what may be advised loses no contents.
+    // SAFETY: `vectors` lives through the call. Its addresses are those of the other process; no memory of
+    // ours is accessed. If the process is ours, this advice does not change memory contents.
     let advised = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_memory_takes_advice_up_to_the_first_hole() {
+    fn advice_stops_at_first_hole() {
         let memory = vec![1_u8; 64 << 12];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
         let good = AddrRange::new(start, start + (16 << 12));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ranges_are_refused_before_the_kernel_sees_them() {
+    fn too_many_ranges_are_refused() {
         let ranges = vec![AddrRange::new(0x1000, 0x2000); MAX_RANGES + 1];
         let refused = process_madvise(ours().as_fd(), &ranges, Advice::Cold).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));

@@ -1,23 +1,23 @@
-//! Reading another process's memory (`process_vm_readv(2)`): for what stands there, or for the sake of the reading,
-//! because the kernel counts each page read as used, and twice used pages move up on its LRU lists.
+//! Reads memory of another process (`process_vm_readv(2)`): for its contents, or to mark pages accessed. The
+//! kernel counts each read as an access, and activates a page at the second one.
 
 use std::io;
 
 use thermo_units::Addr;
 
-/// The most pages one call takes (`UIO_MAXIOV`).
+/// Maximum number of pages in one call (`UIO_MAXIOV`).
 pub const MAX_PAGES: usize = 1024;
 
-/// Reads one byte at each of `addrs` (at most [`MAX_PAGES`], others are left out) in process `pid`, and forgets
-/// it. Returns how many were read: those before the first that is not mapped readable. A page that is swapped
-/// out is brought in by it.
+/// Reads and discards one byte at each of `addrs` in process `pid`; addresses beyond [`MAX_PAGES`] are
+/// ignored. Returns how many were read: those before the first that is not readable. Swapped-out pages are
+/// read in.
 ///
 /// # Errors
-/// When not even the first could be read: `EFAULT` when it is not mapped, `ESRCH` when the process is gone,
-/// `EPERM` without the right to ptrace-read it.
+/// If the first could not be read: `EFAULT` if it is not mapped, `ESRCH` if the process has ended, `EPERM`
+/// without the right to ptrace-read it.
 pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
     let pid = i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-    let theirs: Vec<libc::iovec> = addrs
+    let remote: Vec<libc::iovec> = addrs
         .iter()
         .take(MAX_PAGES)
         .map(|addr| libc::iovec {
@@ -26,32 +26,32 @@ pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
         })
         .collect();
     let mut bytes = [0_u8; MAX_PAGES];
-    let ours = libc::iovec {
+    let local = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: theirs.len(),
+        iov_len: remote.len(),
     };
-    // SAFETY: the kernel writes at most `theirs.len()` bytes, one for each of at most `MAX_PAGES` places, into
-    // `bytes`, which is that long and lives through the call.
+    // SAFETY: the kernel writes at most `remote.len()` bytes to `bytes`, one for each of at most `MAX_PAGES`
+    // addresses; `bytes` has that length and lives through the call.
     let read =
-        unsafe { libc::process_vm_readv(pid, &raw const ours, 1, theirs.as_ptr(), theirs.len() as u64, 0) };
+        unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as u64, 0) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads one byte of each of `pages` in process `pid` so many `times`, past pages that may not be read (they have no
-/// read permission, or went away). Returns how many of them could not be read the last time.
+/// Reads one byte of each of `pages` in process `pid`, `times` times, and skips unreadable pages (no read
+/// permission, or no longer mapped). Returns how many could not be read the last time.
 pub fn touch_all(pid: u32, pages: &[Addr], times: usize) -> usize {
     let mut refused = 0;
     for call in pages.chunks(MAX_PAGES) {
         for nth in 1..=times {
-            let unread = touch_past_refused(pid, call);
+            let unread = touch_skipping_unreadable(pid, call);
             refused += if nth == times { unread } else { 0 };
         }
     }
     refused
 }
 
-/// Touches all pages of a call; how many could not be read.
-fn touch_past_refused(pid: u32, mut pages: &[Addr]) -> usize {
+/// Touches all of `pages`, and returns how many could not be read.
+fn touch_skipping_unreadable(pid: u32, mut pages: &[Addr]) -> usize {
     let mut refused = 0;
     while !pages.is_empty() {
         let skipped = match touch(pid, pages) {
@@ -66,22 +66,22 @@ fn touch_past_refused(pid: u32, mut pages: &[Addr]) -> usize {
     refused
 }
 
-/// Reads what stands at `addr` in process `pid` into `bytes`, as far as it is mapped. Returns how much that is.
+/// Reads memory at `addr` of process `pid` into `bytes`, as far as it is mapped. Returns the number of bytes.
 ///
 /// # Errors
-/// `EFAULT` when nothing is mapped there, `ESRCH`, `EPERM`.
+/// `EFAULT` if nothing is mapped there, `ESRCH`, `EPERM`.
 pub fn read(pid: u32, addr: Addr, bytes: &mut [u8]) -> io::Result<usize> {
-    let ours = libc::iovec {
+    let local = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    let theirs = libc::iovec {
+    let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(addr.0 as usize),
         iov_len: bytes.len(),
     };
-    // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`, which is exclusively ours.
+    // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`, which is borrowed exclusively.
     let read =
-        unsafe { libc::process_vm_readv(pid.cast_signed(), &raw const ours, 1, &raw const theirs, 1, 0) };
+        unsafe { libc::process_vm_readv(pid.cast_signed(), &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
@@ -91,8 +91,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_somewhere_is_read() {
-        let text = *b"what stands here";
+    fn read_returns_memory_contents() {
+        let text = *b"contents of page";
         let mut copy = [0; 16];
         let at = Addr(text.as_ptr() as u64);
         assert_eq!(read(std::process::id(), at, &mut copy).unwrap(), 16);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_read_up_to_the_first_that_is_not_there() {
+    fn touch_stops_at_first_unmapped_page() {
         let memory = vec![1_u8; 8 << 12];
         let at = |page: u64| Addr(memory.as_ptr() as u64 + (page << 12));
         let us = std::process::id();

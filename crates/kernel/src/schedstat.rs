@@ -1,4 +1,4 @@
-//! CPU time of a task to the nanosecond, also of the kernel's own threads (`/proc/PID/schedstat`).
+//! CPU time of a task in nanoseconds, also for kernel threads (`/proc/PID/schedstat`).
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use thermo_units::Nanos;
 use crate::proc::{self, ProcError};
 use crate::stat;
 
-/// The CPU time that `pid` has used so far; in ticks where the kernel has no finer account.
+/// The CPU time that `pid` has used so far; in clock ticks if the kernel has no schedstat.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when it has ended.
+/// [`ProcError::Gone`] if it has ended.
 pub fn cpu(root: &Path, pid: u32) -> Result<Nanos, ProcError> {
-    let fine = proc::text(root, pid, "schedstat").ok();
-    let fine = fine.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-    match fine {
+    let text = proc::text(root, pid, "schedstat").ok();
+    let nanos = text.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+    match nanos {
         Some(nanos) => Ok(Nanos(nanos)),
         None => stat::read(root, pid).map(|stat| stat.utime + stat.stime),
     }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_number_counts_and_without_the_file_the_ticks_do() {
+    fn cpu_uses_schedstat_and_falls_back_to_ticks() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("proc/7");
         std::fs::create_dir_all(&dir).unwrap();

@@ -1,6 +1,6 @@
-//! `/proc/PID/smaps` and `smaps_rollup`: how much of each mapping is resident and referenced (proc_pid_smaps(5)).
+//! `/proc/PID/smaps` and `smaps_rollup`: resident and referenced memory of each mapping (proc_pid_smaps(5)).
 //!
-//! The kernel walks the page tables to answer: 12–39 ms a GiB were measured, under the mmap read lock.
+//! For each read the kernel walks the page tables under the mmap read lock: 12–39 ms a GiB were measured.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::file::{self, FileError};
 use crate::maps::Mapping;
 use crate::proc::{self, ProcError};
 
-/// What is counted, of a mapping or of a whole process.
+/// The counters of a mapping or of a whole process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Resident.
+    /// Resident memory.
     pub rss: Bytes,
-    /// Resident, shared pages divided among those who map them.
+    /// Resident memory, with shared pages divided among the processes that map them (proportional set size).
     pub pss: Bytes,
-    /// Resident and marked as accessed since the marks were last cleared.
+    /// Resident memory whose accessed bits were set since they were last cleared.
     pub referenced: Bytes,
-    /// Resident as anonymous huge pages.
+    /// Anonymous huge pages.
     pub anon_huge_pages: Bytes,
 }
 
 impl Counts {
-    fn note(&mut self, name: &str, bytes: Bytes) {
+    fn set(&mut self, name: &str, bytes: Bytes) {
         match name {
             "Rss" => self.rss = bytes,
             "Pss" => self.pss = bytes,
@@ -35,43 +35,45 @@ impl Counts {
     }
 }
 
-/// One mapping and what is counted of it.
+/// One mapping with its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vma {
-    /// Where and what it is.
+    /// The mapping.
     pub mapping: Mapping,
-    /// Its counts.
+    /// Its counters.
     pub counts: Counts,
-    /// The kernel's two-letter flags (`rd wr mr mw me ac lo hg nh ht io pf …`), as one text.
+    /// The two-letter flags of the kernel (`rd wr mr mw me ac lo hg nh ht io pf …`), as one text.
     pub vm_flags: String,
 }
 
 impl Vma {
-    /// True when the flag is set: `lo` locked, `ht` hugetlb, `hg`/`nh` huge pages wanted/not, `pf` pure PFN, `io` device.
+    /// True if the flag is set: `lo` locked, `ht` hugetlb, `hg`/`nh` huge pages requested/refused, `pf` pure
+    /// PFN mapping, `io` device.
     #[must_use]
     pub fn has_flag(&self, flag: &str) -> bool {
         self.vm_flags.split_ascii_whitespace().any(|one| one == flag)
     }
 
-    /// True where [`Counts::referenced`] tells of its pages. The kernel counts those that it has in its own lists: none of
-    /// hugetlb (`ht`) and of devices (`pf`, `io`), and not all of those that a driver put in one by one (`mm`).
+    /// True if [`Counts::referenced`] covers the pages of the mapping. The kernel does not count pages of
+    /// hugetlb (`ht`) and of devices (`pf`, `io`), and not all pages that a driver inserted one by one
+    /// (`mm`).
     #[must_use]
-    pub fn is_referenced_counted(&self) -> bool {
+    pub fn has_referenced_count(&self) -> bool {
         !["ht", "pf", "io", "mm"]
             .into_iter()
             .any(|flag| self.has_flag(flag))
     }
 }
 
-/// Every mapping of process `pid` with its counts, ascending.
+/// All mappings of process `pid` with their counters, ascending.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended.
+/// [`ProcError::Gone`] if the process has ended.
 pub fn read(root: &Path, pid: u32) -> Result<Vec<Vma>, ProcError> {
     let text = proc::text(root, pid, "smaps")?;
     let mut vmas: Vec<Vma> = Vec::new();
     for line in text.lines() {
-        if let Some(mapping) = is_head(line).then(|| Mapping::parse(line)).flatten() {
+        if let Some(mapping) = is_mapping_line(line).then(|| Mapping::parse(line)).flatten() {
             vmas.push(Vma {
                 mapping,
                 counts: Counts::default(),
@@ -85,7 +87,7 @@ pub fn read(root: &Path, pid: u32) -> Result<Vec<Vma>, ProcError> {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             flags.trim().clone_into(&mut vma.vm_flags);
         }
-        file::sizes(line).for_each(|(name, bytes)| vma.counts.note(name, bytes));
+        file::sizes(line).for_each(|(name, bytes)| vma.counts.set(name, bytes));
     }
     Ok(vmas)
 }
@@ -93,16 +95,16 @@ pub fn read(root: &Path, pid: u32) -> Result<Vec<Vma>, ProcError> {
 /// The sums over all mappings of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended.
+/// [`ProcError::Gone`] if the process has ended.
 pub fn rollup(root: &Path, pid: u32) -> Result<Counts, ProcError> {
     let text = proc::text(root, pid, "smaps_rollup")?;
     let mut counts = Counts::default();
-    file::sizes(&text).for_each(|(name, bytes)| counts.note(name, bytes));
+    file::sizes(&text).for_each(|(name, bytes)| counts.set(name, bytes));
     Ok(counts)
 }
 
-// A field's name ends in a colon; a mapping's line begins with hexadecimal digits and a dash.
-fn is_head(line: &str) -> bool {
+// The name of a counter ends in a colon; the line of a mapping begins with hexadecimal digits and a dash.
+fn is_mapping_line(line: &str) -> bool {
     line.split_once(' ')
         .is_some_and(|(first, _)| first.contains('-') && !first.ends_with(':'))
 }
@@ -133,7 +135,7 @@ VmFlags: rd mr
 ";
 
     #[test]
-    fn counts_belong_to_the_mapping_above_them() {
+    fn smaps_assigns_counters_to_mapping_above() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
         std::fs::write(root.path().join("proc/5/smaps"), TEXT).unwrap();
@@ -147,7 +149,7 @@ VmFlags: rd mr
     }
 
     #[test]
-    fn what_the_kernel_counts_nothing_of_is_told_by_its_flags() {
+    fn has_referenced_count_follows_vm_flags() {
         for (vm_flags, counted) in [
             ("", true),
             ("rd wr mr mw me ac lo sd", true),
@@ -161,12 +163,12 @@ VmFlags: rd mr
                 counts: Counts::default(),
                 vm_flags: vm_flags.to_owned(),
             };
-            assert_eq!(vma.is_referenced_counted(), counted, "{vm_flags}");
+            assert_eq!(vma.has_referenced_count(), counted, "{vm_flags}");
         }
     }
 
     #[test]
-    fn the_rollup_sums_up() {
+    fn rollup_reads_sums() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
         let text = "0-7fff00 ---p 00000000 00:00 0 [rollup]\nRss:  44 kB\nPss:  8 kB\n";
@@ -176,7 +178,7 @@ VmFlags: rd mr
     }
 
     #[test]
-    fn we_are_resident() {
+    fn own_process_is_resident() {
         assert!(rollup(Path::new("/"), std::process::id()).unwrap().rss > Bytes::ZERO);
         assert!(!read(Path::new("/"), std::process::id()).unwrap().is_empty());
     }

@@ -1,4 +1,4 @@
-//! `/proc/PID/stat`: who a process is and what it has used (proc_pid_stat(5)).
+//! `/proc/PID/stat`: identity, state and CPU time of a process (proc_pid_stat(5)).
 
 use std::path::Path;
 
@@ -10,47 +10,47 @@ use crate::proc::{self, ProcError};
 /// `PF_KTHREAD` of include/linux/sched.h: set in `flags` of kernel threads since 2.6.27.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// The fields we use, of one process.
+/// The fields that are used, of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// The process.
+    /// The pid.
     pub pid: u32,
-    /// The program's name, cut to 15 bytes by the kernel.
+    /// The name of the program, truncated to 15 bytes by the kernel.
     pub comm: String,
-    /// `R` running, `S` sleeping, `Z` ended and not yet waited for, `X` dead, …
+    /// `R` running, `S` sleeping, `Z` zombie (ended, not yet reaped), `X` dead, …
     pub state: char,
     /// The parent.
     pub ppid: u32,
-    /// The kernel's flags of the task.
+    /// The kernel flags of the task.
     pub flags: u64,
-    /// Faults that needed I/O.
+    /// Major faults.
     pub majflt: u64,
-    /// CPU time in user space.
+    /// User CPU time.
     pub utime: Nanos,
-    /// CPU time in the kernel.
+    /// System CPU time.
     pub stime: Nanos,
-    /// Threads.
+    /// Number of threads.
     pub num_threads: u32,
-    /// When it started, in ticks since boot. With the pid, names a process for good.
+    /// Start time in clock ticks since boot. Together with the pid it identifies a process.
     pub starttime: u64,
-    /// What the program was loaded as; changes when the process runs another one (exec).
+    /// Load addresses of the program; they change with an exec.
     pub image: Image,
 }
 
-/// Where the parts of a program were loaded. With address space randomisation two executions differ, even of one
-/// program.
+/// Load addresses of a program. With address space randomisation they differ between two executions, even of
+/// the same program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Image {
-    /// Its code. 0 for kernel threads, 1 when we may not know.
+    /// Start of the code; 0 for kernel threads, 1 without permission to see it.
     pub start_code: u64,
-    /// Its data.
+    /// Start of the data.
     pub start_data: u64,
-    /// The bottom of its stack.
+    /// Start (bottom) of the stack.
     pub start_stack: u64,
 }
 
 impl Image {
-    /// False while it is being loaded, and when we may not look.
+    /// False while the program is being loaded, and without permission to see the addresses.
     #[must_use]
     pub const fn is_known(&self) -> bool {
         self.start_code > 1 && self.start_stack > 1
@@ -58,30 +58,30 @@ impl Image {
 }
 
 impl Stat {
-    /// True for a thread of the kernel, which has no address space.
+    /// True for a kernel thread, which has no address space.
     #[must_use]
     pub const fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
 
-    /// True once it has ended and only its exit status is left.
+    /// True once the task has ended and only its exit status remains.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Whether the process lives. The first of its threads, whose state this is, may have ended before the others.
+    /// Whether the process still runs. The state is that of the main thread, which may end before the others.
     #[must_use]
     pub const fn process_lives(&self) -> bool {
         !self.has_ended() || self.num_threads > 1
     }
 
-    // The name may hold spaces and brackets: it ends at the last closing bracket.
+    // The name may contain spaces and brackets: it ends at the last closing bracket.
     fn parse(text: &str) -> Option<Self> {
         let (pid, rest) = text.split_once(" (")?;
         let (comm, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Numbered as in the manual page, where `state` is field 3.
+        // Numbered as in the man page, where `state` is field 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Self {
             pid: pid.parse().ok()?,
@@ -103,16 +103,15 @@ impl Stat {
     }
 }
 
-/// Reads it for process `pid`.
+/// Reads the stat line of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended and was waited for.
+/// [`ProcError::Gone`] if the process has ended and was reaped.
 pub fn read(root: &Path, pid: u32) -> Result<Stat, ProcError> {
     let text = proc::text(root, pid, "stat")?;
     let path = proc::dir(root, pid).join("stat");
-    Stat::parse(text.trim_end()).ok_or_else(|| {
-        FileError::malformed(&path, text.trim_end(), "the line proc_pid_stat(5) describes").into()
-    })
+    Stat::parse(text.trim_end())
+        .ok_or_else(|| FileError::malformed(&path, text.trim_end(), "a line as in proc_pid_stat(5)").into())
 }
 
 fn ticks(ticks: u64) -> Nanos {
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+    fn name_with_brackets_does_not_shift_fields() {
         let line = "42 (a) b (c)) S 7 42 42 0 -1 4194304 10 0 3 0 200 100 0 0 20 0 5 0 987654 1000 50";
         let stat = Stat::parse(line).unwrap();
         assert_eq!(
@@ -139,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_is_known_by_its_flag() {
+    fn kernel_thread_is_detected_by_flag() {
         let stat = Stat::parse("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0").unwrap();
         assert!(stat.is_kernel_thread());
     }
 
     #[test]
-    fn a_process_lives_on_without_its_first_thread() {
+    fn process_lives_on_without_main_thread() {
         for (state, num_threads, lives) in [('S', 1, true), ('Z', 2, true), ('Z', 1, false), ('X', 1, false)]
         {
             let stat = Stat {
@@ -158,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_line_is_an_error() {
+    fn truncated_line_is_refused() {
         assert_eq!(Stat::parse("42 (x) S 7"), None);
         assert_eq!(Stat::parse(""), None);
     }
 
     #[test]
-    fn we_live() {
+    fn own_stat_is_readable() {
         let stat = read(Path::new("/"), std::process::id()).unwrap();
         assert_eq!(stat.pid, std::process::id());
         assert!(!stat.has_ended() && !stat.is_kernel_thread());

@@ -1,4 +1,4 @@
-//! `/proc/PID/statm`: the size of a process, cheaply (proc_pid_statm(5)).
+//! `/proc/PID/statm`: the memory size of a process, cheap to read (proc_pid_statm(5)).
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use thermo_units::Bytes;
 use crate::file::FileError;
 use crate::proc::{self, ProcError};
 
-/// Sizes of one process.
+/// The sizes of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statm {
-    /// All its mappings.
+    /// All mappings.
     pub size: Bytes,
-    /// Resident. The kernel batches this per CPU: tens of pages of error are usual.
+    /// Resident memory. The kernel batches the counter per CPU, so errors of tens of pages are usual.
     pub resident: Bytes,
-    /// Resident file and shared pages.
+    /// Resident file pages and shared memory.
     pub shared: Bytes,
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_become_bytes() {
+    fn statm_converts_pages_to_bytes() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc/5")).unwrap();
         std::fs::write(root.path().join("proc/5/statm"), "100 20 3 1 0 30 0\n").unwrap();

@@ -1,4 +1,4 @@
-//! `/proc/PID/status`: whose a process is, and its memory by kind (proc_pid_status(5)).
+//! `/proc/PID/status`: owner and memory of a process (proc_pid_status(5)).
 
 use std::path::Path;
 
@@ -7,36 +7,35 @@ use thermo_units::Bytes;
 use crate::file::{self, FileError};
 use crate::proc::{self, ProcError};
 
-/// The fields we use, of one process.
+/// The fields that are used, of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// The process: another number than the one asked for when that names one of its threads.
+    /// The process id. It differs from the requested id if that is the id of a thread.
     pub tgid: u32,
-    /// The user it acts as.
+    /// The effective user.
     pub euid: u32,
     /// Its effective capabilities, one bit each.
     pub cap_eff: u64,
-    /// Resident; `None` when it has no address space (kernel threads, processes that ended).
+    /// Resident memory; `None` without an address space (kernel threads, ended processes).
     pub vm_rss: Option<Bytes>,
-    /// The most it was ever resident.
+    /// Peak resident memory.
     pub vm_hwm: Bytes,
-    /// Resident and anonymous.
+    /// Resident anonymous memory.
     pub rss_anon: Bytes,
-    /// Swapped out.
+    /// Swapped-out memory.
     pub vm_swap: Bytes,
-    /// Locked into memory.
+    /// Locked memory.
     pub vm_lck: Bytes,
 }
 
-/// Reads it for process `pid`.
+/// Reads the status of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] when the process has ended.
+/// [`ProcError::Gone`] if the process has ended.
 pub fn read(root: &Path, pid: u32) -> Result<Status, ProcError> {
     let text = proc::text(root, pid, "status")?;
     let path = proc::dir(root, pid).join("status");
-    parse(&text)
-        .ok_or_else(|| FileError::malformed(&path, &text, "the lines proc_pid_status(5) describes").into())
+    parse(&text).ok_or_else(|| FileError::malformed(&path, &text, "a text as in proc_pid_status(5)").into())
 }
 
 pub(crate) fn parse(text: &str) -> Option<Status> {
@@ -73,7 +72,7 @@ mod tests {
         "Name:\tredis server\nTgid:\t5\nUid:\t1000\t33\t1000\t1000\nCapEff:\t0000000000200000\n";
 
     #[test]
-    fn memory_is_there_only_with_an_address_space() {
+    fn vm_rss_is_none_without_address_space() {
         let status = parse(HEAD).unwrap();
         assert_eq!((status.euid, status.vm_rss), (33, None));
         let status = parse(&format!("{HEAD}VmRSS:\t    2048 kB\nVmSwap:\t       4 kB\n")).unwrap();
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_no_status() {
+    fn malformed_status_is_refused() {
         assert_eq!(parse("hello\n"), None);
     }
 }

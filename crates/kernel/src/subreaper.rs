@@ -1,14 +1,14 @@
-//! Being the parent of orphans: a process whose parent ended passes to the nearest subreaper above it instead of to
-//! pid 1 (`PR_SET_CHILD_SUBREAPER`, prctl(2)). So a program that sends itself to the background stays in sight.
+//! Subreaper: a process whose parent ended becomes a child of the nearest subreaper above it instead of pid 1
+//! (`PR_SET_CHILD_SUBREAPER`, prctl(2)). So a program that daemonizes stays a descendant.
 
 use std::io;
 
-/// Takes in, from now on, the orphans among the descendants of this process.
+/// Makes this process the subreaper of its descendants.
 ///
 /// # Errors
 /// None known since Linux 3.4.
-pub fn take_in_orphans() -> io::Result<()> {
-    // Any pid stands for "yes".
+pub fn become_subreaper() -> io::Result<()> {
+    // Any pid means "yes".
     Ok(rustix::process::set_child_subreaper(Some(
         rustix::process::getpid(),
     ))?)
@@ -17,7 +17,7 @@ pub fn take_in_orphans() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_kernel_we_run_on_knows_it() {
-        assert!(super::take_in_orphans().is_ok());
+    fn subreaper_is_supported() {
+        assert!(super::become_subreaper().is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Swap: what there is (`/proc/swaps`), and switching it on and off (swapon(2)).
+//! Swap spaces: list (`/proc/swaps`), enable and disable (swapon(2)).
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -15,24 +15,24 @@ use crate::file::{self, FileError};
 pub struct Swap {
     /// The device or file.
     pub path: PathBuf,
-    /// How much it holds.
+    /// Its size.
     pub size: Bytes,
-    /// How much of it is used.
+    /// The used part.
     pub used: Bytes,
 }
 
-/// Every swap space in use; empty also on a kernel built without swap.
+/// All swap spaces in use; also empty on a kernel without swap.
 ///
 /// # Errors
-/// When the list is there and cannot be read.
+/// Fails if the list exists but cannot be read.
 pub fn read(root: &Path) -> Result<Vec<Swap>, FileError> {
     let path = root.join("proc/swaps");
     let text = match file::text(&path) {
         Err(FileError::Missing(_)) => return Ok(Vec::new()),
         other => other?,
     };
-    let one = |line: &str| parse(line).ok_or_else(|| FileError::malformed(&path, line, "a swap space"));
-    text.lines().skip(1).map(one).collect()
+    let swap = |line: &str| parse(line).ok_or_else(|| FileError::malformed(&path, line, "a swap space"));
+    text.lines().skip(1).map(swap).collect()
 }
 
 fn parse(line: &str) -> Option<Swap> {
@@ -47,17 +47,17 @@ fn parse(line: &str) -> Option<Swap> {
     })
 }
 
-/// Makes `path`, a file or device of at least ten pages, a swap space (the header of mkswap(8)). What stood there
-/// is lost.
+/// Writes a swap header (as mkswap(8)) to `path`, a file or device of at least ten pages. Its contents are
+/// lost.
 ///
 /// # Errors
-/// When it is too small or cannot be written.
+/// Fails if it is too small or cannot be written.
 pub fn format(path: &Path, size: Bytes) -> Result<(), FileError> {
     let page = rustix::param::page_size();
     let pages = u32::try_from(size.0 / page as u64).unwrap_or(u32::MAX);
     if pages < 10 {
         let why = format!(
-            "{} bytes are too few for swap: give at least {}",
+            "{} bytes are too few for swap: the minimum is {}",
             size.0,
             10 * page
         );
@@ -66,7 +66,8 @@ pub fn format(path: &Path, size: Bytes) -> Result<(), FileError> {
             io::Error::new(io::ErrorKind::InvalidInput, why),
         ));
     }
-    // union swap_header of include/linux/swap.h: version at 1024, last page after it, the mark at the page's end.
+    // union swap_header of include/linux/swap.h: version at 1024, then the last page, and the signature at
+    // the end of the page.
     let mut header = vec![0_u8; page];
     header[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
     header[1028..1032].copy_from_slice(&(pages - 1).to_ne_bytes());
@@ -80,35 +81,35 @@ pub fn format(path: &Path, size: Bytes) -> Result<(), FileError> {
     write().map_err(|source| FileError::new(path, source))
 }
 
-/// Swaps to `path` from now on, before those of lower priority (0 to 32767).
+/// Enables swap on `path`, with a priority of 0 to 32767: higher priorities are used first.
 ///
 /// # Errors
-/// When it is no swap space, or we may not (`CAP_SYS_ADMIN`).
+/// Fails if it is no swap space, or without `CAP_SYS_ADMIN`.
 pub fn on(path: &Path, priority: u16) -> Result<(), FileError> {
     const SWAP_FLAG_PREFER: i32 = 0x8000;
     let name = c_path(path)?;
     let flags = SWAP_FLAG_PREFER | i32::from(priority & 0x7fff);
-    // SAFETY: the name ends in a zero byte and lives over the call.
+    // SAFETY: the name ends in a zero byte and lives through the call.
     let done = unsafe { libc::swapon(name.as_ptr(), flags) };
-    answer(path, done)
+    check(path, done)
 }
 
-/// Swaps to `path` no longer; what lies there is brought back to memory first, which can take long.
+/// Disables swap on `path`. The kernel first reads its contents back to memory, which can take long.
 ///
 /// # Errors
-/// When it was not in use, memory is too short to take it back, or we may not.
+/// Fails if it is not in use, if memory does not suffice, or without the right to do it.
 pub fn off(path: &Path) -> Result<(), FileError> {
     let name = c_path(path)?;
-    // SAFETY: the name ends in a zero byte and lives over the call.
+    // SAFETY: the name ends in a zero byte and lives through the call.
     let done = unsafe { libc::swapoff(name.as_ptr()) };
-    answer(path, done)
+    check(path, done)
 }
 
 fn c_path(path: &Path) -> Result<CString, FileError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|err| FileError::new(path, err.into()))
 }
 
-fn answer(path: &Path, done: i32) -> Result<(), FileError> {
+fn check(path: &Path, done: i32) -> Result<(), FileError> {
     if done == 0 {
         Ok(())
     } else {
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spaces_in_use_are_listed() {
+    fn swaps_are_listed() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(read(root.path()).unwrap(), []);
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_space_carries_its_mark() {
+    fn format_writes_signature() {
         let file = tempfile::NamedTempFile::new().unwrap();
         format(file.path(), Bytes::mib(1)).unwrap();
         let bytes = std::fs::read(file.path()).unwrap();

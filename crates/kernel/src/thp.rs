@@ -1,4 +1,4 @@
-//! Transparent huge pages: when the kernel uses them by itself (Documentation/admin-guide/mm/transhuge.rst).
+//! The mode of transparent huge pages (Documentation/admin-guide/mm/transhuge.rst).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::file::{self, FileError};
 pub enum ThpMode {
     /// Everywhere.
     Always,
-    /// In mappings that asked for it.
+    /// In mappings with `MADV_HUGEPAGE`.
     Madvise,
     /// Nowhere.
     Never,
@@ -38,10 +38,10 @@ fn path(root: &Path) -> PathBuf {
     root.join("sys/kernel/mm/transparent_hugepage/enabled")
 }
 
-/// The mode now; `None` when this kernel has no huge pages of this kind.
+/// The current mode; `None` if this kernel has no transparent huge pages.
 ///
 /// # Errors
-/// When the file is there and cannot be understood.
+/// Fails if the file exists but cannot be parsed.
 pub fn read(root: &Path) -> Result<Option<ThpMode>, FileError> {
     let path = path(root);
     let text = match file::text(&path) {
@@ -49,15 +49,15 @@ pub fn read(root: &Path) -> Result<Option<ThpMode>, FileError> {
         other => other?,
     };
     let modes = [ThpMode::Always, ThpMode::Madvise, ThpMode::Never];
-    let chosen = modes
+    let selected = modes
         .into_iter()
         .find(|mode| text.contains(&format!("[{}]", mode.name())));
-    chosen
+    selected
         .map(Some)
-        .ok_or_else(|| FileError::malformed(&path, text.trim(), "a choice like always [madvise] never"))
+        .ok_or_else(|| FileError::malformed(&path, text.trim(), "a list like always [madvise] never"))
 }
 
-/// A mode we set; the old one comes back by [`ThpGuard::restore`], or when it is dropped.
+/// A mode that we set. [`ThpGuard::restore`] or dropping the guard sets the previous mode again.
 #[derive(Debug)]
 pub struct ThpGuard {
     path: PathBuf,
@@ -69,7 +69,7 @@ impl ThpGuard {
     /// Sets `mode` for the whole machine.
     ///
     /// # Errors
-    /// When the kernel has no huge pages of this kind, or we may not.
+    /// Fails if the kernel has no transparent huge pages, or without the right to write the file.
     pub fn set(root: &Path, mode: ThpMode) -> Result<Self, FileError> {
         let path = path(root);
         let before = read(root)?.ok_or_else(|| FileError::Missing(path.clone()))?;
@@ -81,10 +81,10 @@ impl ThpGuard {
         })
     }
 
-    /// Sets the mode there was before.
+    /// Sets the previous mode again.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if the kernel refuses the write.
     pub fn restore(mut self) -> Result<(), FileError> {
         self.restored = true;
         file::write(&self.path, self.before.name())
@@ -98,7 +98,7 @@ impl Drop for ThpGuard {
         }
         if let Err(err) = file::write(&self.path, self.before.name()) {
             eprintln!(
-                "the huge page mode was {0} and could not be set back: {err}. `echo {0} > {1}` does it",
+                "cannot restore the huge page mode {0}: {err}. Run `echo {0} > {1}`",
                 self.before,
                 self.path.display()
             );
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_set_is_set_back() {
+    fn guard_restores_previous_mode() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(read(root.path()).unwrap(), None);
         let path = path(root.path());

@@ -1,4 +1,4 @@
-//! Which kernel runs, on what kind of machine (uname(2)).
+//! The kernel release and the machine type (uname(2)).
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use crate::file;
 /// The kernel and the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Uname {
-    /// The kernel's release, `6.1.0-18-amd64`.
+    /// The kernel release, e.g. `6.1.0-18-amd64`.
     pub release: String,
-    /// The machine, `x86_64`.
+    /// The machine type, e.g. `x86_64`.
     pub machine: String,
 }
 
 impl Uname {
-    /// The first two numbers of the release; (0, 0) when it has none.
+    /// The first two numbers of the release; (0, 0) if it has none.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         let mut numbers = self
@@ -31,18 +31,19 @@ impl Uname {
     }
 }
 
-/// Reads the release from `/proc` below `root` (where a test can put another); the machine is always this one.
+/// Reads the release from `/proc` below `root` (where a test can set another); the machine type is always
+/// that of this machine.
 #[must_use]
 pub fn read(root: &Path) -> Uname {
-    let real = rustix::system::uname();
-    let told = file::text(&root.join("proc/sys/kernel/osrelease")).ok();
-    let release = told.map_or_else(
-        || real.release().to_string_lossy().into_owned(),
+    let uname = rustix::system::uname();
+    let text = file::text(&root.join("proc/sys/kernel/osrelease")).ok();
+    let release = text.map_or_else(
+        || uname.release().to_string_lossy().into_owned(),
         |text| text.trim().to_owned(),
     );
     Uname {
         release,
-        machine: real.machine().to_string_lossy().into_owned(),
+        machine: uname.machine().to_string_lossy().into_owned(),
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn this_one_has_a_release() {
+    fn running_kernel_has_a_release() {
         assert!(!read(Path::new("/")).release.is_empty());
     }
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use crate::file::{self, FileError};
 
-/// Every counter, by the kernel's name.
+/// All counters, by the kernel's name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vmstat {
     counters: BTreeMap<String, u64>,
 }
 
 impl Vmstat {
-    /// The counter `name`; `None` when this kernel does not count it.
+    /// The counter `name`; `None` if this kernel does not have it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
         self.counters.get(name).copied()
@@ -30,14 +30,14 @@ impl Vmstat {
         self.sum(&["nr_inactive_anon", "nr_inactive_file"])
     }
 
-    /// Pages the kernel has looked at so far to find some to reclaim, other than on behalf of single control groups. Of
-    /// those it takes accessed marks off.
+    /// Pages scanned for reclaim so far, other than for single control groups. The kernel clears accessed
+    /// bits of pages that it scans.
     #[must_use]
     pub fn scanned_pages(&self) -> u64 {
         self.sum(&["pgscan_kswapd", "pgscan_direct", "pgscan_khugepaged"])
     }
 
-    /// The same on behalf of single control groups: all that was looked at, without what the machine as a whole was short of.
+    /// Pages scanned for single control groups: all scanned pages except [`Vmstat::scanned_pages`].
     #[must_use]
     pub fn scanned_pages_of_groups(&self) -> u64 {
         let all = self.sum(&["pgscan_anon", "pgscan_file"]);
@@ -49,18 +49,18 @@ impl Vmstat {
     }
 }
 
-/// Reads it.
+/// Reads `/proc/vmstat`.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if the file cannot be read.
 pub fn read(root: &Path) -> Result<Vmstat, FileError> {
     let text = file::text(&root.join("proc/vmstat"))?;
-    let one = |line: &str| {
+    let counter = |line: &str| {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.trim().parse().ok()?))
     };
     Ok(Vmstat {
-        counters: text.lines().filter_map(one).collect(),
+        counters: text.lines().filter_map(counter).collect(),
     })
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_summed_over_anonymous_and_file_pages() {
+    fn vmstat_sums_anonymous_and_file_pages() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
         let text = "nr_inactive_anon 1\nnr_active_anon 20\nnr_inactive_file 3\nnr_active_file 40\npgmajfault 7\n\

@@ -1,7 +1,8 @@
-//! `/proc/zoneinfo`: pages that are free but on a CPU's own list.
+//! `/proc/zoneinfo`: free pages on per-CPU lists.
 //!
-//! Each CPU keeps pages that were freed lately, on a large machine up to gigabytes of them since Linux 6.7, and gives them
-//! back slowly. `MemFree` does not count them, so that memory looks in use for a minute after it was freed.
+//! Each CPU keeps recently freed pages on a list of its own, since Linux 6.7 up to gigabytes on large
+//! machines, and returns them slowly. `MemFree` does not count these pages, so memory seems to be in use for
+//! up to a minute after it was freed.
 
 use std::path::Path;
 
@@ -9,11 +10,11 @@ use thermo_units::{Bytes, PAGE_SIZE};
 
 use crate::file::{self, FileError};
 
-/// The memory on the lists of all CPUs.
+/// The free memory on the lists of all CPUs.
 ///
 /// # Errors
-/// When it cannot be read.
-pub fn on_cpu_lists(root: &Path) -> Result<Bytes, FileError> {
+/// Fails if the file cannot be read.
+pub fn per_cpu_free(root: &Path) -> Result<Bytes, FileError> {
     let text = file::text(&root.join("proc/zoneinfo"))?;
     Ok(Bytes(pages(&text) * PAGE_SIZE))
 }
@@ -30,13 +31,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lists_of_all_zones_and_cpus_are_summed_up() {
+    fn per_cpu_free_sums_all_zones_and_cpus() {
         let text = "Node 0, zone   Normal\n  pages free     7\n        high_min 9\n  pagesets\n    cpu: 0\n              count:    3545\n              \
                     high:     9\n    cpu: 1\n              count:    12\nNode 0, zone  Movable\n    cpu: 0\n              count:    1\n";
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
         std::fs::write(root.path().join("proc/zoneinfo"), text).unwrap();
-        assert_eq!(on_cpu_lists(root.path()).unwrap(), Bytes(3558 * PAGE_SIZE));
-        assert!(on_cpu_lists(Path::new("/nowhere")).unwrap_err().is_missing());
+        assert_eq!(per_cpu_free(root.path()).unwrap(), Bytes(3558 * PAGE_SIZE));
+        assert!(per_cpu_free(Path::new("/nowhere")).unwrap_err().is_missing());
     }
 }

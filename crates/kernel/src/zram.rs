@@ -1,49 +1,50 @@
-//! zram: a block device in compressed memory, and swap on one of our own (Documentation/admin-guide/blockdev/zram.rst).
+//! zram: a block device in compressed memory, and swap on our own device
+//! (Documentation/admin-guide/blockdev/zram.rst).
 
 use std::path::{Path, PathBuf};
 
 use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
-use crate::leftovers::{self, Leftover, Note};
+use crate::leftovers::{self, Leftover, Note, Until};
 use crate::swap;
 
-/// What a device holds.
+/// Memory use of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MmStat {
-    /// Stored in it.
+    /// Uncompressed size of the stored data.
     pub orig_data: Bytes,
-    /// What it takes of the machine's memory, all told.
+    /// Memory that the device occupies, with overhead.
     pub mem_used: Bytes,
 }
 
-/// True when devices can be added (the module is loaded or built in).
+/// True if devices can be added (the module is loaded or built in).
 #[must_use]
 pub fn exists(root: &Path) -> bool {
     root.join("sys/class/zram-control/hot_add").exists()
 }
 
-/// What all devices of the machine at `root` take of its memory; nothing where there is none.
+/// The memory that all devices of the machine at `root` occupy; zero if there are none.
 ///
 /// # Errors
-/// When one that stays there does not tell.
+/// Fails if a device that still exists cannot be read.
 pub fn mem_used(root: &Path) -> Result<Bytes, FileError> {
     // Without block devices there is no zram either.
     let Ok(devices) = std::fs::read_dir(root.join("sys/block")) else {
         return Ok(Bytes::ZERO);
     };
-    let number = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
-    let ids = devices.filter_map(|device| number(device.ok()?.file_name().to_str()?));
-    let mut all = 0;
+    let id_of = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
+    let ids = devices.filter_map(|device| id_of(device.ok()?.file_name().to_str()?));
+    let mut total = 0;
     for id in ids {
         match (Zram { id }).mm_stat(root) {
-            Ok(stat) => all += stat.mem_used.0,
-            // It was taken away meanwhile.
+            Ok(stat) => total += stat.mem_used.0,
+            // The device was removed meanwhile.
             Err(error) if error.is_missing() => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Bytes(all))
+    Ok(Bytes(total))
 }
 
 /// A zram device.
@@ -54,10 +55,10 @@ pub struct Zram {
 }
 
 impl Zram {
-    /// Adds a device. Reading `hot_add` is what adds it.
+    /// Adds a device: reading `hot_add` adds one.
     ///
     /// # Errors
-    /// When the module is not loaded (`modprobe zram`), or we may not.
+    /// Fails if the module is not loaded (`modprobe zram`), or without permission.
     pub fn add(root: &Path) -> Result<Self, FileError> {
         let id = file::number(&root.join("sys/class/zram-control/hot_add"))?;
         Ok(Self {
@@ -65,7 +66,7 @@ impl Zram {
         })
     }
 
-    /// The device's file.
+    /// The device node.
     #[must_use]
     pub fn device(self) -> PathBuf {
         PathBuf::from(format!("/dev/zram{}", self.id))
@@ -75,18 +76,18 @@ impl Zram {
         root.join(format!("sys/block/zram{}", self.id)).join(name)
     }
 
-    /// Sets how much can be stored in it, uncompressed. Memory is taken only as it fills.
+    /// Sets the capacity, in uncompressed bytes. Memory is used only as the device fills.
     ///
     /// # Errors
-    /// When it has a size already.
+    /// Fails if the device has a size already.
     pub fn set_size(self, root: &Path, size: Bytes) -> Result<(), FileError> {
         file::write(&self.file(root, "disksize"), &size.0.to_string())
     }
 
-    /// What it holds.
+    /// The memory use of the device.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if the device no longer exists.
     pub fn mm_stat(self, root: &Path) -> Result<MmStat, FileError> {
         let path = self.file(root, "mm_stat");
         let text = file::text(&path)?;
@@ -101,18 +102,18 @@ impl Zram {
         Ok(MmStat { orig_data, mem_used })
     }
 
-    /// Throws away what it holds, and its size.
+    /// Discards the contents and the size.
     ///
     /// # Errors
-    /// While it is in use.
+    /// Fails while the device is in use.
     pub fn reset(self, root: &Path) -> Result<(), FileError> {
         file::write(&self.file(root, "reset"), "1")
     }
 
-    /// Takes the device away.
+    /// Removes the device.
     ///
     /// # Errors
-    /// While it is in use.
+    /// Fails while the device is in use.
     pub fn remove(self, root: &Path) -> Result<(), FileError> {
         file::write(
             &root.join("sys/class/zram-control/hot_remove"),
@@ -121,36 +122,36 @@ impl Zram {
     }
 }
 
-/// Swap on a zram device of our own. It is given back by [`ZramSwap::remove`]; when that was not called, dropping it
-/// tries and complains on stderr. A note tells of it should we be killed.
+/// Swap on our own zram device. [`ZramSwap::remove`] removes it. Otherwise dropping it removes it, and prints
+/// errors to stderr. A note lists it in case the process is killed.
 #[derive(Debug)]
 pub struct ZramSwap {
     zram: Zram,
     root: PathBuf,
-    on: bool,
+    is_enabled: bool,
     removed: bool,
     note: Option<Note>,
 }
 
 impl ZramSwap {
-    /// Adds a device that can hold `size`, and swaps to it before any other space.
+    /// Adds a device of capacity `size`, and enables it as swap with the highest priority.
     ///
     /// # Errors
-    /// When one of the steps fails; those before it are undone.
+    /// Fails if one of the steps fails; the steps before it are undone.
     pub fn create(root: &Path, size: Bytes) -> Result<Self, FileError> {
         let zram = Zram::add(root)?;
-        // From here on a failure drops the guard, which undoes what was done.
+        // From here on an error drops the guard, which undoes the previous steps.
         let mut guard = Self {
             zram,
             root: root.to_owned(),
-            on: false,
+            is_enabled: false,
             removed: false,
             note: note(root, zram),
         };
         zram.set_size(root, size)?;
         swap::format(&zram.device(), size)?;
         swap::on(&zram.device(), 32_767)?;
-        guard.on = true;
+        guard.is_enabled = true;
         Ok(guard)
     }
 
@@ -160,29 +161,29 @@ impl ZramSwap {
         self.zram
     }
 
-    /// What it holds.
+    /// The memory use of the device.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if the device no longer exists.
     pub fn mm_stat(&self) -> Result<MmStat, FileError> {
         self.zram.mm_stat(&self.root)
     }
 
-    /// Brings back to memory what lies in it, and takes the device away.
+    /// Reads the contents back to memory, and removes the device.
     ///
     /// # Errors
-    /// When memory is too short to take it back; the device stays in use then.
+    /// Fails if memory does not suffice; the device then stays in use.
     pub fn remove(mut self) -> Result<(), FileError> {
         self.removed = true;
         let removed = self.try_remove();
         if removed.is_err() {
-            self.note.take().into_iter().for_each(Note::stay);
+            self.note.take().into_iter().for_each(Note::keep);
         }
         removed
     }
 
     fn try_remove(&self) -> Result<(), FileError> {
-        if self.on {
+        if self.is_enabled {
             swap::off(&self.zram.device())?;
         }
         file::while_busy(|| self.zram.reset(&self.root))?;
@@ -196,18 +197,18 @@ impl Drop for ZramSwap {
             return;
         }
         if let Err(err) = self.try_remove() {
-            self.note.take().into_iter().for_each(Note::stay);
-            let (device, back) = (self.zram.device(), give_back(self.zram));
+            self.note.take().into_iter().for_each(Note::keep);
+            let (device, undo) = (self.zram.device(), undo_commands(self.zram));
             eprintln!(
-                "the swap on {} is left behind: {err}. Give it back with: {back}",
+                "cannot remove the swap on {}: {err}. Remove it with: {undo}",
                 device.display()
             );
         }
     }
 }
 
-/// The commands that undo what [`ZramSwap::create`] does.
-fn give_back(zram: Zram) -> String {
+/// The shell commands that undo [`ZramSwap::create`].
+fn undo_commands(zram: Zram) -> String {
     let (device, id) = (zram.device(), zram.id);
     format!(
         "swapoff {}; echo {id} > /sys/class/zram-control/hot_remove",
@@ -215,13 +216,17 @@ fn give_back(zram: Zram) -> String {
     )
 }
 
-/// Noted as soon as there is a device. A machine without a place for notes is no reason not to go on.
+/// Writes the note as soon as the device exists. Without a folder for notes, the device is used without one.
 fn note(root: &Path, zram: Zram) -> Option<Note> {
     let folder = leftovers::folder(root)?;
     let note = Note::new(root, &folder, "zram-swap").ok()?;
-    let (device, back) = (zram.device(), give_back(zram));
-    let what = format!("swap on {}: `{back}` gives it back", device.display());
-    note.say(&[Leftover { within: None, what }]).ok()?;
+    let (device, undo) = (zram.device(), undo_commands(zram));
+    let description = format!("swap on {}: `{undo}` removes it", device.display());
+    note.write(&[Leftover {
+        until: Until::Undone,
+        description,
+    }])
+    .ok()?;
     Some(note)
 }
 
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_added_and_asked() {
+    fn device_is_added_and_read() {
         let root = machine();
         assert!(exists(root.path()));
         let zram = Zram::add(root.path()).unwrap();
@@ -251,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_all_devices_is_summed_up() {
+    fn mem_used_sums_all_devices() {
         let root = machine();
         assert_eq!(
             mem_used(root.path()).unwrap(),
             Bytes::ZERO,
-            "one that is just going"
+            "a device that is being removed"
         );
         let block = root.path().join("sys/block");
         for (name, text) in [
@@ -272,11 +277,11 @@ mod tests {
     }
 
     #[test]
-    fn without_the_module_the_missing_file_is_named() {
+    fn create_without_module_names_missing_file() {
         let root = tempfile::tempdir().unwrap();
-        let told = ZramSwap::create(root.path(), Bytes::mib(1))
+        let message = ZramSwap::create(root.path(), Bytes::mib(1))
             .unwrap_err()
             .to_string();
-        assert!(!exists(root.path()) && told.contains("hot_add"), "{told}");
+        assert!(!exists(root.path()) && message.contains("hot_add"), "{message}");
     }
 }

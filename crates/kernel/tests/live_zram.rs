@@ -1,4 +1,4 @@
-//! Swap on a zram device of our own: it comes, and it goes without a trace.
+//! Swap on our own zram device: created and removed without a trace.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use thermo_kernel::zram::ZramSwap;
 use thermo_kernel::{leftovers, swap, zram};
 use thermo_units::Bytes;
 
-/// Whether a note tells of swap on zram that this process made.
+/// Whether a note lists zram swap of this process.
 fn is_noted(root: &Path) -> bool {
     let Some(Ok(notes)) = leftovers::folder(root).map(std::fs::read_dir) else {
         return false;
@@ -18,16 +18,16 @@ fn is_noted(root: &Path) -> bool {
 }
 
 #[test]
-fn swap_of_our_own_comes_and_goes() {
+fn zram_swap_is_created_and_removed() {
     let root = Path::new("/");
     if !zram::exists(root) {
-        eprintln!("SKIP: no zram devices can be added here (the module is not loaded)");
+        eprintln!("SKIP: cannot add zram devices (the module is not loaded)");
         return;
     }
     let own = match ZramSwap::create(root, Bytes::mib(16)) {
         Ok(own) => own,
         Err(err) => {
-            eprintln!("SKIP: no swap on zram can be made here: {err}");
+            eprintln!("SKIP: cannot create swap on zram: {err}");
             return;
         }
     };

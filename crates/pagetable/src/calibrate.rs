@@ -1,45 +1,52 @@
-//! Finding the kernel's direct map of physical memory.
+//! Finds the kernel's direct map of physical memory.
 //!
-//! Its base is randomised at boot, and the symbol that holds it is not shown by every kernel. But it is 1 GiB
-//! aligned, and our own top table lies in it less than the size of memory above its base: so the few places that
-//! leaves are tried until a word of our own memory reads, through it, as what we wrote there.
+//! The base of the direct map is randomised at boot (KASLR). Where `/proc/kcore` can be read, the kernel says
+//! where it is: our own top-level table lies in one of the ranges there.
+//!
+//! Otherwise the base is searched for: it is aligned to 1 GiB, and our table lies at an offset below the size
+//! of memory. The few candidates are tried until a word of our own memory, read through the candidate, has the
+//! value that was written. A wrong candidate leads to another part of physical memory, where reading is
+//! harmless: the loader refuses machines that may have memory for which that is not so
+//! ([`crate::confidential`]).
 
 use std::hint::black_box;
+use std::path::Path;
 
 use crate::error::{BpfError, WalkError};
+use crate::kcore;
 use crate::layout::{Arch, Layout};
 use crate::load::failed;
 use crate::run::Runner;
-use crate::shared::{Call, MAX_PROBES, WHAT_PROBES, WHAT_WORDS};
+use crate::shared::{Call, MAX_PROBES, OP_PROBES, OP_WORDS};
 
 const GIB: u64 = 1 << 30;
-/// How many words must read right. One word in the wrong place could be a stale copy of ours.
+/// Number of words that must match. A single word at a wrong base could be a stale copy of ours.
 const WORDS: usize = 4;
-/// A word's page may be moved (compaction, collapse) between two looks at it: the search is repeated.
-const ROUNDS: usize = 3;
+/// Attempts: the page of a word may be moved (compaction, collapse) between two reads.
+const ATTEMPTS: usize = 3;
 
-/// How this machine's tables are read, and from where.
+/// The parameters for reading page tables on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine {
     pub layout: Layout,
     pub direct_map: u64,
     pub memory_end: u64,
-    /// Where the array of struct page begins; 0 where that is not known.
-    pub page_array: u64,
+    /// Start of the array of struct page; 0: unknown.
+    pub vmemmap: u64,
 }
 
 impl Machine {
-    /// Takes memory to end there.
-    pub(crate) const fn follow(&mut self, memory_end: u64) {
+    /// Sets a new end of memory.
+    pub(crate) const fn set_memory_end(&mut self, memory_end: u64) {
         self.memory_end = memory_end;
         self.layout = Layout::new(self.layout.arch, self.layout.levels, memory_end);
     }
 
-    /// A call with all that depends on the machine filled in.
-    pub(crate) fn call(&self, what: u32, pid: u32) -> Call {
+    /// A call with the fields that depend on the machine.
+    pub(crate) fn call(&self, op: u32, pid: u32) -> Call {
         let (leaf_mask, leaf_value) = self.layout.leaf_test();
         Call {
-            what,
+            op,
             pid,
             levels: self.layout.levels,
             direct_map: self.direct_map,
@@ -48,32 +55,37 @@ impl Machine {
             leaf_mask,
             leaf_value,
             accessed_mask: self.layout.accessed_mask(),
-            page_array: self.page_array,
+            vmemmap: self.vmemmap,
             ..Call::default()
         }
     }
 }
 
-/// Finds base and number of levels.
+/// Finds the base of the direct map and the number of levels.
 pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Result<Machine, BpfError> {
     let words = Words::new();
     let mut machine = Machine {
         layout: Layout::new(arch, 4, memory_end),
         direct_map: 0,
         memory_end,
-        page_array: 0,
+        vmemmap: 0,
     };
     let pgd = runner
-        .run(machine.call(WHAT_PROBES, std::process::id()))
-        .map_err(unread)?
+        .run(machine.call(OP_PROBES, std::process::id()))
+        .map_err(own_tables_error)?
         .pgd;
+    let known = kcore::direct_map(Path::new("/"), pgd);
+    let candidates: Vec<u64> = match known {
+        Some(base) => vec![base],
+        None => candidates(pgd, memory_end).collect(),
+    };
     let mut tried = 0;
-    for _ in 0..ROUNDS {
+    for _ in 0..ATTEMPTS {
         for levels in likely_levels(arch, pgd) {
             machine.layout = Layout::new(arch, levels, memory_end);
-            for direct_map in candidates(pgd, memory_end) {
+            for direct_map in &candidates {
                 tried += 1;
-                machine.direct_map = direct_map;
+                machine.direct_map = *direct_map;
                 if words.read_right(runner, &machine)? {
                     return Ok(machine);
                 }
@@ -83,12 +95,13 @@ pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Res
     Err(BpfError::NoDirectMap { tried, below: pgd })
 }
 
-/// Every base from which our top table can be reached, nearest first.
+/// Every base from which our top-level table can be reached, nearest first.
 fn candidates(pgd: u64, memory_end: u64) -> impl Iterator<Item = u64> {
     (0..=memory_end / GIB).map_while(move |n| (pgd & !(GIB - 1)).checked_sub(n * GIB))
 }
 
-/// With 5 levels, x86-64 has its direct map from 0xff11000000000000, below the half that 4 levels can address.
+/// With 5 levels, the direct map of x86-64 starts at 0xff11000000000000, below the addresses that 4 levels
+/// reach.
 fn likely_levels(arch: Arch, pgd: u64) -> Vec<u32> {
     match arch {
         Arch::X86_64 if pgd < 0xffff_8000_0000_0000 => vec![5],
@@ -97,11 +110,11 @@ fn likely_levels(arch: Arch, pgd: u64) -> Vec<u32> {
     }
 }
 
-fn unread(error: WalkError) -> BpfError {
+fn own_tables_error(error: WalkError) -> BpfError {
     failed("reading our own page tables", error)
 }
 
-/// Words of ours that nobody else has, each on a page of its own.
+/// Words with values that exist nowhere else, each on its own page.
 struct Words(Vec<u64>);
 
 impl Words {
@@ -109,21 +122,21 @@ impl Words {
 
     fn new() -> Self {
         let mut words = vec![0_u64; WORDS * Self::STRIDE];
-        let place = words.as_ptr() as u64;
+        let address = words.as_ptr() as u64;
         for (n, word) in words.iter_mut().enumerate().step_by(Self::STRIDE) {
-            *word =
-                (place ^ u64::from(std::process::id()) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) + n as u64;
+            *word = (address ^ u64::from(std::process::id()) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                + n as u64;
         }
         Self(black_box(words))
     }
 
     fn read_right(&self, runner: &mut Runner, machine: &Machine) -> Result<bool, BpfError> {
         const { assert!(WORDS <= MAX_PROBES) };
-        let ours = || self.0.iter().step_by(Self::STRIDE);
-        let addrs = ours().map(|word| std::ptr::from_ref(word) as u64);
-        let call = machine.call(WHAT_WORDS, std::process::id());
-        let slots = runner.probe(call, addrs).map_err(unread)?;
-        Ok(slots.iter().zip(ours()).all(|(slot, word)| slot.entry == *word))
+        let words = || self.0.iter().step_by(Self::STRIDE);
+        let addrs = words().map(|word| std::ptr::from_ref(word) as u64);
+        let call = machine.call(OP_WORDS, std::process::id());
+        let slots = runner.probe(call, addrs).map_err(own_tables_error)?;
+        Ok(slots.iter().zip(words()).all(|(slot, word)| slot.entry == *word))
     }
 }
 
@@ -132,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_base_that_could_be_is_tried_and_no_other() {
+    fn candidates_are_all_possible_bases() {
         let base = 0xffff_9c40_0000_0000;
         let bases: Vec<u64> = candidates(base + 5 * GIB + 0x1234_5000, 6 * GIB).collect();
         assert!(bases.contains(&base));

@@ -1,100 +1,110 @@
-//! What can go wrong, and what would help.
+//! Errors of this crate, with the way out.
 
 /// Why page tables cannot be read on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BpfError {
-    /// The kernel describes its types nowhere.
+    /// The kernel has no BTF.
     #[error(
         "the kernel has no type information (/sys/kernel/btf/vmlinux is missing): page tables cannot be read \
          through BPF. Use a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian's have it), or --tracker smaps"
     )]
     NoBtf,
-    /// The kernel is locked down so far that BPF may not read it.
+    /// Lockdown (confidentiality) forbids BPF to read kernel memory.
     #[error(
         "the kernel is locked down for confidentiality (/sys/kernel/security/lockdown): BPF may not read its \
          memory. Boot with lockdown=integrity or none, or use --tracker smaps"
     )]
     Lockdown,
-    /// We lack privilege.
+    /// Memory may not be accepted from the hypervisor yet.
+    #[error(
+        "this is {0}: an access to memory that the kernel has not accepted yet could end the machine, so page \
+         tables are not read. Use --tracker smaps"
+    )]
+    Confidential(String),
+    /// Missing privilege.
     #[error(
         "the kernel refused the BPF program (EPERM): run as root or with CAP_BPF and CAP_PERFMON, or use \
          --tracker smaps"
     )]
     NotPermitted,
-    /// This processor, or page size, is not one whose tables we can read.
+    /// The processor or the page size is not supported.
     #[error("page tables cannot be read here: {0}. Use --tracker smaps")]
     Unsupported(String),
-    /// The kernel's verifier did not accept the program.
+    /// The kernel's verifier rejected the program.
     #[error(
-        "the kernel's verifier refused the BPF program {program}: use --tracker smaps. Its last words:\n{log}\
-         {}", also(.before)
+        "the kernel's verifier refused the BPF program {program}: use --tracker smaps. End of its log:\n{log}\
+         {}", earlier_refusal(.before)
     )]
     Refused {
-        /// Which.
+        /// The program.
         program: String,
-        /// The last lines of its log.
+        /// The last lines of the verifier's log.
         log: String,
-        /// The form of the program that was tried before this one, and what was said of it.
+        /// The refusal of the form of the program that was tried first.
         before: Option<Box<Self>>,
     },
     /// The direct map of physical memory was not found.
     #[error(
-        "the kernel's direct map was not found: {tried} places below {below:#x} were tried. This kernel lays its \
-         memory out in a way not known yet; use --tracker smaps"
+        "the kernel's direct map was not found at any of {tried} addresses below {below:#x}: the memory layout of \
+         this kernel is not supported. Use --tracker smaps"
     )]
     NoDirectMap {
-        /// How many places were tried.
+        /// Number of addresses tried.
         tried: usize,
-        /// The address of our own top table, which must lie in it.
+        /// The address of our own top-level table, which lies in the direct map.
         below: u64,
     },
     /// Something else failed.
     #[error("{what}: {why}")]
     Failed {
-        /// What was being done.
+        /// The step that failed.
         what: String,
-        /// What the kernel or a library said.
+        /// The message of the kernel or a library.
         why: String,
     },
 }
 
-fn also(before: &Option<Box<BpfError>>) -> String {
-    let said = before.as_ref().map(|error| format!("\nAnd before: {error}"));
-    said.unwrap_or_default()
+fn earlier_refusal(before: &Option<Box<BpfError>>) -> String {
+    before
+        .as_ref()
+        .map(|error| format!("\nThe form tried before: {error}"))
+        .unwrap_or_default()
 }
 
-/// Why it cannot be seen which accessed marks others took off and noted in the folio.
+/// Why the young flags of folios cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoFolios {
-    /// Nobody can note it.
-    #[error("this kernel has neither in-kernel DAMON nor the idle-page bitmap (no CONFIG_PAGE_IDLE_FLAG)")]
-    NoMark,
-    /// `struct page` is not what it was in the kernels that are known.
-    #[error("this kernel lays struct page out in a way not known yet")]
+pub enum FolioError {
+    /// The kernel has no young flag.
+    #[error(
+        "this kernel has no young flag for folios: it has neither in-kernel DAMON nor the idle-page bitmap (no CONFIG_PAGE_IDLE_FLAG)"
+    )]
+    NoYoungFlag,
+    /// The layout of `struct page` is unknown.
+    #[error("the layout of struct page in this kernel is not supported")]
     Layout,
-    /// A page of ours, by which the array is found, could not be had.
-    #[error("no page could be had by which to find the kernel's array of struct page: {0}")]
+    /// The page of our own by which the array is found could not be created.
+    #[error("cannot create a page to find the kernel's array of struct page with: {0}")]
     NoPage(String),
-    /// What was found does not fit together.
+    /// The results contradict each other.
     #[error("the kernel's array of struct page was not found: {0}")]
     NotFound(String),
 }
 
-/// Why the tables of one process could not be read.
+/// Why the page tables of a process could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WalkError {
-    /// The process is gone, or about to be, or never had memory of its own (kernel threads).
+    /// The process has ended or is ending, or never had an address space (kernel threads).
     #[error("process {pid} is gone or has no address space")]
     Gone {
-        /// Its number.
+        /// The process.
         pid: u32,
     },
-    /// The kernel would not run the program.
+    /// The kernel failed to run the program.
     #[error("reading the page tables of process {pid} failed: {why}")]
     Failed {
-        /// Whose tables.
+        /// The process.
         pid: u32,
-        /// What the kernel said.
+        /// The message of the kernel.
         why: String,
     },
 }

@@ -1,14 +1,14 @@
-//! Which folios are read along with the page tables.
+//! The choice of folios that are read along with the page tables.
 
-/// Of which leaves the folio is looked at as well, where folios can be read: a read or two of the kernel's memory
-/// each.
+/// The leaves whose folio is read as well, where folios can be read. Each costs one or two reads of kernel
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Folios {
-    /// Of none.
+    /// No folio is read.
     #[default]
-    Unasked = 0,
-    /// Of those that are not marked accessed: it tells whether somebody else took the mark off.
-    OfUnmarked = 1,
-    /// Of all: it tells how large they are, too. In whole tables the same as [`Folios::OfUnmarked`].
-    OfAll = 2,
+    None = 0,
+    /// Leaves whose accessed bit is clear: the folio shows whether another user cleared the bit.
+    NotAccessed = 1,
+    /// All leaves: the folio shows its size, too. For whole tables the same as [`Folios::NotAccessed`].
+    All = 2,
 }

@@ -1,14 +1,14 @@
-//! How the entries of page tables are laid out.
+//! The layout of page-table entries.
 //!
-//! Sources: arch/x86/include/asm/pgtable_types.h and Intel's manual vol. 3A §4.5; arch/arm64/include/asm/
-//! pgtable-hwdef.h and Arm's ARM D8.3. Only 4 KiB pages: every table holds 512 entries, and an entry of level `n`
-//! spans `4096 << 9n` bytes.
+//! Sources: arch/x86/include/asm/pgtable_types.h and Intel's manual vol. 3A section 4.5;
+//! arch/arm64/include/asm/pgtable-hwdef.h and Arm's ARM D8.3. Only 4 KiB pages are supported: every table
+//! holds 512 entries, and an entry of level `n` spans `4096 << 9n` bytes.
 
 use thermo_units::Bytes;
 
 use crate::shared::UNREADABLE;
 
-/// A processor architecture whose tables can be read.
+/// A supported processor architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arch {
     /// 64-bit x86.
@@ -17,14 +17,14 @@ pub enum Arch {
     Aarch64,
 }
 
-/// How to read the tables of this machine.
+/// The page-table layout of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Whose format.
+    /// The architecture.
     pub arch: Arch,
-    /// How many levels lie between the top table and a page: 3 to 5.
+    /// Number of table levels: 3 to 5.
     pub levels: u32,
-    /// The bits of an entry that are a physical address.
+    /// The bits of an entry that hold a physical address.
     pub frame_mask: u64,
 }
 
@@ -33,55 +33,56 @@ pub struct Layout {
 pub struct Leaf {
     /// 0 for a page, 1 for a huge page of 2 MiB, 2 for one of 1 GiB.
     pub level: u8,
-    /// Whether the processor has marked it accessed since the mark was last taken off.
+    /// Whether the accessed bit is set.
     pub accessed: bool,
-    /// The number of its first 4 KiB page frame.
+    /// The number of its first 4 KiB page frame (pfn).
     pub pfn: u64,
-    /// Whether its folio is marked young: somebody who keeps account of it took the accessed mark off this or another
-    /// page of the folio. False where that was not asked.
+    /// Whether its folio is young: another user of accessed bits cleared the bit of this or another page of
+    /// the folio, and recorded the access. False where folios were not requested.
     pub young: bool,
-    /// Whether its folio is larger than a page, where that was asked.
+    /// Whether its folio is larger than a page; `None` where folios were not requested or could not be read.
     pub is_large: Option<bool>,
 }
 
-/// What was found at an address.
+/// The entry for an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// Memory is mapped there.
     Leaf(Leaf),
-    /// A table of the next lower level. Seen only in whole tables.
+    /// A table of the next lower level. Occurs only in copies of whole tables.
     Table,
-    /// No memory is mapped there now: never touched, swapped out, or a hole. The level says how far at least:
-    /// `4096 << 9 * level` bytes around the address.
+    /// No memory is mapped now: never accessed, swapped out, or a hole. The level gives the size of the hole:
+    /// at least `4096 << 9 * level` bytes around the address.
     Absent(u8),
-    /// The tables changed under the look, or hold what cannot be.
+    /// The tables changed during the read, or hold an invalid value.
     Unreadable,
 }
 
 const X86_PRESENT: u64 = 1;
 const X86_ACCESSED: u64 = 1 << 5;
 const X86_HUGE: u64 = 1 << 7;
-/// With `X86_PRESENT` off: the page is there, but every access to it faults (NUMA balancing, `mprotect`).
+/// With `X86_PRESENT` clear: the page is resident, but every access faults (NUMA balancing, `mprotect`).
 const X86_PROTNONE: u64 = 1 << 8;
 
 const ARM_VALID: u64 = 1;
 /// In upper levels: a table, not a block.
 const ARM_TABLE: u64 = 1 << 1;
 const ARM_ACCESSED: u64 = 1 << 10;
-/// One of [`TOGETHER`] neighbours that map one piece of memory: the processor may mark any of them for all.
+/// One of [`CONT_PTES`] adjacent entries that map one contiguous block: the processor may set the accessed
+/// bit of any of them for all.
 const ARM_CONTIGUOUS: u64 = 1 << 52;
 
-/// So many entries make one contiguous mapping of arm64's, with pages of 4 KiB.
-pub(crate) const TOGETHER: u64 = 16;
+/// Entries in one contiguous mapping of arm64 with 4 KiB pages.
+pub(crate) const CONT_PTES: u64 = 16;
 
 /// Bits 12 to 51 on x86-64 and 12 to 47 on arm64.
 const X86_FRAME: u64 = 0x000f_ffff_ffff_f000;
 const ARM_FRAME: u64 = 0x0000_ffff_ffff_f000;
 
 impl Leaf {
-    /// Whether it was accessed since both its mark and that of its folio were last taken off.
+    /// Whether it was accessed since both its accessed bit and the young flag of its folio were last cleared.
     #[must_use]
-    pub const fn is_touched(&self) -> bool {
+    pub const fn was_accessed(&self) -> bool {
         self.accessed || self.young
     }
 
@@ -99,10 +100,10 @@ impl Leaf {
 }
 
 impl Layout {
-    /// The layout of `arch` with so many `levels`, on a machine whose physical memory ends at `memory_end`.
+    /// The layout of `arch` with `levels` levels, on a machine whose physical memory ends at `memory_end`.
     ///
-    /// Bits above the memory's size are not part of the frame: that is where memory encryption (SME, SEV) keeps
-    /// its mark.
+    /// Bits above the end of memory are not part of the frame: memory encryption (SME, SEV) uses one of them
+    /// as its flag.
     #[must_use]
     pub const fn new(arch: Arch, levels: u32, memory_end: u64) -> Self {
         let frame = match arch {
@@ -120,7 +121,7 @@ impl Layout {
         }
     }
 
-    /// The bits that tell a leaf from a table above the lowest level, and their value in a leaf.
+    /// The bits that distinguish a leaf from a table above the lowest level, and their value in a leaf.
     pub(crate) const fn leaf_test(&self) -> (u64, u64) {
         match self.arch {
             Arch::X86_64 => (X86_HUGE, X86_HUGE),
@@ -128,7 +129,7 @@ impl Layout {
         }
     }
 
-    /// The bits of which one is set in an entry of the lowest level that maps a page.
+    /// The bits of which at least one is set in a lowest-level entry that maps a page.
     pub(crate) const fn present_mask(&self) -> u64 {
         match self.arch {
             Arch::X86_64 => X86_PRESENT | X86_PROTNONE,
@@ -136,7 +137,7 @@ impl Layout {
         }
     }
 
-    /// The bit that is the accessed mark.
+    /// The accessed bit.
     pub(crate) const fn accessed_mask(&self) -> u64 {
         match self.arch {
             Arch::X86_64 => X86_ACCESSED,
@@ -144,8 +145,9 @@ impl Layout {
         }
     }
 
-    /// Which of 64 entries of a table at `level` map memory, and which of these are marked accessed: a bit each. Most of
-    /// the time all are alike, and that takes a fraction of what [`Layout::decode`] does of each.
+    /// Which of 64 entries of a table at `level` map memory, and which of these have the accessed bit set:
+    /// one bit an entry. Usually all entries are alike; that case costs a fraction of [`Layout::decode`] for
+    /// each.
     #[must_use]
     pub fn leaves(&self, entries: &[u64; 64], level: u8) -> (u64, u64) {
         let (all, any) = entries
@@ -154,59 +156,63 @@ impl Layout {
         if any & self.present_mask() == 0 {
             return (0, 0);
         }
-        let page = self.plain_page();
-        if level > 0 || all & page != page {
-            return self.leaves_one_by_one(entries, level);
+        let usual = self.usual_page_bits();
+        if level > 0 || all & usual != usual {
+            return self.decode_leaves(entries, level);
         }
-        let accessed = self.accessed_mask();
-        let marked = if (all ^ any) & accessed == 0 {
-            if any & accessed == 0 { 0 } else { u64::MAX }
+        let mask = self.accessed_mask();
+        let accessed = if (all ^ any) & mask == 0 {
+            if any & mask == 0 { 0 } else { u64::MAX }
         } else {
-            self.with_those_together(entries, bits(entries.map(|raw| raw & accessed != 0)))
+            self.with_contiguous_accessed(entries, bits(entries.map(|raw| raw & mask != 0)))
         };
-        (u64::MAX, marked)
+        (u64::MAX, accessed)
     }
 
-    /// Adds to `marked`, of 64 entries, those whose mark may be at a neighbour (`contpte_ptep_get()` in
-    /// arch/arm64/mm/contpte.c): pages of files and large folios are mapped so since Linux 6.9.
-    fn with_those_together(&self, entries: &[u64; 64], marked: u64) -> u64 {
-        if self.arch != Arch::Aarch64 || marked == 0 {
-            return marked;
+    /// Adds to `accessed`, a bitmap of 64 entries, the entries whose accessed bit may be set in a neighbour
+    /// (`contpte_ptep_get()` in arch/arm64/mm/contpte.c): pages of files and large folios are mapped in this
+    /// way since Linux 6.9.
+    fn with_contiguous_accessed(&self, entries: &[u64; 64], accessed: u64) -> u64 {
+        if self.arch != Arch::Aarch64 || accessed == 0 {
+            return accessed;
         }
-        let together = bits(entries.map(|raw| raw & ARM_CONTIGUOUS != 0));
-        let groups = (0..64 / TOGETHER).map(|nth| together & ((1 << TOGETHER) - 1) << (nth * TOGETHER));
+        let contiguous = bits(entries.map(|raw| raw & ARM_CONTIGUOUS != 0));
+        let groups = (0..64 / CONT_PTES).map(|nth| contiguous & ((1 << CONT_PTES) - 1) << (nth * CONT_PTES));
         groups
-            .filter(|group| marked & group != 0)
-            .fold(marked, |marked, group| marked | group)
+            .filter(|group| accessed & group != 0)
+            .fold(accessed, |accessed, group| accessed | group)
     }
 
-    /// Whether the mark of this entry, which has none, may be at one of its neighbours.
-    pub(crate) const fn may_be_marked_beside(&self, raw: u64) -> bool {
+    /// Whether the accessed bit of this entry is clear, but may be set in one of its neighbours.
+    pub(crate) const fn may_be_accessed_by_neighbour(&self, raw: u64) -> bool {
         matches!(self.arch, Arch::Aarch64)
             && raw & ARM_CONTIGUOUS != 0
             && raw & ARM_VALID != 0
             && raw & ARM_ACCESSED == 0
     }
 
-    fn leaves_one_by_one(&self, entries: &[u64; 64], level: u8) -> (u64, u64) {
+    fn decode_leaves(&self, entries: &[u64; 64], level: u8) -> (u64, u64) {
         let decoded = entries.map(|raw| match self.decode(raw, level) {
             Entry::Leaf(leaf) => (true, leaf.accessed),
             Entry::Table | Entry::Absent(_) | Entry::Unreadable => (false, false),
         });
-        let there = bits(decoded.map(|(there, _)| there));
-        let marked = bits(decoded.map(|(_, accessed)| accessed));
-        (there, self.with_those_together(entries, marked) & there)
+        let present = bits(decoded.map(|(present, _)| present));
+        let accessed = bits(decoded.map(|(_, accessed)| accessed));
+        (
+            present,
+            self.with_contiguous_accessed(entries, accessed) & present,
+        )
     }
 
-    /// The bits which an entry of the lowest level has, nearly always, that maps a page.
-    const fn plain_page(&self) -> u64 {
+    /// The bits that nearly every lowest-level entry has that maps a page.
+    const fn usual_page_bits(&self) -> u64 {
         match self.arch {
             Arch::X86_64 => X86_PRESENT,
             Arch::Aarch64 => ARM_VALID | ARM_TABLE,
         }
     }
 
-    /// Reads the raw entry of a table at `level`.
+    /// Decodes a raw entry of a table at `level`.
     #[must_use]
     pub const fn decode(&self, raw: u64, level: u8) -> Entry {
         if level == UNREADABLE {
@@ -218,8 +224,8 @@ impl Layout {
                 let protnone = raw & X86_PRESENT == 0 && raw & X86_PROTNONE != 0 && huge;
                 (raw & X86_PRESENT != 0 || protnone, huge, raw & X86_ACCESSED != 0)
             }
-            // A page whose entry is not valid may be there too (PROT_NONE); the bit that says so has moved from
-            // release to release, so such a page is taken for absent, which only makes it look idle.
+            // An invalid entry may still map a page (PROT_NONE). The bit that says so has moved from release
+            // to release, so the page is treated as absent. It then only looks idle.
             Arch::Aarch64 => {
                 let leaf = if level == 0 {
                     raw & ARM_TABLE != 0
@@ -238,7 +244,7 @@ impl Layout {
             (true, false) => Entry::Table,
             (true, true) => {
                 let span = 4096_u64 << (9 * level as u64);
-                // Where it is not to be reached, x86 kernels keep the frame inverted (L1TF; pgtable-invert.h).
+                // x86 kernels store the frame of an inaccessible page inverted (L1TF; pgtable-invert.h).
                 let is_inverted = matches!(self.arch, Arch::X86_64) && raw & X86_PRESENT == 0;
                 let frame = if is_inverted { !raw } else { raw };
                 Entry::Leaf(Leaf {
@@ -264,9 +270,10 @@ mod tests {
     const GIB_64: u64 = 64 << 30;
 
     #[test]
-    fn of_entries_that_map_one_piece_any_may_have_the_mark() {
+    fn contiguous_entries_share_accessed_bit() {
         let arm = Layout::new(Arch::Aarch64, 4, GIB_64);
-        // The second sixteen are one piece, of which the last is marked; beside it a page by itself, and one of another.
+        // Entries 16 to 47 are contiguous blocks; of the first block only the last entry has its accessed bit
+        // set. Entry 50 is a single accessed page.
         let entries = std::array::from_fn(|nth| {
             let page = ARM_VALID | ARM_TABLE | (nth as u64) << 12;
             match nth {
@@ -277,13 +284,15 @@ mod tests {
             }
         });
         assert_eq!(arm.leaves(&entries, 0), (u64::MAX, 0xffff << 16 | 1 << 50));
-        let with_a_hole = std::array::from_fn(|nth| if nth == 3 { 0 } else { entries[nth] });
-        assert_eq!(arm.leaves(&with_a_hole, 0), (!8, 0xffff << 16 | 1 << 50));
-        assert!(arm.may_be_marked_beside(entries[16]) && !arm.may_be_marked_beside(entries[31]));
-        assert!(!arm.may_be_marked_beside(entries[0]));
-        // The same bits are of the frame, or the system's, there.
+        let with_hole = std::array::from_fn(|nth| if nth == 3 { 0 } else { entries[nth] });
+        assert_eq!(arm.leaves(&with_hole, 0), (!8, 0xffff << 16 | 1 << 50));
+        assert!(
+            arm.may_be_accessed_by_neighbour(entries[16]) && !arm.may_be_accessed_by_neighbour(entries[31])
+        );
+        assert!(!arm.may_be_accessed_by_neighbour(entries[0]));
+        // On x86-64 these bits are part of the frame or used by software.
         let x86 = Layout::new(Arch::X86_64, 4, GIB_64);
-        assert!(!x86.may_be_marked_beside(entries[16]));
+        assert!(!x86.may_be_accessed_by_neighbour(entries[16]));
     }
 
     fn leaf(level: u8, accessed: bool, pfn: u64) -> Entry {
@@ -296,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_x86_64() {
+    fn x86_64_entries_are_decoded() {
         let layout = Layout::new(Arch::X86_64, 4, GIB_64);
         for (raw, level, entry) in [
             // nx, frame 0x12345, dirty, accessed, user, write, present
@@ -305,13 +314,13 @@ mod tests {
             // Swapped out: no present bit, and bit 8 is never set in a swap entry.
             (0xffff_ffff_c000_0002, 0, Entry::Absent(0)),
             (0, 3, Entry::Absent(3)),
-            // A page the NUMA balancer made unreachable keeps its accessed mark; its frame is inverted.
+            // A page made inaccessible by NUMA balancing keeps its accessed bit; its frame is inverted.
             (0x000f_ffff_edcb_a120, 0, leaf(0, true, 0x12345)),
             // A huge page of 2 MiB; bit 12 is its PAT bit, not part of the frame.
             (0x8000_0000_4020_10e7, 1, leaf(1, true, 0x40200)),
             (0x0000_0000_1234_5067, 1, Entry::Table),
             (0x0000_0001_0000_00a7, 2, leaf(2, true, 0x10_0000)),
-            // Memory encryption's mark lies above memory.
+            // The flag of memory encryption lies above the end of memory.
             (0x0008_0000_1234_5067, 0, leaf(0, true, 0x12345)),
         ] {
             assert_eq!(layout.decode(raw, level), entry, "{raw:#x} at level {level}");
@@ -319,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_arm64() {
+    fn arm64_entries_are_decoded() {
         let layout = Layout::new(Arch::Aarch64, 4, GIB_64);
         for (raw, level, entry) in [
             (0x00e8_0000_1234_5f43, 0, leaf(0, true, 0x12345)),
@@ -336,17 +345,17 @@ mod tests {
     }
 
     #[test]
-    fn words_of_entries_say_what_single_entries_say() {
-        let of_x86 = [0x1234_5067, 0x1234_5047, 0x1234_5120, 0x4020_10e7, 0xc000_0002, 0];
-        let of_arm = [0x1234_5f43, 0x1234_5b43, 0x1234_5f41, 0x1234_5003, 0x1234_5f42, 0];
-        for (arch, raws) in [(Arch::X86_64, of_x86), (Arch::Aarch64, of_arm)] {
+    fn leaves_agrees_with_decode() {
+        let x86 = [0x1234_5067, 0x1234_5047, 0x1234_5120, 0x4020_10e7, 0xc000_0002, 0];
+        let arm = [0x1234_5f43, 0x1234_5b43, 0x1234_5f41, 0x1234_5003, 0x1234_5f42, 0];
+        for (arch, raws) in [(Arch::X86_64, x86), (Arch::Aarch64, arm)] {
             let layout = Layout::new(arch, 4, GIB_64);
             for (a, b, level) in raws
                 .into_iter()
                 .flat_map(|a| raws.into_iter().map(move |b| (a, b)))
                 .flat_map(|(a, b)| [0, 1].map(|level| (a, b, level)))
             {
-                // One of the other kind among them, at a place of its own.
+                // One entry of another kind at a varying index.
                 let nth = (a ^ b ^ u64::from(level)) as usize % 64;
                 let mut entries = [a; 64];
                 entries[nth] = b;
@@ -354,9 +363,9 @@ mod tests {
                     Entry::Leaf(leaf) => (true, leaf.accessed),
                     _ => (false, false),
                 });
-                let (there, accessed) = layout.leaves(&entries, level);
+                let (present, accessed) = layout.leaves(&entries, level);
                 for (nth, expected) in decoded.into_iter().enumerate() {
-                    let found = (there >> nth & 1 == 1, accessed >> nth & 1 == 1);
+                    let found = (present >> nth & 1 == 1, accessed >> nth & 1 == 1);
                     assert_eq!(found, expected, "{nth} of {a:#x} and {b:#x} at level {level}");
                 }
             }
@@ -364,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_walk_could_not_read_is_no_entry() {
+    fn unreadable_level_decodes_to_unreadable() {
         let layout = Layout::new(Arch::X86_64, 5, GIB_64);
         assert_eq!(
             layout.decode(0x8000_0000_1234_5067, UNREADABLE),
@@ -373,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_span_what_their_level_says() {
+    fn leaf_size_follows_level() {
         let sizes = [0, 1, 2].map(|level| {
             Leaf {
                 level,

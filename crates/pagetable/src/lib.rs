@@ -1,19 +1,21 @@
-//! Reading other processes' page tables, on a stock kernel, through a BPF program.
+//! Reads the page tables of other processes on a stock kernel, through a BPF program.
 //!
 //! [`PageTables::open`] loads the program (`src/bpf/pagetable.bpf.c`) and finds the kernel's direct map of
-//! physical memory; [`PageTables::entries`] reads the entries that map scattered addresses, and
-//! [`PageTables::tables`] copies the whole tables of a range. Nothing is changed and no lock is taken, so what is
-//! read is a picture of a moving thing: an entry may be gone when it is looked at.
+//! physical memory. [`PageTables::entries`] reads the entries of scattered addresses. [`PageTables::tables`]
+//! copies whole tables of a range. Nothing is written and no lock is taken, so the result is a snapshot of
+//! tables that change meanwhile: an entry may be outdated by the time the caller sees it.
 //!
-//! Who takes accessed marks off and keeps account of it (in-kernel DAMON, the idle-page bitmap) notes in the page's
-//! folio that it is *young*. No interface shows that to user space; it is read from the kernel's array of struct
-//! page, found by pages of our own (`page_array`), where [`Folios`] asks for it.
+//! In-kernel DAMON and the idle-page bitmap clear accessed bits and record an earlier access as the *young*
+//! flag of the folio. No interface shows this flag to user space. It is read from the kernel's array of
+//! struct page (`vmemmap`), where [`Folios`] requests it.
 //!
-//! How entries are laid out is told by [`Layout`]: x86-64 with 4 and 5 levels, and arm64 with 4 KiB pages.
+//! [`Layout`] describes the entries: x86-64 with 4 and 5 levels, and arm64 with 4 KiB pages.
 
 mod calibrate;
+mod confidential;
 mod error;
 mod folios;
+mod kcore;
 mod layout;
 mod load;
 mod max_pfn;
@@ -22,8 +24,8 @@ mod shared;
 mod tables;
 mod vmemmap;
 
-pub use error::{BpfError, NoFolios, WalkError};
+pub use error::{BpfError, FolioError, WalkError};
 pub use folios::Folios;
 pub use layout::{Arch, Entry, Layout, Leaf};
-pub use run::MAX_OPEN;
+pub use run::MAX_OPEN_FILES;
 pub use tables::{Leaves, PageTables, Table, ones};

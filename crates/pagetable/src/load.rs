@@ -1,4 +1,4 @@
-//! Loading the program, and saying why when the kernel will not have it.
+//! Loads the program, and reports why the kernel refuses it.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -9,21 +9,22 @@ use std::sync::Mutex;
 
 use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenProgramMut, PrintLevel};
 
+use crate::confidential;
 use crate::error::BpfError;
 use crate::shared::{Call, Head, MAX_PROBES, MAX_TABLES, Plain, ProbeSlot, RawTable, Shared};
 
-/// The compiled program, aligned as ELF wants it.
+/// The compiled program, aligned as ELF requires.
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/pagetable.bpf.o")));
 
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// The two ways the same program can be run.
+/// The two ways to run the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `BPF_PROG_TEST_RUN` of a syscall program that looks the task up by its number.
+    /// `BPF_PROG_TEST_RUN` of a syscall program that looks up the task by its pid.
     Syscall,
-    /// An iterator over the one task.
+    /// An iterator over one task.
     Iterator,
 }
 
@@ -36,7 +37,7 @@ impl Kind {
     }
 }
 
-/// What is left once libbpf's own bookkeeping is freed.
+/// The loaded program and its maps. The bookkeeping of libbpf is freed after loading.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub kind: Kind,
@@ -47,22 +48,22 @@ pub(crate) struct Loaded {
     pub tables: Shared<RawTable>,
 }
 
-/// Loads the program in the first form the kernel accepts. The syscall form costs one system call a run, but
-/// `bpf_task_from_pid()` is open to it only in newer kernels, and takes numbers of the first pid namespace; the
-/// iterator form works since 6.1 and in any namespace.
+/// Loads the program in the first form that the kernel accepts. The syscall form costs one system call a run,
+/// but only newer kernels let it use `bpf_task_from_pid()`, which takes pids of the initial pid namespace.
+/// The iterator form works since 6.1 and in any namespace.
 pub(crate) fn load() -> Result<Loaded, BpfError> {
     preconditions()?;
-    if !in_first_pid_namespace() {
+    if !in_initial_pid_namespace() {
         return load_as(Kind::Iterator);
     }
     load_as(Kind::Syscall).or_else(|refusal| match refusal {
         BpfError::NotPermitted => Err(refusal),
-        before => load_as(Kind::Iterator).map_err(|refusal| with_what_came_before(refusal, before)),
+        before => load_as(Kind::Iterator).map_err(|refusal| with_earlier_refusal(refusal, before)),
     })
 }
 
-/// Both forms were refused, and the reason of either may be the one that helps.
-fn with_what_came_before(refusal: BpfError, first: BpfError) -> BpfError {
+/// Adds the refusal of the first form: either reason may be the one that helps.
+fn with_earlier_refusal(refusal: BpfError, first: BpfError) -> BpfError {
     match refusal {
         BpfError::Refused { program, log, .. } => BpfError::Refused {
             program,
@@ -81,11 +82,14 @@ fn preconditions() -> Result<(), BpfError> {
     if lockdown.contains("[confidentiality]") {
         return Err(BpfError::Lockdown);
     }
+    if let Some(reason) = confidential::reason(Path::new("/")) {
+        return Err(BpfError::Confidential(reason));
+    }
     Ok(())
 }
 
-/// The first namespace has a number of its own (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-fn in_first_pid_namespace() -> bool {
+/// The initial pid namespace has a fixed inode number (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+fn in_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == "pid:[4026531836]")
 }
 
@@ -95,7 +99,7 @@ pub(crate) fn load_as(kind: Kind) -> Result<Loaded, BpfError> {
         .progs()
         .find(|program| program.name() == OsStr::new(kind.program()))
         .map(|program| program.as_fd().try_clone_to_owned())
-        .ok_or_else(|| failed("finding the BPF program", "it is not in the object"))?
+        .ok_or_else(|| failed("finding the BPF program", "the object file does not contain it"))?
         .map_err(|error| failed("keeping the BPF program", error))?;
     Ok(Loaded {
         kind,
@@ -107,9 +111,9 @@ pub(crate) fn load_as(kind: Kind) -> Result<Loaded, BpfError> {
     })
 }
 
-/// Loads the one program, after `prepare` had it.
+/// Loads the program of this kind, after `prepare` changed it.
 fn load_object(kind: Kind, prepare: impl Fn(&mut OpenProgramMut<'_>)) -> Result<Object, BpfError> {
-    let (object, log) = listening(|| {
+    let (object, log) = with_libbpf_log(|| {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0)?;
         for mut program in open.progs_mut() {
             let is_wanted = program.name() == OsStr::new(kind.program());
@@ -120,7 +124,7 @@ fn load_object(kind: Kind, prepare: impl Fn(&mut OpenProgramMut<'_>)) -> Result<
         }
         open.load()
     });
-    object.map_err(|error| why_not(kind, &error, &log))
+    object.map_err(|error| load_error(kind, &error, &log))
 }
 
 fn shared<T: Plain>(object: &Object, name: &str, len: usize) -> Result<Shared<T>, BpfError> {
@@ -128,11 +132,11 @@ fn shared<T: Plain>(object: &Object, name: &str, len: usize) -> Result<Shared<T>
         .maps()
         .find(|map| map.name() == OsStr::new(name))
         .ok_or_else(|| failed("finding a BPF map", name))?;
-    // The one place where a change on one side alone would show.
+    // The only check that notices a change of the layout on one side alone.
     if map.value_size() as usize != size_of::<T>() || (map.max_entries() as usize) < len {
         return Err(failed(
             "sharing a BPF map",
-            format_args!("{name} is laid out differently"),
+            format_args!("the program and this crate disagree about the layout of {name}"),
         ));
     }
     Shared::map(map.as_fd(), len).map_err(|error| failed("sharing a BPF map", error))
@@ -145,7 +149,7 @@ pub(crate) fn failed(what: &str, why: impl std::fmt::Display) -> BpfError {
     }
 }
 
-fn why_not(kind: Kind, error: &libbpf_rs::Error, log: &str) -> BpfError {
+fn load_error(kind: Kind, error: &libbpf_rs::Error, log: &str) -> BpfError {
     let log = last_lines(log, 12);
     match error.kind() {
         ErrorKind::PermissionDenied if !log.contains("processed") => BpfError::NotPermitted,
@@ -164,24 +168,24 @@ fn last_lines(text: &str, count: usize) -> String {
 }
 
 thread_local! {
-    static HEARD: RefCell<String> = const { RefCell::new(String::new()) };
+    static LIBBPF_LOG: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `load` and returns with its result what libbpf printed meanwhile, which else would land on stderr.
-fn listening<T>(load: impl FnOnce() -> T) -> (T, String) {
-    // libbpf has one listener for the whole process.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    fn hear(_: PrintLevel, text: String) {
-        HEARD.with_borrow_mut(|heard| heard.push_str(&text));
+/// Runs `load` and returns its result, with the messages of libbpf that would otherwise go to stderr.
+fn with_libbpf_log<T>(load: impl FnOnce() -> T) -> (T, String) {
+    // libbpf has one print callback for the whole process.
+    static CALLBACK_LOCK: Mutex<()> = Mutex::new(());
+    fn capture(_: PrintLevel, text: String) {
+        LIBBPF_LOG.with_borrow_mut(|log| log.push_str(&text));
     }
-    let _turn = ONE_AT_A_TIME
+    let _lock = CALLBACK_LOCK
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    HEARD.take();
-    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, hear)));
+    LIBBPF_LOG.take();
+    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, capture)));
     let result = load();
     libbpf_rs::set_print(before);
-    (result, HEARD.take())
+    (result, LIBBPF_LOG.take())
 }
 
 #[cfg(test)]
@@ -191,19 +195,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_log_is_kept() {
+    fn last_lines_keeps_end_of_log() {
         assert_eq!(last_lines("a\n\nb\nc\n", 2), "b\nc");
         assert_eq!(last_lines("a\n", 2), "a");
     }
 
-    /// As a program for sockets, which may do next to nothing.
+    /// Loads the program as a socket filter, which may not access tasks.
     fn refusal(kind: Kind) -> BpfError {
         load_object(kind, |program| program.set_prog_type(ProgramType::SocketFilter))
-            .expect_err("no socket has tasks")
+            .expect_err("socket filters may not access tasks")
     }
 
     #[test]
-    fn what_the_verifier_refuses_is_told_with_its_last_words() {
+    fn verifier_refusal_reports_end_of_log() {
         if let Err(why) = preconditions() {
             eprintln!("SKIP: {why}");
             return;
@@ -214,20 +218,23 @@ mod tests {
             eprintln!("SKIP: {first}");
             return;
         }
-        let told = with_what_came_before(second, first).to_string();
+        let message = with_earlier_refusal(second, first).to_string();
         assert!(
-            told.contains("refused the BPF program by_iterator: use --tracker smaps"),
-            "{told}"
+            message.contains("refused the BPF program by_iterator: use --tracker smaps"),
+            "{message}"
         );
         assert!(
-            told.contains("And before: ") && told.contains("by_syscall"),
-            "{told}"
+            message.contains("The form tried before: ") && message.contains("by_syscall"),
+            "{message}"
         );
         assert_eq!(
-            told.matches("processed ").count(),
+            message.matches("processed ").count(),
             2,
-            "both logs end with the count of instructions: {told}"
+            "both logs end with the count of instructions: {message}"
         );
-        assert!(told.lines().count() < 32, "no more than its end: {told}");
+        assert!(
+            message.lines().count() < 32,
+            "only the end of each log: {message}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Running the program for one process.
+//! Runs the program for one process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,19 +10,19 @@ use crate::error::WalkError;
 use crate::load::{Kind, Loaded};
 use crate::shared::{Call, ProbeSlot, STATUS_GONE, STATUS_OK, UNREADABLE};
 
-/// A loaded program with what its runs need.
+/// A loaded program, with the iterators that its runs need.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub loaded: Loaded,
-    /// Iterators that were opened for a process, by its number.
+    /// Open iterators, by process.
     links: BTreeMap<u32, OwnedFd>,
 }
 
-/// More iterators than this are not kept open; each is an open file, and so is what one makes while it runs.
+/// Maximum number of iterators kept open. Each is an open file; running one opens another file.
 const MAX_LINKS: usize = 256;
 
-/// How many files may be open for the program's sake.
-pub const MAX_OPEN: usize = MAX_LINKS + 1;
+/// Maximum number of files that the program keeps open.
+pub const MAX_OPEN_FILES: usize = MAX_LINKS + 1;
 
 impl Runner {
     pub(crate) fn new(loaded: Loaded) -> Self {
@@ -32,7 +32,8 @@ impl Runner {
         }
     }
 
-    /// Runs the program with `call` for `addrs`, [`MAX_PROBES`](crate::shared::MAX_PROBES) at most, and returns what it read at each.
+    /// Runs the program with `call` for `addrs`, at most [`MAX_PROBES`](crate::shared::MAX_PROBES), and
+    /// returns one slot an address.
     pub(crate) fn probe(
         &mut self,
         call: Call,
@@ -51,7 +52,7 @@ impl Runner {
         Ok(&self.loaded.probes.get()[..nr_probes as usize])
     }
 
-    /// Runs the program with `call` and returns what it made of it.
+    /// Runs the program with `call` and returns the call with its results.
     pub(crate) fn run(&mut self, call: Call) -> Result<Call, WalkError> {
         let pid = call.pid;
         self.loaded.calls.get_mut()[0] = Call {
@@ -62,7 +63,7 @@ impl Runner {
         };
         let ran = match self.loaded.kind {
             Kind::Syscall => test_run(&self.loaded.program),
-            Kind::Iterator => self.iterate_with_room(pid),
+            Kind::Iterator => self.iterate_within_file_limit(pid),
         };
         match ran {
             Ok(()) => {}
@@ -84,15 +85,15 @@ impl Runner {
         }
     }
 
-    /// Where no more files may be open, those that are kept for later go first.
-    fn iterate_with_room(&mut self, pid: u32) -> io::Result<()> {
-        let is_full = |error: &io::Error| {
+    /// Runs the iterator. At the limit of open files, the kept iterators are closed first.
+    fn iterate_within_file_limit(&mut self, pid: u32) -> io::Result<()> {
+        let is_file_limit = |error: &io::Error| {
             [Errno::MFILE, Errno::NFILE]
                 .map(|errno| Some(errno.raw_os_error()))
                 .contains(&error.raw_os_error())
         };
         match self.iterate(pid) {
-            Err(error) if is_full(&error) && !self.links.is_empty() => {
+            Err(error) if is_file_limit(&error) && !self.links.is_empty() => {
                 self.links.clear();
                 self.iterate(pid)
             }
@@ -105,13 +106,13 @@ impl Runner {
             if self.links.len() >= MAX_LINKS {
                 self.links.clear();
             }
-            self.links.insert(pid, link_to(&self.loaded.program, pid)?);
+            self.links.insert(pid, create_link(&self.loaded.program, pid)?);
         }
         let link = &self.links[&pid];
         // SAFETY: no pointers are passed.
-        let iterator = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
-        let mut nothing = [0; 8];
-        while rustix::io::read(&iterator, &mut nothing[..])? > 0 {}
+        let iterator = to_owned_fd(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+        let mut buffer = [0; 8];
+        while rustix::io::read(&iterator, &mut buffer[..])? > 0 {}
         Ok(())
     }
 }
@@ -121,7 +122,7 @@ fn test_run(program: &OwnedFd) -> io::Result<()> {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         ..Default::default()
     };
-    // SAFETY: `opts` names no memory but itself and lives through the call.
+    // SAFETY: `opts` refers to no other memory and lives through the call.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
     if result < 0 {
         Err(io::Error::from_raw_os_error(-result))
@@ -130,8 +131,8 @@ fn test_run(program: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Attaches the iterator to the one thread `pid`.
-fn link_to(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
+/// Creates an iterator over the single thread `pid`.
+fn create_link(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     info.task.tid = pid;
     let opts = libbpf_sys::bpf_link_create_opts {
@@ -140,7 +141,7 @@ fn link_to(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
         iter_info_len: size_of_val(&info) as _,
         ..Default::default()
     };
-    // SAFETY: `opts` and the `info` it names live through the call.
+    // SAFETY: `opts`, and `info` that it points to, live through the call.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(
             program.as_raw_fd(),
@@ -149,13 +150,13 @@ fn link_to(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
             &raw const opts,
         )
     };
-    owned(fd)
+    to_owned_fd(fd)
 }
 
-fn owned(fd: i32) -> io::Result<OwnedFd> {
+fn to_owned_fd(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel just gave it to us, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

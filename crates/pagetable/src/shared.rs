@@ -1,4 +1,4 @@
-//! What is shared with the program: structures as in `pagetable.bpf.c`, in maps that both sides see.
+//! Data shared with the BPF program: the structures of `pagetable.bpf.c`, in maps that both sides access.
 
 use std::io;
 use std::marker::PhantomData;
@@ -7,31 +7,32 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Addresses looked at in one call of the program.
+/// Addresses probed in one call of the program.
 pub(crate) const MAX_PROBES: usize = 4096;
-/// Tables copied in one call: 512 MiB worth of pages.
+/// Tables copied in one call: they map 512 MiB of 4 KiB pages.
 pub(crate) const MAX_TABLES: usize = 256;
-/// The level of what could not be read.
+/// The level of an entry that could not be read.
 pub(crate) const UNREADABLE: u8 = 255;
 
-pub(crate) const WHAT_PROBES: u32 = 0;
-pub(crate) const WHAT_TABLES: u32 = 1;
-pub(crate) const WHAT_WORDS: u32 = 2;
-pub(crate) const WHAT_FOLIO: u32 = 3;
+pub(crate) const OP_PROBES: u32 = 0;
+pub(crate) const OP_TABLES: u32 = 1;
+pub(crate) const OP_WORDS: u32 = 2;
+pub(crate) const OP_FOLIO: u32 = 3;
 pub(crate) const STATUS_OK: u32 = 0;
 pub(crate) const STATUS_GONE: u32 = 1;
 
-/// `enum folio_bits`: it was read; it is marked young; it is larger than a page; it is in use as memory of tmpfs is.
+/// `enum folio_bits`: the folio was read; it is young; it is larger than a page; it is up to date and
+/// swap-backed, as memory of tmpfs is.
 pub(crate) const FOLIO_READ: u32 = 1;
 pub(crate) const FOLIO_YOUNG: u32 = 2;
 pub(crate) const FOLIO_LARGE: u32 = 4;
-pub(crate) const FOLIO_SOUND: u32 = 8;
+pub(crate) const FOLIO_SHMEM: u32 = 8;
 
-/// `struct call`: what is asked for, and what came of it.
+/// `struct call`: the request and its result.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Call {
-    pub what: u32,
+    pub op: u32,
     pub pid: u32,
     pub nr_probes: u32,
     pub levels: u32,
@@ -41,7 +42,7 @@ pub(crate) struct Call {
     pub leaf_mask: u64,
     pub leaf_value: u64,
     pub accessed_mask: u64,
-    pub page_array: u64,
+    pub vmemmap: u64,
     pub folios: u32,
     pub fd: u32,
     pub start: u64,
@@ -50,9 +51,9 @@ pub(crate) struct Call {
     pub pgd: u64,
     pub status: u32,
     pub nr_tables: u32,
-    pub middle: u32,
-    pub has_middle: u32,
-    pub middle_base: u64,
+    pub pmd_slot: u32,
+    pub has_pmd: u32,
+    pub pmd_base: u64,
     pub folio: u64,
     pub page_size: u32,
     pub has_young: u32,
@@ -68,7 +69,7 @@ pub(crate) struct ProbeSlot {
     pub folio: u32,
 }
 
-/// `struct head`: which table lies in the slot of the same number.
+/// `struct head`: describes the table in the slot of the same number.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Head {
@@ -80,10 +81,10 @@ pub(crate) struct Head {
 /// `struct table`.
 pub(crate) type RawTable = [u64; 512];
 
-/// Types that any bits are a value of, so that the kernel may write them.
+/// Types for which any bit pattern is a valid value, so that the kernel may write them.
 ///
 /// # Safety
-/// No padding that matters, no pointers, no enums; laid out as in C.
+/// No padding, no pointers, no enums; laid out as in C.
 pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: integers only, `repr(C)`, no padding.
 unsafe impl Plain for Call {}
@@ -94,25 +95,25 @@ unsafe impl Plain for Head {}
 // SAFETY: an array of integers.
 unsafe impl Plain for RawTable {}
 
-/// The values of a mappable array map. The program writes them only while a call of ours runs it, and a call
-/// takes `&mut` of all of them: between calls they are plain memory.
+/// The values of a mappable array map. The program writes them only while one of our calls runs it, and a
+/// call borrows all of them mutably. Between calls they are plain memory.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
-    at: NonNull<T>,
+    ptr: NonNull<T>,
     len: usize,
     bytes: usize,
     values: PhantomData<T>,
 }
 
-// SAFETY: the mapping belongs to the value alone, as a box's memory would; any thread may use it in turn.
+// SAFETY: the value owns the mapping, as a box owns its memory; any thread may use it in turn.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T: Plain> Shared<T> {
     /// Maps the first `len` values of the array map `fd`, whose values must be `T`.
     pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let bytes = (len * size_of::<T>()).next_multiple_of(4096);
-        // SAFETY: a new mapping at a place the kernel chooses disturbs nothing.
-        let at = unsafe {
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let ptr = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 bytes,
@@ -122,31 +123,33 @@ impl<T: Plain> Shared<T> {
                 0,
             )?
         };
-        let at = NonNull::new(at.cast::<T>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        let ptr = NonNull::new(ptr.cast::<T>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
         Ok(Self {
-            at,
+            ptr,
             len,
             bytes,
             values: PhantomData,
         })
     }
 
-    /// The values, to read.
+    /// The values.
     pub(crate) fn get(&self) -> &[T] {
-        // SAFETY: `len` values lie at `at`, any bits are a `T`, and nothing writes them while `self` is borrowed.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+        // SAFETY: `ptr` points to `len` values, any bit pattern is a `T`, and nothing writes them while
+        // `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
-    /// The values, to write.
+    /// The values, mutable.
     pub(crate) fn get_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `get`, and `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+        // SAFETY: as in `get`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no slice of it outlives us. What could fail is only a wrong address.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
+        // SAFETY: the mapping is ours, and no slice of it outlives `self`. munmap fails only for a wrong
+        // address.
+        let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.bytes) };
     }
 }

@@ -6,54 +6,55 @@ use std::ops::{ControlFlow, Range};
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
 use crate::calibrate::{Machine, calibrate};
-use crate::error::{BpfError, NoFolios, WalkError};
+use crate::error::{BpfError, FolioError, WalkError};
 use crate::folios::Folios;
-use crate::layout::{Arch, Entry, Layout, Leaf, TOGETHER};
+use crate::layout::{Arch, CONT_PTES, Entry, Layout, Leaf};
 use crate::load::{Kind, failed, load, load_as};
 use crate::max_pfn::memory_end;
 use crate::run::Runner;
 use crate::shared::{
-    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_YOUNG, MAX_PROBES, ProbeSlot, UNREADABLE, WHAT_PROBES, WHAT_TABLES,
+    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_YOUNG, MAX_PROBES, OP_PROBES, OP_TABLES, ProbeSlot, UNREADABLE,
 };
 use crate::vmemmap;
 
-/// A way to read the page tables of any process.
+/// Reads the page tables of any process.
 #[derive(Debug)]
 pub struct PageTables {
     runner: Runner,
     machine: Machine,
-    /// Whether it is seen which folios are marked young.
-    young: Result<(), NoFolios>,
+    /// Whether the young flags of folios can be read.
+    young: Result<(), FolioError>,
 }
 
 /// A copy of one table.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
-    /// The first address it maps: entry `i` maps the addresses from `base + i * (4096 << 9 * level)` on.
+    /// The first address that the table maps: entry `i` maps the addresses from `base + i * span()` on.
     pub base: Addr,
-    /// 0: its entries are pages. 1: they are huge pages of 2 MiB, holes, and tables of level 0, which follow
-    /// as tables of their own.
+    /// 0: the entries map pages. 1: the entries map huge pages of 2 MiB, are holes, or point to tables of
+    /// level 0. Those follow as separate tables.
     pub level: u8,
-    /// Its entries as the processor reads them; [`Layout::decode`] tells what they mean.
+    /// The raw entries. [`Layout::decode`] decodes them.
     pub entries: &'a [u64; 512],
-    /// A bit for each entry: it is not marked accessed, but its folio is marked young. Zeroes where not asked.
+    /// One bit an entry: the accessed bit is clear, but the folio is young. Zero where folios were not
+    /// requested.
     pub young: &'a [u64; 8],
 }
 
-/// Which entries of a table map memory themselves, and what is seen of those: bits, the first entry's the lowest of the
+/// The entries of a table that map memory: bitmaps of 512 bits. The first entry is the lowest bit of the
 /// first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leaves {
-    /// They map memory.
-    pub there: [u64; 8],
-    /// They are marked accessed.
+    /// Entries that map memory.
+    pub present: [u64; 8],
+    /// Entries whose accessed bit is set.
     pub accessed: [u64; 8],
-    /// They are not, but their folio is marked young. Zeroes where not asked.
+    /// Entries whose accessed bit is clear but whose folio is young. Zero where folios were not requested.
     pub young: [u64; 8],
 }
 
 impl Leaves {
-    /// Leaves out all but `entries`.
+    /// Keeps only the leaves within `entries`.
     #[must_use]
     pub fn within(self, entries: Range<usize>) -> Self {
         self.masked(|nth| {
@@ -65,7 +66,7 @@ impl Leaves {
         })
     }
 
-    /// Leaves out those of `entries`, a bit each.
+    /// Removes the leaves whose bit is set in `entries`.
     #[must_use]
     pub fn without(self, entries: &[u64; 8]) -> Self {
         self.masked(|nth| !entries[nth])
@@ -74,37 +75,37 @@ impl Leaves {
     fn masked(mut self, mask: impl Fn(usize) -> u64) -> Self {
         for nth in 0..8 {
             let mask = mask(nth);
-            self.there[nth] &= mask;
+            self.present[nth] &= mask;
             self.accessed[nth] &= mask;
             self.young[nth] &= mask;
         }
         self
     }
 
-    /// How many there are.
+    /// The number of leaves.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.there.iter().map(|word| u64::from(word.count_ones())).sum()
+        self.present.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// The numbers of the entries, ascending.
-    pub fn each(&self) -> impl Iterator<Item = usize> + use<> {
-        ones(self.there)
+    /// The indices of the entries that map memory, ascending.
+    pub fn entries(&self) -> impl Iterator<Item = usize> + use<> {
+        ones(self.present)
     }
 
-    /// Those that were touched, as [`Leaf::is_touched`].
+    /// Entries that were accessed, as in [`Leaf::was_accessed`].
     #[must_use]
-    pub fn touched(&self) -> [u64; 8] {
+    pub fn accessed_or_young(&self) -> [u64; 8] {
         std::array::from_fn(|nth| self.accessed[nth] | self.young[nth])
     }
 
-    /// The numbers of their entries, ascending.
-    pub fn each_touched(&self) -> impl Iterator<Item = usize> + use<> {
-        ones(self.touched())
+    /// The indices of the accessed entries, ascending.
+    pub fn accessed_entries(&self) -> impl Iterator<Item = usize> + use<> {
+        ones(self.accessed_or_young())
     }
 }
 
-/// The numbers of the bits that are set in what [`Leaves`] are made of, ascending.
+/// The indices of the bits that are set in a bitmap of [`Leaves`], ascending.
 pub fn ones(words: [u64; 8]) -> impl Iterator<Item = usize> {
     words.into_iter().enumerate().flat_map(|(nth, mut word)| {
         std::iter::from_fn(move || {
@@ -116,41 +117,41 @@ pub fn ones(words: [u64; 8]) -> impl Iterator<Item = usize> {
 }
 
 impl Table<'_> {
-    /// How many bytes an entry maps.
+    /// The size in bytes that one entry maps.
     #[must_use]
     pub const fn span(&self) -> u64 {
         PAGE_SIZE << (9 * self.level as u64)
     }
 
-    /// What `nth` of the 512 entries maps, or would.
+    /// The range of entry `nth` of 512.
     #[must_use]
     pub const fn range(&self, nth: usize) -> AddrRange {
         let start = self.base.0 + nth as u64 * self.span();
         AddrRange::new(start, start + self.span())
     }
 
-    /// Which entry maps `addr`, if one of this table's does.
+    /// The index of the entry that maps `addr`, if this table covers it.
     #[must_use]
     pub fn nth(&self, addr: Addr) -> Option<usize> {
         let nth = addr.0.checked_sub(self.base.0)? / self.span();
         usize::try_from(nth).ok().filter(|nth| *nth < 512)
     }
 
-    /// Which entries map memory.
+    /// The entries that map memory.
     #[must_use]
     pub fn leaves(&self, layout: &Layout) -> Leaves {
         let mut leaves = Leaves::default();
         let (words, _) = self.entries.as_chunks::<64>();
         for (nth, entries) in words.iter().enumerate() {
-            let (there, accessed) = layout.leaves(entries, self.level);
-            leaves.there[nth] = there;
+            let (present, accessed) = layout.leaves(entries, self.level);
+            leaves.present[nth] = present;
             leaves.accessed[nth] = accessed;
-            leaves.young[nth] = self.young[nth] & there;
+            leaves.young[nth] = self.young[nth] & present;
         }
         leaves
     }
 
-    /// Understands an entry. There are 512.
+    /// Decodes entry `nth` of 512.
     #[must_use]
     pub const fn decode(&self, layout: &Layout, nth: usize) -> Entry {
         match layout.decode(self.entries[nth], self.level) {
@@ -164,51 +165,52 @@ impl Table<'_> {
 }
 
 impl PageTables {
-    /// Loads the program and learns how this machine lays out its memory. Takes some milliseconds, and 1 MiB of
+    /// Loads the program and detects the memory layout of this machine. Takes some milliseconds, and 1 MiB of
     /// kernel memory until dropped.
     ///
     /// # Errors
-    /// The reason why tables cannot be read here, and the way out.
+    /// The reason why page tables cannot be read here, and the way out.
     pub fn open() -> Result<Self, BpfError> {
-        Self::with(Runner::new(load()?))
+        Self::from_runner(Runner::new(load()?))
     }
 
-    /// The same through the iterator form of the program, which older kernels and pid namespaces need.
+    /// As [`PageTables::open`], through the iterator form of the program, which older kernels and pid
+    /// namespaces need.
     ///
     /// # Errors
     /// As [`PageTables::open`].
     pub fn open_by_iterator() -> Result<Self, BpfError> {
-        Self::with(Runner::new(load_as(Kind::Iterator)?))
+        Self::from_runner(Runner::new(load_as(Kind::Iterator)?))
     }
 
-    fn with(mut runner: Runner) -> Result<Self, BpfError> {
+    fn from_runner(mut runner: Runner) -> Result<Self, BpfError> {
         let arch = match std::env::consts::ARCH {
             "x86_64" => Arch::X86_64,
             "aarch64" => Arch::Aarch64,
             other => {
                 return Err(BpfError::Unsupported(format!(
-                    "the tables of {other} are not known"
+                    "the processor architecture {other} is not supported"
                 )));
             }
         };
         let page_size = rustix::param::page_size();
         if page_size != 4096 {
             return Err(BpfError::Unsupported(format!(
-                "pages are {page_size} bytes, not 4096"
+                "the page size is {page_size} bytes, not 4096"
             )));
         }
         let zones = fs::read_to_string("/proc/zoneinfo")
-            .map_err(|error| failed("reading /proc/zoneinfo, to learn where memory ends", error))?;
+            .map_err(|error| failed("cannot read the end of memory from /proc/zoneinfo", error))?;
         let end = memory_end(&zones).ok_or_else(|| {
             failed(
-                "reading /proc/zoneinfo",
-                "it names no memory zone with a start_pfn",
+                "cannot read the end of memory from /proc/zoneinfo",
+                "no memory zone has a start_pfn",
             )
         })?;
         let mut machine = calibrate(&mut runner, arch, end)?;
         let young = vmemmap::find(&mut runner, &machine).and_then(|found| {
-            machine.page_array = found.base;
-            found.has_young.then_some(()).ok_or(NoFolios::NoMark)
+            machine.vmemmap = found.base;
+            found.has_young.then_some(()).ok_or(FolioError::NoYoungFlag)
         });
         Ok(Self {
             runner,
@@ -217,26 +219,26 @@ impl PageTables {
         })
     }
 
-    /// Whether [`Leaf::young`] is told where it is asked for.
+    /// Whether [`Leaf::young`] is read where it is requested.
     ///
     /// # Errors
-    /// The reason why not. Asking changes nothing then.
-    pub const fn sees_young(&self) -> Result<(), &NoFolios> {
+    /// The reason why not. Requests for folios then have no effect.
+    pub const fn young_support(&self) -> Result<(), &FolioError> {
         match &self.young {
             Ok(()) => Ok(()),
             Err(why) => Err(why),
         }
     }
 
-    /// How entries are to be read.
+    /// The layout of entries on this machine.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.machine.layout
     }
 
-    /// Reads the entries that map `addrs` in process `pid`, in the same order, into `entries` (which is emptied
-    /// first), and looks at their folios as `folios` says. Costs 0.1 to 0.2 µs an address and one system call for every
-    /// 4096.
+    /// Reads the entries that map `addrs` in process `pid`, in the same order, into `entries` (which is
+    /// emptied first), and their folios as `folios` says. Costs 0.1 to 0.2 µs an address, and one system call
+    /// for every 4096.
     ///
     /// # Errors
     /// [`WalkError::Gone`] when the process ended.
@@ -251,22 +253,23 @@ impl PageTables {
         for batch in addrs.chunks(MAX_PROBES) {
             let call = Call {
                 folios: folios as u32,
-                ..self.machine.call(WHAT_PROBES, pid)
+                ..self.machine.call(OP_PROBES, pid)
             };
             let slots = self.runner.probe(call, batch.iter().map(|addr| addr.0))?;
             let first = entries.len();
             entries.extend(slots.iter().map(|slot| decode(&self.machine.layout, slot)));
-            let unsure = |slot: &ProbeSlot| self.machine.layout.may_be_marked_beside(slot.entry);
-            let unsure: Vec<usize> = (0..slots.len()).filter(|nth| unsure(&slots[*nth])).collect();
-            for few in unsure.chunks(MAX_PROBES / TOGETHER as usize) {
-                self.look_beside(pid, batch, few, &mut entries[first..])?;
+            let is_unsure = |slot: &ProbeSlot| self.machine.layout.may_be_accessed_by_neighbour(slot.entry);
+            let unsure: Vec<usize> = (0..slots.len()).filter(|nth| is_unsure(&slots[*nth])).collect();
+            for group in unsure.chunks(MAX_PROBES / CONT_PTES as usize) {
+                self.read_neighbours(pid, batch, group, &mut entries[first..])?;
             }
         }
         Ok(())
     }
 
-    /// Books as accessed those of `entries`, by number, which `addrs` are of, whose mark is at a neighbour.
-    fn look_beside(
+    /// Sets `accessed` for the entries at the indices `numbers`, whose addresses are in `addrs`, if a
+    /// neighbour in the same contiguous mapping has its accessed bit set.
+    fn read_neighbours(
         &mut self,
         pid: u32,
         addrs: &[Addr],
@@ -279,39 +282,39 @@ impl PageTables {
         };
         let neighbours = numbers.iter().flat_map(|nth| {
             let span = leaf_of(&entries[*nth]).map_or(PAGE_SIZE, |leaf| leaf.len().0);
-            let first = addrs[*nth].0 / (span * TOGETHER) * (span * TOGETHER);
-            (0..TOGETHER).map(move |nth| first + nth * span)
+            let first = addrs[*nth].0 / (span * CONT_PTES) * (span * CONT_PTES);
+            (0..CONT_PTES).map(move |nth| first + nth * span)
         });
-        let call = self.machine.call(WHAT_PROBES, pid);
+        let call = self.machine.call(OP_PROBES, pid);
         let slots = self.runner.probe(call, neighbours)?;
-        for (nth, beside) in numbers.iter().zip(slots.chunks(TOGETHER as usize)) {
-            let decoded = beside.iter().map(|slot| decode(&self.machine.layout, slot));
-            let is_marked = decoded
+        for (nth, group) in numbers.iter().zip(slots.chunks(CONT_PTES as usize)) {
+            let decoded = group.iter().map(|slot| decode(&self.machine.layout, slot));
+            let is_accessed = decoded
                 .filter_map(|entry| leaf_of(&entry))
                 .any(|leaf| leaf.accessed);
             if let Entry::Leaf(leaf) = &mut entries[*nth] {
-                leaf.accessed |= is_marked;
+                leaf.accessed |= is_accessed;
             }
         }
         Ok(())
     }
 
-    /// Takes notice of memory that was added since (hotplug, balloons of virtual machines): what lies in it would be taken
-    /// for holes. For who goes on for weeks; some ten microseconds.
-    pub fn notice_new_memory(&mut self) {
+    /// Updates the end of memory after hotplug or ballooning. Memory beyond the known end would look like
+    /// holes. Costs some ten microseconds; needed by processes that run for weeks.
+    pub fn refresh_memory_end(&mut self) {
         let zones = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
         if let Some(end) = memory_end(&zones).filter(|end| *end > self.machine.memory_end) {
-            self.machine.follow(end);
+            self.machine.set_memory_end(end);
         }
     }
 
-    /// Gives `each` a copy of every table of pages and of huge pages that maps a part of `range` in process
-    /// `pid`: for each GiB first the table of level 1, then, ascending, those of level 0. Tables reach beyond the
-    /// range where it does not lie on their borders. Pages of 1 GiB (hugetlb, devices) are left out: nothing can
-    /// be done to them. Costs about 1 ms a GiB of small pages, and more where `folios` are looked at.
+    /// Calls `each` with a copy of every table of pages and of huge pages that maps a part of `range` in
+    /// process `pid`: for each GiB first the table of level 1, then, ascending, those of level 0. The first
+    /// and the last table can extend beyond the range. Pages of 1 GiB (hugetlb, devices) are skipped: no
+    /// action applies to them. Costs about 1 ms a GiB of small pages, and more where `folios` are read.
     ///
-    /// When `each` says to stop, what was copied out together with that table comes all the same: a table of level 1
-    /// comes before those of level 0 that map what is in front of it.
+    /// After `each` returns `Break`, the tables that were copied in the same call are still passed to it: a
+    /// table of level 1 comes before the tables of level 0 that map lower addresses.
     ///
     /// # Errors
     /// [`WalkError::Gone`] when the process ended.
@@ -323,22 +326,22 @@ impl PageTables {
         each: &mut impl FnMut(Table<'_>) -> ControlFlow<()>,
     ) -> Result<(), WalkError> {
         let mut cursor = range.start.0;
-        let mut last_middle = None;
+        let mut last_pmd = None;
         while cursor < range.end.0 {
             let call = Call {
                 cursor,
                 start: cursor,
                 end: range.end.0,
                 folios: folios as u32,
-                ..self.machine.call(WHAT_TABLES, pid)
+                ..self.machine.call(OP_TABLES, pid)
             };
             let answer = self.runner.run(call)?;
             let loaded = &self.runner.loaded;
             let count = answer.nr_tables as usize;
             let mut stops = false;
             for (head, entries) in loaded.heads.get().iter().zip(loaded.tables.get()).take(count) {
-                // A call that begins inside a GiB copies its level-1 table anew.
-                if head.level == 1 && last_middle.replace(head.base) == Some(head.base) {
+                // A call that begins inside a GiB copies its level-1 table again.
+                if head.level == 1 && last_pmd.replace(head.base) == Some(head.base) {
                     continue;
                 }
                 let table = Table {
@@ -352,7 +355,8 @@ impl PageTables {
             if stops {
                 break;
             }
-            // Every call gets on, but what is read from the kernel's memory is not trusted with our patience.
+            // Every call advances the cursor. The check prevents an endless loop on garbage from kernel
+            // memory.
             if answer.cursor <= cursor {
                 break;
             }
@@ -362,7 +366,7 @@ impl PageTables {
     }
 }
 
-/// What was found at a probe's address, and of its folio.
+/// Decodes the entry of a probe, with the flags of its folio.
 fn decode(layout: &Layout, slot: &ProbeSlot) -> Entry {
     let level = u8::try_from(slot.level).unwrap_or(UNREADABLE);
     match layout.decode(slot.entry, level) {
@@ -386,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_of_a_folio_is_not_made_up() {
+    fn decode_reports_only_folio_flags_that_were_read() {
         let leaf = |folio| {
             let slot = ProbeSlot {
                 addr: 0x1000,
@@ -395,7 +399,7 @@ mod tests {
                 folio,
             };
             match decode(&layout(), &slot) {
-                Entry::Leaf(leaf) => (leaf.is_touched(), leaf.is_large),
+                Entry::Leaf(leaf) => (leaf.was_accessed(), leaf.is_large),
                 other => panic!("{other:?}"),
             }
         };
@@ -406,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_counted_within_a_range_of_entries() {
+    fn leaves_within_keeps_only_entries_in_range() {
         let mut entries = [0; 512];
         entries[60..200].fill(PAGE);
         entries[100] |= 1 << 5;
@@ -420,10 +424,10 @@ mod tests {
         };
         let leaves = table.leaves(&layout());
         assert_eq!(leaves.count(), 140);
-        assert_eq!(leaves.each_touched().collect::<Vec<_>>(), [100, 130, 191]);
+        assert_eq!(leaves.accessed_entries().collect::<Vec<_>>(), [100, 130, 191]);
         let part = leaves.within(63..130);
-        assert_eq!(part.each().collect::<Vec<_>>(), (63..130).collect::<Vec<_>>());
-        assert_eq!(part.each_touched().collect::<Vec<_>>(), [100]);
+        assert_eq!(part.entries().collect::<Vec<_>>(), (63..130).collect::<Vec<_>>());
+        assert_eq!(part.accessed_entries().collect::<Vec<_>>(), [100]);
         assert_eq!(leaves.within(0..512), leaves);
         assert_eq!(leaves.within(64..64).count(), 0);
         let others = leaves.without(&[u64::MAX, 0, 0, 0, 0, 0, 0, 0]);
@@ -432,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_which_of_its_entries_are_young() {
+    fn table_decode_reports_young_entries() {
         let mut entries = [0; 512];
         entries[65..68].fill(PAGE);
         let mut young = [0; 8];
@@ -444,8 +448,8 @@ mod tests {
             young: &young,
         };
         let found: Vec<usize> = (0..512)
-            .filter(|nth| matches!(table.decode(&layout(), *nth), Entry::Leaf(leaf) if leaf.is_touched()))
+            .filter(|nth| matches!(table.decode(&layout(), *nth), Entry::Leaf(leaf) if leaf.was_accessed()))
             .collect();
-        assert_eq!(found, [66], "74 maps nothing");
+        assert_eq!(found, [66], "entry 74 maps nothing");
     }
 }

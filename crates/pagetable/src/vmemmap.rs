@@ -1,9 +1,10 @@
-//! Finding the kernel's array of struct page, by which folios are read.
+//! Finds the kernel's array of struct page (vmemmap), through which folios are read.
 //!
-//! Its base is randomised at boot like the direct map's, and the symbol that holds it is not shown by kernels without
-//! `KALLSYMS_ALL`. But a file in memory that has one page keeps in its page cache the address of that page's struct
-//! page, the page's frame number is in our page tables, and the array is ordered by it: base = address − number × size.
-//! Several such files must agree, and what is read through the base of their pages must be what it has to be.
+//! The base is randomised at boot, and kernels without `KALLSYMS_ALL` do not show the symbol that holds it.
+//! But the page cache of a memory file (memfd) with a single page holds the address of that page's struct
+//! page, our page tables hold the page's frame number, and the array is indexed by frame number: base =
+//! address - number * size. Several such files must agree, and the folios read through that base must be as
+//! expected.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
@@ -11,147 +12,151 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, madvise};
 
 use crate::calibrate::Machine;
-use crate::error::{NoFolios, WalkError};
+use crate::error::{FolioError, WalkError};
 use crate::folios::Folios;
 use crate::layout::{Arch, Entry};
 use crate::run::Runner;
 use crate::shared::{
-    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_SOUND, RawTable, Shared, UNREADABLE, WHAT_FOLIO, WHAT_PROBES,
+    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_SHMEM, OP_FOLIO, OP_PROBES, RawTable, Shared, UNREADABLE,
 };
 
-/// How many pages of ours must agree.
+/// Number of our pages that must agree.
 const PAGES: usize = 4;
-/// Pages may be moved (compaction) between two looks at them: the search is repeated.
-const ROUNDS: usize = 3;
+/// Attempts: pages may be moved (compaction) between two reads.
+const ATTEMPTS: usize = 3;
 
-/// Where the array is.
+/// The array of struct page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PageArray {
+pub(crate) struct Vmemmap {
     pub base: u64,
-    /// Whether this kernel can mark folios young.
+    /// Whether this kernel has the young flag of folios.
     pub has_young: bool,
 }
 
-/// What is known of a page of ours.
+/// The facts about one of our pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
-    /// Where its struct page lies.
-    at: u64,
-    /// The number of its frame.
+struct OwnPage {
+    /// Address of its struct page.
+    struct_page: u64,
+    /// Its frame number.
     pfn: u64,
-    /// How large a struct page is.
+    /// Size of a struct page in bytes.
     size: u64,
 }
 
-/// Finds it.
-pub(crate) fn find(runner: &mut Runner, machine: &Machine) -> Result<PageArray, NoFolios> {
-    let pages: Vec<Page> = (0..PAGES).map(|_| Page::new()).collect::<Result<_, _>>()?;
-    let mut found = find_by(&pages, runner, machine);
-    for _ in 1..ROUNDS {
-        if !matches!(found, Err(NoFolios::NotFound(_))) {
+/// Finds the array.
+pub(crate) fn find(runner: &mut Runner, machine: &Machine) -> Result<Vmemmap, FolioError> {
+    let pages: Vec<MemfdPage> = (0..PAGES).map(|_| MemfdPage::new()).collect::<Result<_, _>>()?;
+    let mut found = find_once(&pages, runner, machine);
+    for _ in 1..ATTEMPTS {
+        if !matches!(found, Err(FolioError::NotFound(_))) {
             break;
         }
-        found = find_by(&pages, runner, machine);
+        found = find_once(&pages, runner, machine);
     }
     found
 }
 
-fn find_by(pages: &[Page], runner: &mut Runner, machine: &Machine) -> Result<PageArray, NoFolios> {
+fn find_once(pages: &[MemfdPage], runner: &mut Runner, machine: &Machine) -> Result<Vmemmap, FolioError> {
     let mut known = Vec::new();
     let mut has_young = false;
     for page in pages {
         let call = Call {
             fd: page.file.as_raw_fd() as u32,
-            ..machine.call(WHAT_FOLIO, std::process::id())
+            ..machine.call(OP_FOLIO, std::process::id())
         };
         let answer = runner.run(call).map_err(not_found)?;
         if answer.page_size == 0 {
-            return Err(NoFolios::Layout);
+            return Err(FolioError::Layout);
         }
         has_young = answer.has_young != 0;
-        known.push(Known {
-            at: answer.folio,
-            pfn: look(page, runner, machine)?.0,
+        known.push(OwnPage {
+            struct_page: answer.folio,
+            pfn: probe(page, runner, machine)?.0,
             size: answer.page_size.into(),
         });
     }
     let base = base_of(&known, machine.layout.arch)?;
     let machine = Machine {
-        page_array: base,
+        vmemmap: base,
         ..*machine
     };
     for page in pages {
-        let (_, folio) = look(page, runner, &machine)?;
-        if folio & (FOLIO_READ | FOLIO_SOUND | FOLIO_LARGE) != FOLIO_READ | FOLIO_SOUND {
-            return Err(NoFolios::NotFound(format!(
-                "at {base:#x} the folio of a page of ours is not what it has to be ({folio})"
+        let (_, folio) = probe(page, runner, &machine)?;
+        if folio & (FOLIO_READ | FOLIO_SHMEM | FOLIO_LARGE) != FOLIO_READ | FOLIO_SHMEM {
+            return Err(FolioError::NotFound(format!(
+                "the folio of one of our pages, read through {base:#x}, has unexpected flags ({folio})"
             )));
         }
     }
-    Ok(PageArray { base, has_young })
+    Ok(Vmemmap { base, has_young })
 }
 
-/// The base that all of the pages speak for.
-fn base_of(known: &[Known], arch: Arch) -> Result<u64, NoFolios> {
-    let base = |page: &Known| page.at.checked_sub(page.pfn.checked_mul(page.size)?);
-    // x86-64 puts it on a border of 1 GiB; arm64 where the struct page of the first memory would lie on one, which
-    // begins on a border of 128 MiB at least. An array that is not one for all of memory does neither.
+/// The base that follows from each of the pages, if all agree.
+fn base_of(known: &[OwnPage], arch: Arch) -> Result<u64, FolioError> {
+    let base = |page: &OwnPage| page.struct_page.checked_sub(page.pfn.checked_mul(page.size)?);
+    // x86-64 aligns the array to 1 GiB. arm64 puts the struct page of the start of memory at a multiple of 1
+    // GiB; memory starts at a multiple of at least 128 MiB, so the base is a multiple of 2 MiB. An array that
+    // does not cover all of memory fits neither.
     let aligned_to = match arch {
         Arch::X86_64 => 1 << 30,
         Arch::Aarch64 => 2 << 20,
     };
     let bases: Option<Vec<u64>> = known.iter().map(base).collect();
-    // Addresses of the kernel; what else can be there (a page in swap, a tree of several pages) has its low bits set.
-    let is_plain = |page: &Known| page.at >> 63 == 1 && page.at.is_multiple_of(8);
+    // Kernel addresses. Other values (a page in swap, a tree of several pages) have low bits set.
+    let is_struct_page = |page: &OwnPage| page.struct_page >> 63 == 1 && page.struct_page.is_multiple_of(8);
     match bases.as_deref() {
         Some([first, rest @ ..])
-            if known.iter().all(is_plain)
+            if known.iter().all(is_struct_page)
                 && rest.iter().all(|base| base == first)
                 && first.is_multiple_of(aligned_to) =>
         {
             Ok(*first)
         }
-        _ => Err(NoFolios::NotFound(format!(
-            "the struct pages of {} pages of ours do not fit together",
+        _ => Err(FolioError::NotFound(format!(
+            "the struct pages of {} of our pages give different bases",
             known.len()
         ))),
     }
 }
 
-fn not_found(error: WalkError) -> NoFolios {
-    NoFolios::NotFound(error.to_string())
+fn not_found(error: WalkError) -> FolioError {
+    FolioError::NotFound(error.to_string())
 }
 
-/// The frame of the page, and what is seen of its folio.
-fn look(page: &Page, runner: &mut Runner, machine: &Machine) -> Result<(u64, u32), NoFolios> {
+/// The frame number of the page and the flags of its folio.
+fn probe(page: &MemfdPage, runner: &mut Runner, machine: &Machine) -> Result<(u64, u32), FolioError> {
     let call = Call {
-        folios: Folios::OfAll as u32,
-        ..machine.call(WHAT_PROBES, std::process::id())
+        folios: Folios::All as u32,
+        ..machine.call(OP_PROBES, std::process::id())
     };
     let addr = page.memory.get().as_ptr() as u64;
     let slot = runner.probe(call, std::iter::once(addr)).map_err(not_found)?[0];
     let level = u8::try_from(slot.level).unwrap_or(UNREADABLE);
     match machine.layout.decode(slot.entry, level) {
         Entry::Leaf(leaf) => Ok((leaf.pfn, slot.folio)),
-        _ => Err(NoFolios::NotFound("a page of ours is not there".to_owned())),
+        _ => Err(FolioError::NotFound("one of our pages is not mapped".to_owned())),
     }
 }
 
-/// A file in memory that has one page, which is mapped and written.
-struct Page {
+/// A memory file with one page, which is mapped and written.
+struct MemfdPage {
     file: OwnedFd,
     memory: Shared<RawTable>,
 }
 
-impl Page {
-    fn new() -> Result<Self, NoFolios> {
-        let failed = |what: &str, error: &dyn std::fmt::Display| NoFolios::NoPage(format!("{what}: {error}"));
+impl MemfdPage {
+    fn new() -> Result<Self, FolioError> {
+        let error_of =
+            |what: &str, error: &dyn std::fmt::Display| FolioError::NoPage(format!("{what}: {error}"));
         let file = memfd_create("thermocline", MemfdFlags::CLOEXEC)
-            .map_err(|error| failed("memfd_create", &error))?;
-        ftruncate(&file, 4096).map_err(|error| failed("ftruncate", &error))?;
-        let mut memory = Shared::<RawTable>::map(file.as_fd(), 1).map_err(|error| failed("mmap", &error))?;
-        // Where tmpfs has huge pages, the page would be a part of one. Kernels without them refuse, which is as good.
-        // SAFETY: the memory is ours, and what it holds stays as it is.
+            .map_err(|error| error_of("memfd_create", &error))?;
+        ftruncate(&file, 4096).map_err(|error| error_of("ftruncate", &error))?;
+        let mut memory =
+            Shared::<RawTable>::map(file.as_fd(), 1).map_err(|error| error_of("mmap", &error))?;
+        // With huge pages in tmpfs, the page would be part of one. Kernels without huge pages refuse the
+        // advice, which is as good.
+        // SAFETY: the memory is ours, and the advice does not change its contents.
         let _ = unsafe {
             madvise(
                 memory.get_mut().as_mut_ptr().cast(),
@@ -170,38 +175,38 @@ mod tests {
 
     const BASE: u64 = 0xffff_ea40_0000_0000;
 
-    fn known(pfn: u64) -> Known {
-        Known {
-            at: BASE + pfn * 64,
+    fn known(pfn: u64) -> OwnPage {
+        OwnPage {
+            struct_page: BASE + pfn * 64,
             pfn,
             size: 64,
         }
     }
 
     #[test]
-    fn pages_that_agree_tell_the_base() {
+    fn base_is_found_when_pages_agree() {
         let pages = [5, 70_000, 1 << 21].map(known);
         assert_eq!(base_of(&pages, Arch::X86_64), Ok(BASE));
         assert_eq!(base_of(&pages, Arch::Aarch64), Ok(BASE));
     }
 
     #[test]
-    fn what_does_not_fit_is_not_taken() {
+    fn base_is_refused_when_pages_disagree() {
         let good = known(5);
-        let moved = Known { pfn: 6, ..known(9) };
-        let in_swap = Known {
-            at: 0x1235,
+        let moved = OwnPage { pfn: 6, ..known(9) };
+        let in_swap = OwnPage {
+            struct_page: 0x1235,
             pfn: 0,
             ..good
         };
-        let tree = Known {
-            at: 0xffff_8880_0123_4562,
+        let tree = OwnPage {
+            struct_page: 0xffff_8880_0123_4562,
             pfn: 0,
             ..good
         };
-        // An array of its own for each section of memory, somewhere in the direct map.
-        let section = Known {
-            at: 0xffff_8880_3212_3000 + 5 * 64,
+        // Sparse memory without vmemmap: an array for each section, somewhere in the direct map.
+        let section = OwnPage {
+            struct_page: 0xffff_8880_3212_3000 + 5 * 64,
             ..good
         };
         for pages in [
@@ -212,11 +217,11 @@ mod tests {
             vec![],
         ] {
             assert!(
-                matches!(base_of(&pages, Arch::X86_64), Err(NoFolios::NotFound(_))),
+                matches!(base_of(&pages, Arch::X86_64), Err(FolioError::NotFound(_))),
                 "{pages:?}"
             );
         }
-        let huge = Known {
+        let huge = OwnPage {
             pfn: u64::MAX,
             ..good
         };

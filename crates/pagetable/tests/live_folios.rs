@@ -1,4 +1,4 @@
-//! Folios of our own memory, read from the kernel's array of struct page, against what `/proc/kpageflags` says of them.
+//! Folios of our own memory, read from the kernel's array of struct page, compared with `/proc/kpageflags`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs::File;
@@ -14,10 +14,10 @@ use thermo_pagetable::{Entry, Folios, Leaf, PageTables};
 use thermo_units::{Addr, AddrRange};
 
 const PAGES: usize = 2048;
-/// Of include/uapi/linux/kernel-page-flags.h: head and tail of a folio that is larger than a page.
+/// From include/uapi/linux/kernel-page-flags.h: head and tail of a folio that is larger than a page.
 const COMPOUND: u64 = 1 << 15 | 1 << 16;
 
-/// The program in both its forms, as far as this kernel takes them and folios can be read; says why not else.
+/// Both forms of the program, as far as the kernel accepts them; prints why if it accepts none.
 fn open() -> Vec<PageTables> {
     let opened = [PageTables::open(), PageTables::open_by_iterator()];
     if let [Err(why), Err(_)] = &opened {
@@ -26,7 +26,7 @@ fn open() -> Vec<PageTables> {
     opened.into_iter().flatten().collect()
 }
 
-/// Pages of ours, all of them written.
+/// Our own memory, every page written.
 fn memory() -> Vec<u8> {
     let mut bytes = vec![0_u8; (PAGES + 1) * 4096];
     bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
@@ -40,7 +40,7 @@ fn pages_of(memory: &[u8]) -> Vec<Addr> {
         .collect()
 }
 
-/// What maps each of `addrs`; none where it is gone again (swapped out, moved).
+/// The leaf of each of `addrs`; `None` where the page is no longer mapped (swapped out, moved).
 fn leaves(tables: &mut PageTables, addrs: &[Addr], folios: Folios) -> Vec<Option<Leaf>> {
     let mut entries = Vec::new();
     tables.entries(id(), addrs, folios, &mut entries).unwrap();
@@ -52,19 +52,19 @@ fn leaves(tables: &mut PageTables, addrs: &[Addr], folios: Folios) -> Vec<Option
 }
 
 #[test]
-fn where_damon_is_the_marks_it_takes_are_seen() {
+fn young_flags_are_readable_where_damon_exists() {
     if !Path::new("/sys/kernel/mm/damon").exists() {
-        return eprintln!("SKIP: this kernel has no in-kernel DAMON, or we may not see it");
+        return eprintln!("SKIP: this kernel has no in-kernel DAMON, or its files are not visible");
     }
     for tables in open() {
-        assert_eq!(tables.sees_young(), Ok(()));
+        assert_eq!(tables.young_support(), Ok(()));
     }
 }
 
 #[test]
-fn folios_are_as_large_as_the_kernel_says() {
+fn folio_size_agrees_with_kpageflags() {
     let Ok(flags) = File::open("/proc/kpageflags") else {
-        return eprintln!("SKIP: /proc/kpageflags cannot be read: it takes root");
+        return eprintln!("SKIP: /proc/kpageflags cannot be read; run as root");
     };
     let is_large = |leaf: &Leaf| {
         let mut word = [0; 8];
@@ -74,15 +74,15 @@ fn folios_are_as_large_as_the_kernel_says() {
     for mut tables in open() {
         let memory = memory();
         let addrs = pages_of(&memory);
-        // Huge pages come and go: what differs now is looked at once more.
+        // Huge pages come and go: mismatches are read again.
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let leaves = leaves(&mut tables, &addrs, Folios::OfAll);
+            let leaves = leaves(&mut tables, &addrs, Folios::All);
             let leaves: Vec<Leaf> = leaves.into_iter().flatten().collect();
             assert!(!leaves.is_empty());
             if leaves.iter().all(|leaf| leaf.is_large.is_none()) {
-                assert!(tables.sees_young().is_err());
-                eprintln!("SKIP: folios cannot be read here: {:?}", tables.sees_young());
+                assert!(tables.young_support().is_err());
+                eprintln!("SKIP: folios cannot be read here: {:?}", tables.young_support());
                 return;
             }
             let wrong = leaves
@@ -94,7 +94,7 @@ fn folios_are_as_large_as_the_kernel_says() {
             }
             assert!(
                 Instant::now() < deadline,
-                "{wrong} of {PAGES} pages are told wrongly"
+                "{wrong} of {PAGES} pages have the wrong folio size"
             );
             sleep(Duration::from_millis(100));
         }
@@ -102,21 +102,21 @@ fn folios_are_as_large_as_the_kernel_says() {
 }
 
 #[test]
-fn what_is_not_asked_is_not_told() {
+fn folios_are_read_only_when_requested() {
     for mut tables in open() {
         let memory = memory();
         let addrs = pages_of(&memory);
-        let unasked = leaves(&mut tables, &addrs, Folios::Unasked);
+        let not_requested = leaves(&mut tables, &addrs, Folios::None);
         assert!(
-            unasked
+            not_requested
                 .iter()
                 .flatten()
                 .all(|leaf| leaf.is_large.is_none() && !leaf.young)
         );
-        let asked = leaves(&mut tables, &addrs, Folios::OfUnmarked);
-        let told = |leaf: &Leaf| leaf.is_large.is_some() || leaf.young;
-        for (addr, leaf) in addrs.iter().zip(asked) {
-            if let Some(leaf) = leaf.filter(told) {
+        let requested = leaves(&mut tables, &addrs, Folios::NotAccessed);
+        let has_folio = |leaf: &Leaf| leaf.is_large.is_some() || leaf.young;
+        for (addr, leaf) in addrs.iter().zip(requested) {
+            if let Some(leaf) = leaf.filter(has_folio) {
                 assert!(!leaf.accessed, "{addr} {leaf:?}");
             }
         }
@@ -124,13 +124,14 @@ fn what_is_not_asked_is_not_told() {
 }
 
 #[test]
-fn tables_say_of_young_folios_what_entries_say() {
+fn tables_and_entries_agree_on_young_folios() {
     for mut tables in open() {
         let memory = memory();
         let addrs = pages_of(&memory);
         let range = AddrRange::new(addrs[0].0, addrs[0].0 + PAGES as u64 * 4096);
-        for folios in [Folios::Unasked, Folios::OfUnmarked] {
-            // Who takes marks off does it between two looks as well: what both looks around agree on is compared.
+        for folios in [Folios::None, Folios::NotAccessed] {
+            // Other users clear accessed bits between two reads as well: only pages on which the reads before
+            // and after agree are compared.
             let before = leaves(&mut tables, &addrs, folios);
             let mut young = vec![None; PAGES];
             let layout = *tables.layout();

@@ -1,4 +1,4 @@
-//! Page tables of a real process: our own, whose memory we know.
+//! Page tables of our own process, whose memory is known.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::hint::black_box;
@@ -8,10 +8,10 @@ use std::process::{Command, id};
 use thermo_pagetable::{Entry, Folios, PageTables, WalkError};
 use thermo_units::{Addr, AddrRange};
 
-/// 40 MiB: what is larger than 32 MiB comes fresh from the kernel, never from what was freed before.
+/// 40 MiB: allocations above 32 MiB come fresh from the kernel, never from freed memory.
 const PAGES: usize = 10_240;
 
-/// The program in both its forms, as far as this kernel takes them; if it takes none, says why.
+/// Both forms of the program, as far as the kernel accepts them; prints why if it accepts none.
 fn open() -> Vec<PageTables> {
     let (opened, refused): (Vec<_>, Vec<_>) = [PageTables::open(), PageTables::open_by_iterator()]
         .into_iter()
@@ -22,12 +22,12 @@ fn open() -> Vec<PageTables> {
     opened.into_iter().flatten().collect()
 }
 
-/// `PAGES` pages of ours, of which the first half is there.
+/// `PAGES` pages of our own memory, of which the first half is resident.
 struct Memory(Vec<u8>);
 
 impl Memory {
     fn new() -> Self {
-        // Fresh zeroes from the kernel: no page is there before it is written.
+        // Fresh memory from the kernel: no page is resident before it is written.
         let mut bytes = vec![0_u8; (PAGES + 1) * 4096];
         let skip = bytes.as_ptr().align_offset(4096);
         for page in 0..PAGES / 2 {
@@ -43,32 +43,33 @@ impl Memory {
 }
 
 #[test]
-fn pages_that_were_written_are_there_and_accessed() {
+fn written_pages_are_present_and_accessed() {
     for mut tables in open() {
         let memory = Memory::new();
         let start = memory.range().start.0;
         let addrs: Vec<Addr> = (0..PAGES as u64).map(|page| Addr(start + page * 4096)).collect();
         let mut entries = Vec::new();
-        tables
-            .entries(id(), &addrs, Folios::Unasked, &mut entries)
-            .unwrap();
+        tables.entries(id(), &addrs, Folios::None, &mut entries).unwrap();
         assert_eq!(entries.len(), PAGES);
-        let there = |entry: &Entry| matches!(entry, Entry::Leaf(_));
-        assert!(entries[..PAGES / 2].iter().all(there), "{:?}", &entries[..8]);
-        // A huge page at the border may bring up to 511 pages more.
-        let more = entries[PAGES / 2..].iter().filter(|entry| there(entry)).count();
-        assert!(more < 512, "{more} untouched pages are there");
-        // Others (a kdamond, reclaim) may have taken marks off since, but hardly all of them.
+        let is_present = |entry: &Entry| matches!(entry, Entry::Leaf(_));
+        assert!(entries[..PAGES / 2].iter().all(is_present), "{:?}", &entries[..8]);
+        // A huge page at the boundary may map up to 511 more pages.
+        let more = entries[PAGES / 2..]
+            .iter()
+            .filter(|entry| is_present(entry))
+            .count();
+        assert!(more < 512, "{more} untouched pages are present");
+        // Others (a kdamond, reclaim) may have cleared accessed bits since, but hardly all of them.
         let accessed = entries
             .iter()
             .filter(|entry| matches!(entry, Entry::Leaf(leaf) if leaf.accessed))
             .count();
-        assert!(accessed > 0, "no page is marked accessed");
+        assert!(accessed > 0, "no page has its accessed bit set");
     }
 }
 
 #[test]
-fn whole_tables_say_what_single_entries_say() {
+fn tables_and_entries_agree() {
     for mut tables in open() {
         let memory = Memory::new();
         let range = memory.range();
@@ -76,7 +77,7 @@ fn whole_tables_say_what_single_entries_say() {
         let mut found = vec![false; PAGES];
         let mut last = None;
         tables
-            .tables(id(), range, Folios::Unasked, &mut |table| {
+            .tables(id(), range, Folios::None, &mut |table| {
                 assert!(
                     last < Some((table.base, u8::MAX - table.level)),
                     "{} after {last:?}",
@@ -105,44 +106,44 @@ fn whole_tables_say_what_single_entries_say() {
 }
 
 #[test]
-fn an_empty_address_space_of_terabytes_is_crossed() {
+fn tables_cross_empty_address_space() {
     for mut tables in open() {
         let memory = Memory::new();
         let mut pages = 0;
         let layout = *tables.layout();
         tables
-            .tables(id(), AddrRange::new(0, 1 << 47), Folios::Unasked, &mut |table| {
+            .tables(id(), AddrRange::new(0, 1 << 47), Folios::None, &mut |table| {
                 let leaf = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(_));
                 pages += table.entries.iter().filter(leaf).count();
                 ControlFlow::Continue(())
             })
             .unwrap();
-        assert!(pages > 0, "not even our own code was found");
+        assert!(pages > 0, "no page found, not even our own code");
         drop(memory);
     }
 }
 
 #[test]
-fn a_process_that_ended_is_gone() {
+fn ended_process_is_reported_gone() {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     for mut tables in open() {
         let pid = child.id();
         let gone = Err(WalkError::Gone { pid });
         assert_eq!(
-            tables.entries(pid, &[Addr(0x1000)], Folios::Unasked, &mut Vec::new()),
+            tables.entries(pid, &[Addr(0x1000)], Folios::None, &mut Vec::new()),
             gone
         );
         assert_eq!(
-            tables.tables(pid, AddrRange::new(0, 1 << 30), Folios::Unasked, &mut |_| {
+            tables.tables(pid, AddrRange::new(0, 1 << 30), Folios::None, &mut |_| {
                 ControlFlow::Continue(())
             }),
             gone
         );
-        // Kernel threads have no memory of their own: pid 2 is their parent, unless we are in a container.
+        // Kernel threads have no address space. pid 2 is kthreadd, unless we are in a container.
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm.trim() == "kthreadd") {
             assert_eq!(
-                tables.entries(2, &[Addr(0x1000)], Folios::Unasked, &mut Vec::new()),
+                tables.entries(2, &[Addr(0x1000)], Folios::None, &mut Vec::new()),
                 Err(WalkError::Gone { pid: 2 })
             );
         }

@@ -1,4 +1,4 @@
-//! Writes a recording that nobody made: a minute of 1000 regions at 100 ms, for measuring what reads recordings.
+//! Writes a synthetic recording, one minute with 1000 regions every 100 ms, for benchmarks of readers.
 //!
 //! `cargo run --release -p thermo-recording --example minute -- minute.arrow`
 
@@ -13,11 +13,11 @@ const REGIONS: u64 = 1000;
 const SNAPSHOTS: u64 = 600;
 const AGGR_NS: u64 = 100_000_000;
 const BASE: u64 = 0x7f00_0000_0000;
-/// What a region takes on average, in pages.
+/// Average size of a region in pages.
 const PAGES: u64 = 1024;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("name the file to write")?;
+    let path = std::env::args().nth(1).ok_or("usage: minute FILE")?;
     let mut writer = Writer::create(Path::new(&path), &metadata())?;
     writer.append(&mappings())?;
     let mut ages = vec![0; REGIONS as usize];
@@ -34,8 +34,8 @@ fn metadata() -> Metadata {
         writer: "the example minute".to_owned(),
         kernel: "none".to_owned(),
         arch: "none".to_owned(),
-        tracker: "made up".to_owned(),
-        tracker_reason: "to measure readers".to_owned(),
+        tracker: "synthetic".to_owned(),
+        tracker_reason: "for benchmarks of readers".to_owned(),
         seed: 0,
         wall_clock_offset_ns: 0,
         start_ns: 0,
@@ -65,14 +65,15 @@ fn mappings() -> Record {
     })
 }
 
-/// Regions whose borders move in every snapshot, as random splits make them; one in ten is hot, and which moves on.
+/// Regions with borders that differ in every snapshot, as after random splits. One region in ten is hot, and
+/// others are hot every 30 snapshots.
 fn snapshot(n: u64, ages: &mut [u32]) -> Record {
     let border = |r: u64| match r {
         0 | REGIONS => BASE + r * PAGES * 4096,
-        _ => BASE + (r * PAGES + mixed(n * REGIONS + r) % (PAGES / 2)) * 4096,
+        _ => BASE + (r * PAGES + pseudo_random(n * REGIONS + r) % (PAGES / 2)) * 4096,
     };
     let region = |r: u64| {
-        let noise = mixed(!(n * REGIONS + r));
+        let noise = pseudo_random(!(n * REGIONS + r));
         let is_hot = (r / 10 + n / 30).is_multiple_of(10);
         let nr_accesses = if is_hot { 16 + noise % 5 } else { noise % 13 / 12 };
         let age = &mut ages[r as usize];
@@ -101,8 +102,8 @@ fn snapshot(n: u64, ages: &mut [u32]) -> Record {
     })
 }
 
-/// A number without a visible pattern for each number (the finisher of SplitMix64).
-fn mixed(n: u64) -> u64 {
+/// The finisher of SplitMix64.
+fn pseudo_random(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)

@@ -1,10 +1,13 @@
-//! Batches back into records.
+//! Decodes a batch into records. Control characters in names and texts are escaped: programs choose them, and
+//! reports print them.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt8Type, UInt32Type, UInt64Type};
 use arrow_array::{
     Array, ArrowPrimitiveType, BooleanArray, ListArray, PrimitiveArray, RecordBatch, StringArray,
 };
+
+use thermo_units::printable;
 
 use crate::model::{
     AccessTables, Cost, Footprint, Mapping, Mappings, Note, Record, Region, SchemeApplied, Snapshot, Target,
@@ -13,8 +16,9 @@ use crate::model::{
 use crate::row::{Kind, Row};
 use crate::tables;
 
-/// A batch and the place up to which it was read.
-pub(crate) struct Rows {
+/// A batch being decoded.
+pub(crate) struct BatchReader {
+    /// Index of the next row.
     next: usize,
     kind: PrimitiveArray<UInt8Type>,
     time_ns: PrimitiveArray<UInt64Type>,
@@ -32,21 +36,21 @@ pub(crate) struct Rows {
     numbers: PrimitiveArray<UInt64Type>,
 }
 
-/// Why a batch is not one of ours.
-type Wrong = String;
+/// Why a batch is invalid, as a sentence.
+type DecodeError = String;
 
-impl Rows {
-    /// Takes a batch of the schema of [`crate::row::fields`].
-    pub(crate) fn new(batch: &RecordBatch) -> Result<Self, Wrong> {
+impl BatchReader {
+    /// Reads a batch with the columns of [`crate::row::fields`].
+    pub(crate) fn new(batch: &RecordBatch) -> Result<Self, DecodeError> {
         let values = batch
             .column(12)
             .as_list_opt::<i32>()
-            .ok_or("values is no list")?
+            .ok_or("column values is not a list")?
             .clone();
         let numbers = values
             .values()
             .as_primitive_opt()
-            .ok_or("values holds no whole numbers")?
+            .ok_or("column values does not hold integers")?
             .clone();
         Ok(Self {
             next: 0,
@@ -62,21 +66,29 @@ impl Rows {
             unknown: batch
                 .column(9)
                 .as_boolean_opt()
-                .ok_or("unknown is no truth value")?
+                .ok_or("column unknown is not boolean")?
                 .clone(),
-            name: batch.column(10).as_string_opt().ok_or("name is no text")?.clone(),
-            text: batch.column(11).as_string_opt().ok_or("text is no text")?.clone(),
+            name: batch
+                .column(10)
+                .as_string_opt()
+                .ok_or("column name is not text")?
+                .clone(),
+            text: batch
+                .column(11)
+                .as_string_opt()
+                .ok_or("column text is not text")?
+                .clone(),
             values,
             numbers,
         })
     }
 
-    /// The next record, if one is left.
-    pub(crate) fn next_record(&mut self) -> Option<Result<Record, Wrong>> {
+    /// The next record; `None` at the end of the batch.
+    pub(crate) fn next_record(&mut self) -> Option<Result<Record, DecodeError>> {
         (self.next < self.kind.len()).then(|| self.record())
     }
 
-    fn record(&mut self) -> Result<Record, Wrong> {
+    fn record(&mut self) -> Result<Record, DecodeError> {
         let at = self.next;
         self.next += 1;
         let head = self.row(at)?;
@@ -85,7 +97,7 @@ impl Rows {
             Kind::Snapshot => {
                 let (start_ns, aggr_ns) = (value(&head, 0)?, value(&head, 1)?);
                 let max_nr_accesses = need(head.max_nr_accesses, "max_nr_accesses", at)?;
-                // Once it was told of all targets together.
+                // Old recordings have one value for all targets.
                 let scanned = head.values.get(2).map(|&scanned| scanned != 0);
                 let targets = self.targets(scanned)?;
                 Ok(Record::Snapshot(Snapshot {
@@ -113,11 +125,11 @@ impl Rows {
             }
             Kind::Note => Ok(Record::Note(Note {
                 time_ns,
-                kind: need(head.name, "name", at)?.to_owned(),
-                text: need(head.text, "text", at)?.to_owned(),
+                kind: name(&head, at)?,
+                text: printable(need(head.text, "text", at)?).into_owned(),
             })),
             Kind::Totals => {
-                let scope = need(head.name, "name", at)?.to_owned();
+                let scope = name(&head, at)?;
                 Ok(Record::Totals(Totals {
                     time_ns,
                     scope,
@@ -131,24 +143,24 @@ impl Rows {
             | Kind::Tables
             | Kind::IdleAges
             | Kind::Reaccessed
-            | Kind::TotalsRow => Err(format!("row {at} of the batch belongs to none before it")),
+            | Kind::TotalsRow => Err(format!("row {at} of the batch has no head row before it")),
         }
     }
 
-    /// The rows of `kind` that follow, each turned into something by `take`.
-    fn followers<T>(
+    /// Decodes the following rows of `kind`, each with `decode`.
+    fn rows_of_kind<T>(
         &mut self,
         kind: Kind,
-        take: impl Fn(&Self, usize) -> Result<T, Wrong>,
-    ) -> Result<Vec<T>, Wrong> {
+        decode: impl Fn(&Self, usize) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, DecodeError> {
         let rest = &self.kind.values()[self.next..];
         let count = rest.iter().take_while(|&&other| other == kind as u8).count();
         let rows = self.next..self.next + count;
         self.next = rows.end;
-        rows.map(|at| take(self, at)).collect()
+        rows.map(|at| decode(self, at)).collect()
     }
 
-    fn targets(&mut self, all_scanned: Option<bool>) -> Result<Vec<Target>, Wrong> {
+    fn targets(&mut self, all_scanned: Option<bool>) -> Result<Vec<Target>, DecodeError> {
         let mut targets = Vec::new();
         while self.next < self.kind.len() && self.kind.value(self.next) == Kind::Target as u8 {
             let row = self.row(self.next)?;
@@ -165,22 +177,22 @@ impl Rows {
                 scanned,
                 averaged,
                 tables: self.tables()?.map(Box::new),
-                regions: self.followers(Kind::Region, Self::region)?,
+                regions: self.rows_of_kind(Kind::Region, Self::region)?,
             });
         }
         Ok(targets)
     }
 
-    /// The access tables of a target, if the rows of some follow.
-    fn tables(&mut self) -> Result<Option<AccessTables>, Wrong> {
-        let heads = self.followers(Kind::Tables, |rows, at| tables::head(&rows.row(at)?))?;
+    /// The access tables of a target, if their rows follow.
+    fn tables(&mut self) -> Result<Option<AccessTables>, DecodeError> {
+        let heads = self.rows_of_kind(Kind::Tables, |rows, at| tables::head(&rows.row(at)?))?;
         let Some(mut tables) = heads.into_iter().next_back() else {
             return Ok(None);
         };
-        for (kind, ages) in self.followers(Kind::IdleAges, |rows, at| tables::idle_ages(&rows.row(at)?))? {
+        for (kind, ages) in self.rows_of_kind(Kind::IdleAges, |rows, at| tables::idle_ages(&rows.row(at)?))? {
             tables.idle[kind.index()] = ages;
         }
-        let reaccessed = self.followers(Kind::Reaccessed, |rows, at| tables::ages(&rows.row(at)?))?;
+        let reaccessed = self.rows_of_kind(Kind::Reaccessed, |rows, at| tables::ages(&rows.row(at)?))?;
         if let Some(ages) = reaccessed.into_iter().next_back() {
             tables.reaccessed = ages;
         }
@@ -188,26 +200,26 @@ impl Rows {
         Ok(Some(tables))
     }
 
-    fn mappings(&mut self) -> Result<Vec<Mapping>, Wrong> {
-        self.followers(Kind::Mapping, |rows, at| {
+    fn mappings(&mut self) -> Result<Vec<Mapping>, DecodeError> {
+        self.rows_of_kind(Kind::Mapping, |rows, at| {
             let row = rows.row(at)?;
             Ok(Mapping {
                 start: need(row.start, "start", at)?,
                 end: need(row.end, "end", at)?,
-                name: need(row.name, "name", at)?.to_owned(),
+                name: name(&row, at)?,
             })
         })
     }
 
-    fn named_bytes(&mut self, kind: Kind) -> Result<Vec<(String, u64)>, Wrong> {
-        self.followers(kind, |rows, at| {
+    fn named_bytes(&mut self, kind: Kind) -> Result<Vec<(String, u64)>, DecodeError> {
+        self.rows_of_kind(kind, |rows, at| {
             let row = rows.row(at)?;
-            Ok((need(row.name, "name", at)?.to_owned(), value(&row, 0)?))
+            Ok((name(&row, at)?, value(&row, 0)?))
         })
     }
 
-    /// A region's row, by its own columns alone: nearly all rows are of this kind.
-    fn region(&self, at: usize) -> Result<Region, Wrong> {
+    /// Reads only the columns of a region, because nearly all rows are regions.
+    fn region(&self, at: usize) -> Result<Region, DecodeError> {
         let unknown = self.unknown.is_valid(at).then(|| self.unknown.value(at));
         Ok(Region {
             start: need(get(&self.start, at), "start", at)?,
@@ -218,10 +230,10 @@ impl Rows {
         })
     }
 
-    fn row(&self, at: usize) -> Result<Row<'_>, Wrong> {
+    fn row(&self, at: usize) -> Result<Row<'_>, DecodeError> {
         let number = self.kind.value(at);
-        let kind =
-            Kind::of(number).ok_or_else(|| format!("row {at} of the batch has the unknown kind {number}"))?;
+        let kind = Kind::from_number(number)
+            .ok_or_else(|| format!("row {at} of the batch has the unknown kind {number}"))?;
         Ok(Row {
             kind,
             time_ns: self.time_ns.value(at),
@@ -250,12 +262,15 @@ impl Rows {
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(batch: &RecordBatch, column: usize) -> Result<PrimitiveArray<T>, Wrong> {
-    let wrong = || format!("column {column} has another type");
+fn primitive<T: ArrowPrimitiveType>(
+    batch: &RecordBatch,
+    column: usize,
+) -> Result<PrimitiveArray<T>, DecodeError> {
+    let error = || format!("column {column} has the wrong type");
     Ok(batch
         .column(column)
         .as_primitive_opt::<T>()
-        .ok_or_else(wrong)?
+        .ok_or_else(error)?
         .clone())
 }
 
@@ -263,22 +278,28 @@ fn get<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, at: usize) -> Option<T
     column.is_valid(at).then(|| column.value(at))
 }
 
-fn need<T>(value: Option<T>, column: &str, at: usize) -> Result<T, Wrong> {
-    value.ok_or_else(|| format!("row {at} of the batch lacks its {column}"))
+fn need<T>(value: Option<T>, column: &str, at: usize) -> Result<T, DecodeError> {
+    value.ok_or_else(|| format!("row {at} of the batch has no {column}"))
 }
 
-fn value(row: &Row<'_>, index: usize) -> Result<u64, Wrong> {
-    let has = row.values.len();
-    let wrong = || {
+/// The name of a row, of one line.
+fn name(row: &Row<'_>, at: usize) -> Result<String, DecodeError> {
+    let name = need(row.name, "name", at)?;
+    Ok(printable(name).replace('\n', "\\n"))
+}
+
+fn value(row: &Row<'_>, index: usize) -> Result<u64, DecodeError> {
+    let len = row.values.len();
+    let error = || {
         format!(
-            "a row of kind {} has {has} values, value {index} is needed",
+            "a row of kind {} has only {len} values: value {index} is missing",
             row.kind as u8
         )
     };
-    row.values.get(index).copied().ok_or_else(wrong)
+    row.values.get(index).copied().ok_or_else(error)
 }
 
-fn footprint(row: &Row<'_>, at: usize) -> Result<Footprint, Wrong> {
+fn footprint(row: &Row<'_>, at: usize) -> Result<Footprint, DecodeError> {
     Ok(Footprint {
         time_ns: row.time_ns,
         target: need(row.target, "target", at)?,
@@ -288,7 +309,7 @@ fn footprint(row: &Row<'_>, at: usize) -> Result<Footprint, Wrong> {
     })
 }
 
-fn cost(row: &Row<'_>) -> Result<Cost, Wrong> {
+fn cost(row: &Row<'_>) -> Result<Cost, DecodeError> {
     Ok(Cost {
         time_ns: row.time_ns,
         cpu_ns: value(row, 0)?,
@@ -297,12 +318,13 @@ fn cost(row: &Row<'_>) -> Result<Cost, Wrong> {
     })
 }
 
-fn scheme(row: &Row<'_>, at: usize) -> Result<SchemeApplied, Wrong> {
+fn scheme(row: &Row<'_>, at: usize) -> Result<SchemeApplied, DecodeError> {
     let index = value(row, 0)?;
     Ok(SchemeApplied {
         time_ns: row.time_ns,
-        index: u32::try_from(index).map_err(|_| format!("row {at} of the batch names scheme {index}"))?,
-        action: need(row.name, "name", at)?.to_owned(),
+        index: u32::try_from(index)
+            .map_err(|_| format!("row {at} of the batch has the scheme index {index}"))?,
+        action: name(row, at)?,
         nr_tried: value(row, 1)?,
         sz_tried: value(row, 2)?,
         nr_applied: value(row, 3)?,

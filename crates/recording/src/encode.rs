@@ -1,4 +1,4 @@
-//! Rows on their way into a batch.
+//! Encodes records as an Arrow batch.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 
 use crate::model::Record;
-use crate::row::{Row, rows_of};
+use crate::row::{Row, for_each_row};
 
-/// Columns being filled.
-pub(crate) struct Rows {
+/// The columns of the next batch.
+pub(crate) struct BatchBuilder {
     schema: SchemaRef,
     len: usize,
     kind: UInt8Builder,
@@ -30,8 +30,8 @@ pub(crate) struct Rows {
     values: ListBuilder<UInt64Builder>,
 }
 
-impl Rows {
-    /// No rows yet, for batches of `schema`.
+impl BatchBuilder {
+    /// An empty builder for batches of `schema`.
     pub(crate) fn new(schema: SchemaRef) -> Self {
         let value = Field::new_list_field(DataType::UInt64, false);
         Self {
@@ -53,14 +53,14 @@ impl Rows {
         }
     }
 
-    /// Rows since the last [`Rows::take`].
+    /// Number of rows since the last [`BatchBuilder::finish`].
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds all rows of `record`: a record is never split between two batches.
+    /// Adds all rows of `record`. A record is never split between two batches.
     pub(crate) fn push(&mut self, record: &Record) {
-        rows_of(record, |row| self.push_row(&row));
+        for_each_row(record, |row| self.push_row(&row));
     }
 
     fn push_row(&mut self, row: &Row<'_>) {
@@ -81,8 +81,8 @@ impl Rows {
         self.values.append(true);
     }
 
-    /// The rows so far as one batch; begins anew.
-    pub(crate) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
+    /// Returns the rows as a batch and empties the builder.
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.len = 0;
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.kind.finish()),

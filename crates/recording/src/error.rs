@@ -1,153 +1,180 @@
-//! What can go wrong with a recording: one sentence each, with the path and the way out.
+//! Errors of reading and writing recordings. Each message has the path and the way out.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A recording that cannot be read.
+/// A recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It cannot be opened.
-    #[error("cannot open the recording {}: {source}; check the path and who may read it", path.display())]
+    /// The file cannot be opened.
+    #[error("cannot open the recording {}: {source}; check the path and its permissions", path.display())]
     Open {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Reading it failed half-way.
+    /// A read failed.
     #[error("cannot read the recording {}: {source}; copy it to another disk and try again", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Not one byte is in it.
+    /// The file has no bytes.
     #[error(
-        "{} is empty (0 bytes): nothing was recorded in it; record again, or look whether {}.old holds what you want",
+        "{} is empty (0 bytes); record again, or check whether {}.old is the recording you want",
         path.display(), path.display()
     )]
     Empty {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// Not one record is whole in it.
+    /// The file ends before its first record.
     #[error(
-        "{} was cut off before its first record: nothing can be read; record again, or look whether {}.old holds \
-         what you want",
+        "{} is truncated before its first record; record again, or check whether {}.old is the recording you want",
         path.display(), path.display()
     )]
-    CutOff {
-        /// Which file.
+    NoRecord {
+        /// The file.
         path: PathBuf,
     },
-    /// Something else than a recording.
+    /// The file is not a recording.
     #[error(
         "{} is not a recording: it looks like {looks_like}; give a file of `thermo record`, or the JSON of `damo record`",
         path.display()
     )]
     NotRecording {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it seems to be.
+        /// Probable type of the file.
         looks_like: String,
     },
-    /// Written by a later version of this program.
+    /// A later version of this program wrote the recording.
     #[error(
-        "{} has schema {found}, but this program knows only {known} and below: read it with a newer thermo",
+        "{} has schema {found}, but this version of thermo reads only schemas up to {known}: use a newer thermo",
         path.display()
     )]
-    Newer {
-        /// Which file.
+    NewerSchema {
+        /// The file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the recording.
         found: u64,
-        /// The last one known here.
+        /// The newest schema that this version reads.
         known: u32,
     },
-    /// A recording whose bytes contradict themselves.
+    /// The recording is damaged.
     #[error(
-        "{} is damaged at byte {at}: {why}; {}",
-        path.display(), what_is_left(*at)
+        "{} is damaged at byte {offset}: {reason}; {}",
+        path.display(), usable_part(*offset)
     )]
     Corrupt {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where the damaged part begins.
-        at: u64,
-        /// What contradicts what.
-        why: String,
+        /// Offset of the damaged message.
+        offset: u64,
+        /// The inconsistency.
+        reason: String,
     },
-    /// JSON that is not damo's, or not whole.
+    /// A compressed file holds far more data than a recording compresses to.
     #[error(
-        "{}:{line}:{column}: not the JSON of a damo record: {why}; write it again with `damo record --output_type json`",
+        "{} inflates to more than {max} bytes from its first {read}, which no recording does; if you trust the \
+         file, inflate it with another program and give the JSON",
+        path.display()
+    )]
+    Inflates {
+        /// The file.
+        path: PathBuf,
+        /// Compressed bytes that were read.
+        read: u64,
+        /// Maximum of inflated bytes for these.
+        max: u64,
+    },
+    /// The JSON is invalid or not damo's.
+    #[error(
+        "{}:{line}:{column}: not the JSON of a damo record: {reason}; write it again with `damo record --output_type json`",
         path.display()
     )]
     Json {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
         /// What was expected.
-        why: String,
+        reason: String,
     },
 }
 
-const fn what_is_left(at: u64) -> &'static str {
-    match at {
-        0 => "nothing of it can be read; record again",
-        _ => "what comes before that byte is whole, the rest cannot be trusted",
+const fn usable_part(offset: u64) -> &'static str {
+    match offset {
+        0 => "no record can be read; record again",
+        _ => "the records before that byte are valid",
     }
 }
 
-/// A recording that cannot be written.
+/// A recording cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The old file of that name cannot be kept.
+    /// An existing file cannot be renamed.
     #[error(
-        "cannot keep the old {} as {}: {source}; move it away or give another name with -o",
+        "cannot rename the existing {} to {}: {source}; move the file away, or choose another name with -o",
         path.display(), old.display()
     )]
     KeepOld {
-        /// The file to be written.
+        /// The existing file.
         path: PathBuf,
-        /// What its predecessor was to be called.
+        /// New name of the existing file.
         old: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It cannot be created.
-    #[error("cannot create the recording {}: {source}; give a place you may write to with -o", path.display())]
+    /// The file cannot be created.
+    #[error("cannot create the recording {}: {source}; choose a writable path with -o", path.display())]
     Create {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It cannot be continued.
+    /// A write failed.
     #[error(
-        "cannot go on recording to {}: {source}; its first {whole_bytes} bytes with {whole_records} records are \
-         whole and can be read; make room there, or give another place with -o, and record again",
+        "cannot write to the recording {}: {source}; its first {whole_bytes} bytes with {whole_records} records are \
+         complete and readable; free space there, or choose another path with -o, and record again",
         path.display()
     )]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Bytes that are whole.
+        /// Size of the complete batches.
         whole_bytes: u64,
-        /// Records in them.
+        /// Number of records in the complete batches.
         whole_records: u64,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The Arrow library refused a batch.
-    #[error("cannot put records into a batch for {}: {why}; please report this as a defect", path.display())]
-    Encode {
-        /// Which file.
+    /// A record is too large for a batch.
+    #[error(
+        "cannot write a batch of {bytes} bytes to the recording {}: the maximum is {max}; the batches before are \
+         complete and readable; use fewer regions (--max-regions)",
+        path.display()
+    )]
+    TooLarge {
+        /// The file.
         path: PathBuf,
-        /// What it said.
-        why: String,
+        /// Size of the batch.
+        bytes: u64,
+        /// Maximum size, which readers enforce as well.
+        max: u64,
+    },
+    /// The Arrow library rejected a batch.
+    #[error("cannot encode a batch of {}: {reason}; this is a defect of thermo, please report it", path.display())]
+    Encode {
+        /// The file.
+        path: PathBuf,
+        /// The library's error.
+        reason: String,
     },
 }

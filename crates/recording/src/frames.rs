@@ -1,8 +1,8 @@
-//! The messages of an Arrow IPC stream, one by one, from a file that may end anywhere or hold anything.
+//! Reads the messages of an Arrow IPC stream from a file that may be truncated or damaged.
 //!
-//! The Arrow library's own stream reader cannot tell a file cut off by a kill from a damaged one, and trusts the
-//! lengths in it enough to ask for any amount of memory. So the frames are taken apart here, every length is
-//! checked against what is really there, and only then does the library decode a batch.
+//! The stream reader of the Arrow library cannot tell a truncated file from a damaged one, and allocates any
+//! amount of memory that a length in the file asks for. This module parses the frames itself and checks every
+//! length against the bytes present. Only then does the library decode a batch.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -17,138 +17,149 @@ use crate::{layout, row};
 
 const MARKER: [u8; 4] = [0xff; 4];
 
-/// What stands at the place that was read.
+/// Result of reading a frame.
 pub(crate) enum Frame {
-    /// A whole message; its parts are in the reader's buffers.
+    /// A complete message. Its parts are in the reader's buffers.
     Message,
-    /// The mark that ends a stream.
+    /// The end-of-stream marker.
     End,
-    /// The file ends without that mark; `lost` bytes of an unfinished message are left over.
-    Cut {
-        /// How many.
+    /// The file ends without an end-of-stream marker.
+    Truncated {
+        /// Bytes of an incomplete message.
         lost: u64,
     },
 }
 
-/// Why a message cannot be had.
+/// Why a message cannot be read.
 #[derive(Debug)]
 pub(crate) enum FrameError {
     /// The file cannot be read.
     Io(io::Error),
-    /// It contradicts itself.
-    Wrong(String),
+    /// The message is invalid, for this reason.
+    Invalid(String),
 }
 
-fn wrong(why: impl ToString) -> FrameError {
-    FrameError::Wrong(why.to_string())
+fn invalid(reason: impl ToString) -> FrameError {
+    FrameError::Invalid(reason.to_string())
 }
 
-/// Reads frames.
-pub(crate) struct Frames<R> {
+pub(crate) struct FrameReader<R> {
     input: R,
-    at: u64,
+    offset: u64,
     head: Vec<u8>,
     body: Vec<u8>,
 }
 
-impl<R: Read> Frames<R> {
+impl<R: Read> FrameReader<R> {
     pub(crate) const fn new(input: R) -> Self {
         Self {
             input,
-            at: 0,
+            offset: 0,
             head: Vec::new(),
             body: Vec::new(),
         }
     }
 
-    /// Where the last frame began that was asked for.
-    pub(crate) const fn at(&self) -> u64 {
-        self.at
+    /// Offset of the first frame that was not accepted.
+    pub(crate) const fn offset(&self) -> u64 {
+        self.offset
     }
 
-    /// Reads one frame. `at` moves on only over whole ones.
+    /// Reads the next frame.
     pub(crate) fn read(&mut self) -> Result<Frame, FrameError> {
         let mut prefix = [0; 8];
-        let got = fill(&mut self.input, &mut prefix)?;
-        if got < prefix.len() {
-            return Ok(Frame::Cut { lost: got as u64 });
+        let len = read_full(&mut self.input, &mut prefix)?;
+        if len < prefix.len() {
+            return Ok(Frame::Truncated { lost: len as u64 });
         }
         if prefix == [0; 8] {
-            // A crash of the machine can leave zeros where the last batch was to be.
+            // A crash of the machine can leave zeros in place of the last batch.
             let rest = io::copy(&mut self.input, &mut io::sink()).map_err(FrameError::Io)?;
-            return Ok(Frame::Cut { lost: rest + 8 });
+            return Ok(Frame::Truncated { lost: rest + 8 });
         }
         let [a, b, c, d, e, f, g, h] = prefix;
         if [a, b, c, d] != MARKER {
-            return Err(wrong("no message begins there"));
+            return Err(invalid("no message begins there"));
         }
         let head_len = u64::from(u32::from_le_bytes([e, f, g, h]));
         if head_len == 0 {
             return Ok(Frame::End);
         }
-        if take(&mut self.input, head_len, &mut self.head)? < head_len {
-            return Ok(Frame::Cut {
+        check_len("header", head_len, layout::MAX_HEAD)?;
+        if read_up_to(&mut self.input, head_len, &mut self.head)? < head_len {
+            return Ok(Frame::Truncated {
                 lost: 8 + self.head.len() as u64,
             });
         }
         let body_len = message(&self.head)?.bodyLength();
-        let body_len = u64::try_from(body_len).map_err(|_| wrong("a message has a negative length"))?;
-        if take(&mut self.input, body_len, &mut self.body)? < body_len {
-            return Ok(Frame::Cut {
+        let body_len = u64::try_from(body_len).map_err(|_| invalid("a message has a negative length"))?;
+        check_len("batch", body_len, layout::MAX_BODY)?;
+        if read_up_to(&mut self.input, body_len, &mut self.body)? < body_len {
+            return Ok(Frame::Truncated {
                 lost: 8 + head_len + self.body.len() as u64,
             });
         }
         Ok(Frame::Message)
     }
 
-    /// Says that the frame read last was good: the next one begins behind it.
-    pub(crate) const fn pass(&mut self) {
-        self.at += 8 + self.head.len() as u64 + self.body.len() as u64;
+    /// Accepts the last frame: [`Self::offset`] moves behind it.
+    pub(crate) const fn accept(&mut self) {
+        self.offset += 8 + self.head.len() as u64 + self.body.len() as u64;
     }
 
-    /// The frame as a schema.
+    /// Parses the last frame as a schema.
     pub(crate) fn schema(&self) -> Result<Schema, FrameError> {
         let schema = message(&self.head)?.header_as_schema();
-        convert::try_fb_to_schema(schema.ok_or_else(|| wrong("its first message is no schema"))?)
-            .map_err(wrong)
+        convert::try_fb_to_schema(schema.ok_or_else(|| invalid("the first message is not a schema"))?)
+            .map_err(invalid)
     }
 
-    /// The frame as a batch of `schema`.
+    /// Decodes the last frame as a batch of `schema`.
     pub(crate) fn batch(&mut self, schema: &SchemaRef) -> Result<RecordBatch, FrameError> {
         let message = message(&self.head)?;
         let batch = message
             .header_as_record_batch()
-            .ok_or_else(|| wrong("a message is no batch"))?;
-        layout::check(&batch, &self.body, &row::fields()).map_err(FrameError::Wrong)?;
-        let (none, version) = (HashMap::new(), message.version());
+            .ok_or_else(|| invalid("a message is not a batch"))?;
+        layout::check(&batch, &self.body, &row::fields()).map_err(FrameError::Invalid)?;
+        let (dictionaries, version) = (HashMap::new(), message.version());
         let body = Buffer::from(self.body.as_slice());
-        RecordBatchDecoder::try_new(&body, batch, SchemaRef::clone(schema), &none, &version)
+        RecordBatchDecoder::try_new(&body, batch, SchemaRef::clone(schema), &dictionaries, &version)
             .and_then(RecordBatchDecoder::read_record_batch)
-            .map_err(wrong)
+            .map_err(invalid)
     }
 }
 
-fn message(head: &[u8]) -> Result<Message<'_>, FrameError> {
-    root_as_message(head).map_err(|error| wrong(format!("its message does not parse ({error})")))
+/// A sparse file of a few KiB can hold any length, with all the zeros that it asks for.
+fn check_len(what: &str, len: u64, max: u64) -> Result<(), FrameError> {
+    let is_valid = len <= max;
+    is_valid.then_some(()).ok_or_else(|| {
+        invalid(format!(
+            "a {what} of {len} bytes is larger than the maximum of {max}"
+        ))
+    })
 }
 
-/// Reads until `buffer` is full or the input ends; how much it was.
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, FrameError> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match input.read(&mut buffer[got..]) {
+fn message(head: &[u8]) -> Result<Message<'_>, FrameError> {
+    root_as_message(head).map_err(|error| invalid(format!("a message does not parse ({error})")))
+}
+
+/// Reads until `buffer` is full or the input ends. Returns the number of bytes read.
+fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, FrameError> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match input.read(&mut buffer[len..]) {
             Ok(0) => break,
-            Ok(n) => got += n,
+            Ok(n) => len += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(FrameError::Io(error)),
         }
     }
-    Ok(got)
+    Ok(len)
 }
 
-/// Reads at most `len` bytes into `buffer`, which grows only with what is really there.
-fn take(input: &mut impl Read, len: u64, buffer: &mut Vec<u8>) -> Result<u64, FrameError> {
+/// Reads at most `max` bytes into `buffer`. The buffer grows only with the bytes present.
+fn read_up_to(input: &mut impl Read, max: u64, buffer: &mut Vec<u8>) -> Result<u64, FrameError> {
     buffer.clear();
-    let got = input.take(len).read_to_end(buffer).map_err(FrameError::Io)?;
-    Ok(got as u64)
+    let len = input.take(max).read_to_end(buffer).map_err(FrameError::Io)?;
+    Ok(len as u64)
 }

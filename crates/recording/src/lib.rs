@@ -1,9 +1,11 @@
-//! Recordings: what was seen and done, append-only, readable up to the last whole batch after a crash.
+//! Recordings of monitoring results and scheme actions: append-only, and readable up to the last complete
+//! batch after a crash.
 //!
-//! A recording is one Arrow IPC stream: [`model::Metadata`] as JSON in the metadata of its schema, then batches
-//! of rows, each compressed with zstd and written whole. [`Recorder`] listens to a context and fills a
-//! [`Writer`]; [`open`] gives back the same [`model::Record`]s, one batch in memory at a time, and reads damo's
-//! JSON as well. [`export`] turns either into what other tools read. What the numbers mean is not decided here.
+//! A recording is one Arrow IPC stream: [`model::Metadata`] as JSON in the metadata of its schema, then
+//! batches of rows. Each batch is compressed with zstd and written in one go. [`Recorder`] is the sink that
+//! turns a context's events into records for a [`Writer`]. [`open`] reads the same [`model::Record`]s, one
+//! batch in memory at a time; it also reads damo's JSON. [`export`] converts recordings to formats of other
+//! tools.
 
 mod damo;
 mod decode;
@@ -11,7 +13,9 @@ mod encode;
 mod error;
 pub mod export;
 mod frames;
+mod inflate;
 mod layout;
+mod lock;
 pub mod model;
 mod reader;
 mod recorder;
@@ -20,6 +24,7 @@ mod tables;
 mod writer;
 
 pub use error::{ReadError, WriteError};
+pub use lock::is_being_written;
 pub use reader::{Recording, Truncated, open, read_all};
 pub use recorder::Recorder;
 pub use writer::{Writer, Written};

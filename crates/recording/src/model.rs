@@ -1,12 +1,12 @@
-//! What a recording holds, as plain values: the shape every writer fills and every reader gets.
+//! The contents of a recording as plain values. Writers and readers share these types.
 
 use serde::{Deserialize, Serialize};
 pub use thermo_engine::access_tables::AccessTables;
 
-/// The version of this shape; a reader refuses a larger one. Version 2 added [`Target::tables`] and [`Totals`].
+/// Version of the schema. A reader rejects a newer one. Version 2 added [`Target::tables`] and [`Totals`].
 pub const SCHEMA: u32 = 2;
 
-/// What is true of the whole recording; written first, as metadata.
+/// Metadata of the whole recording, at its beginning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metadata {
     /// [`SCHEMA`] of the writer.
@@ -17,9 +17,9 @@ pub struct Metadata {
     pub kernel: String,
     /// `uname -m`.
     pub arch: String,
-    /// Name of the tracker, as in `doctor`.
+    /// Name of the tracker, as `thermo doctor` prints it.
     pub tracker: String,
-    /// Why that one, in words.
+    /// Why this tracker was chosen, as text.
     pub tracker_reason: String,
     /// Seed of all random choices.
     pub seed: u64,
@@ -27,11 +27,11 @@ pub struct Metadata {
     pub wall_clock_offset_ns: i64,
     /// When the recording began, on `CLOCK_MONOTONIC`.
     pub start_ns: u64,
-    /// What was watched, in words.
+    /// The monitored targets, as text.
     pub targets: String,
-    /// The settings the recording began with.
+    /// Settings at the beginning of the recording.
     pub settings: Settings,
-    /// The schemes that were applied, each as a sentence.
+    /// The schemes, each as a sentence.
     pub schemes: Vec<String>,
 }
 
@@ -44,62 +44,63 @@ pub struct Settings {
     pub aggr_ns: u64,
     /// Update interval.
     pub update_ns: u64,
-    /// Fewest regions.
+    /// Minimum number of regions.
     pub min_nr_regions: u64,
-    /// Most regions.
+    /// Maximum number of regions.
     pub max_nr_regions: u64,
-    /// The CPU budget for looking, in percent of one CPU; `None`: the intervals were given by hand.
+    /// CPU budget for monitoring, in percent of one CPU; `None` if the user set the intervals.
     pub cpu_budget_percent: Option<f64>,
 }
 
-/// One thing a recording tells, in the order it happened.
+/// A record. Records are in the order of their events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// The regions of all targets at the end of an aggregation.
     Snapshot(Snapshot),
-    /// The mappings of a target, whenever they were read.
+    /// The mappings of a target at one moment.
     Mappings(Mappings),
-    /// How much memory a target has.
+    /// Memory size of a target.
     Footprint(Footprint),
-    /// What the monitoring itself costs.
+    /// Cost of the monitoring itself.
     Cost(Cost),
     /// A scheme was applied.
     Scheme(SchemeApplied),
-    /// Something worth a sentence: a target appeared or went, a warning, a changed plan.
+    /// An event as text: a target appeared or ended, a warning, a new plan.
     Note(Note),
-    /// Where the memory of the machine or of a control group is.
+    /// Memory of the machine or of a control group, by use.
     Totals(Totals),
 }
 
 /// Regions at the end of one aggregation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
-    /// When the aggregation began.
+    /// Begin of the aggregation.
     pub start_ns: u64,
-    /// When it ended.
+    /// End of the aggregation.
     pub time_ns: u64,
-    /// Length of its aggregation interval: the unit of `age`.
+    /// Aggregation interval: the unit of `age`.
     pub aggr_ns: u64,
-    /// The most `nr_accesses` could be.
+    /// Maximum possible `nr_accesses`.
     pub max_nr_accesses: u32,
-    /// Every target, also one without regions.
+    /// All targets, including those without regions.
     pub targets: Vec<Target>,
 }
 
 /// A target of a snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Target {
-    /// Which one, never used again for another in this recording.
+    /// Identifier, unique in the recording.
     pub id: u32,
-    /// Its process; `None` for physical memory.
+    /// Process ID; `None` for physical memory.
     pub pid: Option<u32>,
-    /// Whether its pages were scanned, or regions sampled; `None` in recordings made before that was told.
+    /// Monitoring method: true for a scan of all pages, false for sampling; `None` in old recordings without
+    /// it.
     pub scanned: Option<bool>,
-    /// Resident bytes in regions that hold pages which are not alike: regions were coalesced to keep their number.
+    /// Resident bytes in regions of unlike pages, which were coalesced to limit the number of regions.
     pub averaged: u64,
-    /// Its page-exact results; `None` in recordings of schema 1 and where another monitoring reports regions alone.
+    /// Page-exact access tables; `None` in recordings of schema 1 and from trackers that report only regions.
     pub tables: Option<Box<AccessTables>>,
-    /// Its regions: ascending, disjoint.
+    /// Regions: ascending, disjoint.
     pub regions: Vec<Region>,
 }
 
@@ -110,42 +111,42 @@ pub struct Region {
     pub start: u64,
     /// Byte after the last.
     pub end: u64,
-    /// Looks that found it accessed, of `max_nr_accesses`.
+    /// Access checks that found the region accessed, of `max_nr_accesses`.
     pub nr_accesses: u32,
-    /// Aggregations for which that has hardly changed.
+    /// Number of aggregations for which `nr_accesses` has hardly changed.
     pub age: u32,
-    /// True when it could not be judged.
+    /// True if accesses could not be checked.
     pub unknown: bool,
 }
 
 /// The mappings of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mappings {
-    /// When they were read.
+    /// Time of reading.
     pub time_ns: u64,
-    /// Of which target.
+    /// [`Target::id`].
     pub target: u32,
-    /// All of them, ascending.
+    /// All mappings, ascending.
     pub mappings: Vec<Mapping>,
 }
 
-/// One mapping.
+/// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mapping {
     /// First byte.
     pub start: u64,
     /// Byte after the last.
     pub end: u64,
-    /// What the kernel calls it: a path, `[heap]`, or empty for anonymous memory.
+    /// Name as in `/proc/PID/maps`: a path, `[heap]`, or empty for anonymous memory.
     pub name: String,
 }
 
-/// Memory of a target.
+/// Memory size of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Footprint {
-    /// When.
+    /// Time of reading.
     pub time_ns: u64,
-    /// Of which target.
+    /// [`Target::id`].
     pub target: u32,
     /// Virtual size in bytes.
     pub vsz: u64,
@@ -155,66 +156,66 @@ pub struct Footprint {
     pub swap: u64,
 }
 
-/// What the monitoring itself costs.
+/// Cost of the monitoring itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
-    /// When.
+    /// Time of measuring.
     pub time_ns: u64,
-    /// CPU time of all our threads since the recording began.
+    /// CPU time of all threads of the recording process since the recording began.
     pub cpu_ns: u64,
-    /// The part of it spent on looking (not on acting, nor on writing).
+    /// The part of `cpu_ns` spent on monitoring: without schemes and without writing the recording.
     pub monitoring_cpu_ns: u64,
-    /// Our resident memory in bytes.
+    /// Resident memory of the recording process in bytes.
     pub rss: u64,
 }
 
-/// One application of a scheme.
+/// One application of a scheme. `nr_*`, `sz_*` and `qt_exceeds` are totals since the scheme began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchemeApplied {
-    /// When.
+    /// Time of the application.
     pub time_ns: u64,
-    /// Which scheme, from 0.
+    /// Index of the scheme, from 0.
     pub index: u32,
-    /// Its action.
+    /// Action of the scheme.
     pub action: String,
-    /// Totals since it began: regions tried.
+    /// Regions tried.
     pub nr_tried: u64,
     /// Bytes tried.
     pub sz_tried: u64,
-    /// Regions acted on.
+    /// Regions to which the action was applied.
     pub nr_applied: u64,
-    /// Bytes acted on.
+    /// Bytes to which the action was applied.
     pub sz_applied: u64,
-    /// Bytes that passed the ops filters.
+    /// Bytes that passed the filters of the operations layer.
     pub sz_ops_filter_passed: u64,
-    /// Bytes seen to have changed.
+    /// Bytes that the action verifiably changed.
     pub sz_changed: u64,
-    /// Windows in which the quota was used up.
+    /// Number of windows in which the quota was exceeded.
     pub qt_exceeds: u64,
-    /// The size limit in force; 0: none.
+    /// Effective size quota in bytes; 0: none.
     pub effective_sz: u64,
-    /// Bytes left alone this time, by reason.
+    /// Bytes skipped in this application, by reason.
     pub skipped: Vec<(String, u64)>,
 }
 
-/// A sentence.
+/// An event as text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Note {
-    /// When.
+    /// Time of the event.
     pub time_ns: u64,
-    /// What it is about: `target_appeared`, `target_gone`, `warning`, `plan`.
+    /// `target_appeared`, `target_gone`, `warning`, `plan` or `scheme_active`.
     pub kind: String,
-    /// The sentence.
+    /// The text, one sentence.
     pub text: String,
 }
 
-/// Where the memory of the machine or of a control group is.
+/// Memory of the machine or of a control group, by use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// When.
+    /// Time of reading.
     pub time_ns: u64,
-    /// Whose memory: `machine`, or the path of a control group.
+    /// `machine`, or the path of a control group.
     pub scope: String,
-    /// Bytes by name; names are plain words, as in `mapped, monitored`.
+    /// Bytes by name, for example `mapped, monitored`.
     pub rows: Vec<(String, u64)>,
 }

@@ -1,4 +1,4 @@
-//! Opening a recording, whoever wrote it: one of ours is streamed batch by batch, one of damo's is taken whole.
+//! Reads recordings: Arrow streams batch by batch, damo's JSON as a whole.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -7,20 +7,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
+use serde_json::Value;
+use thermo_units::printable;
 
 use crate::damo;
-use crate::decode::Rows;
+use crate::decode::BatchReader;
 use crate::error::ReadError;
-use crate::frames::{Frame, FrameError, Frames};
+use crate::frames::{Frame, FrameError, FrameReader};
+use crate::inflate::Inflated;
 use crate::model::{Metadata, Record, SCHEMA};
 use crate::row;
 
-/// A recording that ends before its writer ended it.
+/// The recording has no end-of-stream marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncated {
-    /// Bytes that are whole.
+    /// Size of the complete batches.
     pub whole_bytes: u64,
-    /// Bytes behind them, of a batch that was not finished; 0 when the cut is between two batches.
+    /// Size of an incomplete batch behind them; 0 if the recording ends between two batches.
     pub lost_bytes: u64,
 }
 
@@ -32,15 +35,15 @@ impl std::fmt::Display for Truncated {
         } = self;
         write!(
             f,
-            "the recording was cut off: its first {whole_bytes} bytes are whole, "
+            "the recording is truncated: its first {whole_bytes} bytes are complete, "
         )?;
-        write!(f, "{lost_bytes} bytes of an unfinished batch were left out")
+        write!(f, "{lost_bytes} bytes of an incomplete batch are ignored")
     }
 }
 
-/// A recording being read: an iterator over its records, in their order. After an error it ends.
+/// A recording being read: an iterator over its records, in order. The iterator ends after an error.
 pub struct Recording {
-    /// What is true of the whole.
+    /// Metadata of the recording.
     pub metadata: Metadata,
     path: PathBuf,
     source: Source,
@@ -49,27 +52,29 @@ pub struct Recording {
 
 enum Source {
     Stream(Box<Stream>),
-    Ready(VecDeque<Record>),
+    InMemory(VecDeque<Record>),
     Done,
 }
 
-/// A stream of ours and the place up to which it was read.
+/// An Arrow stream being read.
 struct Stream {
-    frames: Frames<BufReader<File>>,
+    frames: FrameReader<BufReader<File>>,
     schema: SchemaRef,
-    rows: Option<Rows>,
+    /// The current batch.
+    batch: Option<BatchReader>,
 }
 
-/// Why no further record comes.
+/// Why the stream has no further record.
 enum Stop {
-    Cut(Truncated),
+    Truncated(Truncated),
     Failed(FrameError),
 }
 
-/// Opens the recording at `path`: an Arrow stream of ours, or damo's JSON, plain or zlib-compressed.
+/// Opens the recording at `path`: an Arrow stream of [`Writer`](crate::Writer), or damo's JSON, plain or
+/// zlib-compressed.
 ///
 /// # Errors
-/// It cannot be read, is empty, is something else, or is of a newer schema.
+/// The file cannot be read, is empty, is not a recording, or has a newer schema.
 pub fn open(path: &Path) -> Result<Recording, ReadError> {
     let file = File::open(path).map_err(|source| ReadError::Open {
         path: path.to_owned(),
@@ -81,24 +86,21 @@ pub fn open(path: &Path) -> Result<Recording, ReadError> {
         source,
     };
     let head = input.fill_buf().map_err(read)?;
-    match Shape::of(head) {
-        Shape::Empty => Err(ReadError::Empty {
+    match FileType::detect(head) {
+        FileType::Empty => Err(ReadError::Empty {
             path: path.to_owned(),
         }),
-        Shape::Arrow => open_stream(path, input),
-        Shape::Json => ready(path, damo::read(path, input)?),
-        Shape::Zlib => ready(
-            path,
-            damo::read(path, BufReader::new(flate2::bufread::ZlibDecoder::new(input)))?,
-        ),
-        Shape::Other(looks_like) => Err(not_recording(path, looks_like)),
+        FileType::Arrow => open_stream(path, input),
+        FileType::Json => Ok(in_memory(path, damo::read(path, input)?)),
+        FileType::Zlib => open_zlib(path, input),
+        FileType::Other(looks_like) => Err(not_recording(path, looks_like)),
     }
 }
 
-/// Everything in the recording at `path`, at once. For tests and small files.
+/// Reads the whole recording at `path` into memory. For tests and small files.
 ///
 /// # Errors
-/// The first one met.
+/// The first error of [`open`] or of the iterator.
 pub fn read_all(path: &Path) -> Result<(Metadata, Vec<Record>, Option<Truncated>), ReadError> {
     let mut recording = open(path)?;
     let records = recording.by_ref().collect::<Result<Vec<_>, _>>()?;
@@ -106,14 +108,14 @@ pub fn read_all(path: &Path) -> Result<(Metadata, Vec<Record>, Option<Truncated>
 }
 
 impl Recording {
-    /// Whether it ends before its writer ended it; known when all records have been read. A recording still
-    /// being written counts as cut off.
+    /// Whether the recording is truncated; known after all records were read. A recording that is still being
+    /// written counts as truncated.
     #[must_use]
     pub const fn truncated(&self) -> Option<Truncated> {
         self.truncated
     }
 
-    /// Which file it is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -124,19 +126,19 @@ impl Iterator for Recording {
     type Item = Result<Record, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (next, at) = match &mut self.source {
-            Source::Stream(stream) => (stream.next_record(), stream.frames.at()),
-            Source::Ready(records) => return records.pop_front().map(Ok),
+        let (next, offset) = match &mut self.source {
+            Source::Stream(stream) => (stream.next_record(), stream.frames.offset()),
+            Source::InMemory(records) => return records.pop_front().map(Ok),
             Source::Done => return None,
         };
         let last = match next {
             Ok(Some(record)) => return Some(Ok(record)),
             Ok(None) => None,
-            Err(Stop::Cut(truncated)) => {
+            Err(Stop::Truncated(truncated)) => {
                 self.truncated = Some(truncated);
                 None
             }
-            Err(Stop::Failed(error)) => Some(Err(frame_error(&self.path, at, error))),
+            Err(Stop::Failed(error)) => Some(Err(frame_error(&self.path, offset, error))),
         };
         self.source = Source::Done;
         last
@@ -145,49 +147,62 @@ impl Iterator for Recording {
 
 impl Stream {
     fn next_record(&mut self) -> Result<Option<Record>, Stop> {
-        let wrong = |why| Stop::Failed(FrameError::Wrong(why));
+        let invalid = |reason| Stop::Failed(FrameError::Invalid(reason));
         loop {
-            if let Some(record) = self.rows.as_mut().and_then(Rows::next_record) {
-                return record.map(Some).map_err(wrong);
+            if let Some(record) = self.batch.as_mut().and_then(BatchReader::next_record) {
+                return record.map(Some).map_err(invalid);
             }
-            if self.rows.take().is_some() {
-                self.frames.pass();
+            if self.batch.take().is_some() {
+                self.frames.accept();
             }
             match self.frames.read().map_err(Stop::Failed)? {
                 Frame::End => return Ok(None),
-                Frame::Cut { lost } => {
-                    let whole_bytes = self.frames.at();
-                    return Err(Stop::Cut(Truncated {
+                Frame::Truncated { lost } => {
+                    let whole_bytes = self.frames.offset();
+                    return Err(Stop::Truncated(Truncated {
                         whole_bytes,
                         lost_bytes: lost,
                     }));
                 }
                 Frame::Message => {
                     let batch = self.frames.batch(&self.schema).map_err(Stop::Failed)?;
-                    self.rows = Some(Rows::new(&batch).map_err(wrong)?);
+                    self.batch = Some(BatchReader::new(&batch).map_err(invalid)?);
                 }
             }
         }
     }
 }
 
+fn open_zlib(path: &Path, input: BufReader<File>) -> Result<Recording, ReadError> {
+    let mut inflated = Inflated::new(input);
+    let read = damo::read(path, BufReader::new(&mut inflated));
+    match inflated.exceeded {
+        Some((read, max)) => Err(ReadError::Inflates {
+            path: path.to_owned(),
+            read,
+            max,
+        }),
+        None => Ok(in_memory(path, read?)),
+    }
+}
+
 fn open_stream(path: &Path, input: BufReader<File>) -> Result<Recording, ReadError> {
-    let mut frames = Frames::new(input);
+    let mut frames = FrameReader::new(input);
     match frames.read().map_err(|error| frame_error(path, 0, error))? {
         Frame::Message => {}
-        Frame::Cut { .. } => {
+        Frame::Truncated { .. } => {
             let path = path.to_owned();
-            return Err(ReadError::CutOff { path });
+            return Err(ReadError::NoRecord { path });
         }
         Frame::End => return Err(not_recording(path, "an Arrow stream without a schema")),
     }
     let schema = frames.schema().map_err(|error| frame_error(path, 0, error))?;
-    frames.pass();
-    let metadata = metadata(path, &schema)?;
+    frames.accept();
+    let metadata = parse_metadata(path, &schema)?;
     let stream = Stream {
         frames,
         schema: Arc::new(schema),
-        rows: None,
+        batch: None,
     };
     let source = Source::Stream(Box::new(stream));
     Ok(Recording {
@@ -198,69 +213,75 @@ fn open_stream(path: &Path, input: BufReader<File>) -> Result<Recording, ReadErr
     })
 }
 
-/// What the schema tells of the whole recording, if it is one of ours that this program knows.
-fn metadata(path: &Path, schema: &Schema) -> Result<Metadata, ReadError> {
-    let foreign = "an Arrow stream of another program";
+/// Parses the metadata in the Arrow schema, and checks schema version and columns.
+fn parse_metadata(path: &Path, schema: &Schema) -> Result<Metadata, ReadError> {
     let text = schema
         .metadata
         .get(row::METADATA_KEY)
-        .ok_or_else(|| not_recording(path, foreign))?;
-    let broken =
-        |error: serde_json::Error| damaged(path, 0, format!("its metadata does not parse ({error})"));
-    let value: serde_json::Value = serde_json::from_str(text).map_err(broken)?;
-    let found = value
-        .get("schema")
-        .and_then(serde_json::Value::as_u64)
-        .unwrap_or(0);
+        .ok_or_else(|| not_recording(path, "an Arrow stream of another program"))?;
+    let invalid =
+        |error: serde_json::Error| corrupt(path, 0, format!("its metadata does not parse ({error})"));
+    let mut value: Value = serde_json::from_str(text).map_err(invalid)?;
+    escape_strings(&mut value);
+    let found = value.get("schema").and_then(Value::as_u64).unwrap_or(0);
     if found > u64::from(SCHEMA) {
-        return Err(ReadError::Newer {
+        return Err(ReadError::NewerSchema {
             path: path.to_owned(),
             found,
             known: SCHEMA,
         });
     }
-    let same = schema
+    let columns = schema
         .fields()
         .iter()
         .map(|field| (field.name(), field.data_type()));
-    if !same.eq(row::fields()
+    if !columns.eq(row::fields()
         .iter()
         .map(|field| (field.name(), field.data_type())))
     {
-        return Err(damaged(
+        return Err(corrupt(
             path,
             0,
             format!("its columns are not those of schema {found}"),
         ));
     }
-    serde_json::from_value(value).map_err(broken)
+    serde_json::from_value(value).map_err(invalid)
 }
 
-fn ready(path: &Path, (metadata, records): (Metadata, Vec<Record>)) -> Result<Recording, ReadError> {
-    let source = Source::Ready(records.into());
-    Ok(Recording {
+/// Escapes the control characters of every string, as decoding does for those of records.
+fn escape_strings(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text).into_owned(),
+        Value::Array(values) => values.iter_mut().for_each(escape_strings),
+        Value::Object(fields) => fields.values_mut().for_each(escape_strings),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn in_memory(path: &Path, (metadata, records): (Metadata, Vec<Record>)) -> Recording {
+    Recording {
         metadata,
         path: path.to_owned(),
-        source,
+        source: Source::InMemory(records.into()),
         truncated: None,
-    })
+    }
 }
 
-fn frame_error(path: &Path, at: u64, error: FrameError) -> ReadError {
+fn frame_error(path: &Path, offset: u64, error: FrameError) -> ReadError {
     match error {
         FrameError::Io(source) => ReadError::Read {
             path: path.to_owned(),
             source,
         },
-        FrameError::Wrong(why) => damaged(path, at, why),
+        FrameError::Invalid(reason) => corrupt(path, offset, reason),
     }
 }
 
-fn damaged(path: &Path, at: u64, why: String) -> ReadError {
+fn corrupt(path: &Path, offset: u64, reason: String) -> ReadError {
     ReadError::Corrupt {
         path: path.to_owned(),
-        at,
-        why,
+        offset,
+        reason,
     }
 }
 
@@ -271,8 +292,8 @@ fn not_recording(path: &Path, looks_like: &str) -> ReadError {
     }
 }
 
-/// What a file is, by its first bytes.
-enum Shape {
+/// Type of a file.
+enum FileType {
     Empty,
     Arrow,
     Json,
@@ -280,18 +301,19 @@ enum Shape {
     Other(&'static str),
 }
 
-impl Shape {
-    fn of(head: &[u8]) -> Self {
+impl FileType {
+    /// Detects the type by the first bytes.
+    fn detect(head: &[u8]) -> Self {
         match head {
             [] => Self::Empty,
             [0xff, 0xff, 0xff, 0xff, ..] => Self::Arrow,
             [0xff, rest @ ..] if rest.len() < 3 && rest.iter().all(|byte| *byte == 0xff) => Self::Arrow,
-            // The two bytes of a zlib header are a multiple of 31.
+            // RFC 1950: the two bytes of a zlib header are a multiple of 31.
             [0x78, flags, ..] if (0x7800 + u16::from(*flags)).is_multiple_of(31) => Self::Zlib,
             [b'A', b'R', b'R', b'O', b'W', b'1', ..] => Self::Other("an Arrow file, not a stream"),
             [b'P', b'A', b'R', b'1', ..] => Self::Other("a Parquet file"),
             [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..] => {
-                Self::Other("perf's data (`damo convert_record_format` makes JSON of it)")
+                Self::Other("perf's data (convert it with `damo convert_record_format`)")
             }
             _ => match head.trim_ascii_start() {
                 [b'[' | b'{', ..] => Self::Json,

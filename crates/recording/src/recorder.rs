@@ -1,7 +1,7 @@
-//! The sink that records: what a context tells, and what its runner adds, becomes records.
+//! The sink that writes a context's events, and the caller's own records, to a recording.
 //!
-//! A sink cannot return an error, so the first one is kept, nothing is recorded behind it, and whoever runs the
-//! context asks for it.
+//! A sink cannot return an error. The recorder keeps the first error and records nothing more; the caller
+//! checks [`Recorder::error`].
 
 use thermo_engine::budget::Method;
 use thermo_engine::ops::{Skip, TargetId};
@@ -14,7 +14,7 @@ use crate::error::WriteError;
 use crate::model::{Cost, Footprint, Mappings, Note, Record, Region, SchemeApplied, Snapshot, Target};
 use crate::writer::{Writer, Written};
 
-/// Records what it hears.
+/// Records the events of a context.
 pub struct Recorder {
     writer: Writer,
     actions: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records into `writer`; `actions` are the names of the actions of the schemes, in their order.
+    /// Records into `writer`. `actions` are the names of the schemes' actions, in the order of the schemes.
     #[must_use]
     pub const fn new(writer: Writer, actions: Vec<String>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Recorder {
         }
     }
 
-    /// Records the memory of a target.
+    /// Records the memory size of a target.
     pub fn footprint(&mut self, footprint: Footprint) {
         self.record(&Record::Footprint(footprint));
     }
@@ -42,12 +42,12 @@ impl Recorder {
         self.record(&Record::Mappings(mappings));
     }
 
-    /// Records what the monitoring has cost so far.
+    /// Records the cost of monitoring so far.
     pub fn cost(&mut self, cost: Cost) {
         self.record(&Record::Cost(cost));
     }
 
-    /// Records a sentence about `kind` (see [`Note::kind`]).
+    /// Records an event as text; see [`Note::kind`] for `kind`.
     pub fn note(&mut self, now: Nanos, kind: &str, text: impl Into<String>) {
         self.record(&Record::Note(Note {
             time_ns: now.0,
@@ -56,36 +56,37 @@ impl Recorder {
         }));
     }
 
-    /// Records `record`, unless recording has failed before.
+    /// Records `record`, unless recording failed before.
     pub fn record(&mut self, record: &Record) {
         if self.error.is_none() {
             self.error = self.writer.append(record).err();
         }
     }
 
-    /// Writes a batch when one is due; called with every event, and worth calling when events are rare.
+    /// Writes a batch if one is due. Sampling and aggregation events call this; call it too when events are
+    /// rare.
     pub fn tick(&mut self, now: Nanos) {
         if self.error.is_none() && self.writer.flush_due(now.0) {
             self.error = self.writer.flush().err();
         }
     }
 
-    /// What made recording stop, if something did.
+    /// The error that stopped recording.
     #[must_use]
     pub const fn error(&self) -> Option<&WriteError> {
         self.error.as_ref()
     }
 
-    /// What is in the file for good.
+    /// Size of the complete batches in the file.
     #[must_use]
     pub const fn written(&self) -> Written {
         self.writer.written()
     }
 
-    /// Writes the rest and the end mark.
+    /// Writes the remaining records and the end-of-stream marker.
     ///
     /// # Errors
-    /// What made recording stop, now or before.
+    /// The error that stopped recording, now or before.
     pub fn finish(self) -> Result<Written, WriteError> {
         match self.error {
             Some(error) => Err(error),
@@ -108,7 +109,7 @@ impl Recorder {
             effective_sz: stats.effective_sz.0,
             skipped: skipped
                 .iter()
-                .map(|(why, bytes)| (why.name().to_owned(), bytes.0))
+                .map(|(reason, bytes)| (reason.name().to_owned(), bytes.0))
                 .collect(),
         }));
     }
@@ -118,9 +119,9 @@ impl Recorder {
     }
 
     fn scheme_active(&mut self, now: Nanos, scheme: usize, active: bool, metric: u64) {
-        let became = if active { "active" } else { "inactive" };
+        let state = if active { "active" } else { "inactive" };
         let action = self.action(scheme);
-        let text = format!("scheme {scheme} ({action}) became {became}: its watermark metric is {metric}");
+        let text = format!("scheme {scheme} ({action}) became {state}: its watermark metric is {metric}");
         self.note(now, "scheme_active", text);
     }
 }
@@ -156,13 +157,13 @@ impl Sink for Recorder {
                 self.scheme_active(now, scheme, active, metric);
             }
             Event::TargetAppeared { now, id, pid, ranges } => {
-                self.note(now, "target_appeared", appeared(id, pid, ranges));
+                self.note(now, "target_appeared", appeared_text(id, pid, ranges));
             }
             Event::TargetGone { now, id, pid } => {
                 self.note(
                     now,
                     "target_gone",
-                    format!("target {id}{} is gone", process(pid), id = id.0),
+                    format!("target {id}{} is gone", process_text(pid), id = id.0),
                 );
             }
             Event::Planned { now, plan } => self.note(now, "plan", plan.to_string()),
@@ -172,13 +173,13 @@ impl Sink for Recorder {
     }
 }
 
-fn process(pid: Option<u32>) -> String {
+fn process_text(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
 }
 
-fn appeared(id: TargetId, pid: Option<u32>, ranges: &[AddrRange]) -> String {
+fn appeared_text(id: TargetId, pid: Option<u32>, ranges: &[AddrRange]) -> String {
     let size = Bytes(ranges.iter().map(|range| range.len().0).sum());
-    let (id, process, nr) = (id.0, process(pid), ranges.len());
+    let (id, process, nr) = (id.0, process_text(pid), ranges.len());
     format!("target {id}{process} appeared: {size} of address space in {nr} ranges are monitored")
 }
 
@@ -193,7 +194,7 @@ fn snapshot(start: Nanos, end: Nanos, attrs: &Attrs, targets: &[TargetRegions<'_
 }
 
 impl From<&TargetRegions<'_>> for Target {
-    /// A target with its regions and tables as they are in a snapshot.
+    /// A target of a snapshot, with its regions and tables.
     fn from(target: &TargetRegions<'_>) -> Self {
         Self {
             id: target.id.0,
@@ -207,7 +208,7 @@ impl From<&TargetRegions<'_>> for Target {
 }
 
 impl From<&thermo_engine::Region> for Region {
-    /// A region with what was counted of it in the aggregation under way.
+    /// A region with its access count of the current aggregation.
     fn from(region: &thermo_engine::Region) -> Self {
         Self {
             start: region.range.start.0,

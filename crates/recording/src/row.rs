@@ -1,8 +1,8 @@
-//! The one table a recording is: its columns, and how a record becomes rows of it.
+//! The table of a recording: its columns, and the conversion of records to rows.
 //!
-//! A record that holds a list (regions, mappings, skipped bytes) is a head row followed by one row for each
-//! entry. Columns that every region needs have names; the few numbers of the other kinds share `values`, because
-//! each further column would cost every batch some bytes even when it is empty.
+//! A record with a list (regions, mappings, skipped bytes) is a head row followed by one row per entry.
+//! Regions have columns of their own. The numbers of all other kinds share the column `values`, because each
+//! further column costs every batch some bytes even if it is empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,24 +13,25 @@ use thermo_units::Bytes;
 
 use crate::model::{AccessTables, Metadata, Record, SchemeApplied, Snapshot, Target, Totals};
 
-/// Where the JSON of [`Metadata`] stands in the metadata of the Arrow schema.
+/// Key of [`Metadata`], as JSON, in the metadata of the Arrow schema.
 pub(crate) const METADATA_KEY: &str = "thermo";
-/// Where the meaning of `kind` and `values` is told to other readers.
+/// Key of the description of `kind` and `values`, for other readers.
 const KINDS_KEY: &str = "thermo.kinds";
-const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of it: values=[1 if scanned, averaged bytes]; \
-    10 access tables of the target: name=method, values=[pass_ns, nr_passes, as_of_ns, bytes of unknown idle age: \
-    not_scanned, first_scan, uncleared]; 11 resident bytes of the target by idle age: name=kind of the pages, \
-    values=[bytes from each of thermo.age_edges_s on], kinds without bytes are left out; 12 bytes of the target \
-    accessed again, by idle age: values=[as 11], left out when there are none; \
-    2 region of the target; 3 mappings; 4 mapping of them; \
+const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of the snapshot: values=[1 if scanned, \
+    averaged bytes]; 10 access tables of the target: name=method, values=[pass_ns, nr_passes, as_of_ns, bytes of \
+    unknown idle age: not_scanned, first_scan, uncleared]; 11 resident bytes of the target by idle age: name=kind of \
+    the pages, values=[bytes in each bucket of thermo.age_edges_s], kinds without bytes are omitted; 12 bytes of the \
+    target accessed again, by idle age: values=[as 11], omitted if there are none; \
+    2 region of the target; 3 mappings; 4 one of the mappings; \
     5 footprint: values=[vsz, rss, swap]; 6 cost: values=[cpu_ns, monitoring_cpu_ns, rss]; \
     7 scheme: name=action, values=[index, nr_tried, sz_tried, nr_applied, sz_applied, sz_ops_filter_passed, \
-    sz_changed, qt_exceeds, effective_sz]; 8 bytes it skipped: name=reason, values=[bytes]; 9 note: name=kind; \
-    13 totals: name=machine or control group; 14 row of them: name, values=[bytes]";
-/// Where the buckets of idle ages begin, in seconds, as a JSON list; the last has no end.
+    sz_changed, qt_exceeds, effective_sz]; 8 bytes skipped by the scheme: name=reason, values=[bytes]; \
+    9 note: name=kind; 13 totals: name=machine or control group; 14 row of the totals: name, values=[bytes]";
+/// Key of the lower limits of the idle-age buckets in seconds, as a JSON list. The last bucket has no upper
+/// limit.
 const AGE_EDGES_KEY: &str = "thermo.age_edges_s";
 
-/// What a row tells.
+/// Kind of a row: the number in column `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -70,12 +71,12 @@ impl Kind {
         Self::TotalsRow,
     ];
 
-    pub(crate) fn of(number: u8) -> Option<Self> {
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 }
 
-/// One row; `None` is null.
+/// A row. `None` is null.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row<'a> {
     pub kind: Kind,
@@ -113,7 +114,7 @@ impl Row<'_> {
     }
 }
 
-/// The columns, in their order; the same in every file of this schema version.
+/// The columns, in order. All schema versions have the same columns.
 pub(crate) fn fields() -> Vec<Field> {
     let values = Field::new_list_field(DataType::UInt64, false);
     vec![
@@ -133,17 +134,17 @@ pub(crate) fn fields() -> Vec<Field> {
     ]
 }
 
-/// The schema of a recording about which `metadata` is true.
+/// The Arrow schema of a recording with this metadata.
 pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, serde_json::Error> {
-    let told = HashMap::from([
+    let schema_metadata = HashMap::from([
         (METADATA_KEY.to_owned(), serde_json::to_string(metadata)?),
         (KINDS_KEY.to_owned(), KINDS.to_owned()),
         (AGE_EDGES_KEY.to_owned(), serde_json::to_string(&AGE_EDGES_S)?),
     ]);
-    Ok(Schema::new_with_metadata(fields(), told))
+    Ok(Schema::new_with_metadata(fields(), schema_metadata))
 }
 
-/// When a record happened.
+/// Time of a record.
 pub(crate) fn time_ns(record: &Record) -> u64 {
     match record {
         Record::Snapshot(r) => r.time_ns,
@@ -156,8 +157,8 @@ pub(crate) fn time_ns(record: &Record) -> u64 {
     }
 }
 
-/// Hands the rows of `record` to `put`, in order.
-pub(crate) fn rows_of(record: &Record, mut put: impl FnMut(Row<'_>)) {
+/// Calls `put` with each row of `record`, in order.
+pub(crate) fn for_each_row(record: &Record, mut put: impl FnMut(Row<'_>)) {
     let row = |kind| Row::new(kind, time_ns(record));
     match record {
         Record::Snapshot(snapshot) => snapshot_rows(snapshot, put),
@@ -218,11 +219,11 @@ fn target_rows(snapshot: &Snapshot, target: &Target, mut put: impl FnMut(Row<'_>
         pid: target.pid,
         ..Row::new(kind, snapshot.time_ns)
     };
-    let scanned = target
+    let method = target
         .scanned
         .map(|scanned| [u64::from(scanned), target.averaged]);
     put(Row {
-        values: scanned.as_ref().map_or(&[], <[u64; 2]>::as_slice),
+        values: method.as_ref().map_or(&[], <[u64; 2]>::as_slice),
         ..row(Kind::Target)
     });
     if let Some(tables) = &target.tables {

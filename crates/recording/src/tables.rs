@@ -1,4 +1,4 @@
-//! Access tables back from the rows that hold them.
+//! Decodes access tables from rows.
 
 use thermo_engine::access_tables::{NR_AGES, PageKind};
 use thermo_engine::budget::Method;
@@ -7,17 +7,17 @@ use thermo_units::{Bytes, Nanos};
 use crate::model::AccessTables;
 use crate::row::Row;
 
-/// The most memory a target can have: x86 and arm64 have 52 bits for physical addresses. More is damage, and could
-/// make sums overflow.
+/// Maximum memory of a target: physical addresses of x86 and arm64 have 52 bits. A larger value means damage,
+/// and sums could overflow.
 const MAX_BYTES: u64 = 1 << 52;
 
-/// Tables without ages, from the row that begins them.
+/// Decodes the first row: tables without ages.
 pub(crate) fn head(row: &Row<'_>) -> Result<AccessTables, String> {
     let name = row.name.unwrap_or_default();
     let method = [Method::Sampling, Method::Scan]
         .into_iter()
         .find(|method| method.name() == name)
-        .ok_or_else(|| format!("access tables name the unknown method {name:?}"))?;
+        .ok_or_else(|| format!("access tables have the unknown method {name:?}"))?;
     let [pass, nr_passes, as_of, unknown @ ..] = numbers::<6>(row)?;
     Ok(AccessTables {
         pass: Nanos(pass),
@@ -28,22 +28,22 @@ pub(crate) fn head(row: &Row<'_>) -> Result<AccessTables, String> {
     })
 }
 
-/// A kind of pages and their bytes by idle age.
+/// Decodes a kind of pages and their bytes by idle age.
 pub(crate) fn idle_ages(row: &Row<'_>) -> Result<(PageKind, [Bytes; NR_AGES]), String> {
     let name = row.name.unwrap_or_default();
     let kind = PageKind::ALL
         .into_iter()
         .find(|kind| kind.name() == name)
-        .ok_or_else(|| format!("idle ages are of the unknown kind {name:?}"))?;
+        .ok_or_else(|| format!("idle ages have the unknown page kind {name:?}"))?;
     Ok((kind, ages(row)?))
 }
 
-/// Bytes by idle age.
+/// Decodes bytes by idle age.
 pub(crate) fn ages(row: &Row<'_>) -> Result<[Bytes; NR_AGES], String> {
     Ok(numbers(row)?.map(Bytes))
 }
 
-/// Refuses tables whose sums no machine can have.
+/// Rejects tables with a sum above [`MAX_BYTES`].
 pub(crate) fn check(tables: &AccessTables) -> Result<(), String> {
     let cells = tables.idle.iter().flatten().chain(&tables.unknown);
     let resident: u128 = cells.map(|bytes| u128::from(bytes.0)).sum();
@@ -55,7 +55,7 @@ pub(crate) fn check(tables: &AccessTables) -> Result<(), String> {
 }
 
 fn numbers<const N: usize>(row: &Row<'_>) -> Result<[u64; N], String> {
-    let (has, kind) = (row.values.len(), row.kind as u8);
-    let wrong = |_| format!("a row of kind {kind} has {has} values, not {N}");
-    row.values.try_into().map_err(wrong)
+    let (len, kind) = (row.values.len(), row.kind as u8);
+    let error = |_| format!("a row of kind {kind} has {len} values, not {N}");
+    row.values.try_into().map_err(error)
 }

@@ -1,7 +1,7 @@
-//! Writing a recording: rows are gathered for about a second, then put into the file as one whole batch.
+//! Writes a recording: collects rows for about a second, then appends them to the file as one batch.
 //!
-//! A batch reaches the file in one go and nothing is ever changed behind it, so that after any end (kill -9, no
-//! space, power) everything up to the last whole batch reads.
+//! Each batch is written in one go, and written bytes never change. After any end (SIGKILL, full disk, power
+//! failure) everything up to the last complete batch is readable.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,28 +10,31 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use crate::encode::Rows;
+use crate::encode::BatchBuilder;
 use crate::error::WriteError;
+use crate::layout::{MAX_BODY, MAX_UNCOMPRESSED};
+use crate::lock;
 use crate::model::{Metadata, Record};
 use crate::row;
 
-/// Rows that make a batch even before its time: keeps the writer's memory below a few MiB.
+/// Maximum number of rows in a batch. Keeps the writer's memory below a few MiB.
 const MAX_ROWS: usize = 8192;
-/// How old the oldest row may get before its batch is due: what a kill -9 may cost.
+/// Maximum age of the oldest row before its batch is due: the time that a SIGKILL may lose.
 const MAX_AGE_NS: u64 = 1_000_000_000;
-/// The fastest level shrinks regions nearly as well as the slow ones.
+/// The fastest level compresses regions nearly as well as slower ones.
 const ZSTD_LEVEL: i32 = 1;
 
-/// What is in a file for good.
+/// Size of the complete batches in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Bytes that are whole.
+    /// Bytes, with the schema.
     pub bytes: u64,
-    /// Records in them.
+    /// Number of records.
     pub records: u64,
 }
 
@@ -40,30 +43,32 @@ pub struct Writer {
     path: PathBuf,
     file: File,
     stream: StreamWriter<Vec<u8>>,
-    rows: Rows,
+    rows: BatchBuilder,
+    /// Number of records in `rows`.
     pending: u64,
+    /// Time of the oldest record in `rows`.
     oldest_ns: u64,
     written: Written,
 }
 
 impl Writer {
-    /// Begins a recording at `path`, readable by its owner only. A file that is there is kept as `PATH.old`.
+    /// Creates a recording at `path`, readable by its owner only. An existing file is renamed to `PATH.old`.
     ///
     /// # Errors
-    /// The old file cannot be kept, the new one not be created, or its beginning not be written.
+    /// The existing file cannot be renamed, or the new one cannot be created or written.
     pub fn create(path: &Path, metadata: &Metadata) -> Result<Self, WriteError> {
-        let encode = |why: String| WriteError::Encode {
+        let encode_error = |reason: String| WriteError::Encode {
             path: path.to_owned(),
-            why,
+            reason,
         };
-        let schema: SchemaRef = Arc::new(row::schema(metadata).map_err(|e| encode(e.to_string()))?);
-        let stream = begin_stream(&schema).map_err(|e| encode(e.to_string()))?;
-        keep_old(path)?;
+        let schema: SchemaRef = Arc::new(row::schema(metadata).map_err(|e| encode_error(e.to_string()))?);
+        let stream = begin_stream(&schema).map_err(|e| encode_error(e.to_string()))?;
+        rename_existing(path)?;
         let file = create_file(path).map_err(|source| WriteError::Create {
             path: path.to_owned(),
             source,
         })?;
-        let rows = Rows::new(schema);
+        let rows = BatchBuilder::new(schema);
         let (path, written) = (path.to_owned(), Written::default());
         let mut writer = Self {
             path,
@@ -74,27 +79,26 @@ impl Writer {
             oldest_ns: 0,
             written,
         };
-        writer.put()?;
+        writer.write_encoded()?;
         Ok(writer)
     }
 
-    /// Where it is written to.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is in the file for good.
+    /// Size of the complete batches in the file.
     #[must_use]
     pub const fn written(&self) -> Written {
         self.written
     }
 
-    /// Adds `record`; it is in the file after the next [`Writer::flush`], which comes by itself only when many
-    /// rows wait.
+    /// Adds `record`. The next [`Writer::flush`] writes it; a full batch is flushed at once.
     ///
     /// # Errors
-    /// That flush failed; the writer must not be used any more.
+    /// The flush failed. The writer must not be used any more.
     pub fn append(&mut self, record: &Record) -> Result<(), WriteError> {
         if self.pending == 0 {
             self.oldest_ns = row::time_ns(record);
@@ -108,48 +112,59 @@ impl Writer {
         }
     }
 
-    /// Whether records have waited for a second at `now_ns` (on the clock of the records).
+    /// True if the oldest pending record is at least one second old at `now_ns`, on the clock of the records.
     #[must_use]
     pub const fn flush_due(&self, now_ns: u64) -> bool {
         self.pending > 0 && now_ns.saturating_sub(self.oldest_ns) >= MAX_AGE_NS
     }
 
-    /// Puts what waits into the file as one batch.
+    /// Writes the pending records to the file as one batch.
     ///
     /// # Errors
-    /// It cannot be written, as on a full disk; the file ends with the batch before. The writer must not be used
-    /// any more.
+    /// The write failed, for example on a full disk; the file then ends with the previous batch. The writer
+    /// must not be used any more.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         if self.pending == 0 {
             return Ok(());
         }
-        let batch = self.rows.take();
-        let encoded = batch.and_then(|batch| self.stream.write(&batch));
-        encoded.map_err(|e| self.refused(&e))?;
-        self.put()?;
+        let batch = self.rows.finish().map_err(|e| self.encode_error(&e))?;
+        self.check_size(uncompressed_size(&batch), MAX_UNCOMPRESSED.unsigned_abs())?;
+        self.stream.write(&batch).map_err(|e| self.encode_error(&e))?;
+        self.check_size(self.stream.get_ref().len() as u64, MAX_BODY)?;
+        self.write_encoded()?;
         self.written.records += std::mem::take(&mut self.pending);
         Ok(())
     }
 
-    /// Writes what waits and the end mark.
+    /// Writes the pending records and the end-of-stream marker.
     ///
     /// # Errors
     /// As [`Writer::flush`].
     pub fn finish(mut self) -> Result<Written, WriteError> {
         self.flush()?;
-        self.stream.finish().map_err(|e| self.refused(&e))?;
-        self.put()?;
+        self.stream.finish().map_err(|e| self.encode_error(&e))?;
+        self.write_encoded()?;
         Ok(self.written)
     }
 
-    /// Moves the encoded bytes to the file. After a failure the file is cut back to what was whole before.
-    fn put(&mut self) -> Result<(), WriteError> {
+    /// Refuses a batch that no reader would accept.
+    fn check_size(&self, bytes: u64, max: u64) -> Result<(), WriteError> {
+        let is_valid = bytes <= max;
+        is_valid.then_some(()).ok_or_else(|| WriteError::TooLarge {
+            path: self.path.clone(),
+            bytes,
+            max,
+        })
+    }
+
+    /// Writes the encoded bytes to the file. A failed write truncates the file to the complete batches.
+    fn write_encoded(&mut self) -> Result<(), WriteError> {
         let bytes = self.stream.get_mut();
         let result = self.file.write_all(bytes);
         let len = bytes.len() as u64;
         bytes.clear();
         if let Err(source) = result {
-            // Fails on devices and pipes, and a reader copes with half a batch anyway.
+            // Fails on devices and pipes. A reader ignores an incomplete batch.
             let _ = self.file.set_len(self.written.bytes);
             return Err(WriteError::Write {
                 path: self.path.clone(),
@@ -162,12 +177,20 @@ impl Writer {
         Ok(())
     }
 
-    fn refused(&self, error: &ArrowError) -> WriteError {
+    fn encode_error(&self, error: &ArrowError) -> WriteError {
         WriteError::Encode {
             path: self.path.clone(),
-            why: error.to_string(),
+            reason: error.to_string(),
         }
     }
+}
+
+/// Bytes of the columns of `batch`.
+fn uncompressed_size(batch: &RecordBatch) -> u64 {
+    let sizes = batch.columns().iter();
+    // Sizes cannot be computed for types with views only, which no column has.
+    let size = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(usize::MAX);
+    sizes.fold(0, |sum: u64, column| sum.saturating_add(size(column) as u64))
 }
 
 fn begin_stream(schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, ArrowError> {
@@ -177,17 +200,32 @@ fn begin_stream(schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, ArrowError>
     StreamWriter::try_new_with_options(Vec::new(), schema, options)
 }
 
+/// Creates the file, or opens a device or pipe. A symbolic link is never followed, except directly in `/dev`:
+/// in a folder that others can write to, it may lead to any file of ours.
 fn create_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .create(true)
+    let in_dev = path.parent() == Some(Path::new("/dev"));
+    let special = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() && !in_dev => {
+            return Err(io::Error::other(
+                "it is a symbolic link, and links are not followed",
+            ));
+        }
+        Ok(metadata) => !metadata.is_file(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    let file = OpenOptions::new()
+        .create_new(!special)
         .append(true)
         .mode(0o600)
-        .open(path)
+        .open(path)?;
+    lock::lock(&file);
+    Ok(file)
 }
 
-/// Renames a regular file at `path` to `PATH.old`; a device or pipe is written into as it is.
-fn keep_old(path: &Path) -> Result<(), WriteError> {
-    if !path.is_file() {
+/// Renames a regular file at `path` to `PATH.old`.
+fn rename_existing(path: &Path) -> Result<(), WriteError> {
+    if !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
     }
     let mut old: OsString = path.into();

@@ -1,4 +1,4 @@
-//! Formats of other tools, in and out.
+//! Import and export of other tools' formats.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod sample;
@@ -51,7 +51,7 @@ fn damo_snapshots() -> Vec<Record> {
 }
 
 #[test]
-fn damos_json_reads_plain_and_compressed() {
+fn damo_json_reads_plain_and_compressed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("damon.data");
     fs::write(&path, DAMO).unwrap();
@@ -71,7 +71,7 @@ fn damos_json_reads_plain_and_compressed() {
 }
 
 #[test]
-fn a_mistake_in_damos_json_has_its_place() {
+fn damo_json_error_has_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("damon.data");
     fs::write(&path, DAMO.replace("\"700 ms\"", "\"700 parsecs\"")).unwrap();
@@ -80,13 +80,13 @@ fn a_mistake_in_damos_json_has_its_place() {
     assert!(error.contains("\"700 parsecs\", expected a time"), "{error}");
 }
 
-/// Snapshots as damo's JSON can hold them: without pids, and without what could not be judged.
+/// The part of snapshots that damo's JSON can hold: no PIDs, no tables, no regions of unknown access.
 fn for_damo(records: Vec<Record>) -> Vec<Record> {
-    let mut kept: Vec<Record> = records
+    let mut snapshots: Vec<Record> = records
         .into_iter()
         .filter(|r| matches!(r, Record::Snapshot(_)))
         .collect();
-    for record in &mut kept {
+    for record in &mut snapshots {
         let Record::Snapshot(snapshot) = record else {
             continue;
         };
@@ -96,11 +96,11 @@ fn for_damo(records: Vec<Record>) -> Vec<Record> {
             target.regions.retain(|region| !region.unknown);
         }
     }
-    kept
+    snapshots
 }
 
 #[test]
-fn an_export_to_damo_reads_as_the_same_snapshots() {
+fn damo_export_reads_back_as_same_snapshots() {
     let dir = tempfile::tempdir().unwrap();
     let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("damon.data"));
     let mut records = sample::records();
@@ -124,7 +124,7 @@ fn an_export_to_damo_reads_as_the_same_snapshots() {
 }
 
 #[test]
-fn csv_has_a_line_for_each_region() {
+fn csv_has_one_line_per_region() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     sample::write(&path, &sample::records(), 3);
@@ -141,7 +141,7 @@ fn csv_has_a_line_for_each_region() {
 }
 
 #[test]
-fn csv_of_ages_has_a_line_for_each_number_that_is_not_zero() {
+fn csv_of_ages_has_one_line_per_nonzero_number() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     sample::write(&path, &sample::records(), 3);
@@ -167,7 +167,7 @@ fn csv_of_ages_has_a_line_for_each_number_that_is_not_zero() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn parquet_of_ages_has_the_rows_of_csv() {
+fn parquet_of_ages_has_same_rows_as_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let dir = tempfile::tempdir().unwrap();
     let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("r.parquet"));
@@ -190,7 +190,7 @@ fn parquet_of_ages_has_the_rows_of_csv() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn parquet_has_a_row_for_each_region() {
+fn parquet_has_one_row_per_region() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let dir = tempfile::tempdir().unwrap();
     let (path, exported) = (dir.path().join("r.arrow"), dir.path().join("r.parquet"));

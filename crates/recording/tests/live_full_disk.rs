@@ -1,4 +1,4 @@
-//! A disk that fills up while recording: the sentence is right, and what is whole reads.
+//! A disk that becomes full during recording: the error is correct, and the complete batches are readable.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod sample;
@@ -9,7 +9,7 @@ use std::process::Command;
 use thermo_recording::model::{Record, Snapshot, Target};
 use thermo_recording::{WriteError, Writer, read_all};
 
-/// A small file system in memory, gone when dropped.
+/// A small tmpfs, unmounted on drop.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
@@ -32,7 +32,7 @@ impl Drop for Tmpfs {
 }
 
 #[test]
-fn a_disk_that_fills_up_loses_only_the_last_batch() {
+fn full_disk_loses_only_the_last_batch() {
     let dir = tempfile::tempdir().unwrap();
     let Some(tmpfs) = Tmpfs::mount(dir.path(), 128 << 10) else {
         eprintln!("SKIP: a small file system cannot be mounted here (needs root)");
@@ -56,7 +56,7 @@ fn a_disk_that_fills_up_loses_only_the_last_batch() {
     assert_eq!(truncated.unwrap().whole_bytes, *whole_bytes);
 }
 
-/// Writes one batch that does not shrink to nothing.
+/// Writes one batch of data that compresses badly.
 fn fill(writer: &mut Writer, n: u64) -> Result<(), WriteError> {
     let noise = |k: u64| (n * 500 + k).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17;
     let regions = (0..500)

@@ -1,4 +1,4 @@
-//! Events of a context become records.
+//! The recorder turns events of a context into records.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod sample;
@@ -61,7 +61,7 @@ fn scheme_applied(recorder: &mut Recorder) {
 }
 
 #[test]
-fn what_a_context_tells_is_recorded() {
+fn recorder_records_every_event() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let mut recorder = recorder(&path);
@@ -87,7 +87,7 @@ fn what_a_context_tells_is_recorded() {
         time_ns: 1,
         ..Cost::default()
     });
-    recorder.note(now, "plan", "look seldom");
+    recorder.note(now, "plan", "sample rarely");
     assert!(recorder.error().is_none());
     assert_eq!(recorder.finish().unwrap().records, 8);
 
@@ -109,17 +109,17 @@ fn what_a_context_tells_is_recorded() {
         Record::Note(note) => (note.kind.as_str(), note.text.as_str()),
         other => panic!("{other:?}"),
     };
-    let appeared = "target 4 (pid 7) appeared: 8.00 KiB of address space in 1 ranges are monitored";
-    assert_eq!(note(0), ("target_appeared", appeared));
+    let appeared_text = "target 4 (pid 7) appeared: 8.00 KiB of address space in 1 ranges are monitored";
+    assert_eq!(note(0), ("target_appeared", appeared_text));
     let inactive = "scheme 0 (pageout) became inactive: its watermark metric is 12";
     assert_eq!(note(3), ("scheme_active", inactive));
     assert_eq!(note(4), ("warning", "beware"));
     assert_eq!(note(5), ("target_gone", "target 4 (pid 7) is gone"));
-    assert_eq!(note(7), ("plan", "look seldom"));
+    assert_eq!(note(7), ("plan", "sample rarely"));
 }
 
 #[test]
-fn a_sampling_tick_writes_what_has_waited_for_a_second() {
+fn sampling_event_writes_batch_after_one_second() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let mut recorder = recorder(&path);

@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! A recording reads back as it was written.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod sample;
@@ -16,12 +16,15 @@ use thermo_recording::model::*;
 use thermo_recording::{Writer, open, read_all};
 use thermo_units::{Bytes, Nanos};
 
+/// Control characters are escaped when a recording is read.
+const PRINTABLE: &str = "\\PC*";
+
 fn old(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}.old", path.display()))
 }
 
 #[test]
-fn every_kind_of_record_comes_back() {
+fn recording_reads_back_every_kind_of_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     sample::write(&path, &sample::records(), 2);
@@ -32,7 +35,44 @@ fn every_kind_of_record_comes_back() {
 }
 
 #[test]
-fn a_recording_without_records_reads() {
+fn control_characters_of_names_and_texts_are_escaped() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let hostile = || "/tmp/\x1b]0;owned\x07\nx".to_owned();
+    let mapping = Mapping {
+        start: 0,
+        end: 4096,
+        name: hostile(),
+    };
+    let records = [
+        Record::Mappings(Mappings {
+            time_ns: 1,
+            target: 0,
+            mappings: vec![mapping],
+        }),
+        Record::Note(Note {
+            time_ns: 1,
+            kind: "warning".to_owned(),
+            text: hostile(),
+        }),
+    ];
+    let mut metadata = sample::metadata();
+    metadata.targets = hostile();
+    let mut writer = Writer::create(&path, &metadata).unwrap();
+    records.iter().for_each(|record| writer.append(record).unwrap());
+    writer.finish().unwrap();
+    let (metadata, records, _) = read_all(&path).unwrap();
+    let escaped = "/tmp/\\x1b]0;owned\\x07\nx";
+    assert_eq!(metadata.targets, escaped);
+    let [Record::Mappings(mappings), Record::Note(note)] = records.as_slice() else {
+        panic!("{records:?}")
+    };
+    assert_eq!(note.text, escaped);
+    assert_eq!(mappings.mappings[0].name, escaped.replace('\n', "\\n"));
+}
+
+#[test]
+fn recording_without_records_reads() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     sample::write(&path, &[], 1);
@@ -40,17 +80,17 @@ fn a_recording_without_records_reads() {
 }
 
 #[test]
-fn an_existing_file_is_kept_as_old_and_ours_is_private() {
+fn writer_renames_existing_file_and_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
-    fs::write(&path, "mine").unwrap();
+    fs::write(&path, "existing").unwrap();
     sample::write(&path, &[], 1);
-    assert_eq!(fs::read_to_string(old(&path)).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(old(&path)).unwrap(), "existing");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn what_was_flushed_reads_while_the_writer_lives() {
+fn flushed_records_read_before_writer_finishes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let mut writer = Writer::create(&path, &sample::metadata()).unwrap();
@@ -71,7 +111,7 @@ fn what_was_flushed_reads_while_the_writer_lives() {
 }
 
 #[test]
-fn many_rows_are_written_before_their_time() {
+fn full_batch_is_written_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let mut writer = Writer::create(&path, &sample::metadata()).unwrap();
@@ -107,7 +147,7 @@ fn many_rows_are_written_before_their_time() {
 }
 
 #[test]
-fn a_newer_schema_is_refused() {
+fn recording_of_newer_schema_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let newer = Metadata {
@@ -117,12 +157,13 @@ fn a_newer_schema_is_refused() {
     Writer::create(&path, &newer).unwrap().finish().unwrap();
     let error = open(&path).err().unwrap().to_string();
     assert!(
-        error.contains("has schema 3, but this program knows only 2 and below"),
+        error.contains("has schema 3, but this version of thermo reads only schemas up to 2"),
         "{error}"
     );
 }
 
-/// `tests/data/schema1.arrow` was written by the version before access tables: the sample without them.
+/// `tests/data/schema1.arrow` holds the sample without access tables, written by the last version without
+/// them.
 #[test]
 fn recording_of_schema_1_reads_without_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema1.arrow");
@@ -145,7 +186,7 @@ fn recording_of_schema_1_reads_without_tables() {
 }
 
 #[test]
-fn tables_of_nothing_are_not_the_same_as_no_tables() {
+fn empty_tables_differ_from_no_tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let mut snapshot = sample::snapshot(0);
@@ -156,7 +197,7 @@ fn tables_of_nothing_are_not_the_same_as_no_tables() {
 }
 
 #[test]
-fn tables_with_more_memory_than_a_machine_can_have_are_damage() {
+fn tables_beyond_physical_address_space_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     let mut snapshot = sample::snapshot(0);
@@ -168,9 +209,8 @@ fn tables_with_more_memory_than_a_machine_can_have_are_damage() {
     assert!(error.contains("access tables of a target sum to"), "{error}");
 }
 
-/// Other readers learn from the schema what the columns mean.
 #[test]
-fn schema_tells_other_readers_kinds_and_age_edges() {
+fn schema_documents_kinds_and_age_edges() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.arrow");
     sample::write(&path, &sample::records(), 1);
@@ -228,7 +268,7 @@ fn snapshots() -> impl Strategy<Value = Record> {
     let target = target.prop_map(|(id, pid, scanned, averaged, tables, regions)| Target {
         id,
         pid,
-        // Told together with the method.
+        // Stored together with the method.
         averaged: if scanned.is_some() { averaged } else { 0 },
         scanned,
         tables,
@@ -248,7 +288,7 @@ fn snapshots() -> impl Strategy<Value = Record> {
 }
 
 fn others() -> impl Strategy<Value = Record> {
-    let mapping = (any::<u64>(), any::<u64>(), ".*");
+    let mapping = (any::<u64>(), any::<u64>(), PRINTABLE);
     let mapping = mapping.prop_map(|(start, end, name)| Mapping { start, end, name });
     prop_oneof![
         (any::<u64>(), any::<u32>(), vec(mapping, 0..4)).prop_map(|(time_ns, target, mappings)| {
@@ -278,8 +318,8 @@ fn others() -> impl Strategy<Value = Record> {
         (
             any::<[u64; 3]>(),
             any::<u32>(),
-            ".*",
-            vec((".*", any::<u64>()), 0..4)
+            PRINTABLE,
+            vec((PRINTABLE, any::<u64>()), 0..4)
         )
             .prop_map(|([time_ns, sz_tried, sz_changed], index, action, skipped)| {
                 let rest = SchemeApplied::default();
@@ -293,12 +333,12 @@ fn others() -> impl Strategy<Value = Record> {
                     ..rest
                 })
             }),
-        (any::<u64>(), ".*", ".*").prop_map(|(time_ns, kind, text)| Record::Note(Note {
+        (any::<u64>(), PRINTABLE, PRINTABLE).prop_map(|(time_ns, kind, text)| Record::Note(Note {
             time_ns,
             kind,
             text
         })),
-        (any::<u64>(), ".*", vec((".*", any::<u64>()), 0..4))
+        (any::<u64>(), PRINTABLE, vec((PRINTABLE, any::<u64>()), 0..4))
             .prop_map(|(time_ns, scope, rows)| { Record::Totals(Totals { time_ns, scope, rows }) }),
     ]
 }
@@ -312,7 +352,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_records_come_back(records in vec(prop_oneof![snapshots(), others()], 0..12), batch in 1..5_usize) {
+    fn recording_reads_back_any_records(records in vec(prop_oneof![snapshots(), others()], 0..12), batch in 1..5_usize) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.arrow");
         sample::write(&path, &records, batch);

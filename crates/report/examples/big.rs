@@ -1,4 +1,5 @@
-//! How long the reports of a minute of 1000 regions take, and how much memory: 600 snapshots, made up as they are read.
+//! Measures time and memory of reports of one minute with 1000 regions: 600 snapshots, generated while they
+//! are read.
 //!
 //! `cargo run --release -p thermo-report --example big`
 
@@ -7,9 +8,9 @@ use std::time::Instant;
 
 use thermo_recording::model::{Mapping, Mappings, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
-use thermo_report::regions::{Format, RegionsWriter, Which};
+use thermo_report::regions::{Format, RegionsWriter, Snapshots};
 use thermo_report::wss::WssAccumulator;
-use thermo_report::{Accumulator, sum_up};
+use thermo_report::{Accumulator, accumulate};
 
 const MIB: u64 = 1 << 20;
 const BASE: u64 = 0x7f00_0000_0000;
@@ -28,7 +29,7 @@ fn main() -> Result<(), std::io::Error> {
     });
     timed("wss", || report(WssAccumulator::default()).windows.len());
     let began = Instant::now();
-    let mut regions = RegionsWriter::new(std::io::sink(), Which::All, Format::Json);
+    let mut regions = RegionsWriter::new(std::io::sink(), Snapshots::All, Format::Json);
     for record in records() {
         regions.add(&record)?;
     }
@@ -52,7 +53,7 @@ fn timed(name: &str, work: impl FnOnce() -> usize) {
 }
 
 fn report<A: Accumulator>(accumulator: A) -> A::Report {
-    let Ok(report) = sum_up(accumulator, records().map(Ok::<_, Infallible>));
+    let Ok(report) = accumulate(accumulator, records().map(Ok::<_, Infallible>));
     report
 }
 

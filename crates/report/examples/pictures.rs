@@ -1,4 +1,4 @@
-//! Every report of a made-up recording: texts on stdout, pictures into the directory given.
+//! All reports of a synthetic recording: text on standard output, pictures in the given directory.
 //!
 //! `cargo run -p thermo-report --example pictures -- DIR [WIDTH] [--ascii]`
 
@@ -9,11 +9,11 @@ use thermo_report::footprint::FootprintAccumulator;
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
-use thermo_report::regions::{Format, RegionsWriter, Which};
+use thermo_report::regions::{Format, RegionsWriter, Snapshots};
 use thermo_report::schemes::SchemesAccumulator;
 use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::WssAccumulator;
-use thermo_report::{Accumulator, Style, sum_up};
+use thermo_report::{Accumulator, Style, accumulate};
 
 #[path = "../tests/recording/mod.rs"]
 mod recording;
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}",
         report(InfoAccumulator::new(&recording::metadata())).text(&style)
     );
-    let mut regions = RegionsWriter::new(std::io::stdout(), Which::Last, Format::Text(style));
+    let mut regions = RegionsWriter::new(std::io::stdout(), Snapshots::Last, Format::Text(style));
     for record in recording::records(300) {
         regions.add(&record)?;
     }
@@ -62,6 +62,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn report<A: Accumulator>(accumulator: A) -> A::Report {
     let records = recording::records(300).into_iter().map(Ok::<_, Infallible>);
-    let Ok(report) = sum_up(accumulator, records);
+    let Ok(report) = accumulate(accumulator, records);
     report
 }

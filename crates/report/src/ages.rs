@@ -1,30 +1,30 @@
-//! Idle ages as all reports write them: the edges of [`AGE_EDGES_S`] in words, and which of them a recording can tell.
+//! Idle ages for all reports: the edges of [`AGE_EDGES_S`] as text, and which edges a recording can resolve.
 
 use serde::Serialize;
 use thermo_engine::access_tables::{AGE_EDGES_S, NR_AGES};
 use thermo_units::Nanos;
 
-/// Bytes of one idle age.
+/// Bytes in one range of idle ages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AgeBytes {
-    /// Least idle age in it.
+    /// Minimum idle age in seconds, inclusive.
     pub min_s: u64,
-    /// The idle age that is no longer in it; `None` for the last.
+    /// Maximum idle age in seconds, exclusive; `None` for the last range.
     pub max_s: Option<u64>,
     /// Bytes.
     pub bytes: u64,
 }
 
-/// An edge for which there is no result, and why.
+/// A window or idle age without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// The edge.
+    /// The window or idle age, in seconds.
     pub seconds: u64,
-    /// Why, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub why: String,
 }
 
-/// All ages with their `bytes`.
+/// One row for each idle age, with its `bytes`.
 pub(crate) fn rows(bytes: [u64; NR_AGES]) -> Vec<AgeBytes> {
     let row = |(age, bytes)| AgeBytes {
         min_s: AGE_EDGES_S[age],
@@ -34,7 +34,7 @@ pub(crate) fn rows(bytes: [u64; NR_AGES]) -> Vec<AgeBytes> {
     bytes.into_iter().enumerate().map(row).collect()
 }
 
-/// The edges that can be windows: all but the first, which is 0.
+/// Window lengths in seconds: all age edges except 0.
 pub(crate) fn windows() -> &'static [u64] {
     &AGE_EDGES_S[1..]
 }
@@ -50,18 +50,22 @@ pub fn text(seconds: u64) -> String {
     }
 }
 
-/// `1 s, 2 s, 5 s, …`: the windows there are.
+/// All window lengths, as `1 s, 2 s, 5 s` and so on.
 #[must_use]
 pub fn windows_text() -> String {
     let texts: Vec<String> = windows().iter().map(|edge| text(*edge)).collect();
     texts.join(", ")
 }
 
-/// Whether something that took `seconds` can be told after `watched` with scan passes of up to `pass`; why not.
-pub(crate) fn can_tell(seconds: u64, watched: Nanos, pass: Nanos) -> Result<(), String> {
+/// Checks whether an idle age of `seconds` can be resolved after `monitored` with scan passes of up to
+/// `pass`.
+///
+/// # Errors
+/// The reason why not, as the end of a sentence.
+pub(crate) fn check_resolvable(seconds: u64, monitored: Nanos, pass: Nanos) -> Result<(), String> {
     let edge = Nanos::secs(seconds);
-    if edge > watched {
-        Err(format!("only {watched} were watched"))
+    if edge > monitored {
+        Err(format!("only {monitored} were monitored"))
     } else if edge < pass {
         Err(format!("a scan pass took up to {pass}"))
     } else {
@@ -69,17 +73,16 @@ pub(crate) fn can_tell(seconds: u64, watched: Nanos, pass: Nanos) -> Result<(), 
     }
 }
 
-/// A sentence about all that is missing, a reason once: `Not known for 1 s and 2 s: a scan pass took up to 3.20 s.`
+/// One sentence for each reason in `missing`: `Not known for 1 s to 2 s: a scan pass took up to 3.20 s.`
 pub(crate) fn missing_text(missing: &[Missing]) -> String {
     let mut text = String::new();
-    for reason in missing.chunk_by(|one, next| one.why == next.why) {
-        let [first, .., last] = reason else {
-            let only = self::text(reason[0].seconds);
-            text.push_str(&format!("Not known for {only}: {}.\n", reason[0].why));
-            continue;
+    for same_reason in missing.chunk_by(|one, next| one.why == next.why) {
+        let why = &same_reason[0].why;
+        let range = match same_reason {
+            [first, .., last] => format!("{} to {}", self::text(first.seconds), self::text(last.seconds)),
+            _ => self::text(same_reason[0].seconds),
         };
-        let (first, last) = (self::text(first.seconds), self::text(last.seconds));
-        text.push_str(&format!("Not known for {first} to {last}: {}.\n", reason[0].why));
+        text.push_str(&format!("Not known for {range}: {why}.\n"));
     }
     text
 }
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edges_are_written_in_their_unit() {
+    fn text_picks_largest_whole_unit() {
         assert_eq!(
             windows_text(),
             "1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 10 min, 30 min, 1 h, 2 h, 6 h, 1 d"
@@ -98,15 +101,15 @@ mod tests {
     }
 
     #[test]
-    fn edges_are_known_between_pass_and_watched_time() {
-        let can = |seconds| can_tell(seconds, Nanos::secs(60), Nanos::secs(3));
-        assert_eq!((can(5), can(60)), (Ok(()), Ok(())));
-        assert_eq!(can(2), Err("a scan pass took up to 3.00 s".to_owned()));
-        assert_eq!(can(120), Err("only 60.0 s were watched".to_owned()));
+    fn check_resolvable_needs_pass_and_monitored_time() {
+        let check = |seconds| check_resolvable(seconds, Nanos::secs(60), Nanos::secs(3));
+        assert_eq!((check(5), check(60)), (Ok(()), Ok(())));
+        assert_eq!(check(2), Err("a scan pass took up to 3.00 s".to_owned()));
+        assert_eq!(check(120), Err("only 60.0 s were monitored".to_owned()));
     }
 
     #[test]
-    fn missing_edges_share_a_sentence() {
+    fn missing_text_merges_equal_reasons() {
         let missing = |seconds, why: &str| Missing {
             seconds,
             why: why.to_owned(),

@@ -1,56 +1,56 @@
-//! How far an estimate can be trusted: on how many snapshots it stands, over what time, and what went wrong meanwhile.
+//! The basis of an estimate: number of snapshots, time span and warnings.
 
 use serde::Serialize;
 use thermo_recording::model::{Record, Snapshot};
 use thermo_units::Nanos;
 
-/// Warnings beyond this many are only counted.
-const MOST_WARNINGS: usize = 16;
+/// Maximum number of warnings kept; more are only counted.
+const MAX_WARNINGS: usize = 16;
 
-/// Fewer snapshots than this are called few.
+/// A report with fewer snapshots than this prints a warning.
 const FEW: u64 = 5;
 
-/// What an estimate stands on.
+/// The data behind an estimate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Doubt {
-    /// Snapshots in which a target lived.
+pub struct Basis {
+    /// Snapshots with at least one live target.
     pub snapshots: u64,
-    /// Of those, how many came before the first scan pass of any target was complete: what the pass had not reached is
-    /// unknown in them.
+    /// Number of those snapshots taken before any target completed its first scan pass. Memory that the pass
+    /// had not reached is unknown in them.
     pub snapshots_before_first_pass: u64,
-    /// When the first of them began, on the recording's clock.
+    /// Start of the first snapshot, on the clock of the recording.
     pub start_ns: u64,
-    /// When the last of them ended.
+    /// End of the last snapshot.
     pub end_ns: u64,
-    /// Sentences a reader should know before believing.
+    /// Warnings about the data, as sentences.
     pub warnings: Vec<String>,
-    /// Warnings that are not listed.
+    /// Number of warnings that are not listed.
     pub more_warnings: u64,
 }
 
-/// True when some target of `snapshot` had regions: the others say nothing about memory.
+/// True if `snapshot` has data of at least one target.
 #[must_use]
-pub fn lives(snapshot: &Snapshot) -> bool {
-    snapshot.targets.iter().any(crate::tables::lives)
+pub fn has_data(snapshot: &Snapshot) -> bool {
+    snapshot.targets.iter().any(crate::tables::has_data)
 }
 
-/// True when the first scan pass of no target of `snapshot` was complete.
+/// True if no target of `snapshot` has completed its first scan pass.
 fn is_before_first_pass(snapshot: &Snapshot) -> bool {
     let mut targets = snapshot
         .targets
         .iter()
-        .filter(|target| crate::tables::lives(target));
+        .filter(|target| crate::tables::has_data(target));
     targets.all(|target| {
         let tables = target.tables.as_deref();
         tables.is_some_and(|tables| tables.nr_passes == 0)
     })
 }
 
-impl Doubt {
-    /// Takes a record; gives its snapshot back when it counts.
+impl Basis {
+    /// Adds a record. Returns its snapshot if the snapshot has data.
     pub fn add<'a>(&mut self, record: &'a Record) -> Option<&'a Snapshot> {
         match record {
-            Record::Snapshot(snapshot) if lives(snapshot) => {
+            Record::Snapshot(snapshot) if has_data(snapshot) => {
                 if self.snapshots == 0 {
                     self.start_ns = snapshot.start_ns;
                 }
@@ -67,19 +67,19 @@ impl Doubt {
         }
     }
 
-    /// Notes a warning, once.
+    /// Adds a warning, unless the same text was added before.
     pub fn warn(&mut self, text: &str) {
         if self.warnings.iter().any(|known| known == text) {
             return;
         }
-        if self.warnings.len() < MOST_WARNINGS {
+        if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(text.to_owned());
         } else {
             self.more_warnings += 1;
         }
     }
 
-    /// The time the snapshots cover.
+    /// Time from the start of the first snapshot to the end of the last.
     #[must_use]
     pub const fn span(&self) -> Nanos {
         Nanos(self.end_ns.saturating_sub(self.start_ns))
@@ -87,38 +87,38 @@ impl Doubt {
 
     /// `300 snapshots over 30.0 s`.
     #[must_use]
-    pub fn basis(&self) -> String {
+    pub fn summary(&self) -> String {
         let plural = if self.snapshots == 1 { "" } else { "s" };
         format!("{} snapshot{plural} over {}", self.snapshots, self.span())
     }
 
-    /// That some or all snapshots came before the first scan pass was complete, if so: the beginning of a sentence.
+    /// A sentence without a full stop, if some or all snapshots precede the end of the first scan pass.
     #[must_use]
     pub fn first_pass_text(&self) -> Option<String> {
         match self.snapshots_before_first_pass {
             0 => None,
             n if n == self.snapshots => {
-                Some("the first scan pass was not complete: what it had not reached is unknown".to_owned())
+                Some("the first scan pass was not complete: memory not yet scanned is unknown".to_owned())
             }
             n => Some(format!(
-                "{n} of {} snapshots came before the first scan pass was complete: what it had not reached is unknown \
-                 in them",
+                "{n} of {} snapshots precede the end of the first scan pass: memory not yet scanned is unknown in \
+                 them",
                 self.snapshots
             )),
         }
     }
 
-    /// The warnings, a line each; nothing when there are none.
+    /// The warnings, one line each; empty if there are none.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         if (1..FEW).contains(&self.snapshots) {
             text.push_str(&format!(
-                "warning: these numbers stand on only {}.\n",
-                self.basis()
+                "warning: the figures are based on only {}.\n",
+                self.summary()
             ));
         }
-        // Where no pass was complete at all, each report says so itself.
+        // If no pass was complete, each report prints its own message.
         let incomplete = self.first_pass_text();
         if let Some(incomplete) = incomplete.filter(|_| self.snapshots_before_first_pass < self.snapshots) {
             text.push_str(&format!("warning: {incomplete}.\n"));
@@ -127,7 +127,10 @@ impl Doubt {
             text.push_str(&format!("warning: {warning}\n"));
         }
         if self.more_warnings > 0 {
-            text.push_str(&format!("warning: and {} more.\n", self.more_warnings));
+            text.push_str(&format!(
+                "warning: {} more warnings are not shown.\n",
+                self.more_warnings
+            ));
         }
         text
     }

@@ -1,4 +1,4 @@
-//! How much memory the targets had: virtual, resident and swapped, over time.
+//! Memory sizes of the targets over time: virtual, resident and swapped.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,34 @@ use crate::series::{Series, binned};
 use crate::style::{Style, Table, csv_text};
 use crate::{Accumulator, SCHEMA};
 
-/// Targets of which the course is kept; of others only the extremes are.
-const MOST_COURSES: usize = 64;
+/// Maximum number of targets with sizes over time; of further targets only minimum, mean and maximum are
+/// kept.
+const MAX_SERIES: usize = 64;
 
-/// Footprints in the making.
+/// Builds a [`Footprints`] report.
 #[derive(Debug, Clone, Default)]
 pub struct FootprintAccumulator {
-    targets: BTreeMap<u32, State>,
+    targets: BTreeMap<u32, TargetState>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
+struct TargetState {
     pid: Option<u32>,
     series: Series<Footprint>,
     count: u64,
     stats: [Stat; 3],
 }
 
-/// One size over the recording, in bytes.
+/// Statistics of one size over the recording, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Stat {
-    /// Smallest.
+    /// Minimum.
     pub min: u64,
     /// Mean of all readings.
     pub mean: f64,
-    /// Largest.
+    /// Maximum.
     pub max: u64,
-    /// The last reading.
+    /// Last reading.
     pub last: u64,
 }
 
@@ -54,18 +55,18 @@ impl Accumulator for FootprintAccumulator {
                 }
             }
             Record::Footprint(footprint) => {
-                let keep = self.targets.len() < MOST_COURSES;
+                let keep_series = self.targets.len() < MAX_SERIES;
                 self.targets
                     .entry(footprint.target)
                     .or_default()
-                    .add(footprint, keep);
+                    .add(footprint, keep_series);
             }
             _ => {}
         }
     }
 
     fn finish(self) -> Footprints {
-        let target = |(id, state): (u32, State)| TargetFootprint {
+        let target = |(id, state): (u32, TargetState)| TargetFootprint {
             target: id,
             pid: state.pid,
             readings: state.count,
@@ -81,8 +82,8 @@ impl Accumulator for FootprintAccumulator {
     }
 }
 
-impl State {
-    fn add(&mut self, footprint: &Footprint, keep: bool) {
+impl TargetState {
+    fn add(&mut self, footprint: &Footprint, keep_series: bool) {
         self.count += 1;
         for (stat, value) in self
             .stats
@@ -91,7 +92,7 @@ impl State {
         {
             stat.add(value, self.count);
         }
-        if keep || self.series.last().is_some() {
+        if keep_series || self.series.last().is_some() {
             self.series.push(*footprint);
         }
     }
@@ -111,18 +112,18 @@ impl Stat {
 pub struct Footprints {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Each target.
+    /// One entry for each target.
     pub targets: Vec<TargetFootprint>,
 }
 
 /// The footprint of a target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TargetFootprint {
-    /// Which target.
+    /// Target id.
     pub target: u32,
-    /// Its process.
+    /// Process id; `None` for physical memory.
     pub pid: Option<u32>,
-    /// How often it was read.
+    /// Number of readings.
     pub readings: u64,
     /// Virtual size.
     pub vsz: Stat,
@@ -130,14 +131,14 @@ pub struct TargetFootprint {
     pub rss: Stat,
     /// Swapped size.
     pub swap: Stat,
-    /// The course, thinned out when there are many readings.
+    /// Sizes over time; a subset of the readings if there are many.
     pub over_time: Vec<Point>,
 }
 
-/// One reading, in bytes.
+/// One reading; sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// When.
+    /// Time of the reading.
     pub time_ns: u64,
     /// Virtual size.
     pub vsz: u64,
@@ -159,11 +160,11 @@ impl From<Footprint> for Point {
 }
 
 impl Footprints {
-    /// A table for each target, with the resident size over time.
+    /// A table and a sparkline of the resident size for each target.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         if self.targets.is_empty() {
-            return "The recording holds no sizes of its targets.\n".to_owned();
+            return "The recording has no memory sizes of its targets.\n".to_owned();
         }
         let texts: Vec<String> = self.targets.iter().map(|target| target.text(style)).collect();
         texts.join("\n")
@@ -189,7 +190,7 @@ impl Footprints {
 
 impl TargetFootprint {
     fn text(&self, style: &Style) -> String {
-        let mut table = Table::new(1, &["", "least", "mean", "most", "last"]);
+        let mut table = Table::new(1, &["", "min", "mean", "max", "last"]);
         for (name, stat) in [
             ("  virtual", self.vsz),
             ("  resident", self.rss),
@@ -203,8 +204,8 @@ impl TargetFootprint {
         let plural = if self.readings == 1 { "" } else { "s" };
         let mut text = format!("{name}, {} reading{plural}\n{}", self.readings, table.text());
         if self.over_time.len() > 1 {
-            let course: Vec<(u64, u64)> = self.over_time.iter().map(|p| (p.time_ns, p.rss)).collect();
-            let line = style.sparkline(&binned(&course, style.width.saturating_sub(24).clamp(8, 80)));
+            let rss: Vec<(u64, u64)> = self.over_time.iter().map(|p| (p.time_ns, p.rss)).collect();
+            let line = style.sparkline(&binned(&rss, style.width.saturating_sub(24).clamp(8, 80)));
             text.push_str(&format!("  resident over time: {line}\n"));
         }
         text

@@ -1,19 +1,20 @@
-//! What hot, warm, cold and unknown mean: decided here, once, for every report, summary and progress line.
+//! The definition of hot, warm, cold and unknown memory, for all reports, summaries and progress lines.
 //!
-//! They are idle ages of resident pages, from the access tables:
-//! * **hot**: accessed in the last scan pass (or within the last second, where a pass is shorter).
+//! They are ranges of idle ages of resident pages, from the access tables:
+//! * **hot**: accessed in the last scan pass, or within the last second if a pass is shorter.
 //! * **warm**: idle for less than [`COLD_FROM_S`].
-//! * **cold**: idle for longer.
-//! * **unknown**: the idle age is not known; never counted as cold.
+//! * **cold**: idle for [`COLD_FROM_S`] or longer.
+//! * **unknown**: the idle age is not known. Unknown memory never counts as cold.
 //!
-//! Together they are the resident bytes.
+//! The four sizes sum to the resident bytes.
 
 use serde::Serialize;
 use thermo_engine::access_tables::{AGE_EDGES_S, AccessTables};
 use thermo_recording::model::Region;
 use thermo_units::Bytes;
 
-/// From this idle age on memory is cold. A convention of the reports alone; schemes name their own ages.
+/// Minimum idle age of cold memory, in seconds. Only reports use this convention; schemes name their own
+/// ages.
 pub const COLD_FROM_S: u64 = 10;
 
 /// The access rate of `region`, 0 to 1.
@@ -22,25 +23,25 @@ pub fn rate(region: &Region, max_nr_accesses: u32) -> f64 {
     (f64::from(region.nr_accesses) / f64::from(max_nr_accesses.max(1))).min(1.0)
 }
 
-/// Memory of one heat.
+/// A size and its share of resident memory.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Share {
     /// Bytes.
     pub bytes: u64,
-    /// Their share of the resident bytes, 0 to 1.
+    /// Share of the resident bytes, 0 to 1.
     pub share: f64,
 }
 
-/// All resident memory by its heat.
+/// Resident memory by heat.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct HeatSizes {
     /// Accessed in the last scan pass.
     pub hot: Share,
     /// Idle for less than [`COLD_FROM_S`].
     pub warm: Share,
-    /// Idle for longer.
+    /// Idle for [`COLD_FROM_S`] or longer.
     pub cold: Share,
-    /// Idle for nobody knows how long.
+    /// Idle age not known.
     pub unknown: Share,
 }
 
@@ -63,7 +64,7 @@ impl From<&AccessTables> for HeatSizes {
 }
 
 impl HeatSizes {
-    /// All bytes: what is resident.
+    /// Sum of the four sizes: the resident bytes.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.hot.bytes + self.warm.bytes + self.cold.bytes + self.unknown.bytes
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heats_are_idle_ages_and_sum_to_resident() {
+    fn heat_sizes_sum_to_resident() {
         let mut tables = AccessTables::new(Method::Scan);
         for (age, bytes) in [(0, 100), (1, 1), (3, 10), (4, 1000), (14, 2000)] {
             tables.idle[age % 6][age] = Bytes::mib(bytes);

@@ -1,8 +1,8 @@
-//! Idle memory: how many resident bytes have not been accessed for how long, in the last snapshot.
+//! Idle memory: resident bytes by idle age, in the last snapshot.
 //!
-//! Ages, unknown bytes and resident bytes are those of the access tables, added up over all targets: ages and unknown
-//! sum to resident. Swapped bytes are apart. Nothing can be known to be idle for longer than it was watched, so the
-//! longest ages appear only in long recordings.
+//! Ages, unknown bytes and resident bytes come from the access tables, summed over all targets. Ages and
+//! unknown bytes sum to resident bytes. Swapped bytes are separate. An idle age is never longer than the time
+//! monitored, so the longest ages appear only in long recordings.
 
 use serde::Serialize;
 use thermo_engine::access_tables::{AccessTables, NR_AGES, PageKind, UnknownReason};
@@ -13,35 +13,35 @@ use crate::ages::{self, AgeBytes};
 use crate::layout::Layout;
 use crate::style::{Style, Table, csv_text, percent};
 use crate::tables::{LastKnown, SnapshotTables, TargetTables};
-use crate::{Accumulator, Doubt, NO_SNAPSHOTS};
+use crate::{Accumulator, Basis, NO_SNAPSHOTS};
 
-/// The version of this report's JSON.
+/// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
 
-/// Idle memory in the making.
+/// Builds an [`Idle`] report.
 #[derive(Debug, Clone, Default)]
 pub struct IdleAccumulator {
     layout: Layout,
-    doubt: Doubt,
+    basis: Basis,
     last: LastKnown,
     swapped: Option<u64>,
 }
 
-/// Idle memory of the last snapshot in which something was known.
+/// Idle memory in the last snapshot with known idle ages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Idle {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// When the snapshot ended.
+    /// End of the snapshot.
     pub time_ns: u64,
-    /// When the last complete scan pass began: nothing that is known is older. `None` before the first.
+    /// Start of the last complete scan pass: no data is older. `None` before the first pass is complete.
     pub as_of_ns: Option<u64>,
-    /// `scan`, or `sampling` when at least one target was sampled.
+    /// `scan`, or `sampling` if at least one target was sampled.
     pub method: &'static str,
-    /// The longest scan pass of a target, the resolution of ages; with sampling the aggregation interval. `None`
-    /// before the first pass was complete.
+    /// Resolution of ages in seconds: the longest scan pass of a target; with sampling, the aggregation
+    /// interval. `None` before the first pass is complete.
     pub pass_s: Option<f64>,
-    /// Complete passes so far, of the target with the fewest.
+    /// Number of complete passes of the target with the fewest.
     pub nr_passes: u64,
     /// Resident bytes: the sum of `ages` and `unknown_bytes`.
     pub resident_bytes: u64,
@@ -49,25 +49,25 @@ pub struct Idle {
     pub ages: Vec<AgeBytes>,
     /// Resident bytes whose idle age is not known.
     pub unknown_bytes: u64,
-    /// Those by reason.
+    /// Unknown bytes by reason.
     pub unknown: Vec<UnknownBytes>,
-    /// Bytes of the targets in swap; `None` when they were not recorded.
+    /// Swapped bytes of the targets; `None` if they were not recorded.
     pub swapped_bytes: Option<u64>,
-    /// `ages` by kind of pages, kinds without bytes left out; empty when kinds are not known.
+    /// `ages` by kind of page, without empty kinds. Empty if kinds are not known.
     pub kinds: Vec<KindAges>,
-    /// Each target, when there are several.
+    /// Ages of each target. Empty if there is only one target.
     pub targets: Vec<TargetAges>,
-    /// How exact ages are, in a sentence.
+    /// The resolution of idle ages, as a sentence.
     #[serde(skip)]
     pub resolution: String,
-    /// What it stands on.
-    pub basis: Doubt,
+    /// The data behind the report.
+    pub basis: Basis,
 }
 
 /// Bytes whose idle age is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct UnknownBytes {
-    /// Why, as in [`UnknownReason::name`].
+    /// The reason, as in [`UnknownReason::name`].
     pub reason: &'static str,
     /// Bytes.
     pub bytes: u64,
@@ -75,29 +75,29 @@ pub struct UnknownBytes {
     text: &'static str,
 }
 
-/// The idle ages of one kind of pages.
+/// The idle ages of one kind of page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KindAges {
-    /// Which kind, as in [`PageKind::name`].
+    /// The kind, as in [`PageKind::name`].
     pub kind: &'static str,
     /// Bytes whose age is known.
     pub bytes: u64,
-    /// Bytes of each age of `ages`.
+    /// Bytes for each age of [`Idle::ages`].
     pub ages: [u64; NR_AGES],
 }
 
 /// The idle ages of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TargetAges {
-    /// Which one.
+    /// Target id.
     pub id: u32,
-    /// Its process.
+    /// Process id; `None` for physical memory.
     pub pid: Option<u32>,
-    /// Its resident bytes.
+    /// Resident bytes.
     pub resident_bytes: u64,
-    /// Of those, bytes whose age is not known.
+    /// Resident bytes whose idle age is not known.
     pub unknown_bytes: u64,
-    /// Bytes of each age of `ages`.
+    /// Bytes for each age of [`Idle::ages`].
     pub ages: [u64; NR_AGES],
 }
 
@@ -106,10 +106,10 @@ impl Accumulator for IdleAccumulator {
 
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
-        if let Some(snapshot) = self.doubt.add(record) {
+        if let Some(snapshot) = self.basis.add(record) {
             self.last.add(snapshot, &self.layout);
-            let footprints = self.last.tables().targets.iter().map(|target| target.id);
-            let swapped = footprints.filter_map(|id| Some(self.layout.footprint(id)?.swap));
+            let ids = self.last.tables().targets.iter().map(|target| target.id);
+            let swapped = ids.filter_map(|id| Some(self.layout.footprint(id)?.swap));
             self.swapped = swapped.reduce(u64::saturating_add);
         }
     }
@@ -117,7 +117,7 @@ impl Accumulator for IdleAccumulator {
     fn finish(mut self) -> Idle {
         let all = self.last.tables();
         let sum = all.sum();
-        all.warn(&mut self.doubt);
+        all.add_warnings(&mut self.basis);
         Idle {
             schema: SCHEMA,
             time_ns: self.last.time_ns(),
@@ -133,7 +133,7 @@ impl Accumulator for IdleAccumulator {
             kinds: kinds(all),
             targets: targets(all),
             resolution: all.resolution(),
-            basis: self.doubt,
+            basis: self.basis,
         }
     }
 }
@@ -143,12 +143,12 @@ fn numbers(ages: [Bytes; NR_AGES]) -> [u64; NR_AGES] {
 }
 
 fn unknown(sum: &AccessTables) -> Vec<UnknownBytes> {
-    let one = |reason: UnknownReason| UnknownBytes {
+    let bytes_for = |reason: UnknownReason| UnknownBytes {
         reason: reason.name(),
         bytes: sum.unknown[reason.index()].0,
         text: reason.text(),
     };
-    UnknownReason::ALL.map(one).to_vec()
+    UnknownReason::ALL.map(bytes_for).to_vec()
 }
 
 fn kinds(all: &SnapshotTables) -> Vec<KindAges> {
@@ -195,7 +195,7 @@ impl Idle {
         let mut text = format!(
             "Idle memory of {} resident, in the last of {}\n",
             Bytes(self.resident_bytes),
-            self.basis.basis()
+            self.basis.summary()
         );
         text.push_str(&self.table(style));
         if let Some(swapped) = self.swapped_bytes {
@@ -208,15 +208,14 @@ impl Idle {
     fn table(&self, style: &Style) -> String {
         let bar = style.width.saturating_sub(64).clamp(6, 60);
         let mut table = Table::new(1, &["idle for", "size", "of resident", "this or longer", ""]);
-        let mut row = |name: String, bytes: u64, longer: String| {
+        let mut row = |name: String, bytes: u64, cumulative: String| {
             let share = bytes as f64 / self.resident_bytes.max(1) as f64;
-            let cells = [name, Bytes(bytes).to_string(), percent(share), longer];
+            let cells = [name, Bytes(bytes).to_string(), percent(share), cumulative];
             table.row(cells.into_iter().chain([style.bar(share, bar)]));
         };
-        for (nth, age) in self.ages.iter().enumerate().take(self.shown()) {
-            let longer: u64 = self.ages[nth..].iter().map(|age| age.bytes).sum();
-            let longer = (age.min_s > 0).then(|| Bytes(longer).to_string());
-            row(name(age), age.bytes, longer.unwrap_or_default());
+        for (nth, age) in self.ages.iter().enumerate().take(self.nr_shown_ages()) {
+            let cumulative = (age.min_s > 0).then(|| Bytes(self.bytes_from(nth)).to_string());
+            row(name(age), age.bytes, cumulative.unwrap_or_default());
         }
         for unknown in self.unknown.iter().filter(|unknown| unknown.bytes > 0) {
             row(
@@ -235,28 +234,32 @@ impl Idle {
         text
     }
 
-    /// How many ages are worth a row: those that were watched, and those that have bytes.
-    fn shown(&self) -> usize {
-        let watched = self.basis.span();
-        let is_shown = |age: &AgeBytes| age.bytes > 0 || Nanos::secs(age.min_s) <= watched;
+    /// Number of ages with a row: ages within the time monitored, and ages with bytes.
+    fn nr_shown_ages(&self) -> usize {
+        let monitored = self.basis.span();
+        let is_shown = |age: &AgeBytes| age.bytes > 0 || Nanos::secs(age.min_s) <= monitored;
         let last = self.ages.iter().rposition(is_shown);
         last.map_or(0, |last| last + 1)
     }
 
-    /// `min_s,max_s,unknown,bytes,bytes_at_least`: a row for each idle age, then one for each reason why ages are not
-    /// known.
+    /// Bytes of age number `nth` and of all longer ages.
+    fn bytes_from(&self, nth: usize) -> u64 {
+        self.ages[nth..].iter().map(|age| age.bytes).sum()
+    }
+
+    /// `min_s,max_s,unknown,bytes,bytes_at_least`: a row for each idle age, then a row for each reason of
+    /// unknown ages.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut rows = Vec::new();
         for (nth, age) in self.ages.iter().enumerate() {
             let max = age.max_s.map(|s| s.to_string()).unwrap_or_default();
-            let longer: u64 = self.ages[nth..].iter().map(|age| age.bytes).sum();
             rows.push([
                 age.min_s.to_string(),
                 max,
                 String::new(),
                 age.bytes.to_string(),
-                longer.to_string(),
+                self.bytes_from(nth).to_string(),
             ]);
         }
         for UnknownBytes { reason, bytes, .. } in &self.unknown {

@@ -1,34 +1,33 @@
-//! What is known of the targets besides their regions: which bytes are mapped, how they are called, how much of
-//! them is resident. The last word on each target is kept.
+//! Mappings and memory sizes of the targets, as last recorded.
 //!
-//! Mappings are read once an update interval, so they may be older than a snapshot: a region that was accessed but lies
-//! in no known mapping is newer than they are and counts whole.
+//! Mappings are read once in each update interval, so they may be older than a snapshot. A region that was
+//! accessed but lies in no known mapping is newer than the mappings, and counts as mapped.
 
 use std::collections::BTreeMap;
 
 use thermo_recording::model::{Footprint, Mapping, Mappings, Record, Region};
 
-/// Mappings and sizes of all targets, as of the last record.
+/// The last known mappings and sizes of all targets.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
     mapped: BTreeMap<u32, Mapped>,
     footprints: BTreeMap<u32, Footprint>,
 }
 
-/// The mappings of one target, with their bytes summed up.
+/// The mappings of one target.
 #[derive(Debug, Clone, Default)]
 struct Mapped {
-    /// Runs of touching mappings: start, end, mapped bytes below start.
+    /// Runs of adjacent mappings: start, end, mapped bytes below start.
     runs: Vec<(u64, u64, u64)>,
     mappings: Vec<Mapping>,
 }
 
 impl Layout {
-    /// Takes what a record tells of a target.
+    /// Stores the mappings or sizes of `record`; ignores other records.
     pub fn add(&mut self, record: &Record) {
         match record {
             Record::Mappings(mappings) => {
-                self.mapped.insert(mappings.target, Mapped::of(mappings));
+                self.mapped.insert(mappings.target, Mapped::new(mappings));
             }
             Record::Footprint(footprint) => {
                 self.footprints.insert(footprint.target, *footprint);
@@ -37,21 +36,27 @@ impl Layout {
         }
     }
 
-    /// True when the mappings of `target` were read.
+    /// Drops what is known of `target`: it has ended.
+    pub fn remove(&mut self, target: u32) {
+        self.mapped.remove(&target);
+        self.footprints.remove(&target);
+    }
+
+    /// True if the mappings of `target` are known.
     #[must_use]
-    pub fn knows(&self, target: u32) -> bool {
+    pub fn has_mappings(&self, target: u32) -> bool {
         self.mapped.contains_key(&target)
     }
 
-    /// The last sizes of `target`.
+    /// The last known sizes of `target`.
     #[must_use]
     pub fn footprint(&self, target: u32) -> Option<&Footprint> {
         self.footprints.get(&target)
     }
 
-    /// The bytes of `region` that are memory, not gaps.
+    /// Mapped bytes of `region`; all its bytes if the mappings of `target` are not known.
     #[must_use]
-    pub fn bytes(&self, target: u32, region: &Region) -> u64 {
+    pub fn mapped_bytes(&self, target: u32, region: &Region) -> u64 {
         let whole = region.end.saturating_sub(region.start);
         let Some(mapped) = self.mapped.get(&target) else {
             return whole;
@@ -65,11 +70,11 @@ impl Layout {
         }
     }
 
-    /// The pieces of `region` that are memory, ascending.
-    pub fn pieces(&self, target: u32, region: &Region) -> impl Iterator<Item = (u64, u64)> + use<'_> {
+    /// Mapped ranges of `region`, in ascending order.
+    pub fn mapped_ranges(&self, target: u32, region: &Region) -> impl Iterator<Item = (u64, u64)> + use<'_> {
         let (start, end) = (region.start, region.end);
         let whole = match self.mapped.get(&target) {
-            Some(_) if self.bytes(target, region) < end.saturating_sub(start) => None,
+            Some(_) if self.mapped_bytes(target, region) < end.saturating_sub(start) => None,
             _ => Some((start, end)),
         };
         let runs = match (whole, self.mapped.get(&target)) {
@@ -82,9 +87,10 @@ impl Layout {
             .chain(runs.iter().take_while(move |run| run.0 < end).map(cut))
     }
 
-    /// What the kernel calls the mapping that holds most of `start..end`; `None` when there is none.
+    /// The kernel's name of the mapping with the largest part of `start..end`; `None` if nothing is mapped
+    /// there.
     #[must_use]
-    pub fn name(&self, target: u32, start: u64, end: u64) -> Option<&str> {
+    pub fn mapping_name(&self, target: u32, start: u64, end: u64) -> Option<&str> {
         let mappings = &self.mapped.get(&target)?.mappings;
         let first = mappings.partition_point(|mapping| mapping.end <= start);
         let overlap = |mapping: &&Mapping| mapping.end.min(end).saturating_sub(mapping.start.max(start));
@@ -94,7 +100,7 @@ impl Layout {
 }
 
 impl Mapped {
-    fn of(mappings: &Mappings) -> Self {
+    fn new(mappings: &Mappings) -> Self {
         let mut runs: Vec<(u64, u64, u64)> = Vec::new();
         let mut bytes = 0;
         for mapping in &mappings.mappings {
@@ -120,7 +126,7 @@ impl Mapped {
     }
 }
 
-/// A mapping's name as it is shown in little space: the last part of a path, `[anon]` for anonymous memory.
+/// A short form of a mapping's name: the file name of a path, `[anon]` for anonymous memory.
 #[must_use]
 pub fn short_name(name: &str) -> &str {
     match name {
@@ -164,40 +170,40 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_pieces_leave_gaps_out() {
+    fn mapped_bytes_and_ranges_exclude_gaps() {
         let layout = layout();
         for (start, end, bytes) in [(0, 200, 30), (15, 95, 20), (30, 90, 0), (12, 18, 6), (0, 10, 0)] {
             let region = region(start, end, 0);
-            assert_eq!(layout.bytes(0, &region), bytes, "{start}..{end}");
+            assert_eq!(layout.mapped_bytes(0, &region), bytes, "{start}..{end}");
             assert_eq!(
                 layout
-                    .pieces(0, &region)
+                    .mapped_ranges(0, &region)
                     .map(|(start, end)| end - start)
                     .sum::<u64>(),
                 bytes
             );
         }
         assert_eq!(
-            layout.pieces(0, &region(15, 95, 0)).collect::<Vec<_>>(),
+            layout.mapped_ranges(0, &region(15, 95, 0)).collect::<Vec<_>>(),
             [(15, 30), (90, 95)]
         );
     }
 
     #[test]
-    fn accessed_memory_that_is_newer_than_the_mappings_counts() {
-        assert_eq!(layout().bytes(0, &region(40, 50, 3)), 10);
-        assert_eq!(layout().pieces(0, &region(40, 50, 3)).count(), 1);
+    fn accessed_region_outside_mappings_counts_as_mapped() {
+        assert_eq!(layout().mapped_bytes(0, &region(40, 50, 3)), 10);
+        assert_eq!(layout().mapped_ranges(0, &region(40, 50, 3)).count(), 1);
         assert_eq!(
-            layout().bytes(5, &region(40, 50, 0)),
+            layout().mapped_bytes(5, &region(40, 50, 0)),
             10,
-            "a target without mappings counts whole"
+            "all bytes count if the mappings are not known"
         );
     }
 
     #[test]
-    fn the_name_is_that_of_the_largest_part() {
-        assert_eq!(layout().name(0, 18, 30), Some("[heap]"));
-        assert_eq!(layout().name(0, 40, 80), None);
+    fn mapping_name_is_that_of_largest_overlap() {
+        assert_eq!(layout().mapping_name(0, 18, 30), Some("[heap]"));
+        assert_eq!(layout().mapping_name(0, 40, 80), None);
         assert_eq!(
             ["", "[heap]", "/usr/lib/libc.so.6"].map(short_name),
             ["[anon]", "[heap]", "libc.so.6"]

@@ -1,13 +1,15 @@
-//! Reports: statistics and pictures from what was recorded.
+//! Reports: statistics and pictures of a recording.
 //!
-//! Every report has the same shape. An [`Accumulator`] takes the records of a recording one by one, once, and keeps
-//! no more than a few MiB whatever the recording's length; [`Accumulator::finish`] gives a plain result
-//! whose serde form is the JSON scripts rely on, with methods for the other faces: `text`, `csv`, and where it is a
-//! picture `svg`, `png`, `html`. Only [`regions`], which prints everything there is, writes as it reads.
+//! Every report has the same shape. An [`Accumulator`] reads the records of a recording once, one by one. It
+//! keeps at most a few MiB, whatever the length of the recording. [`Accumulator::finish`] returns a plain
+//! struct. Its serde form is the JSON that scripts rely on; its methods give the other formats: `text`,
+//! `csv`, and for pictures `svg`, `png` and `html`. Only [`regions`] prints every region, so it writes while
+//! it reads.
 //!
-//! Totals come from the access tables in [`tables`]. What "hot" and "cold" mean is decided in [`heat`]; what is memory and
-//! what a gap between mappings in [`layout`].
-//! Nothing here opens files: the caller brings the records and takes texts.
+//! Totals come from the access tables in [`tables`]. [`heat`] defines hot and cold. [`layout`] separates
+//! memory from gaps between mappings.
+//!
+//! This crate opens no files: the caller passes records in and gets text or bytes back.
 
 pub mod ages;
 pub mod confidence;
@@ -18,6 +20,7 @@ pub mod heatmap;
 pub mod idle;
 pub mod info;
 pub mod layout;
+pub mod own_cost;
 pub mod passes;
 pub mod picture;
 pub mod reaccess;
@@ -31,36 +34,36 @@ pub mod wss;
 
 use thermo_recording::model::Record;
 
-pub use confidence::Doubt;
+pub use confidence::Basis;
 pub use heat::HeatSizes;
 pub use layout::Layout;
 pub use picture::PictureError;
 pub use style::Style;
 
-/// The version of the JSON of those reports that do not name their own.
+/// Schema version of the JSON of reports that have no `SCHEMA` of their own.
 pub const SCHEMA: u32 = 1;
 
-/// What every report says when there was nothing to sum up.
+/// The text of every report without data.
 pub const NO_SNAPSHOTS: &str =
-    "The recording holds no snapshot of a living target: it ended before the first aggregation did.";
+    "The recording has no snapshot with a live target: it ended within the first aggregation interval.";
 
-/// A report in the making.
+/// Builds one report from the records of a recording.
 pub trait Accumulator {
-    /// What comes of it.
+    /// The finished report.
     type Report;
 
-    /// Takes the next record, in the order of the recording.
+    /// Adds the next record, in the order of the recording.
     fn add(&mut self, record: &Record);
 
-    /// Sums up.
+    /// Returns the report.
     fn finish(self) -> Self::Report;
 }
 
-/// Feeds all `records` to `accumulator`.
+/// Adds all `records` to `accumulator` and returns its report.
 ///
 /// # Errors
-/// The first error of the records' source.
-pub fn sum_up<A, E>(
+/// The first error that `records` yields.
+pub fn accumulate<A, E>(
     mut accumulator: A,
     records: impl IntoIterator<Item = Result<Record, E>>,
 ) -> Result<A::Report, E>

@@ -1,4 +1,4 @@
-//! How long scan passes took: the resolution of idle ages.
+//! Lengths of scan passes: the resolution of idle ages.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,17 @@ use thermo_units::Nanos;
 
 use crate::series::Series;
 
-/// Lengths of scan passes in seconds, over the snapshots of a recording; the slowest target counts.
+/// Lengths of scan passes in seconds, over the snapshots of a recording. Each snapshot counts its slowest
+/// target.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PassLengths {
     /// Median.
     pub p50: f64,
-    /// Longest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// Scan passes and methods, as tables tell of them.
+/// Collects scan passes and monitoring methods from access tables.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Passes {
     lengths: Series<Nanos>,
@@ -27,14 +28,14 @@ pub(crate) struct Passes {
 }
 
 impl Passes {
-    /// Takes a snapshot in which a target lived.
+    /// Adds a snapshot with data.
     pub(crate) fn add(&mut self, snapshot: &Snapshot) {
-        let living = snapshot
+        let live = snapshot
             .targets
             .iter()
-            .filter(|target| crate::tables::lives(target));
+            .filter(|target| crate::tables::has_data(target));
         let mut slowest = None;
-        for target in living {
+        for target in live {
             let tables = target.tables.as_deref();
             let method = tables.map_or(Method::Sampling, |tables| tables.method);
             self.methods.insert(method.name());
@@ -47,12 +48,12 @@ impl Passes {
         }
     }
 
-    /// The methods, by name.
+    /// Names of the methods.
     pub(crate) fn methods(&self) -> Vec<&'static str> {
         self.methods.iter().copied().collect()
     }
 
-    /// The lengths, if a pass was complete.
+    /// The lengths; `None` if no pass was complete.
     pub(crate) fn lengths(&self) -> Option<PassLengths> {
         let mut lengths = self.lengths.clone().into_points();
         lengths.sort_unstable();

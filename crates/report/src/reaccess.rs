@@ -1,7 +1,8 @@
-//! Re-accesses: how many bytes per minute were accessed again after they had been idle for at least so long.
+//! Re-accesses: bytes per minute that were accessed again after a given idle age.
 //!
-//! Had memory been paged out once it was idle for T, these accesses would have been page faults: the report says
-//! what each T would cost, as the idle ages say what each T would save. Re-accesses cannot be derived from regions.
+//! If memory were paged out after it was idle for T, each of these accesses would be a page fault. The report
+//! shows the cost of each T; the idle ages show what each T would save. Re-accesses cannot be derived from
+//! regions.
 
 use serde::Serialize;
 use thermo_engine::access_tables::{AGE_EDGES_S, NR_AGES};
@@ -11,20 +12,21 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::ages::{self, Missing};
 use crate::style::{Style, Table, csv_text, percent};
-use crate::{Accumulator, Doubt, NO_SNAPSHOTS};
+use crate::{Accumulator, Basis, NO_SNAPSHOTS};
 
-/// The version of this report's JSON.
+/// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
 
-/// Re-accesses in the making.
+/// Builds a [`Reaccess`] report.
 #[derive(Debug, Clone, Default)]
 pub struct ReaccessAccumulator {
-    doubt: Doubt,
+    basis: Basis,
     reaccessed: [u64; NR_AGES],
-    /// Snapshots with tables, and their resident bytes.
+    /// Number of snapshots with tables.
     snapshots: u64,
+    /// Sum of their resident bytes.
     resident: u128,
-    /// The longest scan pass; none before the first was complete.
+    /// The longest scan pass; `None` before the first is complete.
     pass: Option<Nanos>,
     is_sampled: bool,
 }
@@ -34,34 +36,34 @@ pub struct ReaccessAccumulator {
 pub struct Reaccess {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// `scan`, or `sampling` when at least one target was sampled at some time.
+    /// `scan`, or `sampling` if at least one target was sampled at some time.
     pub method: &'static str,
-    /// Seconds from the beginning of the first snapshot to the end of the last.
-    pub watched_s: f64,
-    /// The longest scan pass, in seconds; `None` when none was complete.
+    /// Seconds from the start of the first snapshot to the end of the last.
+    pub monitored_s: f64,
+    /// The longest scan pass, in seconds; `None` if no pass was complete.
     pub pass_s: Option<f64>,
     /// Mean resident bytes of all targets.
     pub resident_bytes: u64,
-    /// Re-accesses by least idle age, for each that can be told; cumulative.
+    /// Re-accesses by minimum idle age, cumulative.
     pub ages: Vec<AgeRate>,
-    /// Idle ages that cannot be told, and why.
+    /// Idle ages without a result.
     pub missing: Vec<Missing>,
-    /// What it stands on.
-    pub basis: Doubt,
+    /// The data behind the report.
+    pub basis: Basis,
     #[serde(skip)]
     has_tables: bool,
 }
 
-/// Re-accesses after at least some idle age.
+/// Re-accesses after an idle age of `min_s` or longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AgeRate {
-    /// The least idle age.
+    /// Minimum idle age, in seconds.
     pub min_s: u64,
     /// Bytes accessed again over the whole recording.
     pub bytes: u64,
     /// Bytes accessed again per minute.
     pub bytes_per_min: f64,
-    /// Those as a share of the mean resident bytes, 0 to 1 and more.
+    /// `bytes_per_min` as a share of the mean resident bytes; can exceed 1.
     pub share_of_resident_per_min: f64,
 }
 
@@ -69,26 +71,26 @@ impl Accumulator for ReaccessAccumulator {
     type Report = Reaccess;
 
     fn add(&mut self, record: &Record) {
-        if let Some(snapshot) = self.doubt.add(record) {
+        if let Some(snapshot) = self.basis.add(record) {
             self.add_tables(snapshot);
         }
     }
 
     fn finish(self) -> Reaccess {
-        let watched = self.doubt.span();
-        let minutes = watched.as_secs_f64() / 60.0;
+        let monitored = self.basis.span();
+        let minutes = monitored.as_secs_f64() / 60.0;
         let resident = self.resident as f64 / self.snapshots.max(1) as f64;
-        let (mut told, mut missing) = (Vec::new(), Vec::new());
+        let (mut ages, mut missing) = (Vec::new(), Vec::new());
         for (age, &min_s) in AGE_EDGES_S.iter().enumerate().skip(1) {
             let pass = self.pass.ok_or_else(|| "no scan pass was complete".to_owned());
-            match pass.and_then(|pass| ages::can_tell(min_s, watched, pass)) {
+            match pass.and_then(|pass| ages::check_resolvable(min_s, monitored, pass)) {
                 Err(why) => missing.push(Missing { seconds: min_s, why }),
                 Ok(()) => {
                     let bytes = self.reaccessed[age..]
                         .iter()
                         .fold(0, |a: u64, b| a.saturating_add(*b));
                     let bytes_per_min = bytes as f64 / minutes.max(f64::MIN_POSITIVE);
-                    told.push(AgeRate {
+                    ages.push(AgeRate {
                         min_s,
                         bytes,
                         bytes_per_min,
@@ -105,12 +107,12 @@ impl Accumulator for ReaccessAccumulator {
         Reaccess {
             schema: SCHEMA,
             method: method.name(),
-            watched_s: watched.as_secs_f64(),
+            monitored_s: monitored.as_secs_f64(),
             pass_s: self.pass.map(Nanos::as_secs_f64),
             resident_bytes: resident as u64,
-            ages: told,
+            ages,
             missing,
-            basis: self.doubt,
+            basis: self.basis,
             has_tables: self.snapshots > 0,
         }
     }
@@ -137,13 +139,13 @@ impl ReaccessAccumulator {
 }
 
 impl Reaccess {
-    /// Why the recording cannot tell of re-accesses at all, if so.
+    /// Why the recording has no re-accesses at all; `None` if it has some.
     #[must_use]
-    pub fn refusal(&self) -> Option<&'static str> {
+    pub fn unavailable_reason(&self) -> Option<&'static str> {
         match (self.basis.snapshots, self.has_tables) {
             (0, _) => Some(NO_SNAPSHOTS),
             (_, false) => Some(
-                "The recording has no access tables, and re-accesses cannot be derived from regions: record again with \
+                "The recording has no access tables, and re-accesses cannot be derived from regions. Record again with \
                  this version of thermo, without --tracker kdamond.",
             ),
             _ => None,
@@ -153,14 +155,14 @@ impl Reaccess {
     /// A table with bars.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
-        if let Some(refusal) = self.refusal() {
-            return format!("{refusal}\n");
+        if let Some(reason) = self.unavailable_reason() {
+            return format!("{reason}\n");
         }
         let mut text = format!(
             "Memory accessed again after it was idle, {}\n",
-            self.basis.basis()
+            self.basis.summary()
         );
-        let most = self.ages.iter().map(|age| age.bytes_per_min).fold(1.0, f64::max);
+        let max = self.ages.iter().map(|age| age.bytes_per_min).fold(1.0, f64::max);
         let bar = style.width.saturating_sub(56).clamp(6, 60);
         let mut table = Table::new(1, &["idle for", "per minute", "of resident", ""]);
         for age in &self.ages {
@@ -168,7 +170,7 @@ impl Reaccess {
                 format!("{} or longer", ages::text(age.min_s)),
                 Bytes(age.bytes_per_min.round() as u64).to_string(),
                 percent(age.share_of_resident_per_min),
-                style.bar(age.bytes_per_min / most, bar),
+                style.bar(age.bytes_per_min / max, bar),
             ]);
         }
         text.push_str(&table.text());

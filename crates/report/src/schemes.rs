@@ -1,4 +1,4 @@
-//! What the schemes did: tried, applied and really changed, the use of their quotas, and why memory was left alone.
+//! Results of the schemes: bytes tried, applied, changed and skipped, and use of the quotas.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use crate::series::{Series, binned};
 use crate::style::{Style, Table, csv_text, percent};
 use crate::{Accumulator, SCHEMA};
 
-/// Schemes in the making.
+/// Builds a [`Schemes`] report.
 #[derive(Debug, Clone, Default)]
 pub struct SchemesAccumulator {
-    schemes: BTreeMap<u32, State>,
+    schemes: BTreeMap<u32, SchemeState>,
     start_ns: u64,
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
-    series: Series<Totals>,
+struct SchemeState {
+    series: Series<SchemeTotals>,
     last: SchemeApplied,
     applications: u64,
     skipped: BTreeMap<String, u64>,
 }
 
-/// Totals of a scheme at a time.
+/// Totals of a scheme from its start to a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Totals {
-    /// When.
+pub struct SchemeTotals {
+    /// The point in time.
     pub time_ns: u64,
-    /// Bytes tried until then.
+    /// Bytes tried.
     pub sz_tried: u64,
-    /// Bytes acted on until then.
+    /// Bytes applied.
     pub sz_applied: u64,
-    /// Bytes seen to have changed until then.
+    /// Bytes verified as changed.
     pub sz_changed: u64,
-    /// Windows in which the quota was used up.
+    /// Quota windows in which the quota was used up.
     pub qt_exceeds: u64,
-    /// The size limit in force; 0: none.
+    /// Effective size quota in bytes; 0: no limit.
     pub effective_sz: u64,
 }
 
@@ -54,7 +54,7 @@ impl Accumulator for SchemesAccumulator {
     }
 
     fn finish(self) -> Schemes {
-        let schemes = self.schemes.into_values().map(State::finish).collect();
+        let schemes = self.schemes.into_values().map(SchemeState::finish).collect();
         Schemes {
             schema: SCHEMA,
             schemes,
@@ -63,9 +63,9 @@ impl Accumulator for SchemesAccumulator {
     }
 }
 
-impl State {
+impl SchemeState {
     fn add(&mut self, applied: &SchemeApplied) {
-        self.series.push(Totals {
+        self.series.push(SchemeTotals {
             time_ns: applied.time_ns,
             sz_tried: applied.sz_tried,
             sz_applied: applied.sz_applied,
@@ -113,44 +113,44 @@ impl State {
 pub struct Schemes {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Each scheme that was applied at least once, by its index.
+    /// Schemes that were applied at least once, in order of their index.
     pub schemes: Vec<SchemeReport>,
-    /// When the first snapshot began.
+    /// Start of the first snapshot.
     pub start_ns: u64,
 }
 
-/// One scheme; counts and sizes are totals of the recording.
+/// Results of one scheme. Counts and sizes are totals of the recording; sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SchemeReport {
-    /// Which one, from 0.
+    /// Index of the scheme, from 0.
     pub index: u32,
-    /// Its action.
+    /// Name of the action.
     pub action: String,
-    /// Regions that matched its pattern.
+    /// Regions that matched the access pattern.
     pub nr_tried: u64,
-    /// Their bytes.
+    /// Bytes of those regions.
     pub sz_tried: u64,
-    /// Regions acted on.
+    /// Regions to which the action was applied.
     pub nr_applied: u64,
-    /// Bytes acted on.
+    /// Bytes to which the action was applied.
     pub sz_applied: u64,
-    /// Windows in which the quota was used up.
+    /// Quota windows in which the quota was used up.
     pub qt_exceeds: u64,
-    /// Bytes seen to have changed.
+    /// Bytes verified as changed.
     pub sz_changed: u64,
-    /// Bytes that passed the filters of the operations.
+    /// Bytes that passed the operations layer's filters.
     pub sz_ops_filter_passed: u64,
-    /// The size limit last in force, in bytes for one window; 0: none.
+    /// Last effective size quota, in bytes for each quota window; 0: no limit.
     pub effective_sz: u64,
-    /// How often it was applied.
+    /// Number of times the scheme was applied.
     pub applications: u64,
-    /// Why bytes were left alone, most bytes first. The same bytes count anew each time.
+    /// Skipped bytes by reason, most bytes first. The same bytes count each time they are skipped.
     pub skipped: Vec<Skipped>,
-    /// Totals over time, thinned out when there are many.
-    pub over_time: Vec<Totals>,
+    /// Totals over time; a subset if there are many.
+    pub over_time: Vec<SchemeTotals>,
 }
 
-/// Bytes left alone for a reason.
+/// Bytes skipped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// The reason.
@@ -175,7 +175,7 @@ impl Schemes {
     pub fn csv(&self) -> String {
         let of_scheme = |scheme: &SchemeReport| {
             let (index, action) = (scheme.index, scheme.action.clone());
-            let row = move |t: &Totals| {
+            let row = move |t: &SchemeTotals| {
                 let numbers = [
                     t.sz_tried,
                     t.sz_applied,
@@ -240,16 +240,11 @@ impl SchemeReport {
             share(self.sz_applied),
         ]);
         let changed = Bytes(self.sz_changed).to_string();
-        table.row([
-            "  really changed".into(),
-            String::new(),
-            changed,
-            share(self.sz_changed),
-        ]);
+        table.row(["  changed".into(), String::new(), changed, share(self.sz_changed)]);
         text.push_str(&table.text());
         text.push_str(&self.quota());
         for Skipped { reason, bytes } in &self.skipped {
-            text.push_str(&format!("  left alone: {} {reason}\n", Bytes(*bytes)));
+            text.push_str(&format!("  skipped: {} {reason}\n", Bytes(*bytes)));
         }
         let applied: Vec<(u64, u64)> = self.over_time.iter().map(|t| (t.time_ns, t.sz_applied)).collect();
         let line = style.sparkline(&binned(&applied, style.width.saturating_sub(30).clamp(8, 80)));
@@ -262,10 +257,10 @@ impl SchemeReport {
 
     fn quota(&self) -> String {
         match (self.effective_sz, self.qt_exceeds) {
-            (0, 0) => "  quota: none, or never the limit\n".to_owned(),
-            (0, times) => format!("  quota: used up in {times} windows\n"),
-            (size, times) => format!(
-                "  quota: {} for a window now; used up in {times} windows\n",
+            (0, 0) => "  quota: none, or never used up\n".to_owned(),
+            (0, windows) => format!("  quota: used up in {windows} windows\n"),
+            (size, windows) => format!(
+                "  quota: now {} for each window; used up in {windows} windows\n",
                 Bytes(size)
             ),
         }

@@ -1,33 +1,35 @@
-//! A long series in little space: evenly thinned out whenever it grows too long.
+//! A time series of bounded size. Whenever the series is full, every other point is dropped.
 
-/// Points kept at most, where no other number is asked for.
-const MOST: usize = 1024;
+/// Default maximum number of points.
+const DEFAULT_LIMIT: usize = 1024;
 
-/// Values over time, not many of them, spread evenly, and the last one.
+/// A bounded number of evenly spaced points, and the newest point.
 #[derive(Debug, Clone)]
 pub(crate) struct Series<T> {
     points: Vec<T>,
+    /// The newest point, if it is not in `points`.
     last: Option<T>,
-    seen: usize,
-    every: usize,
-    most: usize,
+    pushed: usize,
+    /// Every `stride`-th point is kept.
+    stride: usize,
+    limit: usize,
 }
 
 impl<T> Default for Series<T> {
     fn default() -> Self {
-        Self::of_most(MOST)
+        Self::with_limit(DEFAULT_LIMIT)
     }
 }
 
 impl<T> Series<T> {
-    /// A series of at most `most` values and the last one.
-    pub(crate) const fn of_most(most: usize) -> Self {
+    /// A series of at most `limit` points and the newest one.
+    pub(crate) const fn with_limit(limit: usize) -> Self {
         Self {
             points: Vec::new(),
             last: None,
-            seen: 0,
-            every: 1,
-            most,
+            pushed: 0,
+            stride: 1,
+            limit,
         }
     }
 }
@@ -35,20 +37,20 @@ impl<T> Series<T> {
 impl<T: Clone> Series<T> {
     /// Adds the next point.
     pub(crate) fn push(&mut self, point: T) {
-        if self.seen.is_multiple_of(self.every) {
+        if self.pushed.is_multiple_of(self.stride) {
             self.points.push(point);
             self.last = None;
         } else {
             self.last = Some(point);
         }
-        self.seen += 1;
-        if self.points.len() > self.most {
+        self.pushed += 1;
+        if self.points.len() > self.limit {
             let mut index = 0;
             self.points.retain(|_| {
                 index += 1;
                 index % 2 == 1
             });
-            self.every *= 2;
+            self.stride *= 2;
         }
     }
 
@@ -57,7 +59,7 @@ impl<T: Clone> Series<T> {
         self.last.as_ref().or(self.points.last())
     }
 
-    /// All points kept, in order.
+    /// The kept points, in order.
     pub(crate) fn into_points(self) -> Vec<T> {
         let mut points = self.points;
         points.extend(self.last);
@@ -65,7 +67,7 @@ impl<T: Clone> Series<T> {
     }
 }
 
-/// The largest of `values` in each of `bins` stretches of time; a stretch without a value repeats the one before.
+/// The maximum value in each of `bins` time bins of equal length. An empty bin repeats the previous one.
 pub(crate) fn binned(points: &[(u64, u64)], bins: usize) -> Vec<f64> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return Vec::new();
@@ -77,10 +79,10 @@ pub(crate) fn binned(points: &[(u64, u64)], bins: usize) -> Vec<f64> {
         let slot = &mut values[bin.min(bins - 1)];
         *slot = Some(slot.unwrap_or(0).max(*value));
     }
-    let mut before = first.1;
+    let mut previous = first.1;
     let fill = |value: Option<u64>| {
-        before = value.unwrap_or(before);
-        before as f64
+        previous = value.unwrap_or(previous);
+        previous as f64
     };
     values.into_iter().map(fill).collect()
 }
@@ -90,20 +92,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_series_keeps_first_and_last_and_even_spacing() {
+    fn series_keeps_first_last_and_even_spacing() {
         let mut series = Series::default();
         for n in 0..10_000_u64 {
             series.push(n);
             assert_eq!(series.last(), Some(&n));
         }
         let points = series.into_points();
-        assert!(points.len() <= MOST + 1);
+        assert!(points.len() <= DEFAULT_LIMIT + 1);
         assert_eq!((points.first(), points.last()), (Some(&0), Some(&9_999)));
         assert!(points.windows(2).all(|pair| pair[1] - pair[0] <= 16));
     }
 
     #[test]
-    fn bins_take_the_largest_and_fill_holes() {
+    fn binned_takes_maximum_and_fills_gaps() {
         assert_eq!(
             binned(&[(0, 1), (1, 5), (9, 2), (10, 3)], 5),
             [5.0, 5.0, 5.0, 5.0, 3.0]

@@ -1,17 +1,17 @@
-//! How texts look: the width they may take, which characters they may use; tables and bars.
+//! Text output: width, character set and colour of the terminal; tables, bars and sparklines.
 
 use std::borrow::Cow;
 
-/// What the reader's terminal can show.
+/// Capabilities of the reader's terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Columns; texts keep within it from 60 on.
+    /// Width in columns; text fits if the width is at least 60.
     pub width: usize,
-    /// Rows a picture may take; texts other than pictures are as long as they are.
+    /// Maximum rows of a heatmap; other text has no limit.
     pub height: usize,
-    /// True: ASCII only.
+    /// True: print ASCII characters only.
     pub ascii: bool,
-    /// True: with ANSI colours.
+    /// True: print ANSI colours.
     pub colour: bool,
 }
 
@@ -27,40 +27,41 @@ impl Default for Style {
 }
 
 impl Style {
-    /// A bar of `share` (0 to 1) of `width` columns, padded with spaces.
+    /// A bar that fills `share` (0 to 1) of `width` columns, padded with spaces. A share above 0 is always
+    /// visible.
     #[must_use]
     pub fn bar(self, share: f64, width: usize) -> String {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
-        let (full, mut rest) = (eighths / 8, eighths % 8);
+        let (full, mut partial) = (eighths / 8, eighths % 8);
         if eighths == 0 && share > 0.0 {
-            rest = 1;
+            partial = 1;
         }
         let mut bar = if self.ascii { "#" } else { "█" }.repeat(full);
-        match (self.ascii, rest) {
+        match (self.ascii, partial) {
             (true, 4..) => bar.push('#'),
             (true, _) => {}
-            (false, rest) => bar.push_str(EIGHTHS[rest]),
+            (false, partial) => bar.push_str(EIGHTHS[partial]),
         }
         pad(&bar, width)
     }
 
-    /// A row of characters as high as `values` are, the largest reaching the top; one character a value.
+    /// One character for each of `values`, scaled to the maximum value.
     #[must_use]
     pub fn sparkline(self, values: &[f64]) -> String {
         let levels: &[char] = match self.ascii {
             true => &['_', '.', '-', '=', '+', '*', '#'],
             false => &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
         };
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let level = |value: &f64| match most {
+        let max = values.iter().copied().fold(0.0, f64::max);
+        let level = |value: &f64| match max {
             0.0 => 0,
-            most => ((value / most * (levels.len() - 1) as f64).round() as usize).min(levels.len() - 1),
+            max => ((value / max * (levels.len() - 1) as f64).round() as usize).min(levels.len() - 1),
         };
         values.iter().map(|value| levels[level(value)]).collect()
     }
 
-    /// `text` without characters that are not ASCII, when those are not wanted.
+    /// `text`; with [`Self::ascii`], other characters are replaced by ASCII ones.
     #[must_use]
     pub fn plain(self, text: &str) -> String {
         if !self.ascii {
@@ -82,10 +83,10 @@ impl Style {
             .collect()
     }
 
-    /// `text` cut to `width` characters, an ellipsis telling so.
+    /// `text` cut to `width` characters; a cut text ends in an ellipsis.
     #[must_use]
     pub fn cut(self, text: &str, width: usize) -> Cow<'_, str> {
-        // A text of few bytes has few characters; most are not counted.
+        // The byte length bounds the number of characters, so most texts need no count.
         if text.len() <= width || text.chars().count() <= width {
             return Cow::Borrowed(text);
         }
@@ -95,14 +96,14 @@ impl Style {
     }
 }
 
-/// `text` and spaces up to `width` characters.
+/// `text`, padded with spaces to `width` characters.
 #[must_use]
 pub fn pad(text: &str, width: usize) -> String {
     let missing = width.saturating_sub(text.chars().count());
     format!("{text}{}", " ".repeat(missing))
 }
 
-/// A table whose columns are as wide as their widest cell.
+/// A text table. Each column is as wide as its widest cell.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     left: usize,
@@ -110,7 +111,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings, the first `left` columns aligned to the left, the others to the right.
+    /// A table with `headings`. The first `left` columns are aligned left, the others right.
     #[must_use]
     pub fn new(left: usize, headings: &[&str]) -> Self {
         Self {
@@ -124,7 +125,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table, each line ended.
+    /// The table; each line ends with a newline.
     #[must_use]
     pub fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -161,14 +162,14 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.decimals$} %")
 }
 
-/// A table as CSV text, first row the headings.
+/// CSV text; the first row has the headings.
 pub(crate) fn csv_text<const N: usize>(
     headings: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let written = std::iter::once(headings.map(str::to_owned)).chain(rows);
-    // Writing rows of one length into memory cannot fail; were it to, what is whole is kept.
+    // Writing rows of equal length to memory cannot fail. On an error, the rows before it are kept.
     for row in written {
         if writer.write_record(&row).is_err() {
             break;
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_wide_as_said_and_never_vanish() {
+    fn bar_has_given_width_and_stays_visible() {
         let style = Style::default();
         assert_eq!(style.bar(0.5, 4), "██  ");
         assert_eq!(style.bar(0.0001, 4), "▏   ");
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_align_and_csv_quotes() {
+    fn table_aligns_columns_and_csv_quotes_cells() {
         let mut table = Table::new(1, &["name", "size"]);
         table.row(["a".to_owned(), "12 B".to_owned()]);
         assert_eq!(table.text(), "name  size\na     12 B\n");
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_percent() {
+    fn cut_percent_and_sparkline_format() {
         assert_eq!(Style::default().cut("abcdef", 4), "abc…");
         assert_eq!(
             [0.0, 0.0025, 0.125, 1.0].map(percent),

@@ -1,7 +1,8 @@
-//! The end of `thermo run`: how much memory is hot, warm and cold, where it is, how much is needed, what looking cost.
+//! The summary that `thermo run` prints: sizes of hot, warm and cold memory, heatmap, working set, monitoring
+//! cost.
 //!
-//! Sizes are those of the last snapshot in which something is known, from the access tables; together they are the
-//! resident bytes.
+//! Sizes come from the access tables of the last snapshot with known idle ages. They sum to the resident
+//! bytes.
 
 use serde::Serialize;
 use thermo_recording::model::{Metadata, Record, Totals};
@@ -10,17 +11,17 @@ use thermo_units::Bytes;
 use crate::ages;
 use crate::heat::{COLD_FROM_S, HeatSizes, Share};
 use crate::heatmap::{Heatmap, HeatmapAccumulator};
-use crate::info::OwnCost;
 use crate::layout::Layout;
+use crate::own_cost::OwnCost;
 use crate::style::{Style, Table, percent};
 use crate::tables::LastKnown;
 use crate::wss::{Wss, WssAccumulator};
 use crate::{Accumulator, NO_SNAPSHOTS};
 
-/// The version of this report's JSON.
+/// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
 
-/// A summary in the making.
+/// Builds a [`Summary`].
 #[derive(Debug, Clone)]
 pub struct SummaryAccumulator {
     start_ns: u64,
@@ -35,7 +36,7 @@ pub struct SummaryAccumulator {
 }
 
 impl SummaryAccumulator {
-    /// A summary of the recording of `metadata`.
+    /// An accumulator for the recording described by `metadata`.
     #[must_use]
     pub fn new(metadata: &Metadata) -> Self {
         Self {
@@ -61,7 +62,7 @@ impl Accumulator for SummaryAccumulator {
         self.wss.add(record);
         self.cost.add(record, self.start_ns);
         match record {
-            Record::Snapshot(snapshot) if crate::confidence::lives(snapshot) => {
+            Record::Snapshot(snapshot) if crate::confidence::has_data(snapshot) => {
                 self.last.add(snapshot, &self.layout);
             }
             Record::Totals(totals) => self.totals = Some(totals.clone()),
@@ -89,42 +90,42 @@ impl Accumulator for SummaryAccumulator {
     }
 }
 
-/// What a run showed.
+/// The summary of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// What was watched, in words.
+    /// The targets, as text.
     pub targets: String,
     /// Name of the tracker.
     pub tracker: String,
-    /// `scan`, or `sampling` when at least one target was sampled.
+    /// `scan`, or `sampling` if at least one target was sampled.
     pub method: &'static str,
     /// Resident bytes of all targets: the sum of `sizes`.
     pub resident_bytes: u64,
     /// Memory by heat.
     pub sizes: HeatSizes,
-    /// The idle age, in seconds, from which memory is cold.
+    /// Minimum idle age of cold memory, in seconds.
     pub cold_from_s: u64,
-    /// How exact idle ages are, in a sentence.
+    /// The resolution of idle ages, as a sentence.
     #[serde(skip)]
     pub resolution: String,
-    /// Where the memory of the machine or of a control group is, as last recorded.
+    /// Memory of the machine or of a control group by use, as last recorded.
     pub totals: Option<TotalsTable>,
-    /// The working set; its `basis` carries the warnings.
+    /// The working set. Its `basis` has the warnings.
     pub wss: Wss,
-    /// What the monitoring cost.
+    /// Cost of monitoring.
     #[serde(flatten)]
     pub cost: OwnCost,
-    /// Time by address, for the pictures.
+    /// Access rates by time and address.
     #[serde(skip)]
     pub heatmap: Heatmap,
 }
 
-/// Where the memory of the machine or of a control group is.
+/// Memory of the machine or of a control group by use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TotalsTable {
-    /// When.
+    /// Time of the reading.
     pub time_ns: u64,
     /// `machine`, or the path of a control group.
     pub scope: String,
@@ -135,14 +136,14 @@ pub struct TotalsTable {
 /// One row of [`TotalsTable`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TotalsRow {
-    /// What memory, in words.
+    /// Use of the memory, e.g. `page cache`.
     pub name: String,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl TotalsTable {
-    /// What is in page tables, each page once.
+    /// Memory mapped by page tables; each page counts once.
     fn mapped(&self) -> Bytes {
         let mapped = self.rows.iter().filter(|row| row.name.starts_with("mapped"));
         Bytes(mapped.map(|row| row.bytes).fold(0, u64::saturating_add))
@@ -161,7 +162,7 @@ impl From<Totals> for TotalsTable {
 }
 
 impl Summary {
-    /// A row `key,value` for each fact of the JSON; deeper keys are joined with dots.
+    /// A row `key,value` for each value of the JSON; nested keys are joined with dots.
     #[must_use]
     pub fn csv(&self) -> String {
         crate::flat::csv(self)
@@ -171,7 +172,7 @@ impl Summary {
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         let cost = format!(
-            "Own cost {}.\nIt slows the targets down by {} (an estimate).\n",
+            "Own cost {}.\nSlow-down of the targets: {} (estimated).\n",
             self.cost.text(),
             self.cost.slow_down_text()
         );
@@ -185,9 +186,7 @@ impl Summary {
         );
         if let Some(totals) = &self.totals {
             let mapped = totals.mapped();
-            text.push_str(&format!(
-                "({mapped} where pages that processes share count once)\n"
-            ));
+            text.push_str(&format!("({mapped} if shared pages count once)\n"));
         }
         text.push_str(&self.sizes_text(style));
         text.push('\n');
@@ -195,7 +194,7 @@ impl Summary {
             text.push_str(&totals.text(style));
             text.push('\n');
         }
-        text.push_str(&self.heatmap.picture(style));
+        text.push_str(&self.heatmap.map_text(style));
         text.push('\n');
         text.push_str(&self.wss.rows(style));
         text.push('\n');
@@ -213,10 +212,10 @@ impl Summary {
         ];
         let bar = style.width.saturating_sub(58).clamp(6, 40);
         let mut table = Table::new(2, &["", "", "size", "of resident", ""]);
-        for (name, Share { bytes, share }, means) in rows {
+        for (name, Share { bytes, share }, meaning) in rows {
             let cells = [
                 format!("  {name}"),
-                means,
+                meaning,
                 Bytes(bytes).to_string(),
                 percent(share),
             ];
@@ -231,7 +230,7 @@ impl Summary {
 }
 
 impl TotalsTable {
-    /// A title and the rows with bars, as shares of their sum.
+    /// A title, and a row with a bar for each use, as share of the sum.
     fn text(&self, style: &Style) -> String {
         let title = match self.scope.as_str() {
             "machine" => "Memory of the machine".to_owned(),

@@ -1,60 +1,61 @@
-//! The access tables of a snapshot, as recorded; for recordings without them, derived from regions.
+//! The access tables of a snapshot: as recorded, or derived from regions if the recording has no tables.
 //!
-//! A derived table is an estimate: a region with accesses is accessed as a whole, one without has been idle for its age.
-//! Regions span memory that is not resident, so their idle bytes are scaled down to what the resident size leaves
-//! beside the accessed ones. Totals of a report come from here and from nowhere else.
+//! A derived table is an estimate. A region with accesses counts as accessed throughout; a region without
+//! accesses counts as idle for its age. Regions also span memory that is not resident, so idle bytes are
+//! scaled down to the resident size minus the accessed bytes. All totals of all reports come from this
+//! module.
 
 use thermo_engine::access_tables::{AccessTables, NR_AGES, UnknownReason, age_bucket};
 use thermo_engine::budget::Method;
 use thermo_recording::model::{Snapshot, Target};
 use thermo_units::{Bytes, Nanos};
 
-use crate::Doubt;
+use crate::Basis;
 use crate::layout::Layout;
 
-/// The most that regions of a target count: what 52 bits of physical addresses can hold. Damaged recordings have more,
-/// and sums of that overflow.
+/// Maximum bytes that the regions of a target count: 52 bits of physical addresses. Damaged recordings can
+/// have more, and sums of such sizes overflow.
 const MAX_BYTES: u64 = 1 << 52;
 
-/// The access tables of all living targets in one snapshot.
+/// The access tables of all live targets in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotTables {
-    /// Each living target.
+    /// One entry for each live target.
     pub targets: Vec<TargetTables>,
-    /// True when idle bytes may include gaps between mappings: neither mappings nor resident size were known.
-    pub with_gaps: bool,
+    /// True if idle bytes may include gaps between mappings: neither mappings nor resident size are known.
+    pub may_include_gaps: bool,
 }
 
 /// The access tables of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetTables {
-    /// Which target.
+    /// Target id.
     pub id: u32,
-    /// Its process.
+    /// Process id; `None` for physical memory.
     pub pid: Option<u32>,
-    /// True when they were derived from regions: kinds of pages and re-accesses are not known then.
+    /// True if the tables were derived from regions: kinds of pages and re-accesses are not known.
     pub derived: bool,
-    /// Its tables.
+    /// The tables.
     pub tables: AccessTables,
 }
 
-/// True when something is known of the memory of `target`.
+/// True if `target` has regions or resident memory.
 #[must_use]
-pub fn lives(target: &Target) -> bool {
-    let resident = |tables: &AccessTables| tables.resident() > Bytes::ZERO;
-    !target.regions.is_empty() || target.tables.as_deref().is_some_and(resident)
+pub fn has_data(target: &Target) -> bool {
+    let has_resident = |tables: &AccessTables| tables.resident() > Bytes::ZERO;
+    !target.regions.is_empty() || target.tables.as_deref().is_some_and(has_resident)
 }
 
 impl SnapshotTables {
-    /// The tables of `snapshot`, with what `layout` knows of its targets.
+    /// The tables of `snapshot`. Derived tables use the mappings and sizes of `layout`.
     #[must_use]
     pub fn new(snapshot: &Snapshot, layout: &Layout) -> Self {
         let mut all = Self::default();
-        for target in snapshot.targets.iter().filter(|target| lives(target)) {
+        for target in snapshot.targets.iter().filter(|target| has_data(target)) {
             let recorded = target.tables.as_deref().copied();
             let tables = recorded.unwrap_or_else(|| derive(target, snapshot, layout));
-            let is_sized = layout.knows(target.id) || layout.footprint(target.id).is_some();
-            all.with_gaps |= recorded.is_none() && !is_sized;
+            let is_sized = layout.has_mappings(target.id) || layout.footprint(target.id).is_some();
+            all.may_include_gaps |= recorded.is_none() && !is_sized;
             all.targets.push(TargetTables {
                 id: target.id,
                 pid: target.pid,
@@ -65,7 +66,7 @@ impl SnapshotTables {
         all
     }
 
-    /// All targets added up.
+    /// The sum over all targets.
     #[must_use]
     pub fn sum(&self) -> AccessTables {
         let mut targets = self.targets.iter().map(|target| &target.tables);
@@ -75,50 +76,51 @@ impl SnapshotTables {
         sum
     }
 
-    /// True when all tables were recorded, so that kinds of pages and re-accesses are known.
+    /// True if all tables were recorded, so that kinds of pages and re-accesses are known.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         !self.targets.is_empty() && self.targets.iter().all(|target| !target.derived)
     }
 
-    /// The longest scan pass (or aggregation interval); `None` before the first of any target was complete.
+    /// The longest scan pass, or aggregation interval with sampling; `None` before the first pass is
+    /// complete.
     #[must_use]
     pub fn pass(&self) -> Option<Nanos> {
         self.scanned().map(|tables| tables.pass).max()
     }
 
-    /// Nothing that is known is older than this; `None` before the first pass of any target was complete.
+    /// Start of the oldest data: no known age is older than this. `None` before the first pass is complete.
     #[must_use]
     pub fn as_of(&self) -> Option<Nanos> {
         self.scanned().map(|tables| tables.as_of).min()
     }
 
-    /// A sentence about how exact ages are.
+    /// The resolution of idle ages, as one or two lines.
     #[must_use]
     pub fn resolution(&self) -> String {
         let (sum, all) = (self.sum(), self.targets.len());
         let missing = all - self.scanned().count();
         let Some(pass) = self.pass() else {
-            return "The first scan pass was not complete: what it had not reached is unknown.\n".to_owned();
+            return "The first scan pass was not complete: memory not yet scanned is unknown.\n".to_owned();
         };
         let mut text = match sum.method {
-            Method::Scan => format!("Scan pass: {pass}; ages are as exact as that.\n"),
+            Method::Scan => format!("Scan pass: {pass}, the resolution of idle ages.\n"),
             Method::Sampling => {
-                format!("Sampling, aggregation interval {pass}: ages are those of regions, an estimate.\n")
+                format!("Sampling, aggregation interval {pass}: idle ages are estimates from regions.\n")
             }
         };
         if missing > 0 {
             text.push_str(&format!(
-                "Not yet complete for {missing} of {all} targets: what was not reached is unknown.\n"
+                "First scan pass not complete for {missing} of {all} targets: the rest is unknown.\n"
             ));
         }
         text
     }
 
-    /// Adds to `doubt` what a reader should know before believing sizes.
-    pub fn warn(&self, doubt: &mut Doubt) {
-        if self.with_gaps {
-            doubt.warn(
+    /// Adds warnings about these tables to `basis`.
+    pub fn add_warnings(&self, basis: &mut Basis) {
+        if self.may_include_gaps {
+            basis.warn(
                 "neither mappings nor resident size are known: idle bytes may include gaps between mappings.",
             );
         }
@@ -130,8 +132,8 @@ impl SnapshotTables {
     }
 }
 
-/// The last tables in which something is known: of a target that is about to end nothing can be known any more, and
-/// the snapshot before says more.
+/// The last tables with known idle ages. When a target ends, the idle ages of its last snapshot can all be
+/// unknown; then the tables of the previous snapshot are kept.
 #[derive(Debug, Clone, Default)]
 pub struct LastKnown {
     time_ns: u64,
@@ -139,16 +141,16 @@ pub struct LastKnown {
 }
 
 impl LastKnown {
-    /// Takes the next snapshot.
+    /// Adds the next snapshot.
     pub fn add(&mut self, snapshot: &Snapshot, layout: &Layout) {
         let tables = SnapshotTables::new(snapshot, layout);
-        let is_known = |tables: &SnapshotTables| tables.sum().judged() > Bytes::ZERO;
+        let is_known = |tables: &SnapshotTables| tables.sum().known() > Bytes::ZERO;
         if is_known(&tables) || !is_known(&self.tables) {
             (self.time_ns, self.tables) = (snapshot.time_ns, tables);
         }
     }
 
-    /// When their snapshot ended.
+    /// End of the snapshot of [`Self::tables`].
     #[must_use]
     pub const fn time_ns(&self) -> u64 {
         self.time_ns
@@ -161,7 +163,7 @@ impl LastKnown {
     }
 }
 
-/// The tables of a `target` that has only regions.
+/// Estimates the tables of a `target` without recorded tables from its regions.
 fn derive(target: &Target, snapshot: &Snapshot, layout: &Layout) -> AccessTables {
     let mut tables = AccessTables {
         pass: Nanos(snapshot.aggr_ns),
@@ -171,7 +173,7 @@ fn derive(target: &Target, snapshot: &Snapshot, layout: &Layout) -> AccessTables
     };
     let (mut accessed, mut idle, mut room) = (Bytes::ZERO, [Bytes::ZERO; NR_AGES], MAX_BYTES);
     for region in &target.regions {
-        let bytes = Bytes(layout.bytes(target.id, region).min(room));
+        let bytes = Bytes(layout.mapped_bytes(target.id, region).min(room));
         room -= bytes.0;
         let age = u64::from(region.age).saturating_mul(snapshot.aggr_ns);
         if region.unknown {
@@ -186,9 +188,9 @@ fn derive(target: &Target, snapshot: &Snapshot, layout: &Layout) -> AccessTables
         .footprint(target.id)
         .map(|footprint| Bytes(footprint.rss.min(MAX_BYTES)));
     if let Some(resident) = resident {
-        shrink(&mut idle, resident.saturating_sub(accessed + tables.unknown()));
+        scale_down(&mut idle, resident.saturating_sub(accessed + tables.unknown()));
     }
-    // Regions do not tell of which kind their pages are; reports leave the kinds of derived tables out.
+    // Regions have no kinds of pages, so all bytes go to kind 0. Reports omit the kinds of derived tables.
     tables.idle[0] = idle;
     tables.idle[0][0] += accessed;
     if let Some(resident) = resident {
@@ -197,19 +199,19 @@ fn derive(target: &Target, snapshot: &Snapshot, layout: &Layout) -> AccessTables
     tables
 }
 
-/// Scales `idle` down so that its sum is `most`.
-fn shrink(idle: &mut [Bytes; NR_AGES], most: Bytes) {
+/// Scales `idle` down so that its sum is at most `max`.
+fn scale_down(idle: &mut [Bytes; NR_AGES], max: Bytes) {
     let sum: Bytes = idle.iter().copied().sum();
-    if sum <= most {
+    if sum <= max {
         return;
     }
     for bytes in idle.iter_mut() {
-        let scaled = u128::from(bytes.0) * u128::from(most.0) / u128::from(sum.0);
+        let scaled = u128::from(bytes.0) * u128::from(max.0) / u128::from(sum.0);
         bytes.0 = u64::try_from(scaled).unwrap_or(bytes.0);
     }
-    let lost = most - idle.iter().copied().sum();
+    let rounding_loss = max - idle.iter().copied().sum();
     if let Some(largest) = idle.iter_mut().max_by_key(|bytes| bytes.0) {
-        *largest += lost;
+        *largest += rounding_loss;
     }
 }
 
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn derived_idle_bytes_claim_neither_gaps_nor_what_is_not_resident() {
+    fn derived_idle_bytes_exclude_gaps_and_nonresident_memory() {
         let snapshot = snapshot(vec![
             region(0, 50 * MIB, 1, 700),
             region(50 * MIB, 2 << 40, 0, 50),
@@ -277,13 +279,13 @@ mod tests {
         (ages[0], ages[3]) = (Bytes(50 * MIB), Bytes(100 * MIB));
         assert_eq!((sum.ages(), sum.unknown()), (ages, Bytes::ZERO));
         assert_eq!(sum.method, Method::Sampling);
-        assert!(!all.with_gaps && !all.is_recorded());
-        let blind = SnapshotTables::new(&snapshot, &Layout::default());
-        assert!(blind.with_gaps);
+        assert!(!all.may_include_gaps && !all.is_recorded());
+        let without_layout = SnapshotTables::new(&snapshot, &Layout::default());
+        assert!(without_layout.may_include_gaps);
     }
 
     #[test]
-    fn derived_tables_sum_to_the_resident_size() {
+    fn derived_tables_sum_to_resident_size() {
         let regions = vec![
             region(0, 50 * MIB, 1, 0),
             region(50 * MIB, 70 * MIB, 0, 11),
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn resolution_names_targets_without_a_pass() {
+    fn resolution_counts_targets_without_complete_pass() {
         let target = |id, nr_passes| TargetTables {
             id,
             pid: None,
@@ -307,21 +309,21 @@ mod tests {
                 ..AccessTables::new(Method::Scan)
             },
         };
-        let of = |targets| SnapshotTables {
+        let snapshot = |targets| SnapshotTables {
             targets,
             ..SnapshotTables::default()
         };
         assert_eq!(
-            of(vec![target(1, 7)]).resolution(),
-            "Scan pass: 130 ms; ages are as exact as that.\n"
+            snapshot(vec![target(1, 7)]).resolution(),
+            "Scan pass: 130 ms, the resolution of idle ages.\n"
         );
         assert!(
-            of(vec![target(1, 7), target(2, 0)])
+            snapshot(vec![target(1, 7), target(2, 0)])
                 .resolution()
-                .contains("Not yet complete for 1 of 2 targets")
+                .contains("First scan pass not complete for 1 of 2 targets")
         );
         assert!(
-            of(vec![target(1, 0)])
+            snapshot(vec![target(1, 0)])
                 .resolution()
                 .starts_with("The first scan pass was not complete")
         );

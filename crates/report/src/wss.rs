@@ -1,11 +1,13 @@
-//! Working-set size: how many resident bytes were accessed within a window before each snapshot.
+//! Working-set size: resident bytes accessed within a window before each snapshot.
 //!
-//! The windows are the edges of the idle ages: what has been idle for less than the window was accessed within it. A
-//! window counts in a snapshot only when as much time has passed since the first complete scan pass, because nothing
-//! is known to be idle for longer than that. It can be told at all only when no scan pass of those snapshots was longer.
-//! Memory whose age is not known does not count and is reported apart. A percentile is
-//! the nearest rank: `p` percent of the snapshots needed that much or less. Of long recordings, smallest and largest
-//! are of all snapshots, the rest is of some that are spread evenly.
+//! The windows are the edges of the idle ages: memory that has been idle for less than the window was
+//! accessed within it. A window counts in a snapshot only if the first complete scan pass ended at least that
+//! long before, because no known idle age is longer. Snapshots whose scan pass was longer than the window do
+//! not count.
+//!
+//! Memory of unknown age does not count, and is reported separately. Percentiles are nearest ranks: `p`
+//! percent of the snapshots had that size or less. In long recordings, minimum and maximum cover all
+//! snapshots; the other percentiles cover an evenly spaced subset.
 
 use serde::Serialize;
 use thermo_engine::access_tables::NR_AGES;
@@ -17,27 +19,27 @@ use crate::ages::{self, Missing};
 use crate::layout::Layout;
 use crate::series::Series;
 use crate::tables::SnapshotTables;
-use crate::{Accumulator, Doubt};
+use crate::{Accumulator, Basis};
 
 mod draw;
 
-/// The version of this report's JSON.
+/// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
 
-/// The number of windows: every edge of the idle ages but 0.
+/// Number of windows: all edges of the idle ages except 0.
 const NR_WINDOWS: usize = NR_AGES - 1;
 
-/// Snapshots of which all windows are kept: 1 MiB.
-const MOST_POINTS: usize = 8192;
+/// Maximum number of snapshots kept with all their windows; about 1 MiB.
+const MAX_POINTS: usize = 8192;
 
-/// Working-set sizes in the making.
+/// Builds a [`Wss`] report.
 #[derive(Debug, Clone)]
 pub struct WssAccumulator {
     layout: Layout,
-    doubt: Doubt,
+    basis: Basis,
     points: Series<Point>,
-    windows: [State; NR_WINDOWS],
-    /// When the first snapshot with a complete scan pass ended.
+    windows: [WindowState; NR_WINDOWS],
+    /// End of the first snapshot with a complete scan pass.
     first_pass_ns: Option<u64>,
     unknown: u64,
     is_sampled: bool,
@@ -48,29 +50,30 @@ pub struct WssAccumulator {
 struct Point {
     time_ns: u64,
     resident: u64,
-    /// The scan pass, which is how exact it is.
+    /// The longest scan pass: the resolution of `accessed`.
     pass: Nanos,
     /// Bytes accessed within each window.
     accessed: [u64; NR_WINDOWS],
 }
 
-/// One window, over the snapshots that count for it: those late enough whose scan pass was no longer than the window.
+/// One window over the snapshots that count for it: at least the window after the first complete pass, and
+/// with a scan pass no longer than the window.
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct WindowState {
     snapshots: u64,
     min: u64,
     max: u64,
-    /// The shortest pass of those late enough.
-    pass: Option<Nanos>,
+    /// The shortest pass of snapshots at least the window after the first complete pass.
+    shortest_pass: Option<Nanos>,
 }
 
 impl Default for WssAccumulator {
     fn default() -> Self {
         Self {
             layout: Layout::default(),
-            doubt: Doubt::default(),
-            points: Series::of_most(MOST_POINTS),
-            windows: [State::default(); NR_WINDOWS],
+            basis: Basis::default(),
+            points: Series::with_limit(MAX_POINTS),
+            windows: [WindowState::default(); NR_WINDOWS],
             first_pass_ns: None,
             unknown: 0,
             is_sampled: false,
@@ -83,9 +86,9 @@ impl Accumulator for WssAccumulator {
 
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
-        if let Some(snapshot) = self.doubt.add(record) {
+        if let Some(snapshot) = self.basis.add(record) {
             let tables = SnapshotTables::new(snapshot, &self.layout);
-            tables.warn(&mut self.doubt);
+            tables.add_warnings(&mut self.basis);
             self.add_tables(snapshot.time_ns, &tables);
         }
     }
@@ -93,8 +96,8 @@ impl Accumulator for WssAccumulator {
     fn finish(mut self) -> Wss {
         if self.unknown > 0 {
             let unknown = thermo_units::Bytes(self.unknown);
-            self.doubt.warn(&format!(
-                "up to {unknown} could not be judged and are not in the working set."
+            self.basis.warn(&format!(
+                "the working set does not include up to {unknown} whose idle age is unknown."
             ));
         }
         let points = std::mem::take(&mut self.points).into_points();
@@ -119,9 +122,9 @@ impl Accumulator for WssAccumulator {
             method: method.name(),
             windows,
             missing,
-            resident_bytes: Spread::of(&mut resident),
+            resident_bytes: Spread::new(&mut resident),
             unknown_bytes: self.unknown,
-            basis: self.doubt,
+            basis: self.basis,
         }
     }
 }
@@ -141,10 +144,10 @@ impl WssAccumulator {
             *window = within;
         }
         let first_pass_ns = *self.first_pass_ns.get_or_insert(time_ns);
-        let watched = Nanos(time_ns.saturating_sub(first_pass_ns));
+        let monitored = Nanos(time_ns.saturating_sub(first_pass_ns));
         for (nth, &window_s) in ages::windows().iter().enumerate() {
             let window = Nanos::secs(window_s);
-            if window <= watched {
+            if window <= monitored {
                 self.windows[nth].add(accessed[nth], pass, window);
             }
         }
@@ -157,38 +160,40 @@ impl WssAccumulator {
         });
     }
 
-    /// One window, or why it cannot be told.
+    /// The result of window number `nth`, or the reason why it has none.
     fn window(&self, nth: usize, window_s: u64, points: &[Point]) -> Result<Window, String> {
         let state = self.windows[nth];
         let first_pass_ns = self.first_pass_ns.ok_or("no scan pass was complete")?;
-        let watched = |time_ns: u64| Nanos(time_ns.saturating_sub(first_pass_ns));
-        ages::can_tell(window_s, watched(self.doubt.end_ns), Nanos::ZERO)?;
+        let monitored = |time_ns: u64| Nanos(time_ns.saturating_sub(first_pass_ns));
+        ages::check_resolvable(window_s, monitored(self.basis.end_ns), Nanos::ZERO)?;
         let window = Nanos::secs(window_s);
-        if let Some(pass) = state.pass.filter(|pass| *pass > window) {
+        if let Some(pass) = state.shortest_pass.filter(|pass| *pass > window) {
             return Err(format!("the shortest scan pass took {pass}"));
         }
-        let counts = |point: &&Point| watched(point.time_ns) >= window && point.pass <= window;
+        let counts = |point: &&Point| monitored(point.time_ns) >= window && point.pass <= window;
         let counted: Vec<&Point> = points.iter().filter(counts).collect();
         let mut bytes: Vec<u64> = counted.iter().map(|point| point.accessed[nth]).collect();
         let mut resident: Vec<u64> = counted.iter().map(|point| point.resident).collect();
-        let mut bytes = Spread::of(&mut bytes).ok_or("no snapshot is as late")?;
+        let mut bytes = Spread::new(&mut bytes).ok_or("no snapshot is late enough")?;
         (bytes.min, bytes.max) = (state.min, state.max);
-        // No snapshot has more accessed than resident, so no percentile has either.
-        let resident = Spread::of(&mut resident).map_or(0, |resident| resident.p50);
-        let course = counted.iter().map(|point| (point.time_ns, point.accessed[nth]));
+        // The share never exceeds 1: in each snapshot accessed <= resident, so the same holds for the
+        // medians.
+        let resident = Spread::new(&mut resident).map_or(0, |resident| resident.p50);
+        let over_time = counted.iter().map(|point| (point.time_ns, point.accessed[nth]));
         Ok(Window {
             window_s,
             snapshots: state.snapshots,
             bytes,
             share_of_resident: bytes.p50 as f64 / resident.max(1) as f64,
-            over_time: course.collect(),
+            over_time: over_time.collect(),
         })
     }
 }
 
-impl State {
+impl WindowState {
     fn add(&mut self, bytes: u64, pass: Nanos, window: Nanos) {
-        self.pass = Some(self.pass.map_or(pass, |shortest| shortest.min(pass)));
+        let shortest = self.shortest_pass.map_or(pass, |shortest| shortest.min(pass));
+        self.shortest_pass = Some(shortest);
         if pass > window {
             return;
         }
@@ -202,24 +207,24 @@ impl State {
     }
 }
 
-/// Sizes over many snapshots, as percentiles.
+/// Percentiles of a size over snapshots, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Spread {
-    /// Smallest.
+    /// Minimum.
     pub min: u64,
-    /// A quarter of the snapshots had no more.
+    /// 25th percentile.
     pub p25: u64,
-    /// Half of them had no more.
+    /// Median.
     pub p50: u64,
-    /// Three quarters had no more.
+    /// 75th percentile.
     pub p75: u64,
-    /// Largest.
+    /// Maximum.
     pub max: u64,
 }
 
 impl Spread {
-    /// The percentiles of `sizes`, if there are any.
-    fn of(sizes: &mut [u64]) -> Option<Self> {
+    /// The percentiles of `sizes`; sorts them. `None` if there are no sizes.
+    fn new(sizes: &mut [u64]) -> Option<Self> {
         sizes.sort_unstable();
         let rank = |percent| nearest_rank(sizes, percent);
         Some(Self {
@@ -242,48 +247,49 @@ fn nearest_rank(sorted: &[u64], percent: usize) -> Option<u64> {
 pub struct Wss {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// `scan`, or `sampling` when at least one target was sampled at some time.
+    /// `scan`, or `sampling` if at least one target was sampled at some time.
     pub method: &'static str,
-    /// Each window that can be told, ascending.
+    /// Windows with a result, in ascending order.
     pub windows: Vec<Window>,
-    /// Windows that cannot be told, and why.
+    /// Windows without a result.
     pub missing: Vec<Missing>,
-    /// Resident bytes of all targets, accessed or not; `None` when there was no snapshot.
+    /// Resident bytes of all targets, accessed or not; `None` if there was no snapshot.
     pub resident_bytes: Option<Spread>,
-    /// The most bytes that could not be judged after the first complete scan pass; they are not in the working set.
+    /// Maximum bytes of unknown idle age after the first complete scan pass. The working set does not include
+    /// them.
     pub unknown_bytes: u64,
-    /// What it stands on.
-    pub basis: Doubt,
+    /// The data behind the report.
+    pub basis: Basis,
 }
 
 /// The working set of one window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Window {
-    /// Its length in seconds.
+    /// Length of the window in seconds.
     pub window_s: u64,
-    /// Snapshots that count: those at least that long after the first complete scan pass.
+    /// Number of snapshots that count for the window.
     pub snapshots: u64,
-    /// Bytes accessed within it.
+    /// Bytes accessed within the window.
     pub bytes: Spread,
     /// The median as a share of the median resident bytes, 0 to 1.
     pub share_of_resident: f64,
-    /// Bytes of some snapshots, evenly spread, by their time.
+    /// Time and bytes of an evenly spaced subset of the snapshots.
     #[serde(skip)]
     pub over_time: Vec<(u64, u64)>,
 }
 
 impl Wss {
-    /// The report of one window alone.
+    /// The report reduced to one window.
     ///
     /// # Errors
-    /// A sentence that says why the recording cannot tell that window.
+    /// A sentence with the reason why the window has no result.
     pub fn only(mut self, window_s: u64) -> Result<Self, String> {
         self.windows.retain(|window| window.window_s == window_s);
         self.missing.retain(|missing| missing.seconds == window_s);
         match self.missing.first() {
             None => Ok(self),
             Some(missing) => Err(format!(
-                "the recording cannot tell the working set of {}: {}",
+                "the recording has no working set for a window of {}: {}",
                 ages::text(window_s),
                 missing.why
             )),
@@ -296,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_nearest_ranks() {
+    fn nearest_rank_matches_definition() {
         let sorted: Vec<u64> = (1..=10).collect();
         let ranks = [0, 1, 25, 50, 75, 99, 100].map(|percent| nearest_rank(&sorted, percent));
         assert_eq!(ranks, [1, 1, 3, 5, 8, 10, 10].map(Some));

@@ -1,4 +1,4 @@
-//! The JSON that scripts rely on, and that pictures are what they say.
+//! The JSON that scripts rely on, and the contents of heatmaps.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::convert::Infallible;
@@ -10,29 +10,29 @@ use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
 use thermo_report::reaccess::ReaccessAccumulator;
-use thermo_report::regions::{Format, RegionsWriter, Which};
+use thermo_report::regions::{Format, RegionsWriter, Snapshots};
 use thermo_report::schemes::SchemesAccumulator;
 use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::WssAccumulator;
-use thermo_report::{Accumulator, sum_up};
+use thermo_report::{Accumulator, accumulate};
 use thermo_units::{Bytes, Nanos};
 
 mod recording;
 
 fn report<A: Accumulator>(accumulator: A, records: Vec<Record>) -> A::Report {
-    let Ok(report) = sum_up(accumulator, records.into_iter().map(Ok::<_, Infallible>));
+    let Ok(report) = accumulate(accumulator, records.into_iter().map(Ok::<_, Infallible>));
     report
 }
 
-fn regions(which: Which, records: &[Record]) -> Value {
-    let mut writer = RegionsWriter::new(Vec::new(), which, Format::Json);
+fn regions(snapshots: Snapshots, records: &[Record]) -> Value {
+    let mut writer = RegionsWriter::new(Vec::new(), snapshots, Format::Json);
     for record in records {
         writer.add(record).unwrap();
     }
     serde_json::from_slice(&writer.finish().unwrap()).unwrap()
 }
 
-/// A snapshot that ends at `n` seconds, of one region per entry: start, end, accesses.
+/// A snapshot that ends at `n` seconds, with one region for each (start, end, accesses).
 fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
     let region = |&(start, end, nr_accesses): &(u64, u64, u32)| Region {
         start,
@@ -58,7 +58,7 @@ fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
 }
 
 #[test]
-fn regions_as_promised() {
+fn regions_json_matches_docs() {
     let records = [
         snapshot(1, &[(4096, 8192, 5)]),
         snapshot(2, &[(4096, 12_288, 0)]),
@@ -67,34 +67,38 @@ fn regions_as_promised() {
     let region = json!({"start": 4096, "end": 12_288, "nr_accesses": 0, "max_nr_accesses": 20, "age_ns": 3_000_000_000_u64});
     let last = json!({"time_ns": 2_000_000_000_u64, "targets": [{"pid": 7, "regions": [region]}]});
     assert_eq!(
-        regions(Which::Last, &records),
+        regions(Snapshots::Last, &records),
         json!({"schema": 1, "snapshots": [last]})
     );
-    let all = regions(Which::All, &records);
+    let all = regions(Snapshots::All, &records);
     assert_eq!(
         all["snapshots"].as_array().unwrap().len(),
         2,
-        "a snapshot without a living target is none"
+        "snapshots without live targets are omitted"
     );
-    assert_eq!(regions(Which::All, &[]), json!({"schema": 1, "snapshots": []}));
+    assert_eq!(
+        regions(Snapshots::All, &[]),
+        json!({"schema": 1, "snapshots": []})
+    );
 }
 
 #[test]
-fn unknown_memory_says_so_and_only_it() {
-    let all = regions(Which::Last, &recording::records(3)).to_string();
+fn regions_json_marks_only_unknown_memory() {
+    let all = regions(Snapshots::Last, &recording::records(3)).to_string();
     assert_eq!(all.matches("\"unknown\":true").count(), 1);
     assert!(!all.contains("\"unknown\":false"));
 }
 
-/// A snapshot that ends at `n` seconds, after `pass`, of `[idle, reaccessed]` bytes by bucket and 1000 unknown bytes.
-fn exact(n: u64, pass: Nanos, cells: &[(usize, u64, u64)]) -> Record {
-    let Record::Snapshot(mut exact) = snapshot(n, &[(0, 1 << 20, 1)]) else {
-        panic!("it is a snapshot");
+/// A snapshot that ends at `n` seconds with tables: (bucket, idle bytes, re-accessed bytes), 1000 unknown
+/// bytes, and a scan pass of length `pass`.
+fn with_tables(n: u64, pass: Nanos, cells: &[(usize, u64, u64)]) -> Record {
+    let Record::Snapshot(mut snapshot) = snapshot(n, &[(0, 1 << 20, 1)]) else {
+        panic!("expected a snapshot");
     };
     let mut tables = AccessTables {
         pass,
         nr_passes: u64::from(pass > Nanos::ZERO),
-        as_of: Nanos(exact.time_ns).saturating_sub(pass),
+        as_of: Nanos(snapshot.time_ns).saturating_sub(pass),
         ..AccessTables::new(Method::Scan)
     };
     tables.unknown[1] = Bytes(1000);
@@ -102,14 +106,14 @@ fn exact(n: u64, pass: Nanos, cells: &[(usize, u64, u64)]) -> Record {
         tables.idle[bucket % 6][bucket] = Bytes(idle);
         tables.reaccessed[bucket] = Bytes(reaccessed);
     }
-    exact.targets[0].tables = Some(Box::new(tables));
-    Record::Snapshot(exact)
+    snapshot.targets[0].tables = Some(Box::new(tables));
+    Record::Snapshot(snapshot)
 }
 
 #[test]
-fn wss_sums_the_ages_below_each_window() {
+fn wss_sums_ages_below_each_window() {
     let cells = |n| [(0, 100 * n, 0), (1, 10, 0), (3, 1, 0), (9, 5000, 0)];
-    let at = |n| exact(n, Nanos::millis(130), &cells(n));
+    let at = |n| with_tables(n, Nanos::millis(130), &cells(n));
     let wss = report(WssAccumulator::default(), (1..=8).map(at).collect());
     assert_eq!(wss.csv().lines().count(), 4);
     let wss = serde_json::to_value(wss).unwrap();
@@ -118,7 +122,7 @@ fn wss_sums_the_ages_below_each_window() {
     assert_eq!(
         bytes(0),
         json!({"min": 200, "p25": 300, "p50": 500, "p75": 700, "max": 800}),
-        "nothing can be idle for a second in the first snapshot"
+        "the first snapshot does not count: no page can be idle for 1 s"
     );
     assert_eq!((&bytes(1)["min"], &bytes(1)["max"]), (&json!(310), &json!(810)));
     assert_eq!(bytes(2)["min"], 610);
@@ -126,7 +130,7 @@ fn wss_sums_the_ages_below_each_window() {
     assert_eq!(wss["windows"][2]["snapshots"], 3);
     assert_eq!(
         wss["missing"][0],
-        json!({"seconds": 10, "why": "only 7.00 s were watched"})
+        json!({"seconds": 10, "why": "only 7.00 s were monitored"})
     );
     assert_eq!(
         (&wss["unknown_bytes"], &wss["method"]),
@@ -137,20 +141,19 @@ fn wss_sums_the_ages_below_each_window() {
 }
 
 #[test]
-fn wss_tells_no_window_shorter_than_a_pass() {
-    let at = |n| exact(n, Nanos::millis(1100 + 200 * (n % 5)), &[(0, 100, 0), (1, 10, 0)]);
+fn wss_omits_windows_shorter_than_pass() {
+    let at = |n| with_tables(n, Nanos::millis(1100 + 200 * (n % 5)), &[(0, 100, 0), (1, 10, 0)]);
     let wss = report(WssAccumulator::default(), (1..=8).map(at).collect());
     let windows: Vec<u64> = wss.windows.iter().map(|window| window.window_s).collect();
     assert_eq!(windows, [2, 5]);
     assert_eq!(wss.missing[0].why, "the shortest scan pass took 1.10 s");
-    let refusal = wss.only(1).unwrap_err();
     assert_eq!(
-        refusal,
-        "the recording cannot tell the working set of 1 s: the shortest scan pass took 1.10 s"
+        wss.only(1).unwrap_err(),
+        "the recording has no working set for a window of 1 s: the shortest scan pass took 1.10 s"
     );
     let without_pass = report(
         WssAccumulator::default(),
-        (1..=8).map(|n| exact(n, Nanos::ZERO, &[])).collect(),
+        (1..=8).map(|n| with_tables(n, Nanos::ZERO, &[])).collect(),
     );
     assert!(without_pass.windows.is_empty());
     assert_eq!(without_pass.missing[0].why, "no scan pass was complete");
@@ -158,8 +161,8 @@ fn wss_tells_no_window_shorter_than_a_pass() {
 }
 
 #[test]
-fn idle_as_promised() {
-    let at = |n| exact(n, Nanos::millis(130), &[(0, 4096, 0), (1, 100, 0), (7, 8192, 0)]);
+fn idle_json_matches_docs() {
+    let at = |n| with_tables(n, Nanos::millis(130), &[(0, 4096, 0), (1, 100, 0), (7, 8192, 0)]);
     let mut records = vec![at(1), at(9)];
     records.push(Record::Footprint(Footprint {
         swap: 77,
@@ -204,14 +207,14 @@ fn idle_as_promised() {
     );
     assert_eq!(idle["kinds"][0]["kind"], "anon");
     assert_eq!(idle["kinds"][1]["bytes"], 8292);
-    assert_eq!(idle["targets"], json!([]), "there is only one");
+    assert_eq!(idle["targets"], json!([]), "empty for a single target");
 }
 
 #[test]
-fn idle_adds_targets_up() {
+fn idle_sums_targets() {
     let records = recording::records_with_tables(151);
     let idle = serde_json::to_value(report(IdleAccumulator::default(), records[..].to_vec())).unwrap();
-    assert_eq!(idle["targets"], json!([]), "the child is gone");
+    assert_eq!(idle["targets"], json!([]), "the child has ended");
     let two: Vec<Record> = records.into_iter().take(120).collect();
     let idle = serde_json::to_value(report(IdleAccumulator::default(), two)).unwrap();
     let targets = idle["targets"].as_array().unwrap();
@@ -231,10 +234,10 @@ fn idle_adds_targets_up() {
 }
 
 #[test]
-fn reaccess_as_promised() {
-    let at = |n| exact(n, Nanos::millis(130), &[(0, 9000, 50), (1, 0, 10), (4, 0, 2)]);
+fn reaccess_json_matches_docs() {
+    let at = |n| with_tables(n, Nanos::millis(130), &[(0, 9000, 50), (1, 0, 10), (4, 0, 2)]);
     let reaccess = report(ReaccessAccumulator::default(), (1..=12).map(at).collect());
-    assert_eq!(reaccess.refusal(), None);
+    assert_eq!(reaccess.unavailable_reason(), None);
     assert!(
         reaccess.csv().contains("\n1,144,720,0.072000\n"),
         "{}",
@@ -242,7 +245,7 @@ fn reaccess_as_promised() {
     );
     let reaccess = serde_json::to_value(reaccess).unwrap();
     assert_eq!(reaccess["schema"], 2);
-    assert_eq!(reaccess["watched_s"], 12.0);
+    assert_eq!(reaccess["monitored_s"], 12.0);
     assert_eq!(reaccess["resident_bytes"], 10_000);
     let ages = reaccess["ages"].as_array().unwrap();
     assert_eq!(ages.len(), 4, "1, 2, 5 and 10 s");
@@ -253,14 +256,19 @@ fn reaccess_as_promised() {
     assert_eq!(ages[3]["bytes_per_min"], 120.0);
     assert_eq!(
         reaccess["missing"][0],
-        json!({"seconds": 30, "why": "only 12.0 s were watched"})
+        json!({"seconds": 30, "why": "only 12.0 s were monitored"})
     );
     let regions_only = report(ReaccessAccumulator::default(), recording::records(10));
-    assert!(regions_only.refusal().unwrap().contains("no access tables"));
+    assert!(
+        regions_only
+            .unavailable_reason()
+            .unwrap()
+            .contains("no access tables")
+    );
 }
 
 #[test]
-fn targets_that_appear_by_the_hundred_hide_no_plan() {
+fn info_keeps_plans_among_many_notes() {
     let note = |kind: &str, time_ns| {
         Record::Note(Note {
             time_ns,
@@ -274,11 +282,11 @@ fn targets_that_appear_by_the_hundred_hide_no_plan() {
     let plans = info.notes.iter().filter(|note| note.kind == "plan");
     assert_eq!(plans.map(|plan| plan.time_ns).collect::<Vec<_>>(), [500]);
     assert_eq!(info.notes.len() as u64 + info.more_notes, 501);
-    assert!(info.more_notes > 0, "they are bounded");
+    assert!(info.more_notes > 0, "the number of notes is limited");
 }
 
 #[test]
-fn info_as_promised() {
+fn info_json_matches_docs() {
     let info = report(
         InfoAccumulator::new(&recording::metadata()),
         recording::records(100),
@@ -301,7 +309,7 @@ fn info_as_promised() {
 }
 
 #[test]
-fn schemes_as_promised() {
+fn schemes_json_matches_docs() {
     let schemes = report(SchemesAccumulator::default(), recording::records(100));
     let csv = schemes.csv();
     let schemes = serde_json::to_value(schemes).unwrap();
@@ -325,7 +333,7 @@ fn schemes_as_promised() {
 }
 
 #[test]
-fn without_tables_ages_are_those_of_regions_and_never_more_than_resident() {
+fn ages_without_tables_come_from_regions() {
     let records = vec![
         Record::Footprint(Footprint {
             rss: 10_000,
@@ -336,7 +344,11 @@ fn without_tables_ages_are_those_of_regions_and_never_more_than_resident() {
     ];
     let idle = report(IdleAccumulator::default(), records.clone());
     let ages: Vec<u64> = idle.ages.iter().map(|age| age.bytes).collect();
-    assert_eq!(ages[..4], [4096, 0, 10_000 - 4096, 0], "an age of 3 s");
+    assert_eq!(
+        ages[..4],
+        [4096, 0, 10_000 - 4096, 0],
+        "an age of 3 s, limited to resident bytes"
+    );
     assert_eq!((idle.method, idle.resident_bytes), ("sampling", 10_000));
     assert_eq!((idle.pass_s, idle.kinds.len()), (Some(1.0), 0));
     let wss = report(WssAccumulator::default(), records);
@@ -344,13 +356,13 @@ fn without_tables_ages_are_those_of_regions_and_never_more_than_resident() {
 }
 
 #[test]
-fn info_tells_methods_and_pass_lengths() {
+fn info_has_methods_and_pass_lengths() {
     let info = |records| {
         let info = report(InfoAccumulator::new(&recording::metadata()), records);
         let info = serde_json::to_value(info).unwrap();
         (info["methods"].clone(), info["pass_s"].clone())
     };
-    let passes = [(1, 130), (2, 150), (3, 900)].map(|(n, ms)| exact(n, Nanos::millis(ms), &[]));
+    let passes = [(1, 130), (2, 150), (3, 900)].map(|(n, ms)| with_tables(n, Nanos::millis(ms), &[]));
     assert_eq!(
         info(passes.to_vec()),
         (json!(["scan"]), json!({"p50": 0.15, "max": 0.9}))
@@ -375,47 +387,48 @@ fn summary_sizes_sum_to_resident() {
     }
 }
 
-/// Regions of the first pass cover what it has reached; the rest of memory that is there later was not absent.
+/// Regions before the end of the first pass cover only the memory scanned so far. Other memory is unknown,
+/// not absent.
 #[test]
-fn heatmap_shows_no_memory_only_where_none_was() {
-    let partly = |n, pass, regions: &[(u64, u64, u32)]| {
-        let (Record::Snapshot(mut exact), Record::Snapshot(of_regions)) =
-            (exact(n, pass, &[]), snapshot(n, regions))
+fn heatmap_distinguishes_absent_from_unscanned_memory() {
+    let with_regions = |n, pass, regions: &[(u64, u64, u32)]| {
+        let (Record::Snapshot(mut tables), Record::Snapshot(regions)) =
+            (with_tables(n, pass, &[]), snapshot(n, regions))
         else {
-            panic!("they are snapshots");
+            panic!("expected snapshots");
         };
-        exact.targets[0].regions = of_regions.targets[0].regions.clone();
-        Record::Snapshot(exact)
+        tables.targets[0].regions = regions.targets[0].regions.clone();
+        Record::Snapshot(tables)
     };
     let records = vec![
-        partly(1, Nanos::ZERO, &[(0, 4096, 20)]),
-        partly(2, Nanos::secs(2), &[(0, 4096, 20), (4096, 8192, 10)]),
-        partly(3, Nanos::secs(2), &[(0, 4096, 20)]),
-        partly(5, Nanos::secs(2), &[(0, 4096, 20), (4096, 8192, 10)]),
+        with_regions(1, Nanos::ZERO, &[(0, 4096, 20)]),
+        with_regions(2, Nanos::secs(2), &[(0, 4096, 20), (4096, 8192, 10)]),
+        with_regions(3, Nanos::secs(2), &[(0, 4096, 20)]),
+        with_regions(5, Nanos::secs(2), &[(0, 4096, 20), (4096, 8192, 10)]),
     ];
     let map = report(HeatmapAccumulator::default(), records.clone());
     assert_eq!(
         map.targets[0].areas[0].rates,
         [[1000, 1000, 1000, -2, 1000], [-2, 500, -1, -2, 500]],
-        "not scanned yet, no memory in the third second, no snapshot of the fourth"
+        "second 1: not scanned yet; second 3: no memory; second 4: no snapshot"
     );
     assert!(map.targets[0].scanned);
     assert_eq!(map.basis.snapshots_before_first_pass, 1);
     let style = thermo_report::Style::default();
     assert!(
         map.text(&style)
-            .contains("1 of 4 snapshots came before the first scan pass")
+            .contains("1 of 4 snapshots precede the end of the first scan pass")
     );
     let apart = [(0, 4096, 20), (1 << 30, (1 << 30) + 4096, 20)];
     let first = report(
         HeatmapAccumulator::default(),
-        vec![partly(1, Nanos::ZERO, &apart)],
+        vec![with_regions(1, Nanos::ZERO, &apart)],
     );
     assert!(first.text(&style).contains("without memory, or not scanned yet"));
 }
 
 #[test]
-fn a_heatmap_finds_its_rates_again() {
+fn heatmap_has_recorded_rates() {
     let records = vec![
         snapshot(1, &[(0, 8192, 20)]),
         snapshot(2, &[(0, 4096, 10), (4096, 8192, 0)]),
@@ -427,7 +440,7 @@ fn a_heatmap_finds_its_rates_again() {
 }
 
 #[test]
-fn hostile_names_stay_text() {
+fn heatmap_escapes_hostile_names() {
     let mut records = recording::records(5);
     for record in &mut records {
         if let Record::Mappings(mappings) = record {
@@ -443,7 +456,7 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn many_targets_many_mappings_and_long_gaps_stay_small() {
+fn heatmap_bounds_targets_cells_and_columns() {
     let regions = |from: u64| {
         (0..200).map(move |n| Region {
             start: from + n * (1 << 33),
@@ -490,25 +503,26 @@ fn many_targets_many_mappings_and_long_gaps_stay_small() {
 }
 
 #[test]
-fn a_sweep_takes_a_mark_a_page_and_a_sample_one_a_region() {
-    // 1,000 pages in a second, touched in half of the looks.
-    let of = |how: Option<bool>| {
+fn slow_down_counts_cleared_accessed_bits() {
+    // 1000 pages in one second, found accessed in half of the checks. A scan clears one bit for each page,
+    // sampling one for each region.
+    let slow_down = |scanned: Option<bool>| {
         let Record::Snapshot(mut snapshot) = snapshot(1, &[(0, 1000 << 12, 10)]) else {
-            panic!("it is a snapshot");
+            panic!("expected a snapshot");
         };
-        snapshot.targets[0].scanned = how;
+        snapshot.targets[0].scanned = scanned;
         let metadata = recording::metadata();
         report(InfoAccumulator::new(&metadata), vec![Record::Snapshot(snapshot)])
             .cost
             .slow_down_percent
     };
-    assert_eq!(of(Some(true)), Some(0.05));
-    assert_eq!(of(Some(false)), Some(0.001));
-    assert_eq!(of(None), None, "recordings made before that was told");
+    assert_eq!(slow_down(Some(true)), Some(0.05));
+    assert_eq!(slow_down(Some(false)), Some(0.001));
+    assert_eq!(slow_down(None), None, "old recordings without the method");
 }
 
 #[test]
-fn nonsense_from_a_broken_file_is_no_panic() {
+fn reports_accept_damaged_recording() {
     let mut records = vec![snapshot(
         5,
         &[(8192, 4096, 30), (u64::MAX - 4095, u64::MAX, 1), (0, 1 << 20, 2)],
@@ -549,5 +563,5 @@ fn nonsense_from_a_broken_file_is_no_panic() {
             .text(&style)
             .is_empty()
     );
-    regions(Which::All, &records);
+    regions(Snapshots::All, &records);
 }

@@ -1,4 +1,4 @@
-//! The texts, as they look: golden files under `tests/snapshots`.
+//! The text output of the reports: golden files under `tests/snapshots`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::convert::Infallible;
@@ -8,11 +8,11 @@ use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
 use thermo_report::reaccess::ReaccessAccumulator;
-use thermo_report::regions::{Format, RegionsWriter, Which};
+use thermo_report::regions::{Format, RegionsWriter, Snapshots};
 use thermo_report::schemes::SchemesAccumulator;
 use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::WssAccumulator;
-use thermo_report::{Accumulator, NO_SNAPSHOTS, Style, sum_up};
+use thermo_report::{Accumulator, NO_SNAPSHOTS, Style, accumulate};
 
 mod recording;
 
@@ -25,18 +25,18 @@ const ASCII: Style = Style {
 
 fn report<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Report {
     let records = recording::records(snapshots).into_iter().map(Ok::<_, Infallible>);
-    let Ok(report) = sum_up(accumulator, records);
+    let Ok(report) = accumulate(accumulator, records);
     report
 }
 
-fn exact<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Report {
+fn report_with_tables<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Report {
     let records = recording::records_with_tables(snapshots);
-    let Ok(report) = sum_up(accumulator, records.into_iter().map(Ok::<_, Infallible>));
+    let Ok(report) = accumulate(accumulator, records.into_iter().map(Ok::<_, Infallible>));
     report
 }
 
-fn regions(which: Which, format: Format, snapshots: u64) -> String {
-    let mut writer = RegionsWriter::new(Vec::new(), which, format);
+fn regions(selection: Snapshots, format: Format, snapshots: u64) -> String {
+    let mut writer = RegionsWriter::new(Vec::new(), selection, format);
     for record in recording::records(snapshots) {
         writer.add(&record).unwrap();
     }
@@ -44,14 +44,14 @@ fn regions(which: Which, format: Format, snapshots: u64) -> String {
 }
 
 #[test]
-fn the_summary() {
+fn summary_matches_snapshots() {
     let summary = report(SummaryAccumulator::new(&recording::metadata()), 300);
     insta::assert_snapshot!("summary", summary.text(&Style::default()));
     insta::assert_snapshot!("summary_ascii", summary.text(&ASCII));
 }
 
 #[test]
-fn idle_schemes_footprint_info() {
+fn idle_schemes_footprint_info_match_snapshots() {
     let style = Style::default();
     insta::assert_snapshot!("idle", report(IdleAccumulator::default(), 300).text(&style));
     insta::assert_snapshot!("schemes", report(SchemesAccumulator::default(), 300).text(&style));
@@ -66,36 +66,42 @@ fn idle_schemes_footprint_info() {
 }
 
 #[test]
-fn reports_by_pages() {
+fn reports_with_tables_match_snapshots() {
     let style = Style::default();
-    let summary = exact(SummaryAccumulator::new(&recording::metadata()), 700);
+    let summary = report_with_tables(SummaryAccumulator::new(&recording::metadata()), 700);
     insta::assert_snapshot!("exact_summary", summary.text(&style));
-    insta::assert_snapshot!("exact_idle", exact(IdleAccumulator::default(), 700).text(&style));
+    insta::assert_snapshot!(
+        "exact_idle",
+        report_with_tables(IdleAccumulator::default(), 700).text(&style)
+    );
     insta::assert_snapshot!(
         "exact_idle_before_first_pass",
-        exact(IdleAccumulator::default(), 1).text(&style)
+        report_with_tables(IdleAccumulator::default(), 1).text(&style)
     );
-    insta::assert_snapshot!("exact_wss", exact(WssAccumulator::default(), 700).text(&style));
+    insta::assert_snapshot!(
+        "exact_wss",
+        report_with_tables(WssAccumulator::default(), 700).text(&style)
+    );
     insta::assert_snapshot!(
         "exact_reaccess",
-        exact(ReaccessAccumulator::default(), 700).text(&style)
+        report_with_tables(ReaccessAccumulator::default(), 700).text(&style)
     );
     insta::assert_snapshot!(
         "exact_info",
-        exact(InfoAccumulator::new(&recording::metadata()), 700).text(&style)
+        report_with_tables(InfoAccumulator::new(&recording::metadata()), 700).text(&style)
     );
 }
 
 #[test]
-fn regions_and_wss() {
+fn regions_and_wss_match_snapshots() {
     let style = Style::default();
-    insta::assert_snapshot!("regions_last", regions(Which::Last, Format::Text(style), 300));
-    insta::assert_snapshot!("regions_csv", regions(Which::Last, Format::Csv, 3));
+    insta::assert_snapshot!("regions_last", regions(Snapshots::Last, Format::Text(style), 300));
+    insta::assert_snapshot!("regions_csv", regions(Snapshots::Last, Format::Csv, 3));
     insta::assert_snapshot!("wss", report(WssAccumulator::default(), 300).text(&style));
 }
 
 #[test]
-fn every_line_fits() {
+fn lines_fit_terminal_width() {
     for width in [60, 80, 120, 200] {
         for ascii in [false, true] {
             let style = Style {
@@ -106,19 +112,19 @@ fn every_line_fits() {
             let texts = [
                 report(SummaryAccumulator::new(&recording::metadata()), 300).text(&style),
                 report(IdleAccumulator::default(), 300).text(&style),
-                exact(SummaryAccumulator::new(&recording::metadata()), 700).text(&style),
-                exact(IdleAccumulator::default(), 700).text(&style),
-                exact(WssAccumulator::default(), 700).text(&style),
-                exact(ReaccessAccumulator::default(), 700).text(&style),
+                report_with_tables(SummaryAccumulator::new(&recording::metadata()), 700).text(&style),
+                report_with_tables(IdleAccumulator::default(), 700).text(&style),
+                report_with_tables(WssAccumulator::default(), 700).text(&style),
+                report_with_tables(ReaccessAccumulator::default(), 700).text(&style),
                 report(SchemesAccumulator::default(), 300).text(&style),
-                regions(Which::Last, Format::Text(style), 300),
+                regions(Snapshots::Last, Format::Text(style), 300),
             ];
             for line in texts
                 .iter()
                 .flat_map(|text| text.lines())
                 .filter(|line| !line.starts_with("warning"))
             {
-                // The legend, the sentences and the cost line do not get shorter than 80 columns.
+                // The legend, sentences and the cost line need 80 columns.
                 assert!(line.chars().count() <= width.max(80), "{width}: {line}");
                 assert!(!ascii || line.is_ascii(), "{line}");
             }
@@ -127,14 +133,14 @@ fn every_line_fits() {
 }
 
 #[test]
-fn without_snapshots_there_is_one_sentence() {
+fn reports_without_snapshots_print_one_sentence() {
     let style = Style::default();
     let sentence = format!("{NO_SNAPSHOTS}\n");
     assert_eq!(report(WssAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(HeatmapAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(IdleAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(ReaccessAccumulator::default(), 0).text(&style), sentence);
-    assert_eq!(regions(Which::All, Format::Text(style), 0), sentence);
+    assert_eq!(regions(Snapshots::All, Format::Text(style), 0), sentence);
     assert!(
         report(SummaryAccumulator::new(&recording::metadata()), 0)
             .text(&style)

@@ -1,10 +1,10 @@
-//! Hints against bare `process_madvise` on the same ranges of another process, in turns: pageout (into zram swap of our
-//! own) and cold, in few large ranges and in many small ones, next to each other and apart.
+//! Hints compared with bare `process_madvise` on the same ranges of another process: `pageout` (to a zram
+//! swap device of the benchmark) and `cold`, with few large and many small ranges, adjacent and apart.
 //!
 //! `cargo bench -p thermo-runtime --bench hint [-- cold|pageout]`
 //!
-//! Raw is one call for each 1024 ranges, without a look at what came of it.
-#![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
+//! "Raw" is one call for each 1024 ranges, without a check of the result.
+#![allow(clippy::unwrap_used, reason = "a failed benchmark panics")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -15,7 +15,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
-use measure::{Method, Pair, is_asked_for, print_head, time};
+use measure::{Method, Pair, is_selected, print_head, time};
 use thermo_actions::hint::{Hint, Hinter, Limits};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::{Action, TargetId};
@@ -27,7 +27,7 @@ use thermo_units::{AddrRange, Bytes, Permille};
 const MEMORY: Bytes = Bytes::mib(256);
 const ROUNDS: usize = 9;
 
-/// Ranges of so much, one in every so much.
+/// Size of the ranges, and distance between their starts.
 const SHAPES: [(Bytes, Bytes); 4] = [
     (Bytes::mib(64), Bytes::mib(64)),
     (Bytes::mib(1), Bytes::mib(1)),
@@ -36,7 +36,7 @@ const SHAPES: [(Bytes, Bytes); 4] = [
 ];
 
 fn main() {
-    common::live_as_child();
+    common::run_if_child();
     let mut target = Target::start(MEMORY.0);
     print_head("MiB/s, ratio of throughputs");
     for shape in SHAPES {
@@ -44,7 +44,7 @@ fn main() {
     }
     if SHAPES
         .iter()
-        .any(|shape| is_asked_for(&name(Action::Pageout, *shape)))
+        .any(|shape| is_selected(&name(Action::Pageout, *shape)))
     {
         let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1)) {
             Ok(swap) => swap,
@@ -53,7 +53,7 @@ fn main() {
         for shape in SHAPES {
             throughput(&mut target, Action::Pageout, Advice::PageOut, shape);
         }
-        // It ends before its swap is taken away.
+        // The target ends before its swap device is removed.
         drop(target);
         drop(swap);
     }
@@ -66,7 +66,7 @@ fn name(action: Action, (len, every): (Bytes, Bytes)) -> String {
 
 fn throughput(target: &mut Target, action: Action, advice: Advice, (len, every): (Bytes, Bytes)) {
     let name = name(action, (len, every));
-    if !is_asked_for(&name) {
+    if !is_selected(&name) {
         return;
     }
     let all = target.range;
@@ -84,21 +84,21 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, (len, every):
         ..PageoutLimits::default()
     };
     let mut hinter = Hinter::new(Actor::new(limits, false), Limits::default());
-    let pair = Pair::measure(ROUNDS, |way| {
+    let pair = Pair::measure(ROUNDS, |method| {
         target.touch(all);
         let processes = target.processes();
-        match way {
+        match method {
             Method::Ours => time(|| drop(black_box(hinter.give(&processes, &hints)))),
-            Method::Raw => time(|| bare(&processes, &ranges, advice)),
+            Method::Raw => time(|| raw(&processes, &ranges, advice)),
         }
     });
-    // Nanoseconds for all of it become MiB a second.
+    // Converts nanoseconds for all ranges to MiB per second.
     let mib = (len.0 >> 10) as f64 * hints.len() as f64 / 1024.0;
     pair.print_rates(&name, mib * 1e9, "");
 }
 
-fn bare(processes: &Processes, ranges: &[AddrRange], advice: Advice) {
-    // At most 2 GiB a call: all of it fits.
+fn raw(processes: &Processes, ranges: &[AddrRange], advice: Advice) {
+    // One call can advise at most 2 GiB, which is enough.
     for call in ranges.chunks(MAX_RANGES) {
         process_madvise(processes[&TargetId(0)].pidfd.as_fd(), call, advice).unwrap();
     }

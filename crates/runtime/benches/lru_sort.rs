@@ -1,12 +1,13 @@
-//! How many pages a second of CPU time moves up and down the LRU lists, beside the bare system calls on the same pages.
+//! Pages moved up and down the LRU lists per second of CPU time, compared with bare system calls on the same
+//! pages.
 //!
 //! `cargo bench -p thermo-runtime --bench lru_sort`
 //!
-//! Ours is the actor: the look at what is there, the calls, the look at what came of them. Raw is two
-//! `process_vm_readv` of each page, 1024 in a call, and `process_madvise` of the ranges, 1024 in a call. Page cache that
-//! nobody maps has a raw way, too: two `preadv2` of each page; and a mapping, `mincore`, `MADV_POPULATE_READ` and
-//! `MADV_COLD`, without the look at which pages others map.
-#![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
+//! "Ours" is the actor: residency check, calls, check of the result. "Raw" is two `process_vm_readv` of each
+//! page, 1024 pages per call, and `process_madvise` of the ranges, 1024 ranges per call. For unmapped page
+//! cache, "raw" is two `preadv2` of each page, or a mapping with `mincore`, `MADV_POPULATE_READ` and
+//! `MADV_COLD`, without the check for shared pages.
+#![allow(clippy::unwrap_used, reason = "a failed benchmark panics")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -18,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 use common::Target;
 use measure::{Method, Pair, print_head, time};
-use thermo_actions::page_cache::PageCache;
+use thermo_actions::page_cache::PageCacheSorter;
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::{Request, TargetRange};
 use thermo_engine::{Action, TargetId};
@@ -32,7 +33,7 @@ const PAGES: u64 = MEMORY.0 / PAGE_SIZE;
 const ROUNDS: usize = 7;
 
 fn main() {
-    common::live_as_child();
+    common::run_if_child();
     let mut target = Target::start(MEMORY.0);
     print_head("million pages a CPU second, ratio");
     for regions in [16, 1000] {
@@ -49,30 +50,32 @@ fn main() {
 }
 
 fn print(pair: &Pair, name: &str) {
-    // Nanoseconds for all pages become million pages a second.
+    // Converts nanoseconds for all pages to million pages per second.
     pair.print_rates(name, PAGES as f64 * 1e3, "M/s");
 }
 
 fn mapped(target: &mut Target, action: Action, regions: u64) {
     let all = target.range;
-    let part = (PAGES / regions) * PAGE_SIZE;
-    let begins = (0..regions).map(|n| all.start.0 + n * part);
-    let ranges: Vec<AddrRange> = begins.map(|start| AddrRange::new(start, start + part)).collect();
+    let range_len = (PAGES / regions) * PAGE_SIZE;
+    let starts = (0..regions).map(|n| all.start.0 + n * range_len);
+    let ranges: Vec<AddrRange> = starts
+        .map(|start| AddrRange::new(start, start + range_len))
+        .collect();
     let runs = ranges.iter().map(|range| TargetRange {
         target: TargetId(0),
         range: *range,
     });
     let runs: Vec<TargetRange> = runs.collect();
     let mut actor = Actor::new(PageoutLimits::default(), false);
-    let pair = Pair::measure(ROUNDS, |way| {
+    let pair = Pair::measure(ROUNDS, |method| {
         target.touch(all);
         let processes = target.processes();
         let process = &processes[&TargetId(0)];
-        time(|| match (way, action) {
+        time(|| match (method, action) {
             (Method::Ours, _) => {
                 let request = Request {
                     action,
-                    runs: &runs,
+                    ranges: &runs,
                     filters: &[],
                 };
                 actor.apply(&processes, &request, None).unwrap();
@@ -91,31 +94,34 @@ fn mapped(target: &mut Target, action: Action, regions: u64) {
             }
         })
     });
-    print(&pair, &format!("{action}, {regions} ranges of {}", Bytes(part)));
+    print(
+        &pair,
+        &format!("{action}, {regions} ranges of {}", Bytes(range_len)),
+    );
 }
 
 fn cached(path: &Path, action: Action) {
-    let go_on = AtomicBool::new(false);
+    let cancel = AtomicBool::new(false);
     let all: Vec<u64> = (0..PAGES).collect();
-    let ours = PageCache {
+    let sorter = PageCacheSorter {
         max_bytes: None,
         dry_run: false,
-        cancel: &go_on,
+        cancel: &cancel,
     };
-    let pair = Pair::measure(ROUNDS, |way| {
-        time(|| match (way, action) {
+    let pair = Pair::measure(ROUNDS, |method| {
+        time(|| match (method, action) {
             (Method::Ours, _) => {
-                ours.apply(action, path).unwrap();
+                sorter.apply(action, path).unwrap();
             }
             (Method::Raw, Action::LruPrio) => {
-                CachedFile::open(path).unwrap().use_often(&all, 2).unwrap();
+                CachedFile::open(path).unwrap().mark_accessed(&all, 2).unwrap();
             }
             (Method::Raw, _) => {
                 let file = CachedFile::open(path).unwrap();
                 let window = file.window(0, PAGES).unwrap();
                 let resident = window.resident().unwrap();
-                assert_eq!(window.map(&resident), PAGES);
-                window.give_up().unwrap();
+                assert_eq!(window.populate(&resident), PAGES);
+                window.deactivate().unwrap();
             }
         })
     });

@@ -1,13 +1,13 @@
-//! What looking costs: a probe (its mark taken off, and looked for later), a whole table, a sweep.
+//! Cost of access checks: a probe (accessed bit cleared, and read later), a whole page table, a scan.
 //!
 //! `cargo bench -p thermo-runtime --bench probe_cost`
 //!
-//! Raw, for a probe, is a `process_madvise(MADV_COLD)` of 1000 pages and one run of the BPF program that reads their
-//! entries (`unverified`: neither is known beforehand what maps them, nor afterwards whether the mark went), or with
-//! the two more runs that tell these (`verified`; no advice where no mark is set). For tables it is the runs that
-//! copy them, and the words of the copies counted without being understood.
+//! For a probe, "raw" is one `process_madvise(MADV_COLD)` of 1000 pages and one run of the BPF program that
+//! reads their entries (`unverified`: no check of the entries before, and of the cleared bits after).
+//! `verified` adds the two runs for these checks, and gives no advice if no accessed bit is set. For page
+//! tables, "raw" is the runs that copy them, and a count of entries that are not zero, without decoding them.
 
-#![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
+#![allow(clippy::unwrap_used, reason = "a failed benchmark panics")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd as _;
 
 use common::Target;
-use common::look::probe;
+use common::access::probe;
 use measure::{Method, Pair, print_head, quantile, time};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::TargetId;
@@ -31,24 +31,24 @@ use thermo_units::{Addr, AddrRange, Bytes};
 
 const NR_PROBES: usize = 1000;
 const ROUNDS: usize = 41;
-const SWEEPS: usize = 11;
+const SCANS: usize = 11;
 const MEMORY: Bytes = Bytes::gib(1);
 
 fn main() {
-    common::live_as_child();
+    common::run_if_child();
     let mut tracker = match PteTracker::new() {
         Ok(tracker) => tracker,
         Err(why) => return println!("SKIP: {why}"),
     };
     let mut target = Target::start(MEMORY.0);
-    print_head("one probe (of 1000 at once)");
-    for (name, touched, verified) in [
-        ("pages touched, raw unverified", true, false),
-        ("pages touched, raw verified", true, true),
+    print_head("one probe (1000 per call)");
+    for (name, accessed, verified) in [
+        ("pages accessed, raw unverified", true, false),
+        ("pages accessed, raw verified", true, true),
         ("pages idle, raw unverified", false, false),
         ("pages idle, raw verified", false, true),
     ] {
-        probes_cost(&mut tracker, &mut target, name, touched, verified);
+        probes_cost(&mut tracker, &mut target, name, accessed, verified);
     }
     small_and_huge(&mut tracker, &mut target, "4 KiB pages");
     target.collapse();
@@ -59,12 +59,12 @@ fn small_and_huge(tracker: &mut PteTracker, target: &mut Target, pages: &str) {
     print_head(&format!("a GiB of {pages}"));
     whole_tables(tracker, target);
     println!("{:<44} {:>12} {:>12} {:>23}", "", "median", "", "quartiles");
-    sweeps(tracker, target, "sweep, all touched since the last", true);
-    sweeps(tracker, target, "sweep, nothing touched", false);
-    folios(tracker, target);
+    scans(tracker, target, "scan, all pages accessed since the last", true);
+    scans(tracker, target, "scan, no page accessed", false);
+    young_folios(tracker, target);
 }
 
-/// Pages far enough apart that no two share anything.
+/// Probes at equal distances over the whole target.
 fn probes_of(target: &Target) -> Vec<Probe> {
     let stride = (MEMORY.0 / 4096) as usize / NR_PROBES;
     target
@@ -75,34 +75,34 @@ fn probes_of(target: &Target) -> Vec<Probe> {
         .collect()
 }
 
-fn probes_cost(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bool, verified: bool) {
+fn probes_cost(tracker: &mut PteTracker, target: &mut Target, name: &str, accessed: bool, verified: bool) {
     let processes = target.processes();
     let mut probes = probes_of(target);
     let addrs: Vec<Addr> = probes.iter().map(|probe| probe.addr).collect();
     let page = |addr: &Addr| AddrRange::new(addr.0, addr.0 + 4096);
     let pages: Vec<AddrRange> = addrs.iter().map(page).collect();
     let all = target.range;
-    let pair = Pair::measure(ROUNDS, |way| {
-        if touched {
+    let pair = Pair::measure(ROUNDS, |method| {
+        if accessed {
             target.touch(all);
         }
-        match way {
+        match method {
             Method::Ours => time(|| {
                 tracker.prepare(&processes, &probes);
                 tracker.check(&processes, &mut probes);
             }),
             Method::Raw => time(|| {
-                let pages: &[AddrRange] = if touched || !verified { &pages } else { &[] };
+                let pages: &[AddrRange] = if accessed || !verified { &pages } else { &[] };
                 let reads = if verified { 3 } else { 1 };
-                look_raw(tracker.tables(), &processes, pages, &addrs, reads);
+                raw_check(tracker.tables(), &processes, pages, &addrs, reads);
             }),
         }
     });
     pair.print(name, NR_PROBES as f64 * 1000.0, "µs", false);
 }
 
-/// Takes the marks off `pages` and reads the entries so many times.
-fn look_raw(
+/// Clears the accessed bits of `pages`, and reads the entries of `addrs` `reads` times.
+fn raw_check(
     tables: &mut PageTables,
     processes: &Processes,
     pages: &[AddrRange],
@@ -116,7 +116,7 @@ fn look_raw(
     let mut entries = Vec::with_capacity(addrs.len());
     for _ in 0..reads {
         tables
-            .entries(process.pid, addrs, Folios::Unasked, &mut entries)
+            .entries(process.pid, addrs, Folios::None, &mut entries)
             .unwrap();
     }
     black_box(entries);
@@ -125,54 +125,57 @@ fn look_raw(
 fn whole_tables(tracker: &mut PteTracker, target: &Target) {
     let (pid, range) = (target.pid(), target.range);
     let layout = *tracker.tables().layout();
-    let mut marked = 0_u64;
-    let pair = Pair::measure(ROUNDS, |way| {
+    let mut count = 0_u64;
+    let pair = Pair::measure(ROUNDS, |method| {
         let tables = tracker.tables();
-        match way {
+        match method {
             Method::Ours => time(|| {
-                let mut count = |table: thermo_pagetable::Table<'_>| {
+                let mut visit = |table: thermo_pagetable::Table<'_>| {
                     let entries = table.entries.iter();
-                    let is_marked = |raw: &&u64| matches!(layout.decode(**raw, table.level), Entry::Leaf(leaf) if leaf.accessed);
-                    marked += entries.filter(is_marked).count() as u64;
+                    let is_accessed = |raw: &&u64| {
+                        let entry = layout.decode(**raw, table.level);
+                        matches!(entry, Entry::Leaf(leaf) if leaf.accessed)
+                    };
+                    count += entries.filter(is_accessed).count() as u64;
                     ControlFlow::Continue(())
                 };
-                tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
+                tables.tables(pid, range, Folios::None, &mut visit).unwrap();
             }),
             Method::Raw => time(|| {
-                let mut count = |table: thermo_pagetable::Table<'_>| {
-                    marked += table.entries.iter().filter(|raw| **raw != 0).count() as u64;
+                let mut visit = |table: thermo_pagetable::Table<'_>| {
+                    count += table.entries.iter().filter(|raw| **raw != 0).count() as u64;
                     ControlFlow::Continue(())
                 };
-                tables.tables(pid, range, Folios::Unasked, &mut count).unwrap();
+                tables.tables(pid, range, Folios::None, &mut visit).unwrap();
             }),
         }
     });
-    black_box(marked);
-    pair.print("reading all its tables", 1e6, "ms", false);
+    black_box(count);
+    pair.print("reading all page tables", 1e6, "ms", false);
 }
 
-fn sweeps(tracker: &mut PteTracker, target: &mut Target, name: &str, touched: bool) {
+fn scans(tracker: &mut PteTracker, target: &mut Target, name: &str, accessed: bool) {
     let processes = target.processes();
     let process = &processes[&TargetId(0)];
     let all = target.range;
-    let mut piece = ScanChunk::default();
+    let mut chunk = ScanChunk::default();
     let once = |_| {
-        if touched {
+        if accessed {
             target.touch(all);
         }
-        piece.reset(all);
+        chunk.reset(all);
         time(|| {
-            // Where a kdamond runs, this has the sweep look at folios.
+            // If in-kernel DAMON runs, this makes the scan read the young flags of folios.
             tracker.begin_pass(process);
-            black_box(tracker.scan(process, all, &mut piece));
+            black_box(tracker.scan(process, all, &mut chunk));
         })
     };
-    print_median(name, (0..SWEEPS).map(once));
+    print_median(name, (0..SCANS).map(once));
 }
 
-/// What it costs to look at the folios of all pages without a mark.
-fn folios(tracker: &mut PteTracker, target: &mut Target) {
-    if let Err(why) = tracker.sees_young() {
+/// Cost of reading the young flags of the folios of all pages without an accessed bit.
+fn young_folios(tracker: &mut PteTracker, target: &mut Target) {
+    if let Err(why) = tracker.young_support() {
         return println!("SKIP: {why}");
     }
     let (pid, range) = (target.pid(), target.range);
@@ -180,22 +183,22 @@ fn folios(tracker: &mut PteTracker, target: &mut Target) {
     let once = |_| {
         time(|| {
             tables
-                .tables(pid, range, Folios::OfUnmarked, &mut |table| {
+                .tables(pid, range, Folios::NotAccessed, &mut |table| {
                     black_box(table.young);
                     ControlFlow::Continue(())
                 })
                 .unwrap();
         })
     };
-    print_median("reading all tables and folios, no marks", (0..SWEEPS).map(once));
+    print_median("reading all tables and young flags", (0..SCANS).map(once));
 }
 
-fn print_median(name: &str, took: impl Iterator<Item = f64>) {
-    let took: Vec<f64> = took.map(|ns| ns / 1e6).collect();
+fn print_median(name: &str, times: impl Iterator<Item = f64>) {
+    let times: Vec<f64> = times.map(|ns| ns / 1e6).collect();
     println!(
         "{name:<44} {:>12} {:>12} {:>23}",
-        format!("{:.3} ms", quantile(&took, 0.5)),
+        format!("{:.3} ms", quantile(&times, 0.5)),
         "",
-        format!("{:.3}..{:.3}", quantile(&took, 0.25), quantile(&took, 0.75))
+        format!("{:.3}..{:.3}", quantile(&times, 0.25), quantile(&times, 0.75))
     );
 }

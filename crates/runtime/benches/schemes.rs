@@ -1,12 +1,13 @@
-//! How fast a scheme acts, beside the bare system call on the same ranges: pageout (into zram swap of our own) and
-//! cold.
+//! Throughput of a scheme, compared with the bare system call on the same ranges: `pageout` (to a zram swap
+//! device of the benchmark) and `cold`.
 //!
 //! `cargo bench -p thermo-runtime --bench schemes [-- cold|pageout]`
 //!
-//! Ours is the step of a context in which its scheme is applied: aggregation, choice, action, and the look at what
-//! came of it. Looking for accesses, which the same step ends and begins anew, is left out: it is not done for the scheme,
-//! and has a bench of its own. Raw is `process_madvise` of the ranges that scheme tried, in one call for each 1024 of them.
-#![allow(clippy::unwrap_used, reason = "what cannot be measured has nothing to report")]
+//! "Ours" is the step of a context that applies the scheme: aggregation, selection, action, and the check of
+//! the result. Access checks, which the same step also does, are not counted: they are not done for the
+//! scheme, and `probe_cost` measures them. "Raw" is `process_madvise` of the ranges that the scheme tried,
+//! one call for each 1024 ranges.
+#![allow(clippy::unwrap_used, reason = "a failed benchmark panics")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -17,7 +18,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
-use measure::{Method, Pair, is_asked_for, print_head, time};
+use measure::{Method, Pair, is_selected, print_head, time};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::ops::{Outcome, Probe, Request};
@@ -37,18 +38,18 @@ const MEMORY: Bytes = Bytes::mib(256);
 const ROUNDS: usize = 7;
 
 fn main() {
-    common::live_as_child();
+    common::run_if_child();
     if let Err(why) = PteTracker::new() {
         return println!("SKIP: {why}");
     }
     let mut target = Target::start(MEMORY.0);
     print_head("MiB/s, ratio of throughputs");
-    if is_asked_for("cold") {
+    if is_selected("cold") {
         for regions in [16, 1000] {
             throughput(&mut target, Action::Cold, Advice::Cold, regions);
         }
     }
-    if is_asked_for("pageout") {
+    if is_selected("pageout") {
         let swap = match ZramSwap::create(Path::new("/"), Bytes::gib(1)) {
             Ok(swap) => swap,
             Err(why) => return println!("SKIP: no swap for pageout: {why}"),
@@ -56,7 +57,7 @@ fn main() {
         for regions in [16, 1000] {
             throughput(&mut target, Action::Pageout, Advice::PageOut, regions);
         }
-        // It ends before its swap is taken away.
+        // The target ends before its swap device is removed.
         drop(target);
         drop(swap);
     }
@@ -65,27 +66,27 @@ fn main() {
 fn throughput(target: &mut Target, action: Action, advice: Advice, regions: usize) {
     let all = target.range;
     let mut tried = Vec::new();
-    // The ranges of the first round are those of the others, too: the same seed cuts the same way.
+    // All rounds have the ranges of the first round, because the same seed splits regions in the same way.
     target.touch(all);
-    let mut gone = (act(target, action, regions, &mut tried).1, Bytes::ZERO);
-    let pair = Pair::measure(ROUNDS, |way| {
+    let mut swapped_out = (act(target, action, regions, &mut tried).1, Bytes::ZERO);
+    let pair = Pair::measure(ROUNDS, |method| {
         target.touch(all);
-        match way {
+        match method {
             Method::Ours => {
-                let (took, stats) = act(target, action, regions, &mut tried);
-                gone.0 = stats;
-                took
+                let (time, bytes) = act(target, action, regions, &mut tried);
+                swapped_out.0 = bytes;
+                time
             }
             Method::Raw => {
                 let processes = target.processes();
                 let process = &processes[&TargetId(0)];
-                let took = time(|| {
+                let elapsed = time(|| {
                     for call in tried.chunks(MAX_RANGES) {
                         process_madvise(process.pidfd.as_fd(), call, advice).unwrap();
                     }
                 });
-                gone.1 = swapped(target);
-                took
+                swapped_out.1 = swapped(target);
+                elapsed
             }
         }
     });
@@ -94,15 +95,15 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, regions: usiz
     if action == Action::Pageout {
         println!(
             "{:<44} {:>12} {:>12}",
-            "  of which is swapped out after the last",
-            gone.0.to_string(),
-            gone.1.to_string()
+            "  swapped out after the last round",
+            swapped_out.0.to_string(),
+            swapped_out.1.to_string()
         );
     }
 }
 
-/// Does `action` to all of the target's memory by a scheme. Returns how long the step took that did it, and what
-/// is swapped out then; `tried` gets the ranges it was done to.
+/// Applies `action` to all memory of the target with a scheme. Returns the time of the step that applied it,
+/// and the bytes swapped out afterwards. `tried` receives the ranges of the scheme.
 fn act(target: &Target, action: Action, regions: usize, tried: &mut Vec<AddrRange>) -> (f64, Bytes) {
     let interval = Nanos(5_000_000);
     let attrs = Attrs {
@@ -126,56 +127,56 @@ fn act(target: &Target, action: Action, regions: usize, tried: &mut Vec<AddrRang
         ..Scheme::new(action)
     };
     context.set_schemes(vec![scheme]).unwrap();
-    let members = TrackedProcesses::new(Path::new("/"), TargetSpec::of_pids(&[target.pid()])).unwrap();
+    let targets = TrackedProcesses::new(Path::new("/"), TargetSpec::for_pids(&[target.pid()])).unwrap();
     let limits = PageoutLimits {
         swap_floor: Permille(0),
         refaults: Permille(1000),
         ..PageoutLimits::default()
     };
     let mut tracker = Box::new(PteTracker::new().unwrap());
-    // One that has looked before has its memory.
+    // Reads the page tables once, so that the buffers of the tracker are allocated.
     tracker
         .tables()
-        .tables(target.pid(), target.range, Folios::Unasked, &mut |_| {
+        .tables(target.pid(), target.range, Folios::None, &mut |_| {
             ControlFlow::Continue(())
         })
         .unwrap();
-    let mut ops = NotLooking {
-        ops: Vaddr::new(Path::new("/"), members, tracker, Actor::new(limits, false)),
-        looked: 0.0,
+    let mut ops = WithoutChecks {
+        ops: Vaddr::new(Path::new("/"), targets, tracker, Actor::new(limits, false)),
+        check_time: 0.0,
     };
     let mut applied = Applied::default();
     let mut now = Nanos::ZERO;
     loop {
-        let took = time(|| match context.step(now, &mut ops, &mut applied).unwrap() {
+        let elapsed = time(|| match context.step(now, &mut ops, &mut applied).unwrap() {
             Next::At(next) => now = next,
-            Next::Finished => panic!("the target is gone"),
+            Next::Finished => panic!("the target has ended"),
         });
         if !applied.0.is_empty() {
             *tried = applied.0;
-            return (took - ops.looked, swapped(target));
+            return (elapsed - ops.check_time, swapped(target));
         }
-        ops.looked = 0.0;
+        ops.check_time = 0.0;
     }
 }
 
-/// Operations, and how long they looked for accesses in a step.
-struct NotLooking {
+/// Operations that measure the time of access checks in a step.
+struct WithoutChecks {
     ops: Vaddr,
-    looked: f64,
+    check_time: f64,
 }
 
-impl Operations for NotLooking {
+impl Operations for WithoutChecks {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
         self.ops.update()
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
-        self.looked += time(|| self.ops.prepare_access_checks(probes));
+        self.check_time += time(|| self.ops.prepare_access_checks(probes));
     }
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
-        self.looked += time(|| self.ops.check_accesses(probes));
+        self.check_time += time(|| self.ops.check_accesses(probes));
     }
 
     fn any_target_left(&mut self) -> bool {
@@ -191,14 +192,15 @@ impl Operations for NotLooking {
     }
 }
 
-/// The ranges a scheme tried.
+/// The ranges that the scheme tried.
 #[derive(Default)]
 struct Applied(Vec<AddrRange>);
 
 impl Sink for Applied {
     fn on(&mut self, event: &Event<'_>) {
         if let Event::SchemeApplied { tried, .. } = event {
-            self.0.extend(tried.iter().map(|region| region.run.range));
+            self.0
+                .extend(tried.iter().map(|region| region.target_range.range));
         }
     }
 }

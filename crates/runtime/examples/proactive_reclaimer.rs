@@ -1,6 +1,7 @@
-//! A proactive reclaimer: pages out what a process has not touched for a while, at most so much a second.
+//! A proactive reclaimer: pages out memory that a process has not accessed for a while, with a limit per
+//! second.
 //!
-//! `cargo run -p thermo-runtime --example proactive_reclaimer -- PID MIN_AGE SECONDS` (like `4242 30s 600`)
+//! `cargo run -p thermo-runtime --example proactive_reclaimer -- PID MIN_AGE SECONDS` (e.g. `4242 30s 600`)
 
 use std::error::Error;
 use std::path::Path;
@@ -15,7 +16,7 @@ use thermo_runtime::{Vaddr, best_tracker};
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{Bytes, Nanos};
 
-/// What was never seen accessed for `min_age` is paged out, at most `quota_sz` a second, however much is free.
+/// Pages out memory not accessed for `min_age`, at most `quota_sz` per second, at any amount of free memory.
 fn pageout(min_age: Nanos, quota_sz: Bytes) -> Scheme {
     let mut preset = Reclaim::default();
     (preset.min_age, preset.quota_sz) = (min_age, quota_sz);
@@ -36,19 +37,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut context = Context::new(Attrs::default(), 1)?;
     context.set_schemes(vec![pageout(min_age, Bytes::mib(256))])?;
-    // Mappings by themselves: a quota is not to be spent on what lies between them.
-    let mut spec = TargetSpec::of_pids(&[pid.parse()?]);
+    // Monitors only the mappings, so that the quota is not spent on the gaps between them.
+    let mut spec = TargetSpec::for_pids(&[pid.parse()?]);
     spec.layout = LayoutRule::Mappings;
-    let members = TrackedProcesses::new(root, spec)?;
+    let targets = TrackedProcesses::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), false);
-    let ops = Vaddr::new(root, members, best_tracker(root, 1), actor);
+    let ops = Vaddr::new(root, targets, best_tracker(root, 1), actor);
     let sink = |event: &Event<'_>| match event {
         Event::SchemeApplied { stats, .. } => println!("{} of {} tried", stats.sz_applied, stats.sz_tried),
         Event::Warning { text, .. } => eprintln!("{text}"),
         _ => {}
     };
 
-    // Start; after half the time, commit a smaller quota, which keeps regions and statistics; then stop.
+    // After half the time, a smaller quota is set. Regions and statistics are kept.
     let kdamond = Kdamond::start(0, Parts { context, ops, sink })?;
     sleep(half);
     let gentler = vec![pageout(min_age, Bytes::mib(64))];

@@ -1,4 +1,5 @@
-//! A working-set logger: how much of a process's memory was accessed within the last second and the last ten.
+//! A working-set logger: how much memory a process accessed within the last second and within the last 10
+//! seconds.
 //!
 //! `cargo run -p thermo-runtime --example working_set_logger -- PID SECONDS`
 
@@ -23,20 +24,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (root, time) = (Path::new("/"), Duration::from_secs(seconds.parse()?));
 
-    // Every page is scanned, within one percent of a CPU; a snapshot comes every second.
+    // Scans every page, with one percent of a CPU. A snapshot is taken every second.
     let one_percent = CpuShare(10_000);
     let context = Context::new(Attrs::default(), 1)?.with_budget(one_percent, MethodPolicy::Auto);
 
-    // Of what, how accesses are found, and who acts: nothing is to be done here.
+    // Targets, tracker and actor. No scheme is set, so the actor is not used.
     let spec = TargetSpec {
         layout: LayoutRule::Mappings,
-        ..TargetSpec::of_pids(&[pid.parse()?])
+        ..TargetSpec::for_pids(&[pid.parse()?])
     };
-    let members = TrackedProcesses::new(root, spec)?;
+    let targets = TrackedProcesses::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), true);
-    let ops = Vaddr::new(root, members, best_tracker(root, 1), actor);
+    let ops = Vaddr::new(root, targets, best_tracker(root, 1), actor);
 
-    // Called with each snapshot. Totals come from the tables, which know every page; regions would blur them.
+    // Called for each event. Totals come from the access tables, which count every page; regions are
+    // averages.
     let sink = |event: &Event<'_>| {
         if let Event::Aggregated { targets, .. } = event {
             for tables in targets.iter().filter_map(|target| target.tables) {
@@ -53,11 +55,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let kdamond = Kdamond::start(0, Parts { context, ops, sink })?;
     sleep(time);
-    println!("ended: {:?}", kdamond.stop().why);
+    println!("ended: {:?}", kdamond.stop().reason);
     Ok(())
 }
 
-/// Bytes accessed within the last `window`, which is one of the edges of the tables' buckets.
+/// Bytes accessed within the last `window`, which must be an edge of the age buckets.
 fn within(tables: &AccessTables, window: Nanos) -> Bytes {
     tables.ages()[..age_bucket(window)].iter().copied().sum()
 }

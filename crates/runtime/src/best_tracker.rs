@@ -1,12 +1,13 @@
-//! The choice of a tracker where the user made none.
+//! The default tracker.
 
 use std::path::Path;
 
 use thermo_backends::smaps::Smaps;
 use thermo_backends::{PteTracker, Tracker};
 
-/// The best tracker there is here, for the machine at `root` (`/`): the one that reads page tables where it may, the
-/// one that needs no privilege otherwise. That one takes its random choices from `seed`.
+/// The best tracker that this machine and its privileges allow: `pte` reads page tables; otherwise `smaps`,
+/// which needs no privilege. `root` is `/` except in tests. `seed` is the seed of the random choices of
+/// `smaps`.
 #[must_use]
 pub fn best_tracker(root: &Path, seed: u64) -> Box<dyn Tracker + Send> {
     match PteTracker::new() {

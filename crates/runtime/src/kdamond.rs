@@ -1,7 +1,7 @@
 //! The thread that runs a context, named `kdamond.N` as in the kernel.
 //!
-//! It owns the context, its operations and its sink. Others reach them through [`Kdamond::call`], which runs
-//! between two steps: nothing is shared, so nothing needs a lock.
+//! The thread owns the context, its operations and its sink. Other threads access them through
+//! [`Kdamond::call`], which runs a function between two steps. Nothing is shared, so no lock is needed.
 
 use std::io;
 use std::sync::Arc;
@@ -14,54 +14,54 @@ use thermo_engine::{Context, Event, Next, Operations, OpsError, Sink};
 use thermo_kernel::clock;
 use thermo_units::Nanos;
 
-/// What a kdamond's thread owns.
+/// What the thread of a kdamond owns.
 #[derive(Debug)]
 pub struct Parts<O, S> {
-    /// The monitoring and its schemes.
+    /// Monitoring and schemes.
     pub context: Context,
-    /// The machine it watches.
+    /// Access to the monitored machine.
     pub ops: O,
-    /// Who listens.
+    /// Receiver of events.
     pub sink: S,
 }
 
-/// How a kdamond ended, with what it owned.
+/// Result of a kdamond that has ended.
 #[derive(Debug)]
 pub struct Ended<O, S> {
-    /// Context, operations and sink as they were at the end.
+    /// Context, operations and sink in their final state.
     pub parts: Parts<O, S>,
-    /// Why it ended.
-    pub why: Why,
+    /// Why the kdamond ended.
+    pub reason: ExitReason,
 }
 
 /// Why a kdamond ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
-    /// It was told to.
+pub enum ExitReason {
+    /// [`Kdamond::stop`] was called, or the handle was dropped.
     Stopped,
-    /// All its targets are gone.
+    /// All targets have ended.
     TargetsGone,
     /// The operations failed.
     Failed(OpsError),
 }
 
-/// CPU time a kdamond used so far.
+/// CPU time that a kdamond has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spent {
-    /// All of its thread's, and what was delegated.
-    pub all: Nanos,
-    /// The part spent on looking: not in sinks, not on actions.
-    pub looking: Nanos,
-    /// The part of that which a thread of the kernel spent for it.
+pub struct CpuTime {
+    /// CPU time of the thread, plus `delegated`.
+    pub total: Nanos,
+    /// The part spent on monitoring: neither in sinks nor on actions.
+    pub monitoring: Nanos,
+    /// The part of `monitoring` that a kernel thread spent for this kdamond.
     pub delegated: Nanos,
 }
 
-/// Something to do between two steps.
+/// A function to run between two steps.
 type Job<O, S> = Box<dyn FnOnce(&mut Parts<O, S>) + Send>;
 
 enum Command<O, S> {
     Run(Job<O, S>),
-    /// Nothing to do but to notice that it should stop.
+    /// Wakes the thread, which then reads the stop flag.
     Stop,
 }
 
@@ -71,13 +71,13 @@ pub struct Kdamond<O, S> {
     thread: JoinHandle<Ended<O, S>>,
     commands: Sender<Command<O, S>>,
     stop: Arc<AtomicBool>,
-    meter: Arc<Meter>,
+    meter: Arc<CpuMeter>,
 }
 
 #[derive(Debug, Default)]
-struct Meter {
-    all_ns: AtomicU64,
-    looking_ns: AtomicU64,
+struct CpuMeter {
+    total_ns: AtomicU64,
+    monitoring_ns: AtomicU64,
     delegated_ns: AtomicU64,
 }
 
@@ -89,14 +89,14 @@ where
     /// Starts thread `kdamond.{number}` on `parts`.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// If no thread can be created.
     pub fn start(number: u32, parts: Parts<O, S>) -> io::Result<Self> {
         let (commands, inbox) = mpsc::channel();
-        let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
-        let (told, measured) = (Arc::clone(&stop), Arc::clone(&meter));
+        let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(CpuMeter::default()));
+        let (thread_stop, thread_meter) = (Arc::clone(&stop), Arc::clone(&meter));
         let thread = thread::Builder::new()
             .name(format!("kdamond.{number}"))
-            .spawn(move || run(parts, &inbox, &told, &measured))?;
+            .spawn(move || run(parts, &inbox, &thread_stop, &thread_meter))?;
         Ok(Self {
             thread,
             commands,
@@ -105,57 +105,58 @@ where
         })
     }
 
-    /// Runs `f` between two steps and returns what it returns; `None` when the kdamond has ended.
+    /// Runs `f` between two steps and returns its result; `None` if the kdamond has ended.
     pub fn call<R: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Parts<O, S>) -> R + Send + 'static,
     ) -> Option<R> {
-        let (reply, answer) = mpsc::channel();
+        let (reply, result) = mpsc::channel();
         let job: Job<O, S> = Box::new(move |parts| {
-            // Whoever asked may have given up waiting.
+            // The caller may not wait any more.
             drop(reply.send(f(parts)));
         });
         self.commands.send(Command::Run(job)).ok()?;
-        answer.recv().ok()
+        result.recv().ok()
     }
 
-    /// True once the thread has ended by itself or been stopped.
+    /// True if the thread has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// The CPU time it used up to the end of its last step.
+    /// CPU time used up to the end of the last step.
     #[must_use]
-    pub fn spent(&self) -> Spent {
-        Spent {
-            all: Nanos(self.meter.all_ns.load(Ordering::Relaxed)),
-            looking: Nanos(self.meter.looking_ns.load(Ordering::Relaxed)),
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime {
+            total: Nanos(self.meter.total_ns.load(Ordering::Relaxed)),
+            monitoring: Nanos(self.meter.monitoring_ns.load(Ordering::Relaxed)),
             delegated: Nanos(self.meter.delegated_ns.load(Ordering::Relaxed)),
         }
     }
 
-    /// Books CPU time that others spent on looking for it, so that a budget bounds that, too.
-    pub fn add_looking(&self, spent: Nanos) {
-        self.meter.looking_ns.fetch_add(spent.0, Ordering::Relaxed);
+    /// Adds monitoring time of another thread, so that the budget covers that time, too.
+    pub fn add_monitoring_time(&self, time: Nanos) {
+        self.meter.monitoring_ns.fetch_add(time.0, Ordering::Relaxed);
     }
 
-    /// Ends it after the step it is in (as dropping it does, without waiting) and returns what it owned.
+    /// Stops the thread after its current step, waits for it, and returns what it owned. Dropping the handle
+    /// also stops the thread, without waiting.
     ///
     /// # Panics
-    /// With the panic of its thread, if that panicked.
+    /// If the thread panicked: with the same panic.
     #[must_use]
     pub fn stop(self) -> Ended<O, S> {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes a thread that waits for its next step; one that has ended needs no waking.
+        // Wakes a thread that waits for its next step. Sending fails if the thread has ended already.
         drop(self.commands.send(Command::Stop));
         self.join()
     }
 
-    /// Waits until it ends by itself and returns what it owned.
+    /// Waits until the thread ends by itself, and returns what it owned.
     ///
     /// # Panics
-    /// With the panic of its thread, if that panicked.
+    /// If the thread panicked: with the same panic.
     #[must_use]
     pub fn join(self) -> Ended<O, S> {
         self.thread
@@ -168,60 +169,65 @@ fn run<O: Operations, S: Sink>(
     mut parts: Parts<O, S>,
     inbox: &Receiver<Command<O, S>>,
     stop: &AtomicBool,
-    meter: &Meter,
+    meter: &CpuMeter,
 ) -> Ended<O, S> {
-    let why = loop {
+    let reason = loop {
         let due = match measured_step(&mut parts, meter) {
             Ok(Next::At(due)) => due,
-            Ok(Next::Finished) => break Why::TargetsGone,
-            Err(error) => break Why::Failed(error),
+            Ok(Next::Finished) => break ExitReason::TargetsGone,
+            Err(error) => break ExitReason::Failed(error),
         };
         if !serve_until(due, inbox, &mut parts) || stop.load(Ordering::Relaxed) {
-            break Why::Stopped;
+            break ExitReason::Stopped;
         }
     };
-    Ended { parts, why }
+    Ended { parts, reason }
 }
 
-/// Waits until `due`, or until something is asked for and done: that may have changed what is due. False when
-/// nobody holds the handle any more.
+/// Waits until `due` or until one command was executed, which may have changed the time of the next step.
+/// Returns false if the handle was dropped.
 fn serve_until<O, S>(due: Nanos, inbox: &Receiver<Command<O, S>>, parts: &mut Parts<O, S>) -> bool {
-    let wait = Duration::from_nanos(due.saturating_sub(clock::monotonic()).0);
-    match inbox.recv_timeout(wait) {
-        Ok(Command::Run(run)) => run(parts),
+    let timeout = Duration::from_nanos(due.saturating_sub(clock::monotonic()).0);
+    match inbox.recv_timeout(timeout) {
+        Ok(Command::Run(job)) => job(parts),
         Ok(Command::Stop) | Err(RecvTimeoutError::Timeout) => {}
         Err(RecvTimeoutError::Disconnected) => return false,
     }
     true
 }
 
-/// One step of the context, its CPU time booked to looking except for what sinks and actions took.
-fn measured_step<O: Operations, S: Sink>(parts: &mut Parts<O, S>, meter: &Meter) -> Result<Next, OpsError> {
-    let (before, acted_before) = (clock::thread_cpu(), acting(&parts.context));
+/// Runs one step of the context. The CPU time of the step counts as monitoring, except that of sinks and
+/// actions.
+fn measured_step<O: Operations, S: Sink>(
+    parts: &mut Parts<O, S>,
+    meter: &CpuMeter,
+) -> Result<Next, OpsError> {
+    let (cpu_before, actions_before) = (clock::thread_cpu(), action_time(&parts.context));
     let mut sink = MeteredSink {
         sink: &mut parts.sink,
         spent: Nanos::ZERO,
     };
     let next = parts.context.step(clock::monotonic(), &mut parts.ops, &mut sink);
-    let elsewhere = sink.spent + acting(&parts.context).saturating_sub(acted_before);
-    let after = clock::thread_cpu();
-    let delegated = parts.ops.spent_elsewhere();
-    let newly = delegated
+    let sinks_and_actions = sink.spent + action_time(&parts.context).saturating_sub(actions_before);
+    let cpu = clock::thread_cpu();
+    let delegated = parts.ops.external_cpu_time();
+    let new_delegated = delegated
         .0
         .saturating_sub(meter.delegated_ns.swap(delegated.0, Ordering::Relaxed));
-    meter.all_ns.store((after + delegated).0, Ordering::Relaxed);
-    let looking = after.saturating_sub(before).saturating_sub(elsewhere) + Nanos(newly);
-    let total = meter.looking_ns.fetch_add(looking.0, Ordering::Relaxed) + looking.0;
-    parts.context.spent(clock::monotonic(), Nanos(total));
-    next.map(|next| parts.context.rest(next))
+    meter.total_ns.store((cpu + delegated).0, Ordering::Relaxed);
+    let own = cpu.saturating_sub(cpu_before).saturating_sub(sinks_and_actions);
+    let monitoring = own + Nanos(new_delegated);
+    let total = meter.monitoring_ns.fetch_add(monitoring.0, Ordering::Relaxed) + monitoring.0;
+    parts.context.charge(clock::monotonic(), Nanos(total));
+    next.map(|next| parts.context.delay_for_budget(next))
 }
 
-/// CPU time that actions took so far.
-fn acting(context: &Context) -> Nanos {
+/// CPU time of all actions since the start.
+fn action_time(context: &Context) -> Nanos {
     context.schemes().iter().map(|scheme| scheme.stats().spent).sum()
 }
 
-/// Passes events on and adds up what listening to them costs.
+/// Forwards events to `sink` and measures the CPU time of the sink.
 struct MeteredSink<'a, S> {
     sink: &'a mut S,
     spent: Nanos,
@@ -229,7 +235,7 @@ struct MeteredSink<'a, S> {
 
 impl<S: Sink> Sink for MeteredSink<'_, S> {
     fn on(&mut self, event: &Event<'_>) {
-        // One comes every sampling interval and costs less than asking the clock twice.
+        // This event comes every sampling interval, and costs less than reading the clock twice.
         if matches!(event, Event::Sampled { .. }) {
             return self.sink.on(event);
         }

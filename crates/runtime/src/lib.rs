@@ -1,4 +1,5 @@
-//! The runtime: targets, a backend, the engine and actions put together, and the thread that runs them.
+//! The runtime combines targets, a backend and actions into the operations of the engine, and runs the engine
+//! in a thread.
 
 mod best_tracker;
 pub mod kdamond;

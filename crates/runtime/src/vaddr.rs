@@ -1,5 +1,5 @@
-//! Address spaces of real processes: who they are, how they are looked at, what is done to them, put together
-//! as the operations a context asks (the kernel's `DAMON_OPS_VADDR`).
+//! The [`Operations`] on address spaces of real processes: targets, tracker and actions combined (the
+//! kernel's `DAMON_OPS_VADDR`).
 
 use std::path::{Path, PathBuf};
 
@@ -7,84 +7,83 @@ use thermo_actions::Actor;
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::ops::TargetRange;
-use thermo_engine::ops::{Outcome, Probe, Request, Seen};
+use thermo_engine::ops::{CheckResult, Outcome, Probe, Request};
 use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
 use thermo_targets::{TrackedProcesses, metric};
 use thermo_units::{Addr, AddrRange};
 
-/// The operations on address spaces of processes.
+/// Operations on address spaces of processes.
 pub struct Vaddr {
     root: PathBuf,
-    members: TrackedProcesses,
+    targets: TrackedProcesses,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
     interference: Interference,
-    news: Vec<String>,
-    /// So that other instances know of this one.
+    warnings: Vec<String>,
+    /// Announces this instance to other instances.
     _announcement: Announcement,
 }
 
 impl Vaddr {
-    /// Looks at `members` by `tracker` and acts on them by `actor`.
+    /// Monitors `targets` with `tracker`, and applies actions to them with `actor`.
     #[must_use]
     pub fn new(
         root: &Path,
-        members: TrackedProcesses,
+        targets: TrackedProcesses,
         tracker: Box<dyn Tracker + Send>,
         actor: Actor,
     ) -> Self {
         Self {
             root: root.to_owned(),
-            members,
+            targets,
             tracker,
             actor,
             interference: Interference::new(root),
-            news: Vec::new(),
+            warnings: Vec::new(),
             _announcement: Announcement::make(),
         }
     }
 
-    /// The targets, when there is nothing more to watch.
+    /// The targets, after monitoring has ended.
     #[must_use]
-    pub fn into_members(self) -> TrackedProcesses {
-        self.members
+    pub fn into_targets(self) -> TrackedProcesses {
+        self.targets
     }
 }
 
 impl Operations for Vaddr {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
         let layouts = self
-            .members
+            .targets
             .update()
             .map_err(|err| OpsError::Failed(err.to_string()))?;
-        self.news.extend(self.members.take_news());
-        let targets = self.members.processes();
+        self.warnings.extend(self.targets.take_warnings());
+        let targets = self.targets.processes();
         self.tracker.keep_only(targets);
-        self.news
+        self.warnings
             .extend(self.interference.take_warnings(targets, self.tracker.as_ref()));
         Ok(layouts)
     }
 
-    fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news)
+    fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
-        self.tracker.prepare(self.members.processes(), probes);
+        self.tracker.prepare(self.targets.processes(), probes);
     }
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
-        self.tracker.check(self.members.processes(), probes);
+        self.tracker.check(self.targets.processes(), probes);
         self.interference.mark_unknown(probes);
-        for probe in probes
+        let targets = &mut self.targets;
+        probes
             .iter_mut()
-            .filter(|probe| self.members.is_fresh(probe.target))
-        {
-            probe.seen = Seen::Unknown;
-        }
-        self.members.looked_at();
+            .filter(|probe| targets.is_freshly_forked(probe.target))
+            .for_each(|probe| probe.result = CheckResult::Unknown);
+        targets.clear_freshly_forked();
     }
 
     fn can_scan(&self) -> bool {
@@ -96,38 +95,39 @@ impl Operations for Vaddr {
     }
 
     fn prepare_passes(&mut self, first: bool) -> Preparation {
-        self.tracker.prepare_walk(self.members.processes(), first)
+        self.tracker.prepare_walk(self.targets.processes(), first)
     }
 
     fn begin_pass(&mut self, target: TargetId) {
-        if let Some(process) = self.members.processes().get(&target) {
+        if let Some(process) = self.targets.processes().get(&target) {
             self.tracker.begin_pass(process);
         }
     }
 
-    fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
-        let process = self.members.processes().get(&run.target);
-        let next = process.map_or(run.range.end, |process| {
-            self.tracker.scan(process, run.range, chunk)
+    fn scan(&mut self, target_range: &TargetRange, chunk: &mut ScanChunk) -> Addr {
+        let process = self.targets.processes().get(&target_range.target);
+        let next = process.map_or(target_range.range.end, |process| {
+            self.tracker.scan(process, target_range.range, chunk)
         });
-        self.interference.mark_pages_unknown(run.target, chunk);
+        self.interference.mark_pages_unknown(target_range.target, chunk);
         next
     }
 
     fn any_target_left(&mut self) -> bool {
-        self.members.any_left()
+        self.targets.any_left()
     }
 
-    fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
-        let Some(process) = self.members.processes().get(&run.target) else {
+    fn pending(&mut self, action: Action, target_range: &TargetRange) -> Vec<AddrRange> {
+        let Some(process) = self.targets.processes().get(&target_range.target) else {
             return Vec::new();
         };
-        self.actor.pending(process, action, run, self.tracker.inspector())
+        self.actor
+            .pending(process, action, target_range, self.tracker.inspector())
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
-        let tables = self.tracker.inspector();
-        self.actor.apply(self.members.processes(), request, tables)
+        let inspector = self.tracker.inspector();
+        self.actor.apply(self.targets.processes(), request, inspector)
     }
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
@@ -147,16 +147,18 @@ mod tests {
     use thermo_targets::Processes;
     use thermo_targets::TargetSpec;
 
-    /// Finds everything idle.
-    struct Idle {
+    /// A tracker that reports every page as idle.
+    struct AllIdle {
         sees_guests: bool,
     }
 
-    impl Tracker for Idle {
+    impl Tracker for AllIdle {
         fn prepare(&mut self, _: &Processes, _: &[Probe]) {}
 
         fn check(&mut self, _: &Processes, probes: &mut [Probe]) {
-            probes.iter_mut().for_each(|probe| probe.seen = Seen::Idle);
+            probes
+                .iter_mut()
+                .for_each(|probe| probe.result = CheckResult::Idle);
         }
 
         fn sees_guests(&self) -> bool {
@@ -164,8 +166,8 @@ mod tests {
         }
     }
 
-    /// A machine on which `child` has a virtual machine open.
-    fn host_of(child: &Child) -> tempfile::TempDir {
+    /// A fake root in which `child` runs a virtual machine.
+    fn fake_host(child: &Child) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let process = format!("proc/{}", child.id());
         fs::create_dir_all(root.path().join(&process).join("fd")).unwrap();
@@ -177,33 +179,39 @@ mod tests {
         root
     }
 
-    /// What is told of a host, and what a look at its target finds.
-    fn look(root: &Path, child: &Child, sees_guests: bool) -> (Vec<String>, Seen) {
-        let members = TrackedProcesses::new(root, TargetSpec::of_pids(&[child.id()])).unwrap();
+    /// The warnings about a host, and the result of an access check of its target.
+    fn warnings_and_access(root: &Path, child: &Child, sees_guests: bool) -> (Vec<String>, CheckResult) {
+        let targets = TrackedProcesses::new(root, TargetSpec::for_pids(&[child.id()])).unwrap();
         let actor = Actor::new(PageoutLimits::default(), true);
-        let mut ops = Vaddr::new(root, members, Box::new(Idle { sees_guests }), actor);
+        let mut ops = Vaddr::new(root, targets, Box::new(AllIdle { sees_guests }), actor);
         assert_eq!(ops.update().unwrap().len(), 1);
-        let news = ops.news();
+        let warnings = ops.take_warnings();
         ops.update().unwrap();
-        assert!(ops.news().is_empty(), "it is told once");
+        assert!(ops.take_warnings().is_empty(), "one warning");
         let mut probes = [Probe {
             target: TargetId(0),
             addr: Addr(4096),
-            seen: Seen::Accessed,
+            result: CheckResult::Accessed,
         }];
         ops.prepare_access_checks(&probes);
         ops.check_accesses(&mut probes);
-        (news, probes[0].seen)
+        (warnings, probes[0].result)
     }
 
     #[test]
-    fn what_guests_touch_does_not_pass_for_idle() {
+    fn memory_of_virtual_machines_is_unknown_not_idle() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let root = host_of(&child);
-        let (news, seen) = look(root.path(), &child, false);
-        assert!(news.len() == 1 && news[0].contains("virtual machine"), "{news:?}");
-        assert_eq!(seen, Seen::Unknown);
-        assert_eq!(look(root.path(), &child, true), (Vec::new(), Seen::Idle));
+        let root = fake_host(&child);
+        let (warnings, seen) = warnings_and_access(root.path(), &child, false);
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("virtual machine"),
+            "{warnings:?}"
+        );
+        assert_eq!(seen, CheckResult::Unknown);
+        assert_eq!(
+            warnings_and_access(root.path(), &child, true),
+            (Vec::new(), CheckResult::Idle)
+        );
         child.kill().unwrap();
         child.wait().unwrap();
     }

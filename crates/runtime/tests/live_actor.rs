@@ -5,8 +5,8 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::look::{probe, scan};
-use common::{Target, repeat_until_good, swap, swapped, tracker};
+use common::access::{probe, scan};
+use common::{Target, retry, swap, swapped, tracker};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::TargetId;
@@ -18,7 +18,7 @@ use thermo_units::{AddrRange, Bytes, Permille};
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
 fn actor() -> Actor {
@@ -31,21 +31,21 @@ fn actor() -> Actor {
     )
 }
 
-fn run(range: AddrRange) -> TargetRange {
+fn on_target(range: AddrRange) -> TargetRange {
     TargetRange {
         target: TargetId(0),
         range,
     }
 }
 
-/// Does it to one range, without filters.
+/// Applies `action` to one range without filters.
 fn apply(actor: &mut Actor, processes: &Processes, action: Action, range: AddrRange) -> Applied {
     let request = Request {
         action,
-        runs: &[run(range)],
+        ranges: &[on_target(range)],
         filters: &[],
     };
-    actor.apply(processes, &request, None).unwrap().runs.remove(0)
+    actor.apply(processes, &request, None).unwrap().results.remove(0)
 }
 
 fn skipped(applied: &Applied, why: Skip) -> Bytes {
@@ -56,22 +56,22 @@ fn skipped(applied: &Applied, why: Skip) -> Bytes {
         .map_or(Bytes::ZERO, |(_, bytes)| *bytes)
 }
 
-/// True where we may advise other processes.
-fn may_advise(target: &Target) -> bool {
+/// True if other processes can be advised.
+fn can_advise(target: &Target) -> bool {
     let cold = apply(&mut actor(), &target.processes(), Action::Cold, target.range);
-    let may = cold.applied > Bytes::ZERO;
-    if !may {
-        eprintln!("SKIP: other processes' memory cannot be advised here: {cold:?}");
+    let is_applied = cold.applied > Bytes::ZERO;
+    if !is_applied {
+        eprintln!("SKIP: memory of other processes cannot be advised here: {cold:?}");
     }
-    may
+    is_applied
 }
 
 #[test]
-fn cold_memory_is_paged_out_and_what_was_touched_since_a_look_stays() {
+fn pageout_skips_pages_accessed_since_prepare() {
     let Some(mut tracker) = tracker() else { return };
     let Some(_swap) = swap() else { return };
     let mut target = Target::start(32 << 20);
-    if !may_advise(&target) {
+    if !can_advise(&target) {
         return;
     }
     let processes = target.processes();
@@ -80,41 +80,41 @@ fn cold_memory_is_paged_out_and_what_was_touched_since_a_look_stays() {
         start: start + Bytes::mib(from),
         end: start + Bytes::mib(to),
     };
-    let (looked_at, all, pid) = (mib(0, 8), mib(0, 16), target.pid());
+    let (young_range, all, pid) = (mib(0, 8), mib(0, 16), target.pid());
     let probes: Vec<Probe> = target.pages().take(2048).map(probe).collect();
-    repeat_until_good(|| {
+    retry(|| {
         let mut actor = actor();
-        // All of it is there, and no more than looked at is touched after the look.
+        // All pages are resident; after prepare, only `young_range` is accessed.
         target.touch(all);
         tracker.prepare(&processes, &probes);
-        target.touch(looked_at);
+        target.touch(young_range);
         let request = Request {
             action: Action::Pageout,
-            runs: &[run(all)],
+            ranges: &[on_target(all)],
             filters: &[],
         };
         let outcome = actor.apply(&processes, &request, Some(&mut tracker)).unwrap();
-        let applied = &outcome.runs[0];
-        let left = applied.changed.unwrap();
+        let applied = &outcome.results[0];
+        let changed = applied.changed.unwrap();
         let young = skipped(applied, Skip::Young);
         let out = swapped(pid, mib(8, 16));
-        // Others may page out, or take marks off, now and then.
-        let good = left >= Bytes::mib(7) && out >= Bytes::mib(7) && young >= Bytes::mib(7);
-        if good && left <= Bytes::mib(9) && swapped(pid, looked_at) <= Bytes::mib(1) {
+        // Other programs may page out memory or clear accessed bits, too.
+        let is_good = changed >= Bytes::mib(7) && out >= Bytes::mib(7) && young >= Bytes::mib(7);
+        if is_good && changed <= Bytes::mib(9) && swapped(pid, young_range) <= Bytes::mib(1) {
             return Ok(());
         }
         Err(format!("{applied:?}, {out} of 8 MiB are swapped out"))
     });
-    // It ends before its swap is taken away.
+    // The target ends before its swap device is removed.
     drop(target);
 }
 
 #[test]
-fn what_was_touched_since_a_sweep_stays() {
+fn pageout_skips_pages_accessed_since_scan() {
     let Some(mut tracker) = tracker() else { return };
     let Some(_swap) = swap() else { return };
     let mut target = Target::start(32 << 20);
-    if !may_advise(&target) {
+    if !can_advise(&target) {
         return;
     }
     let processes = target.processes();
@@ -124,30 +124,30 @@ fn what_was_touched_since_a_sweep_stays() {
         end: start + Bytes::mib(to),
     };
     let (all, busy, pid) = (part(0, 16), part(4, 8), target.pid());
-    repeat_until_good(|| {
+    retry(|| {
         target.touch(all);
         scan(&mut tracker, &processes, all);
         target.touch(busy);
         let request = Request {
             action: Action::Pageout,
-            runs: &[run(all)],
+            ranges: &[on_target(all)],
             filters: &[],
         };
         let outcome = actor().apply(&processes, &request, Some(&mut tracker)).unwrap();
-        let (applied, left) = (&outcome.runs[0], swapped(pid, busy));
+        let (applied, busy_out) = (&outcome.results[0], swapped(pid, busy));
         let out = swapped(pid, part(0, 4)) + swapped(pid, part(8, 16));
-        if left == Bytes::ZERO && out >= Bytes::mib(11) {
+        if busy_out == Bytes::ZERO && out >= Bytes::mib(11) {
             return Ok(());
         }
         Err(format!(
-            "{applied:?}: {out} of 12 MiB are out, and {left} of what was touched"
+            "{applied:?}: {out} of 12 MiB are swapped out, and {busy_out} of the accessed memory"
         ))
     });
     drop(target);
 }
 
 #[test]
-fn below_the_swap_floor_no_anonymous_memory_is_paged_out() {
+fn pageout_stops_at_the_swap_floor() {
     let target = Target::start(4 << 20);
     let limits = PageoutLimits {
         swap_floor: Permille(1001),
@@ -159,13 +159,13 @@ fn below_the_swap_floor_no_anonymous_memory_is_paged_out() {
         Action::Pageout,
         target.range,
     );
-    // What others reclaimed before is not there.
+    // Other programs may have reclaimed some pages before.
     let kept = skipped(&applied, Skip::SwapFloor) + skipped(&applied, Skip::NotPresent);
     assert_eq!((kept, applied.applied), (Bytes::mib(4), Bytes::ZERO));
 }
 
 #[test]
-fn a_dry_run_decides_and_does_nothing() {
+fn dry_run_changes_nothing() {
     let target = Target::start(4 << 20);
     let mut actor = Actor::new(PageoutLimits::default(), true);
     for action in [Action::Pageout, Action::Cold, Action::LruPrio, Action::Collapse] {
@@ -179,85 +179,90 @@ fn a_dry_run_decides_and_does_nothing() {
 }
 
 #[test]
-fn holes_and_the_dead_are_counted_and_the_rest_goes_on() {
+fn holes_and_ended_targets_are_skipped() {
     let target = Target::start(4 << 20);
-    if !may_advise(&target) {
+    if !can_advise(&target) {
         return;
     }
-    let mut gone = Target::start(1 << 20);
+    let mut ended = Target::start(1 << 20);
     let mut processes = target.processes();
-    let dead = thermo_targets::Process::open(TargetId(1), gone.pid()).unwrap();
-    processes.insert(TargetId(1), dead);
-    gone.kill();
-    // Below what may be mapped, far around the memory, and in the memory.
+    let process = thermo_targets::Process::open(TargetId(1), ended.pid()).unwrap();
+    processes.insert(TargetId(1), process);
+    ended.kill();
+    // A hole below the lowest mapping, a target that has ended, and a live target.
     let hole = AddrRange::new(0x1000, 0x9000);
     let runs = [
-        run(hole),
+        on_target(hole),
         TargetRange {
             target: TargetId(1),
-            range: gone.range,
+            range: ended.range,
         },
-        run(target.range),
+        on_target(target.range),
     ];
     for action in [Action::Cold, Action::Willneed, Action::LruPrio] {
         let request = Request {
             action,
-            runs: &runs,
+            ranges: &runs,
             filters: &[],
         };
         let outcome = actor().apply(&processes, &request, None).unwrap();
         assert_eq!(
-            outcome.runs[0].skipped,
+            outcome.results[0].skipped,
             [(Skip::NotPresent, hole.len())],
             "{action}"
         );
         assert_eq!(
-            outcome.runs[1].skipped,
-            [(Skip::TargetGone, gone.range.len())],
+            outcome.results[1].skipped,
+            [(Skip::TargetGone, ended.range.len())],
             "{action}"
         );
         assert!(
-            outcome.runs[2].applied > Bytes::ZERO,
+            outcome.results[2].applied > Bytes::ZERO,
             "{action}: {:?}",
-            outcome.runs[2]
+            outcome.results[2]
         );
     }
 }
 
 #[test]
-fn many_runs_at_once_are_told_apart() {
+fn request_with_many_ranges_has_separate_results() {
     let mut tracker = PteTracker::new().ok();
     let mut target = Target::start(16 << 20);
-    if !may_advise(&target) {
+    if !can_advise(&target) {
         return;
     }
     let processes = target.processes();
-    let piece = Bytes::kib(256);
+    let range_len = Bytes::kib(256);
     let hole = AddrRange::new(0x1000, 0x9000);
     let (start, all) = (target.range.start, target.range);
-    // In the middle of the request is one the kernel refuses; the rest must not suffer.
-    let pieces = (0..40).map(|n| run(AddrRange::new(start.0 + n * piece.0, start.0 + (n + 1) * piece.0)));
-    let mut runs: Vec<TargetRange> = pieces.collect();
-    runs.insert(20, run(hole));
+    // The kernel refuses one range in the middle of the request. The other ranges must still be advised.
+    let starts = (0..40).map(|n| start.0 + n * range_len.0);
+    let mut runs: Vec<TargetRange> = starts
+        .map(|start| on_target(AddrRange::new(start, start + range_len.0)))
+        .collect();
+    runs.insert(20, on_target(hole));
     let request = Request {
         action: Action::Cold,
-        runs: &runs,
+        ranges: &runs,
         filters: &[],
     };
     for with_tables in [true, false] {
-        repeat_until_good(|| {
-            // What others reclaimed is there again.
+        retry(|| {
+            // Makes pages resident again that other programs reclaimed.
             target.touch(all);
-            let tables = tracker.as_mut().filter(|_| with_tables).map(|tables| tables as _);
-            let outcome = actor().apply(&processes, &request, tables).unwrap();
-            for (run, applied) in runs.iter().zip(&outcome.runs) {
-                let good = if run.range == hole {
+            let inspector = tracker
+                .as_mut()
+                .filter(|_| with_tables)
+                .map(|tracker| tracker as _);
+            let outcome = actor().apply(&processes, &request, inspector).unwrap();
+            for (target_range, applied) in runs.iter().zip(&outcome.results) {
+                let is_good = if target_range.range == hole {
                     applied.skipped == [(Skip::NotPresent, hole.len())]
                 } else {
-                    applied.applied == piece && applied.skipped.is_empty()
+                    applied.applied == range_len && applied.skipped.is_empty()
                 };
-                if !good {
-                    return Err(format!("{run:?}: {applied:?}"));
+                if !is_good {
+                    return Err(format!("{target_range:?}: {applied:?}"));
                 }
             }
             Ok(())
@@ -266,12 +271,12 @@ fn many_runs_at_once_are_told_apart() {
 }
 
 #[test]
-fn a_range_with_a_hole_in_it_is_advised_around_it() {
+fn range_with_a_hole_is_advised_around_it() {
     let target = Target::start(4 << 20);
-    if !may_advise(&target) {
+    if !can_advise(&target) {
         return;
     }
-    // From the first page that could be to the end of the memory: mostly hole.
+    // 8 GiB below the memory to its end: mostly a hole.
     let start = target.range.start - Bytes::gib(8);
     let applied = apply(
         &mut actor(),
@@ -287,7 +292,7 @@ fn a_range_with_a_hole_in_it_is_advised_around_it() {
 }
 
 #[test]
-fn a_cancelled_actor_leaves_all_alone() {
+fn cancelled_actor_skips_everything() {
     let target = Target::start(4 << 20);
     let mut actor = actor();
     actor.cancel_flag().store(true, Ordering::Relaxed);
@@ -296,12 +301,12 @@ fn a_cancelled_actor_leaves_all_alone() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_before_anything_is_done() {
+fn unsupported_actions_are_refused() {
     let target = Target::start(1 << 20);
     for action in [Action::MigrateHot, Action::MigrateCold] {
         let request = Request {
             action,
-            runs: &[run(target.range)],
+            ranges: &[on_target(target.range)],
             filters: &[],
         };
         let error = actor().apply(&target.processes(), &request, None);
@@ -313,7 +318,7 @@ fn what_cannot_be_done_is_said_before_anything_is_done() {
 }
 
 #[test]
-fn memory_becomes_huge_where_enough_of_it_is_there() {
+fn collapse_skips_units_that_are_not_whole() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(8 << 20);
     let wide = AddrRange {
@@ -322,26 +327,26 @@ fn memory_becomes_huge_where_enough_of_it_is_there() {
     };
     let request = Request {
         action: Action::Collapse,
-        runs: &[run(wide)],
+        ranges: &[on_target(wide)],
         filters: &[],
     };
-    // The child keeps its huge pages off until it is told otherwise.
+    // The child disables huge pages until this command.
     target.collapse();
     let outcome = actor()
         .apply(&target.processes(), &request, Some(&mut tracker))
         .unwrap();
-    let applied = &outcome.runs[0];
+    let applied = &outcome.results[0];
     if applied.applied == Bytes::ZERO {
-        eprintln!("SKIP: no huge pages are to be had here: {applied:?}");
+        eprintln!("SKIP: huge pages are not available here: {applied:?}");
         return;
     }
     assert!(applied.changed.is_some());
-    // The first unit is not whole.
+    // The first unit is not complete.
     assert_eq!(skipped(applied, Skip::Unadvisable), Bytes(Bytes::mib(2).0 - 4096));
 }
 
 #[test]
-fn filters_keep_pages_out() {
+fn filters_exclude_pages() {
     let Some(mut tracker) = tracker() else { return };
     let target = Target::start(4 << 20);
     let filter = |kind, matching, allow| OpsFilter {
@@ -352,13 +357,13 @@ fn filters_keep_pages_out() {
     let mut passed = |filter: OpsFilter| {
         let request = Request {
             action: Action::Stat,
-            runs: &[run(target.range)],
+            ranges: &[on_target(target.range)],
             filters: &[filter],
         };
         let outcome = actor()
             .apply(&target.processes(), &request, Some(&mut tracker))
             .unwrap();
-        outcome.runs[0].passed_filters
+        outcome.results[0].passed_filters
     };
     assert_eq!(passed(filter(OpsFilterKind::Anon, true, false)), Bytes::ZERO);
     assert_eq!(passed(filter(OpsFilterKind::Unmapped, true, true)), Bytes::ZERO);
@@ -371,9 +376,9 @@ fn filters_keep_pages_out() {
         Bytes::ZERO,
         "the child has no huge pages"
     );
-    // What was reclaimed by others since is not there to pass.
-    repeat_until_good(|| match passed(filter(OpsFilterKind::Anon, true, true)) {
-        Bytes(0) => Err("no anonymous page is there".into()),
+    // Pages that other programs reclaimed do not pass.
+    retry(|| match passed(filter(OpsFilterKind::Anon, true, true)) {
+        Bytes(0) => Err("no anonymous page is resident".into()),
         _ => Ok(()),
     });
 }

@@ -1,4 +1,4 @@
-//! The documented examples do what they say, on a real process.
+//! The examples work on a real process.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Target, repeat_until_good, swap, swapped};
+use common::{Target, retry, swap, swapped};
 use thermo_engine::TargetId;
 use thermo_kernel::meminfo;
 use thermo_kernel::process_madvise::{Advice, process_madvise};
@@ -15,11 +15,11 @@ use thermo_units::Bytes;
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
-/// The program of an example. Whoever builds all tests builds the examples, beside the folder of the tests; whoever
-/// builds this one alone gets them built now.
+/// Path of an example program, in the folder next to that of the tests. Cargo builds the examples together
+/// with all tests. If only this test was built, the examples are built here.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -42,7 +42,7 @@ fn example(name: &str) -> PathBuf {
     program
 }
 
-/// Runs it to its end, having `meanwhile` done again and again. What it printed.
+/// Runs an example to its end and calls `meanwhile` again and again. Returns the output of the example.
 fn run(name: &str, arguments: &[&str], mut meanwhile: impl FnMut()) -> String {
     let mut child = Command::new(example(name))
         .args(arguments)
@@ -59,58 +59,58 @@ fn run(name: &str, arguments: &[&str], mut meanwhile: impl FnMut()) -> String {
 }
 
 #[test]
-fn the_working_set_logger_sees_what_is_touched() {
+fn working_set_logger_prints_accessed_memory() {
     let mut target = Target::start(8 << 20);
     let (pid, range) = (target.pid().to_string(), target.range);
-    repeat_until_good(|| {
-        let told = run("working_set_logger", &[&pid, "2"], || target.touch(range));
-        assert!(told.contains("ended: Stopped"), "{told}");
-        let sizes = told
+    retry(|| {
+        let output = run("working_set_logger", &[&pid, "2"], || target.touch(range));
+        assert!(output.contains("ended: Stopped"), "{output}");
+        let sizes = output
             .lines()
             .filter_map(|line| line.split_once("working set "))
             .filter_map(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
         if sizes.max() > Some(0) {
             Ok(())
         } else {
-            Err(format!("no access was seen: {told}"))
+            Err(format!("no access was found: {output}"))
         }
     });
 }
 
-/// True where we may advise other processes, and more swap is free than the reclaimer leaves free.
-fn may_be_paged_out(target: &Target) -> bool {
+/// True if other processes can be advised, and more swap is free than the reclaimer leaves free.
+fn can_page_out(target: &Target) -> bool {
     let process = &target.processes()[&TargetId(0)];
     if let Err(why) = process_madvise(process.pidfd.as_fd(), &[target.range], Advice::Cold) {
-        eprintln!("SKIP: other processes' memory cannot be advised here: {why}");
+        eprintln!("SKIP: memory of other processes cannot be advised here: {why}");
         return false;
     }
     let memory = meminfo::read(Path::new("/")).unwrap();
-    let enough = memory.swap_free.0 > memory.swap_total.0 / 4;
-    if !enough {
+    let is_enough = memory.swap_free.0 > memory.swap_total.0 / 4;
+    if !is_enough {
         eprintln!(
             "SKIP: only {} of {} of swap are free",
             memory.swap_free, memory.swap_total
         );
     }
-    enough
+    is_enough
 }
 
 #[test]
-fn the_proactive_reclaimer_pages_out_what_is_idle() {
+fn proactive_reclaimer_pages_out_idle_memory() {
     let Some(_swap) = swap() else { return };
     let target = Target::start(32 << 20);
-    if !may_be_paged_out(&target) {
+    if !can_page_out(&target) {
         return;
     }
     let pid = target.pid().to_string();
-    repeat_until_good(|| {
-        let told = run("proactive_reclaimer", &[&pid, "500ms", "4"], || {});
-        assert!(told.contains("ended: SchemeStats"), "{told}");
-        // Once a part of it is out, the example works: where swap is nearly full the rest has to stay.
+    retry(|| {
+        let output = run("proactive_reclaimer", &[&pid, "500ms", "4"], || {});
+        assert!(output.contains("ended: SchemeStats"), "{output}");
+        // A part is enough: if swap is nearly full, the rest stays.
         if swapped(target.pid(), target.range) > Bytes::ZERO {
             Ok(())
         } else {
-            Err(format!("nothing was paged out: {told}"))
+            Err(format!("nothing was paged out: {output}"))
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Hints to real processes: each range has its own result, and limits hold over all of them.
+//! Hints to real processes: each range has its own result, and limits apply to all ranges together.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -6,8 +6,8 @@ mod common;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
-use common::{Target, repeat_until_good, swap, swapped};
-use thermo_actions::hint::{Hint, Hinter, Kind, Limits, SkipReason};
+use common::{Target, retry, swap, swapped};
+use thermo_actions::hint::{Hint, Hinter, Limits, PageKind, SkipReason};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
@@ -17,7 +17,7 @@ use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
 fn hinter(limits: Limits) -> Hinter {
@@ -33,7 +33,7 @@ fn hint(range: AddrRange, action: Action) -> Hint {
     }
 }
 
-/// Three targets, or none where other processes cannot be advised.
+/// Three targets; `None` if other processes cannot be advised.
 fn targets(bytes: u64) -> Option<(Vec<Target>, Processes)> {
     let targets: Vec<Target> = (0..3).map(|_| Target::start(bytes)).collect();
     let mut processes = Processes::new();
@@ -42,14 +42,14 @@ fn targets(bytes: u64) -> Option<(Vec<Target>, Processes)> {
     }
     let first = &processes[&TargetId(0)];
     if let Err(why) = process_madvise(first.pidfd.as_fd(), &[targets[0].range], Advice::Cold) {
-        eprintln!("SKIP: other processes' memory cannot be advised here: {why}");
+        eprintln!("SKIP: memory of other processes cannot be advised here: {why}");
         return None;
     }
     Some((targets, processes))
 }
 
 #[test]
-fn of_ten_thousand_ranges_each_has_its_own_result() {
+fn ten_thousand_ranges_have_separate_results() {
     let Some((mut targets, processes)) = targets(16 << 20) else {
         return;
     };
@@ -65,7 +65,7 @@ fn of_ten_thousand_ranges_each_has_its_own_result() {
                 },
                 action,
             });
-            // Between those that are there: pages where nothing can be mapped.
+            // Also pages at an address where nothing can be mapped.
             if addr.0 % (256 * PAGE_SIZE) == 0 {
                 let range = AddrRange::new(PAGE_SIZE, 2 * PAGE_SIZE);
                 hints.push(Hint {
@@ -78,45 +78,55 @@ fn of_ten_thousand_ranges_each_has_its_own_result() {
     }
     assert!(hints.len() > 10_000);
     targets[2].kill();
-    let given = hinter(Limits::default()).give(&processes, &hints);
-    assert_eq!(given.len(), hints.len());
+    let results = hinter(Limits::default()).give(&processes, &hints);
+    assert_eq!(results.len(), hints.len());
     let (mut valid, mut done) = (0, 0);
-    for (hint, hinted) in hints.iter().zip(&given) {
-        let left: Bytes = hinted.left.iter().map(|(_, bytes)| *bytes).sum();
-        assert_eq!(hinted.advised + left, hint.range.len(), "{hint:?}: {hinted:?}");
+    for (hint, result) in hints.iter().zip(&results) {
+        let skipped: Bytes = result.skipped.iter().map(|(_, bytes)| *bytes).sum();
+        assert_eq!(result.advised + skipped, hint.range.len(), "{hint:?}: {result:?}");
         if hint.target == TargetId(2) {
-            assert_eq!(hinted.left[0].0, SkipReason::Skip(Skip::TargetGone), "{hinted:?}");
-            assert!(hinted.error.as_ref().unwrap().contains("has ended"));
+            assert_eq!(
+                result.skipped[0].0,
+                SkipReason::Skip(Skip::TargetGone),
+                "{result:?}"
+            );
+            assert!(result.error.as_ref().unwrap().contains("has ended"));
         } else if hint.range.start.0 == PAGE_SIZE {
-            assert_eq!(hinted.advised, Bytes::ZERO, "{hint:?}: {hinted:?}");
+            assert_eq!(result.advised, Bytes::ZERO, "{hint:?}: {result:?}");
         } else {
             valid += 1;
-            done += usize::from(hinted.advised == Bytes(PAGE_SIZE));
+            done += usize::from(result.advised == Bytes(PAGE_SIZE));
         }
     }
-    // The kernel may have taken some away meanwhile.
+    // The kernel may have reclaimed some pages meanwhile.
     assert!(done > valid * 9 / 10, "{done} of {valid}");
 }
 
 #[test]
-fn limits_hold_over_all_ranges() {
+fn limits_apply_to_all_ranges_together() {
     let Some((targets, processes)) = targets(8 << 20) else {
         return;
     };
     let range = targets[0].range;
     let hints = [hint(range, Action::LruDeprio), hint(range, Action::LruPrio)];
     let limited = |limits| {
-        let given = hinter(limits).give(&processes, &hints);
-        let advised: Bytes = given.iter().map(|hinted| hinted.advised).sum();
-        (advised, given)
+        let results = hinter(limits).give(&processes, &hints);
+        let advised: Bytes = results.iter().map(|result| result.advised).sum();
+        (advised, results)
     };
     let all = Limits::default();
     let max_bytes = Some(Bytes::mib(9));
-    let (advised, given) = limited(Limits { max_bytes, ..all });
-    assert!(Bytes::mib(4) <= advised && advised <= Bytes::mib(9), "{given:?}");
+    let (advised, results) = limited(Limits { max_bytes, ..all });
     assert!(
-        given[1].left.iter().any(|(why, _)| *why == SkipReason::ByteLimit),
-        "{given:?}"
+        Bytes::mib(4) <= advised && advised <= Bytes::mib(9),
+        "{results:?}"
+    );
+    assert!(
+        results[1]
+            .skipped
+            .iter()
+            .any(|(why, _)| *why == SkipReason::ByteLimit),
+        "{results:?}"
     );
     for (limits, why) in [
         (
@@ -134,35 +144,45 @@ fn limits_hold_over_all_ranges() {
             SkipReason::CpuLimit,
         ),
     ] {
-        let (advised, given) = limited(limits);
+        let (advised, results) = limited(limits);
         assert_eq!(advised, Bytes::ZERO);
-        assert_eq!(given[0].left, [(why, range.len())]);
+        assert_eq!(results[0].skipped, [(why, range.len())]);
     }
     let actor = Actor::new(PageoutLimits::default(), false);
     actor.cancel_flag().store(true, Ordering::Relaxed);
-    let given = Hinter::new(actor, all).give(&processes, &hints);
-    assert_eq!(given[0].left, [(SkipReason::Skip(Skip::Cancelled), range.len())]);
+    let results = Hinter::new(actor, all).give(&processes, &hints);
+    assert_eq!(
+        results[0].skipped,
+        [(SkipReason::Skip(Skip::Cancelled), range.len())]
+    );
 }
 
 #[test]
-fn kinds_dry_runs_and_the_impossible_leave_memory_alone() {
+fn kinds_dry_run_and_unsupported_actions_skip_memory() {
     let Some((targets, processes)) = targets(8 << 20) else {
         return;
     };
     let range = targets[0].range;
-    let mut files = hinter(Limits::default()).only(Kind::File);
-    let given = files.give(&processes, &[hint(range, Action::Cold)]);
-    assert_eq!(given[0].advised, Bytes::ZERO, "it is anonymous: {given:?}");
+    let mut files = hinter(Limits::default()).only(PageKind::File);
+    let results = files.give(&processes, &[hint(range, Action::Cold)]);
+    assert_eq!(
+        results[0].advised,
+        Bytes::ZERO,
+        "the memory is anonymous: {results:?}"
+    );
     let mut dry = Hinter::new(Actor::new(PageoutLimits::default(), true), Limits::default());
-    let given = dry.give(&processes, &[hint(range, Action::Pageout)]);
-    assert_eq!(given[0].left, [(SkipReason::Skip(Skip::DryRun), range.len())]);
-    let given = hinter(Limits::default()).give(&processes, &[hint(range, Action::MigrateHot)]);
-    assert_eq!(given[0].left, [(SkipReason::Unsupported, range.len())]);
-    assert!(given[0].error.is_some());
+    let results = dry.give(&processes, &[hint(range, Action::Pageout)]);
+    assert_eq!(
+        results[0].skipped,
+        [(SkipReason::Skip(Skip::DryRun), range.len())]
+    );
+    let results = hinter(Limits::default()).give(&processes, &[hint(range, Action::MigrateHot)]);
+    assert_eq!(results[0].skipped, [(SkipReason::Unsupported, range.len())]);
+    assert!(results[0].error.is_some());
 }
 
 #[test]
-fn what_is_paged_out_is_seen_to_be_out_and_nothing_else_is() {
+fn pageout_swaps_out_only_the_hinted_range() {
     let Some(_swap) = swap() else { return };
     let Some((targets, processes)) = targets(16 << 20) else {
         return;
@@ -181,66 +201,66 @@ fn what_is_paged_out_is_seen_to_be_out_and_nothing_else_is() {
         ..PageoutLimits::default()
     };
     let kept_before = swapped(pid, kept);
-    repeat_until_good(|| {
+    retry(|| {
         let actor = Actor::new(limits, false);
-        let given = Hinter::new(actor, Limits::default()).give(&processes, &[hint(out, Action::Pageout)]);
-        let gone = swapped(pid, out);
-        if gone >= Bytes::mib(6) && given[0].error.is_none() {
+        let results = Hinter::new(actor, Limits::default()).give(&processes, &[hint(out, Action::Pageout)]);
+        let swapped_out = swapped(pid, out);
+        if swapped_out >= Bytes::mib(6) && results[0].error.is_none() {
             Ok(())
         } else {
-            Err(format!("{gone} are out: {given:?}"))
+            Err(format!("{swapped_out} are swapped out: {results:?}"))
         }
     });
-    // The machine may be short of memory: then others take pages, but not most.
+    // Under memory pressure the kernel reclaims pages, too, but not most of them.
     assert!(swapped(pid, kept) <= kept_before + Bytes::mib(4));
 }
 
 #[test]
-fn neighbours_are_paged_out_together_and_each_is_told_of() {
+fn adjacent_ranges_have_separate_results() {
     let Some(_swap) = swap() else { return };
     let Some((mut targets, processes)) = targets(16 << 20) else {
         return;
     };
     let (pid, range) = (targets[0].pid(), targets[0].range);
-    let piece = Bytes::kib(64);
-    let pieces: Vec<AddrRange> = (range.start.0..range.end.0)
-        .step_by(piece.0 as usize)
-        .map(|start| AddrRange::new(start, start + piece.0))
+    let range_len = Bytes::kib(64);
+    let ranges: Vec<AddrRange> = (range.start.0..range.end.0)
+        .step_by(range_len.0 as usize)
+        .map(|start| AddrRange::new(start, start + range_len.0))
         .collect();
-    // Every fourth is not meant.
-    let hints: Vec<_> = pieces
+    // Every fourth range gets no hint.
+    let hints: Vec<_> = ranges
         .iter()
         .enumerate()
         .filter(|(nth, _)| nth % 4 != 3)
-        .map(|(_, piece)| hint(*piece, Action::Pageout))
+        .map(|(_, range)| hint(*range, Action::Pageout))
         .collect();
     let limits = PageoutLimits {
         swap_floor: thermo_units::Permille(0),
         ..PageoutLimits::default()
     };
-    repeat_until_good(|| {
+    retry(|| {
         targets[0].touch(range);
         let actor = Actor::new(limits, false);
-        let given = Hinter::new(actor, Limits::default()).give(&processes, &hints);
-        let mut right = 0;
-        for (hint, hinted) in hints.iter().zip(&given) {
-            let left: Bytes = hinted.left.iter().map(|(_, bytes)| *bytes).sum();
-            assert_eq!(hinted.advised + left, piece, "{hint:?}: {hinted:?}");
-            let is_out = swapped(pid, hint.range) == piece;
-            right += usize::from(is_out && hinted.changed == Some(piece));
+        let results = Hinter::new(actor, Limits::default()).give(&processes, &hints);
+        let mut correct = 0;
+        for (hint, result) in hints.iter().zip(&results) {
+            let skipped: Bytes = result.skipped.iter().map(|(_, bytes)| *bytes).sum();
+            assert_eq!(result.advised + skipped, range_len, "{hint:?}: {result:?}");
+            let is_out = swapped(pid, hint.range) == range_len;
+            correct += usize::from(is_out && result.changed == Some(range_len));
         }
-        let kept = pieces.iter().skip(3).step_by(4);
-        let kept_out: Bytes = kept.map(|piece| swapped(pid, *piece)).sum();
-        // The machine may be short of memory: then others take pages, too.
-        if right * 10 >= hints.len() * 9 && kept_out <= Bytes::mib(1) {
+        let kept = ranges.iter().skip(3).step_by(4);
+        let kept_out: Bytes = kept.map(|range| swapped(pid, *range)).sum();
+        // Under memory pressure the kernel reclaims other pages, too.
+        if correct * 10 >= hints.len() * 9 && kept_out <= Bytes::mib(1) {
             Ok(())
         } else {
             Err(format!(
-                "{right} of {} are right, {kept_out} of the others are out",
+                "{correct} of {} results are correct, {kept_out} of the other ranges are swapped out",
                 hints.len()
             ))
         }
     });
-    // They end before their swap is taken away.
+    // The targets end before their swap device is removed.
     drop(targets);
 }

@@ -1,11 +1,11 @@
-//! Huge pages made where memory is hot, split where it is cold, with every byte where it was.
+//! Huge pages are collapsed and split without changing the content of memory.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
 
 use std::path::Path;
 
-use common::{Target, repeat_until_good};
+use common::{Target, retry};
 use thermo_actions::{Actor, HugeOptions, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::TargetId;
@@ -16,25 +16,25 @@ use thermo_units::{AddrRange, Bytes};
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
 fn actor(options: HugeOptions) -> Actor {
     Actor::new(PageoutLimits::default(), false).with_huge(options)
 }
 
-/// A target of so many MiB that may have huge pages, and eyes for them.
+/// A target of `mib` MiB with huge pages allowed, and a page inspector.
 fn start(mib: u64) -> Option<(Target, PteTracker)> {
     let root = Path::new("/");
     if thp::read(root).unwrap().is_none() || !uname::read(root).at_least(6, 1) {
-        eprintln!("SKIP: this kernel collapses no huge pages on request");
+        eprintln!("SKIP: this kernel has no MADV_COLLAPSE");
         return None;
     }
     let tracker = PteTracker::new()
         .inspect_err(|why| eprintln!("SKIP: {why}"))
         .ok()?;
     let mut target = Target::start(mib << 20);
-    target.tell("allow");
+    target.command("allow");
     Some((target, tracker))
 }
 
@@ -59,21 +59,21 @@ fn apply(
     };
     let request = Request {
         action,
-        runs: &[run],
+        ranges: &[run],
         filters: &[],
     };
     let outcome = actor.apply(&target.processes(), &request, Some(tracker)).unwrap();
-    (outcome.runs[0].clone(), outcome)
+    (outcome.results[0].clone(), outcome)
 }
 
-/// The huge pages and all of the mappings that `range` touches, and their flags.
-fn seen(target: &Target, range: AddrRange) -> (Bytes, Bytes, Vec<String>) {
+/// Bytes in huge pages, resident bytes and flags of the mappings that overlap `range`.
+fn mapping_state(target: &Target, range: AddrRange) -> (Bytes, Bytes, Vec<String>) {
     let vmas = smaps::read(Path::new("/"), target.pid()).unwrap();
     let inside: Vec<&smaps::Vma> = vmas
         .iter()
         .filter(|vma| vma.mapping.range.intersection(&range).is_some())
         .collect();
-    let sum = |of: fn(&smaps::Vma) -> Bytes| inside.iter().map(|vma| of(vma)).sum();
+    let sum = |field: fn(&smaps::Vma) -> Bytes| inside.iter().map(|vma| field(vma)).sum();
     let flags = inside.iter().map(|vma| vma.vm_flags.clone()).collect();
     (
         sum(|vma| vma.counts.anon_huge_pages),
@@ -83,24 +83,24 @@ fn seen(target: &Target, range: AddrRange) -> (Bytes, Bytes, Vec<String>) {
 }
 
 fn has_flag(target: &Target, range: AddrRange, flag: &str) -> bool {
-    let (_, _, flags) = seen(target, range);
+    let (_, _, flags) = mapping_state(target, range);
     flags.iter().all(|flags| flags.split(' ').any(|one| one == flag))
 }
 
 #[test]
-fn huge_pages_go_where_they_are_asked_for_and_move_with_what_is_hot() {
+fn huge_pages_follow_hot_memory() {
     let Some((mut target, mut tracker)) = start(32) else {
         return;
     };
     let (left, right) = (part(&target, 0, 16), part(&target, 16, 32));
     let mut actor = actor(HugeOptions::default());
     for (hot, cold) in [(left, right), (right, left)] {
-        repeat_until_good(|| {
+        retry(|| {
             let (made, _) = apply(&mut actor, &target, &mut tracker, Action::Hugepage, hot);
             let (split, _) = apply(&mut actor, &target, &mut tracker, Action::Nohugepage, cold);
-            target.tell("check");
-            let huge = seen(&target, target.range).0;
-            // The machine may be short of whole huge pages for a while.
+            target.command("check");
+            let huge = mapping_state(&target, target.range).0;
+            // The machine may lack free huge pages for a while.
             if huge == Bytes::mib(16) && made.applied == Bytes::mib(16) && split.applied == Bytes::mib(16) {
                 return Ok(());
             }
@@ -113,13 +113,13 @@ fn huge_pages_go_where_they_are_asked_for_and_move_with_what_is_hot() {
         let processes = target.processes();
         let request = Request {
             action: Action::Hugepage,
-            runs: &[run(hot)],
+            ranges: &[run(hot)],
             filters: &[],
         };
-        // Once more: there is nothing left to change, unless somebody else split one meanwhile.
-        repeat_until_good(|| {
+        // A second request changes nothing, unless another program split a huge page meanwhile.
+        retry(|| {
             let again = actor.apply(&processes, &request, Some(&mut tracker)).unwrap();
-            let changed = again.runs[0].changed;
+            let changed = again.results[0].changed;
             if changed == Some(Bytes::ZERO) {
                 Ok(())
             } else {
@@ -130,7 +130,7 @@ fn huge_pages_go_where_they_are_asked_for_and_move_with_what_is_hot() {
 }
 
 #[test]
-fn what_was_never_used_of_a_huge_page_comes_back_when_it_is_split() {
+fn split_frees_zero_filled_pages() {
     let Some((mut target, mut tracker)) = start(32) else {
         return;
     };
@@ -138,11 +138,11 @@ fn what_was_never_used_of_a_huge_page_comes_back_when_it_is_split() {
         eprintln!("SKIP: before 6.12 the kernel frees nothing when it splits a huge page");
         return;
     }
-    target.tell("thin");
+    target.command("thin");
     let mut actor = actor(HugeOptions::default());
-    repeat_until_good(|| {
+    retry(|| {
         apply(&mut actor, &target, &mut tracker, Action::Hugepage, target.range);
-        let before = seen(&target, target.range);
+        let before = mapping_state(&target, target.range);
         let (split, _) = apply(
             &mut actor,
             &target,
@@ -150,17 +150,18 @@ fn what_was_never_used_of_a_huge_page_comes_back_when_it_is_split() {
             Action::Nohugepage,
             target.range,
         );
-        let after = seen(&target, target.range);
-        target.tell("check");
+        let after = mapping_state(&target, target.range);
+        target.command("check");
         let freed = before.1.saturating_sub(after.1);
         if before.0 >= Bytes::mib(28) && after.0 == Bytes::ZERO && freed >= Bytes::mib(24) {
-            // What stands for zeroes is not memory that is there: a collapse would take all of it again.
+            // Zero pages do not count as resident: otherwise a collapse would allocate all of the memory
+            // again.
             let (again, _) = apply(&mut actor, &target, &mut tracker, Action::Collapse, target.range);
-            assert_eq!(seen(&target, target.range).0, Bytes::ZERO, "{again:?}");
+            assert_eq!(mapping_state(&target, target.range).0, Bytes::ZERO, "{again:?}");
             return Ok(());
         }
-        // What came back once is gone: the next try begins from memory that is there.
-        target.tell("thin");
+        // Makes the memory resident again for the next attempt.
+        target.command("thin");
         Err(format!(
             "{} huge before, {} after, {freed} freed: {split:?}",
             before.0, after.0
@@ -169,14 +170,14 @@ fn what_was_never_used_of_a_huge_page_comes_back_when_it_is_split() {
 }
 
 #[test]
-fn a_collapse_takes_only_what_is_mostly_there() {
+fn collapse_makes_resident_memory_huge() {
     let Some((target, mut tracker)) = start(8) else {
         return;
     };
     let mut actor = actor(HugeOptions::default());
-    repeat_until_good(|| {
+    retry(|| {
         let (applied, _) = apply(&mut actor, &target, &mut tracker, Action::Collapse, target.range);
-        let huge = seen(&target, target.range).0;
+        let huge = mapping_state(&target, target.range).0;
         if huge == Bytes::mib(8) {
             Ok(())
         } else {
@@ -187,110 +188,117 @@ fn a_collapse_takes_only_what_is_mostly_there() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn flags_are_set_with_consent_alone_noted_and_put_back() {
+fn flags_need_consent_and_are_restored() {
     let Some((mut target, mut tracker)) = start(16) else {
         return;
     };
     let (half, all) = (part(&target, 4, 8), target.range);
     let plain = HugeOptions::default();
     apply(&mut actor(plain), &target, &mut tracker, Action::Hugepage, half);
-    assert!(!has_flag(&target, half, "hg"), "a collapse alone sets none");
+    assert!(!has_flag(&target, half, "hg"), "a collapse sets no flag");
 
-    let asked = HugeOptions {
+    let with_flags = HugeOptions {
         set_flag: true,
         keep_flags: true,
         ..plain
     };
-    let mut why = Vec::new();
-    repeat_until_good(|| {
-        why = apply(&mut actor(asked), &target, &mut tracker, Action::Hugepage, half)
-            .1
-            .notes;
-        if has_flag(&target, half, "hg") || !why.is_empty() {
+    let mut notes = Vec::new();
+    retry(|| {
+        notes = apply(
+            &mut actor(with_flags),
+            &target,
+            &mut tracker,
+            Action::Hugepage,
+            half,
+        )
+        .1
+        .notes;
+        if has_flag(&target, half, "hg") || !notes.is_empty() {
             Ok(())
         } else {
             Err("no flag".into())
         }
     });
     if !has_flag(&target, half, "hg") {
-        eprintln!("SKIP: no flag can be set here: {why:?}");
+        eprintln!("SKIP: flags cannot be set here: {notes:?}");
         return;
     }
-    // It was kept. What forbids it again is put back to it.
-    let mut forbidding = actor(plain);
-    repeat_until_good(|| {
-        let (_, outcome) = apply(&mut forbidding, &target, &mut tracker, Action::Nohugepage, half);
+    // `keep_flags` kept the flag. `nohugepage` then sets another flag, and restores the former one at the
+    // end.
+    let mut splitter = actor(plain);
+    retry(|| {
+        let (_, outcome) = apply(&mut splitter, &target, &mut tracker, Action::Nohugepage, half);
         if has_flag(&target, half, "nh") {
             return Ok(());
         }
-        // It rests after a failure; another one begins anew.
-        forbidding = actor(plain);
+        // An actor pauses after a failure; a new actor starts at once.
+        splitter = actor(plain);
         Err(format!("{:?}", outcome.notes))
     });
-    assert_eq!(seen(&target, half).0, Bytes::ZERO);
-    let told = || {
-        let folder = leftovers::folder(Path::new("/")).unwrap();
-        let notes = std::fs::read_dir(folder).into_iter().flatten();
-        let mut texts = notes.filter_map(|note| std::fs::read_to_string(note.unwrap().path()).ok());
-        texts.any(|text| {
-            text.contains("MADV_NOHUGEPAGE") && text.contains(&format!("process {}", target.pid()))
-        })
-    };
+    assert_eq!(mapping_state(&target, half).0, Bytes::ZERO);
+    let is_recorded = || !notes_on(&target).is_empty();
     assert!(
-        leftovers::folder(Path::new("/")).is_none() || told(),
-        "it is noted"
+        leftovers::folder(Path::new("/")).is_none() || is_recorded(),
+        "the flag is recorded as a leftover"
     );
-    drop(forbidding);
+    drop(splitter);
     assert!(
-        leftovers::folder(Path::new("/")).is_none() || !told(),
-        "nothing is left"
+        leftovers::folder(Path::new("/")).is_none() || !is_recorded(),
+        "the record is removed"
     );
-    assert!(has_flag(&target, half, "hg"), "{:?}", seen(&target, all).2);
-    target.tell("check");
+    assert!(
+        has_flag(&target, half, "hg"),
+        "{:?}",
+        mapping_state(&target, all).2
+    );
+    target.command("check");
 }
 
-/// The notes on what was forbidden to this target.
+/// The leftover records about the flags of this target.
 #[cfg(target_arch = "x86_64")]
 fn notes_on(target: &Target) -> Vec<std::path::PathBuf> {
     let folder = leftovers::folder(Path::new("/"));
     let notes = folder.into_iter().flat_map(std::fs::read_dir).flatten();
-    let names_it = |path: &std::path::PathBuf| {
+    let is_about_target = |path: &std::path::PathBuf| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.contains("MADV_NOHUGEPAGE") && text.contains(&format!("process {},", target.pid()))
     };
-    notes.map(|note| note.unwrap().path()).filter(names_it).collect()
+    notes
+        .map(|note| note.unwrap().path())
+        .filter(is_about_target)
+        .collect()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn flags_that_cannot_be_put_back_stay_noted() {
+fn unrestored_flags_stay_recorded() {
     let Some((mut target, mut tracker)) = start(8) else {
         return;
     };
-    let asked = HugeOptions {
+    let with_flags = HugeOptions {
         set_flag: true,
         keep_flags: true,
         ..HugeOptions::default()
     };
-    let mut tries = 0;
+    let mut attempts = 0;
     while !has_flag(&target, target.range, "hg") {
         let (_, outcome) = apply(
-            &mut actor(asked),
+            &mut actor(with_flags),
             &target,
             &mut tracker,
             Action::Hugepage,
             target.range,
         );
-        tries += 1;
-        if tries == 20 {
-            eprintln!("SKIP: no flag can be set here: {:?}", outcome.notes);
+        attempts += 1;
+        if attempts == 20 {
+            eprintln!("SKIP: flags cannot be set here: {:?}", outcome.notes);
             return;
         }
     }
-    let mut forbidding = actor(HugeOptions::default());
-    repeat_until_good(|| {
+    let mut splitter = actor(HugeOptions::default());
+    retry(|| {
         let (_, outcome) = apply(
-            &mut forbidding,
+            &mut splitter,
             &target,
             &mut tracker,
             Action::Nohugepage,
@@ -299,24 +307,24 @@ fn flags_that_cannot_be_put_back_stay_noted() {
         if has_flag(&target, target.range, "nh") {
             return Ok(());
         }
-        forbidding = actor(HugeOptions::default());
+        splitter = actor(HugeOptions::default());
         Err(format!("{:?}", outcome.notes))
     });
     let pid = rustix::process::Pid::from_raw(target.pid().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    repeat_until_good(|| {
+    retry(|| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", target.pid())).unwrap();
         let is_stopped = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'));
         is_stopped.then_some(()).ok_or(stat)
     });
-    drop(forbidding);
+    drop(splitter);
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     let notes = notes_on(&target);
     notes.iter().for_each(|note| std::fs::remove_file(note).unwrap());
-    assert!(has_flag(&target, target.range, "nh"), "it was stopped");
+    assert!(has_flag(&target, target.range, "nh"), "the target was stopped");
     assert!(
         leftovers::folder(Path::new("/")).is_none() || !notes.is_empty(),
-        "it is noted"
+        "the flag is recorded as a leftover"
     );
-    target.tell("check");
+    target.command("check");
 }

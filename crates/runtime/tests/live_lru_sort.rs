@@ -1,4 +1,5 @@
-//! What LRU sorting does to the kernel's lists, as `/proc/kpageflags` tells it, not as the actor counts it.
+//! The effect of LRU sorting on the lists of the kernel, read from `/proc/kpageflags` instead of the counts
+//! of the actor.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -6,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Target, repeat_until_good};
+use common::{Target, retry};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
@@ -17,18 +18,19 @@ use thermo_kernel::maps;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_units::{AddrRange, Bytes};
 
-/// So many pages that those of one processor's batches, which are moved later, are few of them.
-const ENOUGH: usize = 100;
+/// Minimum number of pages on a list. The pages in the batch of one CPU, which the kernel moves later, are
+/// few of them.
+const MIN_PAGES: usize = 100;
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
-/// Where lists can be told apart. With MGLRU pages are in generations, which the flags do not show.
+/// Page flags, if they show the lists. MGLRU has generations, which the flags do not show.
 fn frames() -> Option<PageFrames> {
-    if lru_gen::is_on(Path::new("/")) {
-        eprintln!("SKIP: this kernel keeps generations (MGLRU), which /proc/kpageflags does not show");
+    if lru_gen::is_enabled(Path::new("/")) {
+        eprintln!("SKIP: this kernel uses MGLRU, whose generations /proc/kpageflags does not show");
         return None;
     }
     let frames = PageFrames::open(Path::new("/"));
@@ -37,20 +39,20 @@ fn frames() -> Option<PageFrames> {
         .ok()
 }
 
-/// How many pages of `range` are on an active and on an inactive list.
+/// Number of pages of `range` on active and on inactive lists.
 fn lists(frames: &PageFrames, pid: u32, range: AddrRange) -> (usize, usize) {
     let mut pages = Vec::new();
     let pagemap = Pagemap::open(Path::new("/"), pid).unwrap();
     pagemap.read(range, &mut pages).unwrap();
     let flags = pages.iter().filter_map(|page| frames.flags(page.pfn()?).ok());
-    // Those on their way to a list, in a batch of some processor, are on none yet.
+    // Pages in the batch of a CPU are on no list yet.
     let (active, inactive): (Vec<_>, Vec<_>) = flags
         .filter(|flags| flags.is_lru() && !flags.is_unevictable())
         .partition(|flags| flags.is_active());
     (active.len(), inactive.len())
 }
 
-/// Does it to `range`; false where that is not allowed.
+/// Applies `action` to `range`; false if it is not permitted.
 fn sort(target: &Target, action: Action, range: AddrRange) -> bool {
     let run = TargetRange {
         target: TargetId(0),
@@ -58,38 +60,45 @@ fn sort(target: &Target, action: Action, range: AddrRange) -> bool {
     };
     let request = Request {
         action,
-        runs: &[run],
+        ranges: &[run],
         filters: &[],
     };
     let mut actor = Actor::new(PageoutLimits::default(), false);
     let outcome = actor.apply(&target.processes(), &request, None).unwrap();
-    let may = outcome.runs[0].applied > Bytes::ZERO;
-    if !may {
-        eprintln!("SKIP: {action} does nothing here: {:?}", outcome.runs[0].skipped);
+    let is_applied = outcome.results[0].applied > Bytes::ZERO;
+    if !is_applied {
+        eprintln!(
+            "SKIP: {action} has no effect here: {:?}",
+            outcome.results[0].skipped
+        );
     }
-    may
+    is_applied
 }
 
-/// Moves all of both up, then `cold` down, and looks where they are after each. Pages are not moved one by one but in
-/// batches, and others sort too, so most of them have to be where they belong, not all.
-fn hot_is_up_and_cold_is_down(target: &Target, hot: AddrRange, cold: AddrRange) {
+/// Moves both ranges up, then `cold` down, and checks the lists after each step. The kernel moves pages in
+/// batches, and other programs change the lists, too, so only most of the pages have to be on the expected
+/// list.
+fn check_sorting(target: &Target, hot: AddrRange, cold: AddrRange) {
     let Some(frames) = frames() else { return };
-    let seen = |range| lists(&frames, target.pid(), range);
-    let mut may = true;
-    repeat_until_good(|| {
-        let before = (seen(hot), seen(cold));
-        may = may && sort(target, Action::LruPrio, hot) && sort(target, Action::LruPrio, cold);
-        let up = (seen(hot), seen(cold));
-        may = may && sort(target, Action::LruDeprio, cold);
-        let after = (seen(hot), seen(cold));
+    let lists_of = |range| lists(&frames, target.pid(), range);
+    let mut is_permitted = true;
+    retry(|| {
+        let before = (lists_of(hot), lists_of(cold));
+        is_permitted =
+            is_permitted && sort(target, Action::LruPrio, hot) && sort(target, Action::LruPrio, cold);
+        let up = (lists_of(hot), lists_of(cold));
+        is_permitted = is_permitted && sort(target, Action::LruDeprio, cold);
+        let after = (lists_of(hot), lists_of(cold));
         eprintln!("(active, inactive) of hot and cold: {before:?}, up: {up:?}, sorted: {after:?}");
-        if before.0.0 + before.0.1 < ENOUGH || before.1.0 + before.1.1 < ENOUGH {
-            eprintln!("SKIP: too little of it is on a list to tell: {before:?}");
+        if before.0.0 + before.0.1 < MIN_PAGES || before.1.0 + before.1.1 < MIN_PAGES {
+            eprintln!("SKIP: too few pages are on a list: {before:?}");
             return Ok(());
         }
-        let mostly = |(this, other): (usize, usize)| this > 2 * other;
-        let swapped = |(active, inactive): (usize, usize)| (inactive, active);
-        if !may || (mostly(up.0) && mostly(up.1) && mostly(after.0) && mostly(swapped(after.1))) {
+        let mostly_active = |(active, inactive): (usize, usize)| active > 2 * inactive;
+        let mostly_inactive = |(active, inactive): (usize, usize)| inactive > 2 * active;
+        let is_sorted =
+            mostly_active(up.0) && mostly_active(up.1) && mostly_active(after.0) && mostly_inactive(after.1);
+        if !is_permitted || is_sorted {
             Ok(())
         } else {
             Err(format!("up: {up:?}, after: {after:?}"))
@@ -98,7 +107,7 @@ fn hot_is_up_and_cold_is_down(target: &Target, hot: AddrRange, cold: AddrRange) 
 }
 
 #[test]
-fn anonymous_memory_is_sorted() {
+fn lru_sort_moves_anonymous_memory() {
     let target = Target::start(32 << 20);
     let middle = target.range.start + Bytes::mib(16);
     let (hot, cold) = (
@@ -111,22 +120,22 @@ fn anonymous_memory_is_sorted() {
             ..target.range
         },
     );
-    hot_is_up_and_cold_is_down(&target, hot, cold);
+    check_sorting(&target, hot, cold);
 }
 
-/// The kernel marks them as accessed instead of moving them, which is told and not done.
+/// The kernel sets the accessed bit of a huge page instead of moving the page, so huge pages are skipped.
 #[test]
-fn huge_pages_are_left_where_they_are_and_told() {
+fn lru_prio_skips_huge_pages() {
     let mut target = Target::start(32 << 20);
     target.collapse();
-    let seen = PageFrames::open(Path::new("/")).ok().map(|frames| {
+    let is_huge = PageFrames::open(Path::new("/")).ok().map(|frames| {
         let pagemap = Pagemap::open(Path::new("/"), target.pid()).unwrap();
         let pfn = pagemap.page(target.range.start).unwrap().pfn();
         pfn.and_then(|pfn| frames.flags(pfn).ok())
             .is_some_and(|flags| flags.is_thp())
     });
-    if seen != Some(true) {
-        eprintln!("SKIP: there are no huge pages to be had here, or they cannot be seen");
+    if is_huge != Some(true) {
+        eprintln!("SKIP: huge pages are not available here, or /proc/kpageflags cannot be read");
         return;
     }
     let run = TargetRange {
@@ -135,34 +144,38 @@ fn huge_pages_are_left_where_they_are_and_told() {
     };
     let request = Request {
         action: Action::LruPrio,
-        runs: &[run],
+        ranges: &[run],
         filters: &[],
     };
     let mut actor = Actor::new(PageoutLimits::default(), false);
     let outcome = actor.apply(&target.processes(), &request, None).unwrap();
-    let huge = outcome.runs[0]
+    let huge = outcome.results[0]
         .skipped
         .iter()
         .find(|(why, _)| *why == Skip::Unadvisable);
-    let told = huge.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
-    assert!(told >= Bytes::mib(2), "{outcome:?}");
-    assert_eq!(told + outcome.runs[0].applied, Bytes::mib(32), "{outcome:?}");
+    let skipped = huge.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+    assert!(skipped >= Bytes::mib(2), "{outcome:?}");
+    assert_eq!(
+        skipped + outcome.results[0].applied,
+        Bytes::mib(32),
+        "{outcome:?}"
+    );
 }
 
 #[test]
-fn memory_of_files_is_sorted() {
-    // A copy of this program: pages that others map too are left alone.
+fn lru_sort_moves_pages_of_files() {
+    // A copy of this program, because shared pages are skipped.
     let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    let program = folder.path().join("a-program-of-its-own");
+    let program = folder.path().join("private-program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let target = Target::start_as(&program, 4096);
+    let target = Target::start_program(&program, 4096);
     let mappings = maps::read(Path::new("/"), target.pid()).unwrap();
     let text = mappings
         .iter()
-        .filter(|mapping| mapping.name.ends_with("a-program-of-its-own"))
+        .filter(|mapping| mapping.name.ends_with("private-program"))
         .max_by_key(|mapping| mapping.range.len())
         .unwrap();
-    // The child waits and touches nothing of it. Neither half is larger than its neighbour by more than a page.
+    // The child waits and does not access its text. The halves differ by at most one page.
     let middle = (text.range.start + Bytes(text.range.len().0 / 2)).align_down();
     let (hot, cold) = (
         AddrRange {
@@ -174,5 +187,5 @@ fn memory_of_files_is_sorted() {
             ..text.range
         },
     );
-    hot_is_up_and_cold_is_down(&target, hot, cold);
+    check_sorting(&target, hot, cold);
 }

@@ -1,4 +1,5 @@
-//! Page cache that no process maps: sorted both ways, as `/proc/kpageflags` tells it, without any of it leaving memory.
+//! Unmapped page cache is moved up and down the LRU lists, checked with `/proc/kpageflags`, and stays in
+//! memory.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -8,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use common::repeat_until_good;
-use thermo_actions::page_cache::{PageCache, PageCacheError};
+use common::retry;
+use thermo_actions::page_cache::{PageCacheError, PageCacheSorter};
 use thermo_engine::Action;
 use thermo_engine::ops::Skip;
 use thermo_kernel::kpageflags::PageFrames;
@@ -19,27 +20,27 @@ use thermo_kernel::pagemap::Pagemap;
 use thermo_units::{Addr, Bytes, PAGE_SIZE};
 
 const PAGES: u64 = 1024;
-static GO_ON: AtomicBool = AtomicBool::new(false);
-const ALL: PageCache = PageCache {
+static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+const ALL: PageCacheSorter = PageCacheSorter {
     max_bytes: None,
     dry_run: false,
-    cancel: &GO_ON,
+    cancel: &NOT_CANCELLED,
 };
 
-/// A file on a disk (where this machine has one), written and in memory.
+/// A resident file, on a disk if this machine has one.
 fn file() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let page = |n: u64| (n * 7919).to_le_bytes().repeat(PAGE_SIZE as usize / 8);
     fs::write(file.path(), (0..PAGES).flat_map(page).collect::<Vec<u8>>()).unwrap();
-    // Dirty pages may be on their way to the disk, and are not moved then.
+    // Pages under writeback are not moved, so all pages are written back first.
     file.as_file().sync_all().unwrap();
     file
 }
 
-/// How many pages of the file are on an active and on an inactive list; `None` where that cannot be seen.
+/// Number of pages of the file on active and on inactive lists; `None` if the lists cannot be read.
 fn lists(path: &Path) -> Option<(usize, usize)> {
-    if lru_gen::is_on(Path::new("/")) {
-        eprintln!("SKIP: this kernel keeps generations (MGLRU), which /proc/kpageflags does not show");
+    if lru_gen::is_enabled(Path::new("/")) {
+        eprintln!("SKIP: this kernel uses MGLRU, whose generations /proc/kpageflags does not show");
         return None;
     }
     let frames = PageFrames::open(Path::new("/"))
@@ -48,7 +49,7 @@ fn lists(path: &Path) -> Option<(usize, usize)> {
     let cached = CachedFile::open(path).unwrap();
     let window = cached.window(0, PAGES).unwrap();
     let resident = window.resident().unwrap();
-    let _ = window.map(&resident);
+    let _ = window.populate(&resident);
     let pagemap = Pagemap::open(Path::new("/"), std::process::id()).unwrap();
     let flags = resident.iter().filter_map(|page| {
         let pfn = pagemap.page(Addr(window.addr(*page)?)).ok()?.pfn()?;
@@ -61,75 +62,78 @@ fn lists(path: &Path) -> Option<(usize, usize)> {
 }
 
 #[test]
-fn unmapped_page_cache_goes_up_and_down_and_stays() {
+fn unmapped_page_cache_moves_up_and_down() {
     let file = file();
     if lists(file.path()).is_none() {
         return;
     }
-    repeat_until_good(|| {
+    retry(|| {
         let up = ALL.apply(Action::LruPrio, file.path()).unwrap();
-        let was_up = lists(file.path()).unwrap();
+        let lists_up = lists(file.path()).unwrap();
         let down = ALL.apply(Action::LruDeprio, file.path()).unwrap();
-        let was_down = lists(file.path()).unwrap();
-        eprintln!("(active, inactive): up {was_up:?} of {up:?}, down {was_down:?} of {down:?}");
+        let lists_down = lists(file.path()).unwrap();
+        eprintln!("(active, inactive): up {lists_up:?} of {up:?}, down {lists_down:?} of {down:?}");
         if up.skipped.iter().any(|(why, _)| *why == Skip::Refused) {
-            eprintln!("SKIP: this file system cannot read without waiting");
+            eprintln!("SKIP: this file system does not support RWF_NOWAIT");
             return Ok(());
         }
-        // Others may reclaim or read it, too; batches of other processors are moved later.
-        let good = was_up.0 > 2 * was_up.1 && was_down.1 > 2 * was_down.0;
-        let there = down.passed_filters > Bytes(PAGES * PAGE_SIZE / 2);
-        if good && there {
+        // Other programs may reclaim or read the pages. The batches of other CPUs are moved later.
+        let is_sorted = lists_up.0 > 2 * lists_up.1 && lists_down.1 > 2 * lists_down.0;
+        let is_resident = down.passed_filters > Bytes(PAGES * PAGE_SIZE / 2);
+        if is_sorted && is_resident {
             Ok(())
         } else {
-            Err(format!("up: {was_up:?}, down: {was_down:?}"))
+            Err(format!("up: {lists_up:?}, down: {lists_down:?}"))
         }
     });
 }
 
 #[test]
-fn what_others_map_is_counted_and_a_dry_run_does_nothing() {
-    // The text of a program that runs.
+fn mapped_pages_are_skipped_and_limits_hold() {
+    // The text of a running program.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let program = folder.path().join("a-cat-of-its-own");
+    let program = folder.path().join("private-cat");
     fs::copy("/bin/cat", &program).unwrap();
     let mut cat = Command::new(&program);
     cat.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut cat = cat.spawn().unwrap();
-    // It answers: its text is mapped.
-    let (mut to, mut from) = (cat.stdin.take().unwrap(), cat.stdout.take().unwrap());
-    std::io::Write::write_all(&mut to, b"x").unwrap();
-    std::io::Read::read_exact(&mut from, &mut [0]).unwrap();
+    // After its first output, the text of the program is mapped.
+    let (mut stdin, mut stdout) = (cat.stdin.take().unwrap(), cat.stdout.take().unwrap());
+    std::io::Write::write_all(&mut stdin, b"x").unwrap();
+    std::io::Read::read_exact(&mut stdout, &mut [0]).unwrap();
     let down = ALL.apply(Action::LruDeprio, &program).unwrap();
     let shared = down.skipped.iter().find(|(why, _)| *why == Skip::Shared);
     assert!(shared.is_some(), "{down:?}");
-    drop((to, from));
+    drop((stdin, stdout));
     cat.wait().unwrap();
-    let dry = PageCache { dry_run: true, ..ALL };
-    let told = dry.apply(Action::LruPrio, &program).unwrap();
-    assert_eq!(told.applied, Bytes::ZERO);
-    let few = PageCache {
+    let dry_run = PageCacheSorter { dry_run: true, ..ALL };
+    let result = dry_run.apply(Action::LruPrio, &program).unwrap();
+    assert_eq!(result.applied, Bytes::ZERO);
+    let limited = PageCacheSorter {
         max_bytes: Some(Bytes(2 * PAGE_SIZE)),
         ..ALL
     };
-    assert!(few.apply(Action::LruDeprio, &program).unwrap().applied <= Bytes(2 * PAGE_SIZE));
+    assert!(limited.apply(Action::LruDeprio, &program).unwrap().applied <= Bytes(2 * PAGE_SIZE));
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn unsupported_actions_and_files_are_refused() {
     let refused = |action, path: &str| ALL.apply(action, Path::new(path)).unwrap_err();
     assert!(matches!(
         refused(Action::Pageout, "/bin/cat"),
-        PageCacheError::Action { .. }
+        PageCacheError::UnsupportedAction { .. }
     ));
     assert!(matches!(
         refused(Action::LruPrio, "/proc"),
-        PageCacheError::NoFile { .. }
+        PageCacheError::NotRegularFile { .. }
     ));
     assert!(matches!(
         refused(Action::LruPrio, "/dev/zero"),
-        PageCacheError::NoFile { .. }
+        PageCacheError::NotRegularFile { .. }
     ));
-    let told = refused(Action::LruDeprio, "/no/such/file").to_string();
-    assert!(told.starts_with("cannot look at /no/such/file: "), "{told}");
+    let error = refused(Action::LruDeprio, "/no/such/file").to_string();
+    assert!(
+        error.starts_with("cannot read the page cache of /no/such/file: "),
+        "{error}"
+    );
 }

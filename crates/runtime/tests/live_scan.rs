@@ -1,4 +1,4 @@
-//! Looking at every page of real processes.
+//! Scans of real processes.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -7,11 +7,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::look::{count, library, pages, scan, scanning};
-use common::{Target, repeat_until_good, tracker};
+use common::access::{count, library, pages, scan, scanning};
+use common::{Target, retry, tracker};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::budget::Method;
-use thermo_engine::scan::{PageSeen, ScanChunk};
+use thermo_engine::scan::{ScanChunk, ScanResult};
 use thermo_engine::{Event, Next, TargetId};
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
@@ -23,10 +23,10 @@ use thermo_units::{Addr, AddrRange, Bytes, Nanos};
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
-/// The first quarter, and the rest.
+/// The first quarter of a range, and the rest.
 fn quarter(range: AddrRange) -> (AddrRange, AddrRange) {
     let border = range.start + Bytes(range.len().0 / 4);
     let (start, end) = (range.start, range.end);
@@ -34,24 +34,24 @@ fn quarter(range: AddrRange) -> (AddrRange, AddrRange) {
 }
 
 #[test]
-fn exactly_the_touched_pages_are_accessed() {
+fn scan_finds_exactly_the_accessed_pages() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(64 << 20);
     let processes = target.processes();
     let all = target.range;
     let (hot, cold) = quarter(all);
-    repeat_until_good(|| {
+    retry(|| {
         scan(&mut tracker, &processes, all);
         target.touch(hot);
-        let piece = scan(&mut tracker, &processes, all);
-        let touched = count(&piece, hot, PageSeen::Accessed);
-        let wrongly = count(&piece, cold, PageSeen::Accessed);
-        let idle = count(&piece, cold, PageSeen::Idle) + count(&piece, cold, PageSeen::Absent);
-        if touched == pages(hot) && wrongly == 0 && idle == pages(cold) {
+        let chunk = scan(&mut tracker, &processes, all);
+        let found = count(&chunk, hot, ScanResult::Accessed);
+        let false_positives = count(&chunk, cold, ScanResult::Accessed);
+        let idle = count(&chunk, cold, ScanResult::Idle) + count(&chunk, cold, ScanResult::Absent);
+        if found == pages(hot) && false_positives == 0 && idle == pages(cold) {
             return Ok(());
         }
         Err(format!(
-            "of {} touched pages {touched} are accessed; of {} others {wrongly} are, and {idle} idle",
+            "{found} of {} accessed pages found; of {} other pages {false_positives} reported as accessed, {idle} idle",
             pages(hot),
             pages(cold)
         ))
@@ -59,7 +59,7 @@ fn exactly_the_touched_pages_are_accessed() {
 }
 
 #[test]
-fn a_range_inside_of_tables_is_looked_at_and_no_more() {
+fn scan_stays_within_a_range_inside_of_page_tables() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(8 << 20);
     let processes = target.processes();
@@ -69,82 +69,82 @@ fn a_range_inside_of_tables_is_looked_at_and_no_more() {
         end: start + Bytes(700 * 4096),
     };
     let all = target.range;
-    repeat_until_good(|| {
+    retry(|| {
         target.touch(all);
         scan(&mut tracker, &processes, part);
         let again = scan(&mut tracker, &processes, part);
         let rest = scan(&mut tracker, &processes, all);
         let (idle, others) = (
-            count(&again, part, PageSeen::Idle),
-            count(&rest, all, PageSeen::Accessed),
+            count(&again, part, ScanResult::Idle),
+            count(&rest, all, ScanResult::Accessed),
         );
         if idle == pages(part) && others == pages(all) - pages(part) {
             return Ok(());
         }
         Err(format!(
-            "{idle} of 700 pages are idle, {others} others still marked"
+            "{idle} of 700 pages are idle, {others} others have their accessed bit"
         ))
     });
 }
 
-/// 64 MiB of a target of 66, from the begin of a page-table page on.
+/// 64 MiB of a target of 66 MiB, from the start of a page table.
 fn whole_tables(target: &Target) -> AddrRange {
     let start = target.range.start.0.next_multiple_of(2 << 20);
     AddrRange::new(start, start + (64 << 20))
 }
 
-/// A round over `range` of target 0, all of which was touched in each of the last rounds.
-fn round_over_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> ScanChunk {
+/// A scan pass over `range` of target 0, as if all pages had been accessed in each of the last passes.
+fn scan_steady(tracker: &mut PteTracker, processes: &Processes, range: AddrRange) -> ScanChunk {
     tracker.begin_pass(&processes[&TargetId(0)]);
-    let mut piece = ScanChunk::default();
-    piece.reset(range);
+    let mut chunk = ScanChunk::default();
+    chunk.reset(range);
     (range.start.0..range.end.0)
         .step_by(4096)
-        .for_each(|addr| piece.set_steady(Addr(addr)));
-    tracker.scan(&processes[&TargetId(0)], range, &mut piece);
-    piece
+        .for_each(|addr| chunk.set_steadily_accessed(Addr(addr)));
+    tracker.scan(&processes[&TargetId(0)], range, &mut chunk);
+    chunk
 }
 
 #[test]
-fn of_steady_memory_most_marks_stay_and_a_change_is_seen_all_the_same() {
+fn steady_memory_keeps_most_bits_and_changes_are_found() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(66 << 20);
     let processes = target.processes();
     let all = whole_tables(&target);
     let (hot, cold) = quarter(all);
     let addrs: Vec<Addr> = (all.start.0..all.end.0).step_by(4096).map(Addr).collect();
-    repeat_until_good(|| {
+    retry(|| {
         scan(&mut tracker, &processes, all);
         target.touch(all);
-        let steady = round_over_steady(&mut tracker, &processes, all);
+        let steady = scan_steady(&mut tracker, &processes, all);
         let mut entries = Vec::new();
         let tables = tracker.tables();
         tables
-            .entries(target.pid(), &addrs, Folios::Unasked, &mut entries)
+            .entries(target.pid(), &addrs, Folios::None, &mut entries)
             .unwrap();
-        let is_marked = |entry: &&Entry| matches!(entry, Entry::Leaf(leaf) if leaf.accessed);
-        let left = entries.iter().filter(is_marked).count();
+        let is_accessed = |entry: &&Entry| matches!(entry, Entry::Leaf(leaf) if leaf.accessed);
+        let still_set = entries.iter().filter(is_accessed).count();
         target.touch(hot);
-        let changed = round_over_steady(&mut tracker, &processes, all);
+        let changed = scan_steady(&mut tracker, &processes, all);
         target.touch(hot);
-        let exact = round_over_steady(&mut tracker, &processes, all);
-        let found = |piece: &ScanChunk| {
+        let exact = scan_steady(&mut tracker, &processes, all);
+        let found = |chunk: &ScanChunk| {
             (
-                count(piece, hot, PageSeen::Accessed),
-                count(piece, cold, PageSeen::Idle),
+                count(chunk, hot, ScanResult::Accessed),
+                count(chunk, cold, ScanResult::Idle),
             )
         };
         let expected = (pages(hot), pages(cold));
-        // Others (a kdamond) take marks, too, but hardly most of them.
-        let eighths = left * 8 / pages(all);
-        if count(&steady, all, PageSeen::Accessed) == pages(all)
+        // Other programs (in-kernel DAMON) clear bits, too, but not most of them.
+        let eighths = still_set * 8 / pages(all);
+        if count(&steady, all, ScanResult::Accessed) == pages(all)
             && (4..=7).contains(&eighths)
             && (found(&changed), found(&exact)) == (expected, expected)
         {
             return Ok(());
         }
         Err(format!(
-            "{left} of {} marks were left; then {:?} and {:?} were found, {expected:?} expected",
+            "{still_set} of {} bits are still set; then {:?} and {:?} found, {expected:?} expected",
             pages(all),
             found(&changed),
             found(&exact)
@@ -159,30 +159,30 @@ fn scattered(range: AddrRange) -> Vec<AddrRange> {
 }
 
 #[test]
-fn scattered_pages_are_cleared_by_few_ranges_and_told_from_those_between() {
+fn scattered_pages_are_cleared_with_few_ranges() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(16 << 20);
     let processes = target.processes();
     let all = target.range;
     let touched = scattered(all);
-    repeat_until_good(|| {
+    retry(|| {
         scan(&mut tracker, &processes, all);
         touched.iter().for_each(|page| target.touch(*page));
         let before = tracker.clear_stats();
         let found = scan(&mut tracker, &processes, all);
         let after = tracker.clear_stats();
-        // What is accessed in a gap after it was cleared is found by the next pass.
+        // An access in a bridged gap after it was cleared is found by the next pass.
         let between = AddrRange::new(all.start.0 + 3 * 4096, all.start.0 + 5 * 4096);
         target.touch(between);
         let next = scan(&mut tracker, &processes, all);
         let accessed = touched
             .iter()
-            .filter(|page| found.get(page.start) == PageSeen::Accessed);
+            .filter(|page| found.get(page.start) == ScanResult::Accessed);
         let counts = [
             accessed.count(),
-            count(&found, all, PageSeen::Accessed),
-            count(&next, all, PageSeen::Accessed),
-            count(&next, between, PageSeen::Accessed),
+            count(&found, all, ScanResult::Accessed),
+            count(&next, all, ScanResult::Accessed),
+            count(&next, between, ScanResult::Accessed),
         ];
         let ranges = after.ranges - before.ranges;
         if counts == [touched.len(), touched.len(), 2, 2] && ranges <= 8 {
@@ -192,7 +192,7 @@ fn scattered_pages_are_cleared_by_few_ranges_and_told_from_those_between() {
     });
 }
 
-/// Maps 4 MiB, of which 64 KiB in the middle are locked, and reads every tenth page for each line on its standard input.
+/// Maps 4 MiB, locks 64 KiB in the middle, and reads every tenth page for each line on its standard input.
 const LOCKED_IN_THE_MIDDLE: &str = "
 import ctypes, mmap, sys
 memory = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -206,7 +206,7 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn gaps_with_locked_pages_keep_no_others_from_being_cleared() {
+fn locked_pages_in_gaps_do_not_prevent_clearing() {
     let Some(mut tracker) = tracker() else { return };
     let python = Command::new("python3")
         .args(["-c", LOCKED_IN_THE_MIDDLE])
@@ -214,20 +214,20 @@ fn gaps_with_locked_pages_keep_no_others_from_being_cleared() {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut python) = python else {
-        return eprintln!("SKIP: there is no python3");
+        return eprintln!("SKIP: python3 is not installed");
     };
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
     let start: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     if start == 0 {
         python.wait().unwrap();
-        return eprintln!("SKIP: no memory may be locked");
+        return eprintln!("SKIP: memory cannot be locked here");
     }
     let all = AddrRange::new(start, start + (4 << 20));
     let locked = AddrRange::new(start + (2 << 20), start + (2 << 20) + (64 << 10));
     let id = TargetId(0);
     let processes = Processes::from([(id, Process::open(id, python.id()).unwrap())]);
     let mut stdin = python.stdin.take().unwrap();
-    repeat_until_good(|| {
+    retry(|| {
         writeln!(stdin, "read").unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), "read");
         let pass = |tracker: &mut PteTracker| {
@@ -238,9 +238,9 @@ fn gaps_with_locked_pages_keep_no_others_from_being_cleared() {
         let again = pass(&mut tracker);
         // Bits of locked pages stay set.
         let counts = [
-            count(&found, all, PageSeen::Accessed),
-            count(&found, locked, PageSeen::Unknown),
-            count(&again, all, PageSeen::Accessed),
+            count(&found, all, ScanResult::Accessed),
+            count(&found, locked, ScanResult::Unknown),
+            count(&again, all, ScanResult::Accessed),
         ];
         let is_cleared = |page: &&AddrRange| !page.overlaps(&locked);
         let expected = [scattered(all).iter().filter(is_cleared).count(), pages(locked), 0];
@@ -253,7 +253,8 @@ fn gaps_with_locked_pages_keep_no_others_from_being_cleared() {
     python.wait().unwrap();
 }
 
-/// Touches 4 MiB again and again; after a line on its standard input a child of it maps them, too.
+/// Accesses 4 MiB again and again. After a line on its standard input it forks a child, which shares the
+/// memory.
 const BUSY_THEN_FORKS: &str = "
 import ctypes, mmap, os, select, sys
 memory = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -280,20 +281,20 @@ fn busy_memory_is_unknown_once_a_fork_shares_it() {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut python) = python else {
-        return eprintln!("SKIP: there is no python3");
+        return eprintln!("SKIP: python3 is not installed");
     };
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
     let start: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     let busy = AddrRange::new(start, start + (4 << 20));
     let id = TargetId(0);
     let processes = Processes::from([(id, Process::open(id, python.id()).unwrap())]);
-    let round = |tracker: &mut PteTracker| {
+    let pass = |tracker: &mut PteTracker| {
         tracker.begin_pass(&processes[&id]);
         scan(tracker, &processes, busy)
     };
-    repeat_until_good(|| {
-        // What is marked again by the time it is looked at is known to be the process's own after that.
-        let seen = (0..20).map(|_| count(&round(&mut tracker), busy, PageSeen::Accessed));
+    retry(|| {
+        // A page whose bit is set again right after clearing is known to be mapped exclusively.
+        let seen = (0..20).map(|_| count(&pass(&mut tracker), busy, ScanResult::Accessed));
         match seen.last() {
             Some(seen) if seen == pages(busy) => Ok(()),
             seen => Err(format!("{seen:?} of {} pages are accessed", pages(busy))),
@@ -301,16 +302,16 @@ fn busy_memory_is_unknown_once_a_fork_shares_it() {
     });
     drop(python.stdin.take());
     assert_eq!(lines.next().unwrap().unwrap(), "forked");
-    // What it has not yet touched again is idle, but nothing is told accessed, from the first round on.
-    let told_accessed = count(&round(&mut tracker), busy, PageSeen::Accessed);
-    let all_unknown = (0..1000).any(|_| count(&round(&mut tracker), busy, PageSeen::Unknown) == pages(busy));
+    // From the first pass on, no page is reported as accessed. Pages that were not accessed since are idle.
+    let accessed = count(&pass(&mut tracker), busy, ScanResult::Accessed);
+    let all_unknown = (0..1000).any(|_| count(&pass(&mut tracker), busy, ScanResult::Unknown) == pages(busy));
     python.kill().unwrap();
     python.wait().unwrap();
-    assert_eq!((told_accessed, all_unknown), (0, true));
+    assert_eq!((accessed, all_unknown), (0, true));
 }
 
 #[test]
-fn huge_pages_stay_whole() {
+fn scan_does_not_split_huge_pages() {
     let Some(mut tracker) = tracker() else { return };
     let Some(mut target) = Target::start_huge(8 << 20) else {
         return;
@@ -318,96 +319,101 @@ fn huge_pages_stay_whole() {
     let before = target.huge();
     let processes = target.processes();
     let all = target.range;
-    // Not on the borders of huge pages.
+    // Not aligned to huge pages.
     let inside = AddrRange {
         start: all.start + Bytes(100 * 4096),
         end: all.start + Bytes::mib(5),
     };
-    repeat_until_good(|| {
+    retry(|| {
         scan(&mut tracker, &processes, inside);
         scan(&mut tracker, &processes, all);
         let quiet = scan(&mut tracker, &processes, all);
         target.touch(inside);
         let busy = scan(&mut tracker, &processes, all);
-        let idle = count(&quiet, all, PageSeen::Idle);
-        let touched = count(&busy, inside, PageSeen::Accessed);
-        if idle == pages(all) && touched == pages(inside) {
+        let idle = count(&quiet, all, ScanResult::Idle);
+        let accessed = count(&busy, inside, ScanResult::Accessed);
+        if idle == pages(all) && accessed == pages(inside) {
             return Ok(());
         }
         Err(format!(
-            "{idle} pages were idle when nothing was touched, {touched} accessed when {} were",
+            "{idle} pages idle without accesses; {accessed} accessed pages found of {}",
             pages(inside)
         ))
     });
     let after = target.huge();
-    assert!(after >= before, "{after} of {before} are left");
+    assert!(after >= before, "{after} of {before} in huge pages");
 }
 
 #[test]
-fn pages_that_others_map_too_are_unknown() {
+fn shared_pages_are_unknown() {
     let Some(mut tracker) = tracker() else { return };
     let target = Target::start(1 << 20);
     let Some(libc) = library(&target) else { return };
     let processes = target.processes();
-    repeat_until_good(|| {
+    retry(|| {
         scan(&mut tracker, &processes, libc);
-        let piece = scan(&mut tracker, &processes, libc);
-        let accessed = count(&piece, libc, PageSeen::Accessed);
-        let unknown = count(&piece, libc, PageSeen::Unknown);
+        let chunk = scan(&mut tracker, &processes, libc);
+        let accessed = count(&chunk, libc, ScanResult::Accessed);
+        let unknown = count(&chunk, libc, ScanResult::Unknown);
         if accessed == 0 && unknown > 0 {
             return Ok(());
         }
-        Err(format!("{accessed} pages are called accessed, {unknown} unknown"))
+        Err(format!(
+            "{accessed} pages reported as accessed, {unknown} as unknown"
+        ))
     });
 }
 
 #[test]
-fn a_process_that_is_gone_has_no_pages() {
+fn ended_process_has_no_pages() {
     let Some(mut tracker) = tracker() else { return };
     let mut target = Target::start(4 << 20);
     let processes = target.processes();
     scan(&mut tracker, &processes, target.range);
     target.kill();
-    let piece = scan(&mut tracker, &processes, target.range);
-    assert_eq!(count(&piece, target.range, PageSeen::Absent), pages(target.range));
+    let chunk = scan(&mut tracker, &processes, target.range);
+    assert_eq!(
+        count(&chunk, target.range, ScanResult::Absent),
+        pages(target.range)
+    );
 }
 
 #[test]
-fn a_context_tells_the_exact_border_and_ends_with_its_target() {
+fn context_finds_exact_border_and_ends_with_its_target() {
     let Some(tracker) = tracker() else { return };
     let mut target = Target::start(64 << 20);
     let (mut context, mut ops) = scanning(&[target.pid()], tracker);
     let (hot, cold) = quarter(target.range);
-    // The clock is ours: no round is waited for.
+    // The test sets the time, so no pass has to be waited for.
     let mut now = clock::monotonic();
-    repeat_until_good(|| {
-        let (mut seen, mut rounds) = (String::new(), 0);
-        let mut borders = false;
-        while rounds < 4 {
+    retry(|| {
+        let (mut result, mut snapshots) = (String::new(), 0);
+        let mut is_exact = false;
+        while snapshots < 4 {
             let mut sink = |event: &Event<'_>| match event {
                 Event::Aggregated { targets, .. } => {
-                    rounds += 1;
+                    snapshots += 1;
                     let regions = targets.first().map_or(&[][..], |target| target.regions);
                     let within = regions
                         .iter()
                         .filter(|region| region.range.overlaps(&target.range));
-                    let touched: Vec<_> = within.filter(|region| region.nr_accesses >= 60).collect();
-                    borders = matches!(touched[..], [one] if one.range == hot);
-                    seen = format!("{touched:?} should be {hot:?}, without {cold:?}");
+                    let accessed: Vec<_> = within.filter(|region| region.nr_accesses >= 60).collect();
+                    is_exact = matches!(accessed[..], [region] if region.range == hot);
+                    result = format!("{accessed:?} should be {hot:?}, without {cold:?}");
                 }
                 Event::Planned { plan, .. } => assert_eq!(plan.method, Method::Scan),
                 _ => {}
             };
             let Next::At(next) = context.step(now, &mut ops, &mut sink).unwrap() else {
-                panic!("the target lives")
+                panic!("the target is alive")
             };
-            // Between two looks all that is hot is touched.
+            // Accesses all hot pages between two scans.
             if next > now {
                 target.touch(hot);
             }
             now = now.max(next);
         }
-        if borders { Ok(()) } else { Err(seen) }
+        if is_exact { Ok(()) } else { Err(result) }
     });
     target.kill();
     for _ in 0..1000 {
@@ -416,11 +422,11 @@ fn a_context_tells_the_exact_border_and_ends_with_its_target() {
             Next::At(next) => now = now.max(next).saturating_add(Nanos::millis(1)),
         }
     }
-    panic!("the target is gone, and that was not noticed");
+    panic!("the context did not notice the end of the target");
 }
 
-/// How many pages of `target` are on an active list.
-fn active(target: &Target, frames: &PageFrames) -> usize {
+/// Number of pages of `target` on an active list.
+fn count_active(target: &Target, frames: &PageFrames) -> usize {
     let mut pages = Vec::new();
     Pagemap::open(Path::new("/"), target.pid())
         .unwrap()
@@ -431,11 +437,11 @@ fn active(target: &Target, frames: &PageFrames) -> usize {
 }
 
 #[test]
-fn active_pages_stay_active_where_that_is_asked_for() {
+fn active_pages_stay_active_with_keep_active_pages() {
     let Some(tracker) = tracker() else { return };
     let frames = match PageFrames::open(Path::new("/")) {
         Ok(frames) => frames,
-        Err(why) => return eprintln!("SKIP: the flags of frames cannot be read: {why}"),
+        Err(why) => return eprintln!("SKIP: /proc/kpageflags cannot be read: {why}"),
     };
     let mut target = Target::start(16 << 20);
     let processes = target.processes();
@@ -444,28 +450,29 @@ fn active_pages_stay_active_where_that_is_asked_for() {
     let pid = target.pid();
     let touch_twice = || {
         for addrs in addrs.chunks(MAX_PAGES).chain(addrs.chunks(MAX_PAGES)) {
-            // What could not be touched shows in the count.
+            // Failures show in the count.
             let _ = touch(pid, addrs);
         }
     };
     touch_twice();
-    if active(&target, &frames) < pages(all) / 2 {
-        return eprintln!("SKIP: touching pages does not make them active here");
+    if count_active(&target, &frames) < pages(all) / 2 {
+        return eprintln!("SKIP: accesses do not activate pages here");
     }
     let mut tracker = tracker;
-    tracker.keep_active();
-    repeat_until_good(|| {
+    tracker.keep_active_pages();
+    retry(|| {
         touch_twice();
         target.touch(all);
         let seen = scan(&mut tracker, &processes, all);
-        let left = scan(&mut tracker, &processes, all);
-        let accessed = [&seen, &left].map(|piece| count(piece, all, PageSeen::Accessed));
-        let active = active(&target, &frames);
-        // The last ones that the kernel moves down wait in a batch, and are moved after they were touched.
-        let good = active * 10 >= pages(all) * 9
+        let again = scan(&mut tracker, &processes, all);
+        let accessed = [&seen, &again].map(|chunk| count(chunk, all, ScanResult::Accessed));
+        let active = count_active(&target, &frames);
+        // The kernel deactivates pages in batches. The last batch is deactivated only after the pages were
+        // accessed.
+        let is_good = active * 10 >= pages(all) * 9
             && accessed[0] * 10 >= pages(all) * 9
             && accessed[1] * 10 <= pages(all);
-        if good {
+        if is_good {
             Ok(())
         } else {
             Err(format!(

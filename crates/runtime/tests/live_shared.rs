@@ -1,4 +1,4 @@
-//! Looking at memory that several processes map, and at locked memory.
+//! Monitoring of shared and of locked memory.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -7,11 +7,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::look::{count, pages, scan, scanning};
-use common::{repeat_until_good, tracker};
+use common::access::{count, pages, scan, scanning};
+use common::{retry, tracker};
 use rustix::process::{Pid, Signal, kill_process};
 use thermo_backends::Tracker as _;
-use thermo_engine::scan::PageSeen;
+use thermo_engine::scan::ScanResult;
 use thermo_engine::{Event, Next, Region, TargetId};
 use thermo_kernel::clock;
 use thermo_targets::{Process, Processes};
@@ -19,11 +19,11 @@ use thermo_units::{Addr, AddrRange, Nanos};
 
 #[test]
 fn child() {
-    common::live_as_child();
+    common::run_if_child();
 }
 
-/// Two processes that share 64 MiB, all of it touched once by both. The one touches the first quarter on and on, the
-/// other the second. Both end with their standard input.
+/// Two processes that share 64 MiB. Both access all of it once. Then one accesses the first quarter again and
+/// again, the other the second quarter. Both end when their standard input is closed.
 const SHARERS: &str = r#"
 import ctypes, mmap, os, select, sys
 size = 64 << 20
@@ -80,26 +80,26 @@ impl Sharers {
 impl Drop for Sharers {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // They end by themselves when nothing holds their standard input open.
+        // The processes end when their standard input is closed.
         let _ = self.child.wait();
     }
 }
 
-/// Sweeps until the regions of all targets are as `wanted`.
-fn sweep_until(
+/// Scans until `check` accepts the regions of all targets and the warnings.
+fn scan_until(
     pids: &[u32],
     longest_walk: Option<Nanos>,
-    mut wanted: impl FnMut(&[Vec<Region>], &[String]) -> Result<(), String>,
+    mut check: impl FnMut(&[Vec<Region>], &[String]) -> Result<(), String>,
 ) {
     let Some(mut tracker) = common::tracker() else {
         return;
     };
     if let Some(longest) = longest_walk {
-        assert!(tracker.walk_shared(longest));
+        assert!(tracker.enable_shared_walks(longest));
     }
     let (mut context, mut ops) = scanning(pids, tracker);
     let mut warnings = Vec::new();
-    repeat_until_good(|| {
+    retry(|| {
         let mut regions: Option<Vec<Vec<Region>>> = None;
         while regions.is_none() {
             let mut sink = |event: &Event<'_>| match event {
@@ -110,17 +110,17 @@ fn sweep_until(
                 _ => {}
             };
             let Next::At(next) = context.step(clock::monotonic(), &mut ops, &mut sink).unwrap() else {
-                panic!("the targets live")
+                panic!("the targets are alive")
             };
-            let rest = next.saturating_sub(clock::monotonic());
-            std::thread::sleep(Duration::from_nanos(rest.0));
+            let wait = next.saturating_sub(clock::monotonic());
+            std::thread::sleep(Duration::from_nanos(wait.0));
         }
-        wanted(&regions.unwrap(), &warnings)
+        check(&regions.unwrap(), &warnings)
     });
 }
 
-/// What is known of all of `range`: the least and the most `nr_accesses`, and whether none of it is unknown.
-fn known(regions: &[Region], range: AddrRange) -> (u32, u32, bool) {
+/// Minimum and maximum `nr_accesses` in `range`, and whether all of `range` is known.
+fn accesses_in(regions: &[Region], range: AddrRange) -> (u32, u32, bool) {
     let within: Vec<&Region> = regions
         .iter()
         .filter(|region| region.range.overlaps(&range))
@@ -133,7 +133,7 @@ fn known(regions: &[Region], range: AddrRange) -> (u32, u32, bool) {
     )
 }
 
-/// Inside of `range`, away from its borders, which regions may be joined over.
+/// `range` without its borders, over which regions may be merged.
 fn inside(range: AddrRange) -> AddrRange {
     const MARGIN: u64 = 2 << 20;
     AddrRange {
@@ -143,18 +143,18 @@ fn inside(range: AddrRange) -> AddrRange {
 }
 
 #[test]
-fn what_one_sharer_touches_is_touched_in_both() {
+fn access_by_one_process_counts_in_both() {
     let Some(sharers) = Sharers::start() else { return };
-    let touched = inside(sharers.quarters(0, 2));
+    let accessed = inside(sharers.quarters(0, 2));
     let idle = inside(sharers.quarters(2, 4));
-    sweep_until(&sharers.pids, Some(Nanos::secs(60)), |regions, _| {
-        let as_wanted = regions.len() == 2
+    scan_until(&sharers.pids, Some(Nanos::secs(60)), |regions, _| {
+        let is_expected = regions.len() == 2
             && regions.iter().all(|regions| {
-                let (least, _, touched_known) = known(regions, touched);
-                let (_, most, idle_known) = known(regions, idle);
-                touched_known && idle_known && least >= 30 && most == 0
+                let (min, _, accessed_known) = accesses_in(regions, accessed);
+                let (_, max, idle_known) = accesses_in(regions, idle);
+                accessed_known && idle_known && min >= 30 && max == 0
             });
-        if as_wanted {
+        if is_expected {
             Ok(())
         } else {
             Err(format!("{regions:?}"))
@@ -163,14 +163,16 @@ fn what_one_sharer_touches_is_touched_in_both() {
 }
 
 #[test]
-fn without_consent_and_where_it_would_take_too_long_shared_memory_is_unknown() {
+fn shared_memory_is_unknown_without_walk() {
     let Some(sharers) = Sharers::start() else { return };
-    let touched = inside(sharers.quarters(0, 1));
-    for (longest_walk, told) in [(None, false), (Some(Nanos(1000)), true)] {
-        sweep_until(&sharers.pids[..1], longest_walk, |regions, warnings| {
-            let is_unknown = regions.first().is_some_and(|regions| !known(regions, touched).2);
-            let was_told = warnings.iter().any(|text| text.contains("--max-walk"));
-            if is_unknown && was_told == told {
+    let accessed = inside(sharers.quarters(0, 1));
+    for (longest_walk, expect_warning) in [(None, false), (Some(Nanos(1000)), true)] {
+        scan_until(&sharers.pids[..1], longest_walk, |regions, warnings| {
+            let is_unknown = regions
+                .first()
+                .is_some_and(|regions| !accesses_in(regions, accessed).2);
+            let has_warning = warnings.iter().any(|text| text.contains("--max-walk"));
+            if is_unknown && has_warning == expect_warning {
                 Ok(())
             } else {
                 Err(format!("{regions:?} {warnings:?}"))
@@ -180,34 +182,34 @@ fn without_consent_and_where_it_would_take_too_long_shared_memory_is_unknown() {
 }
 
 #[test]
-fn what_is_not_shared_any_more_is_told_of_again() {
+fn memory_is_known_again_after_the_sharer_ends() {
     let Some(sharers) = Sharers::start() else { return };
     let parent = sharers.child.id();
-    // The parent's part. All of it was touched by both.
-    let touched = inside(sharers.quarters(0, 1));
+    // The part that the parent accesses. Both processes accessed it once.
+    let accessed = inside(sharers.quarters(0, 1));
     let mut other = sharers.pids.iter().copied().filter(|pid| *pid != parent);
-    let mut pictures = 0;
-    sweep_until(&[parent], None, |regions, _| {
-        pictures += 1;
-        let (least, _, is_known) = known(&regions[0], touched);
-        // The second picture is the first that tells anything.
-        if pictures >= 2
+    let mut snapshots = 0;
+    scan_until(&[parent], None, |regions, _| {
+        snapshots += 1;
+        let (min, _, is_known) = accesses_in(&regions[0], accessed);
+        // The second snapshot is the first one with known accesses.
+        if snapshots >= 2
             && !is_known
             && let Some(other) = other.next().and_then(|pid| Pid::from_raw(pid.cast_signed()))
         {
             kill_process(other, Signal::KILL).unwrap();
         }
-        if is_known && least >= 30 {
+        if is_known && min >= 30 {
             Ok(())
         } else {
             Err(format!("{regions:?}"))
         }
     });
-    assert!(pictures > 2 && other.next().is_none(), "it was shared at first");
+    assert!(snapshots > 2 && other.next().is_none(), "it was shared at first");
 }
 
 #[test]
-fn locked_memory_is_walked_too() {
+fn locked_memory_is_monitored_by_walks() {
     const LOCKED: &str = r#"
 import ctypes, mmap, os, select, sys
 memory = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -242,11 +244,12 @@ while not select.select([sys.stdin], [], [], 0.02)[0]:
         pids: vec![pid.parse().unwrap()],
         range: AddrRange::new(start, start + SIZE),
     };
-    let (touched, idle) = (inside(locked.quarters(0, 1)), inside(locked.quarters(1, 4)));
-    sweep_until(&locked.pids, Some(Nanos::secs(60)), |regions, _| {
+    let (accessed, idle) = (inside(locked.quarters(0, 1)), inside(locked.quarters(1, 4)));
+    scan_until(&locked.pids, Some(Nanos::secs(60)), |regions, _| {
         let regions = regions.first().map_or(&[][..], Vec::as_slice);
-        let ((least, _, _), (_, most, known)) = (known(regions, touched), known(regions, idle));
-        if least >= 30 && most == 0 && known {
+        let (min, _, _) = accesses_in(regions, accessed);
+        let (_, max, idle_known) = accesses_in(regions, idle);
+        if min >= 30 && max == 0 && idle_known {
             Ok(())
         } else {
             Err(format!("{regions:?}"))
@@ -254,7 +257,7 @@ while not select.select([sys.stdin], [], [], 0.02)[0]:
     });
 }
 
-/// Locks the first page of 32 MiB, and touches all of them for each line it reads.
+/// Locks the first page of 32 MiB, and writes to all pages for each line on its standard input.
 const LOCKS_A_PAGE: &str = "
 import ctypes, mmap, sys
 memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -269,12 +272,12 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn a_locked_page_hides_nothing_behind_it() {
+fn pages_after_a_locked_page_are_found() {
     let Some(mut tracker) = tracker() else { return };
     let mut command = Command::new("python3");
     command.args(["-c", LOCKS_A_PAGE]);
     let Ok(mut child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
-        eprintln!("SKIP: there is no python3");
+        eprintln!("SKIP: python3 is not installed");
         return;
     };
     let mut input = child.stdin.take().unwrap();
@@ -287,25 +290,25 @@ fn a_locked_page_hides_nothing_behind_it() {
     let id = TargetId(0);
     let processes = Processes::from([(id, Process::open(id, child.id()).unwrap())]);
     let all = AddrRange::new(start, start + (32 << 20));
-    repeat_until_good(|| {
+    retry(|| {
         writeln!(input, "touch").unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), "done");
-        let touched = scan(&mut tracker, &processes, all);
-        let idle = scan(&mut tracker, &processes, all);
+        let first = scan(&mut tracker, &processes, all);
+        let second = scan(&mut tracker, &processes, all);
         let found = (
-            count(&touched, all, PageSeen::Accessed),
-            count(&touched, all, PageSeen::Unknown),
-            count(&idle, all, PageSeen::Idle),
+            count(&first, all, ScanResult::Accessed),
+            count(&first, all, ScanResult::Unknown),
+            count(&second, all, ScanResult::Idle),
         );
         if found == (pages(all) - 1, 1, pages(all) - 1) {
             return Ok(());
         }
         Err(format!(
-            "of {} pages: touched, unknown, then idle {found:?}",
+            "of {} pages: accessed, unknown, then idle {found:?}",
             pages(all)
         ))
     });
-    // It ends with its input.
+    // The child ends when its standard input is closed.
     drop(input);
     child.wait().unwrap();
 }

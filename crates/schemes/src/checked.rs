@@ -1,8 +1,8 @@
-//! What `schemes check --json` prints: the schemes as plain numbers, for scripts.
+//! The output of `schemes check --json`: schemes with plain numbers, for scripts.
 //!
-//! Units are in the names. "No upper bound" is the number 18446744073709551615 (`u64::MAX`), so that a script
-//! can compare without asking. Bounds given in samples or aggregation intervals, which are no time and no
-//! share before the intervals are known, stand under `nr_accesses_samples` and `age_aggrs` instead.
+//! Field names contain the unit. "No upper bound" is 18446744073709551615 (`u64::MAX`), so that scripts can
+//! compare without a special case. Bounds in samples or aggregation intervals are in `nr_accesses_samples`
+//! and `age_aggrs`, because they have no share or time until the intervals are known.
 
 use serde_json::{Value, json};
 use thermo_engine::Scheme;
@@ -10,7 +10,7 @@ use thermo_engine::scheme::{AccessPattern, Age, Bounds, Filters, OpsFilterKind, 
 use thermo_units::Nanos;
 
 use crate::damo;
-use crate::sentence::sentence;
+use crate::describe::describe;
 
 /// The document: `{"schema":1,"schemes":[…]}`.
 #[must_use]
@@ -19,7 +19,7 @@ pub fn checked_json(schemes: &[Scheme]) -> Value {
 }
 
 fn scheme(scheme: &Scheme) -> Value {
-    let (quota, marks) = (&scheme.quota, &scheme.watermarks);
+    let (quota, watermarks) = (&scheme.quota, &scheme.watermarks);
     json!({
         "action": scheme.action.name(),
         "access_pattern": pattern(&scheme.pattern),
@@ -35,20 +35,20 @@ fn scheme(scheme: &Scheme) -> Value {
             "goal_tuner": damo::tuner(quota.tuner),
         },
         "watermarks": {
-            "metric": damo::watermark_metric(marks.metric),
-            "interval_us": micros(marks.interval),
-            "high_permil": marks.high.0,
-            "mid_permil": marks.mid.0,
-            "low_permil": marks.low.0,
+            "metric": damo::watermark_metric(watermarks.metric),
+            "interval_us": micros(watermarks.interval),
+            "high_permil": watermarks.high.0,
+            "mid_permil": watermarks.mid.0,
+            "low_permil": watermarks.low.0,
         },
         "filters": filters(&scheme.filters),
         "max_nr_snapshots": scheme.max_nr_snapshots,
-        "text": sentence(scheme),
+        "text": describe(scheme),
         "normal_form": crate::normal_form(scheme),
     })
 }
 
-/// damo's filters, but with sizes as numbers.
+/// damo's filters with sizes as numbers.
 fn filters(filters: &Filters) -> Vec<Value> {
     let mut values = damo::filters(filters);
     for (value, filter) in values[filters.core.len()..].iter_mut().zip(&filters.ops) {
@@ -59,7 +59,7 @@ fn filters(filters: &Filters) -> Vec<Value> {
     values
 }
 
-/// Microseconds; without a bound in nanoseconds stays so.
+/// Microseconds; "no bound" stays `u64::MAX`.
 fn micros(span: Nanos) -> u64 {
     if span == Nanos::MAX {
         u64::MAX

@@ -1,4 +1,4 @@
-//! damo's JSON: a list of schemes, every quantity a text with its unit.
+//! damo's JSON: a list of schemes. Every quantity is a string with a unit.
 
 use serde_json::{Value, json};
 use thermo_engine::Scheme;
@@ -13,24 +13,24 @@ use crate::tree::{Kind, parse_json};
 use crate::vocabulary::DAMO;
 use crate::{exact, read};
 
-/// The schemes of damo's list.
+/// Parses damo's list of schemes.
 pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     let Some(root) = parse_json(text)? else {
         return Ok(Vec::new());
     };
     match root.kind {
         Kind::List(nodes) => read::schemes(text, nodes, &DAMO),
-        _ => Err(root.fault(
+        _ => Err(root.error(
             text,
             format!(
-                "this is {} and must be a list of schemes, [{{…}}, …]",
-                root.what()
+                "expected a list of schemes, [{{...}}, ...], found {}",
+                root.describe_kind()
             ),
         )),
     }
 }
 
-/// The list damo reads (`damo schemes -c FILE`).
+/// Prints the list that damo reads (`damo schemes -c FILE`).
 #[must_use]
 pub fn print(schemes: &[Scheme]) -> String {
     let list: Vec<Value> = schemes.iter().map(scheme).collect();
@@ -76,7 +76,7 @@ fn quota(quota: &Quota) -> Value {
     })
 }
 
-/// The word for a tuner, in every format.
+/// The name of a tuner in every format.
 pub(crate) const fn tuner(tuner: GoalTuner) -> &'static str {
     match tuner {
         GoalTuner::Consist => "consist",
@@ -84,22 +84,22 @@ pub(crate) const fn tuner(tuner: GoalTuner) -> &'static str {
     }
 }
 
-/// The goals as plain numbers.
+/// The goals, with plain numbers.
 pub(crate) fn goals(quota: &Quota) -> Vec<Value> {
     let value = |goal: &Goal| match goal {
         Goal::UserInput { target, current } => {
             json!({ "metric": "user_input", "target_value": target, "current_value": current })
         }
         Goal::Metric { metric, target } => {
-            let (name, nid, path) = metric_words(metric);
+            let (name, nid, path) = metric_fields(metric);
             json!({ "metric": name, "target_value": target, "current_value": 0, "nid": nid, "path": path })
         }
     };
     quota.goals.iter().map(value).collect()
 }
 
-/// A metric's name in files, its node and its group.
-pub(crate) fn metric_words(metric: &SystemMetric) -> (&'static str, Option<u32>, Option<&str>) {
+/// A metric's name in files, its node and its control group.
+pub(crate) fn metric_fields(metric: &SystemMetric) -> (&'static str, Option<u32>, Option<&str>) {
     match metric {
         SystemMetric::SomeMemPsiUs => ("some_mem_psi_us", None, None),
         SystemMetric::NodeMemUsedBp { nid } => ("node_mem_used_bp", Some(*nid), None),
@@ -112,7 +112,7 @@ pub(crate) fn metric_words(metric: &SystemMetric) -> (&'static str, Option<u32>,
     }
 }
 
-/// The word for a watermark metric, in every format.
+/// The name of a watermark metric in every format.
 pub(crate) const fn watermark_metric(metric: WatermarkMetric) -> &'static str {
     match metric {
         WatermarkMetric::None => "none",
@@ -120,19 +120,19 @@ pub(crate) const fn watermark_metric(metric: WatermarkMetric) -> &'static str {
     }
 }
 
-fn watermarks(marks: &Watermarks) -> Value {
+fn watermarks(watermarks: &Watermarks) -> Value {
     let share =
         |Permille(share): Permille| format!("{} %", exact::permille(Permille(share)).trim_end_matches('%'));
     json!({
-        "metric": watermark_metric(marks.metric),
-        "interval_us": exact::damo_nanos(marks.interval),
-        "high_permil": share(marks.high),
-        "mid_permil": share(marks.mid),
-        "low_permil": share(marks.low),
+        "metric": watermark_metric(watermarks.metric),
+        "interval_us": exact::damo_nanos(watermarks.interval),
+        "high_permil": share(watermarks.high),
+        "mid_permil": share(watermarks.mid),
+        "low_permil": share(watermarks.low),
     })
 }
 
-/// The filters, core ones first: the order they are asked in.
+/// The filters, core filters first: the order of evaluation.
 pub(crate) fn filters(filters: &Filters) -> Vec<Value> {
     let core = filters.core.iter().map(core_filter);
     core.chain(filters.ops.iter().map(ops_filter)).collect()

@@ -1,8 +1,8 @@
-//! The DAMOS line: `min_sz max_sz min_freq max_freq min_age max_age action`, and at its end, if wanted, a limit
-//! of bytes and the time it is for: `500M 1s`.
+//! The DAMOS line: `min_sz max_sz min_freq max_freq min_age max_age action`, optionally followed by a limit
+//! of bytes and its window: `500M 1s`.
 //!
-//! `null` means no bound; a bare frequency is percent; a bare size is bytes; a bare age is refused, because
-//! tools disagree on what it would mean.
+//! `null` means no bound. A bare frequency is percent, a bare size is bytes. A bare age is an error, because
+//! tools disagree on its unit.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -13,18 +13,18 @@ use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::exact;
-use crate::read::in_order;
+use crate::read::check_order;
 
 const FORM: &str = "min_sz max_sz min_freq max_freq min_age max_age action [limit_sz limit_time]";
 
-/// The schemes of a text, one a line; `#` begins a comment.
+/// Parses one scheme per line; `#` starts a comment.
 pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     let mut schemes = Vec::new();
     for line in text.lines() {
-        let said = line.split('#').next().unwrap_or("").trim_end();
-        let fields: Vec<&str> = said.split_whitespace().collect();
+        let content = line.split('#').next().unwrap_or("").trim_end();
+        let fields: Vec<&str> = content.split_whitespace().collect();
         if !fields.is_empty() {
-            schemes.push(scheme(text, said, &fields)?);
+            schemes.push(scheme(text, content, &fields)?);
         }
     }
     Ok(schemes)
@@ -60,13 +60,13 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError>
     Ok(scheme)
 }
 
-/// The limit at the end of `line`, if there is one: how much, in what time.
+/// The limit at the end of `line`, if any: bytes and window.
 fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Nanos)>, ParseError> {
     let (sz, time) = match *fields {
         [] => return Ok(None),
         [sz, time] => (sz, time),
         [_] => {
-            let message = "a limit needs its bytes and its time, like `500M 1s`: the time is missing";
+            let message = "a limit needs bytes and a window, like `500M 1s`: the window is missing";
             return Err(ParseError::at(text, &line[line.len()..], message));
         }
         [_, _, extra, ..] => {
@@ -76,11 +76,11 @@ fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Na
     };
     match (read(text, sz)?, read(text, time)?) {
         (Bytes::ZERO, _) => {
-            let message = "a limit of 0 bytes would be no limit: leave out both fields";
+            let message = "a limit of 0 bytes means no limit: remove both fields";
             Err(ParseError::at(text, sz, message))
         }
         (_, Nanos::ZERO) => {
-            let message = "the limit is for no time: give it one, like 1s";
+            let message = "the window of the limit is 0: give a time, like 1s";
             Err(ParseError::at(text, time, message))
         }
         limit => Ok(Some(limit)),
@@ -97,7 +97,7 @@ where
     T: FromStr<Err: Display> + PartialOrd + Copy,
     D: Display,
 {
-    // `null` is what the earliest files wrote for "no bound"; it reads as the word for that side.
+    // The earliest files wrote `null` for "no bound": it means `min` or `max`, depending on the side.
     let side = |field: &str, none: &str| match field {
         "null" => none
             .parse()
@@ -108,7 +108,7 @@ where
         min: side(fields[0], "min")?,
         max: side(fields[1], "max")?,
     };
-    in_order(bounds, what, show).map_err(|message| ParseError::at(text, fields[0], message))?;
+    check_order(bounds, what, show).map_err(|message| ParseError::at(text, fields[0], message))?;
     Ok(bounds)
 }
 
@@ -125,7 +125,7 @@ fn wrapped<T, U>(Bounds { min, max }: Bounds<T>, wrap: impl Fn(T) -> U) -> Bound
     }
 }
 
-/// The line for a scheme; `None` when it says more than a line can hold.
+/// The line for a scheme; `None` if a line cannot express it.
 #[must_use]
 pub fn print(scheme: &Scheme) -> Option<String> {
     let AccessPattern { sz, nr_accesses, age } = scheme.pattern;
@@ -135,10 +135,10 @@ pub fn print(scheme: &Scheme) -> Option<String> {
             sz, reset_interval, ..
         } => format!(" {} {}", exact::bytes(*sz), exact::nanos(*reset_interval)),
     };
-    let (Rate::Permille(least), Rate::Permille(most)) = (nr_accesses.min, nr_accesses.max) else {
+    let (Rate::Permille(min_rate), Rate::Permille(max_rate)) = (nr_accesses.min, nr_accesses.max) else {
         return None;
     };
-    let (Age::Time(youngest), Age::Time(oldest)) = (age.min, age.max) else {
+    let (Age::Time(min_age), Age::Time(max_age)) = (age.min, age.max) else {
         return None;
     };
     let frequency = |share| {
@@ -152,17 +152,17 @@ pub fn print(scheme: &Scheme) -> Option<String> {
         "{} {} {} {} {} {} {}{limit}",
         exact::bytes(sz.min),
         exact::bytes(sz.max),
-        frequency(least),
-        frequency(most),
-        exact::nanos(youngest),
-        exact::nanos(oldest),
+        frequency(min_rate),
+        frequency(max_rate),
+        exact::nanos(min_age),
+        exact::nanos(max_age),
         scheme.action,
     );
-    // The reader is the judge of what a line holds.
+    // The parser decides what a line can express.
     (parse(&line).ok()? == [scheme.clone()]).then_some(line)
 }
 
-/// Whether a line can hold all that a scheme says.
+/// Whether a line can express the scheme.
 #[must_use]
 pub fn holds(scheme: &Scheme) -> bool {
     print(scheme).is_some()

@@ -1,14 +1,14 @@
-//! Quantities written so that they read back as exactly the same.
+//! Prints quantities exactly: they parse to the same value.
 
 use thermo_engine::scheme::{Age, Rate};
 use thermo_units::{Bytes, Nanos, Permille};
 
-/// `500M`, `4096` where it is a whole number of nothing larger, `max`.
+/// `500M`; `4097` if no larger unit is exact; `max`.
 pub(crate) fn bytes(bytes: Bytes) -> String {
     split_bytes(bytes).map_or_else(|| "max".to_owned(), |(n, unit)| format!("{n}{unit}"))
 }
 
-/// The same in damo's words: `500 MiB`, `17 B`.
+/// In damo's notation: `500 MiB`, `17 B`.
 pub(crate) fn damo_bytes(bytes: Bytes) -> String {
     match split_bytes(bytes) {
         None => "max".to_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn nanos(span: Nanos) -> String {
     }
 }
 
-/// The same in damo's words: `5 s`, `0 ns`.
+/// In damo's notation: `5 s`, `0 ns`.
 pub(crate) fn damo_nanos(span: Nanos) -> String {
     let text = nanos(span);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,20 +1,20 @@
-//! Which format a text is.
+//! Formats of scheme files.
 
 /// A format of scheme files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A line a scheme: `min_sz max_sz min_freq max_freq min_age max_age action`.
+    /// One line per scheme: `min_sz max_sz min_freq max_freq min_age max_age action`.
     Line,
     /// damo's JSON list.
     Json,
-    /// TOML, a `[[scheme]]` each.
+    /// TOML with a `[[scheme]]` table per scheme.
     Toml,
 }
 
 impl Format {
-    /// The format of `text` from a file called `name`: by its extension, else by how it begins.
+    /// The format of `text` from a file called `name`: by the extension, else by the start of the text.
     #[must_use]
-    pub fn of(name: &str, text: &str) -> Self {
+    pub fn detect(name: &str, text: &str) -> Self {
         match name.rsplit_once('.').map(|(_, extension)| extension) {
             Some("damos") => Self::Line,
             Some("json") => Self::Json,
@@ -24,12 +24,12 @@ impl Format {
     }
 
     fn by_content(text: &str) -> Self {
-        let said = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        let mut lines = text.lines().map(str::trim).filter(said);
+        let has_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let mut lines = text.lines().map(str::trim).filter(has_content);
         let Some(first) = lines.next() else {
             return Self::Line;
         };
-        // `[[scheme]]` and `[scheme.quota]` begin with a bracket as a JSON list does, but a name follows.
+        // `[[scheme]]` and `[scheme.quota]` start with a bracket like a JSON list, but a name follows.
         let inner = first.trim_start_matches('[').trim_start();
         let table = first.starts_with('[') && inner.starts_with(|c: char| c.is_ascii_alphabetic());
         if table || (first.contains('=') && !first.starts_with(['[', '{'])) {
@@ -47,8 +47,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extension_decides_then_the_begin() {
-        assert_eq!(Format::of("a.toml", "[]"), Format::Toml);
+    fn format_is_detected_by_extension_then_content() {
+        assert_eq!(Format::detect("a.toml", "[]"), Format::Toml);
         for (text, format) in [
             ("# words\n4K max 0 0 5s max pageout", Format::Line),
             ("\n[\n {", Format::Json),
@@ -58,7 +58,7 @@ mod tests {
             ("scheme = [{ action = \"stat\" }]", Format::Toml),
             ("", Format::Line),
         ] {
-            assert_eq!(Format::of("-", text), format, "{text:?}");
+            assert_eq!(Format::detect("-", text), format, "{text:?}");
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Schemes as text: read, written, explained.
+//! Scheme files: parse, print and describe [`Scheme`]s.
 //!
-//! Three formats hold the same thing, a list of [`Scheme`]s: the DAMOS line (what most need, a line a scheme),
-//! damo's JSON list, and TOML with every feature. [`parse`] finds out which one a text is. Every mistake is a
-//! [`ParseError`] with its line, its column and what would be right; a text with one bad scheme gives none.
+//! Three formats hold a list of schemes: DAMOS lines (one scheme per line, enough for most uses), damo's JSON
+//! list, and TOML with every feature. [`parse`] detects the format. An error is a [`ParseError`] with line,
+//! column and the correction. A text with one bad scheme returns no scheme at all.
 //!
-//! JSON and TOML become one tree with places (`tree`) that one reader (`read`) understands in two
-//! vocabularies; only the writers are separate.
+//! JSON and TOML are parsed into one tree with source positions (`tree`). One reader (`read`) handles the
+//! tree with the field names of either format (`vocabulary`). Only the writers are separate.
 
 mod checked;
 mod damo;
 mod damos;
+mod describe;
 mod exact;
 mod format;
 mod quantity;
 mod read;
-mod sentence;
 mod toml;
 mod tree;
 mod vocabulary;
@@ -23,21 +23,21 @@ pub use self::toml::print as print_toml;
 pub use checked::checked_json;
 pub use damo::print as print_json;
 pub use damos::{holds as fits_line, print as print_line};
+pub use describe::describe;
 pub use format::Format;
-pub use sentence::sentence;
 
 use thermo_engine::Scheme;
 use thermo_units::text::ParseError;
 
-/// Reads the schemes of a text, in the format that `name` (of its file) or the text itself shows.
+/// Parses a scheme file. The extension of `name` decides the format, else the content.
 ///
 /// # Errors
-/// The first mistake, with its place and what would be right.
+/// The first error, with its position and the correction.
 pub fn parse(name: &str, text: &str) -> Result<Vec<Scheme>, ParseError> {
-    parse_as(Format::of(name, text), text)
+    parse_as(Format::detect(name, text), text)
 }
 
-/// Reads the schemes of a text of a known format.
+/// Parses a scheme file of a known format.
 ///
 /// # Errors
 /// As [`parse`].
@@ -48,21 +48,21 @@ pub fn parse_as(format: Format, text: &str) -> Result<Vec<Scheme>, ParseError> {
         Format::Toml => toml::parse(text),
     }?;
     if schemes.is_empty() {
-        let right = match format {
+        let correction = match format {
             Format::Line => "write a line like `4K max 0 0 5s max pageout`",
-            Format::Json => "the list needs an entry like {\"action\": \"pageout\", …}",
+            Format::Json => "the list needs an entry like {\"action\": \"pageout\", ...}",
             Format::Toml => "write a [[scheme]] with its action",
         };
         return Err(ParseError::new(
             1,
             1,
-            format!("there is no scheme in this file: {right}"),
+            format!("there is no scheme in this file: {correction}"),
         ));
     }
     Ok(schemes)
 }
 
-/// A scheme as we would write it: the DAMOS line where that can hold it, TOML where not.
+/// The normal form of a scheme: a DAMOS line if one can express it, else TOML.
 #[must_use]
 pub fn normal_form(scheme: &Scheme) -> String {
     print_line(scheme).unwrap_or_else(|| print_toml(std::slice::from_ref(scheme)))

@@ -1,4 +1,4 @@
-//! Quantities out of the tree: a number or a text, in the one grammar of units.
+//! Quantities from the tree: numbers or texts, in the grammar of `thermo_units`.
 
 use std::fmt::Display;
 
@@ -8,73 +8,73 @@ use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::tree::{Kind, Node};
 
-/// What a number without a unit means: the unit, or that there must be one.
+/// The unit of a bare number. Empty: a unit is required, except for sizes, where a bare number is bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bare(pub(crate) &'static str);
 
-/// The words of a value. A bare number, as number or as text, gets the unit it stands for.
-fn words(text: &str, node: &Node, Bare(unit): Bare) -> Result<String, ParseError> {
+/// The text of a value. A bare number, as number or as text, gets the default unit.
+fn with_unit(text: &str, node: &Node, Bare(unit): Bare) -> Result<String, ParseError> {
     match &node.kind {
-        // The largest number is how DAMON's files write "no bound", whatever the unit.
+        // DAMON's files write the largest number for "no bound", whatever the unit.
         Kind::Number(number) | Kind::Text(number) if number.trim() == "18446744073709551615" => {
             Ok("max".to_owned())
         }
         Kind::Number(number) => Ok(format!("{number}{unit}")),
-        Kind::Text(words) if bare(words) => Ok(format!("{}{unit}", words.trim())),
-        Kind::Text(words) => Ok(words.clone()),
-        _ => Err(node.fault(
+        Kind::Text(value) if is_bare(value) => Ok(format!("{}{unit}", value.trim())),
+        Kind::Text(value) => Ok(value.clone()),
+        _ => Err(node.error(
             text,
             format!(
-                "this is {} and must be a number or a text like \"5%\"",
-                node.what()
+                "expected a number or a string like \"5%\", found {}",
+                node.describe_kind()
             ),
         )),
     }
 }
 
-fn bare(words: &str) -> bool {
-    let words = words.trim();
-    !words.is_empty()
-        && words
+fn is_bare(value: &str) -> bool {
+    let value = value.trim();
+    !value.is_empty()
+        && value
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b',')
 }
 
-fn told<T, E: Display>(text: &str, node: &Node, read: Result<T, E>) -> Result<T, ParseError> {
-    read.map_err(|error| node.fault(text, error.to_string()))
+fn located<T, E: Display>(text: &str, node: &Node, read: Result<T, E>) -> Result<T, ParseError> {
+    read.map_err(|error| node.error(text, error.to_string()))
 }
 
 /// A size; a bare number is bytes.
 pub(crate) fn bytes(text: &str, node: &Node) -> Result<Bytes, ParseError> {
-    told(text, node, words(text, node, Bare(""))?.parse())
+    located(text, node, with_unit(text, node, Bare(""))?.parse())
 }
 
-/// A span of time.
+/// A duration.
 pub(crate) fn nanos(text: &str, node: &Node, bare: Bare) -> Result<Nanos, ParseError> {
-    told(text, node, span(&words(text, node, bare)?))
+    located(text, node, span(&with_unit(text, node, bare)?))
 }
 
-/// Reads `90s` as well as `1 m 30 s`, which is how spans are shown.
-fn span(words: &str) -> Result<Nanos, thermo_units::UnitError> {
-    let fields: Vec<&str> = words.split_whitespace().collect();
+/// Parses `90s` and also `1 m 30 s`, which is how durations are printed.
+fn span(value: &str) -> Result<Nanos, thermo_units::UnitError> {
+    let fields: Vec<&str> = value.split_whitespace().collect();
     if fields.len() < 4 || !fields.len().is_multiple_of(2) {
-        return words.parse();
+        return value.parse();
     }
     fields.chunks(2).try_fold(Nanos::ZERO, |sum, pair| {
         Ok(sum.saturating_add(pair.concat().parse()?))
     })
 }
 
-/// A share of all.
+/// A share.
 pub(crate) fn permille(text: &str, node: &Node, bare: Bare) -> Result<Permille, ParseError> {
-    let words = words(text, node, bare)?;
-    match words.strip_suffix("permil") {
-        None => told(text, node, words.parse()),
+    let value = with_unit(text, node, bare)?;
+    match value.strip_suffix("permil") {
+        None => located(text, node, value.parse()),
         Some(number) => match number.parse() {
             Ok(share) if share <= 1000 => Ok(Permille(share)),
-            _ => Err(node.fault(
+            _ => Err(node.error(
                 text,
-                format!("{number} is not a number of thousandths: the most is 1000 (100%)"),
+                format!("{number} is not a number of thousandths: the maximum is 1000 (100%)"),
             )),
         },
     }
@@ -82,28 +82,28 @@ pub(crate) fn permille(text: &str, node: &Node, bare: Bare) -> Result<Permille, 
 
 /// An access rate: `5%`, `3 samples`.
 pub(crate) fn rate(text: &str, node: &Node, bare: Bare) -> Result<Rate, ParseError> {
-    let words = words(text, node, bare)?;
-    if let Some(samples) = counted(&words, &["samples", "sample_intervals"]) {
-        return told(text, node, samples).map(Rate::Samples);
+    let value = with_unit(text, node, bare)?;
+    if let Some(samples) = counted(&value, &["samples", "sample_intervals"]) {
+        return located(text, node, samples).map(Rate::Samples);
     }
-    told(text, node, words.parse()).map(Rate::Permille)
+    located(text, node, value.parse()).map(Rate::Permille)
 }
 
 /// An age: `5s`, `20 aggr_intervals`.
 pub(crate) fn age(text: &str, node: &Node, bare: Bare) -> Result<Age, ParseError> {
-    let words = words(text, node, bare)?;
-    if let Some(aggrs) = counted(&words, &["aggr_intervals", "aggrs"]) {
-        return told(text, node, aggrs).map(Age::Aggrs);
+    let value = with_unit(text, node, bare)?;
+    if let Some(aggrs) = counted(&value, &["aggr_intervals", "aggrs"]) {
+        return located(text, node, aggrs).map(Age::Aggrs);
     }
-    told(text, node, span(&words)).map(Age::Time)
+    located(text, node, span(&value)).map(Age::Time)
 }
 
-fn counted(words: &str, units: &[&str]) -> Option<Result<u32, String>> {
-    let number = units.iter().find_map(|unit| words.trim().strip_suffix(unit))?;
+fn counted(value: &str, units: &[&str]) -> Option<Result<u32, String>> {
+    let number = units.iter().find_map(|unit| value.trim().strip_suffix(unit))?;
     let digits: String = number.trim().chars().filter(|c| *c != ',').collect();
     Some(digits.parse().map_err(|_| {
         format!(
-            "{words:?} is not a whole number of {} up to {}",
+            "{value:?} is not a whole number of {} up to {}",
             units[0],
             u32::MAX
         )
@@ -119,42 +119,46 @@ pub(crate) fn count(text: &str, node: &Node) -> Result<u64, ParseError> {
             None => digits.parse(),
         };
         return read.map_err(|_| {
-            node.fault(
+            node.error(
                 text,
                 format!("{number:?} is not a whole number of at most 64 bits"),
             )
         });
     }
-    Err(node.fault(
+    Err(node.error(
         text,
-        format!("this is {} and must be a whole number", node.what()),
+        format!("expected a whole number, found {}", node.describe_kind()),
     ))
 }
 
 /// A plain number of at most 32 bits.
 pub(crate) fn small(text: &str, node: &Node) -> Result<u32, ParseError> {
     let number = count(text, node)?;
-    u32::try_from(number)
-        .map_err(|_| node.fault(text, format!("{number} is too large: the most is {}", u32::MAX)))
+    u32::try_from(number).map_err(|_| {
+        node.error(
+            text,
+            format!("{number} is too large: the maximum is {}", u32::MAX),
+        )
+    })
 }
 
-/// Ten-thousandths: a bare number is that, `97.5%` is 9750.
+/// Ten-thousandths: a bare number is in this unit, `97.5%` is 9750.
 pub(crate) fn basis_points(text: &str, node: &Node) -> Result<u64, ParseError> {
     let points = match &node.kind {
-        Kind::Text(words) if words.trim().ends_with('%') => {
-            hundredths(words.trim().trim_end_matches('%').trim_end()).ok_or_else(|| {
-                node.fault(
+        Kind::Text(value) if value.trim().ends_with('%') => {
+            hundredths(value.trim().trim_end_matches('%').trim_end()).ok_or_else(|| {
+                node.error(
                     text,
-                    format!("{words:?} is not a percentage: write it like \"97.5%\""),
+                    format!("{value:?} is not a percentage: write it like \"97.5%\""),
                 )
             })?
         }
         _ => count(text, node)?,
     };
     if points > 10_000 {
-        return Err(node.fault(
+        return Err(node.error(
             text,
-            format!("{points} ten-thousandths are more than all: the most is 10000 (100%)"),
+            format!("{points} ten-thousandths are more than 100%: the maximum is 10000"),
         ));
     }
     Ok(points)
@@ -171,23 +175,26 @@ fn hundredths(number: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * 100 + fraction[..2].parse::<u64>().ok()?)
 }
 
-/// True or false, also in the words DAMON's files use.
+/// True or false, also as `Y`/`N` as in DAMON's files.
 pub(crate) fn flag(text: &str, node: &Node) -> Result<bool, ParseError> {
     match &node.kind {
         Kind::Bool(value) => Ok(*value),
-        Kind::Text(word) if matches!(word.to_ascii_lowercase().as_str(), "y" | "yes" | "true") => Ok(true),
-        Kind::Text(word) if matches!(word.to_ascii_lowercase().as_str(), "n" | "no" | "false") => Ok(false),
-        _ => Err(node.fault(text, format!("this is {} and must be true or false", node.what()))),
+        Kind::Text(value) if matches!(value.to_ascii_lowercase().as_str(), "y" | "yes" | "true") => Ok(true),
+        Kind::Text(value) if matches!(value.to_ascii_lowercase().as_str(), "n" | "no" | "false") => Ok(false),
+        _ => Err(node.error(
+            text,
+            format!("expected true or false, found {}", node.describe_kind()),
+        )),
     }
 }
 
-/// A word or a path.
+/// A string.
 pub(crate) fn string(text: &str, node: &Node) -> Result<String, ParseError> {
     match &node.kind {
-        Kind::Text(words) => Ok(words.clone()),
-        _ => Err(node.fault(
+        Kind::Text(value) => Ok(value.clone()),
+        _ => Err(node.error(
             text,
-            format!("this is {} and must be a text in quotes", node.what()),
+            format!("expected a string in quotes, found {}", node.describe_kind()),
         )),
     }
 }

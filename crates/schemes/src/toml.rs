@@ -1,4 +1,4 @@
-//! TOML: a `[[scheme]]` each, everything a scheme can say, nothing that it does not.
+//! TOML: one `[[scheme]]` table per scheme, with every feature. The writer omits defaults.
 
 use std::fmt::Write;
 
@@ -9,14 +9,14 @@ use thermo_engine::scheme::{
 use thermo_units::Nanos;
 use thermo_units::text::ParseError;
 
-use crate::damo::{metric_words, tuner, watermark_metric};
+use crate::damo::{metric_fields, tuner, watermark_metric};
 use crate::tree::{Fields, parse_toml};
 use crate::vocabulary::TOML;
 use crate::{exact, read};
 
-/// The schemes of a text.
+/// Parses the schemes of a text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
-    let mut fields = Fields::of(text, parse_toml(text)?, "the file")?;
+    let mut fields = Fields::new(text, parse_toml(text)?, "the file")?;
     let Some(list) = fields.take("scheme") else {
         fields.finish("the file", &["[[scheme]]"])?;
         return Ok(Vec::new());
@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     read::schemes(text, list.list(text, "scheme (write [[scheme]])")?, &TOML)
 }
 
-/// The schemes as TOML.
+/// Prints schemes as TOML.
 #[must_use]
 pub fn print(schemes: &[Scheme]) -> String {
     schemes.iter().map(scheme).collect::<Vec<_>>().join("\n")
@@ -56,12 +56,12 @@ impl Lines {
     }
 }
 
-/// A text in quotes.
+/// A string in quotes.
 fn text(value: &str) -> String {
     ::toml::Value::from(value).to_string()
 }
 
-/// A number; TOML's own end at 63 bits, texts do not.
+/// A number; as a string if it exceeds TOML's 63 bits.
 fn number(n: u64) -> String {
     i64::try_from(n).map_or_else(|_| text(&n.to_string()), |n| n.to_string())
 }
@@ -121,7 +121,7 @@ fn goal(goal: &Goal) -> String {
             format!("{{ metric = \"user_input\", target_value = {target}, current_value = {current} }}")
         }
         Goal::Metric { metric, target } => {
-            let (name, nid, path) = metric_words(metric);
+            let (name, nid, path) = metric_fields(metric);
             let nid = nid.map(|nid| format!(", nid = {nid}")).unwrap_or_default();
             let path = path
                 .map(|path| format!(", path = {}", text(path)))
@@ -134,15 +134,19 @@ fn goal(goal: &Goal) -> String {
     }
 }
 
-fn watermarks(lines: &mut Lines, marks: &Watermarks) {
-    if *marks == Watermarks::default() {
+fn watermarks(lines: &mut Lines, watermarks: &Watermarks) {
+    if *watermarks == Watermarks::default() {
         return;
     }
     lines.0.push_str("\n[scheme.watermarks]\n");
-    lines.add("metric", &text(watermark_metric(marks.metric)));
-    lines.add("interval", &text(&exact::nanos(marks.interval)));
-    for (name, mark) in [("high", marks.high), ("mid", marks.mid), ("low", marks.low)] {
-        lines.add(name, &text(&exact::permille(mark)));
+    lines.add("metric", &text(watermark_metric(watermarks.metric)));
+    lines.add("interval", &text(&exact::nanos(watermarks.interval)));
+    for (name, share) in [
+        ("high", watermarks.high),
+        ("mid", watermarks.mid),
+        ("low", watermarks.low),
+    ] {
+        lines.add(name, &text(&exact::permille(share)));
     }
 }
 

@@ -1,11 +1,11 @@
-//! What the same things are called in damo's JSON and in our TOML.
+//! Field names and default units of damo's JSON and of our TOML.
 
 use crate::quantity::Bare;
 
-/// The names of a format, and what its bare numbers mean.
+/// The field names of a format, and the units of its bare numbers.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
-    /// The table the access pattern is in; `None`: the scheme itself.
+    /// The table of the access pattern; `None`: its fields are in the scheme itself.
     pub(crate) access_pattern: Option<&'static str>,
     pub(crate) sz: &'static str,
     pub(crate) rate: Bare,
@@ -15,15 +15,15 @@ pub(crate) struct Vocabulary {
     pub(crate) quota_time: (&'static str, Bare),
     pub(crate) quota_sz: &'static str,
     pub(crate) reset_interval: (&'static str, Bare),
-    /// Whether a limit must say its window. damo has a default: for ever.
+    /// Whether a limit requires a window. damo's default window never ends.
     pub(crate) window_required: bool,
     pub(crate) tuner: &'static str,
     pub(crate) weights: [&'static str; 3],
     pub(crate) watermarks_interval: (&'static str, Bare),
-    pub(crate) marks: [&'static str; 3],
+    pub(crate) watermarks: [&'static str; 3],
     pub(crate) share: Bare,
     pub(crate) filter_type: &'static str,
-    /// Results that damo writes beside the settings; they say nothing about what to do.
+    /// Results that damo writes next to the settings.
     pub(crate) ignored: &'static [&'static str],
 }
 
@@ -41,7 +41,7 @@ pub(crate) const DAMO: Vocabulary = Vocabulary {
     tuner: "goal_tuner",
     weights: ["sz_permil", "nr_accesses_permil", "age_permil"],
     watermarks_interval: ("interval_us", Bare("us")),
-    marks: ["high_permil", "mid_permil", "low_permil"],
+    watermarks: ["high_permil", "mid_permil", "low_permil"],
     share: Bare("permil"),
     filter_type: "filter_type",
     ignored: &["stats", "tried_regions", "tried_bytes", "effective_sz_bytes"],
@@ -61,7 +61,7 @@ pub(crate) const TOML: Vocabulary = Vocabulary {
     tuner: "tuner",
     weights: ["sz", "nr_accesses", "age"],
     watermarks_interval: ("interval", Bare("")),
-    marks: ["high", "mid", "low"],
+    watermarks: ["high", "mid", "low"],
     share: Bare(""),
     filter_type: "type",
     ignored: &[],

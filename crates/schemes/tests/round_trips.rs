@@ -1,4 +1,4 @@
-//! What is printed reads as the same, in every format; no text makes a reader panic.
+//! Printed schemes parse to the same schemes in every format; no text makes a parser panic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use proptest::prelude::*;
@@ -9,11 +9,11 @@ use thermo_engine::scheme::{
 };
 use thermo_engine::{Action, Scheme};
 use thermo_schemes::{
-    Format, checked_json, normal_form, parse, parse_as, print_json, print_line, print_toml, sentence,
+    Format, checked_json, describe, normal_form, parse, parse_as, print_json, print_line, print_toml,
 };
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
-/// Numbers of every size: small ones, round ones, the largest.
+/// Small, large and round numbers, and the largest.
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..100u64,
@@ -186,22 +186,19 @@ fn any_scheme() -> impl Strategy<Value = Scheme> {
         any_number(),
     )
         .prop_map(
-            |(action, pattern, apply_interval, quota, watermarks, filters, max_nr_snapshots)| {
-                // The unit of a bound of none or all is that of the other bound: the readers settle it so.
-                Scheme {
-                    action,
-                    pattern,
-                    apply_interval,
-                    quota,
-                    watermarks,
-                    filters,
-                    max_nr_snapshots,
-                }
+            |(action, pattern, apply_interval, quota, watermarks, filters, max_nr_snapshots)| Scheme {
+                action,
+                pattern,
+                apply_interval,
+                quota,
+                watermarks,
+                filters,
+                max_nr_snapshots,
             },
         )
 }
 
-/// Schemes a line can hold.
+/// Schemes that a line can express.
 fn any_simple() -> impl Strategy<Value = Scheme> {
     let share = (0..=1000u32).prop_map(Permille).boxed();
     let limit = prop::option::of((1..u64::MAX, 1..10_000u64));
@@ -225,39 +222,39 @@ fn any_simple() -> impl Strategy<Value = Scheme> {
 
 proptest! {
     #[test]
-    fn a_printed_line_reads_as_the_same(scheme in any_simple()) {
-        let line = print_line(&scheme).expect("a line holds it");
+    fn printed_line_parses_to_same_scheme(scheme in any_simple()) {
+        let line = print_line(&scheme).expect("a line can express it");
         prop_assert_eq!(parse_as(Format::Line, &line), Ok(vec![scheme]), "{}", line);
     }
 
     #[test]
-    fn printed_toml_reads_as_the_same(schemes in prop::collection::vec(any_scheme(), 1..4)) {
+    fn printed_toml_parses_to_same_schemes(schemes in prop::collection::vec(any_scheme(), 1..4)) {
         let text = print_toml(&schemes);
         prop_assert_eq!(parse("", &text), Ok(schemes), "{}", text);
     }
 
     #[test]
-    fn printed_json_reads_as_the_same(schemes in prop::collection::vec(any_scheme(), 1..4)) {
+    fn printed_json_parses_to_same_schemes(schemes in prop::collection::vec(any_scheme(), 1..4)) {
         let text = print_json(&schemes);
         prop_assert_eq!(parse("", &text), Ok(schemes), "{}", text);
     }
 
     #[test]
-    fn any_scheme_can_be_told(scheme in any_scheme()) {
-        prop_assert!(sentence(&scheme).ends_with('.'));
+    fn any_scheme_can_be_described(scheme in any_scheme()) {
+        prop_assert!(describe(&scheme).ends_with('.'));
         prop_assert_eq!(parse("", &normal_form(&scheme)), Ok(vec![scheme.clone()]));
         prop_assert_eq!(checked_json(&[scheme])["schemes"].as_array().map(Vec::len), Some(1));
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC*") {
+    fn parser_never_panics_on_any_text(text in "\\PC*") {
         for format in [Format::Line, Format::Json, Format::Toml] {
             let _ = parse_as(format, &text);
         }
     }
 
     #[test]
-    fn any_damaged_text_is_read_or_refused(scheme in any_scheme(), cut in any::<prop::sample::Index>(), with in "\\PC{0,3}") {
+    fn parser_never_panics_on_damaged_text(scheme in any_scheme(), cut in any::<prop::sample::Index>(), with in "\\PC{0,3}") {
         for (format, text) in [
             (Format::Json, print_json(std::slice::from_ref(&scheme))),
             (Format::Toml, print_toml(std::slice::from_ref(&scheme))),
@@ -272,7 +269,7 @@ proptest! {
 }
 
 #[test]
-fn deep_nesting_is_refused() {
+fn parser_rejects_deep_nesting() {
     for (open, format) in [
         ("[", Format::Json),
         ("{\"a\":", Format::Json),

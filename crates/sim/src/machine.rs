@@ -1,42 +1,40 @@
-//! Processes made of pages, and what a tracker and an actor can do to them.
+//! A machine whose processes consist of pages, with the operations of a tracker and an actor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen, Skip, TargetRange};
+use thermo_engine::ops::{Applied, CheckResult, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scan::ScanChunk;
 use thermo_engine::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
-use crate::Simulated;
-use crate::page::{Page, Place};
+use crate::SimulatedMachine;
+use crate::page::{Page, PageLocation};
 
 /// A machine with processes.
 #[derive(Debug, Default)]
 pub struct Machine {
     processes: BTreeMap<TargetId, Process>,
-    born: u32,
-    /// What [`Operations::metric`] answers; a metric that is not in here is unsupported.
+    next_id: u32,
+    /// Values of [`Operations::metric`]; missing metrics are unsupported.
     pub metrics: BTreeMap<SystemMetric, u64>,
-    /// CPU time an action takes for each page: what time quotas see.
+    /// CPU time of an action per page, which time quotas limit.
     pub cost_per_page: Nanos,
     /// Whether pages can be scanned.
     pub scans: bool,
-    /// Targets whose scan is to wait ([`TargetLayout::defer_scan`]).
-    pub deferred: BTreeSet<TargetId>,
     /// Whether resident sizes are known.
     pub knows_resident: bool,
-    /// CPU time a probe costs.
+    /// CPU time of a probe.
     pub cost_of_probing: Nanos,
-    /// CPU time that scanning a page costs.
+    /// CPU time of scanning a page.
     pub cost_of_scanning: Nanos,
-    /// CPU time that monitoring has cost so far: what a budget bounds.
+    /// CPU time spent on monitoring so far, which a budget limits.
     pub spent_monitoring: Nanos,
 }
 
 #[derive(Debug, Default)]
 struct Process {
-    /// Mapped memory, by the address of its beginning.
+    /// Mapped memory by start address.
     mappings: BTreeMap<Addr, Vec<Page>>,
 }
 
@@ -55,16 +53,16 @@ impl Process {
 }
 
 impl Machine {
-    /// A machine on which nothing runs.
+    /// A machine without processes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts a process with these mappings (page-aligned, disjoint), none of them touched.
+    /// Starts a process with these mappings (page-aligned, disjoint); all pages are absent.
     pub fn spawn(&mut self, mappings: &[AddrRange]) -> TargetId {
-        let id = TargetId(self.born);
-        self.born += 1;
+        let id = TargetId(self.next_id);
+        self.next_id += 1;
         self.processes.insert(id, Process::default());
         for mapping in mappings {
             self.map(id, *mapping);
@@ -80,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Unmaps the mapping that begins at `start`.
+    /// Unmaps the mapping that starts at `start`.
     pub fn unmap(&mut self, id: TargetId, start: Addr) {
         if let Some(process) = self.processes.get_mut(&id) {
             process.mappings.remove(&start);
@@ -92,7 +90,7 @@ impl Machine {
         self.processes.remove(&id);
     }
 
-    /// The process touches every page of `range` that is mapped.
+    /// Lets the process touch every mapped page of `range`.
     pub fn touch(&mut self, id: TargetId, range: AddrRange) {
         self.change(id, range, Page::touch);
     }
@@ -107,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// How many pages of `range` are mapped and are as `wanted` says.
+    /// The number of mapped pages of `range` for which `wanted` is true.
     #[must_use]
     pub fn count(&self, id: TargetId, range: AddrRange, mut wanted: impl FnMut(&Page) -> bool) -> u64 {
         let Some(process) = self.processes.get(&id) else {
@@ -151,11 +149,11 @@ impl Machine {
     }
 }
 
-/// Does `action` to one page and books what became of it.
+/// Applies `action` to one page and counts the result.
 fn act(page: &mut Page, action: Action, filters: &[OpsFilter], applied: &mut Applied) {
     const PAGE: Bytes = Bytes(PAGE_SIZE);
     let wants_swapped = action == Action::Willneed;
-    if page.place == Place::Absent || (page.place == Place::Swapped) != wants_swapped {
+    if page.location == PageLocation::Absent || (page.location == PageLocation::Swapped) != wants_swapped {
         return applied.skip(Skip::NotPresent, PAGE);
     }
     if !passes(page, filters) {
@@ -170,8 +168,8 @@ fn act(page: &mut Page, action: Action, filters: &[OpsFilter], applied: &mut App
     }
     let before = *page;
     match action {
-        Action::Pageout => page.place = Place::Swapped,
-        Action::Willneed => page.place = Place::Present,
+        Action::Pageout => page.location = PageLocation::Swapped,
+        Action::Willneed => page.location = PageLocation::Present,
         Action::Cold | Action::LruDeprio => (page.accessed, page.active) = (false, false),
         Action::LruPrio => page.active = true,
         _ => return,
@@ -182,8 +180,8 @@ fn act(page: &mut Page, action: Action, filters: &[OpsFilter], applied: &mut App
     }
 }
 
-/// Whether filters let a page pass: the first that speaks of it decides; when none does, it stays out if the
-/// last one allows.
+/// Whether a page passes the filters. The first filter that applies to the page decides. If none applies, the
+/// page is rejected when the last filter allows, and passes otherwise.
 fn passes(page: &Page, filters: &[OpsFilter]) -> bool {
     let holds = |kind: &OpsFilterKind| match kind {
         OpsFilterKind::Anon => true,
@@ -200,7 +198,7 @@ fn passes(page: &Page, filters: &[OpsFilter]) -> bool {
     }
 }
 
-impl Simulated for Machine {
+impl SimulatedMachine for Machine {
     fn spent_monitoring(&self) -> Nanos {
         self.spent_monitoring
     }
@@ -215,12 +213,13 @@ impl Operations for Machine {
             });
             let resident = || {
                 let pages = process.mappings.values().flatten();
-                let count = pages.filter(|page| page.place == Place::Present).count();
+                let count = pages
+                    .filter(|page| page.location == PageLocation::Present)
+                    .count();
                 Bytes(count as u64 * PAGE_SIZE)
             };
             TargetLayout {
                 resident: self.knows_resident.then(resident),
-                defer_scan: self.deferred.contains(id),
                 ..TargetLayout::new(*id, None, ranges.collect())
             }
         };
@@ -238,10 +237,10 @@ impl Operations for Machine {
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
         for probe in probes {
-            probe.seen = match self.page(probe.target, probe.addr) {
-                Some(page) if page.shared => Seen::Unknown,
-                Some(page) if page.accessed => Seen::Accessed,
-                _ => Seen::Idle,
+            probe.result = match self.page(probe.target, probe.addr) {
+                Some(page) if page.shared => CheckResult::Unknown,
+                Some(page) if page.accessed => CheckResult::Accessed,
+                _ => CheckResult::Idle,
             };
         }
     }
@@ -258,7 +257,7 @@ impl Operations for Machine {
         for (addr, page) in process.pages_in(run.range) {
             match page {
                 Page {
-                    place: Place::Absent | Place::Swapped,
+                    location: PageLocation::Absent | PageLocation::Swapped,
                     ..
                 } => continue,
                 Page { shared: true, .. } => chunk.set_unknown(addr),
@@ -277,13 +276,13 @@ impl Operations for Machine {
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
         let Request {
             action,
-            runs,
+            ranges: runs,
             filters,
         } = *request;
         if matches!(action, Action::MigrateHot | Action::MigrateCold) {
             return Err(OpsError::Unsupported {
                 what: action.name().into(),
-                why: "there is one node".into(),
+                why: "the simulated machine has one node".into(),
             });
         }
         let runs: Vec<Applied> = runs
@@ -292,7 +291,7 @@ impl Operations for Machine {
             .collect();
         let pages: u64 = runs.iter().map(|run| run.applied.0 / PAGE_SIZE).sum();
         Ok(Outcome {
-            runs,
+            results: runs,
             spent: self.cost_per_page * pages,
             notes: Vec::new(),
         })
@@ -304,7 +303,7 @@ impl Operations for Machine {
             .copied()
             .ok_or_else(|| OpsError::Unsupported {
                 what: format!("{metric:?}"),
-                why: "this simulated machine was not given it".into(),
+                why: "the simulated machine has no value for it".into(),
             })
     }
 }

@@ -1,9 +1,9 @@
 //! One simulated page.
 
-/// Where a page is.
+/// The location of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Place {
-    /// Never touched, or given back.
+pub enum PageLocation {
+    /// Never touched, or freed.
     #[default]
     Absent,
     /// In memory.
@@ -15,25 +15,25 @@ pub enum Place {
 /// A page of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Page {
-    /// Where it is.
-    pub place: Place,
-    /// Touched since the mark was last taken off.
+    /// Location of the page.
+    pub location: PageLocation,
+    /// The accessed bit.
     pub accessed: bool,
-    /// Mapped by others too: marks cannot be taken off and nothing can be done to it.
+    /// Other processes map the page too: its accessed bit cannot be cleared, and actions skip it.
     pub shared: bool,
-    /// On the active LRU list.
+    /// The page is on the active LRU list.
     pub active: bool,
-    /// How often it had to be brought back from swap.
+    /// Number of refaults from swap.
     pub refaults: u32,
 }
 
 impl Page {
-    /// Somebody reads or writes it.
+    /// Simulates a read or write.
     pub(crate) fn touch(&mut self) {
-        if self.place == Place::Swapped {
+        if self.location == PageLocation::Swapped {
             self.refaults += 1;
         }
-        self.place = Place::Present;
+        self.location = PageLocation::Present;
         self.accessed = true;
     }
 }

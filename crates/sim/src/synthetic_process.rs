@@ -1,46 +1,47 @@
-//! One process of any size: what is touched follows from where it lies, so that no page takes memory here.
+//! One process of any size. Accesses are computed from addresses, so pages take no memory.
 //!
-//! Everything was touched once before it is looked at, and the hot parts are touched all the time. Looking costs what
-//! it is told to cost. For growth: what a budget buys on a TiB, which no test machine has.
+//! Before monitoring starts, every page was accessed once; hot pages are accessed all the time. The costs of
+//! monitoring are given. This machine shows what a CPU budget achieves on targets up to a TiB, which no test
+//! machine has.
 
 use std::collections::BTreeMap;
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen, TargetRange};
+use thermo_engine::ops::{Applied, CheckResult, Outcome, Probe, Request, TargetRange};
 use thermo_engine::scan::ScanChunk;
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
-use crate::Simulated;
+use crate::SimulatedMachine;
 
-/// What looking at page tables costs.
+/// Costs of monitoring, as CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LookingCost {
-    /// A probe: its mark taken off, and looked for.
+pub struct MonitoringCost {
+    /// A probe: clear an accessed bit and check it later.
     pub probe: Nanos,
-    /// Reading the entries of a GiB.
-    pub gib: Nanos,
-    /// Taking the mark off one leaf.
-    pub mark: Nanos,
+    /// Read the page-table entries of 1 GiB.
+    pub read_gib: Nanos,
+    /// Clear the accessed bit of one leaf entry.
+    pub clear_bit: Nanos,
 }
 
-/// The machine.
+/// A machine with a single synthetic process.
 #[derive(Debug)]
-pub struct Expanse {
+pub struct SyntheticProcess {
     range: AddrRange,
     hot: Vec<AddrRange>,
     leaf: Bytes,
-    cost: LookingCost,
-    /// What was scanned: ends by their beginnings, disjoint. Accessed bits of the past are cleared there.
+    cost: MonitoringCost,
+    /// Scanned memory: ends by starts, disjoint. Accessed bits from before the scan are cleared there.
     scanned: BTreeMap<u64, u64>,
     spent: Nanos,
 }
 
-impl Expanse {
-    /// A process that maps `range` by leaves of `leaf` bytes (4 KiB or 2 MiB), of which it uses `hot` (ascending,
-    /// disjoint). All are multiples of `leaf`.
+impl SyntheticProcess {
+    /// A process that maps `range` with leaf entries of `leaf` bytes (4 KiB or 2 MiB) and accesses `hot`
+    /// (ascending, disjoint) all the time. All addresses are multiples of `leaf`.
     #[must_use]
-    pub const fn new(range: AddrRange, hot: Vec<AddrRange>, leaf: Bytes, cost: LookingCost) -> Self {
+    pub const fn new(range: AddrRange, hot: Vec<AddrRange>, leaf: Bytes, cost: MonitoringCost) -> Self {
         Self {
             range,
             hot,
@@ -51,7 +52,7 @@ impl Expanse {
         }
     }
 
-    /// What is hot.
+    /// The hot ranges.
     #[must_use]
     pub fn hot(&self) -> &[AddrRange] {
         &self.hot
@@ -69,7 +70,8 @@ impl Expanse {
             .is_some_and(|(_, end)| addr.0 < *end)
     }
 
-    /// Notes that all marks of `range` are off; sweeps go on where they stopped.
+    /// Records that the accessed bits of `range` are cleared. Scans are sequential, so at most one earlier
+    /// range is merged.
     fn note_scanned(&mut self, range: AddrRange) {
         let before = self.scanned.range(..=range.start.0).next_back();
         let start = match before {
@@ -81,13 +83,13 @@ impl Expanse {
     }
 }
 
-impl Simulated for Expanse {
+impl SimulatedMachine for SyntheticProcess {
     fn spent_monitoring(&self) -> Nanos {
         self.spent
     }
 }
 
-impl Operations for Expanse {
+impl Operations for SyntheticProcess {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
         let layout = TargetLayout::new(TargetId(0), None, vec![self.range]);
         Ok(vec![TargetLayout {
@@ -102,10 +104,10 @@ impl Operations for Expanse {
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
         for probe in probes {
-            probe.seen = if self.is_hot(probe.addr) {
-                Seen::Accessed
+            probe.result = if self.is_hot(probe.addr) {
+                CheckResult::Accessed
             } else {
-                Seen::Idle
+                CheckResult::Idle
             };
         }
     }
@@ -116,22 +118,23 @@ impl Operations for Expanse {
 
     fn scan(&mut self, run: &TargetRange, chunk: &mut ScanChunk) -> Addr {
         let next = run.range.end;
-        let Some(there) = run.range.intersection(&self.range) else {
+        let Some(mapped) = run.range.intersection(&self.range) else {
             return next;
         };
-        let mut marked = 0;
-        for start in (there.start.0..there.end.0).step_by(usize::try_from(self.leaf.0).unwrap_or(4096)) {
-            let is_marked = self.is_hot(Addr(start)) || !self.was_scanned(Addr(start));
-            marked += u64::from(is_marked);
-            let end = there.end.0.min(start + self.leaf.0);
+        let mut nr_accessed = 0;
+        for start in (mapped.start.0..mapped.end.0).step_by(usize::try_from(self.leaf.0).unwrap_or(4096)) {
+            let is_accessed = self.is_hot(Addr(start)) || !self.was_scanned(Addr(start));
+            nr_accessed += u64::from(is_accessed);
+            let end = mapped.end.0.min(start + self.leaf.0);
             (start..end)
                 .step_by(PAGE_SIZE as usize)
-                .for_each(|page| chunk.set(Addr(page), is_marked));
+                .for_each(|page| chunk.set(Addr(page), is_accessed));
         }
-        self.note_scanned(there);
-        let gib = u128::from(self.cost.gib.0) * u128::from(there.len().0) / u128::from(Bytes::gib(1).0);
-        let read = Nanos(u64::try_from(gib).unwrap_or(u64::MAX));
-        self.spent += read + self.cost.mark * marked;
+        self.note_scanned(mapped);
+        let read =
+            u128::from(self.cost.read_gib.0) * u128::from(mapped.len().0) / u128::from(Bytes::gib(1).0);
+        let read = Nanos(u64::try_from(read).unwrap_or(u64::MAX));
+        self.spent += read + self.cost.clear_bit * nr_accessed;
         next
     }
 
@@ -141,7 +144,7 @@ impl Operations for Expanse {
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
         Ok(Outcome {
-            runs: vec![Applied::default(); request.runs.len()],
+            results: vec![Applied::default(); request.ranges.len()],
             ..Outcome::default()
         })
     }
@@ -149,7 +152,7 @@ impl Operations for Expanse {
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
         Err(OpsError::Unsupported {
             what: format!("{metric:?}"),
-            why: "this simulated machine has none".into(),
+            why: "this simulated machine has no metrics".into(),
         })
     }
 }
@@ -157,19 +160,19 @@ impl Operations for Expanse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_engine::scan::PageSeen;
+    use thermo_engine::scan::ScanResult;
 
-    const COST: LookingCost = LookingCost {
+    const COST: MonitoringCost = MonitoringCost {
         probe: Nanos(2000),
-        gib: Nanos::millis(1),
-        mark: Nanos(100),
+        read_gib: Nanos::millis(1),
+        clear_bit: Nanos(100),
     };
 
     fn pages(start: u64, end: u64) -> AddrRange {
         AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
     }
 
-    fn seen(machine: &mut Expanse, range: AddrRange, addr: Addr) -> PageSeen {
+    fn seen(machine: &mut SyntheticProcess, range: AddrRange, addr: Addr) -> ScanResult {
         let mut chunk = ScanChunk::default();
         chunk.reset(range);
         let target = TargetId(0);
@@ -178,27 +181,33 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_marked_until_it_was_scanned_and_the_hot_part_stays_so() {
-        let mut machine = Expanse::new(pages(0, 1000), vec![pages(10, 20)], Bytes(PAGE_SIZE), COST);
+    fn scan_finds_all_pages_first_then_only_hot_ones() {
+        let mut machine = SyntheticProcess::new(pages(0, 1000), vec![pages(10, 20)], Bytes(PAGE_SIZE), COST);
         assert_eq!(
             seen(&mut machine, pages(0, 500), Addr(30 << 12)),
-            PageSeen::Accessed
+            ScanResult::Accessed
         );
         assert_eq!(machine.spent, Nanos(500 * 100 + 1_000_000 * 500 / (1 << 18)));
-        assert_eq!(seen(&mut machine, pages(0, 600), Addr(30 << 12)), PageSeen::Idle);
+        assert_eq!(
+            seen(&mut machine, pages(0, 600), Addr(30 << 12)),
+            ScanResult::Idle
+        );
         assert_eq!(
             seen(&mut machine, pages(0, 600), Addr(10 << 12)),
-            PageSeen::Accessed
+            ScanResult::Accessed
         );
-        assert_eq!(seen(&mut machine, pages(0, 600), Addr(599 << 12)), PageSeen::Idle);
+        assert_eq!(
+            seen(&mut machine, pages(0, 600), Addr(599 << 12)),
+            ScanResult::Idle
+        );
         assert_eq!(
             seen(&mut machine, pages(600, 2000), Addr(999 << 12)),
-            PageSeen::Accessed
+            ScanResult::Accessed
         );
         assert_eq!(
             seen(&mut machine, pages(600, 2000), Addr(1000 << 12)),
-            PageSeen::Absent
+            ScanResult::Absent
         );
-        assert_eq!(machine.scanned.len(), 1, "what lies side by side is one");
+        assert_eq!(machine.scanned.len(), 1, "adjacent ranges are merged");
     }
 }

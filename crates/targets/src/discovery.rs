@@ -1,4 +1,4 @@
-//! Who the targets are now: looks through `/proc` and tells who came and who went.
+//! Finds the target processes in `/proc`, and reports which appeared and which vanished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,67 +12,69 @@ use crate::error::TargetError;
 use crate::exclude::is_session_program;
 use crate::spec::TargetSpec;
 
-/// A target.
+/// A process that is a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// Its process.
+pub struct DiscoveredProcess {
+    /// The process number.
     pub pid: u32,
-    /// With the pid, names the process for good.
+    /// Start time in clock ticks since boot. Pid and start time together identify a process.
     pub starttime: u64,
     image: Image,
-    found: Found,
+    origin: Origin,
 }
 
-/// How a target was found; says until when it is one.
+/// How a target was found. The origin decides how long the process stays a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// Named, or a child of one: until it ends.
+enum Origin {
+    /// Named by the user, or a descendant of a target: until the process ends.
     Named,
-    /// In the group: until it leaves it.
+    /// In the control group: until the process ends or leaves the group.
     Group,
-    /// On the machine: until it ends or turns into a program that is left alone.
+    /// Found on the machine: until the process ends or executes an excluded program.
     System,
 }
 
-/// Who came and went since the last look.
+/// Differences between two updates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// New targets, in the order they were found.
     pub appeared: Vec<TargetId>,
-    /// Those of the new that were forked by a target: their pages carry the accessed marks of their parent's.
+    /// New targets that a target forked. `fork()` copied the accessed bits of the parent to the child.
     pub forked: Vec<TargetId>,
-    /// Targets that are gone.
+    /// Targets that ended, left the control group, or execute another program.
     pub vanished: Vec<TargetId>,
 }
 
-/// The targets, by what the user named.
+/// Finds the processes that a [`TargetSpec`] selects.
 #[derive(Debug)]
 pub struct Discovery {
     root: PathBuf,
     spec: TargetSpec,
     group: Option<Group>,
-    ourselves: u32,
-    unseen: Vec<u32>,
-    members: BTreeMap<TargetId, Member>,
+    own_pid: u32,
+    /// Named processes that no update has added yet.
+    pending_pids: Vec<u32>,
+    processes: BTreeMap<TargetId, DiscoveredProcess>,
     by_pid: BTreeMap<u32, TargetId>,
-    next: u32,
+    next_id: u32,
 }
 
 impl Discovery {
-    /// Checks what the user named. Nobody is a target before the first [`Discovery::look`].
+    /// Checks `spec`. There are no targets before the first [`Discovery::update`].
     ///
     /// # Errors
-    /// When something named is not there, is never a target, or may not be looked at.
+    /// If `spec` is empty, or names a process or control group that does not exist, can never be a target, or may not
+    /// be read.
     pub fn new(root: &Path, spec: TargetSpec) -> Result<Self, TargetError> {
         if spec.is_empty() {
             return Err(TargetError::Nothing);
         }
-        let ourselves = std::process::id();
-        let mut unseen = Vec::with_capacity(spec.pids.len());
+        let own_pid = std::process::id();
+        let mut pending_pids = Vec::with_capacity(spec.pids.len());
         for &pid in &spec.pids {
-            match check(root, pid, ourselves) {
-                Ok(()) => unseen.push(pid),
-                // A command can be over before it is looked at, and have left something in the background.
+            match check(root, pid, own_pid) {
+                Ok(()) => pending_pids.push(pid),
+                // A command may have ended already and left a background process.
                 Err(TargetError::NoProcess { .. }) if spec.orphans => {}
                 Err(error) => return Err(error),
             }
@@ -83,80 +85,81 @@ impl Discovery {
             .map(|path| Group::find(root, path))
             .transpose()?;
         if let (Some(group), Some(path)) = (&group, &spec.cgroup)
-            && group.is_whole_machine(root)?
+            && group.is_root(root)?
         {
             return Err(TargetError::WholeMachine { path: path.clone() });
         }
-        let (members, by_pid) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self {
             root: root.to_owned(),
             spec,
             group,
-            ourselves,
-            unseen,
-            members,
-            by_pid,
-            next: 0,
+            own_pid,
+            pending_pids,
+            processes: BTreeMap::new(),
+            by_pid: BTreeMap::new(),
+            next_id: 0,
         })
     }
 
     /// The targets, in the order they appeared.
     #[must_use]
-    pub const fn members(&self) -> &BTreeMap<TargetId, Member> {
-        &self.members
+    pub const fn processes(&self) -> &BTreeMap<TargetId, DiscoveredProcess> {
+        &self.processes
     }
 
-    /// Brings the targets up to date.
+    /// Reads `/proc` and updates the targets.
     ///
     /// # Errors
-    /// When `/proc` itself cannot be read.
-    pub fn look(&mut self) -> Result<Changes, FileError> {
+    /// If the list of processes in `/proc` cannot be read.
+    pub fn update(&mut self) -> Result<Changes, FileError> {
         let mut changes = Changes::default();
-        let in_group = self.in_group();
-        self.drop_those_gone(&in_group, &mut changes);
-        for pid in std::mem::take(&mut self.unseen) {
-            self.admit(pid, Found::Named, &mut changes);
+        let group_pids = self.group_pids();
+        self.remove_vanished(&group_pids, &mut changes);
+        for pid in std::mem::take(&mut self.pending_pids) {
+            self.add_if_eligible(pid, Origin::Named, &mut changes);
         }
-        for &pid in &in_group {
-            self.admit(pid, Found::Group, &mut changes);
+        for &pid in &group_pids {
+            self.add_if_eligible(pid, Origin::Group, &mut changes);
         }
         if self.spec.children {
-            self.follow_children(&mut changes);
+            self.add_children(&mut changes);
         }
         if self.spec.system {
-            for pid in proc::all(&self.root)? {
-                self.admit(pid, Found::System, &mut changes);
+            for pid in proc::pids(&self.root)? {
+                self.add_if_eligible(pid, Origin::System, &mut changes);
             }
         }
         Ok(changes)
     }
 
-    /// True while targets can appear without being forked by one that lives.
+    /// True if new targets can appear that no live target forks.
     #[must_use]
     pub fn can_grow(&self) -> bool {
-        let group_lives = self.group.as_ref().is_some_and(Group::exists);
+        let waits = self.spec.waits_for_cgroup;
+        let group_exists = self.group.as_ref().is_some_and(|group| waits || group.exists());
         self.spec.system
-            || !self.unseen.is_empty()
-            || group_lives
-            || (self.spec.orphans && self.orphan_waits())
+            || !self.pending_pids.is_empty()
+            || group_exists
+            || (self.spec.orphans && self.has_new_orphan())
     }
 
-    /// Takes a target off the list: it was found to be gone.
+    /// Removes a target that has ended.
     pub fn remove(&mut self, id: TargetId) {
-        if let Some(member) = self.members.remove(&id) {
-            self.by_pid.remove(&member.pid);
+        if let Some(process) = self.processes.remove(&id) {
+            self.by_pid.remove(&process.pid);
         }
     }
 
-    fn orphan_waits(&self) -> bool {
-        let children = children::of(&self.root, self.ourselves).unwrap_or_default();
+    /// True if an orphan that is not a target yet is alive.
+    fn has_new_orphan(&self) -> bool {
+        let children = children::read(&self.root, self.own_pid).unwrap_or_default();
         children
             .into_iter()
-            .any(|pid| !self.by_pid.contains_key(&pid) && living(&self.root, pid).is_some())
+            .any(|pid| !self.by_pid.contains_key(&pid) && live_stat(&self.root, pid).is_some())
     }
 
-    // A group that was removed has nobody in it.
-    fn in_group(&self) -> BTreeSet<u32> {
+    /// The processes of the control group. A group that was removed has none.
+    fn group_pids(&self) -> BTreeSet<u32> {
         self.group
             .as_ref()
             .and_then(|group| group.procs().ok())
@@ -165,21 +168,21 @@ impl Discovery {
             .collect()
     }
 
-    fn drop_those_gone(&mut self, in_group: &BTreeSet<u32>, changes: &mut Changes) {
-        let ids: Vec<TargetId> = self.members.keys().copied().collect();
+    fn remove_vanished(&mut self, group_pids: &BTreeSet<u32>, changes: &mut Changes) {
+        let ids: Vec<TargetId> = self.processes.keys().copied().collect();
         for id in ids {
-            let member = &self.members[&id];
-            // What cannot be read now may live: the next look tells.
-            let Ok(now) = read_living(&self.root, member.pid) else {
+            let process = &self.processes[&id];
+            // A process that cannot be read may be alive. The next update reads it again.
+            let Ok(stat) = read_live_stat(&self.root, process.pid) else {
                 continue;
             };
-            let now = now.filter(|stat| stat.starttime == member.starttime);
-            let left = member.found == Found::Group && !in_group.contains(&member.pid);
-            match now {
-                Some(stat) if !left && ran_another(member.image, stat.image) => {
+            let stat = stat.filter(|stat| stat.starttime == process.starttime);
+            let left_group = process.origin == Origin::Group && !group_pids.contains(&process.pid);
+            match stat {
+                Some(stat) if !left_group && has_executed(process.image, stat.image) => {
                     self.replace(id, stat, changes)
                 }
-                Some(stat) if !left => self.note(id, stat.image),
+                Some(stat) if !left_group => self.set_image(id, stat.image),
                 _ => {
                     self.remove(id);
                     changes.vanished.push(id);
@@ -188,30 +191,30 @@ impl Discovery {
         }
     }
 
-    // The old address space is gone with all that was known of it.
+    // `execve()` replaces the address space, so nothing known about the old one holds for the new one.
     fn replace(&mut self, id: TargetId, stat: Stat, changes: &mut Changes) {
-        let found = self.members[&id].found;
+        let origin = self.processes[&id].origin;
         self.remove(id);
         changes.vanished.push(id);
-        if found == Found::Named || !self.left_alone(&stat) {
-            self.add(stat, found, changes);
+        if origin == Origin::Named || !self.is_excluded(&stat) {
+            self.add(stat, origin, changes);
         }
     }
 
-    fn note(&mut self, id: TargetId, image: Image) {
-        if let Some(member) = self.members.get_mut(&id).filter(|_| image.is_known()) {
-            member.image = image;
+    fn set_image(&mut self, id: TargetId, image: Image) {
+        if let Some(process) = self.processes.get_mut(&id).filter(|_| image.is_known()) {
+            process.image = image;
         }
     }
 
-    fn follow_children(&mut self, changes: &mut Changes) {
+    fn add_children(&mut self, changes: &mut Changes) {
         let mut parents: Vec<u32> = self.by_pid.keys().copied().collect();
         if self.spec.orphans {
-            parents.push(self.ourselves);
+            parents.push(self.own_pid);
         }
         while let Some(parent) = parents.pop() {
-            for child in children::of(&self.root, parent).unwrap_or_default() {
-                if let Some(id) = self.admit(child, Found::Named, changes) {
+            for child in children::read(&self.root, parent).unwrap_or_default() {
+                if let Some(id) = self.add_if_eligible(child, Origin::Named, changes) {
                     changes.forked.push(id);
                     parents.push(child);
                 }
@@ -219,50 +222,43 @@ impl Discovery {
         }
     }
 
-    fn admit(&mut self, pid: u32, found: Found, changes: &mut Changes) -> Option<TargetId> {
-        if pid == 1 || pid == self.ourselves || self.by_pid.contains_key(&pid) {
+    fn add_if_eligible(&mut self, pid: u32, origin: Origin, changes: &mut Changes) -> Option<TargetId> {
+        if pid == 1 || pid == self.own_pid || self.by_pid.contains_key(&pid) {
             return None;
         }
-        let stat = living(&self.root, pid).filter(|stat| !stat.is_kernel_thread())?;
-        if found != Found::Named && self.left_alone(&stat) {
+        let stat = live_stat(&self.root, pid).filter(|stat| !stat.is_kernel_thread())?;
+        if origin != Origin::Named && self.is_excluded(&stat) {
             return None;
         }
-        Some(self.add(stat, found, changes))
+        Some(self.add(stat, origin, changes))
     }
 
-    fn left_alone(&self, stat: &Stat) -> bool {
+    fn is_excluded(&self, stat: &Stat) -> bool {
         (self.spec.system && is_session_program(&stat.comm)) || self.spec.exclude.contains(&stat.comm)
     }
 
-    fn add(&mut self, stat: Stat, found: Found, changes: &mut Changes) -> TargetId {
-        let id = TargetId(self.next);
-        self.next += 1;
+    fn add(&mut self, stat: Stat, origin: Origin, changes: &mut Changes) -> TargetId {
+        let id = TargetId(self.next_id);
+        self.next_id += 1;
         self.by_pid.insert(stat.pid, id);
-        let Stat {
-            pid,
-            starttime,
-            image,
-            ..
-        } = stat;
-        self.members.insert(
-            id,
-            Member {
-                pid,
-                starttime,
-                image,
-                found,
-            },
-        );
+        let process = DiscoveredProcess {
+            pid: stat.pid,
+            starttime: stat.starttime,
+            image: stat.image,
+            origin,
+        };
+        self.processes.insert(id, process);
         changes.appeared.push(id);
         id
     }
 }
 
-fn living(root: &Path, pid: u32) -> Option<Stat> {
-    read_living(root, pid).ok().flatten()
+/// The `stat` of a live process; `None` also if it cannot be read.
+fn live_stat(root: &Path, pid: u32) -> Option<Stat> {
+    read_live_stat(root, pid).ok().flatten()
 }
 
-fn read_living(root: &Path, pid: u32) -> Result<Option<Stat>, ProcError> {
+fn read_live_stat(root: &Path, pid: u32) -> Result<Option<Stat>, ProcError> {
     match stat::read(root, pid) {
         Ok(stat) => Ok(Some(stat).filter(Stat::process_lives)),
         Err(ProcError::Gone { .. }) => Ok(None),
@@ -270,28 +266,29 @@ fn read_living(root: &Path, pid: u32) -> Result<Option<Stat>, ProcError> {
     }
 }
 
-fn ran_another(before: Image, now: Image) -> bool {
+/// True if the process has executed another program.
+fn has_executed(before: Image, now: Image) -> bool {
     before.is_known() && now.is_known() && before != now
 }
 
-fn check(root: &Path, pid: u32, ourselves: u32) -> Result<(), TargetError> {
-    if pid == ourselves {
+fn check(root: &Path, pid: u32, own_pid: u32) -> Result<(), TargetError> {
+    if pid == own_pid {
         return Err(TargetError::Protected {
             pid,
-            who: "this program itself",
+            description: "this program itself",
         });
     }
-    let stat = living(root, pid).ok_or(TargetError::NoProcess { pid })?;
+    let stat = live_stat(root, pid).ok_or(TargetError::NoProcess { pid })?;
     if stat.is_kernel_thread() {
         return Err(TargetError::KernelThread { pid, comm: stat.comm });
     }
     if pid == 1 {
         return Err(TargetError::Protected {
             pid,
-            who: "the first process of the machine",
+            description: "the first process of the machine",
         });
     }
-    let status = status::read(root, pid).map_err(|err| sort(err, &stat, 0))?;
+    let status = status::read(root, pid).map_err(|err| to_target_error(err, &stat, 0))?;
     if status.tgid != pid {
         return Err(TargetError::Thread {
             tid: pid,
@@ -300,17 +297,17 @@ fn check(root: &Path, pid: u32, ourselves: u32) -> Result<(), TargetError> {
     }
     maps::read(root, pid)
         .map(drop)
-        .map_err(|err| sort(err, &stat, status.euid))
+        .map_err(|err| to_target_error(err, &stat, status.euid))
 }
 
-fn sort(err: proc::ProcError, stat: &Stat, uid: u32) -> TargetError {
+fn to_target_error(err: ProcError, stat: &Stat, uid: u32) -> TargetError {
     match err {
-        proc::ProcError::File(FileError::Denied { .. }) => TargetError::Denied {
+        ProcError::File(FileError::Denied { .. }) => TargetError::Denied {
             pid: stat.pid,
             comm: stat.comm.clone(),
             uid,
         },
-        proc::ProcError::File(err) => TargetError::File(err),
+        ProcError::File(err) => TargetError::File(err),
         _ => TargetError::NoProcess { pid: stat.pid },
     }
 }

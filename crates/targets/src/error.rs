@@ -1,71 +1,73 @@
-//! Why what the user named cannot be watched.
+//! Reasons why a process or control group cannot be a target.
 
 use thermo_kernel::FileError;
 use thermo_kernel::cgroup::CgroupError;
 
-/// Why what the user named cannot be watched.
+/// Why a process or control group cannot be a target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// Nothing was named.
+    /// The specification is empty.
     #[error(
         "no target is named: give --pid, --cgroup, a command after --, or --system for the whole machine"
     )]
     Nothing,
     /// There is no such process.
-    #[error("there is no process {pid}: it may have ended. `pgrep NAME` finds the number of one that runs")]
+    #[error(
+        "there is no process {pid}: it may have ended. `pgrep NAME` prints the pids of running processes"
+    )]
     NoProcess {
         /// The number given.
         pid: u32,
     },
-    /// The number names a thread.
-    #[error("{tid} is a thread of process {pid}: use --pid {pid}, all threads share its memory")]
+    /// The number is that of a thread.
+    #[error("{tid} is a thread of process {pid}: use --pid {pid}, because all its threads share memory")]
     Thread {
         /// The number given.
         tid: u32,
-        /// The process it belongs to.
+        /// The process of the thread.
         pid: u32,
     },
-    /// It is a kernel thread.
+    /// The process is a kernel thread.
     #[error(
-        "process {pid} ({comm}) is a kernel thread and has no memory of its own: name a program's process"
+        "process {pid} ({comm}) is a kernel thread and has no memory of its own: name the process of a program"
     )]
     KernelThread {
         /// The number given.
         pid: u32,
-        /// Its name.
+        /// The name of the process.
         comm: String,
     },
-    /// It is one we never act on.
-    #[error("process {pid} is {who}, which is never a target: name the process whose memory you mean")]
+    /// The process is never a target.
+    #[error("process {pid} is {description}, which is never a target: name another process")]
     Protected {
         /// The number given.
         pid: u32,
-        /// What it is.
-        who: &'static str,
+        /// Why it is protected.
+        description: &'static str,
     },
-    /// We may not look at it.
+    /// The process may not be read.
     #[error(
-        "process {pid} ({comm}) belongs to another user (uid {uid}), or protects itself: run as root, or as that user"
+        "process {pid} ({comm}) belongs to user {uid}, or is protected from being read: run as root, or as that user"
     )]
     Denied {
         /// The number given.
         pid: u32,
-        /// Its name.
+        /// The name of the process.
         comm: String,
-        /// Whose it is.
+        /// The user that owns the process.
         uid: u32,
     },
-    /// The group is that of all processes.
-    #[error("control group \"{path}\" is the whole machine: name a group below it, or use --system")]
+    /// The control group is the root group.
+    #[error("control group \"{path}\" contains the whole machine: name a group below it, or use --system")]
     WholeMachine {
-        /// As it was given.
+        /// The path given.
         path: String,
     },
-    /// There is no such control group.
+    /// The control group does not exist.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A file of the kernel failed.
+    /// A file of `/proc` could not be read.
     #[error(transparent)]
     File(#[from] FileError),
 }

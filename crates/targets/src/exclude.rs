@@ -1,6 +1,6 @@
-//! Who is left alone when the whole machine is the target: what others hang on to.
+//! Programs that are never targets of `--system`, because other programs depend on them.
 
-/// Names as the kernel keeps them: at most 15 bytes.
+/// Complete names. The kernel truncates names to 15 bytes.
 const NAMES: [&str; 26] = [
     "init",
     "systemd",
@@ -30,8 +30,8 @@ const NAMES: [&str; 26] = [
     "thermo",
 ];
 
-/// Families of names.
-const BEGINNINGS: [&str; 8] = [
+/// Prefixes of names.
+const PREFIXES: [&str; 8] = [
     "systemd-",
     "containerd-shim",
     "sshd-",
@@ -42,10 +42,10 @@ const BEGINNINGS: [&str; 8] = [
     "dbus-broker-",
 ];
 
-/// True for init, session and container managers, log-in and display servers, and this program: slowing them slows
-/// everybody, or locks the user out.
+/// True for init, session and container managers, login and display servers, and this program. Slowing them
+/// down slows down all programs, or locks the user out.
 pub(super) fn is_session_program(comm: &str) -> bool {
-    NAMES.contains(&comm) || BEGINNINGS.iter().any(|beginning| comm.starts_with(beginning))
+    NAMES.contains(&comm) || PREFIXES.iter().any(|prefix| comm.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managers_are_left_alone_and_programs_are_not() {
+    fn session_programs_are_excluded_and_others_not() {
         for comm in [
             "systemd",
             "systemd-journal",
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_what_the_kernel_keeps() {
-        assert!(NAMES.iter().chain(&BEGINNINGS).all(|name| name.len() <= 15));
+    fn names_fit_into_15_bytes() {
+        assert!(NAMES.iter().chain(&PREFIXES).all(|name| name.len() <= 15));
     }
 }

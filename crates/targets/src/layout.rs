@@ -1,35 +1,36 @@
-//! What is monitored of an address space.
+//! The address ranges of a process that are monitored.
 
 use thermo_engine::access_tables::Backing;
 use thermo_engine::layout::three_regions;
 use thermo_kernel::maps::Mapping;
 use thermo_units::{Addr, AddrRange};
 
-/// How the ranges to monitor follow from the mappings.
+/// How the monitored ranges are derived from the mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LayoutRule {
-    /// DAMON's: everything but the two largest gaps.
+    /// DAMON's rule: everything except the two largest gaps.
     #[default]
     ThreeRegions,
-    /// Just what is mapped and can be touched: neighbouring mappings are joined, those of the kernel and of devices
-    /// left out.
+    /// Only mappings that can be accessed. Adjacent mappings are coalesced; mappings of the kernel and of
+    /// devices are skipped.
     Mappings,
 }
 
 impl LayoutRule {
-    /// The ranges to monitor: ascending, disjoint.
+    /// The monitored ranges: ascending and disjoint.
     #[must_use]
     pub fn ranges(self, mappings: &[Mapping]) -> Vec<AddrRange> {
         match self {
-            // `[vsyscall]` is listed but belongs to no address space; far above all, it would be a region.
+            // `[vsyscall]` is listed, but belongs to no address space. At its high address it would be a
+            // region.
             Self::ThreeRegions => three_regions(&ranges_of(mappings, |mapping| mapping.name != "[vsyscall]")),
-            Self::Mappings => joined(ranges_of(mappings, can_be_touched)),
+            Self::Mappings => coalesced(ranges_of(mappings, can_be_accessed)),
         }
     }
 }
 
-/// What backs the mappings: ascending, disjoint, neighbours of one kind joined. Pages of a private mapping of a file that
-/// were written to are anonymous to the kernel; here they count as the file's.
+/// What backs the mappings: ascending and disjoint, adjacent ranges of one kind coalesced. Written pages of a
+/// private file mapping are anonymous for the kernel; here they count as pages of the file.
 #[must_use]
 pub fn backings(mappings: &[Mapping]) -> Vec<(AddrRange, Backing)> {
     let mut backings: Vec<(AddrRange, Backing)> = Vec::new();
@@ -39,7 +40,7 @@ pub fn backings(mappings: &[Mapping]) -> Vec<(AddrRange, Backing)> {
             Some((range, last)) if *last == backing && range.end == mapping.range.start => {
                 range.end = mapping.range.end;
             }
-            // A list that changed while it was read may overlap; see below.
+            // Mappings overlap if they changed while `maps` was read; see `ranges_of()`.
             Some((range, _)) if mapping.range.start < range.end => {}
             _ => backings.push((mapping.range, backing)),
         }
@@ -47,11 +48,14 @@ pub fn backings(mappings: &[Mapping]) -> Vec<(AddrRange, Backing)> {
     backings
 }
 
-/// What the names of shared memory begin with (tmpfs has no mark of its own in maps).
-const SHARED_MEMORY: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+/// Prefixes of the names of shared memory. In `maps`, tmpfs files cannot be distinguished from other files.
+const SHMEM_PREFIXES: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
 
 fn backing_of(mapping: &Mapping) -> Backing {
-    if SHARED_MEMORY.iter().any(|begin| mapping.name.starts_with(begin)) {
+    if SHMEM_PREFIXES
+        .iter()
+        .any(|prefix| mapping.name.starts_with(prefix))
+    {
         Backing::Shmem
     } else if mapping.inode != 0 {
         Backing::File
@@ -60,37 +64,37 @@ fn backing_of(mapping: &Mapping) -> Backing {
     }
 }
 
-// The list is read in pieces while the process goes on: a mapping that grew downwards meanwhile can reach into the one
-// before it. What was told already is cut off.
-fn ranges_of(mappings: &[Mapping], take: impl Fn(&Mapping) -> bool) -> Vec<AddrRange> {
-    let mut told = Addr(0);
-    let cut = |range: AddrRange| {
+// The kernel prints `maps` in pieces while the process runs. A mapping that grows downwards meanwhile can
+// overlap the one printed before it. The overlap is cut off.
+fn ranges_of(mappings: &[Mapping], is_monitored: impl Fn(&Mapping) -> bool) -> Vec<AddrRange> {
+    let mut covered_to = Addr(0);
+    let cut_overlap = |range: AddrRange| {
         let rest = AddrRange {
-            start: range.start.max(told),
+            start: range.start.max(covered_to),
             end: range.end,
         };
-        told = told.max(range.end);
+        covered_to = covered_to.max(range.end);
         (!rest.is_empty()).then_some(rest)
     };
     mappings
         .iter()
-        .filter(|mapping| take(mapping))
+        .filter(|mapping| is_monitored(mapping))
         .map(|mapping| mapping.range)
-        .filter_map(cut)
+        .filter_map(cut_overlap)
         .collect()
 }
 
-fn can_be_touched(mapping: &Mapping) -> bool {
+fn can_be_accessed(mapping: &Mapping) -> bool {
     let perms = mapping.perms;
-    (perms.read || perms.write || perms.exec) && !mapping.is_kernel_made() && !mapping.is_device()
+    (perms.read || perms.write || perms.exec) && !mapping.is_special() && !mapping.is_device()
 }
 
-fn joined(ranges: Vec<AddrRange>) -> Vec<AddrRange> {
-    let mut joined = Vec::new();
+fn coalesced(ranges: Vec<AddrRange>) -> Vec<AddrRange> {
+    let mut coalesced = Vec::new();
     for range in ranges {
-        range.join_onto(&mut joined);
+        range.coalesce_into(&mut coalesced);
     }
-    joined
+    coalesced
 }
 
 #[cfg(test)]
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined_and_the_kernels_and_devices_left_out() {
+    fn mappings_rule_coalesces_and_skips_kernel_and_devices() {
         let reserved = Mapping {
             perms: Perms::default(),
             ..mapping(50, 90, "")
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_anonymous_of_a_file_or_shared_memory() {
+    fn backings_are_anon_file_or_shmem() {
         let file = |start, end, name| Mapping {
             inode: 9,
             ..mapping(start, end, name)
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_changed_while_it_was_read_is_still_disjoint() {
+    fn ranges_of_overlapping_mappings_are_disjoint() {
         let mappings = [
             mapping(1, 4, ""),
             mapping(2, 6, ""),
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn vsyscall_makes_no_region() {
+    fn three_regions_ignore_vsyscall() {
         let mut mappings = vec![
             mapping(1, 3, ""),
             mapping(1000, 1100, ""),

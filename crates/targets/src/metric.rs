@@ -1,5 +1,5 @@
-//! Values of the machine that goals and watermarks go by, as the kernel computes them (`damos_get_goal_metric()`,
-//! `damos_wmark_metric_value()`).
+//! Metrics of the machine for quota goals and watermarks, computed as in the kernel
+//! (`damos_get_goal_metric()`, `damos_wmark_metric_value()`).
 
 use std::path::Path;
 
@@ -11,31 +11,31 @@ use thermo_kernel::node::{self, NodeMemory};
 use thermo_kernel::psi;
 use thermo_kernel::{FileError, meminfo, vmstat};
 
-/// The present value of `metric`.
+/// The current value of `metric`.
 ///
 /// # Errors
-/// `Unsupported` when this machine does not have it.
+/// `Unsupported` if this machine does not have the metric; `Failed` if the metric cannot be read.
 pub fn read(root: &Path, metric: &SystemMetric) -> Result<u64, OpsError> {
     match metric {
         SystemMetric::SomeMemPsiUs => {
-            let total = psi::system(root).map_err(|err| unsupported("some_mem_psi_us", &err))?;
+            let total = psi::system_stall(root).map_err(|err| unsupported("some_mem_psi_us", &err))?;
             Ok(total.as_micros())
         }
         SystemMetric::NodeMemUsedBp { nid } => {
-            node_of(root, *nid).map(|node| basis_points(used(&node), node.total.0))
+            node_memory(root, *nid).map(|node| basis_points(used(&node), node.total.0))
         }
         SystemMetric::NodeMemFreeBp { nid } => {
-            node_of(root, *nid).map(|node| basis_points(node.free.0, node.total.0))
+            node_memory(root, *nid).map(|node| basis_points(node.free.0, node.total.0))
         }
-        SystemMetric::NodeMemcgUsedBp { nid, path } => of_group(root, *nid, path, |group, _| group),
+        SystemMetric::NodeMemcgUsedBp { nid, path } => memcg_share(root, *nid, path, |group, _| group),
         SystemMetric::NodeMemcgFreeBp { nid, path } => {
-            of_group(root, *nid, path, |group, all| all.saturating_sub(group))
+            memcg_share(root, *nid, path, |group, node| node.saturating_sub(group))
         }
         SystemMetric::ActiveMemBp => {
-            lists(root).map(|(active, inactive)| basis_points(active, active + inactive))
+            lru_pages(root).map(|(active, inactive)| basis_points(active, active + inactive))
         }
         SystemMetric::InactiveMemBp => {
-            lists(root).map(|(active, inactive)| basis_points(inactive, active + inactive))
+            lru_pages(root).map(|(active, inactive)| basis_points(inactive, active + inactive))
         }
         SystemMetric::FreeMemRate => {
             let info = meminfo::read(root).map_err(|err| OpsError::Failed(err.to_string()))?;
@@ -44,17 +44,17 @@ pub fn read(root: &Path, metric: &SystemMetric) -> Result<u64, OpsError> {
     }
 }
 
-fn node_of(root: &Path, nid: u32) -> Result<NodeMemory, OpsError> {
+fn node_memory(root: &Path, nid: u32) -> Result<NodeMemory, OpsError> {
     let memory = node::memory(root, nid);
     memory.map_err(|err| match err {
         FileError::Missing(_) => {
-            let there: Vec<String> = node::all(root).iter().map(u32::to_string).collect();
-            let there = if there.is_empty() {
+            let ids: Vec<String> = node::ids(root).iter().map(u32::to_string).collect();
+            let ids = if ids.is_empty() {
                 "none".to_owned()
             } else {
-                there.join(", ")
+                ids.join(", ")
             };
-            let why = format!("this machine has no such node; its nodes are: {there}");
+            let why = format!("this machine has no such node; its nodes are: {ids}");
             OpsError::Unsupported {
                 what: format!("a metric of memory node {nid}"),
                 why,
@@ -64,23 +64,25 @@ fn node_of(root: &Path, nid: u32) -> Result<NodeMemory, OpsError> {
     })
 }
 
-fn of_group(root: &Path, nid: u32, path: &str, count: impl Fn(u64, u64) -> u64) -> Result<u64, OpsError> {
-    let node = node_of(root, nid)?;
+/// `part` of (memory of the group on the node, memory of the node), as a share of the node.
+fn memcg_share(root: &Path, nid: u32, path: &str, part: impl Fn(u64, u64) -> u64) -> Result<u64, OpsError> {
+    let node = node_memory(root, nid)?;
     let what = format!("the memory of control group {path:?}");
     let group = Group::find_in(root, "memory", path);
     let group = group.map_err(|err| OpsError::Unsupported {
         what: what.clone(),
         why: err.to_string(),
     })?;
-    let on_node = Memcg::new(group).on_node(nid);
+    let on_node = Memcg::new(group).node_usage(nid);
     let on_node = on_node.map_err(|err| OpsError::Unsupported {
         what,
         why: err.to_string(),
     })?;
-    Ok(basis_points(count(on_node.0, node.total.0), node.total.0))
+    Ok(basis_points(part(on_node.0, node.total.0), node.total.0))
 }
 
-fn lists(root: &Path) -> Result<(u64, u64), OpsError> {
+/// Active and inactive pages.
+fn lru_pages(root: &Path) -> Result<(u64, u64), OpsError> {
     let vmstat = vmstat::read(root).map_err(|err| OpsError::Failed(err.to_string()))?;
     Ok((vmstat.active_pages(), vmstat.inactive_pages()))
 }
@@ -93,14 +95,14 @@ fn basis_points(part: u64, whole: u64) -> u64 {
     share(part, whole, 10_000)
 }
 
-// Rounded down; 0 of nothing.
+/// `part / whole * of`, rounded down; 0 if `whole` is 0.
 fn share(part: u64, whole: u64, of: u64) -> u64 {
     let share = u128::from(part) * u128::from(of) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 fn unsupported(what: &str, err: &FileError) -> OpsError {
-    let why = format!("{err}. A kernel with PSI that has it off switches it on with psi=1 at boot");
+    let why = format!("{err}. If the kernel was built with PSI, boot it with psi=1 to enable PSI");
     OpsError::Unsupported {
         what: what.to_owned(),
         why,
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_groups_memory_is_a_share_of_its_node() {
+    fn memcg_metrics_are_shares_of_the_node() {
         let stat = "active_anon N0=1024000\ninactive_anon N0=0\nactive_file N0=0\ninactive_file N0=1024000\n";
         let root = machine(&[
             ("proc/mounts", "cgroup2 /cg cgroup2 rw 0 0\n"),
@@ -180,15 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_unsupported_with_the_reason() {
+    fn missing_metric_is_unsupported_with_reason() {
         let root = machine(&[
             ("proc/mounts", ""),
             ("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 1 kB\n"),
         ]);
-        let told = |metric| read(root.path(), &metric).unwrap_err().to_string();
-        assert!(told(SystemMetric::NodeMemFreeBp { nid: 3 }).contains("nodes are: 0"));
-        assert!(told(SystemMetric::SomeMemPsiUs).contains("psi=1"));
-        let memcg = told(SystemMetric::NodeMemcgUsedBp {
+        let error = |metric| read(root.path(), &metric).unwrap_err().to_string();
+        assert!(error(SystemMetric::NodeMemFreeBp { nid: 3 }).contains("nodes are: 0"));
+        assert!(error(SystemMetric::SomeMemPsiUs).contains("psi=1"));
+        let memcg = error(SystemMetric::NodeMemcgUsedBp {
             nid: 0,
             path: "/x".to_owned(),
         });

@@ -1,4 +1,4 @@
-//! What actions ask of the page tables of a process, whoever reads those.
+//! The page-table queries that actions need, independent of the backend that reads the page tables.
 
 use std::fmt::Debug;
 
@@ -6,27 +6,28 @@ use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use crate::process::Process;
 
-/// What the page tables of a process say of one address.
+/// The page-table state at one address of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageView {
-    /// A page is mapped there.
+    /// A page is mapped.
     Page {
-        /// What its page-table entry maps.
+        /// Size of the page-table entry.
         size: Bytes,
-        /// Whether it was accessed since its accessed bit, and that of its folio where these are asked, was cleared.
+        /// True if the page was accessed since its accessed bit was cleared, or if its folio is young (with
+        /// `young`).
         accessed: bool,
     },
-    /// No page is mapped there now: never touched, swapped out, or a hole.
+    /// No page is mapped: the address was never accessed, is swapped out, or lies in no mapping.
     Absent {
-        /// Whether all 2 MiB around the address have no page, and no page table either.
+        /// True if the 2 MiB around the address have no page and no page table.
         all: bool,
     },
-    /// It cannot be told.
+    /// The state cannot be determined.
     Unknown,
 }
 
 impl PageView {
-    /// Whether a huge page is mapped there as such.
+    /// True if a huge page is mapped by one entry.
     #[must_use]
     pub const fn is_huge(&self) -> bool {
         matches!(self, Self::Page { size, .. } if size.0 > PAGE_SIZE)
@@ -35,14 +36,15 @@ impl PageView {
 
 /// A reader of page tables.
 pub trait PageInspector: Debug + Send {
-    /// Looks at `addrs` (ascending) in `process`, and puts what it finds at each into `views`; with `young` also at the
-    /// accessed bits that others moved to folios. False, and no views, when the process is gone.
+    /// Reads the state at each of `addrs` (ascending) of `process` into `views`. With `young`, also reads the
+    /// young flags of folios, which are set when another program clears an accessed bit. Returns false, and
+    /// no views, if the process has ended.
     fn inspect(&mut self, process: &Process, addrs: &[Addr], young: bool, views: &mut Vec<PageView>) -> bool;
 
-    /// The pages of `range` that are known to have been accessed since their accessed bits were cleared lately: each with
-    /// all that its page-table entry maps, ascending. `None` when the process is gone.
-    fn touched_since_cleared(&mut self, process: &Process, range: AddrRange) -> Option<Vec<AddrRange>>;
+    /// The pages of `range` that are known to have been accessed since their accessed bits were last cleared,
+    /// ascending. Each range is everything that the page-table entry maps. `None` if the process has ended.
+    fn accessed_since_cleared(&mut self, process: &Process, range: AddrRange) -> Option<Vec<AddrRange>>;
 }
 
-/// A reader of page tables that is lent, where there is one.
+/// A borrowed reader of page tables, if there is one.
 pub type Inspector<'a> = Option<&'a mut (dyn PageInspector + 'static)>;

@@ -1,4 +1,4 @@
-//! The processes that are watched and acted on, each held by a descriptor.
+//! Target processes, each held by a pidfd.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,22 +9,22 @@ use thermo_kernel::pidfd::PidFd;
 /// A process that is a target.
 #[derive(Debug)]
 pub struct Process {
-    /// Which target it is.
+    /// The target.
     pub id: TargetId,
-    /// Its number.
+    /// The process number.
     pub pid: u32,
-    /// What keeps it from being taken for a later process of the same number.
+    /// Refers to this process even if its number is used again.
     pub pidfd: PidFd,
 }
 
-/// All targets that are processes, by their names in the context.
+/// All targets that are processes, by target id.
 pub type Processes = BTreeMap<TargetId, Process>;
 
 impl Process {
-    /// Takes hold of the process with number `pid`.
+    /// Opens a pidfd of process `pid`.
     ///
     /// # Errors
-    /// Those of [`PidFd::open`]: `ESRCH` when there is none.
+    /// Those of [`PidFd::open`]: `ESRCH` if there is no such process.
     pub fn open(id: TargetId, pid: u32) -> io::Result<Self> {
         Ok(Self {
             id,
@@ -33,7 +33,7 @@ impl Process {
         })
     }
 
-    /// False once it ended.
+    /// False if the process has ended.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.pidfd.is_alive()

@@ -1,42 +1,45 @@
-//! What the user named.
+//! The processes that the user selected.
 
 use crate::layout::LayoutRule;
 
 /// Which processes are targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetSpec {
-    /// These processes.
+    /// Processes by number.
     pub pids: Vec<u32>,
-    /// And their children, and theirs, those that appear later too. A child whose parent ended before it was seen
-    /// has passed to another parent and is not found, unless `orphans` is set.
+    /// Also all descendants of `pids`, including later ones. A child whose parent ended before an update
+    /// found the child has a new parent, and is found only if `orphans` is set.
     pub children: bool,
-    /// And all children of this program, which took orphans in ([`thermo_kernel::subreaper`]) and has no others: a
-    /// command that sends itself to the background stays a target, also when its first process ended before the
-    /// first look.
+    /// Also all children of this program. It must be a child subreaper ([`thermo_kernel::subreaper`]) without
+    /// other children. A command that goes to the background then stays a target, even if its first process
+    /// ended before the first update.
     pub orphans: bool,
-    /// Every process of this control group and of those below it: a path below its mount, or its folder.
+    /// All processes of this control group and of the groups below it: a path below the mount of the
+    /// hierarchy, or a directory.
     pub cgroup: Option<String>,
-    /// Every process of the machine but ourselves, pid 1, kernel threads and session programs.
+    /// Whether targets are waited for after the control group was removed: it may be created again.
+    pub waits_for_cgroup: bool,
+    /// All processes of the machine except this program, pid 1, kernel threads and session programs.
     pub system: bool,
-    /// Programs (by the kernel's name for them) that are left alone besides those, in `system` and `cgroup`.
+    /// Further programs to exclude from `system` and `cgroup`, by the kernel's name for them (`comm`).
     pub exclude: Vec<String>,
-    /// What is monitored of each.
+    /// Which ranges of each process are monitored.
     pub layout: LayoutRule,
 }
 
 impl TargetSpec {
-    /// These processes.
+    /// Selects processes by number.
     #[must_use]
-    pub fn of_pids(pids: &[u32]) -> Self {
+    pub fn for_pids(pids: &[u32]) -> Self {
         Self {
             pids: pids.to_vec(),
             ..Self::default()
         }
     }
 
-    /// A command that was started for this, and its children.
+    /// Selects a started command and its descendants.
     #[must_use]
-    pub fn of_command(pid: u32) -> Self {
+    pub fn for_command(pid: u32) -> Self {
         Self {
             pids: vec![pid],
             children: true,
@@ -44,25 +47,25 @@ impl TargetSpec {
         }
     }
 
-    /// A control group.
+    /// Selects the processes of a control group.
     #[must_use]
-    pub fn of_cgroup(path: &str) -> Self {
+    pub fn for_cgroup(path: &str) -> Self {
         Self {
             cgroup: Some(path.to_owned()),
             ..Self::default()
         }
     }
 
-    /// The whole machine.
+    /// Selects all processes of the machine.
     #[must_use]
-    pub fn of_system() -> Self {
+    pub fn for_system() -> Self {
         Self {
             system: true,
             ..Self::default()
         }
     }
 
-    /// True when nothing is named.
+    /// True if nothing is selected.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.pids.is_empty() && self.cgroup.is_none() && !self.system

@@ -1,4 +1,4 @@
-//! The targets, each held by a pidfd, and what to monitor of each.
+//! The target processes, each held by a pidfd, with the ranges to monitor.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,140 +10,138 @@ use thermo_units::AddrRange;
 
 use crate::discovery::Discovery;
 use crate::error::TargetError;
-use crate::growth_guard::GrowthGuard;
 use crate::layout::LayoutRule;
 use crate::layout::backings;
 use crate::process::{Process, Processes};
 use crate::spec::TargetSpec;
 
-/// The targets as trackers and actors use them.
+/// The live target processes, for trackers and actors.
 #[derive(Debug)]
 pub struct TrackedProcesses {
     root: PathBuf,
     discovery: Discovery,
     rule: LayoutRule,
     processes: Processes,
-    fresh: BTreeSet<TargetId>,
-    news: Vec<String>,
-    /// Whether it was said that there are too many.
-    told_of_room: bool,
-    /// Those of which it was said that their first thread has ended.
-    headless: BTreeSet<TargetId>,
-    growth_guard: GrowthGuard,
-    /// When targets were brought up to date before, in clock ticks since boot.
-    updated: Option<u64>,
+    /// Targets whose accessed bits `fork()` copied, and that were not checked yet.
+    freshly_forked: BTreeSet<TargetId>,
+    warnings: Vec<String>,
+    warned_of_file_limit: bool,
+    /// Targets whose first thread has ended; a warning was given.
+    without_first_thread: BTreeSet<TargetId>,
+    /// Time of the previous update, in clock ticks since boot.
+    last_update: Option<u64>,
 }
 
-/// What backs mappings; see [`backings`].
+/// The backing of each range; see [`backings`].
 type Backings = Vec<(AddrRange, Backing)>;
 
-/// Files that are open besides those that hold targets: also the iterators of the BPF program, where it has those.
-const OTHER_FILES: usize = 64 + thermo_pagetable::MAX_OPEN;
+/// Open files that are not pidfds of targets, including the iterators of the BPF program.
+const OTHER_FILES: usize = 64 + thermo_pagetable::MAX_OPEN_FILES;
 
 impl TrackedProcesses {
-    /// Checks what the user named. Nobody is a target before the first [`TrackedProcesses::update`].
+    /// Checks `spec`. There are no targets before the first [`TrackedProcesses::update`].
     ///
     /// # Errors
-    /// When something named is not there, is never a target, or may not be looked at.
+    /// Those of [`Discovery::new`].
     pub fn new(root: &Path, spec: TargetSpec) -> Result<Self, TargetError> {
-        let rule = spec.layout;
-        let discovery = Discovery::new(root, spec)?;
-        let (processes, fresh) = (Processes::new(), BTreeSet::new());
         Ok(Self {
             root: root.to_owned(),
-            discovery,
-            rule,
-            processes,
-            fresh,
-            news: Vec::new(),
-            told_of_room: false,
-            headless: BTreeSet::new(),
-            growth_guard: GrowthGuard::default(),
-            updated: None,
+            rule: spec.layout,
+            discovery: Discovery::new(root, spec)?,
+            processes: Processes::new(),
+            freshly_forked: BTreeSet::new(),
+            warnings: Vec::new(),
+            warned_of_file_limit: false,
+            without_first_thread: BTreeSet::new(),
+            last_update: None,
         })
     }
 
-    /// Brings the targets up to date: all that live now, in the order they appeared, with what to monitor of each.
-    /// Those we may not look into (found in a group or on the machine) are left out.
+    /// Updates the targets. Returns the live ones in the order they appeared, with the ranges to monitor.
+    /// Processes of a control group or of the machine that may not be read are skipped.
     ///
     /// # Errors
-    /// When `/proc` itself cannot be read.
+    /// If the list of processes in `/proc` cannot be read.
     pub fn update(&mut self) -> Result<Vec<TargetLayout>, FileError> {
         let now = clock::boot_ticks();
-        let changes = self.discovery.look()?;
-        self.growth_guard.begin(&self.root, clock::monotonic());
+        let changes = self.discovery.update()?;
         changes.vanished.iter().for_each(|&id| self.forget(id));
-        let room = self.make_room(changes.appeared.len());
-        changes.appeared.iter().for_each(|&id| self.hold(id, room));
-        self.fresh
+        let max_processes = self.raise_file_limit(changes.appeared.len());
+        changes
+            .appeared
+            .iter()
+            .for_each(|&id| self.open_process(id, max_processes));
+        self.freshly_forked
             .extend(changes.forked.iter().filter(|id| self.processes.contains_key(id)));
-        let held: Vec<(TargetId, u32)> = self
+        let pids: Vec<(TargetId, u32)> = self
             .processes
             .values()
             .map(|process| (process.id, process.pid))
             .collect();
-        let layouts = held
+        let layouts = pids
             .into_iter()
             .filter_map(|(id, pid)| self.layout(id, pid))
             .collect();
-        self.updated = Some(now);
+        self.last_update = Some(now);
         Ok(layouts)
     }
 
-    /// The living targets.
+    /// The live targets.
     #[must_use]
     pub const fn processes(&self) -> &Processes {
         &self.processes
     }
 
-    /// True for a forked target whose pages still carry the accessed marks that were copied from its parent's: the
-    /// first look at it tells nothing.
+    /// True for a forked target that still has the accessed bits copied from its parent. The first access
+    /// check of such a target says nothing.
     #[must_use]
-    pub fn is_fresh(&self, id: TargetId) -> bool {
-        self.fresh.contains(&id)
+    pub fn is_freshly_forked(&self, id: TargetId) -> bool {
+        self.freshly_forked.contains(&id)
     }
 
-    /// Says that the marks of every target were taken off once; none is fresh any more.
-    pub fn looked_at(&mut self) {
-        self.fresh.clear();
+    /// Call this after the accessed bits of every target were cleared once: no target is freshly forked any
+    /// more.
+    pub fn clear_freshly_forked(&mut self) {
+        self.freshly_forked.clear();
     }
 
-    /// False once no target is left and none can appear any more.
+    /// False if no target is alive and none can appear.
     #[must_use]
     pub fn any_left(&self) -> bool {
         self.discovery.can_grow() || self.processes.values().any(Process::is_alive)
     }
 
-    /// How many targets can be held when so many `more` are to be: each is an open file.
-    fn make_room(&mut self, more: usize) -> usize {
+    /// Raises the limit of open files for `more` targets, because each pidfd is an open file. Returns the
+    /// maximum number of targets.
+    fn raise_file_limit(&mut self, more: usize) -> usize {
         let wanted = self.processes.len() + more;
-        let files = open_files::make_room((wanted + OTHER_FILES) as u64);
-        let room = usize::try_from(files).map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES));
-        if room < wanted && !std::mem::replace(&mut self.told_of_room, true) {
-            self.news.push(format!(
-                "there are {wanted} targets and only {files} files may be open: {} of them are left out. `ulimit -n`, or \
-                 LimitNOFILE= of a service, allows more",
-                wanted - room
+        let files = open_files::raise_limit((wanted + OTHER_FILES) as u64);
+        let max = usize::try_from(files).map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES));
+        if max < wanted && !std::mem::replace(&mut self.warned_of_file_limit, true) {
+            self.warnings.push(format!(
+                "there are {wanted} targets, but only {files} files may be open: {} targets are skipped. Raise the \
+                 limit with `ulimit -n`, or with LimitNOFILE= in a systemd unit",
+                wanted - max
             ));
         }
-        room
+        max
     }
 
-    /// What befell the targets and somebody should know; each sentence once.
-    pub fn take_news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news)
+    /// Returns the warnings since the last call. Each warning is given once.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
-    // The number may have passed to another process between finding and holding it: then the next look finds out.
-    fn hold(&mut self, id: TargetId, room: usize) {
-        let Some(member) = self.discovery.members().get(&id) else {
+    // Another process may have got the number after discovery. Then the next update finds it.
+    fn open_process(&mut self, id: TargetId, max_processes: usize) {
+        let Some(discovered) = self.discovery.processes().get(&id) else {
             return;
         };
-        let (pid, starttime) = (member.pid, member.starttime);
-        let has_room = self.processes.len() < room;
-        let process = has_room.then(|| Process::open(id, pid).ok()).flatten();
-        let same = stat::read(&self.root, pid).is_ok_and(|stat| stat.starttime == starttime);
-        match process.filter(|process| same && process.is_alive()) {
+        let (pid, starttime) = (discovered.pid, discovered.starttime);
+        let may_open = self.processes.len() < max_processes;
+        let process = may_open.then(|| Process::open(id, pid).ok()).flatten();
+        let is_same = stat::read(&self.root, pid).is_ok_and(|stat| stat.starttime == starttime);
+        match process.filter(|process| is_same && process.is_alive()) {
             Some(process) => drop(self.processes.insert(id, process)),
             None => self.discovery.remove(id),
         }
@@ -151,15 +149,14 @@ impl TrackedProcesses {
 
     fn forget(&mut self, id: TargetId) {
         self.processes.remove(&id);
-        self.fresh.remove(&id);
-        self.headless.remove(&id);
-        self.growth_guard.forget(id);
+        self.freshly_forked.remove(&id);
+        self.without_first_thread.remove(&id);
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
-        match self.mapped(pid) {
-            Ok((ranges, _)) if ranges.is_empty() && self.is_headless(pid) => {
-                self.tell_headless(id, pid);
+        match self.mappings(pid) {
+            Ok((ranges, _)) if ranges.is_empty() && self.has_lost_first_thread(pid) => {
+                self.warn_of_lost_first_thread(id, pid);
                 None
             }
             Ok((ranges, backings)) => {
@@ -168,58 +165,53 @@ impl TrackedProcesses {
                     is_new: self.started_since_update(id),
                     ..TargetLayout::new(id, Some(pid), ranges)
                 };
-                Some(self.sized(layout, pid))
+                Some(self.with_resident_size(layout, pid))
             }
             Err(ProcError::Gone { .. }) => {
                 self.forget(id);
                 self.discovery.remove(id);
                 None
             }
-            // It lives, but we may not look into it; later we perhaps may.
+            // The process is alive, but may not be read. A later update tries again.
             Err(_) => None,
         }
     }
 
-    /// Whether it started after targets were brought up to date before.
+    /// True if the process started after the previous update.
     fn started_since_update(&self, id: TargetId) -> bool {
-        let started = self.discovery.members().get(&id).map(|member| member.starttime);
+        let processes = self.discovery.processes();
+        let started = processes.get(&id).map(|process| process.starttime);
         started
-            .zip(self.updated)
-            .is_some_and(|(started, updated)| started >= updated)
+            .zip(self.last_update)
+            .is_some_and(|(started, last_update)| started >= last_update)
     }
 
-    /// With how much of it is in memory. A process that ended meanwhile has nothing.
-    fn sized(&mut self, layout: TargetLayout, pid: u32) -> TargetLayout {
-        let Ok(size) = statm::read(&self.root, pid) else {
-            return layout;
-        };
-        let target = (layout.id, pid);
-        let defer_scan = self
-            .growth_guard
-            .defer_scan(&self.root, target, size, clock::monotonic());
+    /// Adds the resident size, unless the process has ended meanwhile.
+    fn with_resident_size(&self, layout: TargetLayout, pid: u32) -> TargetLayout {
+        let size = statm::read(&self.root, pid).ok();
         TargetLayout {
-            resident: Some(size.resident),
-            defer_scan,
+            resident: size.map(|size| size.resident).or(layout.resident),
             ..layout
         }
     }
 
-    /// Whether the first thread of a living process has ended: its memory goes by that thread's name.
-    fn is_headless(&self, pid: u32) -> bool {
+    /// True if the first thread of a live process has ended. The kernel then shows no mappings under the
+    /// process number.
+    fn has_lost_first_thread(&self, pid: u32) -> bool {
         stat::read(&self.root, pid).is_ok_and(|stat| stat.has_ended() && stat.process_lives())
     }
 
-    fn tell_headless(&mut self, id: TargetId, pid: u32) {
-        if self.headless.insert(id) {
-            self.news.push(format!(
-                "process {pid} goes on without its first thread, by whose number alone memory can be seen and advised: it is \
-                 not watched any more"
+    fn warn_of_lost_first_thread(&mut self, id: TargetId, pid: u32) {
+        if self.without_first_thread.insert(id) {
+            self.warnings.push(format!(
+                "process {pid} continues without its first thread. The kernel shows and advises memory only by the \
+                 number of that thread, so the process is not monitored any more"
             ));
         }
     }
 
-    /// What to monitor of a process, and what backs its mappings.
-    fn mapped(&self, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
+    /// The ranges of a process to monitor, and the backing of its mappings.
+    fn mappings(&self, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
         let mappings = maps::read(&self.root, pid)?;
         Ok((self.rule.ranges(&mappings), backings(&mappings)))
     }

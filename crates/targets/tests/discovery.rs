@@ -1,4 +1,4 @@
-//! Who the targets are, on machines made of text.
+//! Discovery of targets, on a fake `/proc`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs;
@@ -9,26 +9,26 @@ use thermo_targets::{Changes, Discovery, TargetSpec};
 
 const KTHREAD: u64 = 0x0020_0000;
 
-/// A process as `/proc` shows it.
+/// A process in the fake `/proc`.
 #[derive(Clone, Copy)]
-struct Fake {
+struct FakeProcess {
     pid: u32,
     ppid: u32,
     comm: &'static str,
     state: char,
     flags: u64,
-    started: u64,
+    starttime: u64,
     code: u64,
     threads: u32,
 }
 
-const SOMEONE: Fake = Fake {
+const REDIS: FakeProcess = FakeProcess {
     pid: 0,
     ppid: 1,
     comm: "redis-server",
     state: 'S',
     flags: 0,
-    started: 1,
+    starttime: 1,
     code: 0x40_0000,
     threads: 1,
 };
@@ -36,9 +36,9 @@ const SOMEONE: Fake = Fake {
 struct Machine(tempfile::TempDir);
 
 impl Machine {
-    fn new(processes: &[Fake]) -> Self {
+    fn new(processes: &[FakeProcess]) -> Self {
         let machine = Self(tempfile::tempdir().unwrap());
-        processes.iter().for_each(|process| machine.put(*process));
+        processes.iter().for_each(|fake| machine.put(*fake));
         machine
     }
 
@@ -46,21 +46,21 @@ impl Machine {
         self.0.path()
     }
 
-    fn put(&self, process: Fake) {
-        let Fake {
+    fn put(&self, process: FakeProcess) {
+        let FakeProcess {
             pid,
             ppid,
             comm,
             state,
             flags,
-            started,
+            starttime,
             code,
             threads,
         } = process;
         let dir = self.root().join(format!("proc/{pid}"));
         fs::create_dir_all(dir.join(format!("task/{pid}"))).unwrap();
         let head = format!(
-            "{pid} ({comm}) {state} {ppid} 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 {started} 0 0 0"
+            "{pid} ({comm}) {state} {ppid} 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 {starttime} 0 0 0"
         );
         fs::write(
             dir.join("stat"),
@@ -88,58 +88,62 @@ impl Machine {
     }
 }
 
-fn with(pid: u32, ppid: u32) -> Fake {
-    Fake { pid, ppid, ..SOMEONE }
+fn process(pid: u32, ppid: u32) -> FakeProcess {
+    FakeProcess { pid, ppid, ..REDIS }
 }
 
 fn pids(discovery: &Discovery) -> Vec<u32> {
-    discovery.members().values().map(|member| member.pid).collect()
+    discovery
+        .processes()
+        .values()
+        .map(|process| process.pid)
+        .collect()
 }
 
-fn any_left(discovery: &Discovery) -> bool {
-    !discovery.members().is_empty() || discovery.can_grow()
+fn is_active(discovery: &Discovery) -> bool {
+    !discovery.processes().is_empty() || discovery.can_grow()
 }
 
 #[test]
-fn children_and_theirs_are_found_and_stay_when_their_parent_ends() {
-    let machine = Machine::new(&[with(5, 1), with(7, 5), with(8, 7), with(9, 1)]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_command(5)).unwrap();
-    let changes = discovery.look().unwrap();
+fn descendants_stay_targets_when_their_parent_ends() {
+    let machine = Machine::new(&[process(5, 1), process(7, 5), process(8, 7), process(9, 1)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_command(5)).unwrap();
+    let changes = discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5, 7, 8]);
     assert_eq!(
         changes.forked,
         [TargetId(1), TargetId(2)],
-        "the named one was not forked by a target"
+        "no target forked the named process"
     );
 
     machine.end(5);
-    machine.put(with(10, 8));
-    let changes = discovery.look().unwrap();
+    machine.put(process(10, 8));
+    let changes = discovery.update().unwrap();
     assert_eq!(
         (changes.vanished, changes.appeared),
         (vec![TargetId(0)], vec![TargetId(3)])
     );
     assert_eq!(pids(&discovery), [7, 8, 10]);
     [7, 8, 10].into_iter().for_each(|pid| machine.end(pid));
-    discovery.look().unwrap();
-    assert!(!any_left(&discovery));
+    discovery.update().unwrap();
+    assert!(!is_active(&discovery));
 }
 
 #[test]
-fn who_cannot_be_read_for_a_moment_stays_the_target_it_was() {
-    let machine = Machine::new(&[with(5, 1)]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_command(5)).unwrap();
-    discovery.look().unwrap();
-    // As when no more files may be open.
+fn unreadable_process_stays_the_same_target() {
+    let machine = Machine::new(&[process(5, 1)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_command(5)).unwrap();
+    discovery.update().unwrap();
+    // Fails as if too many files were open.
     let stat = machine.root().join("proc/5/stat");
     fs::remove_file(&stat).unwrap();
     fs::create_dir(&stat).unwrap();
-    let changes = discovery.look().unwrap();
+    let changes = discovery.update().unwrap();
     assert!(changes.vanished.is_empty(), "{changes:?}");
     assert_eq!(pids(&discovery), [5]);
     fs::remove_dir(&stat).unwrap();
-    machine.put(with(5, 1));
-    let changes = discovery.look().unwrap();
+    machine.put(process(5, 1));
+    let changes = discovery.update().unwrap();
     assert!(
         changes.vanished.is_empty() && changes.appeared.is_empty(),
         "{changes:?}"
@@ -147,96 +151,96 @@ fn who_cannot_be_read_for_a_moment_stays_the_target_it_was() {
 }
 
 #[test]
-fn a_command_that_goes_to_the_background_stays_a_target() {
-    let ourselves = std::process::id();
-    let machine = Machine::new(&[with(ourselves, 1), with(5, ourselves)]);
+fn command_in_background_stays_a_target() {
+    let own_pid = std::process::id();
+    let machine = Machine::new(&[process(own_pid, 1), process(5, own_pid)]);
     let spec = TargetSpec {
         orphans: true,
-        ..TargetSpec::of_command(5)
+        ..TargetSpec::for_command(5)
     };
     let mut discovery = Discovery::new(machine.root(), spec).unwrap();
-    discovery.look().unwrap();
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5]);
     machine.end(5);
-    machine.put(with(7, ourselves));
-    assert!(any_left(&discovery), "also before it was seen");
-    discovery.look().unwrap();
+    machine.put(process(7, own_pid));
+    assert!(is_active(&discovery), "also before an update found it");
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [7]);
     machine.end(7);
-    discovery.look().unwrap();
-    assert!(!any_left(&discovery));
+    discovery.update().unwrap();
+    assert!(!is_active(&discovery));
 }
 
 #[test]
-fn what_a_command_left_that_ended_before_the_first_look_is_a_target() {
-    let ourselves = std::process::id();
-    let ended = Fake {
+fn orphans_of_command_that_ended_early_are_targets() {
+    let own_pid = std::process::id();
+    let ended = FakeProcess {
         state: 'Z',
-        ..with(5, ourselves)
+        ..process(5, own_pid)
     };
     let spec = TargetSpec {
         orphans: true,
-        ..TargetSpec::of_command(5)
+        ..TargetSpec::for_command(5)
     };
-    let machine = Machine::new(&[with(ourselves, 1), ended, with(7, ourselves), with(8, 7)]);
+    let machine = Machine::new(&[process(own_pid, 1), ended, process(7, own_pid), process(8, 7)]);
     let mut discovery = Discovery::new(machine.root(), spec.clone()).unwrap();
-    assert!(any_left(&discovery));
-    discovery.look().unwrap();
+    assert!(is_active(&discovery));
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [7, 8]);
 
-    let machine = Machine::new(&[with(ourselves, 1), ended]);
+    let machine = Machine::new(&[process(own_pid, 1), ended]);
     assert!(
-        !any_left(&Discovery::new(machine.root(), spec).unwrap()),
-        "it left nothing"
+        !is_active(&Discovery::new(machine.root(), spec).unwrap()),
+        "the command left no process"
     );
-    let named = TargetSpec::of_pids(&[5]);
-    assert!(Discovery::new(machine.root(), named).is_err(), "it is no command");
+    let named = TargetSpec::for_pids(&[5]);
+    assert!(Discovery::new(machine.root(), named).is_err(), "not a command");
 }
 
 #[test]
-fn without_children_only_the_named_are_targets() {
-    let machine = Machine::new(&[with(5, 1), with(7, 5)]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
-    assert!(any_left(&discovery), "before the first look, too");
-    discovery.look().unwrap();
+fn only_named_processes_are_targets_without_children() {
+    let machine = Machine::new(&[process(5, 1), process(7, 5)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
+    assert!(is_active(&discovery), "also before the first update");
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5]);
-    assert_eq!(discovery.look().unwrap(), Changes::default(), "nothing happened");
+    assert_eq!(discovery.update().unwrap(), Changes::default(), "nothing changed");
 }
 
 #[test]
-fn a_number_used_again_is_another_process() {
-    let machine = Machine::new(&[with(5, 1)]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
-    discovery.look().unwrap();
-    machine.put(Fake {
-        started: 2,
-        ..with(5, 1)
+fn reused_pid_is_another_process() {
+    let machine = Machine::new(&[process(5, 1)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
+    discovery.update().unwrap();
+    machine.put(FakeProcess {
+        starttime: 2,
+        ..process(5, 1)
     });
-    let changes = discovery.look().unwrap();
+    let changes = discovery.update().unwrap();
     assert_eq!((changes.vanished, changes.appeared), (vec![TargetId(0)], vec![]));
-    assert!(!any_left(&discovery), "it is not the one that was named");
+    assert!(!is_active(&discovery), "the named process has ended");
 }
 
 #[test]
-fn another_program_in_the_same_process_is_a_new_target() {
-    let machine = Machine::new(&[with(5, 1)]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
-    discovery.look().unwrap();
-    machine.put(Fake {
+fn exec_makes_a_new_target() {
+    let machine = Machine::new(&[process(5, 1)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
+    discovery.update().unwrap();
+    machine.put(FakeProcess {
         code: 0,
-        ..with(5, 1)
+        ..process(5, 1)
     });
     assert_eq!(
-        discovery.look().unwrap(),
+        discovery.update().unwrap(),
         Changes::default(),
-        "it is being loaded: wait for what it becomes"
+        "the new program is still being loaded"
     );
-    machine.put(Fake {
+    machine.put(FakeProcess {
         code: 0x80_0000,
         comm: "cc1",
-        ..with(5, 1)
+        ..process(5, 1)
     });
-    let changes = discovery.look().unwrap();
+    let changes = discovery.update().unwrap();
     assert_eq!(
         (changes.vanished, changes.appeared),
         (vec![TargetId(0)], vec![TargetId(1)])
@@ -244,104 +248,122 @@ fn another_program_in_the_same_process_is_a_new_target() {
 }
 
 #[test]
-fn a_process_whose_first_thread_ended_lives_on() {
-    let machine = Machine::new(&[Fake {
+fn process_without_first_thread_stays_a_target() {
+    let machine = Machine::new(&[FakeProcess {
         threads: 3,
         state: 'Z',
-        ..with(5, 1)
+        ..process(5, 1)
     }]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_pids(&[5])).unwrap();
-    discovery.look().unwrap();
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5]);
-    machine.put(Fake {
+    machine.put(FakeProcess {
         state: 'Z',
-        ..with(5, 1)
+        ..process(5, 1)
     });
-    discovery.look().unwrap();
-    assert!(!any_left(&discovery));
+    discovery.update().unwrap();
+    assert!(!is_active(&discovery));
 }
 
 #[test]
-fn who_leaves_the_group_is_no_target_any_more() {
-    let machine = Machine::new(&[with(5, 1), with(7, 1), with(9, 1)]);
+fn process_that_leaves_the_group_vanishes() {
+    let machine = Machine::new(&[process(5, 1), process(7, 1), process(9, 1)]);
     machine.group("a", "5\n");
     machine.group("a/b", "7\n");
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::of_cgroup("/a")).unwrap();
-    discovery.look().unwrap();
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_cgroup("/a")).unwrap();
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5, 7]);
     machine.group("a", "9\n");
-    let changes = discovery.look().unwrap();
+    let changes = discovery.update().unwrap();
     assert_eq!(changes.vanished, [TargetId(0)]);
     assert_eq!(pids(&discovery), [7, 9]);
     machine.group("a", "");
     machine.group("a/b", "");
-    discovery.look().unwrap();
+    discovery.update().unwrap();
     assert!(
-        discovery.members().is_empty() && any_left(&discovery),
-        "others may come"
+        discovery.processes().is_empty() && is_active(&discovery),
+        "other processes may join"
     );
     fs::remove_dir_all(machine.root().join("cg")).unwrap();
-    assert!(!any_left(&discovery));
+    assert!(!is_active(&discovery));
 }
 
 #[test]
-fn the_machine_is_all_but_those_it_hangs_on() {
+fn removed_group_is_waited_for() {
+    let machine = Machine::new(&[process(5, 1), process(9, 1)]);
+    machine.group("a", "5\n");
+    let spec = TargetSpec {
+        waits_for_cgroup: true,
+        ..TargetSpec::for_cgroup("/a")
+    };
+    let mut discovery = Discovery::new(machine.root(), spec).unwrap();
+    discovery.update().unwrap();
+    fs::remove_dir_all(machine.root().join("cg")).unwrap();
+    discovery.update().unwrap();
+    assert!(discovery.processes().is_empty() && is_active(&discovery));
+    machine.group("a", "9\n");
+    discovery.update().unwrap();
+    assert_eq!(pids(&discovery), [9]);
+}
+
+#[test]
+fn system_excludes_kernel_threads_and_session_programs() {
     let machine = Machine::new(&[
-        with(1, 0),
-        Fake {
+        process(1, 0),
+        FakeProcess {
             flags: KTHREAD,
             comm: "kthreadd",
-            ..with(2, 0)
+            ..process(2, 0)
         },
-        Fake {
+        FakeProcess {
             comm: "sshd",
-            ..with(3, 1)
+            ..process(3, 1)
         },
-        Fake {
+        FakeProcess {
             comm: "thermo",
-            ..with(4, 1)
+            ..process(4, 1)
         },
-        Fake {
+        FakeProcess {
             comm: "java",
-            ..with(6, 1)
+            ..process(6, 1)
         },
-        Fake {
+        FakeProcess {
             state: 'Z',
-            ..with(8, 1)
+            ..process(8, 1)
         },
-        with(5, 1),
-        with(std::process::id(), 1),
+        process(5, 1),
+        process(std::process::id(), 1),
     ]);
     let spec = TargetSpec {
         exclude: vec!["java".to_owned()],
-        ..TargetSpec::of_system()
+        ..TargetSpec::for_system()
     };
     let mut discovery = Discovery::new(machine.root(), spec).unwrap();
-    discovery.look().unwrap();
+    discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5]);
 }
 
 #[test]
-fn what_cannot_be_a_target_is_refused_with_the_way_out() {
-    let kthread = Fake {
+fn invalid_targets_are_refused_with_a_way_out() {
+    let kthread = FakeProcess {
         flags: KTHREAD,
         comm: "kswapd0",
-        ..with(2, 0)
+        ..process(2, 0)
     };
-    let machine = Machine::new(&[with(1, 0), kthread, with(7, 1)]);
+    let machine = Machine::new(&[process(1, 0), kthread, process(7, 1)]);
     let thread = "Name:\tx\nTgid:\t6\nUid:\t0\t0\t0\t0\nCapEff:\t0\n";
     fs::write(machine.root().join("proc/7/status"), thread).unwrap();
-    let told = |pid: u32| machine.refusal(TargetSpec::of_pids(&[pid]));
-    assert!(told(5).contains("no process 5"));
-    assert!(told(2).contains("(kswapd0) is a kernel thread"));
-    assert!(told(1).contains("first process"));
-    assert!(told(7).contains("use --pid 6"));
-    assert!(told(std::process::id()).contains("this program itself"));
+    let refusal = |pid: u32| machine.refusal(TargetSpec::for_pids(&[pid]));
+    assert!(refusal(5).contains("no process 5"));
+    assert!(refusal(2).contains("(kswapd0) is a kernel thread"));
+    assert!(refusal(1).contains("first process"));
+    assert!(refusal(7).contains("use --pid 6"));
+    assert!(refusal(std::process::id()).contains("this program itself"));
     assert!(
         machine
             .refusal(TargetSpec::default())
             .contains("no target is named")
     );
     machine.group("a", "");
-    assert!(machine.refusal(TargetSpec::of_cgroup("/no")).contains("\"/no\""));
+    assert!(machine.refusal(TargetSpec::for_cgroup("/no")).contains("\"/no\""));
 }

@@ -1,26 +1,28 @@
-//! How the command ends: 0 done, 1 a negative answer, 2 error or misuse, 130 interrupted; or as the command it
-//! started.
+//! Exit codes: 0 success, 1 a negative answer, 2 error or misuse, 130 interrupted; or the exit code of the
+//! command that was started.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-/// The exit code of an error or a misuse.
+use thermo_units::printable;
+
+/// The exit code for an error or misuse.
 pub const ERROR: u8 = 2;
 
-/// An end that is not an error.
+/// How a command ended, if not by an error that is still to be printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done as asked.
+    /// Success.
     Done,
-    /// The answer is no.
+    /// A negative answer.
     Negative,
-    /// It went wrong in its course, which was said then.
+    /// Failure, already reported while running.
     Failed,
-    /// Ctrl-C, after what was begun was brought to an end.
+    /// Interrupted by Ctrl-C, after an orderly shutdown.
     Interrupted,
-    /// The command that was started ended like this, so this one does.
-    As(ExitStatus),
+    /// The status of the command that was started.
+    ChildStatus(ExitStatus),
 }
 
 impl Exit {
@@ -30,7 +32,7 @@ impl Exit {
             Self::Negative => 1,
             Self::Failed => ERROR,
             Self::Interrupted => 130,
-            Self::As(status) => {
+            Self::ChildStatus(status) => {
                 let code = status
                     .code()
                     .or_else(|| status.signal().map(|signal| 128 + signal));
@@ -40,9 +42,10 @@ impl Exit {
     }
 }
 
-/// The exit code of `program` for what its verb came to, after printing what went wrong in one sentence. `code_of_error`
-/// says which code an error has, [`ERROR`] for most. A reader of our output that went away (`| head`) is no error.
-pub fn code_of(
+/// Prints the error of `program`, if any, in one sentence, and returns the exit code. `code_of_error` gives
+/// the code for an error, usually [`ERROR`]. A reader of our output that closed the pipe (`| head`) is not an
+/// error.
+pub fn finish(
     program: &str,
     result: anyhow::Result<Exit>,
     code_of_error: impl Fn(&anyhow::Error) -> u8,
@@ -51,20 +54,20 @@ pub fn code_of(
         Ok(exit) => exit.code().into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{program}: {}", sentence(&error));
+            eprintln!("{program}: {}", printable(&sentence(&error)));
             code_of_error(&error).into()
         }
     }
 }
 
-/// The error and its causes, each once: many errors tell their cause in their own sentence already.
+/// The error and its causes, each once: many errors already contain the text of their cause.
 fn sentence(error: &anyhow::Error) -> String {
     error
         .chain()
-        .fold(String::new(), |told, cause| match cause.to_string() {
-            cause if told.contains(&cause) => told,
-            cause if told.is_empty() => cause,
-            cause => format!("{told}: {cause}"),
+        .fold(String::new(), |sentence, cause| match cause.to_string() {
+            cause if sentence.contains(&cause) => sentence,
+            cause if sentence.is_empty() => cause,
+            cause => format!("{sentence}: {cause}"),
         })
 }
 
@@ -80,18 +83,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
-        let told =
+    fn error_prints_each_cause_once() {
+        let repeated =
             anyhow::Error::new(io::Error::other("disk full")).context("cannot write x: disk full; make room");
-        assert_eq!(sentence(&told), "cannot write x: disk full; make room");
-        let untold = anyhow::Error::new(io::Error::other("disk full")).context("cannot write x");
-        assert_eq!(sentence(&untold), "cannot write x: disk full");
+        assert_eq!(sentence(&repeated), "cannot write x: disk full; make room");
+        let distinct = anyhow::Error::new(io::Error::other("disk full")).context("cannot write x");
+        assert_eq!(sentence(&distinct), "cannot write x: disk full");
     }
 
     #[test]
-    fn a_killed_command_counts_as_128_and_its_signal() {
-        assert_eq!(Exit::As(ExitStatus::from_raw(9)).code(), 137);
-        assert_eq!(Exit::As(ExitStatus::from_raw(7 << 8)).code(), 7);
+    fn killed_child_exits_with_128_plus_signal() {
+        assert_eq!(Exit::ChildStatus(ExitStatus::from_raw(9)).code(), 137);
+        assert_eq!(Exit::ChildStatus(ExitStatus::from_raw(7 << 8)).code(), 7);
         assert_eq!(Exit::Interrupted.code(), 130);
     }
 }

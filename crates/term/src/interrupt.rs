@@ -1,4 +1,4 @@
-//! Ctrl-C, once and twice: the first asks for an orderly end, the second ends at once with status 130.
+//! Ctrl-C: the first requests an orderly shutdown, the second exits at once with status 130.
 
 use std::io;
 use std::sync::Once;
@@ -7,42 +7,43 @@ use std::time::Duration;
 
 use thermo_kernel::signals;
 
-/// How soon a second Ctrl-C is noticed.
+/// Interval at which a second Ctrl-C is checked for.
 const POLL: Duration = Duration::from_millis(100);
-/// What comes so soon is the same wish, delivered twice: timeout(1) signals us, and then our process group.
-const SAME: Duration = Duration::from_millis(50);
+/// A second signal within this time is the same request, delivered twice: timeout(1) signals us, and then our
+/// process group.
+const DUPLICATE_WINDOW: Duration = Duration::from_millis(50);
 
 static WATCHER: Once = Once::new();
 
-/// Listens to SIGINT, SIGTERM and SIGHUP from now on.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP.
 ///
 /// # Errors
-/// The handlers cannot be installed.
+/// Fails if the handlers cannot be installed.
 pub fn listen() -> io::Result<()> {
     signals::install()
 }
 
-/// True once an orderly end was asked for. From the first time it is, a second signal ends the process, whatever
-/// it may be waiting for.
-pub fn asked() -> bool {
-    if signals::asked() == 0 {
+/// True once a shutdown was requested. From the first call that returns true, a second signal ends the
+/// process, even if it is blocked.
+pub fn requested() -> bool {
+    if signals::termination_count() == 0 {
         return false;
     }
-    // Without a thread for it, the orderly end alone has to do.
+    // If the thread cannot be started, only the orderly shutdown remains.
     WATCHER.call_once(|| {
         drop(
             thread::Builder::new()
                 .name("second-signal".to_owned())
-                .spawn(end_at_second),
+                .spawn(exit_at_second_signal),
         )
     });
     true
 }
 
-fn end_at_second() {
-    thread::sleep(SAME);
-    let first = signals::asked();
-    while signals::asked() == first {
+fn exit_at_second_signal() {
+    thread::sleep(DUPLICATE_WINDOW);
+    let first = signals::termination_count();
+    while signals::termination_count() == first {
         thread::sleep(POLL);
     }
     std::process::exit(130);

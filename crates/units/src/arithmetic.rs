@@ -1,6 +1,6 @@
-//! Sums and differences of quantities that are one number of a unit.
+//! Addition and subtraction of quantities.
 
-/// Adds, subtracts and sums up values of a type that holds one whole number.
+/// Implements addition, subtraction and sums for a type that holds one integer.
 macro_rules! arithmetic {
     ($quantity:ident) => {
         impl std::ops::Add for $quantity {
@@ -30,8 +30,8 @@ macro_rules! arithmetic {
         }
 
         impl std::iter::Sum for $quantity {
-            fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-                Self(all.map(|one| one.0).sum())
+            fn sum<I: Iterator<Item = Self>>(values: I) -> Self {
+                Self(values.map(|value| value.0).sum())
             }
         }
     };

@@ -4,18 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::arithmetic::arithmetic;
-use crate::number::{UnitError, take_apart};
+use crate::number::{UnitError, split_unit};
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub u64);
 
-const KNOWN: &str = "B, K, M, G, T, P, E (1024 each; KB and KiB mean the same)";
+const UNITS_HELP: &str = "B, K, M, G, T, P, E (1024 each; KB and KiB mean the same)";
 
 impl Bytes {
-    /// Nothing.
+    /// Zero bytes.
     pub const ZERO: Self = Self(0);
-    /// More than there can be: "no upper bound".
+    /// No upper bound.
     pub const MAX: Self = Self(u64::MAX);
 
     /// `n` times 1024 bytes.
@@ -36,7 +36,7 @@ impl Bytes {
         Self(n << 30)
     }
 
-    /// The difference, or nothing when `other` is larger.
+    /// The difference, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -53,7 +53,7 @@ impl FromStr for Bytes {
             "max" => return Ok(Self::MAX),
             _ => {}
         }
-        let parts = take_apart(text, "4096, 64M or 1.5G")?;
+        let parts = split_unit(text, "4096, 64M or 1.5G")?;
         let lower = parts.unit.to_ascii_lowercase();
         let scale = match lower.trim_end_matches("ib").trim_end_matches('b') {
             "" => 1,
@@ -68,25 +68,25 @@ impl FromStr for Bytes {
                 return Err(UnitError::UnknownUnit {
                     text,
                     unit,
-                    known: KNOWN,
+                    known: UNITS_HELP,
                 });
             }
         };
         parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
             text: text.to_owned(),
-            most: "16 EiB less one byte",
+            max: "16 EiB less one byte",
         })
     }
 }
 
 impl fmt::Display for Bytes {
-    /// Three figures and a binary unit: `977 MiB`, `1.46 GiB`, `max` for [`Bytes::MAX`].
+    /// Three significant digits and a binary unit: `977 MiB`, `1.46 GiB`, `max` for [`Bytes::MAX`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if *self == Self::MAX {
             return f.pad("max");
         }
-        #[expect(clippy::cast_precision_loss, reason = "three figures are shown")]
+        #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
         let mut value = self.0 as f64;
         let mut unit = 0;
         while value >= 999.5 && unit + 1 < UNITS.len() {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_write_a_size() {
+    fn size_is_parsed_from_every_notation() {
         for (text, bytes) in [
             ("4096", 4096),
             ("4K", 4096),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_says_what_would_be() {
+    fn invalid_size_error_names_valid_units() {
         for text in ["", "M", "-1", "1..2", "1.2.3", "x64"] {
             assert!(
                 matches!(text.parse::<Bytes>(), Err(UnitError::NotANumber { .. })),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_with_three_figures() {
+    fn size_is_printed_with_three_digits() {
         for (bytes, text) in [
             (0, "0 B"),
             (999, "999 B"),

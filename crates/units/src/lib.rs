@@ -1,7 +1,7 @@
-//! Quantities that carry their unit in their type, and the one grammar they are read from everywhere:
-//! flags, scheme files, experiment files.
+//! Quantities that carry their unit in their type, and the one grammar for reading them: in flags, scheme
+//! files and experiment files.
 //!
-//! `5ms`, `12s`, `64M`, `5%`: a number (digits, optionally a fraction, optionally thousands commas), optional
+//! `5ms`, `12s`, `64M`, `5%`: a number (digits, an optional fraction, optional thousands commas), an optional
 //! space, a unit. Sizes are binary (`K`, `KB` and `KiB` are all 1024 bytes), as in the kernel and in damo.
 
 pub mod addr;
@@ -10,6 +10,7 @@ mod bytes;
 mod nanos;
 mod number;
 mod permille;
+mod printable;
 pub mod text;
 
 pub use addr::{Addr, AddrRange, PAGE_SIZE};
@@ -17,3 +18,4 @@ pub use bytes::Bytes;
 pub use nanos::Nanos;
 pub use number::UnitError;
 pub use permille::{BasisPoints, Permille};
+pub use printable::printable;

@@ -1,22 +1,22 @@
-//! Spans and moments of time.
+//! Durations and points in time.
 
 use std::fmt;
 use std::ops::Mul;
 use std::str::FromStr;
 
 use crate::arithmetic::arithmetic;
-use crate::number::{UnitError, take_apart};
+use crate::number::{UnitError, split_unit};
 
-/// Nanoseconds: a span, or a moment on the clock of whoever calls (`CLOCK_MONOTONIC` in the product).
+/// Nanoseconds: a duration, or a point in time on the caller's clock (`CLOCK_MONOTONIC` in the product).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
-const KNOWN: &str = "ns, us, ms, s, m, h, d";
+const UNITS_HELP: &str = "ns, us, ms, s, m, h, d";
 
 impl Nanos {
-    /// No time.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// Longer than anything runs: "no upper bound".
+    /// No upper bound.
     pub const MAX: Self = Self(u64::MAX);
 
     /// `n` microseconds.
@@ -37,20 +37,20 @@ impl Nanos {
         Self(n.saturating_mul(1_000_000_000))
     }
 
-    /// Whole microseconds in it, the unit of DAMON's files.
+    /// In whole microseconds, the unit of DAMON's files.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Seconds, with a fraction.
+    /// In seconds, with a fraction.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "for people and ratios")]
+    #[expect(clippy::cast_precision_loss, reason = "only for printing and ratios")]
     pub const fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The difference, or no time when `other` is later.
+    /// The difference, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -66,15 +66,15 @@ impl Nanos {
 impl FromStr for Nanos {
     type Err = UnitError;
 
-    /// Reads `5ms`, `12s`, `1.5 h`; `0`, `min` and `max`. Any other bare number is refused: too many tools
-    /// mean different units by it.
+    /// Reads `5ms`, `12s`, `1.5 h`; `0`, `min` and `max`. Any other number without a unit is an error,
+    /// because tools disagree about its unit.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         match text.trim() {
             "min" => return Ok(Self::ZERO),
             "max" => return Ok(Self::MAX),
             _ => {}
         }
-        let parts = take_apart(text, "5ms, 12s or 2m")?;
+        let parts = split_unit(text, "5ms, 12s or 2m")?;
         let scale = match parts.unit {
             "ns" => 1,
             "us" | "µs" | "usec" => 1_000,
@@ -87,7 +87,7 @@ impl FromStr for Nanos {
             "" => {
                 return Err(UnitError::MissingUnit {
                     text: text.to_owned(),
-                    known: KNOWN,
+                    known: UNITS_HELP,
                 });
             }
             unit => {
@@ -95,27 +95,27 @@ impl FromStr for Nanos {
                 return Err(UnitError::UnknownUnit {
                     text,
                     unit,
-                    known: KNOWN,
+                    known: UNITS_HELP,
                 });
             }
         };
         parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
             text: text.to_owned(),
-            most: "584 years",
+            max: "584 years",
         })
     }
 }
 
 impl fmt::Display for Nanos {
-    /// Three figures in the unit that suits: `5.00 ms`, `12.0 s`, `2 m 30 s`, `max`.
+    /// Three significant digits in a suitable unit: `5.00 ms`, `12.0 s`, `2 m 30 s`, `max`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = match self.0 {
+        let text = match self.0 {
             u64::MAX => "max".to_owned(),
             0 => "0 s".to_owned(),
             ns if ns < 1_000 => format!("{ns} ns"),
-            ns if ns < 1_000_000 => three_figures(ns, 1_000, "us"),
-            ns if ns < 1_000_000_000 => three_figures(ns, 1_000_000, "ms"),
-            ns if ns < 120_000_000_000 => three_figures(ns, 1_000_000_000, "s"),
+            ns if ns < 1_000_000 => three_digits(ns, 1_000, "us"),
+            ns if ns < 1_000_000_000 => three_digits(ns, 1_000_000, "ms"),
+            ns if ns < 120_000_000_000 => three_digits(ns, 1_000_000_000, "s"),
             ns => {
                 let secs = ns / 1_000_000_000;
                 let pairs = [
@@ -133,12 +133,12 @@ impl fmt::Display for Nanos {
                 parts.join(" ")
             }
         };
-        f.pad(&shown)
+        f.pad(&text)
     }
 }
 
-fn three_figures(ns: u64, scale: u64, unit: &str) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "three figures are shown")]
+fn three_digits(ns: u64, scale: u64, unit: &str) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
     let value = ns as f64 / scale as f64;
     let decimals = match value {
         v if v >= 99.95 => 0,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_write_a_span() {
+    fn duration_is_parsed_from_every_notation() {
         for (text, ns) in [
             ("5ms", 5_000_000),
             ("100 us", 100_000),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_span_is_refused_unless_zero() {
+    fn duration_without_unit_is_refused_unless_zero() {
         assert!(matches!("5".parse::<Nanos>(), Err(UnitError::MissingUnit { .. })));
         assert!(matches!(
             "5 weeks".parse::<Nanos>(),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_shown_as_people_say_them() {
+    fn duration_is_printed_in_suitable_unit() {
         for (ns, text) in [
             (0, "0 s"),
             (5_000_000, "5.00 ms"),

@@ -1,45 +1,45 @@
-//! The part all units share: a number, then a suffix.
+//! Parsing shared by all units: a number, then a unit.
 
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Nothing, or nothing that begins with a digit.
+    /// The text is empty or does not begin with a digit.
     #[error("{text:?} is not a number: write it like {example}")]
     NotANumber {
-        /// What was given.
+        /// The input.
         text: String,
-        /// A text that would be right.
+        /// A valid example.
         example: &'static str,
     },
-    /// A number with a unit that does not exist.
+    /// The unit is unknown.
     #[error("{unit:?} in {text:?} is not a unit: use one of {known}")]
     UnknownUnit {
-        /// What was given.
+        /// The input.
         text: String,
-        /// Its unit.
+        /// The unit in it.
         unit: String,
-        /// The units there are.
+        /// The valid units.
         known: &'static str,
     },
-    /// A bare number where the unit cannot be guessed.
+    /// The number has no unit, and no default is safe.
     #[error("{text:?} has no unit: use one of {known}")]
     MissingUnit {
-        /// What was given.
+        /// The input.
         text: String,
-        /// The units there are.
+        /// The valid units.
         known: &'static str,
     },
-    /// A number that does not fit, or lies outside of what makes sense.
-    #[error("{text:?} is out of range: the most is {most}")]
+    /// The number does not fit, or is outside the valid range.
+    #[error("{text:?} is out of range: the maximum is {max}")]
     TooLarge {
-        /// What was given.
+        /// The input.
         text: String,
-        /// The largest value that is accepted.
-        most: &'static str,
+        /// The maximum.
+        max: &'static str,
     },
 }
 
-/// A text taken apart: whole part, fraction as digits, suffix.
+/// A text split into whole part, fraction (digits) and unit.
 pub(super) struct Parts<'a> {
     whole: u128,
     fraction: &'a str,
@@ -47,12 +47,13 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// This number of units of `scale` smallest units each, rounded down; `None` when it does not fit 64 bits.
+    /// The number in the smallest unit, of which `scale` make one, rounded down; `None` if it does not fit in
+    /// 64 bits.
     pub(super) fn scaled(&self, scale: u64) -> Option<u64> {
         let scale = u128::from(scale);
         let mut total = self.whole.checked_mul(scale)?;
         if !self.fraction.is_empty() {
-            // More than 18 digits say nothing that 64 bits could hold.
+            // Further digits are below the resolution of 64 bits.
             let digits = &self.fraction[..self.fraction.len().min(18)];
             let fraction: u128 = digits.parse().ok()?;
             total += fraction * scale / 10u128.pow(u32::try_from(digits.len()).ok()?);
@@ -60,14 +61,14 @@ impl Parts<'_> {
         u64::try_from(total).ok()
     }
 
-    /// True when the number is 0, which needs no unit.
+    /// True if the number is 0, which needs no unit.
     pub(super) fn is_zero(&self) -> bool {
         self.whole == 0 && self.fraction.bytes().all(|digit| digit == b'0')
     }
 }
 
-/// Takes `text` apart. Commas between digits are thousands separators, as damo writes them.
-pub(super) fn take_apart<'a>(text: &'a str, example: &'static str) -> Result<Parts<'a>, UnitError> {
+/// Splits `text`. Commas between digits are thousands separators, as damo writes them.
+pub(super) fn split_unit<'a>(text: &'a str, example: &'static str) -> Result<Parts<'a>, UnitError> {
     let not_a_number = || UnitError::NotANumber {
         text: text.to_owned(),
         example,
@@ -82,7 +83,7 @@ pub(super) fn take_apart<'a>(text: &'a str, example: &'static str) -> Result<Par
         return Err(not_a_number());
     }
     let digits: String = whole.chars().filter(|c| *c != ',').collect();
-    // 30 digits are far past 64 bits and still fit the 128 that are computed with.
+    // 30 digits exceed 64 bits by far and still fit in the 128 bits used here.
     let whole = if digits.len() > 30 {
         u128::MAX >> 1
     } else {

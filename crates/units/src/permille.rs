@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::number::{UnitError, take_apart};
+use crate::number::{UnitError, split_unit};
 
-/// Thousandths: 0 is nothing, 1000 is all.
+/// Thousandths: 0 is none, 1000 is all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Permille(pub u32);
 
@@ -21,14 +21,14 @@ impl BasisPoints {
 impl FromStr for Permille {
     type Err = UnitError;
 
-    /// Reads percent: `5%`, `0.5 %`, a bare `5`; at most 100 %. `min` is 0 and `max` is all.
+    /// Reads percent: `5%`, `0.5 %`, a plain `5`; at most 100 %. `min` is 0 and `max` is 100 %.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         match text.trim() {
             "min" => return Ok(Self(0)),
             "max" => return Ok(Self(1000)),
             _ => {}
         }
-        let parts = take_apart(text, "5% or 0.5%")?;
+        let parts = split_unit(text, "5% or 0.5%")?;
         if !matches!(parts.unit, "" | "%") {
             let (text, unit) = (text.to_owned(), parts.unit.to_owned());
             return Err(UnitError::UnknownUnit {
@@ -44,7 +44,7 @@ impl FromStr for Permille {
             .map(Self)
             .ok_or_else(|| UnitError::TooLarge {
                 text: text.to_owned(),
-                most: "100%",
+                max: "100%",
             })
     }
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_in_permille_out() {
+    fn percent_is_parsed_to_permille() {
         for (text, permille) in [
             ("5%", 50),
             ("5", 50),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_all_is_refused() {
+    fn more_than_100_percent_is_refused() {
         assert!(matches!(
             "101%".parse::<Permille>(),
             Err(UnitError::TooLarge { .. })

@@ -1,8 +1,8 @@
-//! The `thermo-lab` command: experiments, and the workloads they are made with.
+//! The `thermo-lab` command: runs experiments and their synthetic workloads.
 //!
-//! What each verb does is in `cmd`; the other commands that experiments start are found by `programs`. Experiments set
-//! up swap, control groups and load, so this command is not installed on servers. Data goes to standard output,
-//! everything else to standard error.
+//! `cmd` has one file for each subcommand. `programs` finds the other commands that experiments start.
+//! Experiments set up swap, control groups and load, so this command is not installed on servers. Results go
+//! to standard output, messages to standard error.
 
 mod cmd;
 mod programs;
@@ -14,5 +14,5 @@ use clap::Parser;
 use thermo_term::exit;
 
 fn main() -> ExitCode {
-    exit::code_of("thermo-lab", cmd::Cli::parse().run(), |_| exit::ERROR)
+    exit::finish("thermo-lab", cmd::Cli::parse().run(), |_| exit::ERROR)
 }

@@ -1,4 +1,5 @@
-//! The other commands that experiments start: beside this one, as `cargo build` leaves them, else on PATH.
+//! Finds the other commands that experiments start: in the folder of this command, where `cargo build` puts
+//! them, else on PATH.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,30 +8,30 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-/// Where this command is.
+/// The path of this executable.
 ///
 /// # Errors
-/// The system does not say.
-pub fn ourselves() -> anyhow::Result<PathBuf> {
-    env::current_exe().context("cannot tell where this program is")
+/// When the kernel does not report the path.
+pub fn current_exe() -> anyhow::Result<PathBuf> {
+    env::current_exe().context("cannot find the path of this program")
 }
 
-/// Where the command `name` is.
+/// The path of the command `name`.
 ///
 /// # Errors
-/// It is neither beside this one nor on PATH.
+/// When `name` is neither in the folder of this executable nor on PATH.
 pub fn find(name: &str) -> anyhow::Result<PathBuf> {
-    let beside = ourselves()?.with_file_name(name);
-    first(beside.clone(), name, env::var_os("PATH")).with_context(|| {
-        let beside = beside.display();
-        format!("{name} is needed: there is no {beside}, and none on PATH. `make build` makes both")
+    let sibling = current_exe()?.with_file_name(name);
+    first_existing(sibling.clone(), name, env::var_os("PATH")).with_context(|| {
+        let sibling = sibling.display();
+        format!("{name} is needed: neither {sibling} nor a {name} on PATH exists. Build it with `make build`")
     })
 }
 
-fn first(beside: PathBuf, name: &str, path: Option<OsString>) -> Option<PathBuf> {
+fn first_existing(sibling: PathBuf, name: &str, path: Option<OsString>) -> Option<PathBuf> {
     let path = path.unwrap_or_default();
     let on_path = env::split_paths(OsStr::new(&path)).map(|folder| folder.join(name));
-    iter::once(beside)
+    iter::once(sibling)
         .chain(on_path)
         .find(|program| program.is_file())
 }
@@ -41,18 +42,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_beside_us_comes_before_one_on_path() {
+    fn find_prefers_sibling_over_path() {
         let folder = tempfile::tempdir().unwrap();
-        let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
-        for folder in [&ours, &theirs] {
+        let (own_dir, path_dir) = (folder.path().join("own"), folder.path().join("path"));
+        for folder in [&own_dir, &path_dir] {
             std::fs::create_dir(folder).unwrap();
             std::fs::write(folder.join("thermo"), "").unwrap();
         }
-        let look = || first(ours.join("thermo"), "thermo", Some(theirs.clone().into()));
-        assert_eq!(look(), Some(ours.join("thermo")));
-        std::fs::remove_file(ours.join("thermo")).unwrap();
-        assert_eq!(look(), Some(theirs.join("thermo")));
-        std::fs::remove_file(theirs.join("thermo")).unwrap();
-        assert_eq!(look(), None);
+        let found = || first_existing(own_dir.join("thermo"), "thermo", Some(path_dir.clone().into()));
+        assert_eq!(found(), Some(own_dir.join("thermo")));
+        std::fs::remove_file(own_dir.join("thermo")).unwrap();
+        assert_eq!(found(), Some(path_dir.join("thermo")));
+        std::fs::remove_file(path_dir.join("thermo")).unwrap();
+        assert_eq!(found(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C during an experiment: the run under way is given up, and everything is restored.
+//! Ctrl-C during an experiment: aborts the current run and restores the machine's settings.
 
 use std::io;
 use std::sync::Arc;
@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use thermo_term::interrupt;
 
-/// How soon an interruption is noticed.
-const POLL: Duration = Duration::from_millis(50);
+/// How often the thread checks for a signal.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A flag that is set once an orderly end was asked for. The thread that sets it ends with the process.
+/// Returns a flag that becomes true after SIGINT or SIGTERM. The thread that sets it runs until the process
+/// ends.
 ///
 /// # Errors
-/// Signals cannot be listened to.
-pub fn at_signal() -> io::Result<Arc<AtomicBool>> {
+/// When the signal handlers cannot be installed.
+pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
     interrupt::listen()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let theirs = Arc::clone(&stop);
+    let flag = Arc::clone(&stop);
     thread::spawn(move || {
-        while !interrupt::asked() {
-            thread::sleep(POLL);
+        while !interrupt::requested() {
+            thread::sleep(POLL_INTERVAL);
         }
-        theirs.store(true, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
     });
     Ok(stop)
 }

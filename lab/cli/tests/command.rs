@@ -1,31 +1,32 @@
-//! The command `thermo-lab`: its help, and what a user can get wrong.
+//! The command `thermo-lab`: help texts and error messages.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What the command under test printed, and how it ended.
+/// Runs the command under test and returns its output and exit status.
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thermo-lab"));
     command.current_dir(folder).args(arguments).output().unwrap()
 }
 
-/// Runs it, and checks for exit 2, one sentence that says `says`, and nothing on standard output.
-fn refused(folder: &Path, arguments: &[&str], says: &str) {
+/// Runs the command and expects exit code 2, one line on standard error that contains `message`, and no
+/// output.
+fn assert_fails(folder: &Path, arguments: &[&str], message: &str) {
     let output = run(folder, arguments);
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {printed}");
     assert!(
-        printed.contains(says),
-        "{arguments:?} said {printed:?}, not {says:?}"
+        printed.contains(message),
+        "{arguments:?} printed {printed:?}, not {message:?}"
     );
     assert_eq!(printed.trim_end().lines().count(), 1, "{printed}");
     assert!(output.stdout.is_empty(), "{arguments:?} printed something");
 }
 
 #[test]
-fn help_of_the_command_and_of_each_verb_has_two_examples() {
+fn help_has_two_examples_for_each_subcommand() {
     let help = |arguments: &[&str]| {
         let output = run(Path::new("/"), &[arguments, &["--help"]].concat());
         let help = String::from_utf8(output.stdout).unwrap();
@@ -38,14 +39,14 @@ fn help_of_the_command_and_of_each_verb_has_two_examples() {
     };
     let all = help(&[]);
     let listed = all.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let verbs = listed
+    let subcommands = listed
         .take_while(|line| !line.is_empty())
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help");
-    let verbs: Vec<&str> = verbs.collect();
+    let subcommands: Vec<&str> = subcommands.collect();
     assert_eq!(
-        verbs,
+        subcommands,
         [
             "monitor",
             "reclaim",
@@ -56,56 +57,57 @@ fn help_of_the_command_and_of_each_verb_has_two_examples() {
             "workload"
         ]
     );
-    for verb in verbs {
-        help(&[verb]);
+    for subcommand in subcommands {
+        help(&[subcommand]);
     }
 }
 
 #[test]
-fn squeeze_that_cannot_be_measured_is_refused_before_anything_runs() {
+fn squeeze_rejects_bad_options_before_any_run() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    for (more, says) in [
-        (["--through", "/dev/no-such-device"], "modprobe nbd"),
+    let dir = folder.path();
+    for (options, message) in [
+        (["--nbd-device", "/dev/no-such-device"], "modprobe nbd"),
         (["--block", "100M"], "512 B to 32 MiB"),
     ] {
-        refused(here, &[&["squeeze"][..], &more].concat(), says);
+        assert_fails(dir, &[&["squeeze"][..], &options].concat(), message);
     }
-    assert_eq!(fs::read_dir(here).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
 }
 
 #[test]
-fn mistakes_in_a_workload_have_a_place() {
+fn workload_errors_name_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
         folder.path().join("bad.cfg"),
         "a, 4096\n\nphase\nsoon\na, 0, 64, 1\n",
     )
     .unwrap();
-    refused(folder.path(), &["workload", "bad.cfg"], "bad.cfg:4:1: ");
-    refused(folder.path(), &["workload", "missing.cfg"], "missing.cfg");
+    assert_fails(folder.path(), &["workload", "bad.cfg"], "bad.cfg:4:1: ");
+    assert_fails(folder.path(), &["workload", "missing.cfg"], "missing.cfg");
 }
 
 #[test]
-fn experiment_that_is_not_there_is_named_by_its_verb() {
+fn subcommand_names_its_missing_default_file() {
     let folder = tempfile::tempdir().unwrap();
-    for verb in ["monitor", "reclaim", "huge-pages", "lru-sort", "lifecycle"] {
-        let file = format!("workloads/experiments/{verb}.toml");
-        refused(folder.path(), &[verb], &file);
+    for subcommand in ["monitor", "reclaim", "huge-pages", "lru-sort", "lifecycle"] {
+        let file = format!("workloads/experiments/{subcommand}.toml");
+        assert_fails(folder.path(), &[subcommand], &file);
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         assert!(project.join(&file).exists(), "{file}");
     }
 }
 
 #[test]
-fn program_that_an_experiment_needs_and_nobody_has_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    let alone = here.join("thermo-lab");
-    fs::copy(env!("CARGO_BIN_EXE_thermo-lab"), &alone).unwrap();
-    let output = Command::new(&alone)
-        .current_dir(here)
-        .env("PATH", here)
+fn experiment_names_missing_program() {
+    // A link, not a copy: a child that another test forks meanwhile would hold the copy open for writing (ETXTBSY).
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = folder.path();
+    let program = dir.join("thermo-lab");
+    fs::hard_link(env!("CARGO_BIN_EXE_thermo-lab"), &program).unwrap();
+    let output = Command::new(&program)
+        .current_dir(dir)
+        .env("PATH", dir)
         .args(["squeeze", "--devices", "1"])
         .output()
         .unwrap();
@@ -115,15 +117,15 @@ fn program_that_an_experiment_needs_and_nobody_has_is_named() {
 }
 
 #[test]
-fn workload_prints_its_configuration_and_runs_to_its_end() {
+fn workload_prints_config_and_writes_truth() {
     let folder = tempfile::tempdir().unwrap();
-    let here = folder.path();
-    fs::write(here.join("a.cfg"), "a, 65536\n\nphase\n10\na, 0, 4096, 1\n").unwrap();
-    let printed = run(here, &["workload", "a.cfg", "--print-config"]);
+    let dir = folder.path();
+    fs::write(dir.join("a.cfg"), "a, 65536\n\nphase\n10\na, 0, 4096, 1\n").unwrap();
+    let printed = run(dir, &["workload", "a.cfg", "--print-config"]);
     assert!(String::from_utf8_lossy(&printed.stdout).contains("65536"));
-    let done = run(here, &["workload", "-q", "a.cfg", "--truth", "truth.jsonl"]);
+    let done = run(dir, &["workload", "-q", "a.cfg", "--truth", "truth.jsonl"]);
     assert_eq!(done.status.code(), Some(0));
     assert!(done.stdout.is_empty());
-    let truth = fs::read_to_string(here.join("truth.jsonl")).unwrap();
+    let truth = fs::read_to_string(dir.join("truth.jsonl")).unwrap();
     assert!(truth.contains("\"ranges\""), "{truth}");
 }

@@ -1,9 +1,9 @@
-//! Results as comma-separated values: one line a run, one column a metric, in base units.
+//! Results as comma-separated values: one line for each run, one column for each metric, in base units.
 
 use crate::results::Results;
 
 impl Results {
-    /// The single runs that have a result.
+    /// All successful runs.
     #[must_use]
     pub fn csv(&self) -> String {
         let metrics = self.metrics();
@@ -11,7 +11,7 @@ impl Results {
         metrics.iter().for_each(|metric| text.extend([",", &metric.key]));
         text.push('\n');
         for run in self.runs.iter().filter(|run| run.failure.is_none()) {
-            // Names have no commas and no quotes: the experiment's reader sees to it.
+            // The parser of experiment files rejects names with commas or quotes.
             text.push_str(&format!(
                 "{},{},{},{}",
                 run.workload, run.configuration, run.repeat, run.started_s

@@ -1,4 +1,4 @@
-//! What ends an experiment. A single run that goes wrong does not: it is kept as a failed run.
+//! Errors that end an experiment. A failed run does not end it: the run is saved as failed.
 
 use std::path::PathBuf;
 
@@ -6,86 +6,86 @@ use thermo_units::text::ParseError;
 
 use crate::needs::{Need, packages, programs};
 
-/// Why an experiment cannot be read, run or shown.
+/// An experiment cannot be read, run or printed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that cannot be read or written.
-    #[error("cannot {doing} {path}: {source}", path = path.display())]
+    /// A file operation failed.
+    #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {
-        /// What was tried.
-        doing: &'static str,
+        /// The operation: create, open, read or write.
+        operation: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A mistake in the experiment file.
-    #[error("{}", fault.in_file(&path.display().to_string()))]
-    Mistake {
+    /// The experiment file has an error.
+    #[error("{}", error.in_file(&path.display().to_string()))]
+    Parse {
         /// The file.
         path: PathBuf,
-        /// The mistake.
-        fault: ParseError,
+        /// The error, with its position.
+        error: ParseError,
     },
-    /// Programs that are not installed.
+    /// Programs are not installed.
     #[error("missing: {}. Install them with: apt-get install {}", programs(.0), packages(.0))]
     Missing(Vec<Need>),
-    /// A name given on the command line that the experiment does not have.
-    #[error("no workload or configuration {name:?} in the experiment: there are {known}")]
+    /// A name given on the command line is not in the experiment.
+    #[error("unknown workload or configuration {name:?}: the experiment has {known}")]
     Unknown {
-        /// What was asked for.
+        /// The given name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// The results folder belongs to another experiment, or to an older text of this one.
+    /// The results folder holds runs of another experiment file, or of an older version of this one.
     #[error(
-        "{path} holds runs of another experiment file (hash {there}, not {here}): \
-         give another folder, or remove this one, runs of different files must not be mixed",
+        "{path} holds runs of another experiment file ({found}, not {expected}): \
+         use another folder or remove this one; runs of different files must not be mixed",
         path = path.display()
     )]
     OtherExperiment {
-        /// The folder's file of runs.
+        /// The file of runs in the folder.
         path: PathBuf,
-        /// The hash in it.
-        there: String,
-        /// The hash of the file given now.
-        here: String,
+        /// Hash or size of the experiment file that the runs belong to.
+        found: String,
+        /// Hash or size of the experiment file given now.
+        expected: String,
     },
-    /// The experiment of squeezed pools cannot go on.
+    /// The squeeze experiment failed.
     #[error("squeeze: {0}")]
     Squeeze(String),
-    /// A results file that is not one.
-    #[error("{path}:{line}: not a line of results: {message}", path = path.display())]
-    NotResults {
+    /// A results file has an invalid line.
+    #[error("{path}:{line}: not a valid line of results: {message}", path = path.display())]
+    InvalidResults {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
-    /// Memory cannot be measured here.
+    /// The control group for measuring cannot be set up.
     #[error("cannot measure in a memory cgroup: {0}")]
-    Group(String),
-    /// The swap of the experiment cannot be made.
-    #[error("cannot make zram swap of {size}: {reason}. {instead}")]
+    Cgroup(String),
+    /// The swap of the experiment cannot be created.
+    #[error("cannot create zram swap of {size}: {reason}. {advice}")]
     Swap {
-        /// Its size.
+        /// Size of the swap.
         size: thermo_units::Bytes,
-        /// What is in the way.
+        /// Reason of the failure.
         reason: String,
-        /// What to do about it, and which other swap there is.
-        instead: String,
+        /// What to do, and which other swap exists.
+        advice: String,
     },
     /// The set-up of a workload failed.
     #[error("set-up of {workload} failed ({status}): {output}")]
     SetUp {
         /// The workload.
         workload: String,
-        /// How it ended.
+        /// Exit status of the set-up script.
         status: String,
-        /// The end of what it printed.
+        /// Last lines of its output.
         output: String,
     },
 }
@@ -93,17 +93,17 @@ pub enum Error {
 /// Why one run has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunFailure {
-    /// The user asked to stop: the run is not kept, and done again when the experiment is resumed.
+    /// The user stopped the experiment. The run is not saved; a resumed experiment makes it again.
     #[error("stopped")]
     Stopped,
-    /// Something went wrong; the run is kept as failed.
+    /// The run failed and is saved as failed. The message is one sentence.
     #[error("{0}")]
-    Wrong(String),
+    Failed(String),
 }
 
 impl RunFailure {
-    /// A failure in a sentence.
-    pub(crate) fn wrong(sentence: impl Into<String>) -> Self {
-        Self::Wrong(sentence.into())
+    /// A failed run.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
     }
 }

@@ -1,10 +1,10 @@
-//! An experiment as a person writes it: which workloads, under which configurations, how often.
+//! An experiment file: which workloads run, under which configurations, how often.
 //!
-//! The file is TOML. `workloads/experiments/` holds ready ones; docs of each key stand at its field here. In
-//! commands and `env`, words in braces are filled in for each run, see [`crate::placeholder`].
+//! The file is TOML; `workloads/experiments/` has examples. Each key is documented at its field here.
+//! Placeholders in braces in commands and in `env` are replaced for each run, see [`crate::placeholder`].
 
 mod check;
-mod written;
+mod fields;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,165 +18,167 @@ use thermo_units::{Bytes, Nanos};
 use crate::needs::Need;
 use crate::{Error, text};
 
-/// An experiment, read and checked.
+/// A parsed and validated experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// What it asks, in a sentence.
+    /// The question that the experiment answers, in a sentence.
     #[serde(default)]
     pub about: String,
-    /// The seed of the random order of runs.
-    #[serde(default = "written::one")]
+    /// Seed of the random order of runs.
+    #[serde(default = "fields::one")]
     pub seed: u64,
-    /// How often each workload runs under each configuration.
-    #[serde(deserialize_with = "written::repeats")]
+    /// Number of runs of each workload under each configuration.
+    #[serde(deserialize_with = "fields::repeats")]
     pub repeats: usize,
-    /// The size of the zram swap made for the experiment and removed after it; none when not given.
-    #[serde(default, deserialize_with = "text::some_word")]
+    /// Size of the zram swap that exists during the experiment; none when not given.
+    #[serde(default, deserialize_with = "text::parsed_option")]
     pub zram: Option<Bytes>,
-    /// Memory touched and freed before each run, so that none pays for first touches in the host.
-    #[serde(default, deserialize_with = "text::some_word")]
+    /// Memory to touch and free before each run, so that no run pays for the host's first allocation of
+    /// pages.
+    #[serde(default, deserialize_with = "text::parsed_option")]
     pub warm: Option<Bytes>,
-    /// How often memory is sampled.
-    #[serde(default = "written::half_a_second", deserialize_with = "written::sample")]
+    /// Interval between memory samples.
+    #[serde(default = "fields::half_a_second", deserialize_with = "fields::sample")]
     pub sample: Nanos,
-    /// What the workloads run under; the first is `orig`, which all others are compared to.
+    /// The configurations. The first is the baseline of the others, usually called `orig`.
     #[serde(rename = "configuration")]
     pub configurations: Vec<Configuration>,
-    /// What runs.
+    /// The workloads.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
-    /// The folder the file is in.
+    /// The folder of the file, for the placeholder `{here}`.
     #[serde(skip)]
     pub here: PathBuf,
-    /// The text it was read from.
+    /// The text of the file.
     #[serde(skip)]
     pub text: String,
 }
 
-/// One way to run a workload.
+/// Conditions under which workloads run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
-    /// What it is called in tables.
+    /// Name in tables.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Description, in a sentence.
     #[serde(default)]
     pub about: String,
-    /// Arguments of the `thermo` that is attached while the workload is measured; none for `orig`.
+    /// Arguments of the `thermo` that runs while the workload is measured; the baseline has none.
     #[serde(default)]
     pub attach: Vec<String>,
     /// Environment of the workload's command.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// The machine's mode of transparent huge pages for its runs; as it is when not given.
-    #[serde(default, deserialize_with = "written::thp")]
+    /// The system's THP mode during its runs; unchanged when not given.
+    #[serde(default, deserialize_with = "fields::thp")]
     pub thp: Option<ThpMode>,
-    /// Limits of the workload's group, one after the other and from the first again while it is measured; none
-    /// when empty.
+    /// Limits of the workload's control group, applied in turn and repeated while the workload is measured;
+    /// no limit when empty.
     #[serde(default)]
-    pub pressure: Vec<Step>,
+    pub pressure: Vec<PressureStep>,
     /// The configuration it is compared to; the first when not given.
     pub against: Option<String>,
-    /// It takes part in so many of the repeats only, the first ones; in all when not given.
-    #[serde(default, deserialize_with = "written::repeats_of_its_own")]
+    /// Take part only in this many first repeats; in all when not given.
+    #[serde(default, deserialize_with = "fields::configuration_repeats")]
     pub repeats: Option<usize>,
 }
 
-/// One limit of a pressure.
+/// A memory limit that holds for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct PressureStep {
     /// The limit, in percent of the workload's peak memory under the first configuration.
-    #[serde(rename = "limit", deserialize_with = "written::percent_of_peak")]
+    #[serde(rename = "limit", deserialize_with = "fields::percent_of_peak")]
     pub percent: u32,
-    /// How long it holds.
-    #[serde(deserialize_with = "written::span")]
+    /// How long the limit holds.
+    #[serde(deserialize_with = "fields::span")]
     pub span: Nanos,
 }
 
-/// One program with its load.
+/// A program and its load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// What it is called in tables.
+    /// Name in tables.
     pub name: String,
-    /// What it does and which access pattern that makes.
+    /// Description of the program and its access pattern.
     #[serde(default)]
     pub about: String,
-    /// Programs it needs.
+    /// Programs that must be installed.
     #[serde(default)]
     pub needs: Vec<Need>,
-    /// Shell text run once, before its first run, in its work folder.
+    /// Shell script that runs once in the work folder, before the workload's first run.
     pub set_up: Option<String>,
     /// The measured program and its arguments.
     pub command: Vec<String>,
-    /// How to know that it is ready; at once when not given.
+    /// How to detect that the command is ready; at once when not given.
     pub ready: Option<Ready>,
-    /// Run after it is ready and before measuring begins: fills a server.
+    /// Command that runs between readiness and measuring, e.g. to fill a server with data.
     #[serde(default)]
     pub fill: Vec<String>,
-    /// The load. Measuring ends with it, and the command is stopped; without it, with the command's own end.
+    /// The load. When it ends, measuring ends and the command is stopped. Without a load, measuring ends when
+    /// the command does.
     #[serde(default)]
     pub load: Vec<String>,
-    /// What the output of the command or the load must contain: the program's own word that its result is right.
-    #[serde(default, deserialize_with = "written::some_pattern")]
+    /// Pattern that the output of the command or the load must match: the program's own check of its result.
+    #[serde(default, deserialize_with = "fields::some_pattern")]
     pub check: Option<Regex>,
-    /// Latency figures by name, each the first group of a regular expression over the output.
-    #[serde(default, deserialize_with = "written::latency")]
+    /// Latency figures by name. Each is the first group of a regular expression over the output.
+    #[serde(default, deserialize_with = "fields::latency")]
     pub latency: BTreeMap<String, Regex>,
-    /// The limit of its memory cgroup.
-    #[serde(default, deserialize_with = "text::some_word")]
+    /// MemoryLimit of the workload's memory cgroup.
+    #[serde(default, deserialize_with = "text::parsed_option")]
     pub limit: Option<Bytes>,
-    /// A run that takes longer has failed.
-    #[serde(default = "written::ten_minutes", deserialize_with = "text::word")]
+    /// A run that takes longer fails.
+    #[serde(default = "fields::ten_minutes", deserialize_with = "text::parsed")]
     pub timeout: Nanos,
 }
 
-/// How to know that a program is ready.
+/// How to detect that a program is ready.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Ready {
-    /// Its output has a line that matches.
-    #[serde(deserialize_with = "written::pattern")]
+    /// A line of its output matches.
+    #[serde(deserialize_with = "fields::pattern")]
     Line(Regex),
-    /// A TCP port of this machine answers.
+    /// A local TCP port accepts connections.
     Tcp(String),
     /// A file exists.
     File(String),
 }
 
 impl Experiment {
-    /// Reads and checks the file at `path`.
+    /// Reads and validates the file at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or with the place of the first mistake in it.
+    /// When the file cannot be read, or the first error in it with its position.
     pub fn read(path: &Path) -> Result<Self, Error> {
         text::read(path, Self::parse)
     }
 
-    /// Checks an experiment's text; `here` is the folder its `{here}` stands for.
+    /// Parses and validates the text of an experiment. `here` is the value of the placeholder `{here}`.
     ///
     /// # Errors
-    /// The first mistake, with its place.
+    /// The first error, with its position.
     pub fn parse(text: &str, here: &Path) -> Result<Self, ParseError> {
-        let read: Self = text::parse(text)?;
-        check::whole(text, &read)?;
+        let parsed: Self = text::parse(text)?;
+        check::experiment(text, &parsed)?;
         let (here, text) = (here.to_owned(), text.to_owned());
-        Ok(Self { here, text, ..read })
+        Ok(Self { here, text, ..parsed })
     }
 
-    /// The configuration all others are compared to, unless they say otherwise.
+    /// The first configuration: the baseline of all configurations without `against`.
     #[must_use]
     pub fn orig(&self) -> &str {
         self.configurations.first().map_or("orig", |first| &first.name)
     }
 
-    /// True when some configuration presses, which takes a peak to begin with.
+    /// True when a configuration applies memory pressure. Its limits need a measured peak.
     #[must_use]
-    pub fn presses(&self) -> bool {
+    pub fn has_pressure(&self) -> bool {
         self.configurations.iter().any(|with| !with.pressure.is_empty())
     }
 }

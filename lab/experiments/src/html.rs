@@ -1,4 +1,4 @@
-//! Results as one self-contained page: what was compared first, then pictures, then every table.
+//! Results as one self-contained HTML page: comparisons, then plots, then all tables.
 
 use crate::metric::{self, Metric};
 use crate::plot::{self, colour, escaped};
@@ -11,7 +11,7 @@ svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:currentC
 pre{overflow-x:auto;font-size:12px}.key span{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin:0 .4em 0 1em}";
 
 impl Results {
-    /// The page.
+    /// The HTML page.
     #[must_use]
     pub fn html(&self) -> String {
         let title = escaped(&self.head.experiment);
@@ -22,26 +22,26 @@ impl Results {
             escaped(&self.introduction()),
             self.legend()
         );
-        let compared = self.ratios_text();
-        if !compared.is_empty() {
-            page.push_str(&format!("<pre>{}</pre>", escaped(&compared)));
+        let ratios = self.ratios_text();
+        if !ratios.is_empty() {
+            page.push_str(&format!("<pre>{}</pre>", escaped(&ratios)));
         }
         for metric in self.metrics() {
             page.push_str(&format!(
-                "<h2>{}</h2><p>{}: a dot is a run, a bar their mean.</p>{}",
+                "<h2>{}</h2><p>{}. Each dot is a run, each bar a mean.</p>{}",
                 escaped(&metric.heading()),
                 escaped(&metric.about),
-                self.picture(&metric)
+                self.dot_plot(&metric)
             ));
         }
         page.push_str(
-            "<h2>Memory over time</h2><p>Resident memory and what zram holds for it, first repeat.</p>",
+            "<h2>Memory over time</h2><p>Resident memory plus the size of its swapped pages in zram, first repeat.</p>",
         );
         for workload in self.rows() {
             page.push_str(&format!(
                 "<h3>{}</h3>{}",
                 escaped(workload),
-                self.over_time(workload)
+                self.memory_over_time(workload)
             ));
         }
         page + "<h2>Tables</h2><pre>" + &escaped(&self.table()) + "</pre></body></html>\n"
@@ -67,9 +67,9 @@ impl Results {
             .unwrap_or(0)
     }
 
-    /// Dots in percent of orig's mean, so that workloads of all sizes share an axis; in the metric's own unit
-    /// where that cannot be.
-    fn picture(&self, metric: &Metric) -> String {
+    /// A dot plot in percent of the mean under `orig`, so that workloads of all sizes share an axis. It is in
+    /// the metric's unit when a workload has no such mean.
+    fn dot_plot(&self, metric: &Metric) -> String {
         let rows = self.rows_of(metric);
         let base = |workload: &str| {
             let mean = self.cell(metric, workload, self.orig())?.summary.mean;
@@ -104,10 +104,10 @@ impl Results {
         plot::dots(&drawn, &escaped(&unit), relative.then_some(100.0))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a picture")]
-    fn over_time(&self, workload: &str) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "the error is far below one pixel")]
+    fn memory_over_time(&self, workload: &str) -> String {
         let line = |with: &str| -> Option<plot::Line> {
-            let run = *self.of(workload, with).first()?;
+            let run = *self.runs_of(workload, with).first()?;
             let point = |sample: &(u64, u64, u64)| {
                 (
                     sample.0 as f64 / 1e3,

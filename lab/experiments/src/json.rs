@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::results::Results;
 
 impl Results {
-    /// Everything, summed up, with `"schema": 1`. The single runs are in the results folder.
+    /// A summary of all results, with `"schema": 1`. Single runs are in the results folder.
     #[must_use]
     pub fn json(&self) -> Value {
         let metrics: Vec<Value> = self

@@ -1,23 +1,23 @@
-//! Experiments: workloads × configurations × repeats → tables.
+//! Experiments: run workloads under several configurations, repeatedly, and print tables of the results.
 //!
-//! An [`Experiment`] is read from a file, [`run()`] makes its runs one after the other in random order, each in a
-//! control group of its own, and keeps every one in a folder as soon as it ends; [`Results`] are read from such a
-//! folder and shown as text, JSON, CSV or a page with pictures.
+//! An [`Experiment`] is read from a file. [`run()`] makes its runs one after the other in random order, each
+//! in its own control group, and saves every run in a folder as soon as it ends. [`Results`] are read from
+//! such a folder and printed as text, JSON, CSV or an HTML page with plots.
 //!
-//! What is measured is the workload's group, not the machine: see [`group`]. Whatever is switched on for an
-//! experiment (swap, groups, programs) is a value that undoes it when it is dropped, on failure too. Signals are
-//! the caller's: it sets [`Options::stop`], and `run` ends cleanly.
+//! Measurements cover the workload's control group, not the machine: see [`cgroup`]. Everything that an
+//! experiment sets up (swap, control groups, programs) is a value whose `Drop` undoes it, also after a
+//! failure. Signals are handled by the caller: it sets [`Options::stop`], and `run` ends cleanly.
 //!
-//! Deliberately not here: deciding what to attach (the experiment file says it) and killing what is not ours.
+//! This crate does not choose what to attach to a workload (the experiment file does), and kills only
+//! processes that it started.
 
+pub mod cgroup;
 mod csv;
 mod error;
-mod ethp;
 pub mod experiment;
-pub mod group;
 mod html;
+mod huge_pages;
 mod json;
-mod ledger;
 pub mod lifecycle;
 pub mod metric;
 pub mod monitor;
@@ -30,6 +30,7 @@ mod process;
 mod ratios;
 mod results;
 mod run;
+mod run_store;
 mod runner;
 mod sample;
 pub mod squeeze;
@@ -40,8 +41,8 @@ mod text;
 mod warm;
 
 pub use error::{Error, RunFailure};
-pub use ethp::sentences as ethp_sentences;
 pub use experiment::Experiment;
+pub use huge_pages::summary as huge_page_summary;
 pub use needs::Need;
 pub use results::{Cell, Head, Host, Results, Run};
 pub use runner::{Options, Progress, run};

@@ -1,4 +1,4 @@
-//! The programs an experiment needs: whether they are there is asked before anything else is done.
+//! The programs an experiment needs. They are checked before anything is set up.
 
 use std::path::Path;
 
@@ -6,28 +6,28 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// A program and the Debian package that has it.
+/// A program and its Debian package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Need {
-    /// The program, as found on `PATH`, or a path.
+    /// Name of a program on `PATH`, or an absolute path.
     pub program: String,
-    /// The package.
+    /// Name of the Debian package.
     pub package: String,
 }
 
-/// Checks that every program is there.
+/// Checks that every program is installed.
 ///
 /// # Errors
-/// Those that are not, each once, with their packages.
+/// The missing programs, each once, with their packages.
 pub(crate) fn check<'a>(needs: impl Iterator<Item = &'a Need>) -> Result<(), Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |need: &Need| {
+    let is_installed = |need: &Need| {
         let program = Path::new(&need.program);
         program.is_absolute() && program.exists()
             || std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     };
-    let mut missing: Vec<Need> = needs.filter(|need| !is_there(need)).cloned().collect();
+    let mut missing: Vec<Need> = needs.filter(|need| !is_installed(need)).cloned().collect();
     missing.sort();
     missing.dedup();
     if missing.is_empty() {
@@ -37,13 +37,13 @@ pub(crate) fn check<'a>(needs: impl Iterator<Item = &'a Need>) -> Result<(), Err
     }
 }
 
-/// The programs of `needs` in words.
+/// The programs of `needs`, separated by commas.
 pub(crate) fn programs(needs: &[Need]) -> String {
     let names: Vec<&str> = needs.iter().map(|need| need.program.as_str()).collect();
     names.join(", ")
 }
 
-/// Their packages as words of a command, each once.
+/// The packages of `needs` as arguments of a command, each once.
 pub(crate) fn packages(needs: &[Need]) -> String {
     let names: std::collections::BTreeSet<&str> = needs.iter().map(|need| need.package.as_str()).collect();
     names.into_iter().collect::<Vec<_>>().join(" ")
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_once_with_its_package() {
+    fn missing_programs_are_listed_once_with_packages() {
         let needs = [
             need("no-such-program-b", "pack"),
             need("sh", "dash"),
@@ -69,8 +69,9 @@ mod tests {
             need("no-such-program-b", "pack"),
         ];
         assert!(check(needs[1..3].iter()).is_ok());
-        let told = check(needs.iter()).unwrap_err().to_string();
-        let right = "missing: no-such-program-a, no-such-program-b. Install them with: apt-get install pack";
-        assert_eq!(told, right);
+        let message = check(needs.iter()).unwrap_err().to_string();
+        let expected =
+            "missing: no-such-program-a, no-such-program-b. Install them with: apt-get install pack";
+        assert_eq!(message, expected);
     }
 }

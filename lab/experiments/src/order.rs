@@ -1,37 +1,38 @@
-//! The order of runs: every repeat is a round in which each workload meets each configuration once, shuffled. A
-//! configuration with repeats of its own is in the first rounds only.
+//! The order of runs. Each repeat runs every workload once under every configuration, in random order. A
+//! configuration with its own number of repeats takes part in the first repeats only.
 //!
-//! Where a configuration presses, the first round has the runs without pressure first: its limits follow from them.
-//! CPU time drifts by a fifth between sessions on shared machines: only runs that are interleaved compare.
+//! With memory pressure, the first repeat begins with the runs of the first configuration: the limits depend
+//! on their peak memory. Runs are interleaved because CPU time on shared machines drifts by a fifth between
+//! sessions.
 
 use thermo_engine::rng::Rng;
 
 use crate::experiment::Experiment;
 
-/// One run to be made, by place in the experiment's lists.
+/// A run to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Planned {
-    /// The round, from 0.
+pub struct PlannedRun {
+    /// Repeat, from 0.
     pub repeat: usize,
-    /// Which workload.
+    /// Index of the workload in the experiment.
     pub workload: usize,
-    /// Which configuration.
+    /// Index of the configuration in the experiment.
     pub configuration: usize,
 }
 
-/// All runs of `experiment` in their order, `repeats` rounds. The same seed gives the same order, and more
-/// rounds leave the earlier ones as they were.
+/// All runs of `experiment` in order, for `repeats` repeats. The same seed gives the same order. More repeats
+/// do not change the order of earlier ones.
 #[must_use]
-pub fn order(experiment: &Experiment, repeats: usize) -> Vec<Planned> {
+pub fn order(experiment: &Experiment, repeats: usize) -> Vec<PlannedRun> {
     (0..repeats)
-        .flat_map(|repeat| round(experiment, repeat))
+        .flat_map(|repeat| order_of_repeat(experiment, repeat))
         .collect()
 }
 
-fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
-    let mut runs: Vec<Planned> = (0..experiment.workloads.len())
+fn order_of_repeat(experiment: &Experiment, repeat: usize) -> Vec<PlannedRun> {
+    let mut runs: Vec<PlannedRun> = (0..experiment.workloads.len())
         .flat_map(|workload| {
-            (0..experiment.configurations.len()).map(move |configuration| Planned {
+            (0..experiment.configurations.len()).map(move |configuration| PlannedRun {
                 repeat,
                 workload,
                 configuration,
@@ -39,18 +40,18 @@ fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
         })
         .collect();
     let mut rng = Rng::new(experiment.seed ^ (repeat as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    // Fisher and Yates.
+    // Fisher-Yates shuffle.
     for at in (1..runs.len()).rev() {
         let with = usize::try_from(rng.below(at as u64 + 1)).unwrap_or(at);
         runs.swap(at, with);
     }
-    // After shuffling: leaving some out must not change the order of the others.
+    // Remove runs after shuffling, so that the order of the others does not change.
     runs.retain(|run| {
-        let most = experiment.configurations[run.configuration].repeats;
-        most.is_none_or(|most| repeat < most)
+        let repeats = experiment.configurations[run.configuration].repeats;
+        repeats.is_none_or(|repeats| repeat < repeats)
     });
-    // A pressure is a share of the peak without one, which has to be known by then.
-    if repeat == 0 && experiment.presses() {
+    // Memory limits are shares of the peak under the first configuration, so its runs come first.
+    if repeat == 0 && experiment.has_pressure() {
         runs.sort_by_key(|run| run.configuration != 0);
     }
     runs
@@ -60,7 +61,7 @@ fn round(experiment: &Experiment, repeat: usize) -> Vec<Planned> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use crate::experiment::Step;
+    use crate::experiment::PressureStep;
     use std::path::Path;
     use thermo_units::Nanos;
 
@@ -75,28 +76,28 @@ mod tests {
     }
 
     #[test]
-    fn every_round_has_every_pair_once_in_an_order_of_its_own() {
+    fn each_repeat_shuffles_all_pairs_differently() {
         let experiment = experiment(1);
         let runs = order(&experiment, 3);
-        let round = |nr: usize| -> Vec<(usize, usize)> {
+        let repeat = |nr: usize| -> Vec<(usize, usize)> {
             let of = runs.iter().filter(|run| run.repeat == nr);
             of.map(|run| (run.workload, run.configuration)).collect()
         };
         let pairs: Vec<(usize, usize)> = (0..5).flat_map(|w| [(w, 0), (w, 1)]).collect();
         for nr in 0..3 {
-            let mut sorted = round(nr);
+            let mut sorted = repeat(nr);
             sorted.sort_unstable();
             assert_eq!(sorted, pairs);
         }
-        assert!(round(0) != round(1) && round(1) != round(2));
+        assert!(repeat(0) != repeat(1) && repeat(1) != repeat(2));
         assert!(runs.is_sorted_by_key(|run| run.repeat));
     }
 
     #[test]
-    fn what_pressure_is_measured_by_comes_first() {
+    fn baseline_runs_come_before_pressure_runs() {
         let mut experiment = experiment(1);
         assert!(!order(&experiment, 1).is_sorted_by_key(|run| run.configuration));
-        experiment.configurations[1].pressure = vec![Step {
+        experiment.configurations[1].pressure = vec![PressureStep {
             percent: 75,
             span: Nanos::secs(1),
         }];
@@ -106,20 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_with_repeats_of_its_own_is_in_the_first_rounds_only() {
+    fn configuration_repeats_limit_it_to_first_repeats() {
         let mut experiment = experiment(1);
         let all = order(&experiment, 3);
         experiment.configurations[0].repeats = Some(1);
         let fewer = order(&experiment, 3);
-        let left: Vec<Planned> = all
+        let expected: Vec<PlannedRun> = all
             .into_iter()
             .filter(|run| run.configuration == 1 || run.repeat == 0)
             .collect();
-        assert_eq!(fewer, left);
+        assert_eq!(fewer, expected);
     }
 
     #[test]
-    fn the_seed_gives_the_order_and_more_rounds_only_add() {
+    fn seed_fixes_order_for_any_number_of_repeats() {
         assert_eq!(order(&experiment(7), 3), order(&experiment(7), 3));
         assert_ne!(order(&experiment(7), 3), order(&experiment(8), 3));
         assert_eq!(order(&experiment(7), 5)[..30], order(&experiment(7), 3));

@@ -1,27 +1,27 @@
-//! Words in braces that each run fills in: `{pid}`, `{port}`.
+//! Placeholders such as `{pid}` and `{port}`, replaced for each run.
 //!
-//! Only a lower-case word in braces is a placeholder, so JSON and shell braces pass through.
+//! Only a lower-case word in braces is a placeholder, so braces of JSON and shells are kept.
 
 use std::collections::BTreeMap;
 
-/// What may stand in braces: the measured program's process id, a free TCP port, the workload's work folder,
-/// the folder of the experiment file, the measured memory cgroup, the seed of the repeat, the `thermo` that attaches, the
-/// `thermo-lab` that makes workloads.
+/// All placeholders: process id of the measured program, a free TCP port, work folder of the workload, folder
+/// of the experiment file, memory cgroup of the workload, seed of the repeat, path of `thermo`, path of
+/// `thermo-lab`.
 pub const KNOWN: [&str; 8] = ["pid", "port", "dir", "here", "cgroup", "seed", "thermo", "lab"];
 
-/// The values of one run.
+/// The values of the placeholders in one run.
 #[derive(Debug, Clone, Default)]
 pub struct Values(BTreeMap<&'static str, String>);
 
 impl Values {
-    /// The values with one more.
+    /// Adds a value.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.0.insert(name, value.to_string());
         self
     }
 
-    /// `text` with every known word in braces filled in.
+    /// Replaces every placeholder in `text` that has a value.
     #[must_use]
     pub fn fill(&self, text: &str) -> String {
         let mut filled = String::with_capacity(text.len());
@@ -38,16 +38,16 @@ impl Values {
         filled
     }
 
-    /// Every one of `words` filled in.
+    /// Applies [`Self::fill`] to each of `words`.
     #[must_use]
     pub fn fill_all(&self, words: &[String]) -> Vec<String> {
         words.iter().map(|word| self.fill(word)).collect()
     }
 }
 
-/// The first word in braces that stands for nothing.
+/// The first unknown placeholder in `text`.
 #[must_use]
-pub fn unknown(text: &str) -> Option<&str> {
+pub fn first_unknown(text: &str) -> Option<&str> {
     let mut rest = text;
     while let Some((_, word, after)) = first_word(rest) {
         if !KNOWN.contains(&word) {
@@ -58,7 +58,7 @@ pub fn unknown(text: &str) -> Option<&str> {
     None
 }
 
-/// The text before the first `{word}`, the word, the text after it. `${word}` is the shell's.
+/// The text before the first `{word}`, the word, and the text after it. `${word}` is left to the shell.
 fn first_word(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     while let Some(open) = text[from..].find('{').map(|at| from + at) {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_words_are_filled_in_and_other_braces_stay() {
+    fn fill_replaces_known_placeholders_only() {
         let values = Values::default().with("pid", 42).with("port", 7000);
         assert_eq!(
             values.fill("--pid={pid} :{port}{pid} {\"a\":1} ${pid} {"),
@@ -88,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_nothing_is_found() {
-        assert_eq!(unknown("{pid} {prot}"), Some("prot"));
-        assert_eq!(unknown("{pid} {A} {} ${home}"), None);
+    fn unknown_placeholder_is_found() {
+        assert_eq!(first_unknown("{pid} {prot}"), Some("prot"));
+        assert_eq!(first_unknown("{pid} {A} {} ${home}"), None);
     }
 }

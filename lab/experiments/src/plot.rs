@@ -1,8 +1,8 @@
-//! Pictures of results as SVG, drawn without any library: dots for single runs, lines for memory over time.
+//! Plots of results as SVG: dots for single runs, lines for memory over time.
 
 use std::fmt::Write as _;
 
-/// Colours that stay apart for most colour-blind people (Okabe and Ito), in the order of configurations.
+/// Colours that most colour-blind people can distinguish (Okabe and Ito), in the order of configurations.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f",
 ];
@@ -15,16 +15,17 @@ pub(crate) fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// One line of dots: `(its values, the configuration's index)`.
+/// One line of dots: values, and index of the configuration.
 pub(crate) type Dots = (Vec<f64>, usize);
 
 /// A row of a dot plot: a workload, and its dots under each configuration.
 pub(crate) type Row<'a> = (&'a str, Vec<Dots>);
 
-/// Dots for single runs and a bar for their mean, a row a workload. `mark` draws an upright line, at 100 % say.
+/// A dot plot: a dot for each run and a bar for their mean, in one row for each workload. `mark` is the
+/// position of a vertical line, e.g. at 100 %.
 pub(crate) fn dots(rows: &[Row], unit: &str, mark: Option<f64>) -> String {
     let lines: usize = rows.iter().map(|(_, dots)| dots.len()).sum();
-    #[expect(clippy::cast_precision_loss, reason = "a picture has few rows")]
+    #[expect(clippy::cast_precision_loss, reason = "a plot has few rows")]
     let height = 46.0 + lines as f64 * 14.0 + rows.len() as f64 * 10.0;
     let values = rows
         .iter()
@@ -35,7 +36,7 @@ pub(crate) fn dots(rows: &[Row], unit: &str, mark: Option<f64>) -> String {
     let mut svg = open(height);
     scale.axis_below(&mut svg, height - 36.0, unit);
     if let Some(at) = mark {
-        let x = scale.place(at);
+        let x = scale.position(at);
         let _ = write!(
             svg,
             r#"<line class="mark" x1="{x:.1}" y1="0" x2="{x:.1}" y2="{:.1}"/>"#,
@@ -62,15 +63,15 @@ pub(crate) fn dots(rows: &[Row], unit: &str, mark: Option<f64>) -> String {
 
 fn draw_dots(svg: &mut String, scale: &Scale, values: &[f64], y: f64, colour: &str, unit: &str) {
     for value in values {
-        let x = scale.place(*value);
-        let told = number(*value);
+        let x = scale.position(*value);
+        let number = number(*value);
         let _ = write!(
             svg,
-            r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{colour}" fill-opacity="0.55"><title>{told} {unit}</title></circle>"#
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{colour}" fill-opacity="0.55"><title>{number} {unit}</title></circle>"#
         );
     }
-    if let Some(summary) = crate::stats::Summary::of(values) {
-        let x = scale.place(summary.mean);
+    if let Some(summary) = crate::stats::Summary::from_values(values) {
+        let x = scale.position(summary.mean);
         let (top, bottom) = (y - 6.0, y + 6.0);
         let _ = write!(
             svg,
@@ -79,10 +80,10 @@ fn draw_dots(svg: &mut String, scale: &Scale, values: &[f64], y: f64, colour: &s
     }
 }
 
-/// A line over time: `(points of seconds and value, the configuration's index)`.
+/// A line over time: points of seconds and value, and index of the configuration.
 pub(crate) type Line = (Vec<(f64, f64)>, usize);
 
-/// Lines over time from 0 upwards.
+/// A line plot over time, with axes from 0.
 pub(crate) fn lines(lines: &[Line], unit: &str) -> String {
     let height = 240.0;
     let (top, bottom, left) = (10.0, height - 36.0, 70.0);
@@ -92,7 +93,7 @@ pub(crate) fn lines(lines: &[Line], unit: &str) -> String {
     let mut svg = open(height);
     across.axis_below(&mut svg, bottom, "s");
     for at in up.ticks() {
-        let y = up.place(at);
+        let y = up.position(at);
         let _ = write!(
             svg,
             r#"<line class="grid" x1="{left}" y1="{y:.1}" x2="{:.1}" y2="{y:.1}"/>"#,
@@ -110,7 +111,7 @@ pub(crate) fn lines(lines: &[Line], unit: &str) -> String {
     for (points, index) in lines {
         let path: Vec<String> = points
             .iter()
-            .map(|(x, y)| format!("{:.1},{:.1}", across.place(*x), up.place(*y)))
+            .map(|(x, y)| format!("{:.1},{:.1}", across.position(*x), up.position(*y)))
             .collect();
         let (path, colour) = (path.join(" "), colour(*index));
         let _ = write!(
@@ -125,7 +126,7 @@ fn open(height: f64) -> String {
     format!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0}" role="img">"#)
 }
 
-/// Values to places.
+/// Maps values to positions in the plot.
 struct Scale {
     low: f64,
     high: f64,
@@ -135,7 +136,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// A scale with round ends over `values`, drawn between the places `from` and `to`.
+    /// A scale with round ends that covers `values`, drawn between the positions `from` and `to`.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
@@ -162,7 +163,7 @@ impl Scale {
         }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    fn position(&self, value: f64) -> f64 {
         self.from + (value - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
@@ -172,17 +173,17 @@ impl Scale {
             .take_while(|at| *at <= self.high + self.step / 2.0)
     }
 
-    /// A tick's number, with as many places as its neighbours need to differ.
+    /// The number at a tick, with enough decimals to differ from its neighbours.
     fn label(&self, at: f64) -> String {
-        let places = (0..6).find(|places| self.step * 10f64.powi(*places) >= 1.0);
-        let places = usize::try_from(places.unwrap_or(6)).unwrap_or(0);
-        // Not -0, which a sum of steps can come to.
-        shortened(format!("{:.places$}", at + 0.0))
+        let decimals = (0..6).find(|decimals| self.step * 10f64.powi(*decimals) >= 1.0);
+        let decimals = usize::try_from(decimals.unwrap_or(6)).unwrap_or(0);
+        // Adding 0 turns -0, which a sum of steps can give, into 0.
+        shortened(format!("{:.decimals$}", at + 0.0))
     }
 
     fn axis_below(&self, svg: &mut String, y: f64, unit: &str) {
         for at in self.ticks() {
-            let x = self.place(at);
+            let x = self.position(at);
             let _ = write!(
                 svg,
                 r#"<line class="grid" x1="{x:.1}" y1="0" x2="{x:.1}" y2="{y:.1}"/>"#
@@ -203,7 +204,7 @@ impl Scale {
     }
 }
 
-/// A number as short as it can be read.
+/// Formats a number without trailing zeros.
 fn number(value: f64) -> String {
     let text = if value.abs() >= 100.0 || value == 0.0 {
         format!("{value:.0}")
@@ -213,7 +214,7 @@ fn number(value: f64) -> String {
     shortened(text)
 }
 
-/// Without zeros at the end that say nothing.
+/// Removes trailing zeros after the decimal point.
 fn shortened(text: String) -> String {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -222,7 +223,7 @@ fn shortened(text: String) -> String {
     }
 }
 
-/// Text that may stand in HTML.
+/// Escapes text for HTML.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -235,11 +236,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_have_round_ends_and_hold_every_value() {
+    fn scale_covers_values_with_round_ends() {
         let scale = Scale::over([93.0, 107.0].into_iter(), 0.0, 100.0);
         assert_eq!((scale.low, scale.high, scale.step), (90.0, 110.0, 5.0));
-        assert!(Scale::over([3.0].into_iter(), 0.0, 1.0).place(3.0).is_finite());
-        assert!(Scale::over(std::iter::empty(), 0.0, 1.0).place(0.5).is_finite());
+        assert!(Scale::over([3.0].into_iter(), 0.0, 1.0).position(3.0).is_finite());
+        assert!(
+            Scale::over(std::iter::empty(), 0.0, 1.0)
+                .position(0.5)
+                .is_finite()
+        );
         assert_eq!(
             scale.ticks().map(|at| scale.label(at)).collect::<Vec<_>>(),
             ["90", "95", "100", "105", "110"]
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_is_a_dot_and_names_are_escaped() {
+    fn plot_draws_each_run_and_escapes_names() {
         let svg = dots(
             &[("a<b", vec![(vec![99.0, 101.0], 0), (vec![80.0], 1)])],
             "%",

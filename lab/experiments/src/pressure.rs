@@ -1,42 +1,47 @@
-//! Pressure on a workload: limits of its group, one after the other, again and again while it is measured.
+//! Memory pressure on a workload: applies the limits of its cgroup in turn, repeatedly, while it is measured.
 //!
-//! Who lowers a limit below what a group holds reclaims the difference himself before the write returns, so
-//! limits are written by a thread of their own. Version 1 gives up with `EBUSY` when too little could be reclaimed;
-//! it is tried again for as long as the limit is to hold.
+//! Writing a limit below the cgroup's memory use reclaims the difference before the write returns. So a
+//! separate thread writes the limits. Version 1 fails with `EBUSY` when the kernel reclaims too little; the
+//! write is retried while the limit should hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::experiment::Step;
-use crate::group::{Group, Limit};
+use crate::cgroup::{Cgroup, MemoryLimit};
+use crate::experiment::PressureStep;
 
-/// How soon a limit that was refused is tried again.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Delay before a failed write of a limit is retried.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Presses until it is dropped; then no limit is left.
+/// Applies memory pressure until it is dropped. Dropping it removes the limit.
 #[derive(Debug)]
 pub(crate) struct Pressure {
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Pressure {
-    /// Presses on `group` as `steps` say, whose workload takes `peak` bytes when nothing presses.
-    pub(crate) fn start(group: &Group, steps: &[Step], peak: u64) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (limit, steps, seen) = (group.limiter(), steps.to_vec(), Arc::clone(&over));
+    /// Applies `steps` to `group`. `peak` is the workload's peak memory without pressure, in bytes.
+    pub(crate) fn start(group: &Cgroup, steps: &[PressureStep], peak: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (limit, steps, stopped) = (group.memory_limit(), steps.to_vec(), Arc::clone(&stop));
         let thread = thread::spawn(move || {
             let mut steps = steps.iter().cycle();
-            while let Some(step) = steps.next().filter(|_| !seen.load(Ordering::Relaxed)) {
-                hold(&limit, step.bytes(peak), Duration::from_nanos(step.span.0), &seen);
+            while let Some(step) = steps.next().filter(|_| !stopped.load(Ordering::Relaxed)) {
+                hold(
+                    &limit,
+                    step.bytes(peak),
+                    Duration::from_nanos(step.span.0),
+                    &stopped,
+                );
             }
-            // Nobody is left to tell, and the group is about to go.
-            drop(limit.lift());
+            // An error does not matter: the cgroup is removed next.
+            drop(limit.remove());
         });
         Self {
-            over,
+            stop,
             thread: Some(thread),
         }
     }
@@ -44,7 +49,7 @@ impl Pressure {
 
 impl Drop for Pressure {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             drop(thread.join());
@@ -52,22 +57,26 @@ impl Drop for Pressure {
     }
 }
 
-/// Holds the limit for `span`, or until it is over.
-fn hold(limit: &Limit, bytes: u64, span: Duration, over: &AtomicBool) {
-    let until = Instant::now() + span;
+/// Holds the limit for `span`, or until `stop` is set.
+fn hold(limit: &MemoryLimit, bytes: u64, span: Duration, stop: &AtomicBool) {
+    let deadline = Instant::now() + span;
     let mut is_set = false;
-    while !over.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) {
         is_set = is_set || limit.set(bytes).is_ok();
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             break;
         }
-        thread::park_timeout(if is_set { left } else { left.min(AGAIN) });
+        thread::park_timeout(if is_set {
+            remaining
+        } else {
+            remaining.min(RETRY_DELAY)
+        });
     }
 }
 
-impl Step {
-    /// The limit in bytes, for a workload whose peak is `peak`.
+impl PressureStep {
+    /// The limit in bytes for a peak memory of `peak` bytes.
     #[must_use]
     pub fn bytes(&self, peak: u64) -> u64 {
         let bytes = u128::from(peak) * u128::from(self.percent) / 100;
@@ -81,8 +90,8 @@ mod tests {
     use thermo_units::Nanos;
 
     #[test]
-    fn a_limit_is_a_share_of_the_peak() {
-        let step = |percent| Step {
+    fn limit_is_percentage_of_peak() {
+        let step = |percent| PressureStep {
             percent,
             span: Nanos::secs(1),
         };

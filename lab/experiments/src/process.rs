@@ -1,4 +1,4 @@
-//! Programs of a run: started inside a group, waited for, and never left behind.
+//! Programs of a run: starts them in cgroups, waits for them, and kills them when dropped.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,48 +13,50 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// Enters groups, then becomes the program: the program is in them from its first instruction, and its process
-/// id is the one that was started.
-const ENTER: &str = r#"n=$1; shift
+/// Shell script that joins cgroups and then executes the program. So the program is in its cgroups from its
+/// first instruction and has the process id of the shell.
+pub(crate) const JOIN_CGROUPS: &str = r#"n=$1; shift
 while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done
 exec "$@""#;
 
-/// A program that runs. It ends with this value: first asked to, then killed.
+/// A started program. Dropping it sends SIGTERM, and SIGKILL 5 s later.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
+    /// A pidfd, readable when the program has ended.
     exit: OwnedFd,
     status: Option<ExitStatus>,
     output: PathBuf,
 }
 
-/// What to start.
+/// How to start a program.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub struct ProgramSpec<'a> {
     /// The program and its arguments.
-    pub words: &'a [String],
-    /// Environment on top of ours.
+    pub argv: &'a [String],
+    /// Environment variables, in addition to those of this process.
     pub env: &'a BTreeMap<String, String>,
-    /// The folder it starts in.
+    /// Working directory.
     pub dir: &'a Path,
-    /// The files it enters groups by.
-    pub doors: &'a [PathBuf],
-    /// The file its output goes to.
+    /// The `cgroup.procs` files of the cgroups to join.
+    pub procs_files: &'a [PathBuf],
+    /// File for standard output and standard error.
     pub output: &'a Path,
 }
 
-impl Start<'_> {
-    /// Starts it. It has a process group of its own: Ctrl-C on the terminal is ours to handle.
+impl ProgramSpec<'_> {
+    /// Starts the program in its own process group, so that Ctrl-C on the terminal reaches only this process.
     ///
     /// # Errors
-    /// When its output file or the process cannot be made. A program that does not exist ends with status 127.
+    /// When the output file or the process cannot be created. A program that does not exist ends with status
+    /// 127.
     pub fn start(&self) -> io::Result<Program> {
         let log = File::create(self.output)?;
         let mut command = Command::new("/bin/sh");
         command
-            .args(["-c", ENTER, "sh", &self.doors.len().to_string()])
-            .args(self.doors)
-            .args(self.words);
+            .args(["-c", JOIN_CGROUPS, "sh", &self.procs_files.len().to_string()])
+            .args(self.procs_files)
+            .args(self.argv);
         command.envs(self.env).current_dir(self.dir).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn()?;
@@ -78,16 +80,16 @@ impl Start<'_> {
 }
 
 impl Program {
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it ends, at most `span`; nothing if it still runs then.
+    /// Waits until the program ends, at most for `span`. `None` when it still runs.
     ///
     /// # Errors
-    /// When the system cannot say.
+    /// When waiting fails.
     pub fn wait(&mut self, span: Duration) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let timeout = Timespec::try_from(span).unwrap_or(Timespec {
@@ -103,13 +105,13 @@ impl Program {
         Ok(self.status)
     }
 
-    /// Sends it `signal` and waits until it ends; kills it after `grace`.
+    /// Sends `signal` and waits until the program ends. Kills it after `grace`.
     pub fn end(&mut self, signal: Signal, grace: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + grace;
         if !matches!(self.wait(Duration::ZERO), Ok(None)) {
             return self.status;
         }
-        // The process is our child and not waited for: the id cannot be another's.
+        // The child was not waited for, so its process id cannot have been reused.
         if let Some(pid) = Pid::from_raw(self.child.id().try_into().unwrap_or(0)) {
             let _ = kill_process(pid, signal);
         }
@@ -125,7 +127,7 @@ impl Program {
         self.status
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     #[must_use]
     pub fn printed(&self) -> String {
         fs::read(&self.output)
@@ -140,21 +142,22 @@ impl Drop for Program {
     }
 }
 
-/// How a program ended, in words; nothing if it ended well. A signal is never a good end, whatever the code.
+/// Describes a failed exit, e.g. "was killed by signal 9". `None` for exit status 0. A signal is always a
+/// failure.
 #[must_use]
-pub fn bad_end(status: ExitStatus) -> Option<String> {
+pub fn describe_failure(status: ExitStatus) -> Option<String> {
     match (status.code(), status.signal()) {
         (Some(0), _) => None,
-        (Some(125), _) => Some("could not enter its control group".to_owned()),
+        (Some(125), _) => Some("could not join its control group".to_owned()),
         (Some(127), _) => Some("was not found".to_owned()),
         (Some(code), _) => Some(format!("ended with status {code}")),
         (None, signal) => Some(format!("was killed by signal {}", signal.unwrap_or(0))),
     }
 }
 
-/// The last lines of `text`, in one line, for error messages.
+/// The last three lines of `text` as one line, for error messages.
 #[must_use]
-pub fn tail(text: &str) -> String {
+pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     if lines.is_empty() {
         return "it printed nothing".to_owned();
@@ -169,23 +172,23 @@ mod tests {
 
     fn run(script: &str) -> (Option<String>, String) {
         let dir = tempfile::tempdir().unwrap();
-        let words = ["sh", "-c", script].map(str::to_owned);
+        let argv = ["sh", "-c", script].map(str::to_owned);
         let env = BTreeMap::from([("WORD".to_owned(), "hello".to_owned())]);
         let output = dir.path().join("out");
-        let start = Start {
-            words: &words,
+        let start = ProgramSpec {
+            argv: &argv,
             env: &env,
             dir: dir.path(),
-            doors: &[],
+            procs_files: &[],
             output: &output,
         };
         let mut program = start.start().unwrap();
         let status = program.wait(Duration::from_secs(60)).unwrap().unwrap();
-        (bad_end(status), program.printed())
+        (describe_failure(status), program.printed())
     }
 
     #[test]
-    fn output_status_and_signals_are_seen() {
+    fn program_reports_output_status_and_signal() {
         assert_eq!(
             run("echo $WORD; echo there >&2"),
             (None, "hello\nthere\n".to_owned())
@@ -196,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_will_not_end_is_killed() {
+    fn program_that_ignores_sigterm_is_killed() {
         let dir = tempfile::tempdir().unwrap();
-        let words = [
+        let argv = [
             "sh",
             "-c",
             "trap '' TERM; echo on; while :; do read -r x </dev/zero; done",
@@ -206,11 +209,11 @@ mod tests {
         .map(str::to_owned);
         let output = dir.path().join("out");
         let env = BTreeMap::new();
-        let mut program = Start {
-            words: &words,
+        let mut program = ProgramSpec {
+            argv: &argv,
             env: &env,
             dir: dir.path(),
-            doors: &[],
+            procs_files: &[],
             output: &output,
         }
         .start()
@@ -224,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_one_line() {
-        assert_eq!(tail("a\nb\n\nc\nd\n"), "b | c | d");
-        assert_eq!(tail(""), "it printed nothing");
+    fn last_lines_are_joined_to_one() {
+        assert_eq!(last_lines("a\nb\n\nc\nd\n"), "b | c | d");
+        assert_eq!(last_lines(""), "it printed nothing");
     }
 }

@@ -1,8 +1,9 @@
-//! The table of the kernel's LRU-sorting patches: metrics by their names there, a column for each configuration, and
-//! one for each that is compared to another: `plrus/mprs`.
+//! The table of the kernel's LRU-sorting patches: metrics by the names used there, a column for each
+//! configuration, and a column for each ratio such as `plrus/mprs`.
 //!
-//! It is shown where the experiment says `against`; first for all workloads together (the mean over workloads
-//! of each repeat, so that the spread is that of repeats), then for each by itself.
+//! It is printed when a configuration has `against`. The first table is for all workloads together: each
+//! repeat counts with its mean over workloads, so that the spread is that of repeats. The others are for
+//! single workloads.
 
 use serde_json::{Value, json};
 
@@ -15,8 +16,8 @@ use crate::table::aligned;
 struct Row {
     key: &'static str,
     name: &'static str,
-    /// What of the base unit it is shown in.
-    per_unit: f64,
+    /// Factor from the base unit to the printed unit.
+    factor: f64,
 }
 
 const ROWS: [Row; 6] = [
@@ -25,14 +26,14 @@ const ROWS: [Row; 6] = [
     row(metric::PSI_SOME, "memory_psi_some_us", 1e6),
     row(metric::CPU_USER, "cpu_user_seconds", 1.0),
     row(metric::CPU_SYSTEM, "cpu_system_seconds", 1.0),
-    row(metric::OUR_CPU, "thermo_cpu_percent", 1.0),
+    row(metric::THERMO_CPU, "thermo_cpu_percent", 1.0),
 ];
 
-const fn row(key: &'static str, name: &'static str, per_unit: f64) -> Row {
-    Row { key, name, per_unit }
+const fn row(key: &'static str, name: &'static str, factor: f64) -> Row {
+    Row { key, name, factor }
 }
 
-/// A configuration beside the one it is compared to.
+/// A configuration compared with its baseline.
 struct Ratio {
     name: String,
     ratio: Option<f64>,
@@ -40,7 +41,7 @@ struct Ratio {
 }
 
 impl Results {
-    /// The tables; nothing where no configuration is compared to another than the first.
+    /// The tables as text. Empty when no configuration has `against`.
     #[must_use]
     pub fn ratios_text(&self) -> String {
         if self.head.against.is_empty() {
@@ -54,7 +55,7 @@ impl Results {
         for workload in &rows {
             text.push_str(&format!("\n{workload}\n{}", self.ratios_of(&[*workload])));
         }
-        text + "(* provable by Welch's test at 95 %)\n"
+        text + "(* significant at 95 % by Welch's test)\n"
     }
 
     fn ratios_of(&self, workloads: &[&str]) -> String {
@@ -76,10 +77,10 @@ impl Results {
             }
             let shown = cells
                 .iter()
-                .map(|cell| cell.map_or("-".to_owned(), |cell| format!("{:.2}", cell.mean * row.per_unit)));
+                .map(|cell| cell.map_or("-".to_owned(), |cell| format!("{:.2}", cell.mean * row.factor)));
             let ratios = self.ratios(row, workloads);
             let ratios = ratios.iter().map(|ratio| {
-                let mark = if ratio.welch.is_some_and(|welch| welch.is_provable()) {
+                let mark = if ratio.welch.is_some_and(|welch| welch.is_significant()) {
                     "*"
                 } else {
                     " "
@@ -99,10 +100,10 @@ impl Results {
         aligned(&lines)
     }
 
-    /// The columns of ratios: their heads, the configuration, and what it is compared to.
+    /// The columns of ratios: head, configuration, and its baseline.
     fn pairs(&self) -> Vec<(String, &str, &str)> {
         let columns = self.columns();
-        let with_base = columns.into_iter().map(|with| (with, self.base_of(with)));
+        let with_base = columns.into_iter().map(|with| (with, self.baseline_of(with)));
         let pairs = with_base.filter(|(with, base)| with != base && *base != self.orig());
         pairs
             .map(|(with, base)| (format!("{with}/{base}"), with, base))
@@ -125,9 +126,12 @@ impl Results {
         self.pairs().into_iter().map(one).collect()
     }
 
-    /// For each repeat in which every one of `workloads` has a result, their mean; summed up.
+    /// The means over `workloads` of each repeat in which all of them have a result, summarised.
     fn averaged(&self, row: &Row, workloads: &[&str], with: &str) -> Option<Summary> {
-        let runs: Vec<_> = workloads.iter().map(|workload| self.of(workload, with)).collect();
+        let runs: Vec<_> = workloads
+            .iter()
+            .map(|workload| self.runs_of(workload, with))
+            .collect();
         let repeats = runs.first()?.iter().map(|run| run.repeat);
         #[expect(clippy::cast_precision_loss, reason = "workloads are few")]
         let mean_of = |repeat: usize| -> Option<f64> {
@@ -137,10 +141,10 @@ impl Results {
             });
             Some(values.sum::<Option<f64>>()? / workloads.len() as f64)
         };
-        Summary::of(&repeats.filter_map(mean_of).collect::<Vec<_>>())
+        Summary::from_values(&repeats.filter_map(mean_of).collect::<Vec<_>>())
     }
 
-    /// The same as JSON: for each set of workloads and each metric its ratios.
+    /// The tables as JSON: the ratios of each metric for each set of workloads.
     pub(crate) fn ratios_json(&self) -> Value {
         let rows = self.rows();
         let all = (rows.len() > 1).then(|| ("all", rows.clone()));

@@ -1,4 +1,4 @@
-//! Runs read back from a results folder, and what they say beside `orig`.
+//! Loads runs from a results folder and compares configurations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::stats::{Summary, Welch, welch};
 /// The file of runs in a results folder.
 pub(crate) const RUNS: &str = "runs.jsonl";
 
-/// The first line: what the runs are of, and where they were made.
+/// The first line of a results file: the experiment and the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     /// The version of this format: 1.
@@ -24,32 +24,32 @@ pub struct Head {
     pub hash: String,
     /// The workloads, in order.
     pub workloads: Vec<String>,
-    /// The configurations, in order; the first is the one others are compared to.
+    /// The configurations, in order. The first is the baseline.
     pub configurations: Vec<String>,
-    /// What configurations are compared to, where that is not the first.
+    /// Baselines of configurations that are not compared to the first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub against: BTreeMap<String, String>,
     /// The machine.
     pub host: Host,
 }
 
-/// The machine the runs were made on.
+/// The machine of the runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// Its CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// Its memory in bytes.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The mode of transparent huge pages.
+    /// THP mode.
     pub thp: String,
 }
 
 impl Host {
-    /// This machine.
+    /// Describes this machine.
     #[must_use]
-    pub fn this() -> Self {
+    pub fn detect() -> Self {
         let info = rustix::system::sysinfo();
         let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         let chosen = thp.split(['[', ']']).nth(1).unwrap_or("none").to_owned();
@@ -62,104 +62,106 @@ impl Host {
     }
 }
 
-/// One run, as kept.
+/// A stored run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its workload.
+    /// Workload.
     pub workload: String,
-    /// Its configuration.
+    /// Configuration.
     pub configuration: String,
-    /// Its round, from 0.
+    /// Repeat, from 0.
     pub repeat: usize,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started_s: u64,
-    /// Memory touched and freed before it.
+    /// Bytes of memory touched and freed before the run.
     #[serde(default)]
     pub warmed_bytes: u64,
-    /// Why it has no result.
+    /// Reason of a failed run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
-    /// What was measured; empty for a failed run.
+    /// Measurements; empty for a failed run.
     #[serde(default)]
     pub measured: Measurements,
-    /// Memory over time: milliseconds since measuring began, resident bytes, bytes zram holds for them.
+    /// Memory over time: milliseconds since measuring began, resident bytes, bytes of its swapped pages in
+    /// zram.
     #[serde(default)]
     pub samples: Vec<(u64, u64, u64)>,
 }
 
-/// The runs of one results folder.
+/// The runs of a results folder.
 #[derive(Debug, Clone)]
 pub struct Results {
-    /// What they are of.
+    /// The experiment and the machine.
     pub head: Head,
-    /// Every run in the order it was made, failed ones too.
+    /// All runs in the order they were made, including failed ones.
     pub runs: Vec<Run>,
 }
 
-/// One workload under one configuration, summed up, beside what that is compared to.
+/// The summary of one workload under one configuration, compared with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cell {
-    /// Its runs.
+    /// Summary of the runs.
     pub summary: Summary,
-    /// By how many percent its mean lies above that of what it is compared to.
+    /// By how many percent the mean lies above the mean of the baseline.
     pub overhead_percent: Option<f64>,
-    /// Welch's test against that.
+    /// Welch's test against the baseline.
     pub welch: Option<Welch>,
 }
 
 impl Results {
-    /// Reads the results in `folder`.
+    /// Loads the results in `folder`.
     ///
     /// # Errors
-    /// When there are none, or with the line that is not one of results.
+    /// When the file cannot be read or has an invalid line.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(RUNS);
         let text = fs::read_to_string(&path).map_err(|source| Error::File {
-            doing: "read",
+            operation: "read",
             path: path.clone(),
             source,
         })?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let wrong = |line: usize, message: String| Error::NotResults {
+        let invalid = |line: usize, message: String| Error::InvalidResults {
             path: path.clone(),
             line,
             message,
         };
         let mut lines = whole.lines().enumerate();
         let first = lines.next().map_or("", |(_, line)| line);
-        let head: Head = serde_json::from_str(first).map_err(|error| wrong(1, error.to_string()))?;
+        let head: Head = serde_json::from_str(first).map_err(|error| invalid(1, error.to_string()))?;
         if head.schema != 1 {
             let message = format!(
-                "schema {}, and this program reads schema 1: use a newer one",
+                "schema {}, but this program reads schema 1: use a newer thermo-lab",
                 head.schema
             );
-            return Err(wrong(1, message));
+            return Err(invalid(1, message));
         }
         let runs = lines
-            .map(|(at, line)| serde_json::from_str(line).map_err(|error| wrong(at + 1, error.to_string())))
+            .map(|(at, line)| serde_json::from_str(line).map_err(|error| invalid(at + 1, error.to_string())))
             .collect::<Result<_, _>>()?;
         Ok(Self { head, runs })
     }
 
-    /// The configuration the others are compared to, unless they say otherwise.
+    /// The first configuration: the baseline of all configurations without `against`.
     #[must_use]
     pub fn orig(&self) -> &str {
         self.head.configurations.first().map_or("orig", String::as_str)
     }
 
-    /// What `configuration` is compared to.
+    /// The baseline of `configuration`.
     #[must_use]
-    pub fn base_of(&self, configuration: &str) -> &str {
+    pub fn baseline_of(&self, configuration: &str) -> &str {
         self.head
             .against
             .get(configuration)
             .map_or(self.orig(), String::as_str)
     }
 
-    /// The most memory `workload` took under the first configuration: the mean of its runs' peaks. None where none was seen.
+    /// Peak memory of `workload` under the first configuration, in bytes: the mean over its runs. `None`
+    /// without runs.
     #[must_use]
     pub fn peak(&self, workload: &str) -> Option<u64> {
-        let runs = self.of(workload, self.orig());
+        let runs = self.runs_of(workload, self.orig());
         let peaks: Vec<f64> = runs
             .iter()
             .filter_map(|run| run.measured.get(metric::MEMORY_PEAK).copied())
@@ -170,10 +172,10 @@ impl Results {
             clippy::cast_sign_loss,
             reason = "a mean of memory sizes"
         )]
-        Summary::of(&peaks).map(|peaks| peaks.mean as u64)
+        Summary::from_values(&peaks).map(|peaks| peaks.mean as u64)
     }
 
-    /// The metrics these runs have measurements of, in the order they are shown.
+    /// The metrics that were measured, in the order of the tables.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let keys: std::collections::BTreeSet<&str> = self
@@ -189,15 +191,15 @@ impl Results {
             .collect()
     }
 
-    /// The runs that have a result of one workload under one configuration, one for each repeat.
+    /// The successful runs of one workload under one configuration, one for each repeat.
     #[must_use]
-    pub fn of(&self, workload: &str, configuration: &str) -> Vec<&Run> {
+    pub fn runs_of(&self, workload: &str, configuration: &str) -> Vec<&Run> {
         let mut by_repeat: BTreeMap<usize, &Run> = BTreeMap::new();
-        let of = self
+        let matching = self
             .runs
             .iter()
             .filter(|run| run.workload == workload && run.configuration == configuration);
-        for run in of.filter(|run| run.failure.is_none()) {
+        for run in matching.filter(|run| run.failure.is_none()) {
             by_repeat.entry(run.repeat).or_insert(run);
         }
         by_repeat.into_values().collect()
@@ -206,38 +208,38 @@ impl Results {
     /// The measurements of `metric` in those runs.
     #[must_use]
     pub fn values(&self, metric: &Metric, workload: &str, configuration: &str) -> Vec<f64> {
-        let runs = self.of(workload, configuration);
+        let runs = self.runs_of(workload, configuration);
         runs.iter()
             .filter_map(|run| run.measured.get(&metric.key).copied())
             .collect()
     }
 
-    /// Those measurements summed up and compared to `orig`; nothing when there are none.
+    /// The summary of those measurements, compared with the baseline. `None` without measurements.
     #[must_use]
     pub fn cell(&self, metric: &Metric, workload: &str, configuration: &str) -> Option<Cell> {
-        let summary = Summary::of(&self.values(metric, workload, configuration))?;
-        let base = self.base_of(configuration);
-        let orig = (configuration != base && metric.compares)
-            .then(|| Summary::of(&self.values(metric, workload, base)))
+        let summary = Summary::from_values(&self.values(metric, workload, configuration))?;
+        let base = self.baseline_of(configuration);
+        let base = (configuration != base && metric.compares)
+            .then(|| Summary::from_values(&self.values(metric, workload, base)))
             .flatten();
         Some(Cell {
             summary,
-            overhead_percent: orig.and_then(|orig| summary.overhead_percent(&orig)),
-            welch: orig.and_then(|orig| welch(&summary, &orig)),
+            overhead_percent: base.and_then(|base| summary.overhead_percent(&base)),
+            welch: base.and_then(|base| welch(&summary, &base)),
         })
     }
 
-    /// The failed runs that no later run made good.
+    /// The failed runs without a later successful run.
     #[must_use]
     pub fn failures(&self) -> Vec<&Run> {
-        let good = |failed: &Run| {
-            self.of(&failed.workload, &failed.configuration)
+        let succeeded_later = |failed: &Run| {
+            self.runs_of(&failed.workload, &failed.configuration)
                 .iter()
                 .any(|run| run.repeat == failed.repeat)
         };
         self.runs
             .iter()
-            .filter(|run| run.failure.is_some() && !good(run))
+            .filter(|run| run.failure.is_some() && !succeeded_later(run))
             .collect()
     }
 }

@@ -1,4 +1,5 @@
-//! One run: start, wait until ready, fill, attach, measure while the load runs, stop everything, check.
+//! One run: start the workload, wait until it is ready, fill it, attach `thermo`, measure while the load
+//! runs, stop everything, check the output.
 
 mod finish;
 mod measure;
@@ -11,24 +12,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::cgroup::{Cgroup, Hierarchies};
 use crate::error::RunFailure;
-use crate::ethp::Mode;
 use crate::experiment::{Configuration, Experiment, Ready, Workload};
-use crate::group::{Group, Hierarchies};
+use crate::huge_pages::ModeGuard;
 use crate::monitor;
 use crate::placeholder::Values;
 use crate::pressure::Pressure;
-use crate::process::{Program, Start, bad_end, tail};
+use crate::process::{Program, ProgramSpec, describe_failure, last_lines};
 use crate::sample::Outcome;
 use crate::swap::Swap;
 
-/// How long a program has to end after it was asked to.
+/// Time for a program to end after a signal.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long the user's wish to stop may go unseen.
-const ATTENTION: Duration = Duration::from_millis(100);
+/// Interval for checking whether the user stopped the experiment.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a run stands on.
-pub(crate) struct Bench<'a> {
+/// Inputs of a run.
+pub(crate) struct RunContext<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) hierarchies: &'a Hierarchies,
     pub(crate) swap: Option<&'a Swap>,
@@ -36,129 +37,129 @@ pub(crate) struct Bench<'a> {
     pub(crate) lab: &'a Path,
     /// The workload's work folder.
     pub(crate) dir: &'a Path,
-    /// The folder outputs go to.
+    /// The folder for the outputs of programs.
     pub(crate) logs: &'a Path,
     pub(crate) stop: &'a AtomicBool,
-    /// The most memory the workload took under the first configuration, if that is known.
+    /// Peak memory of the workload under the first configuration in bytes, if known.
     pub(crate) peak: Option<u64>,
-    /// The seed loads may draw from: the same for every configuration of a round.
+    /// Seed for loads: the same for all configurations of a repeat.
     pub(crate) seed: u64,
 }
 
-/// A run under way. Fields are dropped in order: what is attached lets go first, the groups go last.
-struct Running<'a> {
-    bench: &'a Bench<'a>,
+/// A run in progress. Fields are dropped in order: the attached program first, the cgroups last.
+struct ActiveRun<'a> {
+    context: &'a RunContext<'a>,
     workload: &'a Workload,
     deadline: Instant,
     pressure: Option<Pressure>,
     attached: Option<Program>,
     load: Option<Program>,
     command: Option<Program>,
-    our_group: Group,
-    group: Group,
+    thermo_group: Cgroup,
+    group: Cgroup,
 }
 
 /// Runs `workload` under `configuration` once.
-pub(crate) fn once(
-    bench: &Bench,
+pub(crate) fn run_once(
+    context: &RunContext,
     workload: &Workload,
     configuration: &Configuration,
 ) -> Result<Outcome, RunFailure> {
-    if !configuration.pressure.is_empty() && bench.peak.is_none() {
-        let why = "its peak without pressure is not known: no run under the first configuration went well";
-        return Err(RunFailure::wrong(why));
+    if !configuration.pressure.is_empty() && context.peak.is_none() {
+        let message = "its peak without pressure is unknown: no run under the first configuration succeeded";
+        return Err(RunFailure::failed(message));
     }
-    monitor::begin(bench.dir);
+    monitor::remove_old_files(context.dir);
     let _mode = configuration
         .thp
-        .map(|mode| Mode::begin(Path::new("/"), mode))
+        .map(|mode| ModeGuard::set(Path::new("/"), mode))
         .transpose()?;
-    let mut running = Running::prepare(bench, workload)?;
-    let values = running.start(configuration)?;
-    running.wait_until_ready(&values)?;
-    running.fill(&values)?;
-    let outcome = running.measure(configuration, &values)?;
-    let mut outcome = running.finish(outcome)?;
+    let mut run = ActiveRun::prepare(context, workload)?;
+    let values = run.start(configuration)?;
+    run.wait_until_ready(&values)?;
+    run.fill(&values)?;
+    let outcome = run.measure(configuration, &values)?;
+    let mut outcome = run.finish(outcome)?;
     outcome
         .measured
-        .extend(monitor::measure(bench.dir).map_err(RunFailure::wrong)?);
+        .extend(monitor::measure(context.dir).map_err(RunFailure::failed)?);
     Ok(outcome)
 }
 
-impl<'a> Running<'a> {
-    fn prepare(bench: &'a Bench, workload: &'a Workload) -> Result<Self, RunFailure> {
+impl<'a> ActiveRun<'a> {
+    fn prepare(context: &'a RunContext, workload: &'a Workload) -> Result<Self, RunFailure> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let nr = RUNS.fetch_add(1, Ordering::Relaxed);
         let group = |kind: &str| {
-            Group::create(
-                bench.hierarchies,
+            Cgroup::create(
+                context.hierarchies,
                 &format!("thermo-eval-{}-{nr}-{kind}", std::process::id()),
             )
-            .map_err(|error| RunFailure::wrong(error.to_string()))
+            .map_err(|error| RunFailure::failed(error.to_string()))
         };
-        let (our_group, group) = (group("thermo")?, group("workload")?);
+        let (thermo_group, group) = (group("thermo")?, group("workload")?);
         if let Some(limit) = workload.limit {
             group
-                .limit(limit.0)
-                .map_err(|error| RunFailure::wrong(error.to_string()))?;
+                .set_memory_limit(limit.0)
+                .map_err(|error| RunFailure::failed(error.to_string()))?;
         }
         let timeout = Duration::from_nanos(workload.timeout.0);
         let deadline = Instant::now() + timeout;
         Ok(Self {
-            bench,
+            context,
             workload,
             deadline,
             pressure: None,
             attached: None,
             load: None,
             command: None,
-            our_group,
+            thermo_group,
             group,
         })
     }
 
     fn start(&mut self, configuration: &Configuration) -> Result<Values, RunFailure> {
         let values = Values::default()
-            .with("dir", self.bench.dir.display())
-            .with("here", self.bench.experiment.here.display())
+            .with("dir", self.context.dir.display())
+            .with("here", self.context.experiment.here.display())
             .with("cgroup", self.group.path().display())
-            .with("seed", self.bench.seed)
-            .with("thermo", self.bench.thermo.display())
-            .with("lab", self.bench.lab.display())
+            .with("seed", self.context.seed)
+            .with("thermo", self.context.thermo.display())
+            .with("lab", self.context.lab.display())
             .with("port", free_port()?);
         if let Some(Ready::File(path)) = &self.workload.ready {
-            // An earlier run's file would say that this one is ready.
-            drop(fs::remove_file(self.bench.dir.join(values.fill(path))));
+            // The file of an earlier run would make this one look ready.
+            drop(fs::remove_file(self.context.dir.join(values.fill(path))));
         }
         let env = configuration
             .env
             .iter()
             .map(|(key, value)| (key.clone(), values.fill(value)))
             .collect();
-        let words = values.fill_all(&self.workload.command);
-        let command = self.program("command", &words, &env, &self.group.doors())?;
+        let argv = values.fill_all(&self.workload.command);
+        let command = self.start_program("command", &argv, &env, &self.group.procs_files())?;
         let values = values.with("pid", command.id());
         self.command = Some(command);
         Ok(values)
     }
 
-    fn program(
+    fn start_program(
         &self,
-        what: &str,
-        words: &[String],
+        name: &str,
+        argv: &[String],
         env: &BTreeMap<String, String>,
-        doors: &[PathBuf],
+        procs_files: &[PathBuf],
     ) -> Result<Program, RunFailure> {
-        let output = self.bench.logs.join(format!("{what}.out"));
-        Start {
-            words,
+        let output = self.context.logs.join(format!("{name}.out"));
+        ProgramSpec {
+            argv,
             env,
-            dir: self.bench.dir,
-            doors,
+            dir: self.context.dir,
+            procs_files,
             output: &output,
         }
         .start()
-        .map_err(|error| RunFailure::wrong(format!("cannot start {}: {error}", shown(words))))
+        .map_err(|error| RunFailure::failed(format!("cannot start {}: {error}", program_name(argv))))
     }
 
     fn wait_until_ready(&mut self, values: &Values) -> Result<(), RunFailure> {
@@ -173,21 +174,21 @@ impl<'a> Running<'a> {
                         .is_some_and(|command| pattern.is_match(&command.printed())),
                     "its line",
                 ),
-                Ready::Tcp(port) => (answers(&values.fill(port)), "its port"),
-                Ready::File(path) => (self.bench.dir.join(values.fill(path)).exists(), "its file"),
+                Ready::Tcp(port) => (accepts_connections(&values.fill(port)), "its port"),
+                Ready::File(path) => (self.context.dir.join(values.fill(path)).exists(), "its file"),
             };
             if is_ready {
                 return Ok(());
             }
-            self.still_wanted(&format!("it was not ready ({missing} did not show)"))?;
+            self.check_stop_and_timeout(&format!("it was not ready ({missing} did not appear)"))?;
             let command = self.command.as_mut();
             if let Some((status, printed)) =
-                command.and_then(|command| ended(command, Duration::from_millis(20)))
+                command.and_then(|command| wait_for_end(command, Duration::from_millis(20)))
             {
-                let how = bad_end(status).unwrap_or_else(|| "ended".into());
-                return Err(RunFailure::wrong(format!(
+                let how = describe_failure(status).unwrap_or_else(|| "ended".into());
+                return Err(RunFailure::failed(format!(
                     "the command {how} before it was ready: {}",
-                    tail(&printed)
+                    last_lines(&printed)
                 )));
             }
         }
@@ -197,29 +198,31 @@ impl<'a> Running<'a> {
         if self.workload.fill.is_empty() {
             return Ok(());
         }
-        let words = values.fill_all(&self.workload.fill);
-        let mut filling = self.program("fill", &words, &BTreeMap::new(), &[])?;
+        let argv = values.fill_all(&self.workload.fill);
+        let mut fill = self.start_program("fill", &argv, &BTreeMap::new(), &[])?;
         loop {
-            self.still_wanted("filling took too long")?;
-            if let Some((status, printed)) = ended(&mut filling, ATTENTION) {
-                return match bad_end(status) {
+            self.check_stop_and_timeout("the fill command did not end")?;
+            if let Some((status, printed)) = wait_for_end(&mut fill, POLL_INTERVAL) {
+                return match describe_failure(status) {
                     None => Ok(()),
-                    Some(how) => Err(RunFailure::wrong(format!(
+                    Some(how) => Err(RunFailure::failed(format!(
                         "{} {how}: {}",
-                        shown(&words),
-                        tail(&printed)
+                        program_name(&argv),
+                        last_lines(&printed)
                     ))),
                 };
             }
         }
     }
 
-    fn still_wanted(&self, late: &str) -> Result<(), RunFailure> {
-        if self.bench.stop.load(Ordering::Relaxed) {
+    /// Fails when the user stopped the experiment, or after the workload's timeout. `problem` describes what
+    /// is late.
+    fn check_stop_and_timeout(&self, problem: &str) -> Result<(), RunFailure> {
+        if self.context.stop.load(Ordering::Relaxed) {
             Err(RunFailure::Stopped)
         } else if Instant::now() >= self.deadline {
-            Err(RunFailure::wrong(format!(
-                "{late} within the timeout of {}",
+            Err(RunFailure::failed(format!(
+                "{problem} within the timeout of {}",
                 self.workload.timeout
             )))
         } else {
@@ -228,26 +231,26 @@ impl<'a> Running<'a> {
     }
 }
 
-/// How a program ended and what it printed, if it ends within `span`.
-fn ended(program: &mut Program, span: Duration) -> Option<(std::process::ExitStatus, String)> {
+/// Exit status and output of a program, if it ends within `span`.
+fn wait_for_end(program: &mut Program, span: Duration) -> Option<(std::process::ExitStatus, String)> {
     match program.wait(span) {
         Ok(status) => status.map(|status| (status, program.printed())),
         Err(_) => {
-            // Asking failed, not the program: ask again, but not in a hot loop.
+            // Waiting failed, not the program. The caller tries again; sleep to avoid a busy loop.
             sleep(Duration::from_millis(10));
             None
         }
     }
 }
 
-/// A TCP port nobody listens on.
-fn free_port() -> Result<u16, RunFailure> {
+/// A free TCP port.
+pub(crate) fn free_port() -> Result<u16, RunFailure> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| Ok(listener.local_addr()?.port()))
-        .map_err(|error| RunFailure::wrong(format!("no free TCP port: {error}")))
+        .map_err(|error| RunFailure::failed(format!("no free TCP port: {error}")))
 }
 
-fn answers(port: &str) -> bool {
+fn accepts_connections(port: &str) -> bool {
     let Ok(port) = port.parse::<u16>() else {
         return false;
     };
@@ -258,6 +261,6 @@ fn answers(port: &str) -> bool {
     .is_ok()
 }
 
-fn shown(words: &[String]) -> String {
-    words.first().cloned().unwrap_or_default()
+fn program_name(argv: &[String]) -> String {
+    argv.first().cloned().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A whole experiment: checks first, then every run in its order, each kept as soon as it ends.
+//! Runs a whole experiment: checks first, then all runs in order. Each run is saved as soon as it ends.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -9,46 +9,46 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use thermo_units::Bytes;
 
+use crate::cgroup::Hierarchies;
 use crate::error::{Error, RunFailure};
 use crate::experiment::{Configuration, Experiment, Workload};
-use crate::group::Hierarchies;
-use crate::ledger::Ledger;
 use crate::needs;
-use crate::order::{Planned, order};
-use crate::process::{bad_end, tail};
+use crate::order::{PlannedRun, order};
+use crate::process::{describe_failure, last_lines};
 use crate::results::{Results, Run};
-use crate::run::{Bench, once};
+use crate::run::{RunContext, run_once};
+use crate::run_store::RunStore;
 use crate::swap::Swap;
 use crate::warm::warm;
 
-/// How an experiment is run.
+/// Options of an experiment.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The folder of the runs; made when not there. Runs that are there already are not made again.
+    /// The results folder; created if missing. Runs in it are not repeated.
     pub results_dir: PathBuf,
-    /// Other than the experiment's own number of repeats.
+    /// Number of repeats; as in the experiment file when `None`.
     pub repeats: Option<usize>,
-    /// Only workloads whose name, or the part of it before a `/`, is here; all when empty.
+    /// Run only these workloads; all when empty. `redis` also selects `redis/recent`.
     pub only_workloads: Vec<String>,
-    /// Only configurations whose name is here, and the one others are compared to; all when empty.
+    /// Run only these configurations and their baselines; all when empty.
     pub only_configurations: Vec<String>,
-    /// The `thermo` that is attached.
+    /// Path of the `thermo` to attach.
     pub thermo: PathBuf,
-    /// The `thermo-lab` that makes workloads.
+    /// Path of the `thermo-lab` that runs synthetic workloads.
     pub lab: PathBuf,
-    /// Set by the caller's signal handler: the run under way is given up, and everything is restored.
+    /// Set by the caller's signal handler. The current run is aborted and everything is restored.
     pub stop: Arc<AtomicBool>,
 }
 
-/// What happens, for a progress line.
+/// A progress event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
-    /// The plan is made.
+    /// The runs are planned.
     Planned {
         /// Runs to make.
         runs: usize,
-        /// Runs that are there already.
-        there: usize,
+        /// Runs that already have a result.
+        finished: usize,
     },
     /// A workload is set up, once, before its first run.
     SettingUp {
@@ -57,87 +57,90 @@ pub enum Progress {
     },
     /// A run begins.
     Begin {
-        /// Which one of those to make, from 1.
+        /// Number among the runs to make, from 1.
         nr: usize,
-        /// Its workload.
+        /// Workload.
         workload: String,
-        /// Its configuration.
+        /// Configuration.
         configuration: String,
-        /// Its round, from 0.
+        /// Repeat, from 0.
         repeat: usize,
     },
-    /// A run has ended and is kept.
+    /// A run has ended and was saved.
     End {
-        /// It, with its failure if it has one.
+        /// The run, with its failure if it failed.
         run: Run,
-        /// How long it took in all, in seconds.
+        /// Total time in seconds.
         seconds: f64,
     },
-    /// The experiment stops early, as asked.
+    /// The user stopped the experiment.
     Stopped,
 }
 
-/// Runs what is missing of `experiment` and returns all results there are.
+/// Makes the missing runs of `experiment` and returns all results.
 ///
-/// A run that fails is kept as failed, and made again when the experiment is run again.
+/// A failed run is saved as failed. It is made again when the experiment runs again.
 ///
 /// # Errors
-/// Before any run: when programs are missing, memory cannot be measured, swap cannot be made or the results folder
-/// belongs to another experiment. Later: when a set-up fails or results cannot be written.
+/// Before any run: when programs are missing, memory cannot be measured, swap cannot be created or the
+/// results folder belongs to another experiment. Later: when a set-up fails or results cannot be written.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Results, Error> {
     let planned = plan(experiment, options)?;
-    needs_are_met(experiment, &planned)?;
-    let mut ledger = Ledger::open(&options.results_dir, experiment)?;
+    check_needs(experiment, &planned)?;
+    let mut store = RunStore::open(&options.results_dir, experiment)?;
     let mut missing = planned.clone();
     missing.retain(|run| {
-        let (workload, configuration) = named(experiment, run);
-        !ledger.has(&workload.name, &configuration.name, run.repeat)
+        let (workload, configuration) = parts_of(experiment, run);
+        !store.has_result(&workload.name, &configuration.name, run.repeat)
     });
     progress(&Progress::Planned {
         runs: missing.len(),
-        there: planned.len() - missing.len(),
+        finished: planned.len() - missing.len(),
     });
     if missing.is_empty() {
-        return Ok(ledger.results);
+        return Ok(store.results);
     }
-    let mut site = Site {
+    let mut environment = Environment {
         experiment,
         options,
-        hierarchies: Hierarchies::of_this_host()?,
-        swap: experiment.zram.map(Swap::make).transpose()?,
-        // Programs start in folders of their own: a path that is relative to ours would not be found.
+        hierarchies: Hierarchies::detect()?,
+        swap: experiment.zram.map(Swap::create).transpose()?,
+        // Programs start in their own folders, where a relative path would not be found.
         thermo: absolute(&options.thermo),
         lab: absolute(&options.lab),
-        folders: Folders::make(&options.results_dir)?,
+        folders: Folders::create(&options.results_dir)?,
         set_up: vec![false; experiment.workloads.len()],
     };
     for (at, run) in missing.iter().enumerate() {
-        if site.keep_one(at + 1, run, &mut ledger, progress)?.is_break() {
+        if environment
+            .make_run(at + 1, run, &mut store, progress)?
+            .is_break()
+        {
             progress(&Progress::Stopped);
             break;
         }
     }
-    Ok(ledger.results)
+    Ok(store.results)
 }
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What a planned run is of.
-fn named<'a>(experiment: &'a Experiment, run: &Planned) -> (&'a Workload, &'a Configuration) {
+/// The workload and the configuration of a planned run.
+fn parts_of<'a>(experiment: &'a Experiment, run: &PlannedRun) -> (&'a Workload, &'a Configuration) {
     (
         &experiment.workloads[run.workload],
         &experiment.configurations[run.configuration],
     )
 }
 
-/// What all runs of an experiment share on this machine; gone with it.
-struct Site<'a> {
+/// Resources shared by all runs of an experiment. Dropping it releases them.
+struct Environment<'a> {
     experiment: &'a Experiment,
     options: &'a Options,
     hierarchies: Hierarchies,
@@ -145,21 +148,22 @@ struct Site<'a> {
     thermo: PathBuf,
     lab: PathBuf,
     folders: Folders,
-    /// Which workloads are set up.
+    /// For each workload, whether it is set up.
     set_up: Vec<bool>,
 }
 
-impl Site<'_> {
-    /// Makes one run, the `nr`th of those that were missing, and keeps it. Break: the user asked to stop.
-    fn keep_one(
+impl Environment<'_> {
+    /// Makes a run, number `nr` of those to make, and saves it. Returns `Break` when the user stopped the
+    /// experiment.
+    fn make_run(
         &mut self,
         nr: usize,
-        run: &Planned,
-        ledger: &mut Ledger,
+        run: &PlannedRun,
+        store: &mut RunStore,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<ControlFlow<()>, Error> {
-        let (workload, configuration) = named(self.experiment, run);
-        let dir = self.folders.of(&workload.name)?;
+        let (workload, configuration) = parts_of(self.experiment, run);
+        let dir = self.folders.work(&workload.name)?;
         if self.is_stopped() || self.set_up_once(run.workload, &dir, progress)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
@@ -171,8 +175,8 @@ impl Site<'_> {
         });
         let logs = self
             .folders
-            .log(&workload.name, &configuration.name, run.repeat)?;
-        let bench = Bench {
+            .logs(&workload.name, &configuration.name, run.repeat)?;
+        let context = RunContext {
             experiment: self.experiment,
             hierarchies: &self.hierarchies,
             swap: self.swap.as_ref(),
@@ -181,16 +185,16 @@ impl Site<'_> {
             dir: &dir,
             logs: &logs,
             stop: &self.options.stop,
-            peak: ledger.results.peak(&workload.name),
+            peak: store.results.peak(&workload.name),
             seed: self.experiment.seed.wrapping_add(run.repeat as u64),
         };
         let begin = Instant::now();
-        let Some(kept) = make(&bench, run) else {
+        let Some(finished) = execute(&context, run) else {
             return Ok(ControlFlow::Break(()));
         };
-        ledger.keep(kept.clone())?;
+        store.append(finished.clone())?;
         progress(&Progress::End {
-            run: kept,
+            run: finished,
             seconds: begin.elapsed().as_secs_f64(),
         });
         Ok(ControlFlow::Continue(()))
@@ -212,7 +216,7 @@ impl Site<'_> {
         });
         match prepare(self.experiment, workload, dir) {
             Ok(()) => Ok(ControlFlow::Continue(())),
-            // Ctrl-C on a terminal reaches the set-up too, and ends it: that is no mistake of the set-up's.
+            // Ctrl-C on a terminal also ends the set-up script, so its failure is no error.
             Err(_) if self.is_stopped() => Ok(ControlFlow::Break(())),
             Err(error) => Err(error),
         }
@@ -223,15 +227,15 @@ impl Site<'_> {
     }
 }
 
-/// Makes one run; nothing when the user asked to stop in the middle of it.
-fn make(bench: &Bench, run: &Planned) -> Option<Run> {
-    let (experiment, started) = (bench.experiment, SystemTime::now());
-    let (workload, configuration) = named(experiment, run);
+/// Makes a run. `None` when the user stopped it.
+fn execute(context: &RunContext, run: &PlannedRun) -> Option<Run> {
+    let (experiment, started) = (context.experiment, SystemTime::now());
+    let (workload, configuration) = parts_of(experiment, run);
     let warmed = experiment.warm.map_or(Bytes::ZERO, warm);
-    let (outcome, failure) = match once(bench, workload, configuration) {
+    let (outcome, failure) = match run_once(context, workload, configuration) {
         Ok(outcome) => (outcome, None),
         Err(RunFailure::Stopped) => return None,
-        Err(RunFailure::Wrong(sentence)) => (crate::sample::Outcome::default(), Some(sentence)),
+        Err(RunFailure::Failed(message)) => (crate::sample::Outcome::default(), Some(message)),
     };
     Some(Run {
         workload: workload.name.clone(),
@@ -247,8 +251,8 @@ fn make(bench: &Bench, run: &Planned) -> Option<Run> {
     })
 }
 
-/// The runs the options ask for, in order.
-fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Error> {
+/// The runs that the options select, in order.
+fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<PlannedRun>, Error> {
     let workloads: Vec<&str> = experiment
         .workloads
         .iter()
@@ -259,12 +263,12 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
         .iter()
         .map(|with| with.name.as_str())
         .collect();
-    for (asked, known) in [
+    for (filters, known) in [
         (&options.only_workloads, &workloads),
         (&options.only_configurations, &configurations),
     ] {
-        let knows = |name: &&String| known.iter().any(|known| is_meant(name, known));
-        if let Some(name) = asked.iter().find(|name| !knows(name)) {
+        let is_known = |filter: &&String| known.iter().any(|name| matches_filter(filter, name));
+        if let Some(name) = filters.iter().find(|filter| !is_known(filter)) {
             return Err(Error::Unknown {
                 name: name.clone(),
                 known: known.join(", "),
@@ -272,31 +276,32 @@ fn plan(experiment: &Experiment, options: &Options) -> Result<Vec<Planned>, Erro
         }
     }
     let mut runs = order(experiment, options.repeats.unwrap_or(experiment.repeats));
-    let asked =
-        |names: &[String], name: &str| names.is_empty() || names.iter().any(|asked| is_meant(asked, name));
-    let wanted = |name: &str| asked(&options.only_configurations, name);
-    // What others are compared to comes along: the first, and what those that are wanted name.
-    let compared: Vec<&str> = experiment
+    let is_selected = |filters: &[String], name: &str| {
+        filters.is_empty() || filters.iter().any(|filter| matches_filter(filter, name))
+    };
+    let is_configuration_selected = |name: &str| is_selected(&options.only_configurations, name);
+    // Baselines of selected configurations are selected too.
+    let baselines: Vec<&str> = experiment
         .configurations
         .iter()
-        .filter(|with| wanted(&with.name))
+        .filter(|with| is_configuration_selected(&with.name))
         .filter_map(|with| with.against.as_deref())
         .collect();
     runs.retain(|run| {
         let name = configurations[run.configuration];
-        asked(&options.only_workloads, workloads[run.workload])
-            && (run.configuration == 0 || wanted(name) || compared.contains(&name))
+        is_selected(&options.only_workloads, workloads[run.workload])
+            && (run.configuration == 0 || is_configuration_selected(name) || baselines.contains(&name))
     });
     Ok(runs)
 }
 
-/// `redis` means `redis/recent` and `redis/moving` too.
-fn is_meant(asked: &str, name: &str) -> bool {
-    name.strip_prefix(asked)
+/// True when `filter` is `name`, or the part of it before a `/`: `redis` matches `redis/recent`.
+fn matches_filter(filter: &str, name: &str) -> bool {
+    name.strip_prefix(filter)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Error> {
+fn check_needs(experiment: &Experiment, planned: &[PlannedRun]) -> Result<(), Error> {
     let used = |at: usize| planned.iter().any(|run| run.workload == at);
     let needs = experiment
         .workloads
@@ -306,7 +311,7 @@ fn needs_are_met(experiment: &Experiment, planned: &[Planned]) -> Result<(), Err
     needs::check(needs.flat_map(|(_, workload)| &workload.needs))
 }
 
-/// Runs a workload's set-up. Its data are removed with the work folder when the experiment ends.
+/// Runs a workload's set-up script. Its files are removed with the work folder when the experiment ends.
 fn prepare(experiment: &Experiment, workload: &Workload, dir: &Path) -> Result<(), Error> {
     let Some(script) = &workload.set_up else {
         return Ok(());
@@ -320,38 +325,38 @@ fn prepare(experiment: &Experiment, workload: &Workload, dir: &Path) -> Result<(
         status,
         output,
     };
-    let done = std::process::Command::new("/bin/sh")
+    let output = std::process::Command::new("/bin/sh")
         .args(["-eu", "-c", &values.fill(script)])
         .current_dir(dir)
         .output()
         .map_err(|error| failed("not started".into(), error.to_string()))?;
-    match bad_end(done.status) {
+    match describe_failure(output.status) {
         None => Ok(()),
-        Some(how) => Err(failed(how, tail(&String::from_utf8_lossy(&done.stderr)))),
+        Some(how) => Err(failed(how, last_lines(&String::from_utf8_lossy(&output.stderr)))),
     }
 }
 
-/// The folders of an experiment: the workloads' data, removed at the end, and the outputs of every run, kept.
+/// The folders of an experiment: work folders of workloads, removed at the end, and outputs of runs, kept.
 struct Folders {
     work: PathBuf,
     logs: PathBuf,
 }
 
 impl Folders {
-    fn make(results: &Path) -> Result<Self, Error> {
+    fn create(results: &Path) -> Result<Self, Error> {
         let results = std::path::absolute(results).unwrap_or_else(|_| results.to_owned());
         Ok(Self {
-            work: folder(results.join("work"))?,
-            logs: folder(results.join("outputs"))?,
+            work: create_folder(results.join("work"))?,
+            logs: create_folder(results.join("outputs"))?,
         })
     }
 
-    fn of(&self, workload: &str) -> Result<PathBuf, Error> {
-        folder(self.work.join(workload))
+    fn work(&self, workload: &str) -> Result<PathBuf, Error> {
+        create_folder(self.work.join(workload))
     }
 
-    fn log(&self, workload: &str, configuration: &str, repeat: usize) -> Result<PathBuf, Error> {
-        folder(
+    fn logs(&self, workload: &str, configuration: &str, repeat: usize) -> Result<PathBuf, Error> {
+        create_folder(
             self.logs
                 .join(workload)
                 .join(configuration)
@@ -366,11 +371,11 @@ impl Drop for Folders {
     }
 }
 
-fn folder(path: PathBuf) -> Result<PathBuf, Error> {
+fn create_folder(path: PathBuf) -> Result<PathBuf, Error> {
     match fs::create_dir_all(&path) {
         Ok(()) => Ok(path),
         Err(source) => Err(Error::File {
-            doing: "make",
+            operation: "create",
             path,
             source,
         }),
@@ -383,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_wanted_configuration_is_compared_to_comes_along() {
+    fn selecting_configuration_selects_its_baselines() {
         let text = "name = 'x'\nrepeats = 1\n[[configuration]]\nname = 'orig'\n[[configuration]]\nname = 'mprs'\n\
                     [[configuration]]\nname = 'plrus'\nagainst = 'mprs'\n[[configuration]]\nname = 'other'\n\
                     [[workload]]\nname = 'w'\ncommand = ['true']\n";
@@ -398,15 +403,15 @@ mod tests {
             stop: Arc::default(),
         };
         let planned = plan(&experiment, &options).unwrap();
-        let name = |run: &Planned| experiment.configurations[run.configuration].name.as_str();
+        let name = |run: &PlannedRun| experiment.configurations[run.configuration].name.as_str();
         let mut names: Vec<&str> = planned.iter().map(name).collect();
         names.sort_unstable();
         assert_eq!(names, ["mprs", "orig", "plrus"]);
     }
 
     #[test]
-    fn a_family_of_workloads_goes_by_its_first_name() {
-        assert!(is_meant("redis", "redis/recent") && is_meant("redis/recent", "redis/recent"));
-        assert!(!is_meant("red", "redis/recent") && !is_meant("redis/moving", "redis/recent"));
+    fn filter_matches_name_or_first_component() {
+        assert!(matches_filter("redis", "redis/recent") && matches_filter("redis/recent", "redis/recent"));
+        assert!(!matches_filter("red", "redis/recent") && !matches_filter("redis/moving", "redis/recent"));
     }
 }

@@ -1,26 +1,26 @@
-//! What is read while a run is measured: memory again and again, counters at the begin and at the end.
+//! Readings during a run: memory at intervals, counters at the start and at the end.
 
 use std::path::Path;
 use std::time::Duration;
 
 use thermo_kernel::status;
 
-use crate::group::{CpuUse, Group, MemoryUse};
+use crate::cgroup::{Cgroup, CpuUse, MemoryUse};
 use crate::metric::{self, Measurements};
 use crate::process::Program;
 use crate::swap::Swap;
 
-/// How long a program may take to let go of its memory at its end.
-const LETTING_GO: Duration = Duration::from_millis(100);
+/// Time for which a program may free its memory before it ends.
+const EXIT_TIME: Duration = Duration::from_millis(100);
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) measured: Measurements,
     pub(crate) samples: Vec<(u64, u64, u64)>,
 }
 
-/// Counters when measuring began.
+/// Counters of a cgroup at one time.
 pub(crate) struct Counters {
     cpu: Option<CpuUse>,
     major_faults: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn of(group: &Group) -> Self {
+    pub(crate) fn read(group: &Cgroup) -> Self {
         Self {
             cpu: group.cpu(),
             major_faults: group.memory().major_faults,
@@ -36,10 +36,10 @@ impl Counters {
         }
     }
 
-    /// Adds how far `group` has come since.
+    /// Adds the differences between the counters of `group` now and these.
     #[expect(clippy::cast_precision_loss, reason = "counts of one run fit")]
-    pub(crate) fn differences(&self, group: &Group, measured: &mut Measurements) {
-        let now = Self::of(group);
+    pub(crate) fn differences(&self, group: &Cgroup, measured: &mut Measurements) {
+        let now = Self::read(group);
         let faults = now.major_faults.saturating_sub(self.major_faults);
         measured.insert(metric::MAJOR_FAULTS.into(), faults as f64);
         if let (Some(before), Some(now)) = (self.cpu, now.cpu) {
@@ -55,12 +55,12 @@ impl Counters {
 /// Memory over time.
 #[derive(Default)]
 pub(crate) struct Samples {
-    /// Milliseconds, resident bytes, bytes zram holds for them.
+    /// Milliseconds since the start, resident bytes, bytes of swapped pages in zram.
     memory: Vec<(u64, u64, u64)>,
     swapped: Vec<u64>,
-    /// The most resident bytes, also of what is left out of the others: a run may be over before it is let go.
+    /// Peak resident bytes of all samples, including those that [`Self::ended_at`] drops.
     peak: u64,
-    our_rss: Option<u64>,
+    thermo_rss: Option<u64>,
 }
 
 impl Samples {
@@ -72,19 +72,22 @@ impl Samples {
         thermo: Option<&Program>,
     ) {
         self.peak = self.peak.max(now.resident);
-        let held = swap.map_or(0, |swap| swap.held_for(now.swapped));
+        let in_zram = swap.map_or(0, |swap| swap.zram_bytes_for(now.swapped));
         self.memory.push((
             u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
             now.resident,
-            held,
+            in_zram,
         ));
         self.swapped.push(now.swapped);
-        self.our_rss = self.our_rss.max(thermo.and_then(|thermo| peak_rss(thermo.id())));
+        self.thermo_rss = self
+            .thermo_rss
+            .max(thermo.and_then(|thermo| peak_rss(thermo.id())));
     }
 
-    /// Forgets what was seen of a program that was already ending at `end`: its memory was not saved by anybody.
+    /// Drops the samples of the last 100 ms before `end`: an exiting program frees its memory, which is no
+    /// saving.
     pub(crate) fn ended_at(&mut self, end: Duration) {
-        let alive = end.saturating_sub(LETTING_GO).as_millis();
+        let alive = end.saturating_sub(EXIT_TIME).as_millis();
         let keep = self
             .memory
             .iter()
@@ -122,8 +125,8 @@ impl Samples {
             ),
         );
         put(metric::SWAP_AVG, mean(&mut self.swapped.iter().copied()));
-        if let Some(rss) = self.our_rss {
-            put(metric::OUR_RSS, rss as f64);
+        if let Some(rss) = self.thermo_rss {
+            put(metric::THERMO_RSS, rss as f64);
         }
         Outcome {
             measured,
@@ -132,7 +135,7 @@ impl Samples {
     }
 }
 
-/// The peak resident bytes of a process.
+/// Peak resident bytes of a process.
 fn peak_rss(pid: u32) -> Option<u64> {
     let status = status::read(Path::new("/"), pid).ok()?;
     Some(status.vm_hwm.0).filter(|peak| *peak > 0)
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn net_memory_is_what_is_resident_and_what_zram_holds() {
+    fn net_memory_is_resident_plus_zram() {
         let samples = Samples {
             memory: vec![
                 (0, 100, 0),
@@ -154,7 +157,7 @@ mod tests {
             ],
             swapped: vec![0, 20, 40, 60, 0],
             peak: 100,
-            our_rss: Some(5),
+            thermo_rss: Some(5),
         };
         let outcome = {
             let mut samples = samples;
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(
             outcome.samples.len(),
             4,
-            "the last is of a program that was ending"
+            "the last sample is of an exiting program"
         );
         assert_eq!(
             (measured(metric::MEMORY_AVG), measured(metric::MEMORY_PEAK)),
@@ -176,25 +179,25 @@ mod tests {
             (Some(85.0), Some(70.0))
         );
         assert_eq!(
-            (measured(metric::SWAP_AVG), measured(metric::OUR_RSS)),
+            (measured(metric::SWAP_AVG), measured(metric::THERMO_RSS)),
             (Some(30.0), Some(5.0))
         );
     }
 
     #[test]
-    fn a_run_shorter_than_a_sample_still_has_one() {
+    fn run_shorter_than_interval_keeps_one_sample() {
         let mut samples = Samples {
             memory: vec![(0, 9, 0)],
             swapped: vec![0],
             peak: 9,
-            our_rss: None,
+            thermo_rss: None,
         };
         samples.ended_at(Duration::from_millis(3));
         assert_eq!(samples.outcome().measured.get(metric::MEMORY_AVG), Some(&9.0));
     }
 
     #[test]
-    fn a_short_run_has_its_peak() {
+    fn peak_includes_dropped_samples() {
         let mut samples = Samples::default();
         for (at, resident) in [(0, 0), (10, 33), (20, 30)] {
             let now = MemoryUse {

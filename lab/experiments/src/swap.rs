@@ -1,4 +1,4 @@
-//! The swap of an experiment: zram made for it and removed after it.
+//! The zram swap of an experiment, removed at its end.
 
 use std::path::Path;
 
@@ -7,39 +7,39 @@ use thermo_units::Bytes;
 
 use crate::Error;
 
-/// Swap on compressed memory, of higher priority than any other. It is switched off and removed when dropped.
+/// zram swap with a higher priority than all other swap. Dropping it switches it off and removes it.
 #[derive(Debug)]
 pub(crate) struct Swap(ZramSwap);
 
 impl Swap {
-    pub(crate) fn make(size: Bytes) -> Result<Self, Error> {
+    pub(crate) fn create(size: Bytes) -> Result<Self, Error> {
         ZramSwap::create(Path::new("/"), size)
             .map(Self)
             .map_err(|error| Error::Swap {
                 size,
                 reason: error.to_string(),
-                instead: instead(Path::new("/")),
+                advice: advice(Path::new("/")),
             })
     }
 
-    /// The bytes of memory zram takes for `swapped` bytes of somebody.
+    /// The memory that zram uses for `swapped` bytes of one cgroup, in bytes.
     ///
-    /// Others may swap to it too, so what it takes in all is divided by what each has in it. Allocator overhead
-    /// and pages kept as a mere fill pattern are in the sum.
-    pub(crate) fn held_for(&self, swapped: u64) -> u64 {
+    /// Other processes may use the same swap, so zram's total memory is divided in proportion to the swapped
+    /// bytes. The total includes allocator overhead and pages stored as a fill pattern.
+    pub(crate) fn zram_bytes_for(&self, swapped: u64) -> u64 {
         self.0.mm_stat().map_or(0, |stat| share(stat, swapped))
     }
 }
 
-/// What to do where there is no zram.
-fn instead(root: &Path) -> String {
+/// What to do when zram swap cannot be created.
+fn advice(root: &Path) -> String {
     let load = if zram::exists(root) {
         ""
     } else {
-        "Load its module (modprobe zram), or take the `zram` line out: "
+        "Load its module (modprobe zram), or remove the `zram` line: "
     };
     let others = thermo_kernel::swap::read(root).unwrap_or_default();
-    let named: Vec<String> = others
+    let names: Vec<String> = others
         .iter()
         .map(|swap| {
             format!(
@@ -49,23 +49,24 @@ fn instead(root: &Path) -> String {
             )
         })
         .collect();
-    if named.is_empty() {
-        let make = "fallocate -l 4G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile";
+    if names.is_empty() {
+        let commands =
+            "fallocate -l 4G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile";
         return format!(
-            "{load}without it the experiment runs on other swap, of which there is none; make some: {make}"
+            "{load}without zram the experiment needs other swap, and there is none. Create some: {commands}"
         );
     }
     format!(
-        "{load}without it the experiment runs on the other swap there is: {}",
-        named.join(", ")
+        "{load}without zram the experiment uses the other swap: {}",
+        names.join(", ")
     )
 }
 
 fn share(stat: MmStat, swapped: u64) -> u64 {
-    // The kernel's numbers are not of one moment: a share is at most all.
+    // The numbers are read at different times, so the share is limited to the total.
     let (all, part) = (stat.orig_data.0.max(1), swapped.min(stat.orig_data.0));
-    let held = u128::from(stat.mem_used.0) * u128::from(part) / u128::from(all);
-    u64::try_from(held).unwrap_or(u64::MAX)
+    let used = u128::from(stat.mem_used.0) * u128::from(part) / u128::from(all);
+    u64::try_from(used).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -74,25 +75,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_zram_other_swap_is_named() {
+    fn advice_names_other_swap() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
-        let told = instead(root.path());
+        let message = advice(root.path());
         assert!(
-            told.contains("modprobe zram") && told.contains("swapon /swapfile"),
-            "{told}"
+            message.contains("modprobe zram") && message.contains("swapon /swapfile"),
+            "{message}"
         );
         let swaps = "Filename Type Size Used Priority\n/dev/vdb partition 2048 1024 -2\n";
         std::fs::write(root.path().join("proc/swaps"), swaps).unwrap();
         assert!(
-            instead(root.path()).ends_with("the other swap there is: /dev/vdb (1.00 MiB free)"),
+            advice(root.path()).ends_with("uses the other swap: /dev/vdb (1.00 MiB free)"),
             "{}",
-            instead(root.path())
+            advice(root.path())
         );
     }
 
     #[test]
-    fn what_zram_takes_is_shared_by_what_each_has_in_it() {
+    fn zram_memory_is_shared_by_swapped_bytes() {
         let stat = MmStat {
             orig_data: Bytes(1000),
             mem_used: Bytes(400),

@@ -1,5 +1,5 @@
-//! Results as text: for each metric a table of workloads × configurations with overheads in parentheses and a
-//! total, then the spread, then what can be proved.
+//! Results as text: for each metric a table of workloads by configurations with overheads in parentheses and
+//! a total, then the significant differences, then the spread.
 
 use thermo_units::Bytes;
 
@@ -8,7 +8,7 @@ use crate::results::{Cell, Results};
 use crate::stats::Summary;
 
 impl Results {
-    /// The tables, in the form of the DAMOS patches' reports.
+    /// All tables, in the format of the reports of the kernel's DAMOS patches.
     #[must_use]
     pub fn table(&self) -> String {
         let metrics = self.metrics();
@@ -34,7 +34,7 @@ impl Results {
         text
     }
 
-    /// One line: what was run, where, how often.
+    /// One line with the experiment, the number of runs and the machine.
     #[must_use]
     pub fn introduction(&self) -> String {
         let (head, host) = (&self.head, &self.head.host);
@@ -57,7 +57,7 @@ impl Results {
         text
     }
 
-    /// Workloads that have at least one good run, in order.
+    /// Workloads with at least one successful run, in order.
     pub(crate) fn rows(&self) -> Vec<&str> {
         let has = |name: &&str| {
             self.runs
@@ -72,14 +72,14 @@ impl Results {
             .collect()
     }
 
-    /// Workloads that have a measurement of `metric`, in order.
+    /// Workloads with a measurement of `metric`, in order.
     pub(crate) fn rows_of(&self, metric: &Metric) -> Vec<&str> {
         let columns = self.columns();
         let has = |row: &&str| columns.iter().any(|with| self.cell(metric, row, with).is_some());
         self.rows().into_iter().filter(has).collect()
     }
 
-    /// Configurations that have at least one good run, in order.
+    /// Configurations with at least one successful run, in order.
     pub(crate) fn columns(&self) -> Vec<&str> {
         let has = |name: &&str| {
             self.runs
@@ -94,8 +94,8 @@ impl Results {
             .collect()
     }
 
-    /// The sum over all workloads of the means under `configuration`, with its overhead; nothing unless every
-    /// workload has both.
+    /// The sum of the means over all workloads under `configuration`, and its overhead. `None` unless every
+    /// workload has a mean; no overhead unless every workload has one under the baseline.
     pub(crate) fn total(&self, metric: &Metric, configuration: &str) -> Option<(f64, Option<f64>)> {
         let sum = |configuration: &str| -> Option<f64> {
             self.rows()
@@ -104,7 +104,7 @@ impl Results {
                 .sum()
         };
         let total = sum(configuration).filter(|_| metric.adds_up)?;
-        let base = self.base_of(configuration);
+        let base = self.baseline_of(configuration);
         let orig = (configuration != base).then(|| sum(base)).flatten();
         Some((
             total,
@@ -116,7 +116,7 @@ impl Results {
     fn means(&self, metric: &Metric) -> String {
         let columns = self.columns();
         let head = |name: &&str| {
-            let base = self.base_of(name);
+            let base = self.baseline_of(name);
             if *name == base || !metric.compares {
                 (*name).to_owned()
             } else if base == self.orig() {
@@ -129,7 +129,7 @@ impl Results {
         for workload in self.rows_of(metric) {
             let cells = columns.iter().map(|with| {
                 self.cell(metric, workload, with)
-                    .map_or("-".to_owned(), |cell| shown(metric, &cell))
+                    .map_or("-".to_owned(), |cell| cell_text(metric, &cell))
             });
             lines.push(row(workload, cells));
         }
@@ -138,7 +138,7 @@ impl Results {
         if totals.iter().any(Option::is_some) {
             let cell = |total: &Option<(f64, Option<f64>)>| {
                 total.map_or("-".to_owned(), |(sum, over)| {
-                    with_overhead(metric.shown(sum), over, " ")
+                    with_overhead(metric.format(sum), over, " ")
                 })
             };
             lines.push(row("total", totals.iter().map(cell)));
@@ -155,21 +155,21 @@ impl Results {
         for workload in self.rows_of(metric) {
             let cells = columns.iter().map(|with| {
                 let cell = self.cell(metric, workload, with);
-                cell.map_or("-".to_owned(), |cell| metric.shown(pick(&cell.summary)))
+                cell.map_or("-".to_owned(), |cell| metric.format(pick(&cell.summary)))
             });
             lines.push(row(workload, cells));
         }
         aligned(&lines)
     }
 
-    /// One sentence for each comparison: what differs for sure, and what may be chance.
+    /// All comparisons, with their significance.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for metric in self.metrics().into_iter().filter(|metric| metric.compares) {
             for with in self
                 .columns()
                 .into_iter()
-                .filter(|with| *with != self.base_of(with))
+                .filter(|with| *with != self.baseline_of(with))
             {
                 for workload in self.rows() {
                     let Some(cell) = self.cell(&metric, workload, with) else {
@@ -182,7 +182,7 @@ impl Results {
                         configuration: with.to_owned(),
                         overhead_percent: cell.overhead_percent,
                         p: welch.p,
-                        provable: welch.is_provable(),
+                        significant: welch.is_significant(),
                     });
                 }
             }
@@ -191,32 +191,34 @@ impl Results {
     }
 
     fn findings_text(&self, metrics: &[Metric]) -> String {
-        let (provable, open): (Vec<_>, Vec<_>) = self.findings().into_iter().partition(|one| one.provable);
+        let (significant, others): (Vec<_>, Vec<_>) =
+            self.findings().into_iter().partition(|one| one.significant);
         let base = if self.head.against.is_empty() {
             self.orig()
         } else {
-            "what it is compared to"
+            "its baseline"
         };
         let mut text = format!("\n* differs from {base} by Welch's test at 95 %.");
-        if provable.is_empty() && open.is_empty() {
-            return text + " Nothing can be tested: it takes two runs of each.\n";
+        if significant.is_empty() && others.is_empty() {
+            return text + " Nothing can be tested: the test needs two runs of each.\n";
         }
-        let chance = (provable.len() + open.len()).div_ceil(20);
+        let total = significant.len() + others.len();
         text.push_str(&format!(
-            " Provable: {} of {} differences (chance alone would show about {chance}).\n",
-            provable.len(),
-            provable.len() + open.len()
+            " Significant: {} of {total} differences (chance alone would give about {}).\n",
+            significant.len(),
+            total.div_ceil(20)
         ));
         for metric in metrics {
-            let of = |list: &[Finding]| {
-                let mine = list.iter().filter(|one| one.metric == metric.title);
-                mine.map(|one| format!("{}/{}", one.workload, one.configuration))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            };
-            let open = of(&open);
-            if !open.is_empty() {
-                text.push_str(&format!("  {}: not provable for {open}\n", metric.title));
+            let of_metric = others.iter().filter(|one| one.metric == metric.title);
+            let names: Vec<String> = of_metric
+                .map(|one| format!("{}/{}", one.workload, one.configuration))
+                .collect();
+            if !names.is_empty() {
+                text.push_str(&format!(
+                    "  {}: not significant for {}\n",
+                    metric.title,
+                    names.join(", ")
+                ));
             }
         }
         text
@@ -224,9 +226,9 @@ impl Results {
 
     fn failures_text(&self) -> String {
         let lines = self.failures().into_iter().map(|run| {
-            let why = run.failure.as_deref().unwrap_or_default();
+            let reason = run.failure.as_deref().unwrap_or_default();
             format!(
-                "  {} under {}, repeat {}: {why}\n",
+                "  {} under {}, repeat {}: {reason}\n",
                 run.workload,
                 run.configuration,
                 run.repeat + 1
@@ -241,7 +243,7 @@ impl Results {
     }
 }
 
-/// One comparison with `orig`.
+/// A comparison with the baseline.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct Finding {
     pub(crate) metric: String,
@@ -249,16 +251,16 @@ pub(crate) struct Finding {
     pub(crate) configuration: String,
     pub(crate) overhead_percent: Option<f64>,
     pub(crate) p: f64,
-    pub(crate) provable: bool,
+    pub(crate) significant: bool,
 }
 
-fn shown(metric: &Metric, cell: &Cell) -> String {
-    let mark = if cell.welch.is_some_and(|welch| welch.is_provable()) {
+fn cell_text(metric: &Metric, cell: &Cell) -> String {
+    let mark = if cell.welch.is_some_and(|welch| welch.is_significant()) {
         "*"
     } else {
         " "
     };
-    with_overhead(metric.shown(cell.summary.mean), cell.overhead_percent, mark)
+    with_overhead(metric.format(cell.summary.mean), cell.overhead_percent, mark)
 }
 
 fn with_overhead(value: String, percent: Option<f64>, mark: &str) -> String {
@@ -269,16 +271,16 @@ fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(cells).collect()
 }
 
-/// Columns two spaces apart, the first to the left, the others to the right.
+/// Aligns columns, two spaces apart: the first to the left, the others to the right.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let wide = |at: usize| {
+    let width = |at: usize| {
         rows.iter()
             .filter_map(|row| row.get(at))
             .map(|cell| cell.chars().count())
             .max()
     };
-    let widths: Vec<usize> = (0..columns).map(|at| wide(at).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Experiment files: TOML that a person wrote, read into values that say where a mistake stands.
+//! Reads TOML experiment files and reports errors with their position.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use toml::Spanned;
 
 use crate::Error;
 
-/// A part of a file whose place is asked for, and nothing else.
-pub(crate) type Place = Spanned<IgnoredAny>;
+/// The position of a part of a file, without its value.
+pub(crate) type Location = Spanned<IgnoredAny>;
 
-/// Reads the file at `path` by `parse`, which gets its text and the folder it is in.
+/// Reads the file at `path` and calls `parse` with its text and its folder.
 pub(crate) fn read<T>(
     path: &Path,
     parse: impl FnOnce(&str, &Path) -> Result<T, ParseError>,
@@ -23,11 +23,14 @@ pub(crate) fn read<T>(
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(source) => {
-            let doing = "read";
-            return Err(Error::File { doing, path, source });
+            return Err(Error::File {
+                operation: "read",
+                path,
+                source,
+            });
         }
     };
-    parse(&text, &folder_of(&path)).map_err(|fault| Error::Mistake { path, fault })
+    parse(&text, &folder_of(&path)).map_err(|error| Error::Parse { path, error })
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -36,18 +39,18 @@ fn folder_of(path: &Path) -> PathBuf {
     std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
-/// The values of `text`, or its first mistake.
+/// Parses `text`, or returns its first error.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    toml::from_str(text).map_err(|error| ParseError::of_parser(text, error.span(), error.message()))
+    toml::from_str(text).map_err(|error| ParseError::from_parser(text, error.span(), error.message()))
 }
 
-/// A mistake of `part` of `text`.
-pub(crate) fn fault<T>(text: &str, part: &Spanned<T>, message: impl Into<String>) -> ParseError {
+/// An error at the start of `part` of `text`.
+pub(crate) fn error_at<T>(text: &str, part: &Spanned<T>, message: impl Into<String>) -> ParseError {
     ParseError::at_offset(text, part.span().start, message)
 }
 
-/// A field that is written as a text in quotes, like `"1G"`.
-pub(crate) fn word<'de, D, T>(from: D) -> Result<T, D::Error>
+/// Deserialises a field from a string by `FromStr`, e.g. `"1G"`.
+pub(crate) fn parsed<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
@@ -55,21 +58,21 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same of a field that may be left out.
-pub(crate) fn some_word<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+/// Like [`parsed`], for an optional field.
+pub(crate) fn parsed_option<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
 {
-    word(from).map(Some)
+    parsed(from).map(Some)
 }
 
-/// A field that may be given, checked by `check`, which tells what is wrong.
+/// Deserialises a field and validates it with `check`, which returns a message for an invalid value.
 pub(crate) fn checked<'de, D, T>(from: D, check: impl FnOnce(&T) -> Option<String>) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: de::Deserialize<'de>,
 {
     let value = T::deserialize(from)?;
-    check(&value).map_or(Ok(value), |wrong| Err(D::Error::custom(wrong)))
+    check(&value).map_or(Ok(value), |message| Err(D::Error::custom(message)))
 }

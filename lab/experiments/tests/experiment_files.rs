@@ -1,4 +1,4 @@
-//! Experiment files: what the ready ones say, and how mistakes are told.
+//! Experiment files: parsing, positions and messages of errors, and the shipped files.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -33,7 +33,7 @@ timeout = "2m"
 "#;
 
 #[test]
-fn everything_that_can_be_said_is_read() {
+fn parser_reads_all_fields() {
     let experiment = Experiment::parse(WHOLE, Path::new("/there")).unwrap();
     assert_eq!(
         (experiment.seed, experiment.repeats, experiment.orig()),
@@ -53,28 +53,33 @@ fn everything_that_can_be_said_is_read() {
 }
 
 #[test]
-fn mistakes_have_a_place_and_a_way_out() {
-    for (from, to, place, sentence) in [
+fn errors_have_position_and_advice() {
+    for (from, to, position, message) in [
         ("repeats = 3", "repeats = 0", "3:11", "0 repeats"),
         (
             "name = \"orig\"",
             "name = \"orig\"\nrepeats = 0",
             "9:11",
-            "leave the configuration out",
+            "remove the configuration",
         ),
         ("repeats = 3", "repeats = \"x\"", "3:11", "invalid type"),
         ("repeats = 3", "repeats = 3\nrepaets = 3", "4:1", "unknown field"),
         ("zram = \"1G\"", "zram = \"1Q\"", "4:8", "not a unit"),
-        ("sample = \"100ms\"", "sample = \"1ms\"", "5:10", "more often"),
+        (
+            "sample = \"100ms\"",
+            "sample = \"1ms\"",
+            "5:10",
+            "sample interval below",
+        ),
         (
             "\"orig\"\n",
             "\"orig\"\nattach = [\"x\"]\n",
             "7:1",
-            "must not attach",
+            "must not have attach",
         ),
-        ("name = \"reclaim\"", "name = \"orig\"", "10:1", "there twice"),
-        ("a/b", "../b", "14:1", "is not a name"),
-        ("{pid}", "{pdi}", "10:1", "{pdi} stands for nothing"),
+        ("name = \"reclaim\"", "name = \"orig\"", "10:1", "used twice"),
+        ("a/b", "../b", "14:1", "is not a valid name"),
+        ("{pid}", "{pdi}", "10:1", "unknown placeholder {pdi}"),
         ("'p99_ms=([0-9.]+)'", "'p99_ms='", "21:22", "no (group)"),
         ("TEST PASSED", "TEST (", "20:9", "not a regular expression"),
         (
@@ -88,15 +93,15 @@ fn mistakes_have_a_place_and_a_way_out() {
     ] {
         let text = WHOLE.replacen(from, to, 1);
         assert_ne!(text, WHOLE, "{from}");
-        let fault = Experiment::parse(&text, Path::new(".")).unwrap_err();
-        assert!(fault.message.contains(sentence), "{sentence}: {fault}");
-        assert_eq!(format!("{}:{}", fault.line, fault.column), place, "{fault}");
+        let error = Experiment::parse(&text, Path::new(".")).unwrap_err();
+        assert!(error.message.contains(message), "{message}: {error}");
+        assert_eq!(format!("{}:{}", error.line, error.column), position, "{error}");
     }
 }
 
-/// Pressure, and what a configuration is compared to.
-const PRESSING: &str = r#"
-name = "pressing"
+/// An experiment with memory pressure and `against`.
+const WITH_PRESSURE: &str = r#"
+name = "pressure"
 repeats = 1
 
 [[configuration]]
@@ -117,9 +122,9 @@ command = ["true"]
 "#;
 
 #[test]
-fn pressure_is_a_share_of_the_peak() {
-    let experiment = Experiment::parse(PRESSING, Path::new(".")).unwrap();
-    assert!(experiment.presses());
+fn pressure_steps_are_parsed_and_validated() {
+    let experiment = Experiment::parse(WITH_PRESSURE, Path::new(".")).unwrap();
+    assert!(experiment.has_pressure());
     let [orig, mprs, plrus] = experiment.configurations.as_slice() else {
         panic!("{:?}", experiment.configurations)
     };
@@ -131,10 +136,10 @@ fn pressure_is_a_share_of_the_peak() {
         .collect();
     assert_eq!(steps, [(200, Nanos::secs(10)), (75, Nanos::secs(1))]);
     assert_eq!(plrus.against.as_deref(), Some("mprs"));
-    for (from, to, place, sentence) in [
-        ("\"200%\"", "\"200M\"", "10:23", "no limit of a pressure"),
-        ("\"200%\"", "\"0%\"", "10:23", "no limit of a pressure"),
-        ("\"1s\"", "\"1ms\"", "10:71", "is over before"),
+    for (from, to, position, message) in [
+        ("\"200%\"", "\"200M\"", "10:23", "is not a valid limit"),
+        ("\"200%\"", "\"0%\"", "10:23", "is not a valid limit"),
+        ("\"1s\"", "\"1ms\"", "10:71", "ends before"),
         (
             "against = \"mprs\"",
             "against = \"none\"",
@@ -151,31 +156,31 @@ fn pressure_is_a_share_of_the_peak() {
             "\"orig\"",
             "\"orig\"\nagainst = \"mprs\"",
             "5:1",
-            "must not attach anything, press",
+            "must not have attach, pressure or against",
         ),
     ] {
-        let text = PRESSING.replacen(from, to, 1);
-        assert_ne!(text, PRESSING, "{from}");
-        let fault = Experiment::parse(&text, Path::new(".")).unwrap_err();
-        assert!(fault.message.contains(sentence), "{sentence}: {fault}");
-        assert_eq!(format!("{}:{}", fault.line, fault.column), place, "{fault}");
+        let text = WITH_PRESSURE.replacen(from, to, 1);
+        assert_ne!(text, WITH_PRESSURE, "{from}");
+        let error = Experiment::parse(&text, Path::new(".")).unwrap_err();
+        assert!(error.message.contains(message), "{message}: {error}");
+        assert_eq!(format!("{}:{}", error.line, error.column), position, "{error}");
     }
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
-    let told = Experiment::read(Path::new("no/such.toml"))
+fn unreadable_file_is_named() {
+    let message = Experiment::read(Path::new("no/such.toml"))
         .unwrap_err()
         .to_string();
-    assert!(told.starts_with("cannot read no/such.toml: "), "{told}");
+    assert!(message.starts_with("cannot read no/such.toml: "), "{message}");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "name = 1\n").unwrap();
-    let told = Experiment::read(file.path()).unwrap_err().to_string();
-    assert!(told.contains(":1:8: "), "{told}");
+    let message = Experiment::read(file.path()).unwrap_err().to_string();
+    assert!(message.contains(":1:8: "), "{message}");
 }
 
 #[test]
-fn the_ready_experiments_are_right() {
+fn shipped_experiments_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/experiments");
     let mut found = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -203,11 +208,11 @@ fn the_ready_experiments_are_right() {
             for script in words.filter_map(|word| word.strip_prefix("{here}/")) {
                 assert!(
                     experiment.here.join(script).exists(),
-                    "{}: {script} is not there",
+                    "{}: {script} does not exist",
                     workload.name
                 );
             }
-            assert!(workload.about.len() > 10, "{}: what does it show?", workload.name);
+            assert!(workload.about.len() > 10, "{} has no description", workload.name);
         }
         found += 1;
     }

@@ -1,4 +1,4 @@
-//! A tiny experiment for real: groups made and removed, runs kept, failures seen, interruption and resumption.
+//! Runs tiny experiments: cgroups, stored runs, failures, interruption and resumption.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thermo_experiments::group::{Group, Hierarchies};
+use thermo_experiments::cgroup::{Cgroup, Hierarchies};
 use thermo_experiments::{Experiment, Options, Progress, Results, run};
 
-/// The workload counts; under `attached` it first waits until what is attached says that it is there.
+/// The workload counts. Under `attached` it first waits for the file that the attached program creates.
 const TINY: &str = r#"
 name = "tiny"
 repeats = 2
@@ -38,7 +38,7 @@ check = "TEST PASSED"
 latency = { p99_ms = 'p99_ms=([0-9.]+)' }
 "#;
 
-/// Stands for `thermo`: says that it is there, and leaves at Ctrl-C as the real one does.
+/// A stand-in for `thermo`: creates a file when it has started, and exits with 130 on SIGINT like `thermo`.
 const ATTACHED: &str = "#!/bin/sh
 trap 'kill $!; exit 130' INT
 tail -f /dev/null &
@@ -47,16 +47,16 @@ wait
 ";
 
 fn can_measure(test: &str) -> bool {
-    let made = Hierarchies::of_this_host().and_then(|hierarchies| {
-        Group::create(
+    let created = Hierarchies::detect().and_then(|hierarchies| {
+        Cgroup::create(
             &hierarchies,
             &format!("thermo-eval-{}-can-{test}", std::process::id()),
         )
     });
-    if let Err(error) = &made {
+    if let Err(error) = &created {
         eprintln!("SKIP: {error}");
     }
-    made.is_ok()
+    created.is_ok()
 }
 
 fn options(folder: &Path) -> Options {
@@ -75,7 +75,7 @@ fn options(folder: &Path) -> Options {
 }
 
 #[test]
-fn a_tiny_experiment_is_interrupted_resumed_and_shown() {
+fn experiment_resumes_after_interruption() {
     if !can_measure("tiny") {
         return;
     }
@@ -92,13 +92,13 @@ fn a_tiny_experiment_is_interrupted_resumed_and_shown() {
             options.stop.store(begun == 2, Ordering::Relaxed);
         }
     });
-    assert_eq!(first.unwrap().runs.len(), 1, "the second run was given up");
+    assert_eq!(first.unwrap().runs.len(), 1, "the second run was aborted");
 
     options.stop.store(false, Ordering::Relaxed);
     let mut planned = None;
     let results = run(&experiment, &options, &mut |progress| {
-        if let Progress::Planned { runs, there } = progress {
-            planned = Some((*runs, *there));
+        if let Progress::Planned { runs, finished } = progress {
+            planned = Some((*runs, *finished));
         }
     })
     .unwrap();
@@ -127,11 +127,11 @@ fn a_tiny_experiment_is_interrupted_resumed_and_shown() {
     );
     assert!(
         !options.results_dir.join("work").exists(),
-        "the workload's data are removed"
+        "the work folder is removed"
     );
 }
 
-/// Nothing is reclaimed by limits that high, and the workload sees them all the same.
+/// The limits are too high to cause reclaim. The workload waits until it has read both from its cgroup.
 const PRESSED: &str = r#"
 name = "pressed"
 repeats = 1
@@ -162,7 +162,7 @@ timeout = "100s"
 "#;
 
 #[test]
-fn limits_come_and_go_in_shares_of_the_peak() {
+fn pressure_limits_are_percentages_of_peak() {
     if !can_measure("pressed") {
         return;
     }
@@ -174,7 +174,7 @@ fn limits_come_and_go_in_shares_of_the_peak() {
         .iter()
         .map(|run| run.configuration.as_str())
         .collect();
-    assert_eq!(order, ["orig", "pressed"], "the peak is known first");
+    assert_eq!(order, ["orig", "pressed"], "the peak is measured first");
     for made in &results.runs {
         assert_eq!(made.failure, None, "{made:?}");
     }
@@ -182,19 +182,22 @@ fn limits_come_and_go_in_shares_of_the_peak() {
 }
 
 #[test]
-fn pressure_without_a_peak_is_a_failure() {
+fn pressure_without_peak_is_a_failure() {
     if !can_measure("no-peak") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let experiment = Experiment::parse(&PRESSED.replace("echo TEST", "echo NO"), folder.path()).unwrap();
     let results = run(&experiment, &options(folder.path()), &mut |_| {}).unwrap();
-    let told = results.failures()[1].failure.clone().unwrap();
-    assert!(told.contains("its peak without pressure is not known"), "{told}");
+    let message = results.failures()[1].failure.clone().unwrap();
+    assert!(
+        message.contains("its peak without pressure is unknown"),
+        "{message}"
+    );
 }
 
 #[test]
-fn a_signal_a_wrong_result_and_an_early_leave_are_failures() {
+fn signal_wrong_result_and_timeout_are_failures() {
     if !can_measure("failures") {
         return;
     }
@@ -252,7 +255,7 @@ load = ["sh", "-c", "exit 3"]
 }
 
 #[test]
-fn missing_programs_and_unknown_names_are_said_before_any_run() {
+fn missing_programs_and_unknown_names_fail_early() {
     let folder = tempfile::tempdir().unwrap();
     let need = "command = [\"x\"]\nneeds = [{ program = \"no-such-program\", package = \"its-package\" }]";
     let text = format!(
@@ -260,13 +263,16 @@ fn missing_programs_and_unknown_names_are_said_before_any_run() {
     );
     let experiment = Experiment::parse(&text, folder.path()).unwrap();
     let mut options = options(folder.path());
-    let told = run(&experiment, &options, &mut |_| {}).unwrap_err().to_string();
+    let message = run(&experiment, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(
-        told.contains("no-such-program") && told.contains("apt-get install its-package"),
-        "{told}"
+        message.contains("no-such-program") && message.contains("apt-get install its-package"),
+        "{message}"
     );
     options.only_workloads = vec!["v".into()];
-    let told = run(&experiment, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(told.contains("\"v\"") && told.contains("there are w"), "{told}");
+    let message = run(&experiment, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        message.contains("\"v\"") && message.contains("the experiment has w"),
+        "{message}"
+    );
     assert!(!options.results_dir.exists());
 }

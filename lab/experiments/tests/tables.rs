@@ -1,4 +1,4 @@
-//! The faces of results: a table to the letter, and what the others hold.
+//! Output of results: text tables, JSON, CSV and HTML.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -59,7 +59,7 @@ fn results() -> Results {
 const TABLE: &str = "\
 example: 12 runs, 2 workloads, 2 configurations; Linux 6.1.0, 2 CPUs, 24.0 GiB, THP madvise; 1.00 GiB warmed before each run
 
-memory.net.avg [MiB]: resident memory and what zram holds for the workload, average
+memory.net.avg [MiB]: resident memory of the workload plus the size of its swapped pages in zram, average
 memory.net.avg    orig  reclaim (overhead)
 redis/recent     700.0     400.0 (-42.86)*
 zstd             300.0     270.0 (-10.00)*
@@ -76,12 +76,12 @@ thermo.cpu    orig  reclaim
 redis/recent     -     0.75
 zstd             -     1.25
 
-latency.p99_ms: p99_ms, as the workload's load printed it
+latency.p99_ms: p99_ms, as printed by the workload's load
 latency.p99_ms   orig  reclaim (overhead)
 redis/recent    0.500     0.625 ( 25.00)*
 
-* differs from orig by Welch's test at 95 %. Provable: 4 of 5 differences (chance alone would show about 1).
-  runtime: not provable for redis/recent/reclaim
+* differs from orig by Welch's test at 95 %. Significant: 4 of 5 differences (chance alone would give about 1).
+  runtime: not significant for redis/recent/reclaim
 
 Appendix: stdev, min and max among the repeated runs
 
@@ -135,13 +135,13 @@ Failed runs, not in the tables:
 ";
 
 #[test]
-fn the_table_to_the_letter() {
+fn table_matches_expected_text() {
     let table = results().table();
     assert!(table == TABLE, "the table is now:\n{table}");
 }
 
 #[test]
-fn json_holds_means_tests_and_single_values() {
+fn json_has_means_tests_and_values() {
     let json = results().json();
     assert_eq!(
         (json["schema"].as_u64(), json["orig"].as_str()),
@@ -175,12 +175,12 @@ fn json_holds_means_tests_and_single_values() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|one| one["provable"] == false)
+            .any(|one| one["significant"] == false)
     );
 }
 
 #[test]
-fn csv_has_a_line_for_each_good_run() {
+fn csv_has_one_line_for_each_successful_run() {
     let csv = results().csv();
     let mut lines = csv.lines();
     let head =
@@ -191,18 +191,18 @@ fn csv_has_a_line_for_each_good_run() {
 }
 
 #[test]
-fn the_page_needs_nothing_else_and_draws_every_run() {
+fn html_is_self_contained_and_draws_every_run() {
     let page = results().html();
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     for outside in ["<script", "<link", "<img", "src=", "href=", "@import"] {
         assert!(!page.contains(outside), "{outside}");
     }
-    // 12 runs have 2 metrics, 6 of them our CPU, 6 a latency.
+    // 12 runs have 2 metrics, 6 of them thermo's CPU time, 6 a latency.
     assert_eq!(page.matches("<circle").count(), 12 * 2 + 6 + 6);
     assert_eq!(page.matches("<polyline").count(), 4);
     assert!(
         !page.contains("NaN") && !page.contains("inf"),
-        "every place is a number"
+        "all positions are finite"
     );
     assert!(page.contains("reclaim (overhead)"));
 }
@@ -249,7 +249,7 @@ fn pressed() -> Results {
 }
 
 #[test]
-fn ratios_stand_beside_what_they_are_of() {
+fn ratios_are_printed_next_to_their_configurations() {
     let results = pressed();
     let table = results.table();
     assert!(table.contains(RATIOS), "the table is now:\n{table}");

@@ -1,50 +1,48 @@
-//! What a configuration says, and its normal form.
+//! The parsed configuration, and its normal form as text.
 
 use std::fmt;
 use std::path::PathBuf;
 
-use thermo_units::text::ParseError;
-
 use crate::options::Mode;
 
-/// A region of memory to be mapped.
+/// A region of memory to map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Its name, unique in the file.
+    /// Name, unique in the file.
     pub name: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub sz: u64,
-    /// A file it is filled from before the first phase; what the file is too short for stays zero.
+    /// File with the initial data, read before the first phase. Bytes beyond the end of the file are zero.
     pub init: Option<PathBuf>,
 }
 
-/// One way of accessing a region.
+/// An access pattern of one region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     /// Index of the region in [`Config::regions`].
     pub region: usize,
-    /// Addresses are drawn at random (true) or follow one another (false).
+    /// True for random addresses, false for sequential ones.
     pub random: bool,
-    /// Bytes from one access to the next; means nothing when `random`.
+    /// Bytes from one access to the next; ignored when `random`.
     pub stride: u64,
-    /// How often this pattern is drawn, relative to the others of its phase.
+    /// Weight of this pattern relative to the other patterns of the phase.
     pub probability: u32,
-    /// What an access does; `None`: as the options say.
+    /// Access mode; `None` uses [`crate::Options::default_mode`].
     pub mode: Option<Mode>,
 }
 
-/// A span of time with its own patterns.
+/// A span of time with its own access patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its length in milliseconds.
+    /// Length in milliseconds.
     pub time_ms: u64,
-    /// How memory is accessed in it. None: it is an idle phase.
+    /// Access patterns. The phase is idle when there are none.
     pub patterns: Vec<Pattern>,
 }
 
-/// A whole configuration.
+/// A workload: regions and phases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The regions.
@@ -54,16 +52,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a configuration.
-    ///
-    /// # Errors
-    /// The first mistake, with its place and what would be right.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
-        crate::parse::parse(text)
-    }
-
-    /// The normal form: no comments, every field that is known, one empty line between paragraphs. Reading it
-    /// gives the same configuration.
+    /// The normal form: no comments, all known fields, one empty line between paragraphs. Parsing it gives
+    /// the same configuration.
     #[must_use]
     pub fn print(&self) -> String {
         self.to_string()

@@ -1,17 +1,17 @@
-//! Workloads: memory accesses of a known pattern, made for real, so that trackers can be judged.
+//! Synthetic workloads: access memory in a known pattern, to measure the accuracy of access monitoring.
 //!
-//! A [`Config`] is read from text in masim's format: regions of memory, then phases, each with the patterns
-//! by which the regions are accessed. [`run`] maps the regions and makes the accesses in the calling thread;
-//! on the way it tells the [`Truth`]: which byte ranges were touched in which span of time.
+//! A [`Config`] is parsed from text in masim's format: memory regions, then phases, each with its access
+//! patterns. [`run`] maps the regions and accesses them in the calling thread. It reports the ground truth as
+//! [`Truth`] records: which byte ranges were accessed in which span of time.
 //!
 //! All `unsafe` is in `memory.rs`.
 
+mod accessed_pages;
 mod config;
 mod memory;
 mod options;
 mod parse;
 mod run;
-mod touched;
 mod truth;
 
 pub use config::{Config, Pattern, Phase, RegionSpec};

@@ -1,4 +1,5 @@
-//! The memory that is accessed: private anonymous mappings, touched byte by byte; and the clock. The one unsafe file.
+//! Private anonymous mappings that are accessed byte by byte, and the monotonic clock. The only file with
+//! `unsafe`.
 
 use std::io;
 use std::ptr::NonNull;
@@ -14,7 +15,7 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps `len` bytes, not yet backed by pages; `len` must not be 0.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        // SAFETY: without MAP_FIXED the kernel chooses a free place, so nothing that exists is touched.
+        // SAFETY: without MAP_FIXED the kernel chooses an unused address range: no existing mapping changes.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -37,15 +38,16 @@ impl Mapping {
         self.begin.as_ptr() as u64
     }
 
-    /// How many bytes it holds.
+    /// Length in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Accesses the byte at `offset` once, in a way the compiler neither drops nor joins with others.
+    /// Accesses the byte at `offset` once. The access is volatile: the compiler neither removes nor merges
+    /// it.
     ///
     /// # Panics
-    /// When `offset` is outside: the callers compute offsets modulo the length.
+    /// When `offset` is outside of the mapping. Callers compute offsets modulo the length.
     #[inline]
     pub(crate) fn touch(&mut self, offset: usize, mode: Mode) {
         assert!(
@@ -53,8 +55,8 @@ impl Mapping {
             "byte {offset} of a mapping of {} bytes",
             self.len
         );
-        // SAFETY: `offset` is inside of the mapping, which lives as long as `self` and which nothing else
-        // borrows; every bit pattern is a u8.
+        // SAFETY: `offset` is inside of the mapping. The mapping lives as long as `self`, and nothing else
+        // borrows it. Every bit pattern is a valid u8.
         unsafe {
             let byte = self.begin.as_ptr().add(offset);
             match mode {
@@ -67,24 +69,24 @@ impl Mapping {
         }
     }
 
-    /// Its bytes, to be filled.
+    /// All bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable and writable for `len` bytes, zeroed by the kernel, and borrowed
+        // SAFETY: the mapping is readable and writable for `len` bytes. The kernel zeroed it. It is borrowed
         // only through `self`.
         unsafe { std::slice::from_raw_parts_mut(self.begin.as_ptr(), self.len) }
     }
 
-    /// `madvise()` on all of it.
+    /// Calls `madvise()` on the whole mapping.
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is our own mapping; none of the advices used here changes what its bytes read as.
-        done(unsafe { libc::madvise(self.begin.as_ptr().cast(), self.len, advice) })
+        // SAFETY: the range is this mapping. No advice used here changes the contents of its bytes.
+        check(unsafe { libc::madvise(self.begin.as_ptr().cast(), self.len, advice) })
     }
 
-    /// Locks all of it in memory, or unlocks it.
+    /// Locks the whole mapping in memory, or unlocks it.
     pub(crate) fn lock(&self, locked: bool) -> io::Result<()> {
         let address = self.begin.as_ptr().cast();
-        // SAFETY: the range is our own mapping; locking changes no byte.
-        done(unsafe {
+        // SAFETY: the range is this mapping. Locking changes no byte.
+        check(unsafe {
             if locked {
                 libc::mlock(address, self.len)
             } else {
@@ -96,12 +98,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and nothing borrows it any more.
+        // SAFETY: `new` mapped the range, and nothing borrows it any more.
         unsafe { libc::munmap(self.begin.as_ptr().cast(), self.len) };
     }
 }
 
-fn done(result: libc::c_int) -> io::Result<()> {
+fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 {
         Ok(())
     } else {
@@ -109,13 +111,13 @@ fn done(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// `CLOCK_MONOTONIC` in nanoseconds: the clock recordings carry, which `Instant` does not show.
+/// `CLOCK_MONOTONIC` in nanoseconds. Recordings use this clock, and `Instant` does not expose its value.
 pub(crate) fn monotonic() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a timespec of ours for the kernel to fill.
+    // SAFETY: `time` is a valid timespec that the kernel fills.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

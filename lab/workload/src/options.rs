@@ -1,4 +1,4 @@
-//! How a configuration is run: what the command line decides, not the file.
+//! Options of a run that come from the command line, not from the configuration file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use std::sync::atomic::AtomicBool;
 
 use thermo_units::Nanos;
 
-/// What an access does.
+/// Access mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// It reads a byte (`ro`).
+    /// Read a byte (`ro`).
     Read,
-    /// It writes a byte (`wo`).
+    /// Write a byte (`wo`).
     #[default]
     Write,
-    /// It reads a byte and writes it back (`rw`).
+    /// Read a byte and write it back (`rw`).
     ReadWrite,
 }
 
 impl Mode {
-    /// The word in files and flags.
+    /// Name in files and flags.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,23 +37,23 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A word that names none of the choices.
+/// A value that is none of the known choices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is not a {what}: use one of {known}")]
-pub struct UnknownWord {
+pub struct UnknownChoice {
     given: String,
     what: &'static str,
     known: &'static str,
 }
 
 impl FromStr for Mode {
-    type Err = UnknownWord;
+    type Err = UnknownChoice;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+    fn from_str(text: &str) -> Result<Self, UnknownChoice> {
         [Self::Read, Self::Write, Self::ReadWrite]
             .into_iter()
             .find(|mode| mode.name() == text)
-            .ok_or_else(|| UnknownWord {
+            .ok_or_else(|| UnknownChoice {
                 given: text.to_owned(),
                 what: "read/write mode",
                 known: "ro, wo, rw",
@@ -61,27 +61,27 @@ impl FromStr for Mode {
     }
 }
 
-/// How the system is told at the begin of a phase which regions the phase will use, and which it will not.
+/// How the kernel is told at the start of a phase which regions the phase will use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HintMethod {
-    /// Not at all.
+    /// No hints.
     #[default]
     None,
-    /// `madvise()`: `MADV_WILLNEED` for what will be used, `MADV_COLD` for the rest.
+    /// `madvise()`: `MADV_WILLNEED` for regions that will be used, `MADV_COLD` for the others.
     Madvise,
-    /// `mlock()` what will be used, `munlock()` the rest.
+    /// `mlock()` regions that will be used, `munlock()` the others.
     Mlock,
 }
 
 impl FromStr for HintMethod {
-    type Err = UnknownWord;
+    type Err = UnknownChoice;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+    fn from_str(text: &str) -> Result<Self, UnknownChoice> {
         match text {
             "none" => Ok(Self::None),
             "madvise" => Ok(Self::Madvise),
             "mlock" => Ok(Self::Mlock),
-            _ => Err(UnknownWord {
+            _ => Err(UnknownChoice {
                 given: text.to_owned(),
                 what: "hint method",
                 known: "none, madvise, mlock",
@@ -90,28 +90,28 @@ impl FromStr for HintMethod {
     }
 }
 
-/// How to run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What an access does where the pattern does not say.
+    /// Access mode of patterns that give none.
     pub default_mode: Mode,
     /// Ask for huge pages for the regions (`MADV_HUGEPAGE`).
     pub huge_pages: bool,
-    /// How many times the whole configuration is run.
+    /// How many times the whole configuration runs.
     pub repeat: u64,
     /// Print nothing.
     pub quiet: bool,
-    /// Map the regions and say so, but make no access.
+    /// Map the regions and print the ready line, but access nothing.
     pub dry_run: bool,
-    /// Tell the system what will be used.
+    /// How to tell the kernel which regions the next phase uses.
     pub hint: HintMethod,
-    /// Print how many accesses were made, each time this span has passed.
+    /// Interval at which the number of accesses is printed; `None` prints none.
     pub log_interval: Option<Nanos>,
-    /// Length of the spans the truth is told in; `None`: it is not told.
+    /// Length of the span of each [`crate::Truth`] record; `None` reports no truth.
     pub truth_span: Option<Nanos>,
-    /// What draws pieces of work and random addresses.
+    /// Seed for drawing patterns and random addresses.
     pub seed: u64,
-    /// Set from outside to end the run early.
+    /// Set by the caller to end the run early.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -133,6 +133,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The length of a truth span that trackers at 100 ms aggregations are judged by.
+    /// Span of truth records for monitoring with an aggregation interval of 100 ms.
     pub const TRUTH_SPAN: Nanos = Nanos::millis(100);
 }

@@ -1,4 +1,4 @@
-//! Reads masim's format: paragraphs of lines, the first of regions, each further one a phase.
+//! Parses masim's format: paragraphs of lines. The first paragraph lists regions, each other one is a phase.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,33 +12,39 @@ use crate::options::Mode;
 const REGION: &str = "a region is `name, size in bytes[, initial data file | none]`";
 const PATTERN: &str = "an access pattern is `region, randomness (0 or 1), stride, probability[, ro|wo|rw]`";
 
-/// More than a process can have: what is above is a slip of the finger.
-const MOST_BYTES: u64 = 1 << 47;
+/// Maximum size: the address space of a process, 128 TiB.
+const MAX_BYTES: u64 = 1 << 47;
 
-pub(crate) fn parse(text: &str) -> Result<Config, ParseError> {
-    let paragraphs = paragraphs(text);
-    let Some((first, rest)) = paragraphs.split_first() else {
-        return Err(ParseError::new(
-            1,
-            1,
-            format!("there is nothing in this file: begin with regions, {REGION}"),
-        ));
-    };
-    let regions = regions(text, first)?;
-    if rest.is_empty() {
-        let end = first.last().map_or(text, |line| &line[line.len()..]);
-        let message = "there is no phase: after an empty line, give its name, its milliseconds and its access \
-                       patterns, a line each";
-        return Err(ParseError::at(text, end, message));
+impl Config {
+    /// Parses a configuration.
+    ///
+    /// # Errors
+    /// The first error, with its line, its column and the expected form.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let paragraphs = paragraphs(text);
+        let Some((first, rest)) = paragraphs.split_first() else {
+            return Err(ParseError::new(
+                1,
+                1,
+                format!("this file is empty: begin with regions, {REGION}"),
+            ));
+        };
+        let regions = regions(text, first)?;
+        if rest.is_empty() {
+            let end = first.last().map_or(text, |line| &line[line.len()..]);
+            let message = "there is no phase: after an empty line, add its name, its length in milliseconds and its \
+                       access patterns, one per line";
+            return Err(ParseError::at(text, end, message));
+        }
+        let phases = rest
+            .iter()
+            .map(|lines| phase(text, lines, &regions))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { regions, phases })
     }
-    let phases = rest
-        .iter()
-        .map(|lines| phase(text, lines, &regions))
-        .collect::<Result<_, _>>()?;
-    Ok(Config { regions, phases })
 }
 
-/// The lines that say something, by paragraph. Lines of comments neither belong to one nor end it.
+/// The paragraphs, each without its comment lines. A comment line does not end a paragraph.
 fn paragraphs(text: &str) -> Vec<Vec<&str>> {
     let mut paragraphs = vec![Vec::new()];
     for line in text.lines() {
@@ -68,7 +74,7 @@ fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, ParseError> {
             return Err(ParseError::at(
                 text,
                 name,
-                format!("there is already a region {name:?}: give this one another name"),
+                format!("region {name:?} is defined twice: use another name"),
             ));
         }
         let init = fields.get(2).filter(|file| **file != "none");
@@ -92,8 +98,9 @@ fn regions(text: &str, lines: &[&str]) -> Result<Vec<RegionSpec>, ParseError> {
 fn phase(text: &str, lines: &[&str], regions: &[RegionSpec]) -> Result<Phase, ParseError> {
     let name = lines[0].trim();
     let Some(time) = lines.get(1) else {
-        let message =
-            format!("phase {name:?} has no length: the line after its name is its milliseconds, like 5000");
+        let message = format!(
+            "phase {name:?} has no length: add a line with its milliseconds, e.g. 5000, after its name"
+        );
         return Err(ParseError::at(text, &lines[0][lines[0].len()..], message));
     };
     let time_ms = number(text, time.trim(), "the length of the phase, in milliseconds")?;
@@ -117,14 +124,14 @@ fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, Pa
     let name = fields[0];
     let Some(region) = regions.iter().position(|region| region.name == name) else {
         let known: Vec<&str> = regions.iter().map(|region| region.name.as_str()).collect();
-        let message = format!("there is no region {name:?}: use one of {}", known.join(", "));
+        let message = format!("unknown region {name:?}: use one of {}", known.join(", "));
         return Err(ParseError::at(text, name, message));
     };
     let random = match fields[1] {
         "0" => false,
         "1" => true,
         other => {
-            let message = format!("randomness {other:?} is neither 0 (one after the other) nor 1 (random)");
+            let message = format!("randomness {other:?} is neither 0 (sequential) nor 1 (random)");
             return Err(ParseError::at(text, other, message));
         }
     };
@@ -139,9 +146,9 @@ fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, Pa
         "the probability, relative to the other patterns of the phase",
     )?;
     let mode = match fields.get(4) {
-        Some(word) => Some(
-            word.parse::<Mode>()
-                .map_err(|error| ParseError::at(text, word, error.to_string()))?,
+        Some(mode) => Some(
+            mode.parse::<Mode>()
+                .map_err(|error| ParseError::at(text, mode, error.to_string()))?,
         ),
         None => None,
     };
@@ -154,28 +161,28 @@ fn pattern(text: &str, line: &str, regions: &[RegionSpec]) -> Result<Pattern, Pa
     })
 }
 
-/// The fields of a line, trimmed; each a slice of `text`, so that its place is known.
+/// The trimmed fields of a line. Each is a slice of `text`, so that errors can report its position.
 fn fields<'a>(
     text: &str,
     line: &'a str,
     count: std::ops::RangeInclusive<usize>,
-    right: &str,
+    expected: &str,
 ) -> Result<Vec<&'a str>, ParseError> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     if count.contains(&fields.len()) {
         return Ok(fields);
     }
-    let (given, least, most) = (fields.len(), count.start(), count.end());
-    // Too many: point at the first that is too much. Too few: at the end of the line.
-    let place = fields
-        .get(*most)
+    let (given, min, max) = (fields.len(), count.start(), count.end());
+    // With too many fields, point at the first extra one. With too few, point at the end of the line.
+    let position = fields
+        .get(*max)
         .copied()
         .unwrap_or(&line[line.trim_end().len()..]);
     let noun = if given == 1 { "field" } else { "fields" };
     Err(ParseError::at(
         text,
-        place,
-        format!("{given} {noun} where {least} or {most} are expected: {right}"),
+        position,
+        format!("{given} {noun} where {min} or {max} are expected: {expected}"),
     ))
 }
 
@@ -190,7 +197,7 @@ fn number<T: FromStr>(text: &str, field: &str, what: &str) -> Result<T, ParseErr
         ParseError::at(
             text,
             field,
-            format!("{field:?} {problem}: this is {what}, like 64"),
+            format!("{field:?} {problem}: expected {what}, e.g. 64"),
         )
     })
 }
@@ -203,13 +210,13 @@ fn size(text: &str, field: &str, what: &str) -> Result<u64, ParseError> {
         0 => Err(ParseError::at(
             text,
             field,
-            format!("a {what} of 0 bytes does nothing: give at least 1"),
+            format!("a {what} of 0 bytes is too small: use at least 1"),
         )),
-        1..=MOST_BYTES => Ok(bytes.0),
+        1..=MAX_BYTES => Ok(bytes.0),
         _ => Err(ParseError::at(
             text,
             field,
-            format!("a {what} of {field} is more than an address space holds (128 TiB)"),
+            format!("a {what} of {field} is more than an address space can hold (128 TiB)"),
         )),
     }
 }

@@ -1,7 +1,8 @@
-//! Runs a configuration: maps the regions, then makes the accesses, one phase after the other.
+//! Runs a configuration: maps the regions, then accesses them, one phase after the other.
 //!
-//! Work is drawn by probability in chunks of [`CHUNK`] accesses; between chunks the clock is read, so phases
-//! and truth spans end exactly between two accesses and a span never lists what a neighbour touched.
+//! Accesses are made in chunks of [`CHUNK`]. Each chunk uses one pattern, drawn by probability. The clock is
+//! read between chunks, so phases and truth spans end between two accesses, and a span never contains
+//! accesses of the next.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,72 +12,72 @@ use std::time::{Duration, Instant};
 use thermo_engine::rng::Rng;
 use thermo_units::{AddrRange, Nanos};
 
+use crate::accessed_pages::AccessedPages;
 use crate::config::{Config, Pattern, Phase, RegionSpec};
 use crate::memory::Mapping;
 use crate::options::{HintMethod, Mode, Options};
-use crate::touched::Touched;
 use crate::truth::Truth;
 
-/// Accesses in a piece of work, between two looks at the clock: microseconds, or milliseconds where each has to
-/// come from swap.
+/// Accesses between two reads of the clock. A chunk takes microseconds, or milliseconds when every page is in
+/// swap.
 const CHUNK: usize = 256;
 
-/// The longest sleep of an idle phase, so that it ends in time and can be stopped.
-const NAP: Duration = Duration::from_millis(10);
+/// Maximum sleep of an idle phase, so that the phase ends in time and can be stopped.
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
-/// Why a configuration could not be run.
+/// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A region that cannot be mapped.
-    #[error("region {name:?} of {sz} bytes cannot be mapped: {source}")]
+    /// A region cannot be mapped.
+    #[error("cannot map region {name:?} of {sz} bytes: {source}")]
     Map {
         /// The region.
         name: String,
-        /// Its size.
+        /// Size in bytes.
         sz: u64,
-        /// The system's reason.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// An initial data file that cannot be read.
-    #[error("region {name:?} cannot be filled from {}: {source}", file.display())]
+    /// An initial data file cannot be read.
+    #[error("cannot fill region {name:?} from {}: {source}", file.display())]
     Init {
         /// The region.
         name: String,
         /// The file.
         file: PathBuf,
-        /// The system's reason.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The system refuses what the options ask for.
+    /// A system call that the options ask for failed.
     #[error("{call} of region {name:?} failed: {source}")]
     Hint {
         /// The region.
         name: String,
-        /// The call.
+        /// The system call.
         call: &'static str,
-        /// The system's reason.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Nothing can be printed.
-    #[error("cannot write: {0}")]
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Accesses made.
+    /// Number of accesses.
     pub nr_accesses: u64,
-    /// False when it was stopped before its end.
+    /// False when the run was stopped early.
     pub complete: bool,
 }
 
-/// Runs `config` in the calling thread. Tells `truth` what was touched, span by span, when the options give
-/// a span. Prints to stdout unless the options say quiet; first, when all regions are mapped and filled,
-/// `ready pid=… regions name start-end …`.
+/// Runs `config` in the calling thread. Calls `truth` with the accessed ranges of each span when the options
+/// set `truth_span`. Prints to stdout unless the options set `quiet`. The first line, printed when all
+/// regions are mapped and filled, is `ready pid=PID regions NAME START-END ...`.
 ///
 /// # Errors
-/// When a region cannot be mapped or filled, or the system refuses a hint.
+/// When a region cannot be mapped or filled, or a hint fails.
 pub fn run(config: &Config, options: &Options, truth: &mut dyn FnMut(Truth)) -> Result<Summary, RunError> {
     if options.quiet {
         run_to(config, options, &mut io::sink(), truth)
@@ -85,10 +86,10 @@ pub fn run(config: &Config, options: &Options, truth: &mut dyn FnMut(Truth)) -> 
     }
 }
 
-/// As [`run`], printing to `out`.
+/// Like [`run`], but prints to `out`.
 ///
 /// # Errors
-/// As [`run`], and those of `out`.
+/// Those of [`run`], and when `out` fails.
 pub fn run_to(
     config: &Config,
     options: &Options,
@@ -96,14 +97,14 @@ pub fn run_to(
     truth: &mut dyn FnMut(Truth),
 ) -> Result<Summary, RunError> {
     let mut run = Execution::new(config, options, out, truth)?;
-    run.say_ready()?;
+    run.print_ready()?;
     let mut complete = true;
     if !options.dry_run {
-        'whole: for _ in 0..options.repeat {
+        'repeats: for _ in 0..options.repeat {
             for phase in &config.phases {
                 complete = run.phase(phase)?;
                 if !complete {
-                    break 'whole;
+                    break 'repeats;
                 }
             }
         }
@@ -115,11 +116,11 @@ pub fn run_to(
     })
 }
 
-/// One region in memory.
+/// A mapped region.
 struct MappedRegion<'a> {
     spec: &'a RegionSpec,
     mapping: Mapping,
-    touched: Touched,
+    accessed: AccessedPages,
 }
 
 impl<'a> MappedRegion<'a> {
@@ -133,48 +134,48 @@ impl<'a> MappedRegion<'a> {
         let mut mapping = Mapping::new(len).map_err(failed)?;
         if huge_pages {
             let call = "madvise(MADV_HUGEPAGE)";
-            let refused = |source| RunError::Hint {
+            let failed = |source| RunError::Hint {
                 name: spec.name.clone(),
                 call,
                 source,
             };
-            mapping.advise(libc::MADV_HUGEPAGE).map_err(refused)?;
+            mapping.advise(libc::MADV_HUGEPAGE).map_err(failed)?;
         }
         if let Some(file) = &spec.init {
-            let refused = |source| RunError::Init {
+            let failed = |source| RunError::Init {
                 name: spec.name.clone(),
                 file: file.clone(),
                 source,
             };
-            let bytes = std::fs::read(file).map_err(refused)?;
+            let bytes = std::fs::read(file).map_err(failed)?;
             let len = bytes.len().min(mapping.len());
             mapping.bytes_mut()[..len].copy_from_slice(&bytes[..len]);
         }
-        let touched = Touched::new(mapping.start(), len);
+        let accessed = AccessedPages::new(mapping.start(), len);
         Ok(Self {
             spec,
             mapping,
-            touched,
+            accessed,
         })
     }
 
-    /// A piece of work by `pattern`, a sequential one from `cursor` on, which is moved.
+    /// Makes one chunk of accesses by `pattern`. Sequential patterns start at `cursor` and advance it.
     fn access(&mut self, pattern: &Pattern, mode: Mode, cursor: &mut usize, rng: &mut Rng) {
         if pattern.random {
             return self.access_random(mode, rng);
         }
         let len = self.mapping.len();
         let stride = usize::try_from(pattern.stride).unwrap_or(usize::MAX);
-        let mut left = CHUNK;
-        while left > 0 {
-            let count = (len - *cursor).div_ceil(stride).min(left);
+        let mut remaining = CHUNK;
+        while remaining > 0 {
+            let count = (len - *cursor).div_ceil(stride).min(remaining);
             for step in 0..count {
                 self.mapping.touch(*cursor + step * stride, mode);
             }
-            self.mark(*cursor, stride, count);
+            self.set_accessed(*cursor, stride, count);
             let next = cursor.saturating_add(count.saturating_mul(stride));
             *cursor = if next < len { next } else { 0 };
-            left -= count;
+            remaining -= count;
         }
     }
 
@@ -183,22 +184,22 @@ impl<'a> MappedRegion<'a> {
         for _ in 0..CHUNK {
             let offset = usize::try_from(rng.below(len)).unwrap_or(0);
             self.mapping.touch(offset, mode);
-            self.touched.mark(offset);
+            self.accessed.set(offset);
         }
     }
 
-    fn mark(&mut self, cursor: usize, stride: usize, count: usize) {
+    fn set_accessed(&mut self, cursor: usize, stride: usize, count: usize) {
         const PAGE: usize = 4096;
         if stride <= PAGE {
-            self.touched.mark_through(cursor, cursor + (count - 1) * stride);
+            self.accessed.set_through(cursor, cursor + (count - 1) * stride);
         } else {
-            (0..count).for_each(|step| self.touched.mark(cursor + step * stride));
+            (0..count).for_each(|step| self.accessed.set(cursor + step * stride));
         }
     }
 
-    /// Tells the system whether the next phase uses it.
+    /// Tells the kernel whether the next phase uses this region.
     fn hint(&self, method: HintMethod, used: bool) -> Result<(), RunError> {
-        let (call, done) = match method {
+        let (call, result) = match method {
             HintMethod::None => return Ok(()),
             HintMethod::Madvise if used => {
                 ("madvise(MADV_WILLNEED)", self.mapping.advise(libc::MADV_WILLNEED))
@@ -209,7 +210,7 @@ impl<'a> MappedRegion<'a> {
                 self.mapping.lock(used),
             ),
         };
-        done.map_err(|source| RunError::Hint {
+        result.map_err(|source| RunError::Hint {
             name: self.spec.name.clone(),
             call,
             source,
@@ -219,15 +220,17 @@ impl<'a> MappedRegion<'a> {
 
 struct Execution<'a> {
     options: &'a Options,
-    places: Vec<MappedRegion<'a>>,
-    /// Indices of `places` by address: the order ranges are told in.
+    regions: Vec<MappedRegion<'a>>,
+    /// Indices of `regions` by address: the order of ranges in truth records.
     by_address: Vec<usize>,
     out: &'a mut dyn Write,
     truth: &'a mut dyn FnMut(Truth),
     rng: Rng,
     nr_accesses: u64,
+    /// Start of the current truth span, in nanoseconds.
     span_start: u64,
-    logged: (u64, u64),
+    /// Time in nanoseconds and number of accesses at the last log line.
+    last_log: (u64, u64),
 }
 
 impl<'a> Execution<'a> {
@@ -237,31 +240,31 @@ impl<'a> Execution<'a> {
         out: &'a mut dyn Write,
         truth: &'a mut dyn FnMut(Truth),
     ) -> Result<Self, RunError> {
-        let places: Vec<MappedRegion<'_>> = config
+        let regions: Vec<MappedRegion<'_>> = config
             .regions
             .iter()
             .map(|spec| MappedRegion::new(spec, options.huge_pages))
             .collect::<Result<_, _>>()?;
-        let mut by_address: Vec<usize> = (0..places.len()).collect();
-        by_address.sort_by_key(|index| places[*index].mapping.start());
+        let mut by_address: Vec<usize> = (0..regions.len()).collect();
+        by_address.sort_by_key(|index| regions[*index].mapping.start());
         let start = now();
         let rng = Rng::new(options.seed);
         Ok(Self {
             options,
-            places,
+            regions,
             by_address,
             out,
             truth,
             rng,
             nr_accesses: 0,
             span_start: start,
-            logged: (start, 0),
+            last_log: (start, 0),
         })
     }
 
-    fn say_ready(&mut self) -> io::Result<()> {
+    fn print_ready(&mut self) -> io::Result<()> {
         write!(self.out, "ready pid={} regions", std::process::id())?;
-        for MappedRegion { spec, mapping, .. } in &self.places {
+        for MappedRegion { spec, mapping, .. } in &self.regions {
             let range = AddrRange::new(mapping.start(), mapping.start() + mapping.len() as u64);
             write!(self.out, " {} {range}", spec.name)?;
         }
@@ -269,13 +272,13 @@ impl<'a> Execution<'a> {
         self.out.flush()
     }
 
-    /// Runs one phase; false when it was stopped.
+    /// Runs one phase. Returns false when it was stopped.
     fn phase(&mut self, phase: &Phase) -> Result<bool, RunError> {
-        for (index, place) in self.places.iter().enumerate() {
+        for (index, region) in self.regions.iter().enumerate() {
             let used = phase.patterns.iter().any(|pattern| pattern.region == index);
-            place.hint(self.options.hint, used)?;
+            region.hint(self.options.hint, used)?;
         }
-        let total: u64 = phase
+        let total_weight: u64 = phase
             .patterns
             .iter()
             .map(|pattern| u64::from(pattern.probability))
@@ -283,32 +286,32 @@ impl<'a> Execution<'a> {
         let mut cursors = vec![0; phase.patterns.len()];
         let begin = Instant::now();
         let length = Duration::from_millis(phase.time_ms);
-        let mut left = length;
-        // The clock is asked after the work: a phase does something even where the machine is very slow.
-        while !left.is_zero() {
+        let mut remaining = length;
+        // The clock is read after a chunk, so that every phase makes accesses even on a very slow machine.
+        while !remaining.is_zero() {
             if self.options.stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            if total == 0 {
-                std::thread::sleep(left.min(NAP));
+            if total_weight == 0 {
+                std::thread::sleep(remaining.min(MAX_SLEEP));
             } else {
-                self.work(phase, total, &mut cursors);
+                self.access_chunk(phase, total_weight, &mut cursors);
             }
-            self.tell(phase)?;
-            left = length.saturating_sub(begin.elapsed());
+            self.report(phase)?;
+            remaining = length.saturating_sub(begin.elapsed());
         }
         Ok(true)
     }
 
-    /// Draws one piece of work and does it.
-    fn work(&mut self, phase: &Phase, total: u64, cursors: &mut [usize]) {
-        let mut drawn = self.rng.below(total);
+    /// Draws a pattern and makes one chunk of accesses.
+    fn access_chunk(&mut self, phase: &Phase, total_weight: u64, cursors: &mut [usize]) {
+        let mut drawn = self.rng.below(total_weight);
         for (pattern, cursor) in phase.patterns.iter().zip(cursors) {
             let probability = u64::from(pattern.probability);
             if drawn < probability {
                 let mode = pattern.mode.unwrap_or(self.options.default_mode);
-                let place = &mut self.places[pattern.region];
-                place.access(pattern, mode, cursor, &mut self.rng);
+                let region = &mut self.regions[pattern.region];
+                region.access(pattern, mode, cursor, &mut self.rng);
                 self.nr_accesses += CHUNK as u64;
                 return;
             }
@@ -316,8 +319,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Ends the truth span and prints the log line, when it is time for them.
-    fn tell(&mut self, phase: &Phase) -> io::Result<()> {
+    /// Ends the truth span and prints a log line when each is due.
+    fn report(&mut self, phase: &Phase) -> io::Result<()> {
         let now = now();
         if self
             .options
@@ -326,21 +329,21 @@ impl<'a> Execution<'a> {
         {
             self.end_span(Nanos(now));
         }
-        let (since, before) = self.logged;
+        let (since, before) = self.last_log;
         if self
             .options
             .log_interval
             .is_some_and(|interval| now - since >= interval.0)
         {
-            let (made, us) = (self.nr_accesses - before, (now - since) / 1000);
-            let per_ms = made * 1000 / us.max(1);
+            let (accesses, us) = (self.nr_accesses - before, (now - since) / 1000);
+            let per_ms = accesses * 1000 / us.max(1);
             writeln!(
                 self.out,
-                "phase {:?}: {made} accesses in {us} us, {per_ms} a ms",
+                "phase {:?}: {accesses} accesses in {us} us, {per_ms} a ms",
                 phase.name
             )?;
             self.out.flush()?;
-            self.logged = (now, self.nr_accesses);
+            self.last_log = (now, self.nr_accesses);
         }
         Ok(())
     }
@@ -351,7 +354,7 @@ impl<'a> Execution<'a> {
         }
         let mut ranges = Vec::new();
         for index in &self.by_address {
-            self.places[*index].touched.drain(&mut ranges);
+            self.regions[*index].accessed.drain(&mut ranges);
         }
         let start = Nanos(std::mem::replace(&mut self.span_start, now.0));
         (self.truth)(Truth {

@@ -1,4 +1,4 @@
-//! What was really touched, and its file: a line of JSON for each span of time.
+//! The ground truth: which memory was accessed in each span of time, and its file of JSON lines.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,16 +9,16 @@ use std::thread::JoinHandle;
 use serde::{Deserialize, Serialize};
 use thermo_units::{AddrRange, Nanos};
 
-/// What was touched in one span. Spans follow one another without a gap.
+/// The pages accessed in one span of time. Each span starts where the previous one ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truth {
-    /// When the span began (`CLOCK_MONOTONIC`).
+    /// Start of the span (`CLOCK_MONOTONIC`).
     pub start: Nanos,
-    /// When it ended.
+    /// End of the span (`CLOCK_MONOTONIC`).
     pub end: Nanos,
-    /// The process that did it.
+    /// The process that accessed the memory.
     pub pid: u32,
-    /// The pages that were touched, as byte ranges: ascending, disjoint.
+    /// The accessed pages as byte ranges, ascending and disjoint.
     pub ranges: Vec<AddrRange>,
 }
 
@@ -31,10 +31,10 @@ struct Line {
 }
 
 impl Truth {
-    /// The line in the file: `{"start_ns","end_ns","pid","ranges":[[start,end],…]}`, with its end of line.
+    /// Writes the record as one line: `{"start_ns","end_ns","pid","ranges":[[start,end],...]}` and a newline.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// When `out` fails.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let ranges = self
             .ranges
@@ -51,10 +51,10 @@ impl Truth {
         out.write_all(b"\n")
     }
 
-    /// What a line of the file says; ranges of no bytes are left out.
+    /// Parses a line of the file. Empty ranges are dropped.
     ///
     /// # Errors
-    /// It is not such a line.
+    /// When the line is no truth record.
     pub fn parse(line: &str) -> Result<Self, serde_json::Error> {
         let line: Line = serde_json::from_str(line)?;
         let ranges = line.ranges.into_iter().filter(|(start, end)| start < end);
@@ -67,17 +67,17 @@ impl Truth {
     }
 }
 
-/// Writes truth to a file from a thread of its own, so that the accesses do not wait for the disk.
+/// Writes truth records to a file in a separate thread, so that accesses do not wait for the disk.
 pub struct TruthWriter {
     lines: Sender<Truth>,
     thread: JoinHandle<io::Result<()>>,
 }
 
 impl TruthWriter {
-    /// Begins a file; one that is there is emptied.
+    /// Creates the file, or truncates an existing one.
     ///
     /// # Errors
-    /// When the file cannot be made, or the thread not started.
+    /// When the file cannot be created or the thread cannot be started.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         let (lines, received) = mpsc::channel::<Truth>();
@@ -86,7 +86,8 @@ impl TruthWriter {
             .spawn(move || {
                 for truth in received {
                     truth.write_to(&mut out)?;
-                    // A whole line at a time: who reads along, or after a kill, finds no half one.
+                    // Flush whole lines, so that no reader finds half a line, even after the process was
+                    // killed.
                     out.flush()?;
                 }
                 Ok(())
@@ -94,20 +95,20 @@ impl TruthWriter {
         Ok(Self { lines, thread })
     }
 
-    /// Hands over one span. After an error of the file nothing more is written; [`Self::finish`] tells it.
+    /// Queues one record. After a write error nothing more is written; [`Self::finish`] returns the error.
     pub fn write(&self, truth: Truth) {
-        // The receiver is gone only after an error, which `finish` reports.
+        // Sending fails only after a write error, which `finish` returns.
         let _ = self.lines.send(truth);
     }
 
-    /// Waits until everything is written.
+    /// Waits until all records are written.
     ///
     /// # Errors
-    /// The first error of the file.
+    /// The first write error.
     pub fn finish(self) -> io::Result<()> {
         drop(self.lines);
         self.thread
             .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that wrote the truth panicked")))
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that writes the truth file panicked")))
     }
 }

@@ -1,4 +1,4 @@
-//! Reading configurations: what is accepted, what is refused and where, and the way back.
+//! Parsing configurations: accepted input, positions and messages of errors, and the round trip to text.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ idle
 ";
 
 #[test]
-fn every_field_is_read() {
+fn parser_reads_every_field() {
     let config = Config::parse(WHOLE).unwrap();
     assert_eq!(
         config.regions[1],
@@ -53,17 +53,17 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn missing_fields_have_their_defaults() {
+fn optional_fields_default_to_none() {
     let config = Config::parse("a, 4096\n\np\n10\na, 0, 64, 1\n").unwrap();
     assert_eq!(config.regions[0].init, None);
     assert_eq!(config.phases[0].patterns[0].mode, None);
 }
 
 #[test]
-fn each_mistake_has_its_place_and_what_would_be_right() {
-    for (text, line, column, says) in [
-        ("", 1, 1, "nothing in this file"),
-        ("# only words\n", 1, 1, "nothing in this file"),
+fn errors_have_position_and_expected_form() {
+    for (text, line, column, message) in [
+        ("", 1, 1, "this file is empty"),
+        ("# only words\n", 1, 1, "this file is empty"),
         ("a\n\np\n1\n", 1, 2, "1 field where 2 or 3"),
         ("a, 1, none, x\n\np\n1\n", 1, 13, "name, size in bytes"),
         (", 1\n\np\n1\n", 1, 1, "has no name"),
@@ -71,7 +71,7 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("a, 0\n\np\n1\n", 1, 4, "0 bytes"),
         ("a, 900T\n\np\n1\n", 1, 4, "more than an address space"),
         ("a, max\n\np\n1\n", 1, 4, "more than an address space"),
-        ("a, 1\na, 2\n\np\n1\n", 2, 1, "already a region"),
+        ("a, 1\na, 2\n\np\n1\n", 2, 1, "defined twice"),
         ("a, 1\n", 1, 5, "no phase"),
         ("a, 1\n\np\n", 3, 2, "has no length"),
         ("a, 1\n\np\n5s\n", 4, 1, "is not a whole number"),
@@ -84,14 +84,14 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("a, 1\n\np\n1\na, 0, 1, 1, wr\n", 5, 13, "use one of ro, wo, rw"),
         ("a, 1\n\np\n1\na, 0, 1, 0\n", 5, 1, "above 0"),
     ] {
-        let fault = Config::parse(text).expect_err(text);
-        assert_eq!((fault.line, fault.column), (line, column), "{text:?}: {fault}");
-        assert!(fault.message.contains(says), "{text:?}: {fault}");
+        let error = Config::parse(text).expect_err(text);
+        assert_eq!((error.line, error.column), (line, column), "{text:?}: {error}");
+        assert!(error.message.contains(message), "{text:?}: {error}");
     }
 }
 
 #[test]
-fn every_ready_pattern_reads_and_says_what_it_is_for() {
+fn shipped_configurations_parse_and_begin_with_comment() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -105,8 +105,8 @@ fn every_ready_pattern_reads_and_says_what_it_is_for() {
             "{} does not begin with a comment",
             path.display()
         );
-        if let Err(fault) = Config::parse(&text) {
-            panic!("{}", fault.in_file(&path.to_string_lossy()));
+        if let Err(error) = Config::parse(&text) {
+            panic!("{}", error.in_file(&path.to_string_lossy()));
         }
         count += 1;
     }
@@ -141,17 +141,17 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_as_the_same(config in any_config()) {
+    fn printed_configuration_parses_back(config in any_config()) {
         prop_assert_eq!(Config::parse(&config.print()), Ok(config));
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC*") {
+    fn parser_never_panics_on_any_text(text in "\\PC*") {
         let _ = Config::parse(&text);
     }
 
     #[test]
-    fn any_near_miss_is_read_or_refused(text in "([ab], ?|[0-9]{1,3}|\n|,|none|rw|#| ){0,40}") {
+    fn parser_never_panics_on_similar_text(text in "([ab], ?|[0-9]{1,3}|\n|,|none|rw|#| ){0,40}") {
         let _ = Config::parse(&text);
     }
 }

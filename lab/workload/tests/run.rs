@@ -1,5 +1,5 @@
-//! Running configurations: what is said, what is told as truth, what is refused. No test here depends on how
-//! fast the machine is: a phase that is too short for a pass lists less, never more.
+//! Running configurations: printed lines, truth records, errors. No test depends on the speed of the machine:
+//! a phase that is too short for a pass over its region reports fewer pages, never more.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::sync::atomic::Ordering;
@@ -7,20 +7,20 @@ use std::sync::atomic::Ordering;
 use thermo_units::{AddrRange, Nanos};
 use thermo_workload::{Config, HintMethod, Mode, Options, RunError, Truth, TruthWriter, run, run_to};
 
-struct Ran {
-    said: String,
+struct RunResult {
+    output: String,
     truths: Vec<Truth>,
     complete: bool,
     nr_accesses: u64,
 }
 
-fn ran(text: &str, options: &Options) -> Result<Ran, RunError> {
+fn run_text(text: &str, options: &Options) -> Result<RunResult, RunError> {
     let (mut out, mut truths) = (Vec::new(), Vec::new());
     let config = Config::parse(text).unwrap();
     let summary = run_to(&config, options, &mut out, &mut |truth| truths.push(truth))?;
-    let said = String::from_utf8(out).unwrap();
-    Ok(Ran {
-        said,
+    let output = String::from_utf8(out).unwrap();
+    Ok(RunResult {
+        output,
         truths,
         complete: summary.complete,
         nr_accesses: summary.nr_accesses,
@@ -35,8 +35,8 @@ fn options() -> Options {
 }
 
 /// The regions of the ready line, in its order.
-fn regions(said: &str) -> Vec<AddrRange> {
-    let ready = said.lines().next().unwrap();
+fn regions(output: &str) -> Vec<AddrRange> {
+    let ready = output.lines().next().unwrap();
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let words = ready.split(' ').filter_map(|word| word.split_once('-'));
     words
@@ -45,15 +45,15 @@ fn regions(said: &str) -> Vec<AddrRange> {
 }
 
 #[test]
-fn the_ready_line_names_the_process_and_its_regions() {
-    let ran = ran("a, 8192\nb, 4096\n\np\n0\n", &options()).unwrap();
+fn ready_line_lists_pid_and_regions() {
+    let ran = run_text("a, 8192\nb, 4096\n\np\n0\n", &options()).unwrap();
     assert!(
-        ran.said
+        ran.output
             .starts_with(&format!("ready pid={} regions a 0x", std::process::id())),
         "{}",
-        ran.said
+        ran.output
     );
-    let regions = regions(&ran.said);
+    let regions = regions(&ran.output);
     assert_eq!(
         regions.iter().map(|range| range.len().0).collect::<Vec<_>>(),
         [8192, 4096]
@@ -62,13 +62,13 @@ fn the_ready_line_names_the_process_and_its_regions() {
 }
 
 #[test]
-fn spans_follow_one_another_and_list_only_what_the_phase_touches() {
-    let ran = ran(
+fn truth_spans_are_contiguous_and_follow_phases() {
+    let ran = run_text(
         "a, 1M\nb, 1M\n\nfirst\n30\na, 0, 4096, 1\n\nsecond\n30\nb, 1, 1, 1, ro\n",
         &options(),
     )
     .unwrap();
-    let regions = regions(&ran.said);
+    let regions = regions(&ran.output);
     assert!(
         ran.truths
             .windows(2)
@@ -91,10 +91,14 @@ fn spans_follow_one_another_and_list_only_what_the_phase_touches() {
                 .iter()
                 .filter_map(|region| region.intersection(range))
                 .map(|part| part.len().0);
-            assert_eq!(inside.sum::<u64>(), range.len().0, "{range} is not of any region");
+            assert_eq!(
+                inside.sum::<u64>(),
+                range.len().0,
+                "{range} is outside of all regions"
+            );
         }
     }
-    // Once b is touched, a is not any more.
+    // After the first access to b, a is not accessed any more.
     let first_of_b = ran
         .truths
         .iter()
@@ -110,36 +114,36 @@ fn spans_follow_one_another_and_list_only_what_the_phase_touches() {
 }
 
 #[test]
-fn a_stride_over_a_page_lists_only_the_pages_it_hits() {
-    let ran = ran("a, 64K\n\np\n20\na, 0, 16384, 1, rw\n", &options()).unwrap();
-    let start = regions(&ran.said)[0].start.0;
+fn large_stride_reports_only_accessed_pages() {
+    let ran = run_text("a, 64K\n\np\n20\na, 0, 16384, 1, rw\n", &options()).unwrap();
+    let start = regions(&ran.output)[0].start.0;
     let hit = [0, 16384, 32768, 49152].map(|offset| AddrRange::new(start + offset, start + offset + 4096));
     let whole = ran.truths.iter().find(|truth| !truth.ranges.is_empty()).unwrap();
     assert_eq!(whole.ranges, hit);
 }
 
 #[test]
-fn probability_0_is_never_drawn_and_an_idle_phase_touches_nothing() {
-    let ran = ran(
+fn zero_probability_and_idle_phase_access_nothing() {
+    let ran = run_text(
         "a, 4096\nb, 4096\n\np\n20\na, 0, 64, 1\nb, 0, 64, 0\n",
         &options(),
     )
     .unwrap();
-    let b = regions(&ran.said)[1];
+    let b = regions(&ran.output)[1];
     assert!(
         ran.truths
             .iter()
             .flat_map(|truth| &truth.ranges)
             .all(|range| !range.overlaps(&b))
     );
-    let idle = self::ran("a, 4096\n\np\n20\n", &options()).unwrap();
+    let idle = run_text("a, 4096\n\np\n20\n", &options()).unwrap();
     assert!(idle.nr_accesses == 0 && idle.truths.iter().all(|truth| truth.ranges.is_empty()));
 }
 
 #[test]
-fn a_dry_run_makes_no_access_and_a_stop_ends_it() {
+fn dry_run_accesses_nothing_and_stop_ends_run() {
     let text = "a, 4096\n\np\n3600000\na, 0, 64, 1\n";
-    let dry = ran(
+    let dry = run_text(
         text,
         &Options {
             dry_run: true,
@@ -147,42 +151,42 @@ fn a_dry_run_makes_no_access_and_a_stop_ends_it() {
         },
     )
     .unwrap();
-    assert!(dry.nr_accesses == 0 && dry.complete && dry.said.starts_with("ready "));
+    assert!(dry.nr_accesses == 0 && dry.complete && dry.output.starts_with("ready "));
     let stopped = options();
     stopped.stop.store(true, Ordering::Relaxed);
-    assert!(!ran(text, &stopped).unwrap().complete);
+    assert!(!run_text(text, &stopped).unwrap().complete);
 }
 
 #[test]
-fn repeats_run_every_phase_again() {
+fn repeat_runs_every_phase_again() {
     let log = Options {
         repeat: 3,
         log_interval: Some(Nanos(1)),
         default_mode: Mode::Read,
         ..Options::default()
     };
-    let ran = ran("a, 4096\n\none\n5\na, 0, 64, 1\n\ntwo\n5\na, 1, 1, 1\n", &log).unwrap();
+    let ran = run_text("a, 4096\n\none\n5\na, 0, 64, 1\n\ntwo\n5\na, 1, 1, 1\n", &log).unwrap();
     let mut phases: Vec<&str> = ran
-        .said
+        .output
         .lines()
         .filter_map(|line| line.split('"').nth(1))
         .collect();
     phases.dedup();
     assert_eq!(phases, ["one", "two", "one", "two", "one", "two"]);
-    assert!(ran.truths.is_empty(), "nobody asked for it");
+    assert!(ran.truths.is_empty(), "no truth span was set");
 }
 
 #[test]
-fn huge_pages_and_advice_are_asked_for() {
+fn run_with_hints_and_huge_pages_completes() {
     let text = "a, 4M\nb, 4096\n\np\n5\na, 0, 4096, 1\n";
-    let asked = Options {
+    let with_hints = Options {
         hint: HintMethod::Madvise,
         ..options()
     };
-    assert!(ran(text, &asked).unwrap().complete);
+    assert!(run_text(text, &with_hints).unwrap().complete);
     if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
         assert!(
-            ran(
+            run_text(
                 text,
                 &Options {
                     huge_pages: true,
@@ -196,13 +200,13 @@ fn huge_pages_and_advice_are_asked_for() {
 }
 
 #[test]
-fn initial_data_is_read_and_its_absence_named() {
+fn initial_data_is_read_and_missing_file_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("data");
     std::fs::write(&file, vec![7u8; 10_000]).unwrap();
     let text = |path: &std::path::Path| format!("a, 4096, {}\n\np\n1\na, 0, 64, 1, ro\n", path.display());
-    assert!(ran(&text(&file), &options()).unwrap().complete);
-    let error = ran(&text(&folder.path().join("absent")), &options())
+    assert!(run_text(&text(&file), &options()).unwrap().complete);
+    let error = run_text(&text(&folder.path().join("absent")), &options())
         .err()
         .unwrap();
     assert!(
@@ -213,25 +217,25 @@ fn initial_data_is_read_and_its_absence_named() {
 }
 
 #[test]
-fn the_file_of_truth_holds_a_line_a_span() {
+fn truth_file_has_one_line_for_each_span() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("truth.jsonl");
     let writer = TruthWriter::create(&path).unwrap();
     let config = Config::parse("a, 64K\n\np\n20\na, 0, 64, 1\n").unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let quiet = Options {
         quiet: true,
         ..options()
     };
     run(&config, &quiet, &mut |truth| {
-        told.push(truth.clone());
+        reported.push(truth.clone());
         writer.write(truth);
     })
     .unwrap();
     writer.finish().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let read: Vec<Truth> = text.lines().map(|line| Truth::parse(line).unwrap()).collect();
-    assert_eq!(read, told);
+    assert_eq!(read, reported);
     assert!(Truth::parse("{}").is_err() && Truth::parse("").is_err());
     for line in text.lines() {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -1,14 +1,14 @@
-//! One client: what came of it and is not done, what it is to get, and where in the protocol it is.
+//! One client: received data that is not processed yet, queued replies, and the protocol state.
 //!
-//! Any worker may serve any client. The inbox has one reader at a time; a request that takes long is taken out of it
-//! and done while another worker reads the next. A client that waits, or thinks, holds no buffer.
+//! Any worker may serve any client. The inbox has one reader at a time. A long request is taken out of the
+//! inbox and processed while another worker reads the next. An idle or waiting client holds no buffer.
 
 pub(crate) mod outbox;
 pub(crate) mod read_job;
 
 use std::io;
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use thermo_kernel::clock;
@@ -16,67 +16,74 @@ use thermo_pool::{Buffer, Pool};
 use thermo_units::Nanos;
 
 use crate::export::Export;
+use crate::lock::locked;
 use crate::protocol::handshake::{Handshake, HandshakeError};
-use crate::protocol::reply::Style;
-use crate::protocol::request::{Refusal, Request};
-use crate::wire::Wire;
-use outbox::{Broken, Outbox};
+use crate::protocol::reply::ReplyStyle;
+use crate::protocol::request::{NbdError, Request};
+use crate::wire::{Peer, Wire};
+use outbox::{Outbox, SendError};
 
-/// Why a connection ended otherwise than by the client's leave.
+/// Fewer bytes than this restart no time limit. A client that sends or receives one byte now and then makes no
+/// progress.
+const MIN_PROGRESS: u64 = 16 << 10;
+
+/// A connection ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    #[error("the connection broke: {0}")]
+    #[error("connection failed: {0}")]
     Socket(#[from] io::Error),
-    #[error("the client sent no request where one should begin")]
-    NoRequest,
-    #[error("a read failed ({0:?}) after a part of it had been sent, so the client could not be told")]
-    HalfRead(Refusal),
+    #[error("the client sent invalid data instead of a request")]
+    BadRequest,
+    #[error(
+        "a read failed ({0:?}) after part of its reply was sent, so the error could not be reported to the client"
+    )]
+    PartialRead(NbdError),
 }
 
-impl From<Broken> for ConnectionError {
-    fn from(broken: Broken) -> Self {
-        match broken {
-            Broken::Socket(error) => Self::Socket(error),
-            Broken::HalfRead(refusal) => Self::HalfRead(refusal),
+impl From<SendError> for ConnectionError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Socket(error) => Self::Socket(error),
+            SendError::PartialRead(error) => Self::PartialRead(error),
         }
     }
 }
 
-/// A write whose data comes.
+/// A write whose data is being received.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) request: Request,
-    /// It is not done, only taken.
-    pub(crate) refusal: Option<Refusal>,
-    /// Bytes that are written or were dropped.
+    /// If set, the write fails with this error; its data is received and dropped.
+    pub(crate) error: Option<NbdError>,
+    /// Bytes written or dropped.
     pub(crate) done: u64,
     pub(crate) buffer: Option<Buffer>,
-    /// Bytes of the buffer that came.
+    /// Bytes received into the buffer.
     pub(crate) filled: usize,
 }
 
 impl Payload {
-    /// Writes what came, so that the buffer is free for others.
-    pub(crate) fn spill(&mut self, export: &Export) {
-        if let Some(buffer) = self.buffer.take().filter(|_| self.refusal.is_none()) {
+    /// Writes the received bytes to storage and frees the buffer.
+    pub(crate) fn write_received(&mut self, export: &Export) {
+        if let Some(buffer) = self.buffer.take().filter(|_| self.error.is_none()) {
             let at = self.request.offset + self.done;
-            self.refusal = export.write(&buffer[..self.filled], at, self.request.fua).err();
+            self.error = export.write(&buffer[..self.filled], at, self.request.fua).err();
         }
         self.done += self.filled as u64;
         self.filled = 0;
     }
 
-    /// Bytes that are still to come.
-    pub(crate) fn left(&self) -> u64 {
+    /// Bytes still to be received.
+    pub(crate) fn remaining(&self) -> u64 {
         u64::from(self.request.length) - self.done - self.filled as u64
     }
 }
 
-/// Where in the protocol it is.
+/// The protocol phase of a connection.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Options(Box<Handshake>, Vec<u8>),
@@ -84,127 +91,160 @@ pub(crate) enum Phase {
     Payload(Payload),
 }
 
-/// Bytes that came and are not understood yet.
+/// Received bytes that are not parsed yet.
 #[derive(Debug)]
-pub(crate) enum Stash {
+pub(crate) enum Unparsed {
     Bytes(Vec<u8>),
-    /// More of them, paid for from the budget.
-    Lent(Buffer, usize),
+    /// Larger data, in a pool buffer that counts against the budget, and its length.
+    Pooled(Buffer, usize),
 }
 
-impl Stash {
+impl Unparsed {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Lent(buffer, len) => &buffer[..*len],
+            Self::Pooled(buffer, len) => &buffer[..*len],
         }
     }
 }
 
-/// What comes from a client.
+/// The receiving side of a client.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) phase: Phase,
-    pub(crate) stash: Stash,
-    /// The last request was a large write: read heads only, so that data go where they belong at once.
-    pub(crate) streams: bool,
+    pub(crate) unparsed: Unparsed,
+    /// The last request was a large write. Only request headers are read ahead, so that data is received
+    /// directly into its buffer.
+    pub(crate) streaming: bool,
 }
 
 impl Inbox {
-    /// True when the client stopped in the middle of something.
-    pub(crate) fn is_midway(&self) -> bool {
-        !matches!(self.phase, Phase::Requests) || !self.stash.bytes().is_empty()
+    /// Whether a handshake or a request is incomplete.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        !matches!(self.phase, Phase::Requests) || !self.unparsed.bytes().is_empty()
     }
 }
 
-/// What it chose.
+/// The export and options chosen by a client.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) export: Arc<Export>,
-    /// Its place in the list of exports.
+    /// Index in the list of exports.
     pub(crate) index: usize,
     pub(crate) pool: Pool,
-    pub(crate) style: Style,
+    pub(crate) style: ReplyStyle,
     pub(crate) allocation: bool,
 }
 
-/// A client.
+/// Since when the server waits for a client.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    since: Nanos,
+    /// Bytes transferred before.
+    transferred: u64,
+}
+
+/// A connected client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) number: u64,
+    pub(crate) peer: Peer,
     pub(crate) wire: Wire,
+    connected_at: Nanos,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) session: OnceLock<Session>,
-    /// In the queue for memory.
-    pub(crate) parked: AtomicBool,
-    /// Nothing more is taken from it.
+    /// The client is in the queue for memory.
+    pub(crate) waiting_for_memory: AtomicBool,
+    /// No further requests are read.
     pub(crate) ended: AtomicBool,
-    /// The stash holds a whole request.
-    pub(crate) more: AtomicBool,
-    /// It stopped in the middle of something.
-    pub(crate) midway: AtomicBool,
-    /// Workers that are at it.
-    pub(crate) running: AtomicU32,
-    /// Since when we wait for it to go on; 0: we do not.
-    waits_since: AtomicU64,
+    /// The unparsed data holds at least one whole request.
+    pub(crate) has_buffered_request: AtomicBool,
+    /// A handshake or request is incomplete.
+    pub(crate) incomplete: AtomicBool,
+    /// Workers that currently serve the client.
+    pub(crate) active_workers: AtomicU32,
+    waiting: Mutex<Option<Waiting>>,
 }
 
 impl Client {
-    pub(crate) fn new(number: u64, wire: Wire, handshake: Handshake) -> Self {
+    pub(crate) fn new(number: u64, peer: Peer, wire: Wire, handshake: Handshake) -> Self {
+        let now = clock::monotonic();
         Self {
             number,
+            peer,
             wire,
+            connected_at: now,
             outbox: Outbox::default(),
             inbox: Mutex::new(Inbox {
                 phase: Phase::Options(Box::new(handshake), Vec::new()),
-                stash: Stash::Bytes(Vec::new()),
-                streams: false,
+                unparsed: Unparsed::Bytes(Vec::new()),
+                streaming: false,
             }),
             session: OnceLock::new(),
-            parked: AtomicBool::new(false),
+            waiting_for_memory: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            more: AtomicBool::new(false),
-            midway: AtomicBool::new(true),
-            running: AtomicU32::new(0),
-            waits_since: AtomicU64::new(clock::monotonic().0),
+            has_buffered_request: AtomicBool::new(false),
+            incomplete: AtomicBool::new(true),
+            active_workers: AtomicU32::new(0),
+            waiting: Mutex::new(Some(Waiting {
+                since: now,
+                transferred: 0,
+            })),
         }
     }
 
-    pub(crate) fn waits_for_it(&self, waits: bool) {
-        let since = if waits { clock::monotonic().0 } else { 0 };
-        self.waits_since.store(since, Ordering::Relaxed);
-    }
-
-    /// For how long it has been waited for.
-    pub(crate) fn waited(&self, now: Nanos) -> Nanos {
-        match self.waits_since.load(Ordering::Relaxed) {
-            0 => Nanos::ZERO,
-            since => now.saturating_sub(Nanos(since)),
+    /// Notes whether the server waits for the client. A wait that goes on keeps its start, unless the client
+    /// made progress.
+    pub(crate) fn set_waiting(&self, waits: bool) {
+        let transferred = self.wire.transferred();
+        let mut waiting = locked(&self.waiting);
+        let continues = waiting.is_some_and(|waiting| transferred - waiting.transferred < MIN_PROGRESS);
+        if !waits {
+            *waiting = None;
+        } else if !continues {
+            let since = clock::monotonic();
+            *waiting = Some(Waiting { since, transferred });
         }
     }
 
-    /// Gives back what it holds and can have again.
-    pub(crate) fn unload(&self) {
-        self.outbox.unload();
+    /// How long the server has waited for the client. While a worker serves the client, the client waits.
+    pub(crate) fn waited_for(&self, now: Nanos) -> Nanos {
+        if self.active_workers.load(Ordering::SeqCst) > 0 {
+            return Nanos::ZERO;
+        }
+        locked(&self.waiting).map_or(Nanos::ZERO, |waiting| now.saturating_sub(waiting.since))
+    }
+
+    /// How long the handshake has lasted. Zero after its end.
+    pub(crate) fn handshake_time(&self, now: Nanos) -> Nanos {
+        match self.session.get() {
+            Some(_) => Nanos::ZERO,
+            None => now.saturating_sub(self.connected_at),
+        }
+    }
+
+    /// Frees buffers that can be filled again later.
+    pub(crate) fn drop_buffers(&self) {
+        self.outbox.drop_buffers();
         if let (Ok(mut inbox), Some(session)) = (self.inbox.try_lock(), self.session.get())
             && let Phase::Payload(payload) = &mut inbox.phase
         {
-            payload.spill(&session.export);
+            payload.write_received(&session.export);
         }
     }
 
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn disconnect(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.outbox.clear();
         self.wire.shutdown(Shutdown::Both);
     }
 
-    /// True when nothing is left to be done for it.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether the client has ended and no reply is queued or being sent.
+    pub(crate) fn is_finished(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
             && self
                 .outbox
-                .with(|backlog| !backlog.waits && !backlog.busy && !backlog.blocked)
+                .with(|backlog| !backlog.has_items && !backlog.is_sending && !backlog.blocked)
     }
 }

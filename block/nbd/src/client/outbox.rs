@@ -1,6 +1,6 @@
-//! Answers on their way to a client: one thread at a time sends, the others put theirs behind and go on.
+//! Queued replies of a client. One thread at a time sends; other threads append their replies and continue.
 //!
-//! So large reads overlap: while one thread copies into the socket, another reads the next piece from storage.
+//! So large reads overlap: one thread copies into the socket while another reads the next chunk from storage.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -8,34 +8,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thermo_pool::Buffer;
 
-use super::read_job::{Lend, NotLoaded, ReadJob};
+use super::read_job::{AcquireBuffer, LoadError, ReadJob};
 use crate::export::Export;
 use crate::wire::Wire;
 
-/// Something to be sent.
+/// A queued reply.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// Words of the negotiation.
-    Words { bytes: Vec<u8>, sent: usize },
-    /// Small answers, one behind the other.
+    /// Handshake data or a reply without data.
+    Bytes { bytes: Vec<u8>, sent: usize },
+    /// Concatenated small replies.
     Batch { buffer: Buffer, sent: usize, end: usize },
-    /// A large read.
+    /// The reply to a large read.
     Read(Box<ReadJob>),
 }
 
 impl Item {
-    fn held(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         match self {
-            Self::Words { bytes, .. } => bytes.len(),
+            Self::Bytes { bytes, .. } => bytes.len(),
             Self::Batch { buffer, .. } => buffer.capacity(),
-            Self::Read(job) => job.held(),
+            Self::Read(job) => job.held_bytes(),
         }
     }
 
-    // Sends some of it; true when nothing is left.
+    // Sends part of the item. Returns true when nothing is left.
     fn send(&mut self, wire: &Wire) -> io::Result<bool> {
         match self {
-            Self::Words { bytes, sent } => {
+            Self::Bytes { bytes, sent } => {
                 *sent += wire.send(&[IoSlice::new(&bytes[*sent..])])?;
                 Ok(*sent >= bytes.len())
             }
@@ -55,47 +55,47 @@ impl Item {
 #[derive(Debug, Default)]
 struct Queue {
     items: VecDeque<Item>,
-    /// A thread sends.
-    busy: bool,
-    /// The socket took no more.
+    /// A thread is sending.
+    is_sending: bool,
+    /// The socket is full.
     blocked: bool,
-    held: usize,
+    held_bytes: usize,
 }
 
-/// How sending ended.
+/// The result of sending.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// Nothing is left.
+    /// Everything was sent.
     All,
-    /// The socket takes no more now.
+    /// The socket is full.
     Blocked,
-    /// There is no memory for the next piece now.
+    /// No memory is free for the next chunk.
     NoMemory,
-    /// Another thread sends.
-    Elsewhere,
+    /// Another thread is sending.
+    InProgress,
 }
 
-/// Why the connection is to be closed.
+/// An error that ends the connection.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum SendError {
     Socket(io::Error),
-    HalfRead(crate::protocol::request::Refusal),
+    PartialRead(crate::protocol::request::NbdError),
 }
 
-/// What stands in the way of new requests.
+/// The state of the queue, which decides whether new requests are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backlog {
-    /// The socket took no more.
+    /// The socket is full.
     pub(crate) blocked: bool,
-    /// A thread sends.
-    pub(crate) busy: bool,
-    /// Something waits to be sent.
-    pub(crate) waits: bool,
-    /// Bytes held by what waits.
-    pub(crate) held: usize,
+    /// A thread is sending.
+    pub(crate) is_sending: bool,
+    /// The queue is not empty.
+    pub(crate) has_items: bool,
+    /// Bytes of buffers held by queued replies.
+    pub(crate) held_bytes: usize,
 }
 
-/// The answers of one client.
+/// The queued replies of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Mutex<Queue>);
 
@@ -106,36 +106,41 @@ impl Outbox {
 
     pub(crate) fn push(&self, item: Item) {
         let mut queue = self.queue();
-        queue.held += item.held();
+        queue.held_bytes += item.held_bytes();
         queue.items.push_back(item);
     }
 
-    /// Looks at what stands in the way, with the queue locked while `then` acts on it.
+    /// Calls `then` with the state of the queue while the queue is locked.
     pub(crate) fn with<T>(&self, then: impl FnOnce(Backlog) -> T) -> T {
         let queue = self.queue();
         then(Backlog {
             blocked: queue.blocked,
-            busy: queue.busy,
-            waits: !queue.items.is_empty(),
-            held: queue.held,
+            is_sending: queue.is_sending,
+            has_items: !queue.items.is_empty(),
+            held_bytes: queue.held_bytes,
         })
     }
 
-    /// Sends until nothing is left or it cannot go on, unless another thread does already.
-    pub(crate) fn pump(&self, wire: &Wire, export: Option<&Export>, lend: Lend<'_>) -> Result<Sent, Broken> {
+    /// Sends until the queue is empty or sending blocks, unless another thread is sending.
+    pub(crate) fn send_queued(
+        &self,
+        wire: &Wire,
+        export: Option<&Export>,
+        acquire: AcquireBuffer<'_>,
+    ) -> Result<Sent, SendError> {
         let mut queue = self.queue();
-        if queue.busy {
-            return Ok(Sent::Elsewhere);
+        if queue.is_sending {
+            return Ok(Sent::InProgress);
         }
-        queue.busy = true;
+        queue.is_sending = true;
         queue.blocked = false;
         loop {
             let Some(mut item) = queue.items.pop_front() else {
-                return self.rest(queue, wire);
+                return self.finish(queue, wire);
             };
-            queue.held = queue.held.saturating_sub(item.held());
+            queue.held_bytes = queue.held_bytes.saturating_sub(item.held_bytes());
             drop(queue);
-            let outcome = transmit(&mut item, wire, export, lend);
+            let outcome = transmit(&mut item, wire, export, acquire);
             queue = self.queue();
             match outcome {
                 Ok(true) => {}
@@ -143,69 +148,74 @@ impl Outbox {
                     queue.blocked = true;
                     return Ok(put_back(queue, item, Sent::Blocked));
                 }
-                Err(Stuck::NoMemory) => return Ok(put_back(queue, item, Sent::NoMemory)),
-                Err(Stuck::Broken(broken)) => {
-                    queue.busy = false;
-                    return Err(broken);
+                Err(TransmitError::NoMemory) => return Ok(put_back(queue, item, Sent::NoMemory)),
+                Err(TransmitError::SendError(error)) => {
+                    queue.is_sending = false;
+                    return Err(error);
                 }
             }
         }
     }
 
-    // All items are with the wire; encryption may hold a rest.
-    fn rest(&self, mut queue: MutexGuard<'_, Queue>, wire: &Wire) -> Result<Sent, Broken> {
-        queue.busy = false;
-        queue.blocked = wire.is_behind().map_err(Broken::Socket)?;
+    // All items were passed to the wire. TLS may hold unsent data.
+    fn finish(&self, mut queue: MutexGuard<'_, Queue>, wire: &Wire) -> Result<Sent, SendError> {
+        queue.is_sending = false;
+        queue.blocked = wire.has_unsent().map_err(SendError::Socket)?;
         Ok(if queue.blocked { Sent::Blocked } else { Sent::All })
     }
 
-    /// Drops what can be read again; tells whether there was any.
-    pub(crate) fn unload(&self) -> bool {
+    /// Drops chunks that can be read again. Returns whether any was dropped.
+    pub(crate) fn drop_buffers(&self) -> bool {
         let mut queue = self.queue();
-        let before = queue.held;
+        let before = queue.held_bytes;
         for item in &mut queue.items {
             if let Item::Read(job) = item {
-                job.unload();
+                job.drop_buffers();
             }
         }
-        queue.held = queue.items.iter().map(Item::held).sum();
-        queue.held < before
+        queue.held_bytes = queue.items.iter().map(Item::held_bytes).sum();
+        queue.held_bytes < before
     }
 
-    /// Forgets everything: the client is gone.
+    /// Discards all replies of a disconnected client.
     pub(crate) fn clear(&self) {
         let mut queue = self.queue();
         queue.items.clear();
-        queue.held = 0;
+        queue.held_bytes = 0;
     }
 }
 
-enum Stuck {
+enum TransmitError {
     NoMemory,
-    Broken(Broken),
+    SendError(SendError),
 }
 
-fn put_back(mut queue: MutexGuard<'_, Queue>, item: Item, why: Sent) -> Sent {
-    queue.held += item.held();
+fn put_back(mut queue: MutexGuard<'_, Queue>, item: Item, outcome: Sent) -> Sent {
+    queue.held_bytes += item.held_bytes();
     queue.items.push_front(item);
-    queue.busy = false;
-    why
+    queue.is_sending = false;
+    outcome
 }
 
-// Sends one item as far as the socket takes it: true when it is gone, false when the socket takes no more.
-fn transmit(item: &mut Item, wire: &Wire, export: Option<&Export>, lend: Lend<'_>) -> Result<bool, Stuck> {
+// Sends one item. Returns true when it is sent, false when the socket is full.
+fn transmit(
+    item: &mut Item,
+    wire: &Wire,
+    export: Option<&Export>,
+    acquire: AcquireBuffer<'_>,
+) -> Result<bool, TransmitError> {
     loop {
         if let (Item::Read(job), Some(export)) = (&mut *item, export) {
-            job.load(export, lend).map_err(|error| match error {
-                NotLoaded::NoMemory => Stuck::NoMemory,
-                NotLoaded::HalfRead(refusal) => Stuck::Broken(Broken::HalfRead(refusal)),
+            job.load(export, acquire).map_err(|error| match error {
+                LoadError::NoMemory => TransmitError::NoMemory,
+                LoadError::PartialRead(error) => TransmitError::SendError(SendError::PartialRead(error)),
             })?;
         }
         match item.send(wire) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(Stuck::Broken(Broken::Socket(error))),
+            Err(error) => return Err(TransmitError::SendError(SendError::Socket(error))),
         }
     }
 }

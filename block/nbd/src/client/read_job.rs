@@ -1,180 +1,186 @@
-//! The answer to a large read, piece by piece.
+//! The reply to a large read, one chunk at a time.
 //!
-//! A piece is read just before it is sent, and may be dropped and read again: when memory is short, a client that
-//! does not take its answer holds none of it.
+//! A chunk is read from storage just before it is sent, and can be dropped and read again. So under memory
+//! pressure, a client that does not receive its replies holds no buffer.
 
 use std::io::IoSlice;
 
 use thermo_pool::{AcquireError, Buffer};
 
 use crate::export::Export;
-use crate::protocol::reply::{Head, Style};
-use crate::protocol::request::{Refusal, Request};
+use crate::protocol::reply::{ReplyHeader, ReplyStyle};
+use crate::protocol::request::{NbdError, Request};
 
-/// Requests are done in pieces of at most this many bytes: the largest buffer of a request.
-pub const CHUNK: usize = 256 << 10;
-/// What is tried when that much is not to be had.
-const SMALL_CHUNK: usize = 32 << 10;
+/// Requests are processed in chunks of at most this many bytes: the largest buffer of a request.
+pub const CHUNK_SIZE: usize = 256 << 10;
+/// Chunk size when no buffer of the full size is free.
+const SMALL_CHUNK_SIZE: usize = 32 << 10;
 
-/// Lends buffers: a worker's cache, or the pool.
-pub(crate) type Lend<'a> = &'a mut dyn FnMut(usize) -> Result<Buffer, AcquireError>;
+/// Acquires a buffer: from a worker's cache, or from a pool.
+pub(crate) type AcquireBuffer<'a> = &'a mut dyn FnMut(usize) -> Result<Buffer, AcquireError>;
 
-/// Why no piece could be made ready.
+/// The next chunk could not be loaded.
 #[derive(Debug)]
-pub(crate) enum NotLoaded {
-    /// There is no memory now.
+pub(crate) enum LoadError {
+    /// No memory is free.
     NoMemory,
-    /// The storage failed when a part had been sent already, so that the client cannot be told.
-    HalfRead(Refusal),
+    /// Storage failed after part of the reply was sent, so the error cannot be reported to the client.
+    PartialRead(NbdError),
 }
 
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     buffer: Buffer,
     sent: usize,
 }
 
-/// A read, as far as it was answered.
+/// The progress of a read.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
     cookie: u64,
-    style: Style,
-    /// In one chunk: the client wants it so, or simple answers have no other form.
-    whole: bool,
+    style: ReplyStyle,
+    /// Reply in one chunk: the client set DF, or simple replies are in use.
+    single_chunk: bool,
     at: u64,
     end: u64,
-    /// Bytes that a head announced and no piece holds.
-    promised: u64,
-    head: Head,
-    head_sent: usize,
-    piece: Option<Piece>,
+    /// Bytes announced in a header but not loaded yet.
+    announced: u64,
+    header: ReplyHeader,
+    header_sent: usize,
+    chunk: Option<Chunk>,
 }
 
 impl ReadJob {
-    pub(crate) fn new(request: &Request, style: Style) -> Self {
+    pub(crate) fn new(request: &Request, style: ReplyStyle) -> Self {
         Self {
             cookie: request.cookie,
             style,
-            whole: request.whole || style == Style::Simple,
+            single_chunk: request.dont_fragment || style == ReplyStyle::Simple,
             at: request.offset,
             end: request.offset + u64::from(request.length),
-            promised: 0,
-            head: Head::default(),
-            head_sent: 0,
-            piece: None,
+            announced: 0,
+            header: ReplyHeader::default(),
+            header_sent: 0,
+            chunk: None,
         }
     }
 
-    /// True when something is ready to be sent.
+    /// Whether data is ready to be sent.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.piece.is_some() || self.head_sent < self.head.bytes().len()
+        self.chunk.is_some() || self.header_sent < self.header.bytes().len()
     }
 
-    /// True when nothing is left to be sent.
+    /// Whether the whole reply was sent.
     pub(crate) fn is_done(&self) -> bool {
         self.at >= self.end && !self.is_loaded()
     }
 
-    /// Bytes of the piece that is held.
-    pub(crate) fn held(&self) -> usize {
-        self.piece.as_ref().map_or(0, |piece| piece.buffer.capacity())
+    /// Size of the buffer held, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.chunk.as_ref().map_or(0, |chunk| chunk.buffer.capacity())
     }
 
-    /// Makes the next piece ready.
-    pub(crate) fn load(&mut self, export: &Export, lend: Lend<'_>) -> Result<(), NotLoaded> {
-        if self.is_loaded() && self.promised == 0 || self.at >= self.end || self.piece.is_some() {
+    /// Loads the next chunk.
+    pub(crate) fn load(&mut self, export: &Export, acquire: AcquireBuffer<'_>) -> Result<(), LoadError> {
+        if self.is_loaded() && self.announced == 0 || self.at >= self.end || self.chunk.is_some() {
             return Ok(());
         }
-        let left = if self.promised > 0 {
-            self.promised
+        let left = if self.announced > 0 {
+            self.announced
         } else {
             self.end - self.at
         };
-        let want = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK);
-        if self.promised == 0 && !self.whole && export.is_hole(self.at, want as u64) {
-            self.skip_hole(want);
+        let wanted_len = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_SIZE);
+        if self.announced == 0 && !self.single_chunk && export.is_hole(self.at, wanted_len as u64) {
+            self.skip_hole(wanted_len);
             return Ok(());
         }
-        let lent = lend(want).or_else(|error| {
-            if want > SMALL_CHUNK {
-                lend(SMALL_CHUNK)
+        let acquired = acquire(wanted_len).or_else(|error| {
+            if wanted_len > SMALL_CHUNK_SIZE {
+                acquire(SMALL_CHUNK_SIZE)
             } else {
                 Err(error)
             }
         });
-        let Ok(mut buffer) = lent else {
-            return Err(NotLoaded::NoMemory);
+        let Ok(mut buffer) = acquired else {
+            return Err(LoadError::NoMemory);
         };
         match export.read(&mut buffer, self.at) {
             Ok(()) => {
                 self.announce(buffer.len());
                 self.at += buffer.len() as u64;
-                self.piece = Some(Piece { buffer, sent: 0 });
+                self.chunk = Some(Chunk { buffer, sent: 0 });
                 Ok(())
             }
-            Err(refusal) if self.promised == 0 => {
-                self.set_head(Head::outcome(self.style, self.cookie, Err(refusal)));
+            Err(error) if self.announced == 0 => {
+                self.set_header(ReplyHeader::outcome(self.style, self.cookie, Err(error)));
                 self.at = self.end;
                 Ok(())
             }
-            Err(refusal) => Err(NotLoaded::HalfRead(refusal)),
+            Err(error) => Err(LoadError::PartialRead(error)),
         }
     }
 
     fn announce(&mut self, len: usize) {
-        if self.promised == 0 {
+        if self.announced == 0 {
             let rest = self.end - self.at;
-            let told = if self.whole { rest } else { len as u64 };
-            let len = u32::try_from(told).unwrap_or(u32::MAX);
-            self.set_head(Head::data(self.style, self.cookie, self.at, len, told == rest));
-            self.promised = told;
+            let announced_len = if self.single_chunk { rest } else { len as u64 };
+            let len = u32::try_from(announced_len).unwrap_or(u32::MAX);
+            self.set_header(ReplyHeader::data(
+                self.style,
+                self.cookie,
+                self.at,
+                len,
+                announced_len == rest,
+            ));
+            self.announced = announced_len;
         }
-        self.promised -= len as u64;
+        self.announced -= len as u64;
     }
 
     fn skip_hole(&mut self, len: usize) {
         let end = self.at + len as u64;
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.set_head(Head::hole(self.cookie, self.at, len, end == self.end));
+        self.set_header(ReplyHeader::hole(self.cookie, self.at, len, end == self.end));
         self.at = end;
     }
 
-    fn set_head(&mut self, head: Head) {
-        self.head = head;
-        self.head_sent = 0;
+    fn set_header(&mut self, header: ReplyHeader) {
+        self.header = header;
+        self.header_sent = 0;
     }
 
-    /// What is to be sent now.
+    /// The data to send next: header and chunk.
     pub(crate) fn parts(&self) -> [IoSlice<'_>; 2] {
-        let piece = self
-            .piece
+        let chunk = self
+            .chunk
             .as_ref()
-            .map_or(&[][..], |piece| &piece.buffer[piece.sent..]);
+            .map_or(&[][..], |chunk| &chunk.buffer[chunk.sent..]);
         [
-            IoSlice::new(&self.head.bytes()[self.head_sent..]),
-            IoSlice::new(piece),
+            IoSlice::new(&self.header.bytes()[self.header_sent..]),
+            IoSlice::new(chunk),
         ]
     }
 
-    /// So much of it was taken. A piece that is gone gives its buffer back.
+    /// Marks `sent` bytes as sent. Frees the buffer of a chunk that was sent completely.
     pub(crate) fn advance(&mut self, mut sent: usize) {
-        let of_head = sent.min(self.head.bytes().len() - self.head_sent);
-        self.head_sent += of_head;
-        sent -= of_head;
-        if let Some(piece) = &mut self.piece {
-            piece.sent += sent;
-            if piece.sent >= piece.buffer.len() {
-                self.piece = None;
+        let header_part = sent.min(self.header.bytes().len() - self.header_sent);
+        self.header_sent += header_part;
+        sent -= header_part;
+        if let Some(chunk) = &mut self.chunk {
+            chunk.sent += sent;
+            if chunk.sent >= chunk.buffer.len() {
+                self.chunk = None;
             }
         }
     }
 
-    /// Drops the piece; it is read again when it is its turn.
-    pub(crate) fn unload(&mut self) {
-        if let Some(piece) = self.piece.take() {
-            let unsent = (piece.buffer.len() - piece.sent) as u64;
+    /// Drops the loaded chunk. It is read again when it is sent.
+    pub(crate) fn drop_buffers(&mut self) {
+        if let Some(chunk) = self.chunk.take() {
+            let unsent = (chunk.buffer.len() - chunk.sent) as u64;
             self.at -= unsent;
-            self.promised += unsent;
+            self.announced += unsent;
         }
     }
 }
@@ -187,16 +193,16 @@ mod tests {
     use thermo_pool::{Pools, Settings};
     use thermo_units::Bytes;
 
-    const SIZE: usize = CHUNK * 2 + 100;
+    const SIZE: usize = CHUNK_SIZE * 2 + 100;
 
-    fn request(length: usize, whole: bool) -> Request {
+    fn request(length: usize, dont_fragment: bool) -> Request {
         Request {
             command: Command::Read,
             fua: false,
             no_hole: false,
-            whole,
-            one: false,
-            fast: false,
+            dont_fragment,
+            one_extent: false,
+            fast_zero: false,
             unknown_flags: false,
             cookie: 7,
             offset: 5,
@@ -204,23 +210,27 @@ mod tests {
         }
     }
 
-    // All that is sent when the socket takes `step` bytes at a time and memory is wanted back every third time.
-    fn sent(export: &Export, request: &Request, style: Style, step: usize) -> Vec<u8> {
+    // The whole reply when the socket accepts `step` bytes at a time and the chunk is dropped every third
+    // time.
+    fn sent(export: &Export, request: &Request, style: ReplyStyle, step: usize) -> Vec<u8> {
         let pools = Pools::new(Bytes::mib(1), Settings::default());
-        let pool = pools.open("x", Bytes(CHUNK as u64)).unwrap();
+        let pool = pools.open("x", Bytes(CHUNK_SIZE as u64)).unwrap();
         let mut job = ReadJob::new(request, style);
-        let (mut out, mut turn) = (Vec::new(), 0);
+        let (mut out, mut iteration) = (Vec::new(), 0);
         while !job.is_done() {
             job.load(export, &mut |len| pool.try_acquire(len)).unwrap();
             let now: Vec<u8> = job.parts().iter().flat_map(|part| part.to_vec()).collect();
             let taken = now.len().min(step);
             out.extend(&now[..taken]);
             job.advance(taken);
-            turn += 1;
-            if turn % 3 == 0 {
-                job.unload();
+            iteration += 1;
+            if iteration % 3 == 0 {
+                job.drop_buffers();
                 assert_eq!(
-                    (job.held(), pool.stats().held_pages - pool.stats().free_pages),
+                    (
+                        job.held_bytes(),
+                        pool.stats().held_pages - pool.stats().free_pages
+                    ),
                     (0, 0)
                 );
             }
@@ -237,24 +247,24 @@ mod tests {
     }
 
     #[test]
-    fn however_it_is_cut_the_answer_holds_the_bytes() {
+    fn reply_holds_data_for_any_send_size() {
         let (_dir, export, bytes) = export();
         for step in [30_000, 70_001, usize::MAX] {
             let request = request(SIZE - 5, true);
-            let simple = sent(&export, &request, Style::Simple, step);
+            let simple = sent(&export, &request, ReplyStyle::Simple, step);
             assert_eq!((simple.len(), &simple[16..]), (SIZE - 5 + 16, &bytes[5..]));
-            let whole = sent(&export, &request, Style::Structured, step);
+            let whole = sent(&export, &request, ReplyStyle::Structured, step);
             assert_eq!((whole.len(), &whole[28..]), (SIZE - 5 + 28, &bytes[5..]));
         }
     }
 
     #[test]
-    fn chunks_of_a_structured_answer_join_to_the_bytes() {
+    fn structured_chunks_join_to_data() {
         let (_dir, export, bytes) = export();
-        let answer = sent(&export, &request(SIZE - 5, false), Style::Structured, 50_000);
-        let (mut rest, mut joined, mut done) = (&answer[..], Vec::<u8>::new(), false);
+        let reply = sent(&export, &request(SIZE - 5, false), ReplyStyle::Structured, 50_000);
+        let (mut rest, mut joined, mut done) = (&reply[..], Vec::<u8>::new(), false);
         while !rest.is_empty() {
-            assert!(!done, "a chunk behind the last");
+            assert!(!done, "a chunk follows the last one");
             done = rest[5] == 1;
             let len = u32::from_be_bytes(rest[16..20].try_into().unwrap()) as usize;
             let offset = u64::from_be_bytes(rest[20..28].try_into().unwrap());
@@ -266,18 +276,20 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_told_not_sent() {
+    fn holes_are_reported_not_sent() {
         let export = Export::memory("x", Bytes::mib(1), false).unwrap();
-        let answer = sent(&export, &request(CHUNK * 2, false), Style::Structured, usize::MAX);
-        assert_eq!(answer.len(), 64);
-        assert_eq!(
-            (answer[5], answer[7], answer[32 + 5], answer[32 + 7]),
-            (0, 2, 1, 2)
+        let reply = sent(
+            &export,
+            &request(CHUNK_SIZE * 2, false),
+            ReplyStyle::Structured,
+            usize::MAX,
         );
+        assert_eq!(reply.len(), 64);
+        assert_eq!((reply[5], reply[7], reply[32 + 5], reply[32 + 7]), (0, 2, 1, 2));
     }
 
     #[test]
-    fn a_failure_before_anything_was_sent_is_told() {
+    fn error_before_first_byte_is_reported() {
         let (dir, export, _) = export();
         std::fs::File::options()
             .write(true)
@@ -285,7 +297,12 @@ mod tests {
             .unwrap()
             .set_len(10)
             .unwrap();
-        let answer = sent(&export, &request(CHUNK, false), Style::Structured, usize::MAX);
-        assert_eq!(answer[6..8], [0x80, 1]);
+        let reply = sent(
+            &export,
+            &request(CHUNK_SIZE, false),
+            ReplyStyle::Structured,
+            usize::MAX,
+        );
+        assert_eq!(reply[6..8], [0x80, 1]);
     }
 }

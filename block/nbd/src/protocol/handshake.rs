@@ -1,7 +1,8 @@
-//! Negotiation, without a socket: bytes of the client in, bytes of the server out, and at the end an export.
+//! The handshake: consumes bytes of the client, produces bytes of the server, and ends with the choice of an
+//! export.
 
-use super::option::{self, LONGEST_OPTION, answer, text, with_length};
-use super::reply::{ALLOCATION_ID, Style};
+use super::option::{self, OptionError, length_prefixed, reply, text};
+use super::reply::{ALLOCATION_ID, ReplyStyle};
 
 const INFO_EXPORT: u16 = 0;
 const INFO_NAME: u16 = 1;
@@ -10,7 +11,7 @@ const INFO_BLOCK_SIZE: u16 = 3;
 
 const ALLOCATION: &str = "base:allocation";
 
-/// What the server says first: two magic numbers and its flags (fixed newstyle, no zeroes).
+/// The first message of the server: two magic numbers and the handshake flags (fixed newstyle, no zeroes).
 #[must_use]
 pub fn greeting() -> Vec<u8> {
     let mut bytes = b"NBDMAGICIHAVEOPT".to_vec();
@@ -21,27 +22,27 @@ pub fn greeting() -> Vec<u8> {
 const FLAG_FIXED_NEWSTYLE: u16 = 1;
 const FLAG_NO_ZEROES: u16 = 2;
 const FLAG_SEND_DF: u16 = 1 << 7;
-/// A client needs a handful; one that sends more has another aim.
-const MOST_OPTIONS: u32 = 256;
+/// Maximum number of options in one handshake. A normal client sends a handful.
+const MAX_OPTIONS: u32 = 256;
 
-/// What a client is told about an export.
+/// An export as described to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
-    /// The name it is known by.
+pub struct ExportInfo {
+    /// Name of the export.
     pub name: String,
-    /// For people.
+    /// Description for people.
     pub description: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// What it can do: `NBD_FLAG_*` of the protocol.
+    /// Transmission flags: `NBD_FLAG_*` of the protocol.
     pub flags: u16,
-    /// Requests that are multiples of this are done best.
-    pub preferred: u32,
-    /// The largest request it takes.
-    pub largest: u32,
+    /// Preferred block size, in bytes.
+    pub preferred_block: u32,
+    /// Maximum block size (payload of one request), in bytes.
+    pub max_payload: u32,
 }
 
-/// Whether the connection is, may be, or must be encrypted.
+/// State of TLS on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tls {
     /// Not offered.
@@ -49,91 +50,85 @@ pub enum Tls {
     None,
     /// Offered.
     Offered,
-    /// Nothing but `STARTTLS` is answered before it.
+    /// Required: only `STARTTLS` is accepted before.
     Required,
-    /// Encrypted already.
+    /// The connection is encrypted.
     Active,
 }
 
-/// Where names are looked up.
+/// A directory of exports.
 pub trait Directory {
-    /// What there is under `name`. The empty name is the default export.
-    fn find(&self, name: &str) -> Option<Facts>;
-    /// All names.
+    /// The export called `name`. The empty name means the default export.
+    fn find(&self, name: &str) -> Option<ExportInfo>;
+    /// The names of all exports.
     fn names(&self) -> Vec<String>;
 }
 
-/// Why a negotiation ended without an export.
+/// The handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The client sent something else.
-    #[error("the client does not speak NBD: it sent {0:02x?} where an option should begin")]
-    Magic([u8; 8]),
-    /// It does not know fixed newstyle, or sent flags we did not offer.
-    #[error("the client's flags are {0:#x}; only fixed newstyle (1) and no zeroes (2) are offered")]
+    /// The data is not a valid option.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The client does not support fixed newstyle, or set flags that were not offered.
+    #[error(
+        "the client sent flags {0:#x}; only fixed newstyle (1) and no zeroes (2) are supported, and fixed newstyle is required"
+    )]
     Flags(u32),
-    /// More than an option may hold.
-    #[error("option {option} has {len} bytes of data, the most is {LONGEST_OPTION}")]
-    TooLong {
-        /// Its number.
-        option: u32,
-        /// Its length.
-        len: u32,
-    },
     /// Too many options.
-    #[error("the client sent {MOST_OPTIONS} options and chose no export")]
+    #[error("the client sent {MAX_OPTIONS} options without choosing an export")]
     TooMany,
-    /// `EXPORT_NAME` has no way to say no but to hang up.
-    #[error("the client asked for export {0:?}, which does not exist")]
+    /// `EXPORT_NAME` named an unknown export. The option has no error reply, so the server disconnects.
+    #[error("the client requested export {0:?}, which does not exist")]
     UnknownExport(String),
-    /// As above, where it could not be told why.
-    #[error("the client asked for an export in the clear, and encryption is required")]
+    /// `EXPORT_NAME` on an unencrypted connection although TLS is required. The option has no error reply.
+    #[error("the client requested an export without TLS, but TLS is required")]
     Plain,
-    /// Somebody may have put it there.
-    #[error("bytes came behind STARTTLS that are not encrypted")]
+    /// Plain data followed `STARTTLS`. An attacker may have injected it.
+    #[error("unencrypted data followed STARTTLS")]
     BehindStartTls,
 }
 
-/// What a client chose.
+/// The export and options that a client chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen {
-    /// The export, by the name the client used.
+pub struct ChosenExport {
+    /// Name of the export, as sent by the client.
     pub name: String,
-    /// How it wants its answers.
-    pub style: Style,
-    /// It may ask which bytes are stored.
+    /// Format of replies.
+    pub style: ReplyStyle,
+    /// The client may query `base:allocation`.
     pub allocation: bool,
 }
 
-/// What comes next.
+/// The next step of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// More bytes of the client are needed.
-    More,
-    /// An option was answered; perhaps there is another.
+    /// More data of the client is needed.
+    NeedMore,
+    /// An option was handled; another may follow.
     Answered,
-    /// When the answer is sent, encryption begins.
+    /// After the reply is sent, TLS starts.
     StartTls,
-    /// The client chose; requests follow.
-    Export(Chosen),
-    /// The client leaves.
-    Leave,
+    /// The client chose an export; requests follow.
+    Export(ChosenExport),
+    /// The client aborted.
+    Disconnect,
 }
 
-/// The state of one negotiation.
+/// The state of one handshake.
 #[derive(Debug, Default)]
 pub struct Handshake {
     flags: Option<u32>,
     options: u32,
     tls: Tls,
     structured: bool,
-    /// The export for which `base:allocation` was chosen.
+    /// The export for which the client selected `base:allocation`.
     allocation: Option<String>,
 }
 
 impl Handshake {
-    /// One that offers encryption, or not.
+    /// A handshake that offers TLS according to `tls`.
     #[must_use]
     pub fn new(tls: Tls) -> Self {
         Self {
@@ -142,11 +137,11 @@ impl Handshake {
         }
     }
 
-    /// Takes an option, if there is one, from the front of `input` and adds the answer to `output`, which is to be sent
-    /// whatever comes next.
+    /// Consumes one option from the front of `input`, if it is complete, and appends the reply to `output`.
+    /// Send `output` whatever the result is.
     ///
     /// # Errors
-    /// When the client does not keep to the protocol; the connection is to be closed.
+    /// The client violates the protocol. The connection must be closed.
     pub fn step(
         &mut self,
         input: &mut Vec<u8>,
@@ -155,7 +150,7 @@ impl Handshake {
     ) -> Result<Next, HandshakeError> {
         let Some(flags) = self.flags else {
             let Some((bytes, _)) = input.split_first_chunk() else {
-                return Ok(Next::More);
+                return Ok(Next::NeedMore);
             };
             let flags = u32::from_be_bytes(*bytes);
             let offered = u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
@@ -167,21 +162,26 @@ impl Handshake {
             return self.step(input, output, exports);
         };
         let Some((number, data)) = option::take(input)? else {
-            return Ok(Next::More);
+            return Ok(Next::NeedMore);
         };
         self.options += 1;
-        if self.options > MOST_OPTIONS {
+        if self.options > MAX_OPTIONS {
             return Err(HandshakeError::TooMany);
         }
         match (self.tls, number) {
             (_, option::ABORT) => {
-                answer(output, number, option::ACK, &[]);
-                Ok(Next::Leave)
+                reply(output, number, option::ACK, &[]);
+                Ok(Next::Disconnect)
             }
             (_, option::STARTTLS) => self.start_tls(&data, input, output),
             (Tls::Required, option::EXPORT_NAME) => Err(HandshakeError::Plain),
             (Tls::Required, _) => {
-                answer(output, number, option::ERR_TLS_REQD, b"begin with STARTTLS");
+                reply(
+                    output,
+                    number,
+                    option::ERR_TLS_REQD,
+                    b"STARTTLS is required first",
+                );
                 Ok(Next::Answered)
             }
             (_, option::EXPORT_NAME) => {
@@ -192,22 +192,22 @@ impl Handshake {
         }
     }
 
-    // What a client sent in the clear behind it could have come from somebody in between, so that ends it.
+    // Plain data after STARTTLS could be injected by an attacker, so it ends the connection.
     fn start_tls(&mut self, data: &[u8], input: &[u8], output: &mut Vec<u8>) -> Result<Next, HandshakeError> {
         let refused = match self.tls {
             _ if !data.is_empty() => Some((option::ERR_INVALID, &b"STARTTLS takes no data"[..])),
-            Tls::None => Some((option::ERR_POLICY, &b"encryption is not set up here"[..])),
-            Tls::Active => Some((option::ERR_INVALID, &b"it is encrypted already"[..])),
+            Tls::None => Some((option::ERR_POLICY, &b"TLS is not configured"[..])),
+            Tls::Active => Some((option::ERR_INVALID, &b"the connection is encrypted already"[..])),
             Tls::Offered | Tls::Required => None,
         };
         if let Some((kind, why)) = refused {
-            answer(output, option::STARTTLS, kind, why);
+            reply(output, option::STARTTLS, kind, why);
             return Ok(Next::Answered);
         }
         if !input.is_empty() {
             return Err(HandshakeError::BehindStartTls);
         }
-        answer(output, option::STARTTLS, option::ACK, &[]);
+        reply(output, option::STARTTLS, option::ACK, &[]);
         self.tls = Tls::Active;
         self.structured = false;
         self.allocation = None;
@@ -222,11 +222,11 @@ impl Handshake {
         exports: &dyn Directory,
     ) -> Result<Next, HandshakeError> {
         let name = String::from_utf8_lossy(data).into_owned();
-        let Some(facts) = exports.find(&name) else {
+        let Some(info) = exports.find(&name) else {
             return Err(HandshakeError::UnknownExport(name));
         };
-        output.extend(facts.size.to_be_bytes());
-        output.extend(self.flags_of(&facts).to_be_bytes());
+        output.extend(info.size.to_be_bytes());
+        output.extend(self.flags_of(&info).to_be_bytes());
         output.extend(std::iter::repeat_n(0, if zeroes { 124 } else { 0 }));
         Ok(Next::Export(self.chosen(name)))
     }
@@ -234,13 +234,13 @@ impl Handshake {
     fn option(&mut self, number: u32, data: &[u8], output: &mut Vec<u8>, exports: &dyn Directory) -> Next {
         match number {
             option::LIST if data.is_empty() => list(output, exports),
-            option::LIST => answer(output, number, option::ERR_INVALID, b"LIST takes no data"),
+            option::LIST => reply(output, number, option::ERR_INVALID, b"LIST takes no data"),
             option::STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
-                answer(output, number, option::ACK, &[]);
+                reply(output, number, option::ACK, &[]);
             }
             option::STRUCTURED_REPLY => {
-                answer(
+                reply(
                     output,
                     number,
                     option::ERR_INVALID,
@@ -248,36 +248,37 @@ impl Handshake {
                 );
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                self.contexts(number, data, output, exports);
+                self.meta_contexts(number, data, output, exports);
             }
             option::INFO | option::GO => match self.info(number, data, output, exports) {
                 Some(name) if number == option::GO => return Next::Export(self.chosen(name)),
                 _ => {}
             },
-            _ => answer(output, number, option::ERR_UNSUP, b"not offered"),
+            _ => reply(output, number, option::ERR_UNSUP, b"option is not supported"),
         }
         Next::Answered
     }
 
-    fn chosen(&self, name: String) -> Chosen {
+    fn chosen(&self, name: String) -> ChosenExport {
         let allocation = self.structured && self.allocation.as_ref() == Some(&name);
         let style = if self.structured {
-            Style::Structured
+            ReplyStyle::Structured
         } else {
-            Style::Simple
+            ReplyStyle::Simple
         };
-        Chosen {
+        ChosenExport {
             name,
             style,
             allocation,
         }
     }
 
-    fn flags_of(&self, facts: &Facts) -> u16 {
-        facts.flags | if self.structured { FLAG_SEND_DF } else { 0 }
+    fn flags_of(&self, info: &ExportInfo) -> u16 {
+        info.flags | if self.structured { FLAG_SEND_DF } else { 0 }
     }
 
-    // The data: the name, how many kinds of information are wanted, the kinds. Name and description go to who asked.
+    // Data: the name, the number of information requests, the requests. Name and description are sent only if
+    // requested.
     fn info(
         &self,
         number: u32,
@@ -286,74 +287,75 @@ impl Handshake {
         exports: &dyn Directory,
     ) -> Option<String> {
         let Some((name, kinds)) = name_and_kinds(data) else {
-            let why = b"the lengths in it do not agree, or the name is not UTF-8";
-            answer(output, number, option::ERR_INVALID, why);
+            let why = b"inconsistent lengths, or the name is not UTF-8";
+            reply(output, number, option::ERR_INVALID, why);
             return None;
         };
-        let Some(facts) = exports.find(name) else {
-            answer(output, number, option::ERR_UNKNOWN, b"there is no such export");
+        let Some(info) = exports.find(name) else {
+            reply(output, number, option::ERR_UNKNOWN, b"the export does not exist");
             return None;
         };
-        let mut tell = |kind: u16, parts: &[&[u8]]| {
+        let mut send_info = |kind: u16, parts: &[&[u8]]| {
             let data = [&kind.to_be_bytes()[..], &parts.concat()].concat();
-            answer(output, number, option::REP_INFO, &data);
+            reply(output, number, option::REP_INFO, &data);
         };
-        let flags = self.flags_of(&facts);
-        tell(INFO_EXPORT, &[&facts.size.to_be_bytes(), &flags.to_be_bytes()]);
+        let flags = self.flags_of(&info);
+        send_info(INFO_EXPORT, &[&info.size.to_be_bytes(), &flags.to_be_bytes()]);
         if kinds.contains(&INFO_NAME) {
-            tell(INFO_NAME, &[facts.name.as_bytes()]);
+            send_info(INFO_NAME, &[info.name.as_bytes()]);
         }
-        if kinds.contains(&INFO_DESCRIPTION) && !facts.description.is_empty() {
-            tell(INFO_DESCRIPTION, &[facts.description.as_bytes()]);
+        if kinds.contains(&INFO_DESCRIPTION) && !info.description.is_empty() {
+            send_info(INFO_DESCRIPTION, &[info.description.as_bytes()]);
         }
-        let sizes = [1, facts.preferred, facts.largest].map(u32::to_be_bytes);
-        tell(INFO_BLOCK_SIZE, &[&sizes.concat()]);
-        answer(output, number, option::ACK, &[]);
+        let sizes = [1, info.preferred_block, info.max_payload].map(u32::to_be_bytes);
+        send_info(INFO_BLOCK_SIZE, &[&sizes.concat()]);
+        reply(output, number, option::ACK, &[]);
         Some(name.to_owned())
     }
 
-    // The data: the name, the number of queries, the queries. No query to LIST means all there are, to SET none.
-    fn contexts(&mut self, number: u32, data: &[u8], output: &mut Vec<u8>, exports: &dyn Directory) {
-        let sets = number == option::SET_META_CONTEXT;
-        if sets {
+    // Data: the name, the number of queries, the queries. Without queries, LIST means all contexts and SET
+    // means none.
+    fn meta_contexts(&mut self, number: u32, data: &[u8], output: &mut Vec<u8>, exports: &dyn Directory) {
+        let is_set = number == option::SET_META_CONTEXT;
+        if is_set {
             self.allocation = None;
         }
-        if sets && !self.structured {
-            answer(
+        if is_set && !self.structured {
+            reply(
                 output,
                 number,
                 option::ERR_INVALID,
-                b"STRUCTURED_REPLY comes first",
+                b"STRUCTURED_REPLY is required first",
             );
             return;
         }
         let Some((name, queries)) = name_and_queries(data) else {
-            let why = b"the lengths in it do not agree, or a text is not UTF-8";
-            answer(output, number, option::ERR_INVALID, why);
+            let why = b"inconsistent lengths, or a string is not UTF-8";
+            reply(output, number, option::ERR_INVALID, why);
             return;
         };
         if exports.find(name).is_none() {
-            answer(output, number, option::ERR_UNKNOWN, b"there is no such export");
+            reply(output, number, option::ERR_UNKNOWN, b"the export does not exist");
             return;
         }
-        let all = !sets && (queries.is_empty() || queries.contains(&"base:"));
+        let all = !is_set && (queries.is_empty() || queries.contains(&"base:"));
         if all || queries.contains(&ALLOCATION) {
-            let id = if sets { ALLOCATION_ID } else { 0 };
+            let id = if is_set { ALLOCATION_ID } else { 0 };
             let context = [&id.to_be_bytes()[..], ALLOCATION.as_bytes()].concat();
-            answer(output, number, option::META_CONTEXT, &context);
-            if sets {
+            reply(output, number, option::META_CONTEXT, &context);
+            if is_set {
                 self.allocation = Some(name.to_owned());
             }
         }
-        answer(output, number, option::ACK, &[]);
+        reply(output, number, option::ACK, &[]);
     }
 }
 
 fn list(output: &mut Vec<u8>, exports: &dyn Directory) {
     for name in exports.names() {
-        answer(output, option::LIST, option::SERVER, &with_length(&name));
+        reply(output, option::LIST, option::SERVER, &length_prefixed(&name));
     }
-    answer(output, option::LIST, option::ACK, &[]);
+    reply(output, option::LIST, option::ACK, &[]);
 }
 
 fn name_and_kinds(mut data: &[u8]) -> Option<(&str, Vec<u16>)> {

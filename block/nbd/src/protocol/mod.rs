@@ -1,10 +1,10 @@
-//! The protocol (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>) as functions of bytes: no
-//! sockets, no files, no threads, so that every answer can be tested, and fuzzed, by itself.
+//! The NBD protocol (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>) as functions of
+//! bytes: no sockets, files or threads, so that every reply can be tested and fuzzed in isolation.
 //!
 //! * [`handshake`]: options until an export is chosen;
-//! * [`option`]: how options and their answers are framed;
-//! * [`request`]: what a client asks, and why not;
-//! * [`reply`]: simple and structured answers.
+//! * [`option`]: encoding of options and their replies;
+//! * [`request`]: parsing and validation of requests;
+//! * [`reply`]: simple and structured replies.
 
 pub mod handshake;
 pub mod option;

@@ -1,12 +1,10 @@
-//! Options of the negotiation and their answers, as bytes.
-
-use super::handshake::HandshakeError;
+//! Encoding of handshake options and their replies.
 
 const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
-/// An option's data: a name of at most 4096 bytes and some numbers. Longer ones are no option of ours.
-pub(super) const LONGEST_OPTION: usize = 16 << 10;
+/// Maximum data of an option. Valid options hold a name of at most 4096 bytes and a few numbers.
+const MAX_OPTION_DATA: usize = 16 << 10;
 
 pub(super) const EXPORT_NAME: u32 = 1;
 pub(super) const ABORT: u32 = 2;
@@ -28,30 +26,47 @@ pub(super) const ERR_INVALID: u32 = 0x8000_0003;
 pub(super) const ERR_TLS_REQD: u32 = 0x8000_0005;
 pub(super) const ERR_UNKNOWN: u32 = 0x8000_0006;
 
-/// Takes the first option off the front of `input`, once it is whole: its number and data.
-pub(super) fn take(input: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, HandshakeError> {
-    let Some((head, rest)) = input.split_first_chunk::<16>() else {
+/// The data is not a valid option.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The data is not an NBD option.
+    #[error("the client does not speak NBD: it sent {0:02x?} instead of an option")]
+    Magic([u8; 8]),
+    /// An option has too much data.
+    #[error("option {option} has {len} bytes of data; the maximum is {MAX_OPTION_DATA}")]
+    TooLong {
+        /// Option number.
+        option: u32,
+        /// Length of its data, in bytes.
+        len: u32,
+    },
+}
+
+/// Removes the first option from the front of `input`, once it is complete. Returns its number and data.
+pub(super) fn take(input: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, OptionError> {
+    let Some((header, rest)) = input.split_first_chunk::<16>() else {
         return Ok(None);
     };
-    let magic = [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| head[at]);
+    let magic = [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| header[at]);
     if magic != *OPTION_MAGIC {
-        return Err(HandshakeError::Magic(magic));
+        return Err(OptionError::Magic(magic));
     }
-    let (option, len) = (be32(head, 8), be32(head, 12));
-    let wanted = len as usize;
-    if wanted > LONGEST_OPTION {
-        return Err(HandshakeError::TooLong { option, len });
+    let (option, len) = (be32(header, 8), be32(header, 12));
+    let data_len = len as usize;
+    if data_len > MAX_OPTION_DATA {
+        return Err(OptionError::TooLong { option, len });
     }
-    if rest.len() < wanted {
+    if rest.len() < data_len {
         return Ok(None);
     }
-    let data = rest[..wanted].to_vec();
-    input.drain(..16 + wanted);
+    let data = rest[..data_len].to_vec();
+    input.drain(..16 + data_len);
     Ok(Some((option, data)))
 }
 
-/// Adds an answer to `option` to `output`.
-pub(super) fn answer(output: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
+/// Appends a reply to `option` to `output`.
+pub(super) fn reply(output: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
     output.extend(REPLY_MAGIC.to_be_bytes());
     output.extend(option.to_be_bytes());
     output.extend(kind.to_be_bytes());
@@ -59,7 +74,7 @@ pub(super) fn answer(output: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) 
     output.extend(data);
 }
 
-/// Takes a text that its length stands before.
+/// Removes a length-prefixed string from the front of `data`.
 pub(super) fn text<'a>(data: &mut &'a [u8]) -> Option<&'a str> {
     let (len, rest) = data.split_first_chunk()?;
     let (text, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
@@ -67,8 +82,8 @@ pub(super) fn text<'a>(data: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(text).ok()
 }
 
-/// A text with its length before it.
-pub(super) fn with_length(text: &str) -> Vec<u8> {
+/// Encodes a string with its length in front.
+pub(super) fn length_prefixed(text: &str) -> Vec<u8> {
     let len = u32::try_from(text.len()).unwrap_or_default();
     [&len.to_be_bytes()[..], text.as_bytes()].concat()
 }
@@ -77,9 +92,9 @@ fn be32(bytes: &[u8; 16], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// An option as a client sends it.
+/// Encodes an option as a client sends it.
 #[must_use]
-pub fn encoded(number: u32, data: &[u8]) -> Vec<u8> {
+pub fn encode_option(number: u32, data: &[u8]) -> Vec<u8> {
     let len = u32::try_from(data.len()).unwrap_or_default();
     [OPTION_MAGIC, &number.to_be_bytes()[..], &len.to_be_bytes(), data].concat()
 }

@@ -1,59 +1,59 @@
-//! Requests, as bytes, and why they are refused.
+//! Parsing and validation of requests.
 
-/// Bytes of a request's head; a write's data follows.
-pub const HEAD: usize = 28;
+/// Length of a request header, in bytes. The data of a write follows.
+pub const REQUEST_HEADER_LEN: usize = 28;
 
-/// The largest read or write. Clients should not ask for more than 32 MiB unless they are told that they may; the
-/// reference client's own tests do. It is done in pieces, so more costs no memory.
-pub const LARGEST_PAYLOAD: u32 = 64 << 20;
+/// Maximum length of a read or write, in bytes. By default, clients should not exceed 32 MiB, but the tests
+/// of the reference client do. Requests are processed in chunks, so a higher maximum costs no memory.
+pub const MAX_PAYLOAD: u32 = 64 << 20;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 
-/// What is to be done.
+/// The command of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Send the bytes.
+    /// Send data.
     Read,
-    /// Take the bytes that follow.
+    /// Receive the data that follows.
     Write,
-    /// The client leaves; no reply.
+    /// The client disconnects; no reply.
     Disconnect,
-    /// All writes that were answered are on stable storage before this is answered.
+    /// All writes answered before are on stable storage before the reply.
     Flush,
-    /// The bytes are not needed any more.
+    /// Discard a range.
     Trim,
-    /// The bytes will be read soon.
+    /// Start readahead.
     Cache,
-    /// The bytes read as zeros.
+    /// Zero a range.
     WriteZeroes,
-    /// Tell which bytes are stored.
+    /// Report allocation.
     BlockStatus,
-    /// Something that was not offered.
+    /// A command that was not offered.
     Unknown(u16),
 }
 
-/// A request.
+/// A parsed request header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The command.
     pub command: Command,
-    /// With this on stable storage before the answer.
+    /// FUA: on stable storage before the reply.
     pub fua: bool,
-    /// Zeros are to be written, no hole made.
+    /// NO_HOLE: write-zeroes must not create a hole.
     pub no_hole: bool,
-    /// The answer to a read is not to be taken apart.
-    pub whole: bool,
-    /// One extent is enough.
-    pub one: bool,
-    /// Zeros only if that is faster than writing them.
-    pub fast: bool,
-    /// Other flags: none was offered.
+    /// DF: the reply to a read must be one chunk.
+    pub dont_fragment: bool,
+    /// REQ_ONE: report only one extent.
+    pub one_extent: bool,
+    /// FAST_ZERO: zero only if that is faster than writing zeros.
+    pub fast_zero: bool,
+    /// Flags that were not offered are set.
     pub unknown_flags: bool,
-    /// By it the client knows the answer.
+    /// Cookie that identifies the reply.
     pub cookie: u64,
-    /// Where in the export.
+    /// Offset in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -64,31 +64,31 @@ const FLAG_REQ_ONE: u16 = 8;
 const FLAG_FAST_ZERO: u16 = 16;
 const KNOWN_FLAGS: u16 = FLAG_FUA | FLAG_NO_HOLE | FLAG_DF | FLAG_REQ_ONE | FLAG_FAST_ZERO;
 
-/// Why a request was refused, in the protocol's numbers.
+/// An error reply; the values are those of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Refusal {
+pub enum NbdError {
     /// The export is read-only.
     Permission = 1,
-    /// The storage failed.
+    /// Storage failed.
     Io = 5,
-    /// The server has no memory for it.
+    /// The server is out of memory.
     NoMemory = 12,
-    /// It lies beyond the end, or is no request we offered.
+    /// The request is beyond the end of the export, or not a valid request.
     Invalid = 22,
-    /// The storage is full, or the write lies beyond the end.
+    /// The storage is full, or a write is beyond the end.
     NoSpace = 28,
-    /// It would not be faster than writing zeros.
+    /// FAST_ZERO would not be faster than writing zeros.
     NotSupported = 95,
-    /// The server is about to end.
+    /// The server is shutting down.
     Shutdown = 108,
 }
 
 impl Request {
-    /// Reads a head; none when it does not begin as one, and then nothing that follows can be understood.
+    /// Parses a request header. `None` if the magic is wrong; the stream is out of sync then.
     #[must_use]
-    pub fn parse(head: &[u8; HEAD]) -> Option<Self> {
-        let (magic, rest) = head.split_first_chunk()?;
+    pub fn parse(header: &[u8; REQUEST_HEADER_LEN]) -> Option<Self> {
+        let (magic, rest) = header.split_first_chunk()?;
         let (flags, rest) = rest.split_first_chunk()?;
         let (command, rest) = rest.split_first_chunk()?;
         let (cookie, rest) = rest.split_first_chunk()?;
@@ -112,9 +112,9 @@ impl Request {
             },
             fua: flags & FLAG_FUA != 0,
             no_hole: flags & FLAG_NO_HOLE != 0,
-            whole: flags & FLAG_DF != 0,
-            one: flags & FLAG_REQ_ONE != 0,
-            fast: flags & FLAG_FAST_ZERO != 0,
+            dont_fragment: flags & FLAG_DF != 0,
+            one_extent: flags & FLAG_REQ_ONE != 0,
+            fast_zero: flags & FLAG_FAST_ZERO != 0,
             unknown_flags: flags & !KNOWN_FLAGS != 0,
             cookie: u64::from_be_bytes(*cookie),
             offset: u64::from_be_bytes(*offset),
@@ -122,37 +122,37 @@ impl Request {
         })
     }
 
-    /// True when it changes what is stored.
+    /// Whether the command modifies the export.
     #[must_use]
-    pub const fn changes(&self) -> bool {
+    pub const fn modifies_export(&self) -> bool {
         matches!(
             self.command,
             Command::Write | Command::Trim | Command::WriteZeroes
         )
     }
 
-    /// True when a flag was set that this command does not have.
-    const fn has_foreign_flags(&self) -> bool {
+    /// Whether a flag is set that this command does not allow.
+    const fn has_invalid_flags(&self) -> bool {
         let no_hole = self.no_hole && !matches!(self.command, Command::WriteZeroes);
-        let fast = self.fast && !matches!(self.command, Command::WriteZeroes);
-        let whole = self.whole && !matches!(self.command, Command::Read);
-        let one = self.one && !matches!(self.command, Command::BlockStatus);
-        self.unknown_flags || no_hole || fast || whole || one
+        let fast_zero = self.fast_zero && !matches!(self.command, Command::WriteZeroes);
+        let dont_fragment = self.dont_fragment && !matches!(self.command, Command::Read);
+        let one_extent = self.one_extent && !matches!(self.command, Command::BlockStatus);
+        self.unknown_flags || no_hole || fast_zero || dont_fragment || one_extent
     }
 
-    /// Why an export of `size` bytes does not do it, before anything is tried.
+    /// Validates the request for an export of `size` bytes. Returns the error to reply with, if invalid.
     #[must_use]
-    pub fn refusal(&self, size: u64, read_only: bool) -> Option<Refusal> {
+    pub fn validation_error(&self, size: u64, read_only: bool) -> Option<NbdError> {
         let end = self.offset.checked_add(u64::from(self.length));
-        let beyond = self.command != Command::Flush && end.is_none_or(|end| end > size);
+        let is_beyond_end = self.command != Command::Flush && end.is_none_or(|end| end > size);
         match self.command {
-            Command::Unknown(_) => Some(Refusal::Invalid),
-            Command::BlockStatus if self.length == 0 => Some(Refusal::Invalid),
-            Command::Read | Command::Write if self.length > LARGEST_PAYLOAD => Some(Refusal::Invalid),
-            _ if self.has_foreign_flags() => Some(Refusal::Invalid),
-            _ if self.changes() && read_only => Some(Refusal::Permission),
-            Command::Write | Command::WriteZeroes if beyond => Some(Refusal::NoSpace),
-            _ if beyond => Some(Refusal::Invalid),
+            Command::Unknown(_) => Some(NbdError::Invalid),
+            Command::BlockStatus if self.length == 0 => Some(NbdError::Invalid),
+            Command::Read | Command::Write if self.length > MAX_PAYLOAD => Some(NbdError::Invalid),
+            _ if self.has_invalid_flags() => Some(NbdError::Invalid),
+            _ if self.modifies_export() && read_only => Some(NbdError::Permission),
+            Command::Write | Command::WriteZeroes if is_beyond_end => Some(NbdError::NoSpace),
+            _ if is_beyond_end => Some(NbdError::Invalid),
             _ => None,
         }
     }
@@ -163,7 +163,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn head(flags: u16, command: u16, offset: u64, length: u32) -> [u8; HEAD] {
+    fn header(flags: u16, command: u16, offset: u64, length: u32) -> [u8; REQUEST_HEADER_LEN] {
         let parts = [
             &REQUEST_MAGIC.to_be_bytes()[..],
             &flags.to_be_bytes(),
@@ -175,33 +175,33 @@ mod tests {
         parts.concat().try_into().unwrap()
     }
 
-    fn refused(flags: u16, command: u16, offset: u64, length: u32, read_only: bool) -> Option<Refusal> {
-        Request::parse(&head(flags, command, offset, length))
+    fn validate(flags: u16, command: u16, offset: u64, length: u32, read_only: bool) -> Option<NbdError> {
+        Request::parse(&header(flags, command, offset, length))
             .unwrap()
-            .refusal(100, read_only)
+            .validation_error(100, read_only)
     }
 
     #[test]
-    fn a_head_is_read() {
-        let request = Request::parse(&head(3, 6, 10, 20)).unwrap();
+    fn parse_reads_request_header() {
+        let request = Request::parse(&header(3, 6, 10, 20)).unwrap();
         assert_eq!(request.command, Command::WriteZeroes);
         assert!(request.fua && request.no_hole && !request.unknown_flags);
         assert_eq!((request.cookie, request.offset, request.length), (7, 10, 20));
-        assert_eq!(Request::parse(&[0; HEAD]), None);
+        assert_eq!(Request::parse(&[0; REQUEST_HEADER_LEN]), None);
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_with_the_number_the_protocol_wants() {
-        assert_eq!(refused(0, 0, 90, 10, true), None);
-        assert_eq!(refused(0, 0, 90, 11, true), Some(Refusal::Invalid));
-        assert_eq!(refused(0, 0, u64::MAX, 1, true), Some(Refusal::Invalid));
-        assert_eq!(refused(0, 1, 90, 11, false), Some(Refusal::NoSpace));
-        assert_eq!(refused(0, 1, 0, 1, true), Some(Refusal::Permission));
-        assert_eq!(refused(0, 3, u64::MAX, 1, true), None);
-        assert_eq!(refused(4, 0, 0, 1, true), None);
-        assert_eq!(refused(0, 77, 0, 1, false), Some(Refusal::Invalid));
-        assert_eq!(refused(0, 7, 0, 0, false), Some(Refusal::Invalid));
-        assert_eq!(refused(8, 7, 0, 1, false), None);
-        assert_eq!(refused(1 << 9, 0, 0, 1, false), Some(Refusal::Invalid));
+    fn validation_returns_protocol_error_codes() {
+        assert_eq!(validate(0, 0, 90, 10, true), None);
+        assert_eq!(validate(0, 0, 90, 11, true), Some(NbdError::Invalid));
+        assert_eq!(validate(0, 0, u64::MAX, 1, true), Some(NbdError::Invalid));
+        assert_eq!(validate(0, 1, 90, 11, false), Some(NbdError::NoSpace));
+        assert_eq!(validate(0, 1, 0, 1, true), Some(NbdError::Permission));
+        assert_eq!(validate(0, 3, u64::MAX, 1, true), None);
+        assert_eq!(validate(4, 0, 0, 1, true), None);
+        assert_eq!(validate(0, 77, 0, 1, false), Some(NbdError::Invalid));
+        assert_eq!(validate(0, 7, 0, 0, false), Some(NbdError::Invalid));
+        assert_eq!(validate(8, 7, 0, 1, false), None);
+        assert_eq!(validate(1 << 9, 0, 0, 1, false), Some(NbdError::Invalid));
     }
 }

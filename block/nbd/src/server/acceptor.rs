@@ -1,11 +1,9 @@
-//! Where clients come in, and where those that stopped are shown out: one thread.
+//! The acceptor thread: accepts clients and disconnects stalled ones.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,22 +12,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thermo_kernel::clock;
 use thermo_units::Nanos;
 
-use super::shared::{Shared, locked};
+use super::shared::Shared;
 use crate::client::Client;
 use crate::client::outbox::Item;
 use crate::protocol::handshake::{Handshake, Tls, greeting};
 use crate::wire::{Socket, Wire};
 
-/// How often clients are looked at.
-const LOOK: Timespec = Timespec {
+/// Poll timeout; bounds the delay of the stall check.
+const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// When others wait for memory, who does not go on for so long holds none.
-const HOLD: Nanos = Nanos::millis(200);
+/// Pause after an error of the kernel that may pass.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A socket that listens.
+/// When other clients wait for memory, a client that makes no progress for this long must free its buffers.
+const MAX_HOLD: Nanos = Nanos::millis(200);
+
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Unix(UnixListener),
@@ -37,7 +38,7 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// One that somebody else opened.
+    /// A listening socket opened by another process.
     pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let family = rustix::net::sockopt::socket_domain(&fd)?;
         let listener = if family == rustix::net::AddressFamily::UNIX {
@@ -45,10 +46,10 @@ impl Listener {
         } else {
             Self::Tcp(fd.into())
         };
-        listener.without_waiting()
+        listener.into_nonblocking()
     }
 
-    pub(crate) fn without_waiting(self) -> io::Result<Self> {
+    pub(crate) fn into_nonblocking(self) -> io::Result<Self> {
         match &self {
             Self::Unix(listener) => listener.set_nonblocking(true)?,
             Self::Tcp(listener) => listener.set_nonblocking(true)?,
@@ -77,99 +78,105 @@ impl AsFd for Listener {
     }
 }
 
-/// Lets clients in until the server ends.
-pub(crate) fn keep(shared: &Shared, listeners: &[Listener]) {
-    let mut looked = clock::monotonic();
+/// Accepts clients until the server ends.
+pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
+    let mut last_check = clock::monotonic();
     while !shared.stop.load(Ordering::SeqCst) {
-        let mut fds: Vec<_> = listeners
+        let mut poll_fds: Vec<_> = listeners
             .iter()
             .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
             .collect();
-        let ready = poll(&mut fds, Some(&LOOK)).unwrap_or(0);
+        let ready = poll(&mut poll_fds, Some(&POLL_INTERVAL)).unwrap_or_else(|errno| {
+            if errno != rustix::io::Errno::INTR {
+                // Out of memory.
+                shared.record_error(&io::Error::from(errno));
+                std::thread::sleep(RETRY_INTERVAL);
+            }
+            0
+        });
         if ready > 0 {
-            let came = fds.iter().map(|fd| !fd.revents().is_empty());
-            for (listener, _) in listeners.iter().zip(came).filter(|(_, came)| *came) {
-                let_in(shared, listener);
+            let is_ready = poll_fds.iter().map(|fd| !fd.revents().is_empty());
+            for (listener, _) in listeners.iter().zip(is_ready).filter(|(_, is_ready)| *is_ready) {
+                accept_client(shared, listener);
             }
         }
         let now = clock::monotonic();
-        if now.saturating_sub(looked) >= HOLD {
-            show_out(shared, now);
-            looked = now;
+        if now.saturating_sub(last_check) >= MAX_HOLD {
+            disconnect_stalled(shared, now);
+            last_check = now;
         }
     }
 }
 
-fn let_in(shared: &Shared, listener: &Listener) {
+fn accept_client(shared: &Shared, listener: &Listener) {
     match listener.accept() {
         Ok(socket) => {
-            if let Err(error) = begin(shared, socket) {
-                shared.note(&error);
+            if let Err(error) = start_client(shared, socket) {
+                shared.record_error(&error);
             }
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => {
-            shared.note(&error);
-            // No file descriptors left, most likely: some will be, when a client leaves.
-            std::thread::sleep(Duration::from_millis(10));
+            shared.record_error(&error);
+            // Most likely out of file descriptors. Retry after a client may have disconnected.
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 }
 
-/// Begins to serve a client, unless there are too many.
-pub(crate) fn begin(shared: &Shared, socket: Socket) -> io::Result<()> {
-    if locked(&shared.clients).len() >= shared.limits.connections {
-        shared.counts.refused.fetch_add(1, Ordering::Relaxed);
+/// Starts to serve a client, unless a limit is reached.
+pub(crate) fn start_client(shared: &Shared, socket: Socket) -> io::Result<()> {
+    let peer = socket.peer()?;
+    if !shared.admits(peer) {
+        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
-    let number = shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
+    let number = shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
     let tls = match &shared.encryption {
         None => Tls::None,
         Some(encryption) if encryption.required => Tls::Required,
         Some(_) => Tls::Offered,
     };
-    let client = Arc::new(Client::new(number, Wire::new(socket)?, Handshake::new(tls)));
-    shared.admit(&client)?;
-    client.outbox.push(Item::Words {
+    let client = Arc::new(Client::new(number, peer, Wire::new(socket)?, Handshake::new(tls)));
+    shared.add_client(&client)?;
+    client.outbox.push(Item::Bytes {
         bytes: greeting(),
         sent: 0,
     });
-    // A new socket has room for the greeting.
-    let sent = client
-        .outbox
-        .pump(&client.wire, None, &mut |len| shared.stash.try_acquire(len));
+    // The greeting fits in the send buffer of a new socket.
+    let sent = client.outbox.send_queued(&client.wire, None, &mut |len| {
+        shared.unparsed_pool.try_acquire(len)
+    });
     if sent.is_err() {
-        client.hang_up();
+        client.disconnect();
         shared.remove(&client);
     }
     shared.arm(&client);
     Ok(())
 }
 
-// Clients that stopped in the middle of something.
-fn show_out(shared: &Shared, now: Nanos) {
-    let memory_is_wanted = shared.parked.is_waited_in();
-    for client in shared.all() {
-        let waited = client.waited(now);
-        if waited >= shared.limits.stall {
-            shared.note(&"a client stopped in the middle of something and was hung up on");
-            client.hang_up();
-            if client.running.load(Ordering::SeqCst) == 0 {
+// Disconnects stalled clients, and frees buffers of slow clients while others wait for memory.
+fn disconnect_stalled(shared: &Shared, now: Nanos) {
+    let memory_is_needed = shared.memory_queue.has_waiters();
+    let timeout = shared.limits.stall_timeout;
+    for client in shared.all_clients() {
+        let waited_for = client.waited_for(now);
+        let is_late = client.handshake_time(now) >= timeout;
+        if is_late || waited_for >= timeout {
+            let activity = if is_late {
+                "its handshake"
+            } else {
+                "a request or reply"
+            };
+            shared.record_error(&format_args!(
+                "a client did not finish {activity} within {timeout} and was disconnected"
+            ));
+            client.disconnect();
+            if client.active_workers.load(Ordering::SeqCst) == 0 {
                 shared.remove(&client);
             }
-        } else if memory_is_wanted && waited >= HOLD {
-            client.unload();
+        } else if memory_is_needed && waited_for >= MAX_HOLD {
+            client.drop_buffers();
         }
     }
-}
-
-/// Removes a socket that a server left behind when it was killed. Anything else at the path stays, and binding fails.
-pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let is_dead =
-        || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-    if is_socket && is_dead() {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
 }

@@ -1,13 +1,13 @@
-//! The server: sockets that listen, a few workers for all clients, and a graceful end.
+//! The server: listening sockets, a few workers for all clients, and a graceful shutdown.
 
 pub(crate) mod acceptor;
+mod limits;
 pub(crate) mod shared;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,151 +16,130 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
+use thermo_kernel::unix_socket::{self, SocketPath};
 use thermo_pool::{OpenError, Pool, Pools};
-use thermo_units::{Bytes, Nanos};
+use thermo_units::Bytes;
 
-use crate::client::read_job::CHUNK;
+use crate::client::read_job::CHUNK_SIZE;
 use crate::export::Export;
+use crate::lock::locked;
 use crate::protocol::handshake::Directory as _;
 use crate::tls::Encryption;
 use crate::vhost::VhostSocket;
 use crate::wire::Socket;
 use crate::worker::Worker;
 use acceptor::Listener;
-use shared::{Counts, Exports, Parked, STOP, Shared, locked};
+pub use limits::Limits;
+use shared::{Counters, Exports, MemoryQueue, STOP, Shared};
 
-/// Of the pool of bytes that were read and not understood; no export may have it.
-const STASH: &str = "(stash)";
-/// The largest stash.
-const STASH_BYTES: usize = 64 << 10;
+/// Name of the pool for unparsed data. No export may use it.
+const UNPARSED_POOL: &str = "(unparsed)";
+/// Maximum unparsed data of one client, in bytes.
+const MAX_UNPARSED: usize = 64 << 10;
 
-/// Where clients come.
+/// Where the server listens.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Listen {
-    /// A socket at this path. One that nobody listens at any more is replaced.
+    /// A Unix socket at this path. A stale socket is replaced; any other file is refused.
     Unix(PathBuf),
-    /// `ADDR:PORT`; port 0 takes any that is free.
+    /// `ADDR:PORT`. Port 0 selects a free port.
     Tcp(String),
-    /// A socket that listens already: of the service manager.
+    /// A listening socket passed by a service manager.
     Socket(OwnedFd),
-    /// A socket at `path` where a virtual machine finds an export as its disk (vhost-user-blk); one machine at a time.
+    /// A vhost-user-blk socket: an export as the disk of one virtual machine at a time.
     VhostUser {
-        /// Where it is. One that nobody listens at any more is replaced.
+        /// Path of the socket. A stale socket is replaced; any other file is refused.
         path: PathBuf,
-        /// The name of the export.
+        /// Name of the export.
         export: String,
     },
 }
 
-/// What clients may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Clients at a time; more are hung up on.
-    pub connections: usize,
-    /// Bytes of answers that wait to be sent to one client; then nothing more is read of it. Besides, each worker may
-    /// be at one piece.
-    pub client_bytes: Bytes,
-    /// A client that stops in the middle of a request, or does not take its answer, is hung up on after this.
-    pub stall: Nanos,
-    /// Threads that serve clients. Those that wait for storage serve nobody else meanwhile.
-    pub workers: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            connections: 1024,
-            client_bytes: Bytes::mib(4),
-            stall: Nanos::secs(30),
-            workers: (2 * cpus).clamp(4, 16),
-        }
-    }
-}
-
-/// Why the server could not start.
+/// The server could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Nothing can listen there.
+    /// The socket cannot be opened.
     #[error("cannot listen at {at}: {source}")]
     Listen {
-        /// Where.
+        /// The socket.
         at: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A machine is to have a disk that is not there.
-    #[error("no export is named {name:?}, which a virtual machine is to find at {}. There is {}", .path.display(), .there.join(", "))]
+    /// The export for a virtual machine does not exist.
+    #[error("--vhost-user {} needs export {name:?}, which does not exist. Available: {}", .path.display(), .available.join(", "))]
     NoExport {
         /// The socket.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
-        there: Vec<String>,
+        /// The existing exports.
+        available: Vec<String>,
     },
-    /// Its name is taken, or its pool does not fit the budget.
+    /// The name of the export is taken, or its pool does not fit in the budget.
     #[error("export {name:?}: {source}")]
     Pool {
         /// The export.
         name: String,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
-    /// No thread, or nothing to wait with.
+    /// A thread, epoll or eventfd cannot be created.
     #[error("the server cannot start: {0}")]
     Start(#[from] io::Error),
 }
 
-/// What the server does.
+/// The status of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Clients that are connected.
+    /// Connected clients.
     pub connections: usize,
-    /// Clients that came so far.
+    /// Clients accepted so far.
     pub accepted: u64,
-    /// Clients that were hung up on because there were too many.
+    /// Clients disconnected because the limit was reached.
     pub refused: u64,
-    /// Connections that ended otherwise than by the client's leave.
-    pub broken: u64,
-    /// Requests that were answered.
+    /// Connections that ended with an error.
+    pub connection_errors: u64,
+    /// Requests answered.
     pub requests: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read: Bytes,
-    /// Bytes that were written.
+    /// Bytes written.
     pub written: Bytes,
-    /// Clients that wait for memory.
-    pub parked: usize,
-    /// Times that a client had to wait for memory.
-    pub parks: u64,
-    /// Virtual machines that are connected.
-    pub machines: usize,
-    /// Clients of each export.
-    pub clients_of: BTreeMap<String, usize>,
-    /// Why a connection last broke, if one did.
+    /// Clients waiting for memory.
+    pub waiting_for_memory: usize,
+    /// Number of times that a client had to wait for memory.
+    pub memory_waits: u64,
+    /// Connected virtual machines.
+    pub vhost_clients: usize,
+    /// Number of clients of each export.
+    pub clients_by_export: BTreeMap<String, usize>,
+    /// Exports whose storage lost acknowledged writes. Their flushes fail until the server starts again.
+    pub failed_exports: Vec<String>,
+    /// The last connection error.
     pub last_error: Option<String>,
 }
 
-/// A running server; dropping it ends it.
+/// A running server. Dropping it shuts it down.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    door: Option<JoinHandle<()>>,
+    acceptor: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
     stop: OwnedFd,
-    sockets: Vec<PathBuf>,
+    sockets: Vec<SocketPath>,
     addrs: Vec<SocketAddr>,
-    places: Vec<VhostSocket>,
+    vhost_sockets: Vec<VhostSocket>,
 }
 
 impl Server {
-    /// Serves `exports` at all of `listen`, each export with a pool of `pools` under its name.
+    /// Serves `exports` at all sockets of `listen`. Each export gets a pool of its own, under its name.
     ///
     /// # Errors
-    /// When nothing can listen there, or an export gets no pool.
+    /// A socket cannot be opened, or a pool cannot be created.
     pub fn start(
         exports: Vec<Export>,
         listen: Vec<Listen>,
@@ -168,18 +147,18 @@ impl Server {
         limits: Limits,
         encryption: Option<Encryption>,
     ) -> Result<Self, ServerError> {
-        let shared = Arc::new(share(exports, pools, limits, encryption)?);
+        let shared = Arc::new(build_shared(exports, pools, limits, encryption)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         epoll::add(&shared.epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)
             .map_err(io::Error::from)?;
         let mut server = Self {
             shared,
-            door: None,
+            acceptor: None,
             workers: Vec::new(),
             stop,
             sockets: Vec::new(),
             addrs: Vec::new(),
-            places: Vec::new(),
+            vhost_sockets: Vec::new(),
         };
         let listeners = server.listen(listen, pools)?;
         for number in 0..limits.workers.max(1) {
@@ -189,7 +168,7 @@ impl Server {
                 .push(spawn(&format!("nbd-{number}"), move || worker.run())?);
         }
         let shared = Arc::clone(&server.shared);
-        server.door = Some(spawn("nbd-door", move || acceptor::keep(&shared, &listeners))?);
+        server.acceptor = Some(spawn("nbd-acceptor", move || acceptor::run(&shared, &listeners))?);
         Ok(server)
     }
 
@@ -200,12 +179,12 @@ impl Server {
             let refused = |source| ServerError::Listen { at, source };
             match one {
                 Listen::VhostUser { path, export } => {
-                    let (export, pool) = self.disk(&path, &export, pools)?;
+                    let (export, pool) = self.vhost_export(&path, &export, pools)?;
                     let shared = Arc::clone(&self.shared);
-                    self.places
+                    self.vhost_sockets
                         .push(VhostSocket::open(&path, export, pool, shared).map_err(refused)?);
                 }
-                Listen::Unix(path) => listeners.push(self.listen_unix(path).map_err(refused)?),
+                Listen::Unix(path) => listeners.push(self.listen_unix(&path).map_err(refused)?),
                 Listen::Tcp(addr) => listeners.push(self.listen_tcp(&addr).map_err(refused)?),
                 Listen::Socket(fd) => listeners.push(Listener::from_fd(fd).map_err(refused)?),
             }
@@ -213,100 +192,112 @@ impl Server {
         Ok(listeners)
     }
 
-    fn listen_unix(&mut self, path: PathBuf) -> io::Result<Listener> {
-        acceptor::remove_stale(&path)?;
-        let listener = UnixListener::bind(&path)?;
-        self.sockets.push(path);
-        Listener::Unix(listener).without_waiting()
+    fn listen_unix(&mut self, path: &Path) -> io::Result<Listener> {
+        let (listener, socket) = unix_socket::bind(path)?;
+        self.sockets.push(socket);
+        Listener::Unix(listener).into_nonblocking()
     }
 
     fn listen_tcp(&mut self, addr: &str) -> io::Result<Listener> {
         let listener = TcpListener::bind(addr)?;
         self.addrs.push(listener.local_addr()?);
-        Listener::Tcp(listener).without_waiting()
+        Listener::Tcp(listener).into_nonblocking()
     }
 
-    // An export for a machine, with a pool that its NBD clients cannot use up.
-    fn disk(&self, path: &Path, name: &str, pools: &Pools) -> Result<(Arc<Export>, Pool), ServerError> {
+    // The export for a vhost-user socket, with its own pool, which NBD clients cannot use up.
+    fn vhost_export(
+        &self,
+        path: &Path,
+        name: &str,
+        pools: &Pools,
+    ) -> Result<(Arc<Export>, Pool), ServerError> {
         let exports = &self.shared.exports;
         let export = exports.named(name).ok_or_else(|| ServerError::NoExport {
             path: path.to_owned(),
             name: name.to_owned(),
-            there: exports.names(),
+            available: exports.names(),
         })?;
-        let pool = open(pools, &format!("vhost-user {}", path.display()), CHUNK)?;
+        let pool = open(pools, &format!("vhost-user {}", path.display()), CHUNK_SIZE)?;
         Ok((Arc::clone(export), pool))
     }
 
-    /// Serves one client that is connected already.
+    /// Serves one connected client.
     ///
     /// # Errors
-    /// When it is no socket.
+    /// The descriptor is not a socket.
     pub fn serve(&self, client: OwnedFd) -> io::Result<()> {
-        acceptor::begin(&self.shared, Socket::from_fd(client)?)
+        acceptor::start_client(&self.shared, Socket::from_fd(client)?)
     }
 
-    /// The TCP addresses it listens at.
+    /// The TCP addresses the server listens at.
     #[must_use]
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
-    /// What it does.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
-        let (shared, counts) = (&self.shared, &self.shared.counts);
-        let mut clients_of = BTreeMap::new();
-        let clients = shared.all();
+        let (shared, counters) = (&self.shared, &self.shared.counters);
+        let mut clients_by_export = BTreeMap::new();
+        let clients = shared.all_clients();
         for session in clients.iter().filter_map(|client| client.session.get()) {
-            *clients_of.entry(session.export.name().to_owned()).or_default() += 1;
+            *clients_by_export
+                .entry(session.export.name().to_owned())
+                .or_default() += 1;
         }
         Status {
             connections: clients.len(),
-            accepted: counts.accepted.load(Ordering::Relaxed),
-            refused: counts.refused.load(Ordering::Relaxed),
-            broken: counts.broken.load(Ordering::Relaxed),
-            requests: counts.requests.load(Ordering::Relaxed),
-            read: Bytes(counts.read.load(Ordering::Relaxed)),
-            written: Bytes(counts.written.load(Ordering::Relaxed)),
-            parked: shared.parked.len(),
-            parks: shared.parked.times.load(Ordering::Relaxed),
-            machines: self.places.iter().filter(|place| place.has_machine()).count(),
-            clients_of,
+            accepted: counters.accepted.load(Ordering::Relaxed),
+            refused: counters.refused.load(Ordering::Relaxed),
+            connection_errors: counters.connection_errors.load(Ordering::Relaxed),
+            requests: counters.requests.load(Ordering::Relaxed),
+            read: Bytes(counters.read.load(Ordering::Relaxed)),
+            written: Bytes(counters.written.load(Ordering::Relaxed)),
+            waiting_for_memory: shared.memory_queue.len(),
+            memory_waits: shared.memory_queue.wait_count.load(Ordering::Relaxed),
+            vhost_clients: self
+                .vhost_sockets
+                .iter()
+                .filter(|socket| socket.is_connected())
+                .count(),
+            clients_by_export,
+            failed_exports: shared.exports.failed(),
             last_error: locked(&shared.last_error).clone(),
         }
     }
 
-    // No client of ours is left, or the time is over.
-    fn wait_for_clients(&self, at_most: Duration) {
+    // Waits until all clients are disconnected, or for `timeout`.
+    fn wait_for_clients(&self, timeout: Duration) {
         let clients = locked(&self.shared.clients);
-        let left = self
+        let clients = self
             .shared
-            .left
-            .wait_timeout_while(clients, at_most, |clients| !clients.is_empty());
-        drop(left.unwrap_or_else(PoisonError::into_inner));
+            .client_removed
+            .wait_timeout_while(clients, timeout, |clients| !clients.is_empty());
+        drop(clients.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Drop for Server {
-    /// No new clients, no new requests; what has come is answered, for as long as the clients take it.
+    /// Accepts no new clients and requests, and answers the received requests as long as the clients receive
+    /// replies.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        if let Some(door) = self.door.take() {
-            // It has nothing that could panic halfway through a change.
-            let _ = door.join();
+        if let Some(acceptor) = self.acceptor.take() {
+            // A panic of the acceptor leaves no half-made change.
+            let _ = acceptor.join();
         }
-        self.places.clear();
-        for path in &self.sockets {
-            // Somebody else may have removed it.
-            let _ = std::fs::remove_file(path);
-        }
-        for client in self.shared.all() {
+        self.vhost_sockets.clear();
+        self.sockets.clear();
+        for client in self.shared.all_clients() {
             client.wire.shutdown(Shutdown::Read);
         }
-        self.wait_for_clients(Duration::from_nanos(self.shared.limits.stall.0));
-        self.shared.all().iter().for_each(|client| client.hang_up());
-        // The event stays, so it reaches every worker.
+        self.wait_for_clients(Duration::from_nanos(self.shared.limits.stall_timeout.0));
+        self.shared
+            .all_clients()
+            .iter()
+            .for_each(|client| client.disconnect());
+        // The event is level-triggered and never cleared, so every worker sees it.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         for worker in self.workers.drain(..) {
             let _ = worker.join();
@@ -314,14 +305,14 @@ impl Drop for Server {
     }
 }
 
-fn share(
+fn build_shared(
     exports: Vec<Export>,
     pools: &Pools,
     limits: Limits,
     encryption: Option<Encryption>,
 ) -> Result<Shared, ServerError> {
     let with_pool = |export: Export| {
-        let pool = open(pools, export.name(), CHUNK)?;
+        let pool = open(pools, export.name(), CHUNK_SIZE)?;
         Ok((Arc::new(export), pool))
     };
     let exports = exports
@@ -333,12 +324,12 @@ fn share(
         limits,
         encryption,
         epoll: epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?,
-        stash: open(pools, STASH, STASH_BYTES)?,
-        parked: Parked::default(),
-        counts: Counts::default(),
+        unparsed_pool: open(pools, UNPARSED_POOL, MAX_UNPARSED)?,
+        memory_queue: MemoryQueue::default(),
+        counters: Counters::default(),
         stop: AtomicBool::new(false),
         clients: Mutex::new(BTreeMap::new()),
-        left: Condvar::new(),
+        client_removed: Condvar::new(),
         last_error: Mutex::new(None),
     })
 }

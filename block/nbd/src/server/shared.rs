@@ -1,10 +1,10 @@
-//! What the door, the workers and whoever asks share.
+//! State shared by the acceptor, the workers, and status queries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use thermo_pool::Pool;
@@ -12,19 +12,21 @@ use thermo_pool::Pool;
 use super::Limits;
 use crate::client::{Client, Session};
 use crate::export::Export;
-use crate::protocol::handshake::{Chosen, Directory, Facts};
+use crate::lock::locked;
+use crate::protocol::handshake::{ChosenExport, Directory, ExportInfo};
 use crate::tls::Encryption;
+use crate::wire::Peer;
 
-/// The event that ends the workers.
+/// The epoll event that stops the workers.
 pub(crate) const STOP: u64 = u64::MAX;
 
-/// What is served: exports with their pools.
+/// The exports with their pools.
 #[derive(Debug)]
 pub(crate) struct Exports(pub(crate) Vec<(Arc<Export>, Pool)>);
 
 impl Directory for Exports {
-    fn find(&self, name: &str) -> Option<Facts> {
-        self.position(name).map(|index| self.0[index].0.facts())
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        self.position(name).map(|index| self.0[index].0.info())
     }
 
     fn names(&self) -> Vec<String> {
@@ -36,19 +38,26 @@ impl Directory for Exports {
 }
 
 impl Exports {
-    // The empty name is the default export: the first, unless one is named so.
+    // The empty name means the default export: the one with the empty name, or else the first.
     fn position(&self, name: &str) -> Option<usize> {
         let named = self.0.iter().position(|(export, _)| export.name() == name);
         named.or_else(|| (name.is_empty() && !self.0.is_empty()).then_some(0))
     }
 
-    /// The export of exactly this name.
+    /// The export with exactly this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<Export>> {
         let mut all = self.0.iter().map(|(export, _)| export);
         all.find(|export| export.name() == name)
     }
 
-    pub(crate) fn session(&self, chosen: &Chosen) -> Option<Session> {
+    /// Names of the exports that lost writes.
+    pub(crate) fn failed(&self) -> Vec<String> {
+        let all = self.0.iter().map(|(export, _)| export);
+        let failed = all.filter(|export| export.has_lost_writes());
+        failed.map(|export| export.name().to_owned()).collect()
+    }
+
+    pub(crate) fn session(&self, chosen: &ChosenExport) -> Option<Session> {
         let index = self.position(&chosen.name)?;
         let (export, pool) = &self.0[index];
         Some(Session {
@@ -61,18 +70,18 @@ impl Exports {
     }
 }
 
-/// Clients that wait for memory, in order.
+/// Clients waiting for memory, in FIFO order.
 #[derive(Debug, Default)]
-pub(crate) struct Parked {
+pub(crate) struct MemoryQueue {
     queue: Mutex<VecDeque<Arc<Client>>>,
     waiting: AtomicUsize,
-    /// Times that one had to.
-    pub(crate) times: AtomicU64,
+    /// Number of waits.
+    pub(crate) wait_count: AtomicU64,
 }
 
-impl Parked {
-    /// True when somebody waits.
-    pub(crate) fn is_waited_in(&self) -> bool {
+impl MemoryQueue {
+    /// Whether any client waits.
+    pub(crate) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
@@ -81,11 +90,13 @@ impl Parked {
     }
 
     pub(crate) fn push(&self, client: &Arc<Client>) {
-        if !client.parked.swap(true, Ordering::SeqCst) {
+        if !client.waiting_for_memory.swap(true, Ordering::SeqCst) {
+            // The client waits for the server now.
+            client.set_waiting(false);
             let mut queue = locked(&self.queue);
             queue.push_back(Arc::clone(client));
             self.waiting.store(queue.len(), Ordering::SeqCst);
-            self.times.fetch_add(1, Ordering::Relaxed);
+            self.wait_count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -93,38 +104,38 @@ impl Parked {
         let mut queue = locked(&self.queue);
         let client = queue.pop_front()?;
         self.waiting.store(queue.len(), Ordering::SeqCst);
-        client.parked.store(false, Ordering::SeqCst);
+        client.waiting_for_memory.store(false, Ordering::SeqCst);
         Some(client)
     }
 }
 
-/// What was done.
+/// Counters.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
-    pub(crate) broken: AtomicU64,
+    pub(crate) connection_errors: AtomicU64,
 }
 
-/// All of it.
+/// The shared state.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) limits: Limits,
     pub(crate) encryption: Option<Encryption>,
-    /// Where workers wait.
+    /// The epoll instance of the workers.
     pub(crate) epoll: OwnedFd,
-    /// Bytes that were read and not understood, of all clients.
-    pub(crate) stash: Pool,
-    pub(crate) parked: Parked,
-    pub(crate) counts: Counts,
-    /// No more clients.
+    /// Pool for unparsed data of all clients.
+    pub(crate) unparsed_pool: Pool,
+    pub(crate) memory_queue: MemoryQueue,
+    pub(crate) counters: Counters,
+    /// Set when the server shuts down: no new clients.
     pub(crate) stop: AtomicBool,
     pub(crate) clients: Mutex<BTreeMap<u64, Arc<Client>>>,
-    pub(crate) left: Condvar,
+    pub(crate) client_removed: Condvar,
     pub(crate) last_error: Mutex<Option<String>>,
 }
 
@@ -133,60 +144,63 @@ impl Shared {
         locked(&self.clients).get(&number).cloned()
     }
 
-    pub(crate) fn note(&self, error: &dyn Display) {
-        self.counts.broken.fetch_add(1, Ordering::Relaxed);
+    /// Whether `peer` may connect once more.
+    pub(crate) fn admits(&self, peer: Peer) -> bool {
+        let clients = locked(&self.clients);
+        let of_peer = clients.values().filter(|client| client.peer == peer).count();
+        self.limits.admit(clients.len(), of_peer)
+    }
+
+    pub(crate) fn record_error(&self, error: &dyn Display) {
+        self.counters.connection_errors.fetch_add(1, Ordering::Relaxed);
         *locked(&self.last_error) = Some(error.to_string());
     }
 
-    /// Waits for the client's next event: room for its answers before anything new of it.
+    /// Arms the next epoll event of the client: writability while replies are blocked, else readability.
     pub(crate) fn arm(&self, client: &Arc<Client>) {
         let has_ended = client.ended.load(Ordering::SeqCst);
         let limit = usize::try_from(self.limits.client_bytes.0).unwrap_or(usize::MAX);
         client.outbox.with(|backlog| {
             let flags = if backlog.blocked {
                 EventFlags::OUT
-            } else if backlog.busy && backlog.held >= limit {
-                // Whoever sends arms it afterwards.
+            } else if backlog.is_sending && backlog.held_bytes >= limit {
+                // The sending thread arms the client afterwards.
                 return;
-            } else if backlog.waits && !backlog.busy {
-                return self.parked.push(client);
+            } else if backlog.has_items && !backlog.is_sending {
+                return self.memory_queue.push(client);
             } else if has_ended {
                 return;
-            } else if client.more.load(Ordering::SeqCst) {
-                // Something is there already: room to send, which there is, makes it an event.
+            } else if client.has_buffered_request.load(Ordering::SeqCst) {
+                // A whole request is buffered already: poll for writability too, which fires at once.
                 EventFlags::IN | EventFlags::OUT
             } else {
                 EventFlags::IN
             };
-            client.waits_for_it(backlog.blocked || client.midway.load(Ordering::SeqCst));
+            client.set_waiting(backlog.blocked || client.incomplete.load(Ordering::SeqCst));
             let data = EventData::new_u64(client.number);
-            // It fails only for a client that was removed meanwhile.
+            // Fails only for a client that was removed meanwhile.
             let _ = epoll::modify(&self.epoll, &client.wire, data, flags | EventFlags::ONESHOT);
         });
     }
 
-    /// Takes in a client, which waits for nothing yet.
-    pub(crate) fn admit(&self, client: &Arc<Client>) -> rustix::io::Result<()> {
+    /// Adds a client, without arming an event.
+    pub(crate) fn add_client(&self, client: &Arc<Client>) -> rustix::io::Result<()> {
         let data = EventData::new_u64(client.number);
         locked(&self.clients).insert(client.number, Arc::clone(client));
         epoll::add(&self.epoll, &client.wire, data, EventFlags::ONESHOT)
     }
 
     pub(crate) fn remove(&self, client: &Client) {
-        let gone = locked(&self.clients).remove(&client.number);
-        if gone.is_some() {
-            // It may be gone from there: closing does it too.
+        let removed = locked(&self.clients).remove(&client.number);
+        if removed.is_some() {
+            // Closing also removes it, so errors do not matter.
             let _ = epoll::delete(&self.epoll, &client.wire);
             client.wire.shutdown(std::net::Shutdown::Both);
-            self.left.notify_all();
+            self.client_removed.notify_all();
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+    pub(crate) fn all_clients(&self) -> Vec<Arc<Client>> {
         locked(&self.clients).values().cloned().collect()
     }
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! A chain of descriptors, read once: where a request's bytes lie in the memory of the guest.
+//! A descriptor chain, read once: the guest memory of one request.
 //!
-//! The guest may write to a chain while it is read. So each descriptor is looked at a single time, no more of them are
-//! kept than were agreed on, and every copy checks again where it goes.
+//! The guest may modify a chain while it is read. So each descriptor is read once, no more of them are kept
+//! than the negotiated maximum, and every copy checks its addresses again.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -9,144 +9,144 @@ use std::ops::Deref;
 use virtio_queue::DescriptorChain;
 use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::config::MOST_SEGMENTS;
+use super::config::MAX_SEGMENTS;
 
-/// Descriptors of a chain: the segments, and one each for the head and the status.
-const MOST_PARTS: usize = MOST_SEGMENTS as usize + 2;
+/// Maximum number of descriptors: data segments, header and status.
+const MAX_CHAIN_SEGMENTS: usize = MAX_SEGMENTS as usize + 2;
 
-/// Some memory of the guest is not there, or there is not as much as is needed.
+/// Guest memory is not mapped, or a range is too short.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct OutOfMemory;
+pub(super) struct GuestMemoryError;
 
 #[derive(Debug)]
-struct Part {
+struct Segment {
     addr: GuestAddress,
     len: u32,
 }
 
-/// Bytes of a chain, in parts; what was copied is behind us.
+/// The remaining bytes of a chain, as a list of segments.
 #[derive(Debug)]
-pub(super) struct ByteRun<'a> {
+pub(super) struct Segments<'a> {
     memory: &'a GuestMemoryMmap,
-    parts: VecDeque<Part>,
-    left: u64,
+    segments: VecDeque<Segment>,
+    remaining: u64,
 }
 
-impl<'a> ByteRun<'a> {
-    fn of(memory: &'a GuestMemoryMmap) -> Self {
-        let parts = VecDeque::new();
+impl<'a> Segments<'a> {
+    fn new(memory: &'a GuestMemoryMmap) -> Self {
+        let segments = VecDeque::new();
         Self {
             memory,
-            parts,
-            left: 0,
+            segments,
+            remaining: 0,
         }
     }
 
-    fn push(&mut self, part: Part) {
-        self.left += u64::from(part.len);
-        self.parts.push_back(part);
+    fn push(&mut self, segment: Segment) {
+        self.remaining += u64::from(segment.len);
+        self.segments.push_back(segment);
     }
 
-    // Gives up the last byte and tells where it lies; none when the last part has no byte.
-    fn pop_byte(&mut self) -> Option<GuestAddress> {
-        let last = self.parts.back_mut()?;
+    // Removes the last byte and returns its address. `None` if the last segment is empty.
+    fn pop_last_byte(&mut self) -> Option<GuestAddress> {
+        let last = self.segments.back_mut()?;
         last.len = last.len.checked_sub(1)?;
-        self.left -= 1;
+        self.remaining -= 1;
         last.addr.checked_add(u64::from(last.len))
     }
 
-    /// Bytes that are still there.
-    pub(super) const fn left(&self) -> u64 {
-        self.left
+    /// Remaining bytes.
+    pub(super) const fn remaining(&self) -> u64 {
+        self.remaining
     }
 
-    /// Fills `bytes` from the guest's memory.
-    pub(super) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), OutOfMemory> {
+    /// Fills `bytes` from guest memory.
+    pub(super) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), GuestMemoryError> {
         while !bytes.is_empty() {
-            let (addr, len) = self.step(bytes.len()).ok_or(OutOfMemory)?;
+            let (addr, len) = self.step(bytes.len()).ok_or(GuestMemoryError)?;
             let (now, later) = bytes.split_at_mut(len);
-            self.memory.read_slice(now, addr).map_err(|_| OutOfMemory)?;
+            self.memory.read_slice(now, addr).map_err(|_| GuestMemoryError)?;
             bytes = later;
         }
         Ok(())
     }
 
-    /// Copies `bytes` to the guest's memory.
-    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), OutOfMemory> {
+    /// Copies `bytes` to guest memory.
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), GuestMemoryError> {
         while !bytes.is_empty() {
-            let (addr, len) = self.step(bytes.len()).ok_or(OutOfMemory)?;
+            let (addr, len) = self.step(bytes.len()).ok_or(GuestMemoryError)?;
             let (now, later) = bytes.split_at(len);
-            self.memory.write_slice(now, addr).map_err(|_| OutOfMemory)?;
+            self.memory.write_slice(now, addr).map_err(|_| GuestMemoryError)?;
             bytes = later;
         }
         Ok(())
     }
 
-    // The next bytes that lie together, at most so many.
-    fn step(&mut self, most: usize) -> Option<(GuestAddress, usize)> {
-        while self.parts.front()?.len == 0 {
-            self.parts.pop_front();
+    // Removes the next contiguous range of at most `max_len` bytes.
+    fn step(&mut self, max_len: usize) -> Option<(GuestAddress, usize)> {
+        while self.segments.front()?.len == 0 {
+            self.segments.pop_front();
         }
-        let part = self.parts.front_mut()?;
-        let len = part.len.min(u32::try_from(most).unwrap_or(u32::MAX));
-        let addr = part.addr;
-        // A part that ends beyond the last address has no memory there either.
-        part.addr = addr.checked_add(u64::from(len))?;
-        part.len -= len;
-        self.left -= u64::from(len);
+        let segment = self.segments.front_mut()?;
+        let len = segment.len.min(u32::try_from(max_len).unwrap_or(u32::MAX));
+        let addr = segment.addr;
+        // A segment that wraps the address space has no memory there either.
+        segment.addr = addr.checked_add(u64::from(len))?;
+        segment.len -= len;
+        self.remaining -= u64::from(len);
         Some((addr, len as usize))
     }
 }
 
-/// A chain that has a place for its answer.
+/// A descriptor chain with a status byte.
 #[derive(Debug)]
 pub(super) struct Chain<'a> {
     memory: &'a GuestMemoryMmap,
-    /// What the guest wrote: the head, and data.
-    pub(super) theirs: ByteRun<'a>,
-    /// What we are to write, before the status.
-    pub(super) ours: ByteRun<'a>,
+    /// Device-readable bytes: header and data of the guest.
+    pub(super) readable: Segments<'a>,
+    /// Device-writable bytes before the status.
+    pub(super) writable: Segments<'a>,
     status: GuestAddress,
-    /// It is no longer than was agreed on, and what we write lies behind what we read.
-    pub(super) is_sound: bool,
+    /// The chain has no more segments than negotiated, and writable segments follow readable ones.
+    pub(super) is_valid: bool,
 }
 
 impl<'a> Chain<'a> {
-    /// None for one whose end is not found, or that has no byte for the status there.
+    /// `None` if the chain has no end or no status byte at its end.
     pub(super) fn read<M>(memory: &'a GuestMemoryMmap, chain: DescriptorChain<M>) -> Option<Self>
     where
         M: Deref<Target = GuestMemoryMmap>,
     {
-        let (mut theirs, mut ours) = (ByteRun::of(memory), ByteRun::of(memory));
-        let (mut count, mut is_ordered, mut ends) = (0, true, false);
+        let (mut readable, mut writable) = (Segments::new(memory), Segments::new(memory));
+        let (mut count, mut is_ordered, mut has_end) = (0, true, false);
         for descriptor in chain {
             let (addr, len) = (descriptor.addr(), descriptor.len());
             count += 1;
-            ends = descriptor.is_write_only() && !descriptor.has_next();
-            let run = if descriptor.is_write_only() {
-                &mut ours
+            has_end = descriptor.is_write_only() && !descriptor.has_next();
+            let target = if descriptor.is_write_only() {
+                &mut writable
             } else {
-                is_ordered &= ours.parts.is_empty();
-                &mut theirs
+                is_ordered &= writable.segments.is_empty();
+                &mut readable
             };
-            if count > MOST_PARTS {
-                // Of what will not be done only the last part is of use: the status goes there.
-                run.parts.pop_back();
+            if count > MAX_CHAIN_SEGMENTS {
+                // The request will fail, so only the last segment is needed: it holds the status.
+                target.segments.pop_back();
             }
-            run.push(Part { addr, len });
+            target.push(Segment { addr, len });
         }
-        let status = ours.pop_byte().filter(|_| ends)?;
+        let status = writable.pop_last_byte().filter(|_| has_end)?;
         Some(Self {
             memory,
-            theirs,
-            ours,
+            readable,
+            writable,
             status,
-            is_sound: is_ordered && count <= MOST_PARTS,
+            is_valid: is_ordered && count <= MAX_CHAIN_SEGMENTS,
         })
     }
 
-    /// Puts the status in its place; false when the guest has no memory there.
-    pub(super) fn answer(&self, status: u8) -> bool {
+    /// Writes the status byte. False if its address is not mapped.
+    pub(super) fn write_status(&self, status: u8) -> bool {
         self.memory.write_obj(status, self.status).is_ok()
     }
 }

@@ -1,16 +1,17 @@
-//! The second front end: an export as the disk of a virtual machine (vhost-user-blk).
+//! vhost-user-blk: an export as the disk of a virtual machine.
 //!
-//! A machine connects to the socket, shares its memory, and puts requests into queues there; the protocol is QEMU's
-//! (<https://qemu-project.gitlab.io/qemu/interop/vhost-user.html>), the requests are virtio's block device. Data
-//! move between the guest's memory and the storage through buffers of a pool in the same byte budget as those of all
-//! NBD clients: a queue that finds it used up waits, and under pressure what is free goes back.
+//! A VMM connects to the socket, shares the guest memory, and places requests in virtqueues there. The
+//! protocol is QEMU's (<https://qemu-project.gitlab.io/qemu/interop/vhost-user.html>); requests are those of
+//! the virtio block device. Data moves between guest memory and storage through buffers of a pool, in the
+//! same byte budget as the buffers of NBD clients. A queue waits while the budget is used up, and free
+//! buffers are released under memory pressure.
 //!
-//! A machine is trusted no further than its own disk: see [`chain`] and [`request`]. One thing it can do, as with every
-//! server that maps the memory of others: one that shrinks the file it shared kills whoever touches what was cut off.
-//! VMMs that seal it (QEMU's `memory-backend-memfd`) cannot.
+//! A guest can only harm its own disk: see [`chain`] and [`request`]. Its memory must be sealed against
+//! shrinking, because the server would be killed by an access to truncated memory: see [`memory`].
 
 mod chain;
 mod config;
+mod memory;
 mod request;
 mod session;
 
@@ -23,137 +24,142 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use thermo_kernel::unix_socket::{self, SocketPath};
 use thermo_pool::Pool;
 use vhost::vhost_user::{Error as MessageError, Listener};
 use vhost_user_backend::{Error as DaemonError, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use crate::export::Export;
-use crate::server::acceptor::remove_stale;
 use crate::server::shared::Shared;
 use session::Session;
 
-/// After a machine could not be served, so that what makes it fail does not make us busy.
+/// Pause after a failed session, so that a persistent failure does not cause a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often, and how many times, it is seen whether the thread that was woken has ended.
-const LOOK: Duration = Duration::from_millis(10);
-const LOOKS: usize = 500;
+/// Polling interval and number of polls for the end of the thread at shutdown.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_POLLS: usize = 500;
 
-/// What the threads of a socket share.
+/// State shared by the threads of a vhost-user socket.
 #[derive(Debug)]
 struct Device {
     export: Arc<Export>,
     pool: Pool,
     shared: Arc<Shared>,
     socket: PathBuf,
-    /// True until the server ends.
-    open: RwLock<bool>,
-    has_machine: AtomicBool,
+    /// False once the server shuts down.
+    accepting: RwLock<bool>,
+    is_connected: AtomicBool,
 }
 
 impl Device {
-    fn door(&self) -> RwLockReadGuard<'_, bool> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    fn accepting(&self) -> RwLockReadGuard<'_, bool> {
+        self.accepting.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, error: &dyn Display) {
-        self.shared
-            .note(&format_args!("the machine at {}: {error}", self.socket.display()));
+    fn record_error(&self, error: &dyn Display) {
+        self.shared.record_error(&format_args!(
+            "virtual machine at {}: {error}",
+            self.socket.display()
+        ));
     }
 }
 
-/// A socket where one machine at a time finds its disk.
+/// A vhost-user socket, which serves one virtual machine at a time.
 #[derive(Debug)]
 pub(crate) struct VhostSocket {
     device: Arc<Device>,
     thread: Option<JoinHandle<()>>,
+    /// Removes the socket, even if a machine is still connected.
+    _path: SocketPath,
 }
 
 impl VhostSocket {
-    /// Waits at `socket` for a machine, and for the next when it left.
+    /// Listens at `socket` for virtual machines, one after the other.
     pub(crate) fn open(
         socket: &Path,
         export: Arc<Export>,
         pool: Pool,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        remove_stale(socket)?;
-        let listener = Listener::new(socket, false).map_err(|error| match error {
-            MessageError::SocketError(error) => error,
-            other => io::Error::other(other),
-        })?;
+        let (listener, path) = unix_socket::bind(socket)?;
+        let listener = Listener::from(listener);
         let device = Arc::new(Device {
             export,
             pool,
             shared,
             socket: socket.to_owned(),
-            open: RwLock::new(true),
-            has_machine: AtomicBool::new(false),
+            accepting: RwLock::new(true),
+            is_connected: AtomicBool::new(false),
         });
-        let theirs = Arc::clone(&device);
+        let thread_device = Arc::clone(&device);
         let thread = std::thread::Builder::new()
             .name("vhost-user".to_owned())
-            .spawn(move || keep(&theirs, listener))?;
+            .spawn(move || accept_loop(&thread_device, listener))?;
         Ok(Self {
             device,
             thread: Some(thread),
+            _path: path,
         })
     }
 
-    /// True while a machine is connected.
-    pub(crate) fn has_machine(&self) -> bool {
-        self.device.has_machine.load(Ordering::SeqCst)
+    /// Whether a virtual machine is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.device.is_connected.load(Ordering::SeqCst)
     }
 
-    // The thread waits for a machine, which we play; with a real one it waits for that to leave, and is left to it.
-    fn dismiss(&self, thread: JoinHandle<()>) {
-        for _ in 0..LOOKS {
+    // Ends the thread. If it waits for a connection, connecting once wakes it. If a VM is connected, it ends
+    // when that VM disconnects, and is not waited for.
+    fn join_thread(&self, thread: JoinHandle<()>) {
+        for _ in 0..MAX_POLLS {
             if thread.is_finished() {
-                // It has told what went wrong.
+                // It has recorded its error.
                 let _ = thread.join();
                 return;
             }
-            if self.has_machine() || UnixStream::connect(&self.device.socket).is_err() {
+            if self.is_connected() || UnixStream::connect(&self.device.socket).is_err() {
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
 impl Drop for VhostSocket {
-    /// What is being done is finished, nothing more is begun.
+    /// Finishes running requests and starts no more.
     fn drop(&mut self) {
-        *self.device.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+        *self
+            .device
+            .accepting
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = false;
         if let Some(thread) = self.thread.take() {
-            self.dismiss(thread);
+            self.join_thread(thread);
         }
-        // Its listener may have removed it.
-        let _ = std::fs::remove_file(&self.device.socket);
     }
 }
 
-fn keep(device: &Arc<Device>, mut listener: Listener) {
-    while *device.door() {
-        if let Err(error) = attend(device, &mut listener) {
-            device.note(&error);
+fn accept_loop(device: &Arc<Device>, mut listener: Listener) {
+    while *device.accepting() {
+        if let Err(error) = serve_connection(device, &mut listener) {
+            device.record_error(&error);
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-// One machine, from its coming to its leaving.
-fn attend(device: &Arc<Device>, listener: &mut Listener) -> Result<(), DaemonError> {
+// Serves one virtual machine from connection to disconnection.
+fn serve_connection(device: &Arc<Device>, listener: &mut Listener) -> Result<(), DaemonError> {
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-    let session = Arc::new(Session::new(device, memory.clone()));
+    let session = Arc::new(Session::new(device));
     let mut daemon = VhostUserDaemon::new("vhost-messages".to_owned(), Arc::clone(&session), memory)?;
     daemon.start(listener)?;
-    device.has_machine.store(*device.door(), Ordering::SeqCst);
+    device.is_connected.store(*device.accepting(), Ordering::SeqCst);
     let ended = daemon.wait();
-    session.is_over.store(true, Ordering::SeqCst);
-    device.has_machine.store(false, Ordering::SeqCst);
+    session.is_finished.store(true, Ordering::SeqCst);
+    device.is_connected.store(false, Ordering::SeqCst);
     match ended {
-        // Whether it says so or just goes.
+        // A disconnect, announced or not, is no error.
         Err(DaemonError::HandleRequest(MessageError::Disconnected | MessageError::PartialMessage)) => Ok(()),
         other => other,
     }

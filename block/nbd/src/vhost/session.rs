@@ -1,8 +1,8 @@
-//! One machine at a disk: what the vhost-user messages set, and the queues that its kicks tell of.
+//! One connected virtual machine: settings made by vhost-user messages, and its request queues.
 //!
-//! The messages themselves, the mapping of the guest's memory and the threads are those of `vhost-user-backend`. A
-//! queue is done in order, one request after the other, so its used index tells exactly what was done: a machine that
-//! finds its server gone can connect to a new one and go on from there.
+//! `vhost-user-backend` handles the messages, the mapping of guest memory, and the threads. Requests of a
+//! queue are processed in order, one at a time, so the used index is exact: after a crash of the server, a VM
+//! can connect to a new one and continue.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use thermo_pool::Cache;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{VhostUserBackend, VringMutex, VringT as _};
-use virtio_queue::QueueOwnedT as _;
+use virtio_queue::{QueueOwnedT as _, QueueT as _};
 use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
@@ -19,78 +19,93 @@ use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_con
 use super::Device;
 use super::chain::Chain;
 use super::config::{self, QUEUES};
+use super::memory;
 use super::request::Disk;
-use crate::server::shared::locked;
+use crate::lock::locked;
 
-/// Threads for the queues of one machine, which share them evenly.
+/// Number of threads for the queues of one VM, which share them evenly.
 const THREADS: usize = 2;
-/// Requests that a queue may hold.
+/// Maximum number of requests in a queue.
 const QUEUE_SIZE: usize = 1024;
 
-pub(super) type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
+type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 
-/// What a machine agreed on, and what serves it.
+/// The negotiated state of a connection, and the resources that serve it.
 #[derive(Debug)]
 pub(super) struct Session {
     device: Arc<Device>,
-    memory: Memory,
-    /// One for each thread; nobody else takes it.
+    /// The memory that was checked. The library replaces its own copy before the check, so the queues must not
+    /// use that.
+    memory: Mutex<Arc<GuestMemoryMmap>>,
+    /// One cache for each thread, so the locks are uncontended.
     caches: Vec<Mutex<Cache>>,
     writes_through: AtomicBool,
-    /// The machine is gone; whatever its memory still says is not for us.
-    pub(super) is_over: AtomicBool,
+    /// The VM has disconnected. Its memory must not be used any more.
+    pub(super) is_finished: AtomicBool,
 }
 
 impl Session {
-    pub(super) fn new(device: &Arc<Device>, memory: Memory) -> Self {
+    pub(super) fn new(device: &Arc<Device>) -> Self {
         Self {
             device: Arc::clone(device),
-            memory,
+            memory: Mutex::new(Arc::new(GuestMemoryMmap::new())),
             caches: (0..THREADS).map(|_| Mutex::new(device.pool.cache())).collect(),
             writes_through: AtomicBool::new(true),
-            is_over: AtomicBool::new(false),
+            is_finished: AtomicBool::new(false),
         }
     }
 
-    // Does what is in a queue, and what comes meanwhile.
-    fn drain(&self, ring: &VringMutex, cache: &Cache) -> Result<(), virtio_queue::Error> {
-        let mut was_told = false;
+    fn memory(&self) -> Arc<GuestMemoryMmap> {
+        Arc::clone(&locked(&self.memory))
+    }
+
+    // Processes all requests of a queue, including those that arrive meanwhile.
+    fn process_queue(&self, ring: &VringMutex, cache: &Cache) -> Result<(), virtio_queue::Error> {
+        let mut was_notified = false;
         loop {
-            ring.disable_notification()?;
-            let mut any = false;
-            while self.next(ring, cache)? {
-                any = true;
+            ring.get_mut()
+                .get_queue_mut()
+                .disable_notification(&*self.memory())?;
+            let mut processed = false;
+            while self.process_next(ring, cache)? {
+                processed = true;
             }
-            // A ring that tells of more and then has none is broken, or was stopped: its next kick brings us back.
-            if !ring.enable_notification()? || was_told && !any {
+            // A ring that announces requests but has none is corrupt or was stopped. Its next kick resumes
+            // it.
+            let has_more = ring
+                .get_mut()
+                .get_queue_mut()
+                .enable_notification(&*self.memory())?;
+            if !has_more || was_notified && !processed {
                 return Ok(());
             }
-            was_told = true;
+            was_notified = true;
         }
     }
 
-    // Does one request; false when there is none, or no more are to be done.
-    fn next(&self, ring: &VringMutex, cache: &Cache) -> Result<bool, virtio_queue::Error> {
-        // Held while the request is done: who closes the door waits for it, and so does the message that stops the ring.
-        let door = self.device.door();
+    // Processes one request. False if there is none, or processing has stopped.
+    fn process_next(&self, ring: &VringMutex, cache: &Cache) -> Result<bool, virtio_queue::Error> {
+        // Held during the request: shutdown waits for it, and so does the message that stops the ring.
+        let accepting = self.device.accepting();
         let mut ring = ring.get_mut();
-        if !*door || self.is_over.load(Ordering::SeqCst) || !ring.is_enabled() {
+        if !*accepting || self.is_finished.load(Ordering::SeqCst) || !ring.is_enabled() {
             return Ok(false);
         }
-        let memory = self.memory.memory();
-        let Some(found) = ring.get_queue_mut().iter(memory.clone())?.next() else {
+        let memory = self.memory();
+        let Some(chain) = ring.get_queue_mut().iter(memory.clone())?.next() else {
             return Ok(false);
         };
-        let head = found.head_index();
+        let head = chain.head_index();
         let disk = Disk {
             export: &self.device.export,
             writes_through: self.writes_through.load(Ordering::Relaxed),
-            counts: &self.device.shared.counts,
+            counters: &self.device.shared.counters,
         };
         let written =
-            Chain::read(&memory, found).map_or(0, |chain| disk.answer(chain, &mut |len| cache.acquire(len)));
-        ring.add_used(head, written)?;
-        if ring.needs_notification()? && ring.signal_used_queue().is_err() {
+            Chain::read(&memory, chain).map_or(0, |chain| disk.execute(chain, &mut |len| cache.acquire(len)));
+        let queue = ring.get_queue_mut();
+        queue.add_used(&*memory, head, written)?;
+        if queue.needs_notification(&*memory)? && ring.signal_used_queue().is_err() {
             return Ok(false);
         }
         Ok(true)
@@ -115,7 +130,7 @@ impl VhostUserBackend for Session {
 
     fn acked_features(&self, features: u64) {
         self.writes_through
-            .store(!config::flushes(features), Ordering::Relaxed);
+            .store(!config::has_flush(features), Ordering::Relaxed);
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
@@ -128,23 +143,27 @@ impl VhostUserBackend for Session {
     fn set_event_idx(&self, _: bool) {}
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
-        config::part(&config::space(&self.device.export), offset, size)
+        config::read_config(&config::config_space(&self.device.export), offset, size)
     }
 
     fn set_config(&self, _: u32, _: &[u8]) -> io::Result<()> {
-        // Its one field that could be written, the cache's mode, is not offered.
+        // The only writable field, the cache mode, is not offered.
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn update_memory(&self, _: Memory) -> io::Result<()> {
-        // It is the one we have.
+    fn update_memory(&self, memory: Memory) -> io::Result<()> {
+        let memory = memory.memory().into_inner();
+        if !self.device.shared.limits.allow_unsealed_memory {
+            memory::check(&memory).map_err(io::Error::other)?;
+        }
+        *locked(&self.memory) = memory;
         Ok(())
     }
 
     fn queues_per_thread(&self) -> Vec<u64> {
-        let of = |thread| (thread..usize::from(QUEUES)).step_by(THREADS);
+        let queues_of = |thread| (thread..usize::from(QUEUES)).step_by(THREADS);
         (0..THREADS)
-            .map(|thread| of(thread).fold(0, |queues, queue| queues | 1 << queue))
+            .map(|thread| queues_of(thread).fold(0, |queues, queue| queues | 1 << queue))
             .collect()
     }
 
@@ -152,14 +171,14 @@ impl VhostUserBackend for Session {
         new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).ok()
     }
 
-    // An error would end the thread, and with it all queues that it has; one is told, and the others go on.
+    // Returning an error would end the thread and with it all its queues. Record the error and continue.
     fn handle_event(&self, queue: u16, _: EventSet, rings: &[VringMutex], thread: usize) -> io::Result<()> {
         let (Some(ring), Some(cache)) = (rings.get(usize::from(queue)), self.caches.get(thread)) else {
             return Ok(());
         };
         let cache = locked(cache);
-        if let Err(error) = self.drain(ring, &cache) {
-            self.device.note(&format_args!("a queue cannot be used: {error}"));
+        if let Err(error) = self.process_queue(ring, &cache) {
+            self.device.record_error(&format_args!("invalid queue: {error}"));
         }
         cache.end_batch();
         Ok(())

@@ -1,19 +1,19 @@
-//! Small answers, one behind the other in one buffer, so that they go in one call.
+//! Small replies, collected in one buffer and sent with one system call.
 
 use thermo_pool::{AcquireError, Buffer};
 
-use super::SMALL;
+use super::MAX_INLINE;
 use crate::client::Session;
 use crate::client::outbox::Item;
-use crate::protocol::reply::{Head, LONGEST_HEAD, MOST_EXTENTS, block_status};
-use crate::protocol::request::{Command, Refusal, Request};
+use crate::protocol::reply::{MAX_EXTENTS, MAX_HEADER_LEN, ReplyHeader, block_status};
+use crate::protocol::request::{Command, NbdError, Request};
 
-/// Answers held back at most before they are sent: the client has something to do while the next are made.
-const BATCH: usize = 64 << 10;
-/// The longest answer to a question for what is stored.
-const STATUS: usize = LONGEST_HEAD + MOST_EXTENTS * 8;
+/// Maximum size of a batch, in bytes, so that the client can process replies while more are made.
+const MAX_BATCH: usize = 64 << 10;
+/// Maximum reply to a block status request, in bytes.
+const MAX_BLOCK_STATUS: usize = MAX_HEADER_LEN + MAX_EXTENTS * 8;
 
-/// Answers that were not sent yet.
+/// Replies not sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     buffer: Option<Buffer>,
@@ -21,74 +21,87 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The room that the answer takes.
-    pub(super) fn need(request: &Request) -> usize {
+    /// Size of the reply, in bytes.
+    pub(super) fn reply_size(request: &Request) -> usize {
         match request.command {
-            // A longer one is here only to be refused.
-            Command::Read if request.length as usize <= SMALL => LONGEST_HEAD + request.length as usize,
-            Command::BlockStatus => STATUS,
-            _ => LONGEST_HEAD,
+            // A longer read is here only if it is rejected.
+            Command::Read if request.length as usize <= MAX_INLINE => {
+                MAX_HEADER_LEN + request.length as usize
+            }
+            Command::BlockStatus => MAX_BLOCK_STATUS,
+            _ => MAX_HEADER_LEN,
         }
     }
 
-    /// True when there is room for so much.
-    pub(super) fn has_room(&self, need: usize) -> bool {
+    /// Whether `reply_size` bytes fit.
+    pub(super) fn has_room(&self, reply_size: usize) -> bool {
         self.buffer
             .as_ref()
-            .is_some_and(|buffer| buffer.len() - self.end >= need)
+            .is_some_and(|buffer| buffer.len() - self.end >= reply_size)
     }
 
-    /// Gets an empty batch room: for one answer of `need` bytes or, where `more` follow, for several.
+    /// Acquires a buffer for one reply of `reply_size` bytes or, if `more` requests follow, for several.
     pub(super) fn open(
         &mut self,
-        need: usize,
+        reply_size: usize,
         more: bool,
-        lend: &mut dyn FnMut(usize) -> Result<Buffer, AcquireError>,
+        acquire: &mut dyn FnMut(usize) -> Result<Buffer, AcquireError>,
     ) -> Result<(), AcquireError> {
-        let several = if more { BATCH.max(need) } else { need };
-        self.buffer =
-            Some(lend(several).or_else(|error| if several > need { lend(need) } else { Err(error) })?);
+        let capacity = if more {
+            MAX_BATCH.max(reply_size)
+        } else {
+            reply_size
+        };
+        self.buffer = Some(acquire(capacity).or_else(|error| {
+            if capacity > reply_size {
+                acquire(reply_size)
+            } else {
+                Err(error)
+            }
+        })?);
         self.end = 0;
         Ok(())
     }
 
-    /// What is to be sent, if there is something.
+    /// Takes the collected replies, if any.
     pub(super) fn take(&mut self) -> Option<Item> {
         let end = std::mem::take(&mut self.end);
         let buffer = self.buffer.take()?;
         (end > 0).then_some(Item::Batch { buffer, sent: 0, end })
     }
 
-    /// Adds the answer that something was done, or why not.
-    pub(super) fn outcome(&mut self, session: &Session, request: &Request, outcome: Result<(), Refusal>) {
-        self.add(Head::outcome(session.style, request.cookie, outcome).bytes());
+    /// Adds a reply without data: success or an error.
+    pub(super) fn outcome(&mut self, session: &Session, request: &Request, outcome: Result<(), NbdError>) {
+        self.add(ReplyHeader::outcome(session.style, request.cookie, outcome).bytes());
     }
 
-    /// Adds the answer to a small read.
+    /// Adds the reply to a small read.
     pub(super) fn read(&mut self, session: &Session, request: &Request) {
-        let head = Head::data(
+        let header = ReplyHeader::data(
             session.style,
             request.cookie,
             request.offset,
             request.length,
             true,
         );
-        let start = self.end + head.bytes().len();
+        let start = self.end + header.bytes().len();
         let Some(buffer) = &mut self.buffer else { return };
-        let place = &mut buffer[start..start + request.length as usize];
-        match session.export.read(place, request.offset) {
+        let target = &mut buffer[start..start + request.length as usize];
+        match session.export.read(target, request.offset) {
             Ok(()) => {
-                self.add(head.bytes());
+                self.add(header.bytes());
                 self.end += request.length as usize;
             }
-            Err(refusal) => self.outcome(session, request, Err(refusal)),
+            Err(error) => self.outcome(session, request, Err(error)),
         }
     }
 
-    /// Adds what is stored where.
+    /// Adds a block status reply.
     pub(super) fn status(&mut self, session: &Session, request: &Request) {
-        let most = if request.one { 1 } else { MOST_EXTENTS };
-        let extents = session.export.extents(request.offset, request.length, most);
+        let max_extents = if request.one_extent { 1 } else { MAX_EXTENTS };
+        let extents = session
+            .export
+            .extents(request.offset, request.length, max_extents);
         self.add(&block_status(request.cookie, &extents));
     }
 

@@ -1,62 +1,67 @@
-//! Reading a client: options, then requests; small ones are answered at once, others become tasks.
+//! Reading a client: handshake options, then requests. Small requests are answered at once; others become
+//! tasks.
 
 use std::io;
 
 use super::batch::Batch;
 use super::task::Task;
-use super::{INPUT, SMALL, Worker};
+use super::{INPUT_BUFFER, MAX_INLINE, Worker};
 use crate::client::outbox::{Item, Sent};
 use crate::client::read_job::ReadJob;
-use crate::client::{Client, ConnectionError, Inbox, Phase, Session, Stash};
+use crate::client::{Client, ConnectionError, Inbox, Phase, Session, Unparsed};
 use crate::protocol::handshake::Next;
-use crate::protocol::request::{Command, HEAD, Request};
+use crate::protocol::request::{Command, REQUEST_HEADER_LEN, Request};
 
-/// How reading ended.
+/// The result of reading.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The client is to send more, or to take what it got.
+    /// Wait for the client to send more, or to receive replies.
     Wait,
-    /// There is no memory now.
-    Park,
-    /// The client leaves.
+    /// No memory is free.
+    WaitForMemory,
+    /// The client disconnects.
     End,
-    /// This is to be done next; the flag tells whether a whole request lies behind it.
+    /// Perform this task next. The flag says whether another whole request is buffered.
     Task(Box<Task>, bool),
 }
 
-/// What came of the bytes that are here.
-enum Taken {
-    /// All that can be done is; at least so many bytes must be here before more can.
+/// The result of parsing the buffered bytes.
+enum Parsed {
+    /// Everything complete is processed. This many bytes must be buffered before more can be processed.
     Need(usize),
-    /// Reading is over.
+    /// Stop reading.
     Over(Step),
 }
 
 impl Worker {
-    /// Reads and answers until nothing is there or something stands in the way.
+    /// Reads and answers requests until no data is left or something blocks.
     pub(super) fn read(&mut self, client: &Client, inbox: &mut Inbox) -> Result<Step, ConnectionError> {
-        let stashed = inbox.stash.bytes();
-        let mut filled = stashed.len();
-        self.input[..filled].copy_from_slice(stashed);
-        inbox.stash = Stash::Bytes(Vec::new());
+        let unparsed = inbox.unparsed.bytes();
+        let mut filled = unparsed.len();
+        self.input[..filled].copy_from_slice(unparsed);
+        inbox.unparsed = Unparsed::Bytes(Vec::new());
         let mut drained = false;
         loop {
             let mut at = 0;
-            let taken = self.take(client, inbox, &mut at, filled)?;
+            let parsed = self.parse(client, inbox, &mut at, filled)?;
             self.input.copy_within(at..filled, 0);
             filled -= at;
-            let need = match taken {
-                Taken::Over(step) => return Ok(self.leave(client, inbox, filled, step)),
-                Taken::Need(need) => need,
+            let need = match parsed {
+                Parsed::Over(step) => return Ok(self.save_unparsed(client, inbox, filled, step)),
+                Parsed::Need(need) => need,
             };
             if drained {
-                return Ok(self.leave(client, inbox, filled, Step::Wait));
+                return Ok(self.save_unparsed(client, inbox, filled, Step::Wait));
             }
-            let tight = self.shared.parked.is_waited_in() || inbox.streams;
-            let limit = if tight { need.max(filled + 1) } else { INPUT };
+            let read_minimum = self.shared.memory_queue.has_waiters() || inbox.streaming;
+            let limit = if read_minimum {
+                need.max(filled + 1)
+            } else {
+                INPUT_BUFFER
+            };
             match client.wire.receive(&mut self.input[filled..limit]) {
                 Ok(0) if filled > 0 || !matches!(inbox.phase, Phase::Requests) => {
-                    return self.cut_off(inbox);
+                    return self.on_end_of_stream(inbox);
                 }
                 Ok(0) => return Ok(Step::End),
                 Ok(count) => {
@@ -64,78 +69,79 @@ impl Worker {
                     filled += count;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(self.leave(client, inbox, filled, Step::Wait));
+                    return Ok(self.save_unparsed(client, inbox, filled, Step::Wait));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    // A client that goes during the negotiation has seen enough; one that goes amid a request was cut off.
-    fn cut_off(&self, inbox: &Inbox) -> Result<Step, ConnectionError> {
+    // Disconnecting during the handshake is normal; in the middle of a request it is an error.
+    fn on_end_of_stream(&self, inbox: &Inbox) -> Result<Step, ConnectionError> {
         match inbox.phase {
             Phase::Options(..) => Ok(Step::End),
             _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 
-    // It does not take the few bytes it waits for.
-    fn cut_off_now(&self) -> Result<Option<Step>, ConnectionError> {
+    // The client does not receive the short reply to STARTTLS.
+    fn starttls_reply_blocked(&self) -> Result<Option<Step>, ConnectionError> {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    // Keeps what was not taken. Only little is kept for nothing: the rest counts against the budget, and where that is
-    // used up no worker reads further than to the next head.
-    fn leave(&mut self, client: &Client, inbox: &mut Inbox, filled: usize, step: Step) -> Step {
-        // Encryption may hold requests that the socket does not show.
+    // Keeps unparsed bytes. A partial header is kept outside of the budget; more goes into a pool buffer.
+    // When the budget is used up, workers read no further than the next header.
+    fn save_unparsed(&mut self, client: &Client, inbox: &mut Inbox, filled: usize, step: Step) -> Step {
+        // TLS may hold decrypted requests that the socket does not show as readable.
         let encrypted = client.wire.is_encrypted();
         let bytes = &self.input[..filled];
-        let lent = (filled > HEAD).then(|| self.shared.stash.try_acquire(filled).ok());
-        inbox.stash = match lent.flatten() {
+        let acquired =
+            (filled > REQUEST_HEADER_LEN).then(|| self.shared.unparsed_pool.try_acquire(filled).ok());
+        inbox.unparsed = match acquired.flatten() {
             Some(mut buffer) => {
                 buffer.copy_from_slice(bytes);
-                Stash::Lent(buffer, filled)
+                Unparsed::Pooled(buffer, filled)
             }
-            None => Stash::Bytes(bytes.to_vec()),
+            None => Unparsed::Bytes(bytes.to_vec()),
         };
         match step {
-            Step::Task(task, _) => Step::Task(task, filled >= HEAD || encrypted),
+            Step::Task(task, _) => Step::Task(task, filled >= REQUEST_HEADER_LEN || encrypted),
             other => other,
         }
     }
 
-    fn take(
+    fn parse(
         &mut self,
         client: &Client,
         inbox: &mut Inbox,
         at: &mut usize,
         filled: usize,
-    ) -> Result<Taken, ConnectionError> {
+    ) -> Result<Parsed, ConnectionError> {
         loop {
-            let over = match (&mut inbox.phase, client.session.get()) {
-                (Phase::Options(..), _) => self.options(client, inbox, at, filled)?,
+            let next_step = match (&mut inbox.phase, client.session.get()) {
+                (Phase::Options(..), _) => self.handle_options(client, inbox, at, filled)?,
                 (Phase::Requests, Some(session)) => {
-                    return self.requests(client, session, inbox, at, filled);
+                    return self.handle_requests(client, session, inbox, at, filled);
                 }
                 (Phase::Payload(payload), Some(session)) => {
-                    self.payload(client, session, payload, at, filled)?
+                    self.handle_payload(client, session, payload, at, filled)?
                 }
                 (_, None) => Some(Step::End),
             };
-            match over {
+            match next_step {
                 Some(step) => {
                     if matches!(step, Step::Task(..)) {
                         inbox.phase = Phase::Requests;
                     }
-                    return Ok(Taken::Over(step));
+                    return Ok(Parsed::Over(step));
                 }
-                None if matches!(inbox.phase, Phase::Options(..)) => return Ok(Taken::Need(SMALL)),
+                None if matches!(inbox.phase, Phase::Options(..)) => return Ok(Parsed::Need(MAX_INLINE)),
                 None => inbox.phase = Phase::Requests,
             }
         }
     }
 
-    fn options(
+    fn handle_options(
         &mut self,
         client: &Client,
         inbox: &mut Inbox,
@@ -148,34 +154,34 @@ impl Worker {
         input.extend(&self.input[*at..filled]);
         *at = filled;
         loop {
-            let mut words = Vec::new();
-            let next = handshake.step(input, &mut words, &self.shared.exports);
-            if !words.is_empty() {
-                client.outbox.push(Item::Words {
-                    bytes: words,
+            let mut reply = Vec::new();
+            let next = handshake.step(input, &mut reply, &self.shared.exports);
+            if !reply.is_empty() {
+                client.outbox.push(Item::Bytes {
+                    bytes: reply,
                     sent: 0,
                 });
             }
-            let sent = self.pump(client)?;
+            let sent = self.send_queued(client)?;
             match next? {
-                Next::More => return Ok(None),
-                // Who does not take answers gets no more of them.
+                Next::NeedMore => return Ok(None),
+                // A client that does not receive replies gets no more of them.
                 Next::Answered if matches!(sent, Sent::Blocked) => return Ok(Some(Step::Wait)),
                 Next::Answered => {}
-                Next::StartTls if !matches!(sent, Sent::All) => return self.cut_off_now(),
+                Next::StartTls if !matches!(sent, Sent::All) => return self.starttls_reply_blocked(),
                 Next::StartTls => {
                     if let Some(encryption) = &self.shared.encryption {
-                        client.wire.encrypt(encryption.begin()?);
+                        client.wire.start_tls(encryption.connection()?);
                     }
                 }
-                Next::Leave => return Ok(Some(Step::End)),
+                Next::Disconnect => return Ok(Some(Step::End)),
                 Next::Export(chosen) => {
                     let Some(session) = self.shared.exports.session(&chosen) else {
                         return Ok(Some(Step::End));
                     };
-                    // Chosen once a connection.
+                    // An export is chosen once per connection.
                     let _ = client.session.set(session);
-                    // What follows are requests, and came with the last bytes.
+                    // The rest of the buffer holds requests.
                     *at = filled - input.len();
                     inbox.phase = Phase::Requests;
                     return Ok(None);
@@ -184,65 +190,67 @@ impl Worker {
         }
     }
 
-    fn requests(
+    fn handle_requests(
         &mut self,
         client: &Client,
         session: &Session,
         inbox: &mut Inbox,
         at: &mut usize,
         filled: usize,
-    ) -> Result<Taken, ConnectionError> {
+    ) -> Result<Parsed, ConnectionError> {
         let mut batch = Batch::default();
-        let taken = loop {
-            let Some(head) = self.input[*at..filled].first_chunk::<HEAD>() else {
-                break Taken::Need(HEAD);
+        let parsed = loop {
+            let Some(header) = self.input[*at..filled].first_chunk::<REQUEST_HEADER_LEN>() else {
+                break Parsed::Need(REQUEST_HEADER_LEN);
             };
-            let request = Request::parse(head).ok_or(ConnectionError::NoRequest)?;
-            let behind = filled - *at - HEAD;
-            inbox.streams = false;
-            match class_of(session, &request) {
-                Class::Leave => break Taken::Over(Step::End),
-                Class::Task => {
-                    *at += HEAD;
+            let request = Request::parse(header).ok_or(ConnectionError::BadRequest)?;
+            let received_data = filled - *at - REQUEST_HEADER_LEN;
+            inbox.streaming = false;
+            match classify(session, &request) {
+                RequestClass::Disconnect => break Parsed::Over(Step::End),
+                RequestClass::Task => {
+                    *at += REQUEST_HEADER_LEN;
                     self.count(&request);
-                    break Taken::Over(Step::Task(Box::new(task(session, &request)), false));
+                    break Parsed::Over(Step::Task(Box::new(task(session, &request)), false));
                 }
-                Class::Stream => {
-                    *at += HEAD;
-                    inbox.streams = true;
-                    match self.stream(client, session, inbox, request, at, filled)? {
-                        Some(step) => break Taken::Over(step),
+                RequestClass::Stream => {
+                    *at += REQUEST_HEADER_LEN;
+                    inbox.streaming = true;
+                    match self.handle_large_write(client, session, inbox, request, at, filled)? {
+                        Some(step) => break Parsed::Over(step),
                         None => continue,
                     }
                 }
-                Class::Small(data) if behind < data => break Taken::Need(HEAD + data),
-                Class::Small(data) => {
-                    let more = behind >= data + HEAD;
-                    let need = Batch::need(&request);
-                    if let Some(step) = self.make_room(client, session, &mut batch, need, more)? {
-                        break Taken::Over(step);
+                RequestClass::Small(data) if received_data < data => {
+                    break Parsed::Need(REQUEST_HEADER_LEN + data);
+                }
+                RequestClass::Small(data) => {
+                    let more_requests = received_data >= data + REQUEST_HEADER_LEN;
+                    let need = Batch::reply_size(&request);
+                    if let Some(step) = self.make_room(client, session, &mut batch, need, more_requests)? {
+                        break Parsed::Over(step);
                     }
-                    self.answer(session, &request, *at + HEAD, &mut batch);
-                    *at += HEAD + data;
+                    self.answer_small(session, &request, *at + REQUEST_HEADER_LEN, &mut batch);
+                    *at += REQUEST_HEADER_LEN + data;
                 }
             }
         };
         let blocked = self.send(client, &mut batch)?;
-        Ok(match taken {
-            Taken::Need(_) if blocked => Taken::Over(Step::Wait),
+        Ok(match parsed {
+            Parsed::Need(_) if blocked => Parsed::Over(Step::Wait),
             other => other,
         })
     }
 
-    /// Sees to it that `batch` has room for an answer of `need` bytes, and where there are `more` requests, for theirs:
-    /// what is full is sent. Returns what comes before the answer where there is no room.
+    /// Ensures that `batch` has room for a reply of `need` bytes and, if more requests follow, for theirs.
+    /// A full batch is sent first. Returns the step to take instead of the reply if there is no room.
     fn make_room(
         &mut self,
         client: &Client,
         session: &Session,
         batch: &mut Batch,
         need: usize,
-        more: bool,
+        more_requests: bool,
     ) -> Result<Option<Step>, ConnectionError> {
         if batch.has_room(need) {
             return Ok(None);
@@ -251,24 +259,27 @@ impl Worker {
             return Ok(Some(Step::Wait));
         }
         let caches = &mut self.caches;
-        let lent = batch.open(need, more, &mut |len| caches.lend(Some(session), len));
-        Ok(lent.is_err().then_some(Step::Park))
+        let acquired = batch.open(need, more_requests, &mut |len| caches.acquire(Some(session), len));
+        Ok(acquired.is_err().then_some(Step::WaitForMemory))
     }
 
-    // True when the client does not take more.
+    // Returns true if the client does not receive more, or no memory is free.
     fn send(&mut self, client: &Client, batch: &mut Batch) -> Result<bool, ConnectionError> {
         let Some(item) = batch.take() else {
             return Ok(false);
         };
         client.outbox.push(item);
-        Ok(matches!(self.pump(client)?, Sent::Blocked | Sent::NoMemory))
+        Ok(matches!(
+            self.send_queued(client)?,
+            Sent::Blocked | Sent::NoMemory
+        ))
     }
 
-    fn answer(&mut self, session: &Session, request: &Request, data: usize, batch: &mut Batch) {
+    fn answer_small(&mut self, session: &Session, request: &Request, data: usize, batch: &mut Batch) {
         self.count(request);
         let export = &session.export;
-        if let Some(refusal) = request.refusal(export.size(), export.is_read_only()) {
-            return batch.outcome(session, request, Err(refusal));
+        if let Some(error) = request.validation_error(export.size(), export.is_read_only()) {
+            return batch.outcome(session, request, Err(error));
         }
         match request.command {
             Command::Read => batch.read(session, request),
@@ -277,33 +288,35 @@ impl Worker {
                 batch.outcome(session, request, export.write(data, request.offset, false));
             }
             Command::BlockStatus if session.allocation => batch.status(session, request),
-            _ => batch.outcome(session, request, Err(crate::protocol::request::Refusal::Invalid)),
+            _ => batch.outcome(session, request, Err(crate::protocol::request::NbdError::Invalid)),
         }
     }
 }
 
-enum Class {
-    /// Answered where it is found; so many bytes of data follow it.
+enum RequestClass {
+    /// Answered at once. This many bytes of data follow the header.
     Small(usize),
-    /// Takes long.
+    /// Takes long; becomes a task.
     Task,
-    /// Data follow that are taken as they come.
+    /// A write whose data is received into a buffer of its own.
     Stream,
-    Leave,
+    Disconnect,
 }
 
-fn class_of(session: &Session, request: &Request) -> Class {
+fn classify(session: &Session, request: &Request) -> RequestClass {
     let export = &session.export;
-    let refused = request.refusal(export.size(), export.is_read_only()).is_some();
+    let refused = request
+        .validation_error(export.size(), export.is_read_only())
+        .is_some();
     let length = request.length as usize;
     match request.command {
-        Command::Disconnect => Class::Leave,
-        Command::Write if length > SMALL || request.fua => Class::Stream,
-        Command::Write => Class::Small(length),
-        _ if refused => Class::Small(0),
-        Command::Read if length > SMALL => Class::Task,
-        Command::Flush | Command::Trim | Command::WriteZeroes | Command::Cache => Class::Task,
-        Command::Read | Command::BlockStatus | Command::Unknown(_) => Class::Small(0),
+        Command::Disconnect => RequestClass::Disconnect,
+        Command::Write if length > MAX_INLINE || request.fua => RequestClass::Stream,
+        Command::Write => RequestClass::Small(length),
+        _ if refused => RequestClass::Small(0),
+        Command::Read if length > MAX_INLINE => RequestClass::Task,
+        Command::Flush | Command::Trim | Command::WriteZeroes | Command::Cache => RequestClass::Task,
+        Command::Read | Command::BlockStatus | Command::Unknown(_) => RequestClass::Small(0),
     }
 }
 

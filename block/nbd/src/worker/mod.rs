@@ -1,8 +1,9 @@
-//! A worker: waits for clients that have something for it, and serves one after the other.
+//! A worker thread: waits for events of clients and serves one client after the other.
 //!
-//! A client is armed for one event at a time, so it comes to one worker. That worker answers what has come; before it
-//! begins something that takes long it arms the client again, so that another worker may read on meanwhile. No worker
-//! ever waits for memory: a client whose request finds none stands in a queue, with nothing read that is not paid for.
+//! A client is armed for one event at a time, so exactly one worker receives it. The worker answers all small
+//! requests that have arrived. Before a long operation it arms the client again, so that another worker can
+//! read further requests. No worker waits for memory: a client whose request finds no memory is queued, and
+//! nothing more is read from it.
 
 mod batch;
 mod inbox;
@@ -10,7 +11,6 @@ mod payload;
 mod task;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,17 +23,17 @@ use crate::client::{Client, ConnectionError, Session};
 use crate::server::shared::{STOP, Shared};
 use inbox::Step;
 
-/// What is read of a client at once.
-const INPUT: usize = 64 << 10;
-/// Requests up to this many bytes are answered where they are found; larger ones are taken out.
-const SMALL: usize = 16 << 10;
-/// Clients in the queue for memory are looked at this often, should nobody who gave some back have done so.
-const RETRY: Timespec = Timespec {
+/// Bytes read from a client at once.
+const INPUT_BUFFER: usize = 64 << 10;
+/// Requests of up to this many bytes are answered at once; larger ones become tasks.
+const MAX_INLINE: usize = 16 << 10;
+/// Polling interval of the queue for memory, in case no worker that frees memory serves it.
+const MEMORY_POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 2_000_000,
 };
 
-/// The caches of one worker, an export each.
+/// The buffer caches of one worker, one for each export.
 #[derive(Debug, Default)]
 struct Caches(BTreeMap<usize, Cache>);
 
@@ -44,27 +44,27 @@ impl Caches {
             .or_insert_with(|| session.pool.cache())
     }
 
-    fn lend(&mut self, session: Option<&Session>, len: usize) -> Result<Buffer, AcquireError> {
+    fn acquire(&mut self, session: Option<&Session>, len: usize) -> Result<Buffer, AcquireError> {
         match session {
             Some(session) => self.of(session).try_acquire(len),
-            // Nothing is lent before an export is chosen.
+            // Before an export is chosen, no buffer is needed.
             None => Err(AcquireError::TooLarge {
                 name: String::new(),
-                asked: thermo_units::Bytes(len as u64),
-                largest: thermo_units::Bytes::ZERO,
+                requested: thermo_units::Bytes(len as u64),
+                max_request: thermo_units::Bytes::ZERO,
             }),
         }
     }
 }
 
-/// What is to be done with a client when a worker leaves it.
-enum Leave {
-    /// Wait for its next event.
+/// The next action for a client after a worker served it.
+enum NextAction {
+    /// Wait for the next event of the client.
     Arm,
     /// Wait for memory.
-    Park,
-    /// Another worker does what is to be done.
-    Nothing,
+    WaitForMemory,
+    /// Another worker continues.
+    None,
 }
 
 pub(crate) struct Worker {
@@ -77,19 +77,19 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            input: vec![0; INPUT],
+            input: vec![0; INPUT_BUFFER],
             caches: Caches::default(),
         }
     }
 
-    /// Serves until the server ends.
+    /// Serves clients until the server stops.
     pub(crate) fn run(&mut self) {
         let mut events = [epoll::Event {
             flags: EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }];
         loop {
-            let timeout = (self.shared.parked.is_waited_in()).then_some(&RETRY);
+            let timeout = (self.shared.memory_queue.has_waiters()).then_some(&MEMORY_POLL_INTERVAL);
             match epoll::wait(&self.shared.epoll, &mut events[..], timeout) {
                 Ok(0) => {}
                 Ok(_) if events[0].data.u64() == STOP => return,
@@ -99,90 +99,91 @@ impl Worker {
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return self.shared.note(&io::Error::from(errno)),
+                // epoll_wait(2) has no other error for a valid descriptor. A worker that ended would be missed
+                // by nobody but its clients.
+                Err(errno) => panic!("cannot wait for clients: {errno}"),
             }
-            self.serve_parked();
+            self.serve_waiting();
         }
     }
 
-    // Each that stands in the queue once; the first that still finds no memory ends it.
-    fn serve_parked(&mut self) {
-        for _ in 0..self.shared.parked.len() {
-            let Some(client) = self.shared.parked.pop() else {
+    // Serves each queued client once. Stops at the first that still finds no memory.
+    fn serve_waiting(&mut self) {
+        for _ in 0..self.shared.memory_queue.len() {
+            let Some(client) = self.shared.memory_queue.pop() else {
                 return;
             };
             self.serve(&client);
-            if client.parked.load(Ordering::SeqCst) {
+            if client.waiting_for_memory.load(Ordering::SeqCst) {
                 return;
             }
         }
     }
 
     fn serve(&mut self, client: &Arc<Client>) {
-        client.running.fetch_add(1, Ordering::SeqCst);
-        client.waits_for_it(false);
+        client.active_workers.fetch_add(1, Ordering::SeqCst);
         match self.work(client) {
-            Ok(Leave::Arm) => self.shared.arm(client),
-            Ok(Leave::Park) => self.shared.parked.push(client),
-            Ok(Leave::Nothing) => {}
+            Ok(NextAction::Arm) => self.shared.arm(client),
+            Ok(NextAction::WaitForMemory) => self.shared.memory_queue.push(client),
+            Ok(NextAction::None) => {}
             Err(error) => {
-                self.shared.note(&error);
-                client.hang_up();
+                self.shared.record_error(&error);
+                client.disconnect();
             }
         }
         if let Some(session) = client.session.get() {
             self.caches.of(session).end_batch();
         }
-        if client.running.fetch_sub(1, Ordering::SeqCst) == 1 && client.is_over() {
+        if client.active_workers.fetch_sub(1, Ordering::SeqCst) == 1 && client.is_finished() {
             self.shared.remove(client);
         }
     }
 
-    fn work(&mut self, client: &Arc<Client>) -> Result<Leave, ConnectionError> {
-        match self.pump(client)? {
-            Sent::Blocked => return Ok(Leave::Arm),
-            Sent::NoMemory => return Ok(Leave::Park),
-            Sent::All | Sent::Elsewhere => {}
+    fn work(&mut self, client: &Arc<Client>) -> Result<NextAction, ConnectionError> {
+        match self.send_queued(client)? {
+            Sent::Blocked => return Ok(NextAction::Arm),
+            Sent::NoMemory => return Ok(NextAction::WaitForMemory),
+            Sent::All | Sent::InProgress => {}
         }
         if client.ended.load(Ordering::SeqCst) {
-            return Ok(Leave::Arm);
+            return Ok(NextAction::Arm);
         }
         let Ok(mut inbox) = client.inbox.try_lock() else {
-            // Whoever has it arms the client when it is done.
-            return Ok(Leave::Nothing);
+            // The worker that holds the inbox arms the client when done.
+            return Ok(NextAction::None);
         };
         let step = self.read(client, &mut inbox)?;
-        client.midway.store(inbox.is_midway(), Ordering::SeqCst);
+        client.incomplete.store(inbox.is_incomplete(), Ordering::SeqCst);
         client
-            .more
+            .has_buffered_request
             .store(matches!(step, Step::Task(_, true)), Ordering::SeqCst);
         drop(inbox);
         match step {
-            Step::Wait => Ok(Leave::Arm),
-            Step::Park => Ok(Leave::Park),
+            Step::Wait => Ok(NextAction::Arm),
+            Step::WaitForMemory => Ok(NextAction::WaitForMemory),
             Step::End => {
                 client.ended.store(true, Ordering::SeqCst);
-                Ok(Leave::Arm)
+                Ok(NextAction::Arm)
             }
             Step::Task(task, _) => {
                 self.shared.arm(client);
                 if !self.perform(client, *task)? {
-                    return Ok(Leave::Park);
+                    return Ok(NextAction::WaitForMemory);
                 }
-                Ok(match self.pump(client)? {
-                    Sent::NoMemory => Leave::Park,
-                    _ => Leave::Arm,
+                Ok(match self.send_queued(client)? {
+                    Sent::NoMemory => NextAction::WaitForMemory,
+                    _ => NextAction::Arm,
                 })
             }
         }
     }
 
-    fn pump(&mut self, client: &Client) -> Result<Sent, ConnectionError> {
+    fn send_queued(&mut self, client: &Client) -> Result<Sent, ConnectionError> {
         let session = client.session.get();
         let export = session.map(|session| &*session.export);
         let caches = &mut self.caches;
         Ok(client
             .outbox
-            .pump(&client.wire, export, &mut |len| caches.lend(session, len))?)
+            .send_queued(&client.wire, export, &mut |len| caches.acquire(session, len))?)
     }
 }

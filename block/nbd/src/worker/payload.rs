@@ -1,16 +1,16 @@
-//! Taking the data of a write, a piece at a time, straight to where they are needed.
+//! Receiving the data of a large write, one chunk at a time, directly into the buffer that is written.
 
 use std::io;
 
 use super::inbox::Step;
 use super::task::{Task, acknowledge};
-use super::{INPUT, SMALL, Worker};
-use crate::client::read_job::CHUNK;
+use super::{INPUT_BUFFER, MAX_INLINE, Worker};
+use crate::client::read_job::CHUNK_SIZE;
 use crate::client::{Client, ConnectionError, Inbox, Payload, Phase, Session};
 use crate::protocol::request::Request;
 
 impl Worker {
-    pub(super) fn stream(
+    pub(super) fn handle_large_write(
         &mut self,
         client: &Client,
         session: &Session,
@@ -19,24 +19,24 @@ impl Worker {
         at: &mut usize,
         filled: usize,
     ) -> Result<Option<Step>, ConnectionError> {
-        let refusal = request.refusal(session.export.size(), session.export.is_read_only());
+        let error = request.validation_error(session.export.size(), session.export.is_read_only());
         let mut payload = Payload {
             request,
-            refusal,
+            error,
             done: 0,
             buffer: None,
             filled: 0,
         };
-        let step = self.payload(client, session, &mut payload, at, filled)?;
-        if matches!(step, Some(Step::Wait | Step::Park)) {
+        let step = self.handle_payload(client, session, &mut payload, at, filled)?;
+        if matches!(step, Some(Step::Wait | Step::WaitForMemory)) {
             inbox.phase = Phase::Payload(payload);
         }
         Ok(step)
     }
 
-    // Takes the data of a write: from what came already, then from the socket straight to where they are needed.
-    // Nothing when it is done and answered.
-    pub(super) fn payload(
+    // Receives the data of a write: first from the input buffer, then from the socket directly into the write
+    // buffer. Returns `None` when the write is done and answered.
+    pub(super) fn handle_payload(
         &mut self,
         client: &Client,
         session: &Session,
@@ -44,9 +44,9 @@ impl Worker {
         at: &mut usize,
         filled: usize,
     ) -> Result<Option<Step>, ConnectionError> {
-        while payload.left() > 0 {
-            if payload.refusal.is_none() && payload.buffer.is_none() && !self.borrow(session, payload) {
-                return Ok(Some(Step::Park));
+        while payload.remaining() > 0 {
+            if payload.error.is_none() && payload.buffer.is_none() && !self.acquire_buffer(session, payload) {
+                return Ok(Some(Step::WaitForMemory));
             }
             let Some(count) = self.take_data(client, payload, at, filled)? else {
                 return Ok(Some(Step::Wait));
@@ -57,33 +57,34 @@ impl Worker {
                 continue;
             }
             if payload.done == 0
-                && payload.left() == 0
+                && payload.remaining() == 0
                 && let Some(buffer) = payload.buffer.take()
             {
                 self.count(&payload.request);
                 let task = Task::Write(payload.request, buffer);
                 return Ok(Some(Step::Task(Box::new(task), false)));
             }
-            payload.spill(&session.export);
+            payload.write_received(&session.export);
         }
-        payload.spill(&session.export);
+        payload.write_received(&session.export);
         self.count(&payload.request);
-        let outcome = payload.refusal.map_or(Ok(()), Err);
+        let outcome = payload.error.map_or(Ok(()), Err);
         acknowledge(client, session, &payload.request, outcome);
-        self.pump(client)?;
+        self.send_queued(client)?;
         Ok(None)
     }
 
-    // A buffer for what is left, or for some of it; false when there is none.
-    fn borrow(&mut self, session: &Session, payload: &mut Payload) -> bool {
-        let left = left(payload);
-        let mut lend = |len| self.caches.lend(Some(session), len);
-        let lent = lend(left.min(CHUNK)).or_else(|_| lend(left.min(SMALL)));
-        payload.buffer = lent.ok();
+    // Acquires a buffer for all or part of the remaining data. False if no memory is free.
+    fn acquire_buffer(&mut self, session: &Session, payload: &mut Payload) -> bool {
+        let remaining = remaining_len(payload);
+        let mut acquire = |len| self.caches.acquire(Some(session), len);
+        let acquired = acquire(remaining.min(CHUNK_SIZE)).or_else(|_| acquire(remaining.min(MAX_INLINE)));
+        payload.buffer = acquired.ok();
         payload.buffer.is_some()
     }
 
-    // The next bytes into the buffer, or away where there is none; how many, nothing when none have come.
+    // Receives the next bytes into the buffer, or discards them if there is none. Returns their number;
+    // `None` if none are available.
     fn take_data(
         &mut self,
         client: &Client,
@@ -91,33 +92,33 @@ impl Worker {
         at: &mut usize,
         filled: usize,
     ) -> Result<Option<usize>, ConnectionError> {
-        let left = left(payload);
-        let place = payload
+        let remaining = remaining_len(payload);
+        let target = payload
             .buffer
             .as_mut()
             .map(|buffer| &mut buffer[payload.filled..]);
         if *at >= filled {
-            return match place {
-                Some(place) => receive(client, place),
-                None => receive(client, &mut self.input[..left.min(INPUT)]),
+            return match target {
+                Some(target) => receive(client, target),
+                None => receive(client, &mut self.input[..remaining.min(INPUT_BUFFER)]),
             };
         }
-        let there = &self.input[*at..filled];
-        let room = place.as_ref().map_or(left, |place| place.len());
-        let count = room.min(there.len());
-        if let Some(place) = place {
-            place[..count].copy_from_slice(&there[..count]);
+        let available = &self.input[*at..filled];
+        let room = target.as_ref().map_or(remaining, |target| target.len());
+        let count = room.min(available.len());
+        if let Some(target) = target {
+            target[..count].copy_from_slice(&available[..count]);
         }
         *at += count;
         Ok(Some(count))
     }
 }
 
-fn left(payload: &Payload) -> usize {
-    usize::try_from(payload.left()).unwrap_or(usize::MAX)
+fn remaining_len(payload: &Payload) -> usize {
+    usize::try_from(payload.remaining()).unwrap_or(usize::MAX)
 }
 
-// Nothing when nothing has come.
+// `None` if no data is available.
 fn receive(client: &Client, bytes: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
     match client.wire.receive(bytes) {
         Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

@@ -1,29 +1,30 @@
-//! Requests that take long: done after the client was armed again, so that another worker may read on.
+//! Long requests: performed after the client was armed again, so that another worker can read further
+//! requests.
 
 use std::sync::atomic::Ordering;
 
 use thermo_pool::Buffer;
 
 use super::Worker;
-use crate::client::outbox::{Broken, Item};
-use crate::client::read_job::{NotLoaded, ReadJob};
+use crate::client::outbox::{Item, SendError};
+use crate::client::read_job::{LoadError, ReadJob};
 use crate::client::{Client, ConnectionError, Session};
-use crate::protocol::reply::Head;
-use crate::protocol::request::{Command, Refusal, Request};
+use crate::protocol::reply::ReplyHeader;
+use crate::protocol::request::{Command, NbdError, Request};
 
-/// One of them.
+/// A long request.
 #[derive(Debug)]
 pub(super) enum Task {
     /// A large read.
     Read(Box<ReadJob>),
-    /// A write whose data are all here.
+    /// A write whose data is complete.
     Write(Request, Buffer),
-    /// No data either way.
+    /// A request without data.
     Other(Request),
 }
 
 impl Worker {
-    // False when there is no memory for it; it is then first in line.
+    // False if no memory is free for it; the job then waits at the front of the outbox.
     pub(super) fn perform(&mut self, client: &Client, task: Task) -> Result<bool, ConnectionError> {
         let Some(session) = client.session.get() else {
             return Ok(true);
@@ -31,12 +32,12 @@ impl Worker {
         match task {
             Task::Read(mut job) => {
                 let cache = self.caches.of(session);
-                let loaded = job.load(&session.export, &mut |len| cache.try_acquire(len));
+                let load_result = job.load(&session.export, &mut |len| cache.try_acquire(len));
                 client.outbox.push(Item::Read(job));
-                match loaded {
+                match load_result {
                     Ok(()) => {}
-                    Err(NotLoaded::NoMemory) => return Ok(false),
-                    Err(NotLoaded::HalfRead(refusal)) => return Err(Broken::HalfRead(refusal).into()),
+                    Err(LoadError::NoMemory) => return Ok(false),
+                    Err(LoadError::PartialRead(error)) => return Err(SendError::PartialRead(error).into()),
                 }
             }
             Task::Write(request, buffer) => {
@@ -45,18 +46,18 @@ impl Worker {
                 acknowledge(client, session, &request, outcome);
             }
             Task::Other(request) => {
-                acknowledge(client, session, &request, done(session, &request));
+                acknowledge(client, session, &request, perform_without_data(session, &request));
             }
         }
         Ok(true)
     }
 
     pub(super) fn count(&self, request: &Request) {
-        let counts = &self.shared.counts;
-        counts.requests.fetch_add(1, Ordering::Relaxed);
+        let counters = &self.shared.counters;
+        counters.requests.fetch_add(1, Ordering::Relaxed);
         let bytes = match request.command {
-            Command::Read => &counts.read,
-            Command::Write => &counts.written,
+            Command::Read => &counters.read,
+            Command::Write => &counters.written,
             _ => return,
         };
         bytes.fetch_add(u64::from(request.length), Ordering::Relaxed);
@@ -67,24 +68,24 @@ pub(super) fn acknowledge(
     client: &Client,
     session: &Session,
     request: &Request,
-    outcome: Result<(), Refusal>,
+    outcome: Result<(), NbdError>,
 ) {
-    let head = Head::outcome(session.style, request.cookie, outcome);
-    let bytes = head.bytes().to_vec();
-    client.outbox.push(Item::Words { bytes, sent: 0 });
+    let header = ReplyHeader::outcome(session.style, request.cookie, outcome);
+    let bytes = header.bytes().to_vec();
+    client.outbox.push(Item::Bytes { bytes, sent: 0 });
 }
 
-// A request without data.
-fn done(session: &Session, request: &Request) -> Result<(), Refusal> {
+// Performs a request without data.
+fn perform_without_data(session: &Session, request: &Request) -> Result<(), NbdError> {
     let (export, offset, length) = (&session.export, request.offset, u64::from(request.length));
     match request.command {
         Command::Flush => return export.flush(),
         Command::Trim => export.trim(offset, length)?,
-        Command::WriteZeroes => export.zero(offset, length, request.no_hole, request.fast)?,
+        Command::WriteZeroes => export.zero(offset, length, request.no_hole, request.fast_zero)?,
         Command::Cache => export.cache(offset, length),
-        _ => return Err(Refusal::Invalid),
+        _ => return Err(NbdError::Invalid),
     }
-    if request.fua && request.changes() {
+    if request.fua && request.modifies_export() {
         export.flush()?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A client of the server under test, and the numbers of the protocol.
+//! An NBD client for tests, and protocol constants.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::SIZE;
 
-/// A client that has just connected, or has chosen an export.
+/// A connected client, before or after it chose an export.
 pub struct Client(pub UnixStream);
 
 impl Client {
     pub fn connect(socket: &Path) -> Self {
         let mut stream = UnixStream::connect(socket).unwrap();
-        // A server that never answers fails the test instead of hanging it.
+        // A server that never replies fails the test instead of hanging it.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).unwrap();
@@ -48,22 +48,22 @@ impl Client {
         self.0.write_all(&bytes).unwrap();
     }
 
-    pub fn answer(&mut self, length: usize) -> Result<Vec<u8>, u32> {
-        self.answer_of(length).1
+    pub fn receive(&mut self, length: usize) -> Result<Vec<u8>, u32> {
+        self.receive_any(length).1
     }
 
-    // Of which request, by its offset, and what.
-    pub fn answer_of(&mut self, length: usize) -> (u64, Result<Vec<u8>, u32>) {
-        let mut head = [0; 16];
-        self.0.read_exact(&mut head).unwrap();
+    // Receives the next reply: the offset of its request, which is its cookie, and the data or error.
+    pub fn receive_any(&mut self, length: usize) -> (u64, Result<Vec<u8>, u32>) {
+        let mut header = [0; 16];
+        self.0.read_exact(&mut header).unwrap();
         let mut cookie = [0; 8];
-        cookie.copy_from_slice(&head[8..]);
-        (u64::from_le_bytes(cookie), self.rest_of_answer(&head, length))
+        cookie.copy_from_slice(&header[8..]);
+        (u64::from_le_bytes(cookie), self.receive_data(&header, length))
     }
 
-    fn rest_of_answer(&mut self, head: &[u8; 16], length: usize) -> Result<Vec<u8>, u32> {
-        assert_eq!(head[..4], 0x6744_6698_u32.to_be_bytes());
-        match u32::from_be_bytes(head[4..8].try_into().unwrap()) {
+    fn receive_data(&mut self, header: &[u8; 16], length: usize) -> Result<Vec<u8>, u32> {
+        assert_eq!(header[..4], 0x6744_6698_u32.to_be_bytes());
+        match u32::from_be_bytes(header[4..8].try_into().unwrap()) {
             0 => {
                 let mut data = vec![0; length];
                 self.0.read_exact(&mut data).unwrap();
@@ -75,10 +75,10 @@ impl Client {
 
     pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, u32> {
         self.send(READ, 0, offset, length, &[]);
-        self.answer(length)
+        self.receive(length)
     }
 
-    pub fn sees_the_end(&mut self) -> bool {
+    pub fn is_disconnected(&mut self) -> bool {
         match self.0.read(&mut [0]) {
             Ok(count) => count == 0,
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,

@@ -1,4 +1,4 @@
-//! Which sources to ask on this machine, and why.
+//! Selects the pressure sources for this machine, with reasons.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use thermo_kernel::meminfo;
 use thermo_kernel::psi::system_file;
 use thermo_units::{Bytes, Nanos, Permille};
 
-use super::{FreeMemory, Headroom, Manager, PsiTotal, Source, SourceError};
+use super::{FreeMemory, Headroom, PsiTotal, ServiceManager, Source, SourceError};
 
-/// A millisecond lost in a tenth of a second: far below what systemd calls pressure (100 ms in a second), because a
-/// squeeze is cheap and over in 10 ms.
+/// Pressure is 1 ms of stall in 100 ms. That is far below systemd's threshold (100 ms in 1 s), because a
+/// squeeze is cheap and lasts 10 ms.
 const STALL: Nanos = Nanos::millis(1);
 const WINDOW: Nanos = Nanos::millis(100);
-/// Of a memory limit.
-const LEAST_ROOM: Permille = Permille(60);
-/// Of the machine's memory, one part in so many.
-const LEAST_FREE: u64 = 50;
+/// Least room below a memory limit, as a share of the limit.
+const MIN_HEADROOM: Permille = Permille(60);
+/// Least free memory of the machine: total memory divided by this.
+const MIN_FREE_DIVISOR: u64 = 50;
 
-/// What was chosen.
+/// The selected sources.
 #[derive(Default)]
 pub struct Choice {
-    /// To be asked.
+    /// The sources to poll.
     pub sources: Vec<Box<dyn Source>>,
-    /// One sentence for each kind of source: used, or why not.
+    /// One sentence for each kind of source: why it is used, or why not.
     pub reasons: Vec<String>,
 }
 
@@ -50,54 +50,55 @@ impl Choice {
     }
 }
 
-/// Chooses for this process: what the service manager named; else the stalls of its control group, or of the machine.
-/// In any case room below its memory limit, or free memory of the machine. `root` is `/`; `env` reads the
-/// environment (`|name| std::env::var(name).ok()`).
+/// Selects the sources for this process: the one named by the service manager, or else the stalls of its
+/// control group or of the machine. In addition, room below its memory limit, or free memory of the machine.
+/// `root` is `/`; `env` reads the environment (`|name| std::env::var(name).ok()`).
 #[must_use]
 pub fn choose(root: &Path, env: impl Fn(&str) -> Option<String>) -> Choice {
     let mut choice = Choice::default();
     match env("MEMORY_PRESSURE_WATCH") {
         Some(watch) if watch == "/dev/null" => {
             choice.reasons.push(
-                "no source: the service manager wants pressure ignored (MEMORY_PRESSURE_WATCH=/dev/null)"
+                "no source: the service manager disabled pressure monitoring (MEMORY_PRESSURE_WATCH=/dev/null)"
                     .to_owned(),
             );
             return choice;
         }
         Some(watch) => {
             let write = env("MEMORY_PRESSURE_WRITE");
-            let manager = Manager::new(Path::new(&watch), write.as_deref());
+            let manager = ServiceManager::new(Path::new(&watch), write.as_deref());
             if !choice.add("named by the service manager", manager) {
-                add_stalls(&mut choice, root);
+                add_psi(&mut choice, root);
             }
         }
-        None => add_stalls(&mut choice, root),
+        None => add_psi(&mut choice, root),
     }
     let limited = Group::of_process(root, None, "memory").into_iter().any(|group| {
-        let headroom = Headroom::new(&group, LEAST_ROOM);
-        choice.add("memory limits come before stalls", headroom)
+        let headroom = Headroom::new(&group, MIN_HEADROOM);
+        choice.add("a memory limit is reached before tasks stall", headroom)
     });
     if !limited {
-        let least = meminfo::read(root).map_or(Bytes::mib(64), |info| Bytes(info.total.0 / LEAST_FREE));
+        let min_free =
+            meminfo::read(root).map_or(Bytes::mib(64), |info| Bytes(info.total.0 / MIN_FREE_DIVISOR));
         choice.add(
-            "no memory limit, so the machine's memory is the limit",
-            FreeMemory::new(root, least),
+            "no memory limit is set, so the memory of the machine is the limit",
+            FreeMemory::new(root, min_free),
         );
     }
     choice
 }
 
-fn add_stalls(choice: &mut Choice, root: &Path) {
-    let of_group = Group::of_process(root, None, "")
+fn add_psi(choice: &mut Choice, root: &Path) {
+    let group_file = Group::of_process(root, None, "")
         .pop()
         .map(|group| group.dir.join("memory.pressure"));
-    let own = of_group.filter(|path| path.exists());
-    let why = "polled, for triggers come late without privilege";
-    if own.is_some_and(|path| choice.add(why, PsiTotal::new(&path, STALL, WINDOW))) {
+    let own_file = group_file.filter(|path| path.exists());
+    let why = "polled, because PSI triggers are slow without privilege";
+    if own_file.is_some_and(|path| choice.add(why, PsiTotal::new(&path, STALL, WINDOW))) {
         return;
     }
-    let machine: PathBuf = system_file(root);
-    choice.add(why, PsiTotal::new(&machine, STALL, WINDOW));
+    let machine_file: PathBuf = system_file(root);
+    choice.add(why, PsiTotal::new(&machine_file, STALL, WINDOW));
 }
 
 #[cfg(all(test, not(loom)))]
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+    fn fake_root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
@@ -117,15 +118,15 @@ mod tests {
     }
 
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 5000 kB\nMemAvailable: 4000 kB\n");
-    const STALLS: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    const PSI_FILE: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
 
     #[test]
-    fn version_2_group_with_a_limit() {
-        let root = machine(&[
+    fn choose_uses_cgroup_v2_with_limit() {
+        let root = fake_root(&[
             MEMINFO,
             ("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
             ("proc/self/cgroup", "0::/svc\n"),
-            ("sys/fs/cgroup/svc/memory.pressure", STALLS),
+            ("sys/fs/cgroup/svc/memory.pressure", PSI_FILE),
             ("sys/fs/cgroup/svc/memory.stat", ""),
             ("sys/fs/cgroup/svc/memory.max", "1000"),
             ("sys/fs/cgroup/svc/memory.current", "10"),
@@ -137,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_meminfo() {
-        let root = machine(&[MEMINFO]);
+    fn choose_falls_back_to_meminfo() {
+        let root = fake_root(&[MEMINFO]);
         let choice = choose(root.path(), |_| None);
         assert_eq!(choice.sources.len(), 1, "{choice:?}");
         assert!(
@@ -152,17 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_comes_first_and_may_say_no() {
-        let root = machine(&[MEMINFO, ("proc/pressure/memory", STALLS), ("psi", "")]);
+    fn choose_prefers_service_manager_and_respects_opt_out() {
+        let root = fake_root(&[MEMINFO, ("proc/pressure/memory", PSI_FILE), ("psi", "")]);
         let psi = root.path().join("psi").display().to_string();
         let named = |name: &str| (name == "MEMORY_PRESSURE_WATCH").then(|| psi.clone());
         let choice = choose(root.path(), named);
         assert!(choice.reasons[0].contains("service manager"), "{choice:?}");
         let missing = |name: &str| (name == "MEMORY_PRESSURE_WATCH").then(|| "/nowhere".to_owned());
-        let fallen_back = choose(root.path(), missing);
+        let fallback = choose(root.path(), missing);
         assert!(
-            fallen_back.reasons[1].contains("proc/pressure/memory"),
-            "{fallen_back:?}"
+            fallback.reasons[1].contains("proc/pressure/memory"),
+            "{fallback:?}"
         );
         let off = |name: &str| (name == "MEMORY_PRESSURE_WATCH").then(|| "/dev/null".to_owned());
         assert!(choose(root.path(), off).sources.is_empty());

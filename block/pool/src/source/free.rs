@@ -1,4 +1,4 @@
-//! Free memory of the machine below a watermark.
+//! Free memory of the machine, compared with a watermark.
 
 use std::path::{Path, PathBuf};
 
@@ -7,23 +7,23 @@ use thermo_units::{Bytes, Nanos};
 
 use super::{Source, SourceError};
 
-/// Watches what could be had without swapping (`MemAvailable`).
+/// Monitors the memory available without swapping (`MemAvailable`).
 #[derive(Debug)]
 pub struct FreeMemory {
     root: PathBuf,
-    least: Bytes,
+    min: Bytes,
 }
 
 impl FreeMemory {
-    /// Pressure is when less than `least` is left.
+    /// Pressure: less than `min` is available.
     ///
     /// # Errors
-    /// When `/proc/meminfo` cannot be read.
-    pub fn new(root: &Path, least: Bytes) -> Result<Self, SourceError> {
+    /// `/proc/meminfo` cannot be read.
+    pub fn new(root: &Path, min: Bytes) -> Result<Self, SourceError> {
         meminfo::read(root)?;
         Ok(Self {
             root: root.to_owned(),
-            least,
+            min,
         })
     }
 }
@@ -32,14 +32,14 @@ impl Source for FreeMemory {
     fn name(&self) -> String {
         format!(
             "free memory below {} ({})",
-            self.least,
+            self.min,
             self.root.join("proc/meminfo").display()
         )
     }
 
     fn check(&mut self, _now: Nanos) -> Result<Option<String>, SourceError> {
         let available = meminfo::read(&self.root)?.available;
-        Ok((available < self.least).then(|| format!("{available} available, less than {}", self.least)))
+        Ok((available < self.min).then(|| format!("{available} available, less than {}", self.min)))
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn below_the_watermark_is_pressure() {
+    fn free_memory_reports_pressure_below_watermark() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
         let path = root.path().join("proc/meminfo");

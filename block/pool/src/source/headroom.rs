@@ -1,4 +1,4 @@
-//! Room left below a memory limit: the only sign that comes before any stall.
+//! Room left below a memory limit: the only signal that precedes any stall.
 
 use thermo_kernel::cgroup::Group;
 use thermo_kernel::memcg::Memcg;
@@ -6,24 +6,24 @@ use thermo_units::{Bytes, Nanos, Permille};
 
 use super::{Source, SourceError};
 
-/// Watches a group and all groups above it that have a limit.
+/// Monitors a control group and all its ancestors that have a limit.
 #[derive(Debug)]
 pub struct Headroom {
     limited: Vec<Memcg>,
-    least: Permille,
+    min: Permille,
 }
 
 impl Headroom {
-    /// Pressure is when less than `least` of a limit is left, page cache counted as left.
+    /// Pressure: less than `min` of a limit is left. Evictable page cache counts as left.
     ///
     /// # Errors
-    /// When the group cannot be read, or neither it nor a group above it has a limit.
-    pub fn new(group: &Group, least: Permille) -> Result<Self, SourceError> {
-        let limited = Memcg::limited(group)?;
+    /// The group cannot be read, or neither the group nor an ancestor has a limit.
+    pub fn new(group: &Group, min: Permille) -> Result<Self, SourceError> {
+        let limited = Memcg::with_limits(group)?;
         if limited.is_empty() {
             return Err(SourceError::NoLimit(group.dir.clone()));
         }
-        Ok(Self { limited, least })
+        Ok(Self { limited, min })
     }
 }
 
@@ -32,25 +32,25 @@ impl Source for Headroom {
         let dirs: Vec<_> = self
             .limited
             .iter()
-            .map(|one| one.dir().display().to_string())
+            .map(|memcg| memcg.dir().display().to_string())
             .collect();
         format!("room below the limit of {}", dirs.join(", "))
     }
 
     fn check(&mut self, _now: Nanos) -> Result<Option<String>, SourceError> {
-        for one in &self.limited {
-            let Some(limit) = one.effective_limit()? else {
+        for memcg in &self.limited {
+            let Some(limit) = memcg.effective_limit()? else {
                 continue;
             };
-            let least = Bytes(limit.0 / 1000 * u64::from(self.least.0));
-            let usage = one.usage()?;
-            if limit.saturating_sub(usage) >= least {
+            let min = Bytes(limit.0 / 1000 * u64::from(self.min.0));
+            let usage = memcg.usage()?;
+            if limit.saturating_sub(usage) >= min {
                 continue;
             }
-            // Dearer to read, so only now.
-            let left = limit.saturating_sub(usage.saturating_sub(one.evictable()?));
-            if left < least {
-                return Ok(Some(format!("{left} left of {limit}, less than {least}")));
+            // `memory.stat` is more expensive to read, so only near the limit.
+            let left = limit.saturating_sub(usage.saturating_sub(memcg.reclaimable_file()?));
+            if left < min {
+                return Ok(Some(format!("{left} left of {limit}, less than {min}")));
             }
         }
         Ok(None)
@@ -73,13 +73,13 @@ mod tests {
         (root, Group { version, dir })
     }
 
-    fn ask(group: &Group) -> Option<String> {
+    fn check(group: &Group) -> Option<String> {
         let mut source = Headroom::new(group, Permille(100)).unwrap();
         source.check(Nanos::ZERO).unwrap()
     }
 
     #[test]
-    fn page_cache_counts_as_left() {
+    fn headroom_counts_page_cache_as_free() {
         let files = [
             ("memory.limit_in_bytes", "1000000\n"),
             ("memory.usage_in_bytes", "990000\n"),
@@ -89,13 +89,13 @@ mod tests {
             ),
         ];
         let (_root, group) = group(Version::V1, &files);
-        assert_eq!(ask(&group), None);
+        assert_eq!(check(&group), None);
         std::fs::write(group.dir.join("memory.stat"), "total_inactive_file 50000\n").unwrap();
-        assert!(ask(&group).unwrap().contains("left of"));
+        assert!(check(&group).unwrap().contains("left of"));
     }
 
     #[test]
-    fn the_lower_limit_counts() {
+    fn headroom_uses_lower_of_high_and_max() {
         let files = [
             ("memory.max", "max\n"),
             ("memory.high", "1000000\n"),
@@ -103,13 +103,13 @@ mod tests {
             ("memory.stat", "anon 950000\n"),
         ];
         let (_root, group) = group(Version::V2, &files);
-        assert!(ask(&group).is_some());
+        assert!(check(&group).is_some());
         std::fs::write(group.dir.join("memory.current"), "900000\n").unwrap();
-        assert_eq!(ask(&group), None);
+        assert_eq!(check(&group), None);
     }
 
     #[test]
-    fn a_limit_above_the_group_is_found() {
+    fn headroom_finds_limit_of_ancestor() {
         let files = [
             ("memory.max", "1000\n"),
             ("memory.high", "max\n"),
@@ -127,7 +127,7 @@ mod tests {
             std::fs::write(dir.join(name), text).unwrap();
         }
         assert!(
-            ask(&Group {
+            check(&Group {
                 version: Version::V2,
                 dir
             })
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_there_is_nothing_to_watch() {
+    fn headroom_rejects_group_without_limit() {
         let files = [
             ("memory.max", "max\n"),
             ("memory.high", "max\n"),

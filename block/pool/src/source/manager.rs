@@ -1,8 +1,9 @@
-//! What a service manager tells its services: systemd's memory pressure protocol (<https://systemd.io/MEMORY_PRESSURE>).
+//! The pressure notifications of a service manager: systemd's protocol
+//! (<https://systemd.io/MEMORY_PRESSURE>).
 //!
-//! `MEMORY_PRESSURE_WATCH` names a pressure file, a FIFO or a socket; what `MEMORY_PRESSURE_WRITE` holds, in base64, is
-//! written there once. From a FIFO or a socket whatever comes is read and means pressure: by it an operator, or a
-//! test, can squeeze a service by hand.
+//! `MEMORY_PRESSURE_WATCH` names a pressure file, a FIFO or a socket. `MEMORY_PRESSURE_WRITE` holds base64
+//! data to write there once. Any data from a FIFO or socket is read, discarded, and means pressure. So an
+//! operator or a test can squeeze a service manually.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -20,39 +21,40 @@ use thermo_units::Nanos;
 use super::{Source, SourceError};
 
 #[derive(Debug)]
-enum Line {
-    /// A pressure file: told by a priority event, never read.
+enum Channel {
+    /// A pressure file: signals by a priority event, never read.
     Psi(File),
-    /// Told by bytes.
+    /// Signals by sending bytes.
     Fifo(File),
-    /// Told by bytes.
+    /// Signals by sending bytes.
     Socket(UnixStream),
 }
 
-/// Listens to a service manager.
+/// Receives pressure notifications of a service manager.
 #[derive(Debug)]
-pub struct Manager {
+pub struct ServiceManager {
     path: PathBuf,
-    line: Line,
+    channel: Channel,
 }
 
-impl Manager {
-    /// Opens what `MEMORY_PRESSURE_WATCH` names and writes what `MEMORY_PRESSURE_WRITE` says.
+impl ServiceManager {
+    /// Opens the file that `MEMORY_PRESSURE_WATCH` names, and writes the data of `MEMORY_PRESSURE_WRITE` to
+    /// it.
     ///
     /// # Errors
-    /// When it cannot be opened or written, or the text is no base64.
+    /// The file cannot be opened or written, or the data is not base64.
     pub fn new(watch: &Path, write: Option<&str>) -> Result<Self, SourceError> {
         let bytes = BASE64_STANDARD.decode(write.unwrap_or_default());
         let bytes = bytes.map_err(|error| SourceError::NotBase64 {
             text: write.unwrap_or_default().to_owned(),
             reason: error.to_string(),
         })?;
-        match Line::open(watch, &bytes) {
-            Ok(line) => Ok(Self {
+        match Channel::open(watch, &bytes) {
+            Ok(channel) => Ok(Self {
                 path: watch.to_owned(),
-                line,
+                channel,
             }),
-            Err(source) => Err(SourceError::Manager {
+            Err(source) => Err(SourceError::ServiceManager {
                 path: watch.to_owned(),
                 source,
             }),
@@ -60,7 +62,7 @@ impl Manager {
     }
 }
 
-impl Line {
+impl Channel {
     fn open(path: &Path, bytes: &[u8]) -> io::Result<Self> {
         let kind = std::fs::metadata(path)?.file_type();
         if kind.is_socket() {
@@ -69,7 +71,7 @@ impl Line {
             socket.set_nonblocking(true)?;
             return Ok(Self::Socket(socket));
         }
-        // Also written to, so that a FIFO which nobody else has open does not look closed.
+        // Opened for writing as well, so that a FIFO without other writers does not report end of file.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut file = OpenOptions::new()
             .read(true)
@@ -92,7 +94,7 @@ impl Line {
         }
     }
 
-    fn has_news(&mut self) -> io::Result<bool> {
+    fn has_signal(&mut self) -> io::Result<bool> {
         let wanted = if matches!(self, Self::Psi(_)) {
             PollFlags::PRI
         } else {
@@ -106,7 +108,7 @@ impl Line {
         if events.contains(PollFlags::ERR) {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "what it belonged to is gone",
+                "the control group no longer exists",
             ));
         }
         match self {
@@ -119,32 +121,33 @@ impl Line {
     }
 }
 
-// Reads all there is now; the end of the line is an error, for nothing will ever come again.
+// Reads all available data; returns whether there was any. End of file is an error, because no data can
+// follow.
 fn drain(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
     let mut bytes = [0; 4096];
-    let mut some = false;
+    let mut any_read = false;
     loop {
         match read(&mut bytes) {
-            // One more time with what came before the end.
-            Ok(0) if some => return Ok(true),
+            // Report the data that preceded the end of file; the next check reports the error.
+            Ok(0) if any_read => return Ok(true),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => some = true,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(some),
+            Ok(_) => any_read = true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(any_read),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-impl Source for Manager {
+impl Source for ServiceManager {
     fn name(&self) -> String {
         format!("the service manager ({})", self.path.display())
     }
 
     fn check(&mut self, _now: Nanos) -> Result<Option<String>, SourceError> {
-        match self.line.has_news() {
-            Ok(news) => Ok(news.then(|| "the service manager says so".to_owned())),
-            Err(source) => Err(SourceError::Manager {
+        match self.channel.has_signal() {
+            Ok(signalled) => Ok(signalled.then(|| "the service manager reported memory pressure".to_owned())),
+            Err(source) => Err(SourceError::ServiceManager {
                 path: self.path.clone(),
                 source,
             }),
@@ -159,7 +162,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn bytes_in_a_fifo_are_pressure_once() {
+    fn fifo_data_reports_pressure_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         rustix::fs::mknodat(
@@ -170,7 +173,7 @@ mod tests {
             0,
         )
         .unwrap();
-        let mut source = Manager::new(&path, None).unwrap();
+        let mut source = ServiceManager::new(&path, None).unwrap();
         assert_eq!(source.check(Nanos::ZERO).unwrap(), None);
         OpenOptions::new()
             .write(true)
@@ -183,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_told_what_to_write_and_its_end_is_an_error() {
+    fn socket_receives_write_data_and_fails_when_closed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        let mut source = Manager::new(&path, Some("aGVsbG8=")).unwrap();
+        let mut source = ServiceManager::new(&path, Some("aGVsbG8=")).unwrap();
         let (mut manager, _) = listener.accept().unwrap();
-        let mut hello = [0; 5];
-        manager.read_exact(&mut hello).unwrap();
-        assert_eq!(&hello, b"hello");
+        let mut greeting = [0; 5];
+        manager.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting, b"hello");
         manager.write_all(b"!").unwrap();
         assert!(source.check(Nanos::ZERO).unwrap().is_some());
         drop(manager);
@@ -199,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_or_not_there_is_said() {
-        let wrong = Manager::new(Path::new("/dev/null"), Some("%")).unwrap_err();
+    fn service_manager_rejects_bad_base64_and_missing_path() {
+        let wrong = ServiceManager::new(Path::new("/dev/null"), Some("%")).unwrap_err();
         assert!(wrong.to_string().contains("not base64"));
-        let missing = Manager::new(Path::new("/nowhere/fifo"), None).unwrap_err();
+        let missing = ServiceManager::new(Path::new("/nowhere/fifo"), None).unwrap_err();
         assert!(missing.to_string().contains("/nowhere/fifo"));
     }
 }

@@ -1,9 +1,9 @@
-//! Where pressure is noticed.
+//! Sources of memory pressure.
 //!
-//! No one sign is enough. Stalls ([`PsiTotal`]) tell the truth, but late: without swap, a group whose memory is all
-//! anonymous hardly stalls before it is killed. So room below a limit ([`Headroom`]) and free memory of the machine
-//! ([`FreeMemory`]) are watched too. A service manager may know better: [`Manager`]. [`choose`] takes what this machine
-//! offers and says why.
+//! No single signal is enough. Stalls ([`PsiTotal`]) are accurate but late: without swap, a group of only
+//! anonymous memory hardly stalls before it is killed. So room below a limit ([`Headroom`]) and free memory
+//! of the machine ([`FreeMemory`]) are monitored, too. A service manager may have its own policy:
+//! [`ServiceManager`]. [`choose`] selects the sources that this machine offers, with reasons.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,46 +21,46 @@ mod script;
 pub use choose::{Choice, choose};
 pub use free::FreeMemory;
 pub use headroom::Headroom;
-pub use manager::Manager;
+pub use manager::ServiceManager;
 pub use psi::{PsiTotal, PsiTrigger};
-pub use script::Script;
+pub use script::ScriptedSource;
 
-/// Why a source cannot tell (any more).
+/// A source cannot be used, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// A file of the kernel failed.
+    /// A kernel file cannot be read or parsed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What the service manager named cannot be used.
+    /// The file named by the service manager cannot be used.
     #[error("MEMORY_PRESSURE_WATCH={}: {source}. Unset it, or give a pressure file, a FIFO or a socket", .path.display())]
-    Manager {
-        /// What it named.
+    ServiceManager {
+        /// The path in `MEMORY_PRESSURE_WATCH`.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The text that the service manager wants written is no base64.
+    /// The data that the service manager wants written is not base64.
     #[error("MEMORY_PRESSURE_WRITE={text:?} is not base64: {reason}")]
     NotBase64 {
-        /// The text.
+        /// The value of `MEMORY_PRESSURE_WRITE`.
         text: String,
-        /// What is wrong with it.
+        /// The decoding error.
         reason: String,
     },
-    /// There is no limit to stay below.
-    #[error("no memory limit is set on {}, nor above it", .0.display())]
+    /// No memory limit is set.
+    #[error("no memory limit is set on {} or its ancestors", .0.display())]
     NoLimit(PathBuf),
 }
 
-/// Something that can be asked, often and cheaply, whether memory is short.
+/// A source of memory pressure that is cheap to poll often.
 pub trait Source: Send {
-    /// What it is, with the file it reads.
+    /// Name of the source, with the file it reads.
     fn name(&self) -> String;
 
-    /// What was seen since the last time it was asked, if that is pressure. `now` is monotonic time.
+    /// Describes the pressure since the last call; `None` without pressure. `now` is monotonic time.
     ///
     /// # Errors
-    /// When it cannot tell; it is not asked again.
+    /// The source failed. It is not polled again.
     fn check(&mut self, now: Nanos) -> Result<Option<String>, SourceError>;
 }

@@ -1,33 +1,33 @@
-//! A source for tests: pressure at moments that are written down.
+//! A source for tests: pressure at given times.
 
 use thermo_units::Nanos;
 
 use super::{Source, SourceError};
 
-/// Reports once at each of its moments, or when first asked after it.
+/// Reports once for each given time, at the first check at or after it.
 #[derive(Debug, Clone)]
-pub struct Script {
-    moments: Vec<Nanos>,
+pub struct ScriptedSource {
+    times: Vec<Nanos>,
 }
 
-impl Script {
-    /// Of these moments of monotonic time.
+impl ScriptedSource {
+    /// Reports at these times (monotonic).
     #[must_use]
-    pub fn new(mut moments: Vec<Nanos>) -> Self {
-        moments.sort_unstable();
-        moments.reverse();
-        Self { moments }
+    pub fn new(mut times: Vec<Nanos>) -> Self {
+        times.sort_unstable();
+        times.reverse();
+        Self { times }
     }
 }
 
-impl Source for Script {
+impl Source for ScriptedSource {
     fn name(&self) -> String {
         "script".to_owned()
     }
 
     fn check(&mut self, now: Nanos) -> Result<Option<String>, SourceError> {
-        let due = self.moments.pop_if(|moment| *moment <= now);
-        Ok(due.map(|moment| format!("as written for {moment}")))
+        let due = self.times.pop_if(|time| *time <= now);
+        Ok(due.map(|time| format!("scripted for {time}")))
     }
 }
 
@@ -37,8 +37,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_moment_reports_once() {
-        let mut script = Script::new(vec![Nanos(20), Nanos(10)]);
+    fn scripted_source_reports_each_time_once() {
+        let mut script = ScriptedSource::new(vec![Nanos(20), Nanos(10)]);
         let mut ask = |now| script.check(Nanos(now)).unwrap().is_some();
         assert_eq!(
             [9, 10, 11, 30, 31].map(&mut ask),

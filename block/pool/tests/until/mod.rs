@@ -1,11 +1,11 @@
-//! Waiting for what other threads do.
+//! Waiting for other threads.
 
 use std::time::{Duration, Instant};
 
-/// How long it may take on the slowest machine.
+/// Timeout, generous for slow machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `holds`, or fails with `what` was waited for.
+/// Waits until `holds` returns true. Panics with `what` after the timeout.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

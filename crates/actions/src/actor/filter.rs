@@ -1,4 +1,4 @@
-//! Which pages of a run a scheme's filters let through.
+//! Applies a scheme's filters to the pages of a range.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -11,29 +11,29 @@ use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_targets::{Inspector, PageView, Process};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::spans;
+use super::range_ops;
 
-/// A filter whose question is ready to be put to a page.
+/// The condition of a filter, resolved for this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
+enum Condition {
     Anon,
-    /// Charged to the group whose folder has this inode.
+    /// Charged to the control group whose folder has this inode.
     Memcg(u64),
     Young,
     Active,
     HugepageSize(Bytes, Bytes),
-    /// Always answered no: a page found by its address in a process is mapped.
+    /// Never true: a page found by its address in a process is mapped.
     Unmapped,
 }
 
 /// The filters of a request.
 #[derive(Debug)]
 pub(super) struct PageFilters {
-    /// Question, the answer it speaks of, and whether that is allowed.
-    filters: Vec<(Question, bool, bool)>,
+    /// Condition, the value of it that the filter applies to, and whether such pages are allowed.
+    filters: Vec<(Condition, bool, bool)>,
 }
 
-/// What can be seen of a page.
+/// What is known about a page.
 struct PageFacts<'a> {
     page: Page,
     view: PageView,
@@ -41,19 +41,19 @@ struct PageFacts<'a> {
 }
 
 impl PageFilters {
-    /// Makes them ready, or says which of them cannot be answered here.
+    /// Resolves `filters`; fails for a condition that cannot be evaluated here.
     pub(super) fn new(
         root: &Path,
         filters: &[OpsFilter],
         has_tables: bool,
         has_frames: bool,
     ) -> Result<Self, OpsError> {
-        let ready = |filter: &OpsFilter| {
-            let question = question(root, &filter.kind, has_tables, has_frames)?;
-            Ok((question, filter.matching, filter.allow))
+        let resolve = |filter: &OpsFilter| {
+            let condition = condition(root, &filter.kind, has_tables, has_frames)?;
+            Ok((condition, filter.matching, filter.allow))
         };
         Ok(Self {
-            filters: filters.iter().map(ready).collect::<Result<_, _>>()?,
+            filters: filters.iter().map(resolve).collect::<Result<_, _>>()?,
         })
     }
 
@@ -61,44 +61,46 @@ impl PageFilters {
         self.filters.is_empty()
     }
 
-    pub(super) fn asks_for_young(&self) -> bool {
+    pub(super) fn needs_young(&self) -> bool {
         self.filters
             .iter()
-            .any(|(question, _, _)| *question == Question::Young)
+            .any(|(condition, _, _)| *condition == Condition::Young)
     }
 
-    fn asks_for_tables(&self) -> bool {
-        let of_tables =
-            |question: &Question| matches!(question, Question::Young | Question::HugepageSize(..));
-        self.filters.iter().any(|(question, _, _)| of_tables(question))
+    fn needs_tables(&self) -> bool {
+        let uses_tables =
+            |condition: &Condition| matches!(condition, Condition::Young | Condition::HugepageSize(..));
+        self.filters
+            .iter()
+            .any(|(condition, _, _)| uses_tables(condition))
     }
 
-    /// The first filter that speaks of the page decides; if none does, the page is kept out when the last filter
-    /// is one that allows (it named what it wants), and let through otherwise.
+    /// The first filter that applies to the page decides. If none applies, the page is rejected when the last
+    /// filter allows, and passes otherwise.
     fn allows(&self, facts: &PageFacts<'_>) -> bool {
-        let decides = self
+        let deciding = self
             .filters
             .iter()
-            .find(|(question, matching, _)| facts.answers(*question) == *matching);
-        match decides {
+            .find(|(condition, matching, _)| facts.matches(*condition) == *matching);
+        match deciding {
             Some((_, _, allow)) => *allow,
             None => self.filters.last().is_none_or(|(_, _, allow)| !allow),
         }
     }
 
-    /// What of `range` they let through. Pages that are not there pass only if `absent_too`, by what is known of
-    /// them; the rest is counted in `applied`.
+    /// The pages of `range` that pass. Absent pages can pass only with `include_absent`. All other pages are
+    /// counted as skipped in `applied`.
     pub(super) fn passed(
         &self,
         process: &Process,
         range: AddrRange,
-        absent_too: bool,
+        include_absent: bool,
         reader: &mut PageReader<'_>,
         applied: &mut Applied,
     ) -> Vec<AddrRange> {
         let mut passed = Vec::new();
-        for chunk in spans::cut(&[range], Bytes::mib(2)) {
-            reader.look(process, chunk, self.asks_for_tables());
+        for chunk in range_ops::cut(&[range], Bytes::mib(2)) {
+            reader.read(process, chunk, self.needs_tables());
             for (n, addr) in (chunk.start.0..chunk.end.0)
                 .step_by(PAGE_SIZE as usize)
                 .enumerate()
@@ -108,10 +110,10 @@ impl PageFilters {
                     end: Addr(addr) + Bytes(PAGE_SIZE),
                 };
                 let facts = reader.facts(n);
-                if !facts.page.is_present() && !absent_too {
+                if !facts.page.is_present() && !include_absent {
                     applied.skip(Skip::NotPresent, page.len());
                 } else if self.allows(&facts) {
-                    page.join_onto(&mut passed);
+                    page.coalesce_into(&mut passed);
                 } else {
                     applied.skip(Skip::Filtered, page.len());
                 }
@@ -121,34 +123,34 @@ impl PageFilters {
     }
 }
 
-fn question(
+fn condition(
     root: &Path,
     kind: &OpsFilterKind,
     has_tables: bool,
     has_frames: bool,
-) -> Result<Question, OpsError> {
+) -> Result<Condition, OpsError> {
     let cannot = |what: &str, why: &str| {
         Err(OpsError::Unsupported {
             what: what.into(),
             why: why.into(),
         })
     };
-    let tables = "it is read from page tables, which this tracker does not read; use --tracker pte";
-    let frames = "it is read from /proc/kpageflags, which needs root";
+    let tables = "it needs page tables, which this tracker does not read; use --tracker pte";
+    let frames = "it needs /proc/kpageflags, which only root can read";
     match kind {
-        OpsFilterKind::Anon => Ok(Question::Anon),
-        OpsFilterKind::Unmapped => Ok(Question::Unmapped),
+        OpsFilterKind::Anon => Ok(Condition::Anon),
+        OpsFilterKind::Unmapped => Ok(Condition::Unmapped),
         OpsFilterKind::Young if !has_tables => cannot("the filter young", tables),
-        OpsFilterKind::Young => Ok(Question::Young),
+        OpsFilterKind::Young => Ok(Condition::Young),
         OpsFilterKind::HugepageSize { .. } if !has_tables => cannot("the filter hugepage_size", tables),
-        OpsFilterKind::HugepageSize { min, max } => Ok(Question::HugepageSize(*min, *max)),
+        OpsFilterKind::HugepageSize { min, max } => Ok(Condition::HugepageSize(*min, *max)),
         OpsFilterKind::Active if !has_frames => cannot("the filter active", frames),
-        OpsFilterKind::Active => Ok(Question::Active),
+        OpsFilterKind::Active => Ok(Condition::Active),
         OpsFilterKind::Memcg(_) if !has_frames => cannot("the filter memcg", frames),
         OpsFilterKind::Memcg(path) => Group::find_in(root, "memory", path)
             .map_err(|error| error.to_string())
             .and_then(|group| std::fs::metadata(group.dir).map_err(|error| error.to_string()))
-            .map(|folder| Question::Memcg(folder.ino()))
+            .map(|folder| Condition::Memcg(folder.ino()))
             .map_err(|why| OpsError::Unsupported {
                 what: format!("the filter memcg {path}"),
                 why,
@@ -157,19 +159,19 @@ fn question(
 }
 
 impl PageFacts<'_> {
-    fn answers(&self, question: Question) -> bool {
+    fn matches(&self, condition: Condition) -> bool {
         let frame = self.page.pfn().zip(self.frames);
-        match question {
-            Question::Anon => (self.page.is_present() || self.page.is_swapped()) && !self.page.is_file(),
-            Question::Unmapped => false,
-            Question::Young => matches!(self.view, PageView::Page { accessed: true, .. }),
-            Question::Active => frame
+        match condition {
+            Condition::Anon => (self.page.is_present() || self.page.is_swapped()) && !self.page.is_file(),
+            Condition::Unmapped => false,
+            Condition::Young => matches!(self.view, PageView::Page { accessed: true, .. }),
+            Condition::Active => frame
                 .and_then(|(pfn, frames)| frames.flags(pfn).ok())
                 .is_some_and(|flags| flags.is_active()),
-            Question::Memcg(inode) => frame
+            Condition::Memcg(inode) => frame
                 .and_then(|(pfn, frames)| frames.cgroup(pfn).ok())
                 .is_some_and(|owner| owner == inode),
-            Question::HugepageSize(min, max) => match self.view {
+            Condition::HugepageSize(min, max) => match self.view {
                 PageView::Page { size, .. } => self.view.is_huge() && min <= size && size <= max,
                 PageView::Absent { .. } | PageView::Unknown => false,
             },
@@ -177,7 +179,7 @@ impl PageFacts<'_> {
     }
 }
 
-/// Where pages are looked at.
+/// Reads page data of one process.
 pub(super) struct PageReader<'a> {
     pub pagemap: &'a Pagemap,
     pub frames: Option<&'a PageFrames>,
@@ -197,13 +199,13 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    fn look(&mut self, process: &Process, chunk: AddrRange, at_tables: bool) {
+    fn read(&mut self, process: &Process, chunk: AddrRange, with_tables: bool) {
         self.views.clear();
-        // What cannot be read is not there.
+        // Unreadable memory counts as not present.
         if self.pagemap.read(chunk, &mut self.pages).is_err() {
             self.pages.clear();
         }
-        if let Some(tables) = self.tables.as_deref_mut().filter(|_| at_tables) {
+        if let Some(tables) = self.tables.as_deref_mut().filter(|_| with_tables) {
             let addrs: Vec<Addr> = (chunk.start.0..chunk.end.0)
                 .step_by(PAGE_SIZE as usize)
                 .map(Addr)
@@ -248,10 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_filter_that_speaks_of_a_page_decides() {
+    fn first_matching_filter_decides() {
         use OpsFilterKind::{Anon, Young};
         assert!(decide(&[], true, true));
-        // Only anonymous pages: two ways to say it.
+        // Two filters that mean the same: only anonymous pages.
         for only_anon in [filter(Anon, false, false), filter(Anon, true, true)] {
             assert!(
                 decide(std::slice::from_ref(&only_anon), true, false),
@@ -259,25 +261,25 @@ mod tests {
             );
             assert!(!decide(&[only_anon], false, false));
         }
-        // Anonymous ones whatever else; of the others those that are not young.
+        // All anonymous pages, and the file pages that are not young.
         let both = [filter(Anon, true, true), filter(Young, true, false)];
         assert!(decide(&both, true, true));
         assert!(!decide(&both, false, true));
         assert!(
             decide(&both, false, false),
-            "the last filter rejects, so what it does not speak of passes"
+            "the last filter rejects, so other pages pass"
         );
         let both = [filter(Young, true, false), filter(Anon, true, true)];
         assert!(!decide(&both, true, true));
         assert!(decide(&both, true, false));
         assert!(
             !decide(&both, false, false),
-            "the last filter allows, so what it does not speak of is kept out"
+            "the last filter allows, so other pages are rejected"
         );
     }
 
     #[test]
-    fn a_huge_page_is_told_by_its_leaf() {
+    fn hugepage_size_filter_uses_mapping_size() {
         let sizes = OpsFilterKind::HugepageSize {
             min: Bytes::mib(2),
             max: Bytes::mib(2),
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_cannot_be_answered_is_named() {
+    fn unavailable_filter_is_named() {
         for kind in [
             OpsFilterKind::Young,
             OpsFilterKind::Active,

@@ -1,10 +1,10 @@
-//! Huge pages: what is left to do, how they are made and split, and who is told.
+//! Actions on huge pages, each applied to aligned units of 2 MiB.
 //!
-//! | action | done to each aligned 2 MiB |
-//! | --- | --- |
-//! | `hugepage` | flags of ours that forbid huge pages are taken back; where consented, the flag that asks for them is set; `MADV_COLLAPSE` where at least one page is there |
-//! | `collapse` | `MADV_COLLAPSE` where enough pages are there |
-//! | `nohugepage` | the flag, where the kernel could make huge pages by itself; huge pages are split, and what of them was never written is given back |
+//! * `hugepage`: replaces `MADV_NOHUGEPAGE` flags that we set; sets `MADV_HUGEPAGE` if the user allowed it;
+//!   collapses units with at least one present page (`MADV_COLLAPSE`).
+//! * `collapse`: collapses units with enough present pages.
+//! * `nohugepage`: sets `MADV_NOHUGEPAGE` where the kernel could make huge pages by itself; splits huge pages
+//!   and frees the parts that were never written.
 
 use thermo_engine::action::Action;
 use thermo_engine::ops::{Applied, TargetRange};
@@ -17,10 +17,10 @@ use thermo_units::{AddrRange, Bytes, Permille};
 use super::plan::{RangePlan, Task};
 use super::state::Actor;
 use super::units::{HUGE_PAGE, views};
-use super::{collapse, spans};
+use super::{collapse, range_ops};
 
 impl Actor {
-    /// What of `run` is not yet as `action` would make it.
+    /// The parts of `run` on which `action` still has work to do.
     pub fn pending(
         &mut self,
         process: &Process,
@@ -28,7 +28,7 @@ impl Actor {
         run: &TargetRange,
         pte: Inspector<'_>,
     ) -> Vec<AddrRange> {
-        let units = spans::aligned_units(&[run.range], HUGE_PAGE);
+        let units = range_ops::aligned_units(&[run.range], HUGE_PAGE);
         let views = views(process, &units, pte);
         if views.len() != units.len() {
             return vec![run.range];
@@ -42,20 +42,20 @@ impl Actor {
         for (unit, view) in units.iter().zip(&views) {
             let lacks_flag = || flag.is_some_and(|flag| !self.huge.flags.is_settled(process, *unit, flag));
             let to_do = match view {
-                // Nothing was ever there.
+                // No page was ever mapped here.
                 PageView::Absent { all: true } => forbids && lacks_flag(),
                 view if view.is_huge() => forbids || lacks_flag(),
                 _ if forbids => lacks_flag(),
-                _ => !self.huge.rests(process.id, unit.start, now) || lacks_flag(),
+                _ => !self.huge.is_backed_off(process.id, unit.start, now) || lacks_flag(),
             };
             if to_do {
-                unit.join_onto(&mut left);
+                unit.coalesce_into(&mut left);
             }
         }
         left
     }
 
-    /// Makes huge pages of what `plans` keep.
+    /// Makes huge pages in the kept memory of `plans`.
     pub(super) fn make_huge(
         &mut self,
         task: &Task<'_>,
@@ -66,7 +66,7 @@ impl Actor {
         let mut choose = |plan: RangePlan| self.choose(task, plan, pte.as_deref_mut());
         let mut chosen: Vec<(Applied, Vec<AddrRange>)> = plans.into_iter().map(&mut choose).collect();
         if task.action == Action::Hugepage {
-            self.huge.flags.take_back(task.process, &in_all);
+            self.huge.flags.allow_again(task.process, &in_all);
             if self.huge.options.set_flag {
                 self.huge
                     .flags
@@ -74,7 +74,7 @@ impl Actor {
             }
         } else {
             let units: Vec<AddrRange> = chosen.iter().flat_map(|(_, units)| units).copied().collect();
-            self.huge.flags.take_back(task.process, &units);
+            self.huge.flags.allow_again(task.process, &units);
         }
         for (applied, units) in &mut chosen {
             self.collapse(task.process, units, pte.as_deref_mut(), applied);
@@ -82,27 +82,27 @@ impl Actor {
         chosen.into_iter().map(|(applied, _)| applied).collect()
     }
 
-    /// The units in what `plan` keeps that are worth making huge.
+    /// The units in the kept memory of `plan` that are worth collapsing.
     fn choose(&self, task: &Task<'_>, plan: RangePlan, pte: Inspector<'_>) -> (Applied, Vec<AddrRange>) {
         let RangePlan { mut applied, kept } = plan;
         if kept.is_empty() {
             return (applied, Vec::new());
         }
-        let least = match task.action {
-            Action::Collapse => self.huge.options.least_present,
+        let min_present = match task.action {
+            Action::Collapse => self.huge.options.min_present,
             _ => Permille(0),
         };
         let choice = collapse::Choice {
             process: task.process,
             pagemap: task.pagemap,
-            least,
+            min_present,
         };
         applied.changed = pte.is_some().then_some(Bytes::ZERO);
         let units = choice.units(&kept, pte, &mut applied);
         (applied, units)
     }
 
-    /// Makes `units` huge, and looks at which of them became it.
+    /// Collapses `units` and checks which became huge.
     fn collapse(
         &mut self,
         process: &Process,
@@ -114,25 +114,25 @@ impl Actor {
             return;
         }
         let mut neighbours = Vec::new();
-        units.iter().for_each(|unit| unit.join_onto(&mut neighbours));
+        units.iter().for_each(|unit| unit.coalesce_into(&mut neighbours));
         let mut plan = RangePlan {
             applied: std::mem::take(applied),
             kept: neighbours.into(),
         };
         self.advise(process, Advice::Collapse, std::slice::from_mut(&mut plan));
         *applied = plan.applied;
-        let became: Vec<bool> = views(process, units, pte.as_deref_mut())
+        let is_huge: Vec<bool> = views(process, units, pte.as_deref_mut())
             .iter()
             .map(PageView::is_huge)
             .collect();
         if pte.is_some() {
-            let made = became.iter().filter(|became| **became).count() as u64;
-            applied.changed = Some(Bytes(HUGE_PAGE.0 * made));
-            self.huge.rest(process.id, units, &became);
+            let nr_huge = is_huge.iter().filter(|is_huge| **is_huge).count() as u64;
+            applied.changed = Some(Bytes(HUGE_PAGE.0 * nr_huge));
+            self.huge.record_tries(process.id, units, &is_huge);
         }
     }
 
-    /// Forbids huge pages for what `plans` keep, and splits those that are there.
+    /// Forbids huge pages in the kept memory of `plans`, and splits existing ones.
     pub(super) fn forbid_huge(
         &mut self,
         task: &Task<'_>,
@@ -141,20 +141,20 @@ impl Actor {
     ) -> Vec<Applied> {
         let units = all_units(&plans);
         let always = thp::read(&self.root).ok().flatten() == Some(thp::ThpMode::Always);
-        // In other modes the kernel makes huge pages only where they were asked for.
+        // In other modes the kernel makes huge pages only in mappings with MADV_HUGEPAGE.
         self.huge
             .flags
             .change(task.process, &units, HugeFlag::NoHugePage, always);
-        let mut one = |plan: RangePlan| self.split(task, plan, pte.as_deref_mut());
-        plans.into_iter().map(&mut one).collect()
+        let mut split = |plan: RangePlan| self.split(task, plan, pte.as_deref_mut());
+        plans.into_iter().map(&mut split).collect()
     }
 }
 
-/// The units in all of what is kept, ascending.
+/// The units in the kept memory of all plans, ascending.
 fn all_units(plans: &[RangePlan]) -> Vec<AddrRange> {
     let mut units: Vec<AddrRange> = plans
         .iter()
-        .flat_map(|plan| spans::aligned_units(&plan.kept, HUGE_PAGE))
+        .flat_map(|plan| range_ops::aligned_units(&plan.kept, HUGE_PAGE))
         .collect();
     units.sort_unstable_by_key(|unit| unit.start);
     units.dedup();

@@ -1,4 +1,4 @@
-//! What the actor remembers of huge pages: how they are made, which flags it set, and which units are left alone for a while.
+//! The actor's state of huge pages: options, flags that were set, and units in back-off.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,16 +9,16 @@ use thermo_units::{Addr, AddrRange, Nanos, Permille};
 
 use super::flags::Flags;
 
-/// How huge pages are made and forbidden.
+/// Options for actions on huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugeOptions {
-    /// `hugepage` also sets the mapping's own flag, by a call the target is made to make, so that the kernel goes on by
-    /// itself. `nohugepage` sets its flag always: that is what it is.
+    /// `hugepage` also sets the mapping's flag, by a call injected into the target, so that the kernel
+    /// continues by itself. `nohugepage` always sets its flag.
     pub set_flag: bool,
-    /// Flags stay when the actor ends.
+    /// Flags stay set when the actor ends.
     pub keep_flags: bool,
-    /// How much of a unit must be there for `collapse`.
-    pub least_present: Permille,
+    /// Minimum share of present pages in a unit for `collapse`.
+    pub min_present: Permille,
 }
 
 impl Default for HugeOptions {
@@ -26,40 +26,40 @@ impl Default for HugeOptions {
         Self {
             set_flag: false,
             keep_flags: false,
-            least_present: Permille(800),
+            min_present: Permille(800),
         }
     }
 }
 
-/// A unit that could not be made huge is left alone for this long, and twice as long each further time: often a page of
-/// it was only in use by the kernel at that moment.
-const FIRST_REST: Nanos = Nanos::secs(2);
-/// But no longer than this.
-const LONGEST_REST: Nanos = Nanos::secs(64);
-/// So many of them are remembered.
-const MOST_RESTING: usize = 1 << 16;
+/// Back-off of a unit that could not be collapsed, doubled after each further failure. Often a page was only
+/// pinned by the kernel at that moment.
+const FIRST_BACKOFF: Nanos = Nanos::secs(2);
+/// Maximum back-off.
+const MAX_BACKOFF: Nanos = Nanos::secs(64);
+/// Maximum number of units in back-off; above it all are forgotten.
+const MAX_UNITS: usize = 1 << 16;
 
-/// What the actor remembers of huge pages.
+/// The actor's state of huge pages.
 #[derive(Debug)]
 pub(super) struct Huge {
     pub(super) options: HugeOptions,
     pub(super) flags: Flags,
-    /// Splitting alone gives back what is all zeroes.
+    /// Whether the kernel frees pages of zeroes when it splits a huge page.
     pub(super) split_frees: bool,
-    resting: BTreeMap<(TargetId, Addr), Rest>,
+    backoffs: BTreeMap<(TargetId, Addr), Backoff>,
 }
 
-/// How long a unit is left alone.
+/// The back-off of a unit.
 #[derive(Debug, Clone, Copy)]
-struct Rest {
+struct Backoff {
     until: Nanos,
     span: Nanos,
 }
 
-impl Rest {
-    /// The one that begins now, after `last`.
+impl Backoff {
+    /// The next back-off after `last`, starting now.
     fn after(last: Option<&Self>, now: Nanos) -> Self {
-        let span = last.map_or(FIRST_REST, |last| (last.span * 2).min(LONGEST_REST));
+        let span = last.map_or(FIRST_BACKOFF, |last| (last.span * 2).min(MAX_BACKOFF));
         Self {
             until: now.saturating_add(span),
             span,
@@ -72,33 +72,33 @@ impl Huge {
         Self {
             options: HugeOptions::default(),
             flags: Flags::new(root),
-            // Since 6.12 the parts of a page that is split are mapped to the page of zeroes where they are that.
+            // Since 6.12 a split maps parts that are all zeroes to the zero page.
             split_frees: uname::read(root).at_least(6, 12),
-            resting: BTreeMap::new(),
+            backoffs: BTreeMap::new(),
         }
     }
 
-    /// Notes which of `tried` did not become huge.
-    pub(super) fn rest(&mut self, target: TargetId, tried: &[AddrRange], became: &[bool]) {
+    /// Starts a back-off for the `tried` units that did not become huge, and ends it for the others.
+    pub(super) fn record_tries(&mut self, target: TargetId, tried: &[AddrRange], is_huge: &[bool]) {
         let now = clock::monotonic();
-        if self.resting.len() > MOST_RESTING {
-            self.resting.clear();
+        if self.backoffs.len() > MAX_UNITS {
+            self.backoffs.clear();
         }
-        for (unit, became) in tried.iter().zip(became) {
+        for (unit, is_huge) in tried.iter().zip(is_huge) {
             let key = (target, unit.start);
-            if *became {
-                self.resting.remove(&key);
+            if *is_huge {
+                self.backoffs.remove(&key);
             } else {
-                let rest = Rest::after(self.resting.get(&key), now);
-                self.resting.insert(key, rest);
+                let backoff = Backoff::after(self.backoffs.get(&key), now);
+                self.backoffs.insert(key, backoff);
             }
         }
     }
 
-    pub(super) fn rests(&self, target: TargetId, unit: Addr, now: Nanos) -> bool {
-        self.resting
+    pub(super) fn is_backed_off(&self, target: TargetId, unit: Addr, now: Nanos) -> bool {
+        self.backoffs
             .get(&(target, unit))
-            .is_some_and(|rest| now < rest.until)
+            .is_some_and(|backoff| now < backoff.until)
     }
 }
 
@@ -107,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_that_fails_again_rests_longer() {
+    fn backoff_doubles_up_to_maximum() {
         let now = Nanos::secs(100);
-        let mut rest = Rest::after(None, now);
-        assert_eq!(rest.until, Nanos::secs(102));
+        let mut backoff = Backoff::after(None, now);
+        assert_eq!(backoff.until, Nanos::secs(102));
         for span in [4, 8, 16, 32, 64, 64] {
-            rest = Rest::after(Some(&rest), now);
+            backoff = Backoff::after(Some(&backoff), now);
             assert_eq!(
-                (rest.span, rest.until),
+                (backoff.span, backoff.until),
                 (Nanos::secs(span), Nanos::secs(100 + span))
             );
         }

@@ -1,16 +1,16 @@
-//! Advice on what plans keep, in as few calls as can be, where each plan still has its own result.
+//! Advises the kept memory of plans in few system calls, with a separate result for each plan.
 //!
-//! Neighbouring ranges of plans are advised as one, which saves the kernel the search for where each begins: of runs of a
-//! page each that is most of what a call costs. What the kernel refuses is cut into parts, and all parts of all refused
-//! ranges are advised in a second batch: at the borders of plans; at the borders of mappings, past holes and locked memory;
-//! or into huge pages. What is refused then is counted by its reason.
+//! Adjacent ranges of plans are merged. That saves the kernel the lookup of each start address, which is most
+//! of the cost of a call for ranges of one page. Ranges that the kernel refuses are split and advised again
+//! in a second batch. They are split at the borders of plans, at the borders of mappings (to skip holes and
+//! locked memory), or into huge pages. Parts that are refused again are counted by reason.
 
 use std::cell::OnceCell;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use thermo_engine::ops::Skip;
-use thermo_kernel::madvise_batch::{Outcome, madvise_batch, parts_in};
+use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_kernel::status;
@@ -18,11 +18,10 @@ use thermo_targets::Process;
 use thermo_units::{AddrRange, Bytes};
 
 use super::plan::RangePlan;
-use super::spans;
+use super::range_ops;
 use super::units::HUGE_PAGE;
 
-/// How much one call works on: for the slow kinds of advice about a tenth of a second's worth, so that a stop is
-/// heeded soon.
+/// Maximum bytes per call. Slow kinds of advice get about 0.1 s of work, so that a cancel takes effect soon.
 pub(super) const fn call_bytes(advice: Advice) -> Bytes {
     match advice {
         Advice::PageOut | Advice::Collapse => Bytes::mib(64),
@@ -30,9 +29,9 @@ pub(super) const fn call_bytes(advice: Advice) -> Bytes {
     }
 }
 
-/// The largest range of a call: it is advised twice when a part of it is refused. For every range in which huge pages are
-/// to be made, the kernel first has all processors give up pages that they hold back (`lru_add_drain_all`), which waits for
-/// each that is busy. So a few huge pages go in one range.
+/// Maximum bytes per range. A range is advised twice when a part of it is refused. For each range to
+/// collapse, the kernel first drains the per-CPU LRU caches of all CPUs (`lru_add_drain_all`), which waits
+/// for busy CPUs. So several huge pages share a range.
 const fn range_bytes(advice: Advice) -> Bytes {
     match advice {
         Advice::Collapse => Bytes::mib(16),
@@ -40,23 +39,23 @@ const fn range_bytes(advice: Advice) -> Bytes {
     }
 }
 
-/// A range of the first batch, and the plans that have a part of it.
+/// A range of the first batch, and the first and last plan with a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Joined {
+struct MergedRange {
     range: AddrRange,
     first: usize,
     last: usize,
 }
 
-/// What one plan has of a range of the first batch, or a part of that.
+/// One plan's share of a range of the first batch, or a part of the share.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     plan: usize,
     range: AddrRange,
     outcome: Outcome,
-    /// Whether it is to be advised again, in the second batch.
+    /// Advise the part again in the second batch.
     again: bool,
-    /// Whether it is known to lie in a mapping whose memory could be locked.
+    /// The part is known to lie in a mapping whose memory can be locked.
     is_lockable: bool,
 }
 
@@ -65,55 +64,56 @@ pub(super) struct Advisor<'a> {
     pub root: &'a Path,
     pub process: &'a Process,
     pub advice: Advice,
-    /// Asked between calls, with the bytes advised so far: a reason to leave the rest alone.
+    /// Called between calls with the bytes advised so far; returns a reason to skip the rest.
     pub stop: &'a mut dyn FnMut(Bytes) -> Option<Skip>,
 }
 
 impl Advisor<'_> {
-    /// Advises what `plans` keep. Then they keep what was advised, count it, and say why not the rest.
+    /// Advises the kept memory of `plans`. Afterwards the plans keep what was advised, and count both this
+    /// and the skipped bytes.
     pub(super) fn advise(mut self, plans: &mut [RangePlan]) {
-        let joined = join(plans, range_bytes(self.advice));
-        let ranges: Vec<AddrRange> = joined.iter().map(|joined| joined.range).collect();
+        let merged = merge_ranges(plans, range_bytes(self.advice));
+        let ranges: Vec<AddrRange> = merged.iter().map(|merged| merged.range).collect();
         let mut why = None;
         let outcomes = self.batch(&ranges, Bytes::ZERO, &mut why);
         let mut is_whole = vec![true; plans.len()];
         let mut so_far = Bytes::ZERO;
-        for (joined, outcome) in joined.iter().zip(&outcomes) {
+        for (merged, outcome) in merged.iter().zip(&outcomes) {
             match outcome {
-                Outcome::Done => so_far += joined.range.len(),
-                _ => is_whole[joined.first..=joined.last].fill(false),
+                Outcome::Done => so_far += merged.range.len(),
+                _ => is_whole[merged.first..=merged.last].fill(false),
             }
         }
         for (plan, _) in plans.iter_mut().zip(&is_whole).filter(|(_, is_whole)| **is_whole) {
-            plan.applied.applied += spans::sum(&plan.kept);
+            plan.applied.applied += range_ops::sum(&plan.kept);
         }
         if is_whole.contains(&false) {
-            let mut parts = self.parts(&joined, &outcomes, plans, &is_whole);
+            let mut parts = self.parts(&merged, &outcomes, plans, &is_whole);
             let again = |part: &&mut Part| part.again;
             let ranges: Vec<AddrRange> = parts.iter_mut().filter(again).map(|part| part.range).collect();
             let outcomes = self.batch(&ranges, so_far, &mut why);
             for (part, outcome) in parts.iter_mut().filter(again).zip(outcomes) {
                 part.outcome = outcome;
             }
-            self.book(plans, &is_whole, &parts, why.unwrap_or(Skip::Cancelled));
+            self.count_parts(plans, &is_whole, &parts, why.unwrap_or(Skip::Cancelled));
         }
     }
 
-    /// One batch, after `before` bytes were advised. `why` is set to the reason when it is stopped.
+    /// Runs one batch after `before` bytes were advised. Sets `why` to the reason if the batch is stopped.
     fn batch(&mut self, ranges: &[AddrRange], before: Bytes, why: &mut Option<Skip>) -> Vec<Outcome> {
         let mut stop = |so_far| {
-            let objection = (self.stop)(before + so_far);
-            *why = objection.or(*why);
-            objection.is_some()
+            let reason = (self.stop)(before + so_far);
+            *why = reason.or(*why);
+            reason.is_some()
         };
-        let (pidfd, most) = (self.process.pidfd.as_fd(), call_bytes(self.advice));
-        madvise_batch(pidfd, ranges, self.advice, most, &mut stop)
+        let (pidfd, max_bytes) = (self.process.pidfd.as_fd(), call_bytes(self.advice));
+        madvise_batch(pidfd, ranges, self.advice, max_bytes, &mut stop)
     }
 
-    /// What plans that were not advised whole have of each range of the first batch, cut where it is advised again.
+    /// The parts of all plans that were not fully advised, split where they are advised again.
     fn parts(
         &self,
-        joined: &[Joined],
+        merged: &[MergedRange],
         outcomes: &[Outcome],
         plans: &[RangePlan],
         is_whole: &[bool],
@@ -124,10 +124,10 @@ impl Advisor<'_> {
             let read = mappings.get_or_init(|| maps::read(self.root, self.process.pid).ok());
             read.as_deref()
         };
-        for (joined, outcome) in joined.iter().zip(outcomes) {
-            for plan in (joined.first..=joined.last).filter(|nth| !is_whole[*nth]) {
+        for (merged, outcome) in merged.iter().zip(outcomes) {
+            for plan in (merged.first..=merged.last).filter(|nth| !is_whole[*nth]) {
                 let kept = plans[plan].kept.iter();
-                for range in kept.filter_map(|kept| kept.intersection(&joined.range)) {
+                for range in kept.filter_map(|kept| kept.intersection(&merged.range)) {
                     let part = Part {
                         plan,
                         range,
@@ -135,15 +135,15 @@ impl Advisor<'_> {
                         again: false,
                         is_lockable: false,
                     };
-                    self.cut(part, range == joined.range, &mappings, &mut parts);
+                    self.split_part(part, range == merged.range, &mappings, &mut parts);
                 }
             }
         }
         parts
     }
 
-    /// Adds `part`, or what it is cut into to be advised again. `is_all`: no other plan has a part of the range.
-    fn cut<'m>(
+    /// Adds `part`, or the pieces of it to advise again. `is_all`: no other plan has a part of the range.
+    fn split_part<'m>(
         &self,
         part: Part,
         is_all: bool,
@@ -157,7 +157,7 @@ impl Advisor<'_> {
         };
         match part.outcome {
             Outcome::Refused(_) if self.advice == Advice::Collapse && part.range.len() > HUGE_PAGE => {
-                parts.extend(spans::pieces(&[part.range], HUGE_PAGE).map(again));
+                parts.extend(range_ops::pieces(&[part.range], HUGE_PAGE).map(again));
             }
             Outcome::Refused(libc::EINVAL | libc::ENOMEM) if self.advice != Advice::Collapse => {
                 let Some(mappings) = mappings() else {
@@ -165,7 +165,7 @@ impl Advisor<'_> {
                     return parts.push(Part { outcome, ..part });
                 };
                 let mut mapped = Vec::new();
-                for (mapping, range) in parts_in(part.range, mappings, |mapping| mapping.range) {
+                for (mapping, range) in split_by_mapping(part.range, mappings, |mapping| mapping.range) {
                     mapped.push(range);
                     let is_lockable = !mapping.is_device();
                     parts.push(Part {
@@ -174,29 +174,31 @@ impl Advisor<'_> {
                     });
                 }
                 let outcome = Outcome::Refused(libc::ENOMEM);
-                let holes = spans::without(&[part.range], &mapped).into_iter();
+                let holes = range_ops::without(&[part.range], &mapped).into_iter();
                 parts.extend(holes.map(|range| Part {
                     range,
                     outcome,
                     ..part
                 }));
             }
-            // Without what other plans have of the range it may be taken.
-            Outcome::Refused(_) if !part.outcome.is_for_all() && !is_all => parts.push(again(part.range)),
+            // The kernel may accept the part without the parts of other plans.
+            Outcome::Refused(_) if !part.outcome.is_process_wide() && !is_all => {
+                parts.push(again(part.range))
+            }
             _ => parts.push(part),
         }
     }
 
-    /// Has the plans that were not advised whole keep those of their `parts` that were, and counts all. `why` is the
-    /// reason for what was not tried.
-    fn book(&self, plans: &mut [RangePlan], is_whole: &[bool], parts: &[Part], why: Skip) {
+    /// Makes plans that were not fully advised keep their advised `parts`, and counts all parts. `why` is the
+    /// reason for parts that were not tried.
+    fn count_parts(&self, plans: &mut [RangePlan], is_whole: &[bool], parts: &[Part], why: Skip) {
         let mut done: Vec<Vec<AddrRange>> = vec![Vec::new(); plans.len()];
         for part in parts {
             let applied = &mut plans[part.plan].applied;
             match part.outcome {
                 Outcome::Done => {
                     applied.applied += part.range.len();
-                    part.range.join_onto(&mut done[part.plan]);
+                    part.range.coalesce_into(&mut done[part.plan]);
                 }
                 Outcome::Refused(errno) => applied.skip(self.reason(errno, *part), part.range.len()),
                 Outcome::NotTried => applied.skip(why, part.range.len()),
@@ -211,7 +213,7 @@ impl Advisor<'_> {
     fn reason(&self, errno: i32, part: Part) -> Skip {
         match errno {
             libc::ESRCH => Skip::TargetGone,
-            // The mapping went away after we read of it.
+            // The mapping was unmapped after its list was read.
             libc::ENOMEM if self.advice != Advice::Collapse => Skip::NotPresent,
             libc::EINVAL if part.is_lockable && self.has_locked() => Skip::Locked,
             libc::EINVAL => Skip::Unadvisable,
@@ -219,24 +221,25 @@ impl Advisor<'_> {
         }
     }
 
-    /// True when the process has locked memory at all: which of its mappings are is told only by smaps, which
-    /// costs more than the answer is worth.
+    /// Whether the process has any locked memory. Only smaps tells which mappings are locked, and smaps is
+    /// too expensive for that.
     fn has_locked(&self) -> bool {
         status::read(self.root, self.process.pid).is_ok_and(|status| status.vm_lck > Bytes::ZERO)
     }
 }
 
-/// What `plans` keep, in their order, neighbours joined up to `most` bytes and what is larger cut.
-fn join(plans: &[RangePlan], most: Bytes) -> Vec<Joined> {
-    let mut all: Vec<Joined> = Vec::new();
+/// The kept ranges of `plans` in order. Adjacent ranges are merged up to `max` bytes; larger ranges are
+/// split.
+fn merge_ranges(plans: &[RangePlan], max: Bytes) -> Vec<MergedRange> {
+    let mut all: Vec<MergedRange> = Vec::new();
     for (nth, plan) in plans.iter().enumerate() {
-        for range in spans::pieces(&plan.kept, most) {
+        for range in range_ops::pieces(&plan.kept, max) {
             match all.last_mut() {
-                Some(last) if last.range.end == range.start && last.range.len() + range.len() <= most => {
+                Some(last) if last.range.end == range.start && last.range.len() + range.len() <= max => {
                     last.range.end = range.end;
                     last.last = nth;
                 }
-                _ => all.push(Joined {
+                _ => all.push(MergedRange {
                     range,
                     first: nth,
                     last: nth,
@@ -263,30 +266,30 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined_and_what_is_large_is_cut() {
-        let joined = |kept: &[&[(u64, u64)]]| -> Vec<((u64, u64), usize, usize)> {
-            let all = join(&plans(kept), Bytes::mib(64));
+    fn merge_ranges_joins_adjacent_and_splits_large() {
+        let merged = |kept: &[&[(u64, u64)]]| -> Vec<((u64, u64), usize, usize)> {
+            let all = merge_ranges(&plans(kept), Bytes::mib(64));
             let mib = |range: AddrRange| (range.start.0 >> 20, range.end.0 >> 20);
             all.iter()
                 .map(|one| (mib(one.range), one.first, one.last))
                 .collect()
         };
         assert_eq!(
-            joined(&[&[(0, 1)], &[(1, 3)], &[(4, 5)]]),
+            merged(&[&[(0, 1)], &[(1, 3)], &[(4, 5)]]),
             [((0, 3), 0, 1), ((4, 5), 2, 2)]
         );
-        // Only what is given one after the other; the order is kept.
-        assert_eq!(joined(&[&[(1, 3)], &[(0, 1)]]), [((1, 3), 0, 0), ((0, 1), 1, 1)]);
-        // One that keeps nothing is in no call.
-        assert_eq!(joined(&[&[(0, 1)], &[], &[(1, 2)]]), [((0, 2), 0, 2)]);
+        // Only consecutive ranges are merged; the order is kept.
+        assert_eq!(merged(&[&[(1, 3)], &[(0, 1)]]), [((1, 3), 0, 0), ((0, 1), 1, 1)]);
+        // A plan without kept memory has no range.
+        assert_eq!(merged(&[&[(0, 1)], &[], &[(1, 2)]]), [((0, 2), 0, 2)]);
         assert_eq!(
-            joined(&[&[(0, 1), (2, 3)], &[(3, 4)]]),
+            merged(&[&[(0, 1), (2, 3)], &[(3, 4)]]),
             [((0, 1), 0, 0), ((2, 4), 0, 1)]
         );
         assert_eq!(
-            joined(&[&[(0, 40)], &[(40, 150)]]),
+            merged(&[&[(0, 40)], &[(40, 150)]]),
             [((0, 40), 0, 0), ((40, 104), 1, 1), ((104, 150), 1, 1)]
         );
-        assert_eq!(joined(&[]), []);
+        assert_eq!(merged(&[]), []);
     }
 }

@@ -1,26 +1,27 @@
-//! How much of some memory is there: counted from the pagemap, whole or in samples.
+//! Counts present and shared memory from the pagemap, page by page or from samples.
 
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::plan::RangePlan;
-use super::spans;
+use super::range_ops;
 
-/// What is read at once of memory that is looked at whole.
-const WHOLE: Bytes = Bytes::mib(16);
-/// What is looked at in one place where memory is looked at in samples, and in how many places if they can be so large.
-/// A look costs as much as reading 30 pages more: many small ones cost much, few large ones tell little.
-const CHUNK: std::ops::RangeInclusive<Bytes> = Bytes::kib(16)..=Bytes::kib(64);
-const PLACES: u64 = 8;
-/// Ranges no farther apart are read in one go: reading what is between costs less than another call.
-const GAP: Bytes = Bytes::kib(64);
+/// Bytes per read when every page is counted.
+const READ_SIZE: Bytes = Bytes::mib(16);
+/// Size of a sample. A read costs as much as 30 more pages: many small samples are slow, few large ones
+/// inaccurate.
+const SAMPLE_SIZE: std::ops::RangeInclusive<Bytes> = Bytes::kib(16)..=Bytes::kib(64);
+/// Number of samples, unless the size limits require another.
+const NR_SAMPLES: u64 = 8;
+/// Ranges with at most this gap share a read: reading the gap costs less than another call.
+const MAX_GAP: Bytes = Bytes::kib(64);
 
-/// What was found; estimates where the memory was larger than what was looked at.
+/// Counts of memory; estimates where only samples were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PagemapStats {
-    /// In memory.
+    /// Bytes in memory.
     pub present: Bytes,
-    /// In memory and mapped by others too.
+    /// Bytes in memory that other processes map too.
     pub shared: Bytes,
 }
 
@@ -43,31 +44,32 @@ impl PagemapStats {
     }
 }
 
-/// Looks at `ranges`: at all of them up to `most` bytes, and beyond that in places evenly spread over them, the same
-/// ones each time. Nothing is present where the process does not let itself be read any more.
-pub(super) fn survey(pagemap: &Pagemap, ranges: &[AddrRange], most: Bytes) -> PagemapStats {
-    let total = spans::sum(ranges);
+/// Counts every page of `ranges` up to `max` bytes in total. Larger memory is estimated from `max` bytes of
+/// samples, evenly spaced and the same each time. Memory that cannot be read counts as not present.
+pub(super) fn count_or_estimate(pagemap: &Pagemap, ranges: &[AddrRange], max: Bytes) -> PagemapStats {
+    let total = range_ops::sum(ranges);
     let mut pages = Vec::new();
     let mut found = PagemapStats::default();
-    let mut look = |at: AddrRange| {
-        if pagemap.read(at, &mut pages).is_ok() {
+    let mut count = |range: AddrRange| {
+        if pagemap.read(range, &mut pages).is_ok() {
             found.add(PagemapStats::count(&pages));
         }
     };
-    if total <= most {
-        spans::pieces(ranges, WHOLE).for_each(&mut look);
+    if total <= max {
+        range_ops::pieces(ranges, READ_SIZE).for_each(&mut count);
         return found;
     }
-    let chunk = Bytes(most.0 / PLACES / PAGE_SIZE * PAGE_SIZE).clamp(*CHUNK.start(), *CHUNK.end());
-    let nr_places = (most.0 / chunk.0).max(1);
-    let mut looked = Bytes::ZERO;
-    for place in places(ranges, total, nr_places, chunk) {
-        looked += place.len();
-        look(place);
+    let sample_size =
+        Bytes(max.0 / NR_SAMPLES / PAGE_SIZE * PAGE_SIZE).clamp(*SAMPLE_SIZE.start(), *SAMPLE_SIZE.end());
+    let nr_samples = (max.0 / sample_size.0).max(1);
+    let mut sampled = Bytes::ZERO;
+    for sample in samples(ranges, total, nr_samples, sample_size) {
+        sampled += sample.len();
+        count(sample);
     }
     let scaled = |found: Bytes| {
-        let bytes = u128::from(found.0) * u128::from(total.0) / u128::from(looked.0.max(1));
-        // Pages are there whole or not at all, also in an estimate.
+        let bytes = u128::from(found.0) * u128::from(total.0) / u128::from(sampled.0.max(1));
+        // Estimates are whole pages too.
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(total.0) / PAGE_SIZE * PAGE_SIZE)
     };
     PagemapStats {
@@ -76,8 +78,8 @@ pub(super) fn survey(pagemap: &Pagemap, ranges: &[AddrRange], most: Bytes) -> Pa
     }
 }
 
-/// `nr` places of `chunk` bytes, or what their range has, each in the middle of what it stands for.
-fn places(ranges: &[AddrRange], total: Bytes, nr: u64, chunk: Bytes) -> impl Iterator<Item = AddrRange> {
+/// `nr` samples of `size` bytes (less in smaller ranges), each in the middle of an equal share of the memory.
+fn samples(ranges: &[AddrRange], total: Bytes, nr: u64, size: Bytes) -> impl Iterator<Item = AddrRange> {
     let mut before = Bytes::ZERO;
     let mut rest = ranges.iter();
     let mut range = rest.next();
@@ -89,37 +91,37 @@ fn places(ranges: &[AddrRange], total: Bytes, nr: u64, chunk: Bytes) -> impl Ite
             range = rest.next();
         }
         let range = range?;
-        let half = Bytes(chunk.0 / 2);
+        let half = Bytes(size.0 / 2);
         let within = (middle - before).saturating_sub(half);
-        let latest = range.len().saturating_sub(chunk);
+        let latest = range.len().saturating_sub(size);
         let start = (range.start + within.min(latest)).align_down().max(range.start);
         Some(AddrRange {
             start,
-            end: range.end.min(start + chunk),
+            end: range.end.min(start + size),
         })
     })
 }
 
-/// Looks at every page of each of `ranges` (of whole pages, ascending by where they begin); what lies near each other is
-/// read in one go.
-pub(super) fn survey_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<PagemapStats> {
+/// Counts every page of each of `ranges` (whole pages, ascending by start). Ranges near each other share a
+/// read.
+pub(super) fn count_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<PagemapStats> {
     let mut found = Vec::with_capacity(ranges.len());
     let mut pages = Vec::new();
     let mut rest = ranges;
     while !rest.is_empty() {
-        let (span, nr) = spans::near(rest, GAP, WHOLE);
-        let (together, others) = rest.split_at(nr);
+        let (span, nr) = range_ops::near(rest, MAX_GAP, READ_SIZE);
+        let (group, others) = rest.split_at(nr);
         rest = others;
-        if span.len() > WHOLE {
-            found.push(survey(pagemap, together, span.len()));
+        if span.len() > READ_SIZE {
+            found.push(count_or_estimate(pagemap, group, span.len()));
             continue;
         }
-        // What cannot be read is not there.
+        // Unreadable memory counts as not present.
         if pagemap.read(span, &mut pages).is_err() {
             pages.clear();
         }
         let nth_page = |addr: Addr| ((addr - span.start).0 / PAGE_SIZE) as usize;
-        found.extend(together.iter().map(|range| {
+        found.extend(group.iter().map(|range| {
             let end = nth_page(range.end).min(pages.len());
             PagemapStats::count(pages.get(nth_page(range.start)..end).unwrap_or_default())
         }));
@@ -127,20 +129,20 @@ pub(super) fn survey_each(pagemap: &Pagemap, ranges: &[AddrRange]) -> Vec<Pagema
     found
 }
 
-/// Every page of what each of `plans` keeps.
-pub(super) fn survey_plans(pagemap: &Pagemap, plans: &[RangePlan]) -> Vec<PagemapStats> {
-    let pieces = Pieces::of(plans);
-    pieces.of_plans(plans.len(), &survey_each(pagemap, &pieces.ranges))
+/// Counts every kept page of each of `plans`.
+pub(super) fn count_plans(pagemap: &Pagemap, plans: &[RangePlan]) -> Vec<PagemapStats> {
+    let kept = KeptRanges::new(plans);
+    kept.sum_by_plan(plans.len(), &count_each(pagemap, &kept.ranges))
 }
 
-/// All that plans keep, ascending, and the plan each range is of.
-struct Pieces {
+/// The kept ranges of all plans, ascending, and the index of each range's plan.
+struct KeptRanges {
     ranges: Vec<AddrRange>,
     owners: Vec<usize>,
 }
 
-impl Pieces {
-    fn of(plans: &[RangePlan]) -> Self {
+impl KeptRanges {
+    fn new(plans: &[RangePlan]) -> Self {
         let mut all: Vec<(AddrRange, usize)> = Vec::with_capacity(plans.len());
         for (nth, plan) in plans.iter().enumerate() {
             all.extend(plan.kept.iter().map(|range| (*range, nth)));
@@ -152,8 +154,8 @@ impl Pieces {
         Self { ranges, owners }
     }
 
-    /// What was found in each range, summed up for each of the plans.
-    fn of_plans(&self, nr_plans: usize, found: &[PagemapStats]) -> Vec<PagemapStats> {
+    /// Sums the counts of the ranges for each plan.
+    fn sum_by_plan(&self, nr_plans: usize, found: &[PagemapStats]) -> Vec<PagemapStats> {
         let mut sums = vec![PagemapStats::default(); nr_plans];
         for (owner, found) in self.owners.iter().zip(found) {
             sums[*owner].add(*found);
@@ -184,23 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_in_order_and_go_back_to_their_plans() {
+    fn kept_ranges_are_sorted_and_summed_by_plan() {
         let plans = [plan(4, 5), plan(0, 0), plan(1, 3)];
-        let pieces = Pieces::of(&plans);
-        assert_eq!(pieces.owners, [2, 0]);
+        let kept = KeptRanges::new(&plans);
+        assert_eq!(kept.owners, [2, 0]);
         let found = |mib| PagemapStats {
             present: Bytes::mib(mib),
             shared: Bytes::ZERO,
         };
-        let of_plans = pieces.of_plans(3, &[found(2), found(1)]);
-        assert_eq!(of_plans, [found(1), found(0), found(2)]);
+        let sums = kept.sum_by_plan(3, &[found(2), found(1)]);
+        assert_eq!(sums, [found(1), found(0), found(2)]);
     }
 
     #[test]
-    fn an_estimate_is_of_whole_pages() {
+    fn estimate_is_whole_pages() {
         let map = pagemap(4096, |n| if n % 3 == 0 { PRESENT } else { 0 });
         for pages in [17, 100, 1000, 4095] {
-            let found = survey(&map, &[AddrRange::new(0, pages * PAGE_SIZE)], Bytes::kib(128));
+            let found = count_or_estimate(&map, &[AddrRange::new(0, pages * PAGE_SIZE)], Bytes::kib(128));
             assert!(found.present > Bytes::ZERO, "{pages} pages");
             assert_eq!(found.present.0 % PAGE_SIZE, 0, "{pages} pages");
             assert_eq!(found.shared, found.present, "{pages} pages");
@@ -208,30 +210,30 @@ mod tests {
     }
 
     #[test]
-    fn places_are_spread_and_lie_in_the_ranges() {
+    fn samples_are_evenly_spaced_within_ranges() {
         let ranges = [
             AddrRange::new(0, 8 << 20),
             AddrRange::new(1 << 30, (1 << 30) + (8 << 20)),
         ];
-        let found: Vec<AddrRange> = places(&ranges, Bytes::mib(16), 4, Bytes::kib(64)).collect();
+        let found: Vec<AddrRange> = samples(&ranges, Bytes::mib(16), 4, Bytes::kib(64)).collect();
         let at = |mib: u64| (mib << 20) - (32 << 10);
         let starts = [at(2), at(6), at(1024 + 2), at(1024 + 6)];
         assert_eq!(
             found,
             starts.map(|start| AddrRange::new(start, start + (64 << 10)))
         );
-        // Ranges smaller than a place, and one place for many.
+        // Ranges smaller than a sample, and fewer samples than ranges.
         let pages: Vec<AddrRange> = (0..100)
             .map(|n| AddrRange::new(n << 20, (n << 20) + 4096))
             .collect();
-        let found: Vec<AddrRange> = places(&pages, Bytes(100 * 4096), 4, Bytes::kib(16)).collect();
+        let found: Vec<AddrRange> = samples(&pages, Bytes(100 * 4096), 4, Bytes::kib(16)).collect();
         assert_eq!(found.len(), 4);
-        assert!(found.iter().all(|place| pages.contains(place)), "{found:?}");
-        assert_eq!(places(&[], Bytes::ZERO, 4, Bytes::kib(16)).count(), 0);
+        assert!(found.iter().all(|sample| pages.contains(sample)), "{found:?}");
+        assert_eq!(samples(&[], Bytes::ZERO, 4, Bytes::kib(16)).count(), 0);
     }
 
     #[test]
-    fn each_range_is_counted_by_itself() {
+    fn count_each_counts_every_range() {
         let page = |n: u64| {
             if n < 5000 {
                 PRESENT | (u64::from(n.is_multiple_of(2)) << 56)
@@ -241,8 +243,8 @@ mod tests {
         };
         let map = pagemap(8192, page);
         let pages = |from: u64, to: u64| AddrRange::new(from << 12, to << 12);
-        // Neighbours, one within another, near and far ones, one larger than is read at once, and one that reaches beyond
-        // what there is.
+        // Adjacent, nested, near and distant ranges, one larger than a read, and one beyond the end of the
+        // pagemap.
         let ranges = [
             pages(0, 1),
             pages(1, 4),
@@ -254,17 +256,17 @@ mod tests {
             pages(8190, 9000),
             pages(1 << 30, (1 << 30) + 1),
         ];
-        let found = survey_each(&map, &ranges);
+        let found = count_each(&map, &ranges);
         let present: Vec<u64> = found.iter().map(|found| found.present.0 >> 12).collect();
         let shared: Vec<u64> = found.iter().map(|found| found.shared.0 >> 12).collect();
         assert_eq!(present, [1, 3, 1, 10, 4979, 100, 2, 0, 0]);
         assert_eq!(shared, [0, 2, 0, 5, 2489, 50, 1, 0, 0]);
-        assert_eq!(survey_each(&map, &[]), []);
+        assert_eq!(count_each(&map, &[]), []);
     }
 
     #[test]
-    fn small_memory_is_counted_and_large_memory_estimated() {
-        // Every second page is there, every fourth shared.
+    fn estimate_matches_count_for_uniform_memory() {
+        // Every second page is present, every fourth shared.
         let page = |n: u64| {
             if n % 2 == 1 {
                 0
@@ -274,14 +276,17 @@ mod tests {
         };
         let map = pagemap(4096, page);
         let all = [AddrRange::new(0, 6 << 20), AddrRange::new(8 << 20, 16 << 20)];
-        for most in [Bytes::mib(64), Bytes::mib(14), Bytes::mib(3), Bytes(1)] {
-            let found = survey(&map, &all, most);
-            assert_eq!(found.present, Bytes::mib(7), "looking at {most}");
-            assert_eq!(found.shared, Bytes::kib(3584), "looking at {most}");
+        for max in [Bytes::mib(64), Bytes::mib(14), Bytes::mib(3), Bytes(1)] {
+            let found = count_or_estimate(&map, &all, max);
+            assert_eq!(found.present, Bytes::mib(7), "reading at most {max}");
+            assert_eq!(found.shared, Bytes::kib(3584), "reading at most {max}");
         }
-        assert_eq!(survey(&map, &[], Bytes::mib(1)), PagemapStats::default());
         assert_eq!(
-            survey(&map, &[AddrRange::new(1 << 40, 2 << 40)], Bytes::mib(1)),
+            count_or_estimate(&map, &[], Bytes::mib(1)),
+            PagemapStats::default()
+        );
+        assert_eq!(
+            count_or_estimate(&map, &[AddrRange::new(1 << 40, 2 << 40)], Bytes::mib(1)),
             PagemapStats::default()
         );
     }

@@ -1,7 +1,7 @@
-//! Paging out, and the look at what left: at every page up to 256 MiB, before and after.
+//! Pages memory out and verifies the effect: counts present pages before and after, page by page up to 256
+//! MiB.
 //!
-//! Runs that follow each other are paged out together, as much as goes into one call of the kernel, and each is counted by
-//! itself.
+//! Consecutive ranges share a system call, up to the size of one call, and each has its own counts.
 
 use std::sync::atomic::Ordering;
 
@@ -13,16 +13,17 @@ use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::madvise_batch::{Advisor, call_bytes};
-use super::pagemap_stats::{PagemapStats, survey, survey_plans};
+use super::pagemap_stats::{PagemapStats, count_or_estimate, count_plans};
 use super::plan::{RangePlan, Task};
-use super::spans;
-use super::spans::Ranges;
+use super::range_ops;
+use super::range_ops::Ranges;
 use super::state::Actor;
 
-/// Pages are counted one by one in runs up to this size.
-const COUNTED: Bytes = Bytes::mib(256);
+/// Larger ranges are estimated from samples.
+const MAX_COUNTED: Bytes = Bytes::mib(256);
 
-/// How many of the first runs are paged out at once: as much as one call takes, and no page twice. At least one.
+/// The number of leading `runs` that share a call: at most the size of a call, ascending without overlap; at
+/// least one.
 pub(super) fn batch_len(runs: &[TargetRange]) -> usize {
     let (mut sum, mut end) = (Bytes::ZERO, Addr(0));
     let fits = runs.iter().take(MAX_RANGES).take_while(|run| {
@@ -35,15 +36,15 @@ pub(super) fn batch_len(runs: &[TargetRange]) -> usize {
 }
 
 impl Actor {
-    /// Pages out what `plans` keep of `runs`.
+    /// Pages out the kept memory of `plans`, which were made for `runs`.
     pub(super) fn pageout(
         &mut self,
         task: &Task<'_>,
         runs: &[TargetRange],
         mut plans: Vec<RangePlan>,
     ) -> Vec<Applied> {
-        let asked: Vec<bool> = plans.iter().map(|plan| !plan.kept.is_empty()).collect();
-        if !asked.contains(&true) {
+        let has_work: Vec<bool> = plans.iter().map(|plan| !plan.kept.is_empty()).collect();
+        if !has_work.contains(&true) {
             return plans.into_iter().map(|plan| plan.applied).collect();
         }
         let to_swap = self.guard.swap_allows(&self.root);
@@ -51,33 +52,37 @@ impl Actor {
             let files = file_pages(task.pagemap, self.frames.as_ref(), &plan.kept, &mut plan.applied);
             plan.kept = files.into();
         }
-        let before = surveys(task.pagemap, &plans);
-        let was_there = self.push_out(task, to_swap, &mut plans, &before);
-        let after = surveys(task.pagemap, &plans);
-        // A process that died has nothing there either, but nothing was paged out by us.
+        let before = count(task.pagemap, &plans);
+        let was_present = self.advise_pageout(task, to_swap, &mut plans, &before);
+        let after = count(task.pagemap, &plans);
+        // A process that has ended has no present pages, but we did not page them out.
         let alive = task.process.is_alive();
-        for (nth, plan) in plans.iter_mut().enumerate().filter(|(nth, _)| asked[*nth]) {
-            let (was_there, after) = (was_there[nth], after[nth]);
-            plan.applied
-                .skip(Skip::NotPresent, spans::sum(&plan.kept).saturating_sub(was_there));
+        for (nth, plan) in plans.iter_mut().enumerate().filter(|(nth, _)| has_work[*nth]) {
+            let (was_present, after) = (was_present[nth], after[nth]);
+            plan.applied.skip(
+                Skip::NotPresent,
+                range_ops::sum(&plan.kept).saturating_sub(was_present),
+            );
             plan.applied.skip(Skip::Shared, after.shared);
-            plan.applied.applied = was_there.saturating_sub(after.shared);
-            let left = if alive {
-                was_there.saturating_sub(after.present)
+            plan.applied.applied = was_present.saturating_sub(after.shared);
+            let paged_out = if alive {
+                was_present.saturating_sub(after.present)
             } else {
                 Bytes::ZERO
             };
-            plan.applied.changed = Some(left);
-            // The whole run was counted just now.
+            plan.applied.changed = Some(paged_out);
+            // Valid for the guard only if the whole range was counted.
             let counted = plan.kept[..] == [runs[nth].range];
-            let still_there = counted.then_some(after.present);
-            self.guard.left(task.pagemap, runs[nth], left, still_there);
+            let still_present = counted.then_some(after.present);
+            self.guard
+                .record_paged_out(task.pagemap, runs[nth], paged_out, still_present);
         }
         plans.into_iter().map(|plan| plan.applied).collect()
     }
 
-    /// Has the kernel page out what `plans` keep; then they keep what it took. Returns how much of that was there.
-    fn push_out(
+    /// Advises the kernel to page out the kept memory of `plans`. Afterwards the plans keep the advised
+    /// memory. Returns how much of it was present before.
+    fn advise_pageout(
         &mut self,
         task: &Task<'_>,
         to_swap: bool,
@@ -88,12 +93,12 @@ impl Actor {
             guard, root, cancel, ..
         } = self;
         let kept: Vec<Ranges> = plans.iter().map(|plan| plan.kept.clone()).collect();
-        let mut asked = Bytes::ZERO;
+        let mut requested = Bytes::ZERO;
         let mut stop = |so_far: Bytes| {
-            guard.asked(so_far.saturating_sub(asked));
-            asked = so_far;
+            guard.record_requested(so_far.saturating_sub(requested));
+            requested = so_far;
             let cancelled = cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-            cancelled.or_else(|| guard.objection(root, task.processes, to_swap, clock::monotonic()))
+            cancelled.or_else(|| guard.stop_reason(root, task.processes, to_swap, clock::monotonic()))
         };
         let advisor = Advisor {
             root,
@@ -102,31 +107,31 @@ impl Actor {
             stop: &mut stop,
         };
         advisor.advise(plans);
-        let taken: Bytes = plans.iter().map(|plan| spans::sum(&plan.kept)).sum();
-        guard.asked(taken.saturating_sub(asked));
-        let was_there = plans.iter().zip(&kept).zip(before).map(|((plan, kept), before)| {
+        let advised: Bytes = plans.iter().map(|plan| range_ops::sum(&plan.kept)).sum();
+        guard.record_requested(advised.saturating_sub(requested));
+        let was_present = plans.iter().zip(&kept).zip(before).map(|((plan, kept), before)| {
             if plan.kept == *kept {
                 return before.present;
             }
-            // What was refused is as it was before, so the rest of what was there before was in what was advised.
-            let refused = survey(task.pagemap, &spans::without(kept, &plan.kept), COUNTED);
+            // Refused memory has not changed, so the other present pages were in the advised memory.
+            let refused = count_or_estimate(task.pagemap, &range_ops::without(kept, &plan.kept), MAX_COUNTED);
             before.present.saturating_sub(refused.present)
         });
-        was_there.collect()
+        was_present.collect()
     }
 }
 
-/// What is there of what each of `plans` keeps.
-fn surveys(pagemap: &Pagemap, plans: &[RangePlan]) -> Vec<PagemapStats> {
+/// Counts the kept memory of each of `plans`.
+fn count(pagemap: &Pagemap, plans: &[RangePlan]) -> Vec<PagemapStats> {
     if let [plan] = plans {
-        return vec![survey(pagemap, &plan.kept, COUNTED)];
+        return vec![count_or_estimate(pagemap, &plan.kept, MAX_COUNTED)];
     }
-    survey_plans(pagemap, plans)
+    count_plans(pagemap, plans)
 }
 
-/// The pages of `ranges` that need no swap to be paged out; the others are counted as kept by the swap floor.
-/// Without root, files that live in memory only cannot be told from others: the kernel moves them to swap if it
-/// has room.
+/// The pages of `ranges` that can be paged out without swap; the others are counted as skipped by the swap
+/// floor. Without root, tmpfs pages look like other file pages and are included: the kernel moves them to
+/// swap if there is room.
 fn file_pages(
     pagemap: &Pagemap,
     frames: Option<&PageFrames>,
@@ -142,8 +147,8 @@ fn file_pages(
     };
     let mut files = Vec::new();
     let mut pages = Vec::new();
-    for chunk in spans::cut(ranges, Bytes::mib(2)) {
-        // What cannot be read is not there.
+    for chunk in range_ops::cut(ranges, Bytes::mib(2)) {
+        // Unreadable memory counts as not present.
         if pagemap.read(chunk, &mut pages).is_err() {
             pages.clear();
         }
@@ -155,7 +160,7 @@ fn file_pages(
             match pages.get(n).filter(|page| page.is_present()) {
                 None => applied.skip(Skip::NotPresent, page.len()),
                 Some(seen) if goes_to_swap(seen) => applied.skip(Skip::SwapFloor, page.len()),
-                Some(_) => page.join_onto(&mut files),
+                Some(_) => page.coalesce_into(&mut files),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is to be done to the memory of one process, and what was decided for each run.
+//! The task for one process, and the plan for each range.
 
 use thermo_engine::action::Action;
 use thermo_engine::ops::Applied;
@@ -6,9 +6,9 @@ use thermo_kernel::pagemap::Pagemap;
 use thermo_targets::{Process, Processes};
 
 use super::filter::PageFilters;
-use super::spans::Ranges;
+use super::range_ops::Ranges;
 
-/// What is asked for the memory of one process.
+/// A request for the memory of one process.
 pub(super) struct Task<'a> {
     pub(super) processes: &'a Processes,
     pub(super) process: &'a Process,
@@ -17,14 +17,14 @@ pub(super) struct Task<'a> {
     pub(super) pagemap: &'a Pagemap,
 }
 
-/// What of a run is to be acted on, and what is known of the rest.
+/// The memory of a range to act on (`kept`), and the result so far.
 pub(super) struct RangePlan {
     pub(super) applied: Applied,
     pub(super) kept: Ranges,
 }
 
 impl RangePlan {
-    /// The run ends here.
+    /// Nothing is left to do for the range.
     pub(super) fn nothing(applied: Applied) -> Self {
         Self {
             applied,

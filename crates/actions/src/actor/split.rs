@@ -1,9 +1,10 @@
-//! Splitting huge pages, and giving back what of them was never written.
+//! Splits huge pages and frees the parts that were never written.
 //!
-//! `MADV_COLD` on the first page of a huge page makes the kernel split it (mm/madvise.c): nothing is lost, the 512
-//! pages go on as they are. Since 6.12 the kernel maps those that hold zeroes alone to its page of zeroes while it
-//! splits, and frees them. Before, such pages are looked for here and paged out where there is swap: pages of one
-//! value take no room in zram. The target is never made to run `MADV_DONTNEED`, `FREE` or `REMOVE`.
+//! `MADV_COLD` on the first page of a huge page makes the kernel split it (mm/madvise.c). The contents of the
+//! 512 pages do not change. Since 6.12 the split maps pages that are all zeroes to the zero page and frees
+//! them. On older kernels this module finds such pages and pages them out if swap allows: pages of one
+//! repeated value take no room in zram. The target never executes `MADV_DONTNEED`, `MADV_FREE` or
+//! `MADV_REMOVE` for us.
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::process_madvise::Advice;
@@ -12,26 +13,26 @@ use thermo_targets::{Inspector, Process};
 use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 use super::plan::{RangePlan, Task};
-use super::spans;
+use super::range_ops;
 use super::state::Actor;
 use super::units::{HUGE_PAGE, views};
 
 impl Actor {
-    /// Splits the huge pages in what `plan` keeps. What holds none counts as applied.
+    /// Splits the huge pages in the kept memory of `plan`. Units without a huge page count as applied.
     pub(super) fn split(&mut self, task: &Task<'_>, plan: RangePlan, mut pte: Inspector<'_>) -> Applied {
         let RangePlan { mut applied, kept } = plan;
         if kept.is_empty() {
             return applied;
         }
-        let units = spans::aligned_units(&kept, HUGE_PAGE);
-        // Of a huge page that is cold in a part only nothing is known that would tell to split it.
+        let units = range_ops::aligned_units(&kept, HUGE_PAGE);
+        // A unit that is only partly in the range is not split: the rest of it may be hot.
         applied.skip(
             Skip::Unadvisable,
-            spans::sum(&kept).saturating_sub(spans::sum(&units)),
+            range_ops::sum(&kept).saturating_sub(range_ops::sum(&units)),
         );
         let before = views(task.process, &units, pte.as_deref_mut());
         let can_see = before.len() == units.len();
-        // Where it cannot be seen, one page of each is advised: no harm to small ones.
+        // Without page tables, the first page of every unit is advised, which does no harm to small pages.
         let huge: Vec<AddrRange> = if can_see {
             let huge = units.iter().zip(&before).filter(|(_, view)| view.is_huge());
             huge.map(|(unit, _)| *unit).collect()
@@ -43,13 +44,13 @@ impl Actor {
             kept: huge.iter().map(first_page).collect(),
         };
         self.advise(task.process, Advice::Cold, std::slice::from_mut(&mut first_pages));
-        // A page was advised for each unit.
+        // One advised page stands for its unit.
         let of_units = |pages: Bytes| Bytes(pages.0 * (HUGE_PAGE.0 / PAGE_SIZE));
         for (why, bytes) in first_pages.applied.skipped {
             applied.skip(why, of_units(bytes));
         }
-        let asked = of_units(first_pages.applied.applied);
-        applied.applied += spans::sum(&units) - spans::sum(&huge) + asked;
+        let requested = of_units(first_pages.applied.applied);
+        applied.applied += range_ops::sum(&units) - range_ops::sum(&huge) + requested;
         if can_see {
             let after = views(task.process, &huge, pte);
             let split: Vec<AddrRange> = huge
@@ -58,16 +59,16 @@ impl Actor {
                 .filter(|(_, view)| !view.is_huge())
                 .map(|(unit, _)| *unit)
                 .collect();
-            applied.changed = Some(spans::sum(&split));
-            self.give_back(task.process, &split);
+            applied.changed = Some(range_ops::sum(&split));
+            self.reclaim_zero_pages(task.process, &split);
         } else {
-            self.give_back(task.process, &huge);
+            self.reclaim_zero_pages(task.process, &huge);
         }
         applied
     }
 
-    /// Pages out what is all zeroes in units that were just split, on kernels that did not free it.
-    fn give_back(&mut self, process: &Process, split: &[AddrRange]) {
+    /// Pages out the zero-filled pages of units that were just split, on kernels that did not free them.
+    fn reclaim_zero_pages(&mut self, process: &Process, split: &[AddrRange]) {
         if self.huge.split_frees || !self.guard.swap_allows(&self.root) {
             return;
         }
@@ -87,7 +88,7 @@ fn first_page(unit: &AddrRange) -> AddrRange {
     AddrRange::new(unit.start.0, unit.start.0 + PAGE_SIZE)
 }
 
-/// The pages of `unit`, whose contents are `bytes`, that hold nothing.
+/// The pages of `unit` that are all zeroes; `bytes` is its content.
 fn zero_pages(unit: AddrRange, bytes: &[u8]) -> Vec<AddrRange> {
     const ZEROES: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
     let mut zero = Vec::new();
@@ -97,7 +98,7 @@ fn zero_pages(unit: AddrRange, bytes: &[u8]) -> Vec<AddrRange> {
         .filter(|(_, page)| **page == ZEROES)
     {
         let start = unit.start.0 + n as u64 * PAGE_SIZE;
-        AddrRange::new(start, start + PAGE_SIZE).join_onto(&mut zero);
+        AddrRange::new(start, start + PAGE_SIZE).coalesce_into(&mut zero);
     }
     zero
 }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_pages_of_zeroes_are_given_back() {
+    fn zero_pages_finds_only_whole_pages() {
         let page = PAGE_SIZE as usize;
         let mut bytes = vec![0; 4 * page + 100];
         bytes[page + 7] = 1;

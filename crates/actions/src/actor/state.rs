@@ -1,4 +1,4 @@
-//! What the actor keeps from request to request.
+//! The actor's state between requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::atomic::AtomicBool;
 
 use thermo_kernel::kpageflags::PageFrames;
 
-use super::guard::Guard;
 use super::huge_state::Huge;
+use super::pageout_guard::PageoutGuard;
 
-/// The actor. See the text of `mod.rs`.
+/// Applies actions to the memory of processes. See the documentation of `mod.rs`.
 #[derive(Debug)]
 pub struct Actor {
     pub(super) root: PathBuf,
     pub(super) frames: Option<PageFrames>,
-    pub(super) guard: Guard,
+    pub(super) guard: PageoutGuard,
     pub(super) huge: Huge,
     pub(super) dry_run: bool,
     pub(super) cancel: Arc<AtomicBool>,

@@ -1,14 +1,16 @@
-//! Moving pages up on the LRU lists: the kernel counts a page that is read through `process_vm_readv` as used,
-//! and one that is used twice is active. It brings swapped-out pages in, so only those present are read.
+//! Moves pages up on the LRU lists by reading them.
 //!
-//! With generations (MGLRU) uses move nothing. They are counted in the page, and looked at when it is its turn to go: one
-//! that was used five times (`sort_folio()` in mm/vmscan.c) goes to the next generation instead, once. Fewer uses keep
-//! it only where enough of what was paged out has come back since.
+//! The kernel marks a page that is read through `process_vm_readv` as used; a page used twice becomes active.
+//! A read would bring swapped-out pages in, so only present pages are read.
 //!
-//! Huge pages mapped as such are the exception: for those the kernel sets the accessed mark of the page table and leaves
-//! lists alone (`touch_pmd()` in mm/huge_memory.c), and no other call moves them from outside. Reading them would do
-//! nothing but make them look touched to trackers, so where they can be told (`/proc/kpageflags`, root) they are left
-//! alone and counted as unadvisable. Those that are hot have the mark anyway.
+//! With MGLRU a use does not move the page. Uses are counted in the folio, and reclaim checks the count: a
+//! folio used five times is moved once to the next generation instead of being evicted (`sort_folio()` in
+//! mm/vmscan.c). Fewer uses protect a folio only if enough evicted memory was refaulted.
+//!
+//! Huge pages with a huge mapping are an exception: the kernel only sets the accessed bit of the page table
+//! (`touch_pmd()` in mm/huge_memory.c), and no other call moves such pages from outside. A read would only
+//! make them look accessed to monitors. So huge pages are skipped as unadvisable where they can be recognised
+//! (`/proc/kpageflags`, root). Hot huge pages have their accessed bit set anyway.
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::kpageflags::PageFrames;
@@ -17,23 +19,23 @@ use thermo_kernel::process_vm::touch_all;
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::spans;
+use super::range_ops;
 use super::units::HUGE_PAGE;
 
-/// How much is looked at and touched between two questions whether to stop: whole huge pages.
+/// Bytes processed between two checks of the cancel flag; a multiple of the huge page size.
 const STEP: Bytes = Bytes::mib(4);
-const PAGES_OF_HUGE: usize = (HUGE_PAGE.0 / PAGE_SIZE) as usize;
+const PAGES_PER_HUGE: usize = (HUGE_PAGE.0 / PAGE_SIZE) as usize;
 
-/// What is present of some memory.
+/// The present memory of a range.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Present {
-    /// Pages by themselves.
+    /// Base pages.
     small: Vec<Addr>,
-    /// In huge pages.
+    /// Bytes in huge pages.
     huge: Bytes,
 }
 
-/// Touches the present pages of `ranges`, each so many `times`.
+/// Reads each present page of `ranges` the given number of `times`.
 pub(super) fn touch_times(
     times: usize,
     process: &Process,
@@ -51,24 +53,24 @@ pub(super) fn touch_times(
             Some(Skip::TargetGone)
         };
         if let Some(why) = why {
-            applied.skip(why, spans::sum(&steps[n..]));
+            applied.skip(why, range_ops::sum(&steps[n..]));
             return;
         }
-        // What cannot be read is taken for absent.
+        // Unreadable memory counts as not present.
         if pagemap.read(*step, &mut pages).is_err() {
             pages.clear();
         }
         let present = present(step.start, &pages, &|pfn| is_huge(frames, pfn));
-        let there = bytes(present.small.len());
+        let small = bytes(present.small.len());
         applied.skip(Skip::Unadvisable, present.huge);
-        applied.skip(Skip::NotPresent, step.len().saturating_sub(there + present.huge));
+        applied.skip(Skip::NotPresent, step.len().saturating_sub(small + present.huge));
         let refused = bytes(touch_all(process.pid, &present.small, times));
         applied.skip(Skip::Refused, refused);
-        applied.applied += there.saturating_sub(refused);
+        applied.applied += small.saturating_sub(refused);
     }
 }
 
-/// `ranges` cut where whole huge pages end.
+/// `ranges` split at multiples of [`STEP`].
 fn steps(ranges: &[AddrRange]) -> Vec<AddrRange> {
     let of_one = |range: &AddrRange| {
         let first = Addr(range.start.0.next_multiple_of(STEP.0)).min(range.end);
@@ -80,21 +82,21 @@ fn steps(ranges: &[AddrRange]) -> Vec<AddrRange> {
             },
         );
         let head = Some(head).filter(|head| !head.is_empty());
-        head.into_iter().chain(spans::cut(&[rest], STEP))
+        head.into_iter().chain(range_ops::cut(&[rest], STEP))
     };
     ranges.iter().flat_map(of_one).collect()
 }
 
-/// What is present of the `pages` from `start` on.
+/// The present memory of `pages`, the first of which is at `start`.
 fn present(start: Addr, pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> Present {
     let mut present = Present::default();
     let mut nth = 0;
     while let Some(page) = pages.get(nth) {
         let addr = start + bytes(nth);
-        let of_huge = pages.get(nth..nth + PAGES_OF_HUGE).unwrap_or_default();
-        if addr.0.is_multiple_of(HUGE_PAGE.0) && is_one_block(of_huge, is_huge) {
+        let unit = pages.get(nth..nth + PAGES_PER_HUGE).unwrap_or_default();
+        if addr.0.is_multiple_of(HUGE_PAGE.0) && is_huge_page(unit, is_huge) {
             present.huge += HUGE_PAGE;
-            nth += PAGES_OF_HUGE;
+            nth += PAGES_PER_HUGE;
             continue;
         }
         if page.is_present() {
@@ -105,8 +107,9 @@ fn present(start: Addr, pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> Presen
     present
 }
 
-/// Whether these pages lie one after the other in a huge page. Asked of few frames: a look costs as much as a touch.
-fn is_one_block(pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> bool {
+/// Whether the frames of these pages form one huge page. Only the first frame's flags are read, because
+/// reading the flags of a frame costs as much as touching its page.
+fn is_huge_page(pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> bool {
     let Some(first) = pages.first().and_then(|page| page.pfn()) else {
         return false;
     };
@@ -117,7 +120,7 @@ fn is_one_block(pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> bool {
 fn is_huge(frames: Option<&PageFrames>, pfn: u64) -> bool {
     let flags = frames.and_then(|frames| frames.flags(pfn).ok());
     flags.is_some_and(|flags| {
-        flags.is_thp() && flags.is_compound_head() && pfn.is_multiple_of(PAGES_OF_HUGE as u64)
+        flags.is_thp() && flags.is_compound_head() && pfn.is_multiple_of(PAGES_PER_HUGE as u64)
     })
 }
 
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_end_where_huge_pages_do() {
+    fn steps_end_at_huge_page_borders() {
         let mib = |n: u64| n << 20;
         let found = steps(&[AddrRange::new(mib(1), mib(13)), AddrRange::new(mib(17), mib(18))]);
         let expected = [(1, 4), (4, 8), (8, 12), (12, 13), (17, 18)];
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_told_from_neighbours() {
+    fn present_separates_huge_and_small_pages() {
         let at = |pfn: u64| Page::from_bits(1 << 63 | pfn);
         let block: Vec<Page> = (1024..1024 + 512).map(at).collect();
         let start = Addr(64 << 20);
@@ -150,8 +153,8 @@ mod tests {
         assert_eq!((found.small.len(), found.huge), (0, HUGE_PAGE));
         let small =
             |start: Addr, pages: &[Page], is_huge: bool| present(start, pages, &|_| is_huge).small.len();
-        // Neighbours in memory that are no huge page; one that is mapped elsewhere, page by page; one with a hole; one
-        // that is cut short by the end of what is looked at.
+        // Contiguous frames that are not a huge page; a huge page that is not aligned in the address space;
+        // one with a hole; one cut off at the end of the range.
         assert_eq!(small(start, &block, false), 512);
         assert_eq!(small(start + bytes(1), &block, true), 512);
         let mut holed = block.clone();

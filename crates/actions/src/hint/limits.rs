@@ -1,4 +1,4 @@
-//! How far hints may go, all together.
+//! Limits for all hints of one call.
 
 use thermo_kernel::clock;
 use thermo_units::{Bytes, Nanos};
@@ -8,24 +8,24 @@ use super::result::SkipReason;
 /// The limits. The default is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// At most so many bytes are advised.
+    /// Maximum number of bytes advised.
     pub max_bytes: Option<Bytes>,
-    /// Nothing is begun later than this after the first hint.
+    /// Nothing is started later than this after the first hint.
     pub max_time: Option<Nanos>,
-    /// Nothing is begun once so much CPU time of the calling thread was spent.
+    /// Nothing is started once the calling thread has spent this much CPU time.
     pub max_cpu: Option<Nanos>,
 }
 
-/// What was used up so far.
+/// Limits and what was spent of them so far.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct Spent {
     limits: Limits,
     advised: Bytes,
     began: Nanos,
     cpu_at_begin: Nanos,
 }
 
-impl Account {
+impl Spent {
     pub(super) fn begin(limits: Limits) -> Self {
         Self {
             limits,
@@ -40,24 +40,22 @@ impl Account {
     }
 
     pub(super) fn bytes_left(&self) -> Option<Bytes> {
-        self.limits
-            .max_bytes
-            .map(|most| most.saturating_sub(self.advised))
+        self.limits.max_bytes.map(|max| max.saturating_sub(self.advised))
     }
 
-    /// The limit that is reached, if one is. Less than a page left is nothing left.
+    /// The limit that is reached, if any. Less than a page of the byte limit counts as reached.
     pub(super) fn exhausted(&self) -> Option<SkipReason> {
-        let over = |most: Option<Nanos>, now: Nanos, then: Nanos| {
-            most.is_some_and(|most| now.saturating_sub(then) >= most)
+        let reached = |limit: Option<Nanos>, now: Nanos, start: Nanos| {
+            limit.is_some_and(|limit| now.saturating_sub(start) >= limit)
         };
         if self
             .bytes_left()
             .is_some_and(|left| left < Bytes(thermo_units::PAGE_SIZE))
         {
             Some(SkipReason::ByteLimit)
-        } else if over(self.limits.max_time, clock::monotonic(), self.began) {
+        } else if reached(self.limits.max_time, clock::monotonic(), self.began) {
             Some(SkipReason::Deadline)
-        } else if over(self.limits.max_cpu, clock::thread_cpu(), self.cpu_at_begin) {
+        } else if reached(self.limits.max_cpu, clock::thread_cpu(), self.cpu_at_begin) {
             Some(SkipReason::CpuLimit)
         } else {
             None

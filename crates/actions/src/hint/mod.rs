@@ -1,21 +1,21 @@
-//! Hints: one program, which knows what others are used for, says what should become of their memory; now, and
-//! range by range.
+//! Hints: a program that knows how other processes are used requests actions on their memory.
 //!
-//! It is the interface that the `process_madvise()` patches of 2019 proposed: a vector of ranges, each with its own
-//! action and its own result. Their `COLD` (reclaim now) is `pageout` today, their `COOL` (deactivate) is `cold`.
-//! A hint acts on everything it names, touched or not; what was idle is found out by monitoring.
+//! The interface is that of the `process_madvise()` patches of 2019: a vector of ranges, each with its own
+//! action and its own result. The patches' `COLD` (reclaim now) is `pageout` today, their `COOL` (deactivate)
+//! is `cold`. A hint applies to its whole range, accessed or not. Finding idle memory is the job of
+//! monitoring.
 //!
-//! Ranges are carried out by the [`Actor`] in steps of 64 MiB, each in system calls of at most 1024 ranges and 2 GiB,
-//! past what the kernel refuses: small ranges that follow each other with one action for one process together, large
-//! ones in pieces. Between steps the limits are looked at, and whether it was cancelled.
+//! The [`Actor`] works in steps of 64 MiB, with system calls of at most 1024 ranges and 2 GiB. Consecutive
+//! small ranges with the same process and action share a step; large ranges take several steps. Memory that
+//! the kernel refuses is skipped. Limits and the cancel flag are checked between steps.
 //!
 //! # Example
-//! Page out the anonymous memory of a process, at most 64 MiB of it:
+//! Page out at most 64 MiB of a process's anonymous memory:
 //!
 //! ```no_run
 //! use std::path::Path;
 //! use thermo_engine::{Action, TargetId};
-//! use thermo_actions::hint::{Hint, Hinter, Kind, Limits, Selection};
+//! use thermo_actions::hint::{Hint, Hinter, Limits, PageKind, Selection};
 //! use thermo_actions::{Actor, PageoutLimits};
 //! use thermo_targets::{Process, Processes};
 //! use thermo_units::Bytes;
@@ -26,24 +26,24 @@
 //! let action = Action::Pageout;
 //! let hints: Vec<Hint> = ranges.into_iter().map(|range| Hint { target: id, range, action }).collect();
 //! let limits = Limits { max_bytes: Some(Bytes::mib(64)), ..Limits::default() };
-//! let mut hinter = Hinter::new(Actor::new(PageoutLimits::default(), false), limits).only(Kind::Anon);
-//! for hinted in hinter.give(&processes, &hints) {
-//!     println!("{} advised, {:?} changed", hinted.advised, hinted.changed);
+//! let mut hinter = Hinter::new(Actor::new(PageoutLimits::default(), false), limits).only(PageKind::Anon);
+//! for result in hinter.give(&processes, &hints) {
+//!     println!("{} advised, {:?} changed", result.advised, result.changed);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod kind;
+mod fit_prefix;
 mod limits;
-mod pieces;
-mod reach;
+mod page_kind;
+mod resident_chunks;
 mod result;
 mod selection;
 
-pub use kind::Kind;
 pub use limits::Limits;
-pub use pieces::{Piece, Pieces};
-pub use result::{Hinted, SkipReason};
+pub use page_kind::PageKind;
+pub use resident_chunks::{ResidentChunk, ResidentChunks};
+pub use result::{HintResult, SkipReason};
 pub use selection::Selection;
 
 use std::path::{Path, PathBuf};
@@ -56,35 +56,35 @@ use thermo_kernel::process_madvise::MAX_RANGES;
 use thermo_targets::{PageInspector, Processes};
 use thermo_units::{AddrRange, Bytes};
 
-use self::limits::Account;
+use self::limits::Spent;
 use crate::actor::Actor;
 
-/// How much is done between two looks at the limits.
+/// Bytes processed between two checks of the limits.
 const STEP: Bytes = Bytes::mib(64);
 
-/// What should become of one range.
+/// An action on one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
-    /// In which process.
+    /// The process.
     pub target: TargetId,
-    /// Where. Pages that lie in it only in part are left alone.
+    /// The addresses. Pages that lie only partly in the range are skipped.
     pub range: AddrRange,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
-/// Gives hints within limits.
+/// Applies hints within limits.
 #[derive(Debug)]
 pub struct Hinter {
     root: PathBuf,
     actor: Actor,
     limits: Limits,
-    only: Option<Kind>,
+    only: Option<PageKind>,
     young: Option<Box<dyn PageInspector>>,
 }
 
 impl Hinter {
-    /// Hints are carried out by `actor`, whose [`Actor::cancel_flag`] stops them, all together within `limits`.
+    /// Hints are applied by `actor` within `limits`. [`Actor::cancel_flag`] stops them.
     #[must_use]
     pub fn new(actor: Actor, limits: Limits) -> Self {
         Self {
@@ -96,112 +96,112 @@ impl Hinter {
         }
     }
 
-    /// Leaves all pages alone that are not of this kind.
+    /// Skips all pages of the other kind.
     #[must_use]
-    pub fn only(mut self, kind: Kind) -> Self {
+    pub fn only(mut self, kind: PageKind) -> Self {
         self.only = Some(kind);
         self
     }
 
-    /// Leaves all pages alone whose accessed mark is set when their turn comes. A mark is taken off by the kernel when
-    /// it looks for memory to reclaim, and by monitors: where neither happened lately, most of what was ever touched
-    /// is young.
+    /// Skips pages whose accessed bit is set when the hint is applied. Reclaim and monitors clear accessed
+    /// bits. Where neither ran lately, most pages that were ever accessed are young.
     #[must_use]
     pub fn skip_young(mut self, tables: impl PageInspector + 'static) -> Self {
         self.young = Some(Box::new(tables));
         self
     }
 
-    /// Gives all `hints` in their order, and tells of each what came of it. What cannot be done to one does not keep
-    /// the others from being done.
-    pub fn give(&mut self, processes: &Processes, hints: &[Hint]) -> Vec<Hinted> {
-        let mut account = Account::begin(self.limits);
-        let mut given = Vec::with_capacity(hints.len());
-        while given.len() < hints.len() {
-            let rest = &hints[given.len()..];
-            match self.nr_together(rest) {
-                0 | 1 => given.push(self.one(processes, &rest[0], &mut account)),
-                nr => self.together(processes, &rest[..nr], &account, &mut given),
+    /// Applies all `hints` in order and returns one result per hint. A hint that fails does not stop the
+    /// others.
+    pub fn give(&mut self, processes: &Processes, hints: &[Hint]) -> Vec<HintResult> {
+        let mut spent = Spent::begin(self.limits);
+        let mut results = Vec::with_capacity(hints.len());
+        while results.len() < hints.len() {
+            let rest = &hints[results.len()..];
+            match self.batch_len(rest) {
+                0 | 1 => results.push(self.apply_one(processes, &rest[0], &mut spent)),
+                nr => self.apply_batch(processes, &rest[..nr], &spent, &mut results),
             }
         }
-        given
+        results
     }
 
-    /// How many of the first hints can be given as one: those of one action for one process, as much as is done
-    /// between two looks at the limits. Where bytes are limited each has to be counted by itself.
-    fn nr_together(&self, hints: &[Hint]) -> usize {
+    /// The number of leading hints that can share a step: same process and action, at most [`STEP`] bytes.
+    /// With a byte limit each hint takes a step of its own, because its bytes must be counted first.
+    fn batch_len(&self, hints: &[Hint]) -> usize {
         if self.limits.max_bytes.is_some() {
             return 1;
         }
         let mut sum = Bytes::ZERO;
-        let alike = |hint: &&Hint| {
+        let fits = |hint: &&Hint| {
             sum += hint.range.len();
             hints[0].target == hint.target && hints[0].action == hint.action && sum <= STEP
         };
-        hints.iter().take(MAX_RANGES).take_while(alike).count()
+        hints.iter().take(MAX_RANGES).take_while(fits).count()
     }
 
-    fn together(
+    fn apply_batch(
         &mut self,
         processes: &Processes,
         hints: &[Hint],
-        account: &Account,
-        given: &mut Vec<Hinted>,
+        spent: &Spent,
+        results: &mut Vec<HintResult>,
     ) {
-        if let Some(why) = account.exhausted() {
-            let left = |hint: &Hint| Hinted::of(|hinted| hinted.leave(why, hint.range.len()));
-            return given.extend(hints.iter().map(left));
+        if let Some(why) = spent.exhausted() {
+            let skipped = |hint: &Hint| HintResult::filled(|result| result.skip(why, hint.range.len()));
+            return results.extend(hints.iter().map(skipped));
         }
-        let run = |hint: &Hint| TargetRange {
+        let target_range = |hint: &Hint| TargetRange {
             target: hint.target,
             range: hint.range,
         };
-        let runs: Vec<TargetRange> = hints.iter().map(run).collect();
-        match self.apply(processes, hints[0].action, &runs) {
+        let ranges: Vec<TargetRange> = hints.iter().map(target_range).collect();
+        match self.apply(processes, hints[0].action, &ranges) {
             Ok(applied) => {
-                let added = |applied| Hinted::of(|hinted| hinted.add(applied));
-                given.extend(applied.iter().map(added));
+                let added = |applied| HintResult::filled(|result| result.add(applied));
+                results.extend(applied.iter().map(added));
             }
             Err(why) => {
-                let failed = |hint: &Hint| Hinted::of(|hinted| hinted.fail(&why, hint.range.len()));
-                given.extend(hints.iter().map(failed));
+                let failed = |hint: &Hint| HintResult::filled(|result| result.fail(&why, hint.range.len()));
+                results.extend(hints.iter().map(failed));
             }
         }
     }
 
-    fn one(&mut self, processes: &Processes, hint: &Hint, account: &mut Account) -> Hinted {
-        let mut hinted = Hinted::default();
+    fn apply_one(&mut self, processes: &Processes, hint: &Hint, spent: &mut Spent) -> HintResult {
+        let mut result = HintResult::default();
         let mut rest = hint.range;
         while !rest.is_empty() {
-            if let Some(why) = account.exhausted() {
-                hinted.leave(why, rest.len());
+            if let Some(why) = spent.exhausted() {
+                result.skip(why, rest.len());
                 break;
             }
-            let (step, holds) = self.step(processes, hint, rest, account.bytes_left());
-            let run = TargetRange {
+            let (step, eligible) = self.step(processes, hint, rest, spent.bytes_left());
+            let range = TargetRange {
                 target: hint.target,
                 range: step,
             };
-            let done = self.apply(processes, hint.action, &[run]);
-            match done.map(|mut all| all.pop().unwrap_or_default()) {
+            let applied = self.apply(processes, hint.action, &[range]);
+            match applied.map(|mut all| all.pop().unwrap_or_default()) {
                 Ok(applied) => {
-                    // Of large ranges the actor estimates; what they hold was counted.
-                    if applied.applied + dry(&applied) > Bytes::ZERO {
-                        account.spend(holds);
+                    // The actor only estimates large ranges; `eligible` was counted.
+                    if applied.applied + dry_run_bytes(&applied) > Bytes::ZERO {
+                        spent.spend(eligible);
                     }
-                    hinted.add(&applied);
+                    result.add(&applied);
                 }
                 Err(why) => {
-                    hinted.fail(&why, rest.len());
+                    result.fail(&why, rest.len());
                     break;
                 }
             }
             rest.start = step.end;
         }
-        hinted
+        result
     }
 
-    /// The next piece of `rest`: as much as may be done with `bytes_left`; and what it holds, where that counts.
+    /// The next part of `rest` that fits `bytes_left`, and its eligible bytes. Without a byte limit the bytes
+    /// are not counted.
     fn step(
         &self,
         processes: &Processes,
@@ -218,7 +218,7 @@ impl Hinter {
             .get(&hint.target)
             .and_then(|process| Pagemap::open(&self.root, process.pid).ok());
         match pagemap {
-            Some(pagemap) => reach::reach(&pagemap, step, left, hint.action, self.only),
+            Some(pagemap) => fit_prefix::fit_prefix(&pagemap, step, left, hint.action, self.only),
             None => (step, Bytes::ZERO),
         }
     }
@@ -227,11 +227,11 @@ impl Hinter {
         &mut self,
         processes: &Processes,
         action: Action,
-        runs: &[TargetRange],
+        ranges: &[TargetRange],
     ) -> Result<Vec<Applied>, OpsError> {
-        let others = self.only.map(|kind| OpsFilter {
+        let other_kind = self.only.map(|kind| OpsFilter {
             kind: OpsFilterKind::Anon,
-            matching: kind == Kind::File,
+            matching: kind == PageKind::File,
             allow: false,
         });
         let young = self.young.as_ref().map(|_| OpsFilter {
@@ -239,21 +239,21 @@ impl Hinter {
             matching: true,
             allow: false,
         });
-        let filters: Vec<OpsFilter> = others.into_iter().chain(young).collect();
+        let filters: Vec<OpsFilter> = other_kind.into_iter().chain(young).collect();
         let request = Request {
             action,
-            runs,
+            ranges,
             filters: &filters,
         };
         Ok(self
             .actor
             .apply(processes, &request, self.young.as_deref_mut())?
-            .runs)
+            .results)
     }
 }
 
-/// What would have been done, had it not been a dry run: it counts as done.
-fn dry(applied: &Applied) -> Bytes {
-    let of_dry = applied.skipped.iter().filter(|(why, _)| *why == Skip::DryRun);
-    of_dry.map(|(_, bytes)| *bytes).sum()
+/// Bytes that only the dry run kept from being acted on. They count towards the byte limit.
+fn dry_run_bytes(applied: &Applied) -> Bytes {
+    let dry_run = applied.skipped.iter().filter(|(why, _)| *why == Skip::DryRun);
+    dry_run.map(|(_, bytes)| *bytes).sum()
 }

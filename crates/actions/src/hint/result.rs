@@ -1,10 +1,10 @@
-//! What came of a hint.
+//! Results of hints.
 
 use thermo_engine::OpsError;
 use thermo_engine::ops::{Applied, Skip};
 use thermo_units::Bytes;
 
-/// Why bytes of a hint were left alone.
+/// Why bytes of a hint were skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SkipReason {
     /// The actor's reason.
@@ -13,14 +13,14 @@ pub enum SkipReason {
     ByteLimit,
     /// The limit of CPU time was reached.
     CpuLimit,
-    /// The time was over.
+    /// The time limit was reached.
     Deadline,
-    /// The action cannot be done here at all.
+    /// The action or a filter is not supported here.
     Unsupported,
 }
 
 impl SkipReason {
-    /// The word in JSON.
+    /// The name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,41 +33,41 @@ impl SkipReason {
     }
 }
 
-/// What came of one hint.
+/// The result of one hint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hinted {
-    /// Bytes of pages that were there and that the kernel took the advice for.
+pub struct HintResult {
+    /// Bytes of present pages for which the kernel accepted the advice.
     pub advised: Bytes,
-    /// Bytes seen to have changed afterwards; `None` where the action leaves no trace.
+    /// Bytes verified as changed afterwards; `None` where the effect cannot be observed.
     pub changed: Option<Bytes>,
-    /// Why not, for the rest; each reason once.
-    pub left: Vec<(SkipReason, Bytes)>,
-    /// What stands against it altogether.
+    /// The other bytes by reason; each reason occurs once.
+    pub skipped: Vec<(SkipReason, Bytes)>,
+    /// Why the hint failed, wholly or in part.
     pub error: Option<String>,
 }
 
-impl Hinted {
-    /// One of which nothing is known but what `tell` says.
-    pub(super) fn of(tell: impl FnOnce(&mut Self)) -> Self {
-        let mut hinted = Self::default();
-        tell(&mut hinted);
-        hinted
+impl HintResult {
+    /// An empty result after `fill`.
+    pub(super) fn filled(fill: impl FnOnce(&mut Self)) -> Self {
+        let mut result = Self::default();
+        fill(&mut result);
+        result
     }
 
-    /// Counts `bytes` as left alone.
-    pub(super) fn leave(&mut self, why: SkipReason, bytes: Bytes) {
+    /// Counts `bytes` as skipped.
+    pub(super) fn skip(&mut self, why: SkipReason, bytes: Bytes) {
         if bytes == Bytes::ZERO {
             return;
         }
-        match self.left.iter_mut().find(|(known, _)| *known == why) {
+        match self.skipped.iter_mut().find(|(known, _)| *known == why) {
             Some((_, sum)) => *sum += bytes,
-            None => self.left.push((why, bytes)),
+            None => self.skipped.push((why, bytes)),
         }
     }
 
     pub(super) fn fail(&mut self, why: &OpsError, bytes: Bytes) {
         self.error = Some(why.to_string());
-        self.leave(SkipReason::Unsupported, bytes);
+        self.skip(SkipReason::Unsupported, bytes);
     }
 
     pub(super) fn add(&mut self, applied: &Applied) {
@@ -76,20 +76,24 @@ impl Hinted {
             self.changed = Some(self.changed.unwrap_or_default() + changed);
         }
         for (why, bytes) in &applied.skipped {
-            self.leave(SkipReason::Skip(*why), *bytes);
-            self.error = self.error.take().or_else(|| sentence(*why).map(str::to_owned));
+            self.skip(SkipReason::Skip(*why), *bytes);
+            self.error = self
+                .error
+                .take()
+                .or_else(|| error_message(*why).map(str::to_owned));
         }
     }
 }
 
-/// What the kernel's refusals mean. Other reasons are no errors.
-const fn sentence(why: Skip) -> Option<&'static str> {
+/// The error message for reasons that are errors.
+const fn error_message(why: Skip) -> Option<&'static str> {
     match why {
         Skip::TargetGone => Some("the process has ended"),
-        Skip::Locked => Some("memory that is locked cannot be advised"),
-        Skip::Unadvisable => Some("memory of devices and hugetlb pages cannot be advised"),
+        Skip::Locked => Some("the kernel does not accept advice for locked memory"),
+        Skip::Unadvisable => Some("the kernel does not accept advice for device memory and hugetlb pages"),
         Skip::Refused => Some(
-            "the kernel refused: advising other users' processes needs root (CAP_SYS_NICE, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)",
+            "the kernel refused: advising other users' processes needs root (CAP_SYS_NICE, CAP_SYS_PTRACE and \
+             CAP_DAC_READ_SEARCH)",
         ),
         _ => None,
     }

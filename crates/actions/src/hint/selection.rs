@@ -1,4 +1,4 @@
-//! Which mappings of a process are meant.
+//! Selects mappings of a process.
 
 use std::path::Path;
 
@@ -6,29 +6,33 @@ use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::proc::ProcError;
 use thermo_units::AddrRange;
 
-/// Which mappings are meant. The default is all but devices' and the kernel's own.
+/// Selects mappings of a process. Mappings of devices and of the kernel are never selected; the default
+/// selects all others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// What of them lies here.
+    /// Only addresses in this range.
     pub range: Option<AddrRange>,
-    /// Those whose name holds one of these words (`[heap]`, `libc.so`); empty: any name, or none.
+    /// Only mappings whose name contains one of these strings (`[heap]`, `libc.so`); empty: all mappings.
     pub names: Vec<String>,
 }
 
 impl Selection {
-    /// What of the mappings of process `pid` of the machine at `root` (`/`) is meant, ascending, each by itself.
+    /// The selected ranges of process `pid` of the machine at `root` (`/`), ascending, one per mapping.
     ///
     /// # Errors
-    /// The process is gone, or may not be looked at.
+    /// The process is gone, or its mappings may not be read.
     pub fn ranges(&self, root: &Path, pid: u32) -> Result<Vec<AddrRange>, ProcError> {
         let mappings = maps::read(root, pid)?;
-        Ok(mappings.iter().filter_map(|mapping| self.of(mapping)).collect())
+        Ok(mappings
+            .iter()
+            .filter_map(|mapping| self.select(mapping))
+            .collect())
     }
 
-    fn of(&self, mapping: &Mapping) -> Option<AddrRange> {
+    fn select(&self, mapping: &Mapping) -> Option<AddrRange> {
         let named = self.names.is_empty() || self.names.iter().any(|name| mapping.name.contains(name));
-        let touchable = !mapping.is_device() && !mapping.is_kernel_made();
-        if !named || !touchable {
+        let selectable = !mapping.is_device() && !mapping.is_special();
+        if !named || !selectable {
             return None;
         }
         match &self.range {
@@ -51,22 +55,22 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_chosen_by_name_and_place() {
+    fn selection_filters_by_name_and_range() {
         let root = process(
             "1000-3000 r-xp 00000000 08:01 11 /usr/lib/libc.so.6\n\
              5000-9000 rw-p 00000000 00:00 0 [heap]\n\
              a000-b000 rw-s 00000000 00:05 12 /dev/dri/card0\n\
              c000-d000 r-xp 00000000 00:00 0 [vdso]\n",
         );
-        let chosen = |selection: Selection| selection.ranges(root.path(), 7).unwrap();
+        let selected = |selection: Selection| selection.ranges(root.path(), 7).unwrap();
         let (libc, heap) = (AddrRange::new(0x1000, 0x3000), AddrRange::new(0x5000, 0x9000));
-        assert_eq!(chosen(Selection::default()), [libc, heap]);
+        assert_eq!(selected(Selection::default()), [libc, heap]);
         let names = vec!["[heap]".to_owned()];
-        assert_eq!(chosen(Selection { names, range: None }), [heap]);
+        assert_eq!(selected(Selection { names, range: None }), [heap]);
         let range = Some(AddrRange::new(0x2000, 0x6000));
         let parts = [AddrRange::new(0x2000, 0x3000), AddrRange::new(0x5000, 0x6000)];
         assert_eq!(
-            chosen(Selection {
+            selected(Selection {
                 range,
                 ..Selection::default()
             }),

@@ -1,47 +1,49 @@
-//! Parameters that cannot be meant, in words and by the names of the module.
+//! Errors in the parameters of a preset, by the parameter names of the kernel module.
 
 /// Why parameters of a preset are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PresetError {
-    /// A share above the whole.
-    #[error("{name} is {given}, and the most is {most}")]
-    OverAll {
+    /// A share above 100 %.
+    #[error("{name} is {given}: the maximum is {max}")]
+    AboveMax {
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         given: u32,
-        /// The whole, in its unit.
-        most: u32,
+        /// The maximum, in the parameter's unit.
+        max: u32,
     },
     /// Watermarks in the wrong order.
     #[error(
-        "the watermarks are out of order (wmarks_high {high}, wmarks_mid {mid}, wmarks_low {low}): high must be the largest, low the smallest"
+        "the watermarks are out of order (wmarks_high {high}, wmarks_mid {mid}, wmarks_low {low}): high must be the \
+         largest, low the smallest"
     )]
     Wmarks {
-        /// The upper.
+        /// `wmarks_high`.
         high: u32,
-        /// The middle.
+        /// `wmarks_mid`.
         mid: u32,
-        /// The lower.
+        /// `wmarks_low`.
         low: u32,
     },
-    /// Free memory would be read all the time.
-    #[error("wmarks_interval is 0: say how often to look at free memory while resting, like 5s")]
+    /// Free memory would be read without a pause.
+    #[error("wmarks_interval is 0: give the time between two checks of free memory, like 5s")]
     WmarksInterval,
-    /// A limit without a window.
-    #[error("quota_ms is {ms} but quota_reset_interval_ms is 0: say per which time, like 1000")]
-    NoWindow {
-        /// The limit.
+    /// A quota without a window.
+    #[error("quota_ms is {ms} but quota_reset_interval_ms is 0: give the length of a window, like 1000")]
+    MissingWindow {
+        /// `quota_ms`.
         ms: u64,
     },
-    /// Addresses that are nothing.
+    /// A monitored region without addresses.
     #[error(
-        "the monitored region is nothing (monitor_region_start {start:#x}, monitor_region_end {end:#x}): the end must lie behind the start, or both be 0"
+        "the monitored region is empty (monitor_region_start {start:#x}, monitor_region_end {end:#x}): the end must \
+         be above the start, or both be 0"
     )]
     EmptyRegion {
-        /// The begin.
+        /// `monitor_region_start`.
         start: u64,
-        /// The end.
+        /// `monitor_region_end`.
         end: u64,
     },
 }

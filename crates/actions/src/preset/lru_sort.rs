@@ -1,9 +1,9 @@
 //! Proactive LRU sorting: the parameters of the kernel's `DAMON_LRU_SORT` (mm/damon/lru_sort.c).
 //!
-//! Two schemes share one CPU quota in halves: what is hot moves up on the kernel's LRU lists, the hottest first;
-//! what has long been idle moves down, the longest idle first. Nothing is paged out: only what reclaim would take
-//! first, should it come, changes. The module ranks its cold half by access rate, which is 0 for all of it; here
-//! it is ranked by age, as its first patches did.
+//! Two schemes get half of the CPU quota each. The hot scheme moves hot memory up on the kernel's LRU lists,
+//! hottest first. The cold scheme moves idle memory down, longest idle first. Nothing is paged out: only the
+//! order in which reclaim would take pages changes. The kernel module ranks cold memory by access rate, which
+//! is 0 for all of it. This preset ranks cold memory by age, as the first patches of the module did.
 
 use thermo_engine::scheme::{
     AccessPattern, Age, Bounds, CoreFilter, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate,
@@ -15,43 +15,45 @@ use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
 
 use super::error::PresetError;
 use super::parameter::{ParameterError, boolean, number, share, time};
-use super::wmarks::{Wmarks, at_most_all, monitor_region};
+use super::wmarks::{Wmarks, check_share, monitor_region};
 
-/// The parameters. The defaults are the module's.
+/// Parameters of `DAMON_LRU_SORT`, with the module's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LruSort {
-    /// Hot: seen accessed in at least this share of all looks.
+    /// Memory is hot when at least this share of access checks found it accessed.
     pub hot_thres_access_freq: Permille,
-    /// Cold: not touched for this long.
+    /// Memory is cold when it was not accessed for this long.
     pub cold_min_age: Nanos,
-    /// CPU time to spend in a window, in milliseconds, half of it on each; 0: no limit.
+    /// CPU time per window, in milliseconds, shared equally by both schemes; 0: no limit.
     pub quota_ms: u64,
     /// Length of the window, in milliseconds.
     pub quota_reset_interval_ms: u64,
-    /// While which state of free memory.
+    /// Watermarks of free memory.
     pub wmarks: Wmarks,
-    /// Time between two looks at a region.
+    /// Sampling interval.
     pub sample_interval: Nanos,
-    /// Time over which looks are counted.
+    /// Aggregation interval.
     pub aggr_interval: Nanos,
-    /// Fewest regions.
+    /// Minimum number of regions.
     pub min_nr_regions: usize,
-    /// Most regions.
+    /// Maximum number of regions.
     pub max_nr_regions: usize,
-    /// Only memory from this address on. The module's are physical addresses, these are the targets' own.
+    /// Start of the monitored addresses. Virtual addresses of the targets; the module uses physical
+    /// addresses.
     pub monitor_region_start: u64,
-    /// Only memory below this address; both 0: all of it.
+    /// End of the monitored addresses, exclusive. Start and end 0: all memory.
     pub monitor_region_end: u64,
-    /// Share of the LRU pages to have on active lists, in ten-thousandths: both halves are tuned towards it; 0:
-    /// they are not tuned.
+    /// Goal of both schemes: share of LRU pages on active lists, in ten-thousandths; 0: no goal.
     pub active_mem_bp: u32,
-    /// Tune `sample_interval` and `aggr_interval` so that looks find enough accesses ([`IntervalsGoal`]).
+    /// Tune `sample_interval` and `aggr_interval` until access checks find enough accesses
+    /// ([`IntervalsGoal`]).
     pub autotune_monitoring_intervals: bool,
-    /// Look at each page's accessed mark again before it is moved: up only with, down only without.
+    /// Check each page's accessed bit again before it is moved: set for `lru_prio`, clear for `lru_deprio`.
     pub filter_young_pages: bool,
 }
 
-/// By how much the goals of both halves overlap, so that neither stands still at the border (kernel: 0.02 %).
+/// Overlap of the two goals in ten-thousandths, so that neither scheme stops exactly at the goal (kernel:
+/// 0.02 %).
 const OVERLAP_BP: u64 = 2;
 
 impl Default for LruSort {
@@ -85,7 +87,7 @@ const COUNT: &str = "a whole number, like 10";
 const ADDRESS: &str = "an address, like 0x7f0000000000 or 4096";
 
 impl LruSort {
-    /// The names of all parameters.
+    /// Names of all parameters.
     pub const PARAMETERS: [&'static str; 17] = [
         "hot_thres_access_freq",
         "cold_min_age",
@@ -106,12 +108,12 @@ impl LruSort {
         "filter_young_pages",
     ];
 
-    /// Sets the parameter `name` as writing `value` to the module's file of that name does: bare numbers are
-    /// microseconds for intervals and ages, thousandths for shares. Values with a unit (`120s`, `50%`) do too.
+    /// Sets the parameter `name`, as writing `value` to the module's file of that name does. A bare number is
+    /// in microseconds for intervals and ages, in thousandths for shares. Values with a unit (`120s`, `50%`)
+    /// are accepted too.
     ///
     /// # Errors
-    /// There is no such parameter, or the value is none for it. Whether it fits the others is told by
-    /// [`LruSort::check`].
+    /// An unknown name, or a value of the wrong kind. [`LruSort::check`] checks values against each other.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParameterError> {
         match name {
             "hot_thres_access_freq" => self.hot_thres_access_freq = share(value)?,
@@ -141,27 +143,27 @@ impl LruSort {
         Ok(())
     }
 
-    /// Whether they can be meant. Attributes are checked where they are used.
+    /// Checks the parameters, except the monitoring attributes, which are checked where they are used.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first invalid parameter.
     pub fn check(&self) -> Result<(), PresetError> {
-        at_most_all("hot_thres_access_freq", self.hot_thres_access_freq)?;
+        check_share("hot_thres_access_freq", self.hot_thres_access_freq)?;
         if self.active_mem_bp > 10_000 {
-            return Err(PresetError::OverAll {
+            return Err(PresetError::AboveMax {
                 name: "active_mem_bp",
                 given: self.active_mem_bp,
-                most: 10_000,
+                max: 10_000,
             });
         }
         if self.quota_reset_interval_ms == 0 && (self.quota_ms > 0 || self.active_mem_bp > 0) {
-            return Err(PresetError::NoWindow { ms: self.quota_ms });
+            return Err(PresetError::MissingWindow { ms: self.quota_ms });
         }
-        self.elsewhere()?;
+        self.region_filter()?;
         self.wmarks.check()
     }
 
-    /// The attributes they mean.
+    /// The monitoring attributes.
     #[must_use]
     pub fn attrs(&self) -> Attrs {
         Attrs {
@@ -173,13 +175,13 @@ impl LruSort {
         }
     }
 
-    /// What the intervals are tuned towards, if they are: the module's 4 %, every 3 aggregations, 5 ms to 10 s.
+    /// The goal of interval auto-tuning, if enabled: the module's 4 %, every 3 aggregations, 5 ms to 10 s.
     #[must_use]
     pub fn intervals_goal(&self) -> Option<IntervalsGoal> {
         self.autotune_monitoring_intervals.then(IntervalsGoal::default)
     }
 
-    /// The schemes they mean: the hot one, then the cold one.
+    /// The hot scheme, then the cold scheme.
     #[must_use]
     pub fn schemes(&self) -> [Scheme; 2] {
         [self.hot(), self.cold()]
@@ -243,11 +245,12 @@ impl LruSort {
         }
     }
 
-    fn elsewhere(&self) -> Result<Option<CoreFilter>, PresetError> {
+    fn region_filter(&self) -> Result<Option<CoreFilter>, PresetError> {
         monitor_region(self.monitor_region_start, self.monitor_region_end)
     }
 
-    /// Pages that are young (`matching`), or those that are not, are left alone, and so is what lies elsewhere.
+    /// Skips memory outside the monitored region, and with `filter_young_pages` the pages that are young
+    /// (`matching`) or those that are not.
     fn filters(&self, matching: bool) -> Filters {
         let young = OpsFilter {
             kind: OpsFilterKind::Young,
@@ -255,8 +258,8 @@ impl LruSort {
             allow: false,
         };
         Filters {
-            // A region that is nothing does not come past the check.
-            core: Vec::from_iter(self.elsewhere().ok().flatten()),
+            // `check()` rejects empty regions.
+            core: Vec::from_iter(self.region_filter().ok().flatten()),
             ops: Vec::from_iter(self.filter_young_pages.then_some(young)),
         }
     }
@@ -276,7 +279,7 @@ mod tests {
     use thermo_engine::scheme;
 
     #[test]
-    fn the_defaults_are_those_of_the_module() {
+    fn defaults_match_the_kernel_module() {
         let preset = LruSort::default();
         preset.check().unwrap();
         let (attrs, [hot, cold]) = (preset.attrs(), preset.schemes());
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_parameters_are_goals_and_filters() {
+    fn newer_parameters_become_goals_and_filters() {
         let preset = LruSort {
             active_mem_bp: 6000,
             filter_young_pages: true,
@@ -320,24 +323,24 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_by_name() {
+    fn check_names_the_invalid_parameter() {
         let with = |change: fn(&mut LruSort)| {
             let mut preset = LruSort::default();
             change(&mut preset);
             preset.check().unwrap_err().to_string()
         };
         let hot = with(|p| p.hot_thres_access_freq = Permille(1001));
-        assert_eq!(hot, "hot_thres_access_freq is 1001, and the most is 1000");
+        assert_eq!(hot, "hot_thres_access_freq is 1001: the maximum is 1000");
         assert!(with(|p| p.active_mem_bp = 10_001).starts_with("active_mem_bp is 10001"));
         assert!(with(|p| p.wmarks.mid = Permille(201)).contains("out of order"));
         assert!(with(|p| p.wmarks.high = Permille(2000)).starts_with("wmarks_high is 2000"));
         assert!(with(|p| p.wmarks.interval = Nanos::ZERO).contains("wmarks_interval is 0"));
         assert!(with(|p| p.quota_reset_interval_ms = 0).contains("quota_reset_interval_ms is 0"));
-        assert!(with(|p| p.monitor_region_start = 4096).contains("the end must lie behind the start"));
+        assert!(with(|p| p.monitor_region_start = 4096).contains("the end must be above the start"));
     }
 
     #[test]
-    fn every_parameter_is_set_by_its_name() {
+    fn set_knows_every_parameter() {
         let mut preset = LruSort::default();
         for (name, value) in LruSort::PARAMETERS.into_iter().zip(1..) {
             let value: u32 = value;
@@ -366,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_or_value_changes_nothing() {
+    fn set_changes_nothing_on_error() {
         let mut preset = LruSort::default();
         let mut refused = |name, value| preset.set(name, value).unwrap_err().to_string();
         assert!(refused("hot_thres", "1").contains("is not a parameter: use one of hot_thres_access_freq, "));

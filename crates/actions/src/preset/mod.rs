@@ -1,5 +1,5 @@
-//! The kernel's ready-made modules as parameter blocks over schemes: each has the module's parameters by their
-//! names and with their defaults, and says which attributes and schemes they mean.
+//! The kernel's DAMON modules as presets. Each preset has the module's parameters, with their names and
+//! defaults, and builds the attributes and schemes that they stand for.
 
 mod error;
 mod lru_sort;

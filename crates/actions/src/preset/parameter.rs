@@ -1,5 +1,5 @@
-//! Values of parameters as the module's files take them: bare numbers in the module's unit; and, besides, numbers
-//! with a unit of their own.
+//! Values of parameters, as the files of the kernel module accept them: bare numbers in the module's unit.
+//! Numbers with a unit are accepted too.
 
 use std::str::FromStr;
 
@@ -8,35 +8,35 @@ use thermo_units::{Nanos, Permille, UnitError};
 /// Why a parameter was not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// There is none of that name.
+    /// No parameter has this name.
     #[error("{name:?} is not a parameter: use one of {known}")]
     Unknown {
         /// The name.
         name: String,
-        /// Those there are.
+        /// The known names.
         known: String,
     },
-    /// The value is not of its kind.
-    #[error("{value:?} is not a value for it: give {expected}")]
+    /// The value is of the wrong kind.
+    #[error("{value:?} is not a valid value: give {expected}")]
     Value {
         /// The value.
         value: String,
-        /// What it should be.
+        /// The expected kind of value.
         expected: &'static str,
     },
-    /// The value is a quantity that cannot be read.
+    /// The value is not a valid quantity.
     #[error(transparent)]
     Unit(#[from] UnitError),
 }
 
-fn bare(value: &str) -> bool {
+fn is_bare(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A span of time; a bare number is microseconds.
+/// A duration; a bare number is microseconds.
 pub(super) fn time(value: &str) -> Result<Nanos, ParameterError> {
     let value = value.trim();
-    Ok(if bare(value) {
+    Ok(if is_bare(value) {
         format!("{value}us").parse()?
     } else {
         value.parse()?
@@ -46,7 +46,7 @@ pub(super) fn time(value: &str) -> Result<Nanos, ParameterError> {
 /// A share; a bare number is thousandths.
 pub(super) fn share(value: &str) -> Result<Permille, ParameterError> {
     let value = value.trim();
-    if bare(value) {
+    if is_bare(value) {
         number(
             value,
             "a whole number of thousandths, like 500, or a share like 50%",
@@ -57,7 +57,7 @@ pub(super) fn share(value: &str) -> Result<Permille, ParameterError> {
     }
 }
 
-/// A count or an address, which may be hexadecimal.
+/// A count or an address; `0x` marks hexadecimal.
 pub(super) fn number<T: FromStr + TryFrom<u64>>(
     value: &str,
     expected: &'static str,
@@ -75,7 +75,7 @@ pub(super) fn number<T: FromStr + TryFrom<u64>>(
     })
 }
 
-/// Yes or no, in every way the kernel takes it.
+/// Yes or no, in the spellings that the kernel accepts.
 pub(super) fn boolean(value: &str) -> Result<bool, ParameterError> {
     match value.trim() {
         "Y" | "y" | "1" | "true" | "on" => Ok(true),

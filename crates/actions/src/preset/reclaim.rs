@@ -9,24 +9,24 @@ use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
 use super::error::PresetError;
 use super::wmarks::Wmarks;
 
-/// The parameters. The defaults are the module's.
+/// Parameters of `DAMON_RECLAIM`, with the module's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaim {
-    /// Page out what was not touched for this long.
+    /// Memory is paged out when it was not accessed for this long.
     pub min_age: Nanos,
-    /// CPU time to spend in a window, in milliseconds; 0: no limit.
+    /// CPU time per window, in milliseconds; 0: no limit.
     pub quota_ms: u64,
-    /// Bytes to page out in a window; 0: no limit.
+    /// Bytes to page out per window; 0: no limit.
     pub quota_sz: Bytes,
     /// Length of the window, in milliseconds.
     pub quota_reset_interval_ms: u64,
-    /// Memory pressure to bring about, in microseconds of stall a window; 0: not by pressure.
+    /// Goal of memory pressure, in microseconds of stall per window; 0: no goal.
     pub quota_mem_pressure_us: u64,
-    /// The user's own feedback, of 10,000 that are aimed at: less makes it page out more; 0: none.
+    /// User feedback; the goal is 10,000, and a lower value makes reclaim more aggressive. 0: no goal.
     pub quota_autotune_feedback: u64,
-    /// While which state of free memory.
+    /// Watermarks of free memory.
     pub wmarks: Wmarks,
-    /// Leave anonymous memory alone.
+    /// Skip anonymous memory.
     pub skip_anon: bool,
 }
 
@@ -51,22 +51,22 @@ impl Default for Reclaim {
 }
 
 impl Reclaim {
-    /// Whether they can be meant.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first invalid parameter.
     pub fn check(&self) -> Result<(), PresetError> {
         let is_limited = self.quota_ms > 0
             || self.quota_sz > Bytes::ZERO
             || self.quota_mem_pressure_us > 0
             || self.quota_autotune_feedback > 0;
         if self.quota_reset_interval_ms == 0 && is_limited {
-            return Err(PresetError::NoWindow { ms: self.quota_ms });
+            return Err(PresetError::MissingWindow { ms: self.quota_ms });
         }
         self.wmarks.check()
     }
 
-    /// The scheme they mean.
+    /// The scheme that the parameters stand for.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         let none = Rate::Samples(0);
@@ -126,7 +126,7 @@ mod tests {
     use thermo_engine::Attrs;
 
     #[test]
-    fn the_defaults_are_those_of_the_module() {
+    fn defaults_match_the_kernel_module() {
         let scheme = Reclaim::default().scheme();
         assert_eq!(scheme.pattern.age.min.aggrs(&Attrs::default()), 1200);
         assert_eq!(

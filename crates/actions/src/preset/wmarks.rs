@@ -1,20 +1,20 @@
-//! Parameters that modules have in common.
+//! Parameters that the modules share.
 
 use thermo_engine::scheme::{CoreFilter, CoreFilterKind, WatermarkMetric, Watermarks};
 use thermo_units::{Addr, AddrRange, Nanos, Permille};
 
 use super::error::PresetError;
 
-/// The marks on free memory that modules have in common (`wmarks_*`).
+/// Watermarks of free memory (`wmarks_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wmarks {
-    /// How often free memory is compared with the marks, while resting.
+    /// Time between two checks of free memory while deactivated.
     pub interval: Nanos,
-    /// Rest above this much free memory.
+    /// Deactivate above this share of free memory.
     pub high: Permille,
-    /// Begin at or below this much.
+    /// Activate at or below this share.
     pub mid: Permille,
-    /// Rest below this much: the kernel's own reclaim is at work.
+    /// Deactivate below this share: the kernel's own reclaim is at work.
     pub low: Permille,
 }
 
@@ -30,7 +30,7 @@ impl Wmarks {
     }
 
     pub(super) fn check(self) -> Result<(), PresetError> {
-        at_most_all("wmarks_high", self.high)?;
+        check_share("wmarks_high", self.high)?;
         if self.high < self.mid || self.mid < self.low {
             return Err(PresetError::Wmarks {
                 high: self.high.0,
@@ -45,11 +45,11 @@ impl Wmarks {
     }
 }
 
-/// What leaves alone all that lies outside of the region that modules are given as `monitor_region_start` and
-/// `monitor_region_end`; nothing where both are 0, which means all memory.
+/// A filter that skips memory outside `monitor_region_start` to `monitor_region_end`. `None` when both are 0,
+/// which means all memory.
 ///
 /// # Errors
-/// The region is nothing.
+/// The region is empty.
 pub fn monitor_region(start: u64, end: u64) -> Result<Option<CoreFilter>, PresetError> {
     if (start, end) == (0, 0) {
         return Ok(None);
@@ -65,14 +65,14 @@ pub fn monitor_region(start: u64, end: u64) -> Result<Option<CoreFilter>, Preset
     }))
 }
 
-pub(super) const fn at_most_all(name: &'static str, given: Permille) -> Result<(), PresetError> {
+pub(super) const fn check_share(name: &'static str, given: Permille) -> Result<(), PresetError> {
     if given.0 <= 1000 {
         Ok(())
     } else {
-        Err(PresetError::OverAll {
+        Err(PresetError::AboveMax {
             name,
             given: given.0,
-            most: 1000,
+            max: 1000,
         })
     }
 }

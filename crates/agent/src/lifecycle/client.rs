@@ -1,4 +1,4 @@
-//! The other end of the socket: asks the daemon.
+//! Client of the daemon's socket.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -9,37 +9,37 @@ use serde_json::Value;
 
 use super::wire::Request;
 
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a read from and a write to the socket.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers there.
+    /// Connecting to the socket failed.
     #[error(
-        "no life cycle daemon answers at {}: {source}. Start it with `thermo lifecycle run CONFIG`, or name its socket with --socket",
+        "cannot connect to the life cycle daemon at {}: {source}. Start it with `thermo lifecycle run CONFIG`, or give its socket with --socket",
         .path.display()
     )]
     NoDaemon {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It broke off.
+    /// The connection failed before the answer was complete.
     #[error("the life cycle daemon at {} did not answer: {source}", .path.display())]
     NoAnswer {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It said no.
+    /// The daemon refused the request, for this reason.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A connection to the daemon, for many requests.
+/// A connection to the daemon. It can be used for many requests.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
@@ -47,14 +47,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// Nobody answers there.
+    /// [`ClientError::NoDaemon`] if the connection cannot be made.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let connected = UnixStream::connect(path).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
             Ok(stream)
         });
         let path = path.to_owned();
@@ -67,13 +67,13 @@ impl Client {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends `request` and waits for the answer.
     ///
     /// # Errors
-    /// The daemon says no, or nothing.
+    /// The daemon refuses the request, or does not answer within 30 s.
     pub fn ask(&mut self, request: &Request) -> Result<Value, ClientError> {
         let answer = self
-            .exchange(&request.line())
+            .exchange(&request.to_line())
             .map_err(|source| ClientError::NoAnswer {
                 path: self.path.clone(),
                 source,
@@ -81,10 +81,10 @@ impl Client {
         if answer["ok"] == true {
             return Ok(answer);
         }
-        let why = answer["error"]
+        let reason = answer["error"]
             .as_str()
-            .unwrap_or("the daemon said no and not why");
-        Err(ClientError::Refused(why.to_owned()))
+            .unwrap_or("the daemon refused the request without a reason");
+        Err(ClientError::Refused(reason.to_owned()))
     }
 
     fn exchange(&mut self, line: &str) -> io::Result<Value> {

@@ -1,26 +1,26 @@
-//! The description of applications as a person writes it (TOML); docs/guide/lifecycle.md tells of every key.
+//! The configuration file (TOML). docs/guide/lifecycle.md documents every key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use regex::Regex;
 use thermo_units::text::ParseError;
 use thermo_units::{Nanos, Permille};
 use toml::Spanned;
 
+use super::command::CommandTarget;
 use super::rules::Rules;
 
-mod raw;
+mod parser;
 
-/// Everything a description says.
+/// A configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where requests are taken; the default place when not given.
+    /// Path of the socket; `None` for the default path.
     pub socket: Option<PathBuf>,
-    /// Share of one CPU that reclaim uses while it goes on.
+    /// Maximum share of one CPU that reclaim uses while it runs.
     pub duty: Permille,
-    /// How often the sources are looked at.
+    /// Interval between two reads of freezer, `oom_score_adj` and CPU time.
     pub poll: Nanos,
     /// The applications.
     pub apps: Vec<AppConfig>,
@@ -29,62 +29,57 @@ pub struct Config {
 /// One application.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppConfig {
-    /// What it is called in requests.
+    /// Name in requests.
     pub name: String,
-    /// Which processes it is.
+    /// The application's processes.
     pub target: Target,
-    /// What is done to it, and when not.
+    /// Reclaim policy.
     pub rules: Rules,
-    /// Idle for so long in the background, it is cached; never by itself when not given.
+    /// Idle time after which a background application becomes cached; `None` disables this.
     pub idle_after: Option<Nanos>,
-    /// Of an application that runs now and then: it is idle when it touches less than this of its memory in a look.
+    /// The application is idle if one access check finds less than this share of its resident memory
+    /// accessed.
     pub idle_touched: Permille,
-    /// The line its description begins in.
+    /// Line of the configuration file where the application begins.
     pub line: usize,
 }
 
-/// Which processes an application is.
-#[derive(Debug, Clone)]
+/// The processes of an application.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// This one, and never another of the same number.
+    /// The process that has this PID when the configuration is loaded, never a later one with the same PID.
     Pid(u32),
-    /// All of a control group and of those below it.
+    /// All processes of a control group and its descendants.
     Cgroup(String),
-    /// All of a systemd unit.
-    Unit(String),
-    /// All whose command line, its words joined by blanks, matches.
-    Command(Regex),
+    /// All processes of a systemd unit.
+    Unit {
+        /// Name of the unit.
+        unit: String,
+        /// The user whose units count beside those of the system.
+        uid: u32,
+    },
+    /// All processes of a user with a matching command line.
+    Command(CommandTarget),
 }
 
-impl PartialEq for Target {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Pid(a), Self::Pid(b)) => a == b,
-            (Self::Cgroup(a), Self::Cgroup(b)) | (Self::Unit(a), Self::Unit(b)) => a == b,
-            (Self::Command(a), Self::Command(b)) => a.as_str() == b.as_str(),
-            _ => false,
-        }
-    }
-}
-
-/// Why a description cannot be had.
+/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It has a mistake.
-    #[error("{}", .fault.in_file(&.path.display().to_string()))]
-    Mistake {
+    /// The file is invalid.
+    #[error("{}", .error.in_file(&.path.display().to_string()))]
+    Invalid {
         /// The file.
         path: PathBuf,
-        /// What and where.
-        fault: ParseError,
+        /// The error with its line and column.
+        error: ParseError,
     },
 }
 
@@ -92,21 +87,21 @@ impl Config {
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or with the place of the first mistake in it.
+    /// The file cannot be read, or is invalid; then with line and column of the first error.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let path = path.to_owned();
         match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&text).map_err(|fault| ConfigError::Mistake { path, fault }),
+            Ok(text) => Self::parse(&text).map_err(|error| ConfigError::Invalid { path, error }),
             Err(source) => Err(ConfigError::File { path, source }),
         }
     }
 
-    /// Checks a description's text.
+    /// Parses the text of a configuration.
     ///
     /// # Errors
-    /// The first mistake, with its place.
+    /// The first error, with its line and column.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        raw::parse(text)
+        parser::parse(text)
     }
 }
 

@@ -1,77 +1,98 @@
-//! One client of the socket, without the socket: bytes in, lines out, and when to let go of it.
+//! The state of one client connection, without I/O: splits input into lines, buffers output, and decides when
+//! to disconnect.
 
 use std::collections::VecDeque;
 
 use thermo_units::Nanos;
 
-use super::wire::LONGEST_LINE;
+use super::wire::MAX_LINE;
 
-/// A client that lets so much of its answers lie is let go of.
-const MOST_UNREAD: usize = 1 << 20;
+/// A client with this many bytes of unsent answers gets no further answer until it reads.
+const MAX_UNSENT: usize = 64 << 10;
 
-/// A client.
 #[derive(Debug)]
 pub(super) struct Connection {
-    incoming: Vec<u8>,
-    outgoing: VecDeque<u8>,
-    heard_at: Nanos,
+    /// Received bytes of lines that were not returned yet.
+    input: Vec<u8>,
+    output: VecDeque<u8>,
+    last_line_at: Nanos,
     closing: bool,
 }
 
-/// Bytes that cannot become a request.
+/// A line is longer than [`MAX_LINE`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(super) struct LineTooLong;
 
 impl Connection {
     pub(super) const fn new(now: Nanos) -> Self {
         Self {
-            incoming: Vec::new(),
-            outgoing: VecDeque::new(),
-            heard_at: now,
+            input: Vec::new(),
+            output: VecDeque::new(),
+            last_line_at: now,
             closing: false,
         }
     }
 
-    /// Takes in what was read. Returns the whole lines in it, without their ends.
+    /// True if more bytes are needed. While a line waits, the client's further bytes stay in the socket.
+    pub(super) fn wants_input(&self) -> bool {
+        !self.closing && !self.has_line()
+    }
+
+    /// Adds received bytes.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// True if [`Self::next_line`] returns a line now.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.closing && self.output.len() < MAX_UNSENT && self.has_line()
+    }
+
+    /// Whether a line is complete, or already too long.
+    fn has_line(&self) -> bool {
+        self.input.len() > MAX_LINE || self.input.contains(&b'\n')
+    }
+
+    /// The next complete line, without its line end.
     ///
     /// # Errors
-    /// A line goes on without an end; the lines before it are lost with it.
-    pub(super) fn take_in(&mut self, bytes: &[u8], now: Nanos) -> Result<Vec<Vec<u8>>, TooLong> {
-        let mut lines = Vec::new();
-        for byte in bytes {
-            if *byte == b'\n' {
-                self.heard_at = now;
-                lines.push(std::mem::take(&mut self.incoming));
-            } else if self.incoming.len() >= LONGEST_LINE {
-                return Err(TooLong);
-            } else {
-                self.incoming.push(*byte);
-            }
+    /// The line is too long.
+    pub(super) fn next_line(&mut self, now: Nanos) -> Result<Option<Vec<u8>>, LineTooLong> {
+        if !self.is_ready() {
+            return Ok(None);
         }
-        Ok(lines)
+        match self.input.iter().position(|byte| *byte == b'\n') {
+            Some(end) if end <= MAX_LINE => {
+                self.last_line_at = now;
+                let mut line: Vec<u8> = self.input.drain(..=end).collect();
+                line.pop();
+                Ok(Some(line))
+            }
+            _ => Err(LineTooLong),
+        }
     }
 
-    /// Adds an answer.
-    pub(super) fn answer(&mut self, line: &str) {
-        self.outgoing.extend(line.as_bytes());
-        self.outgoing.push_back(b'\n');
+    /// Queues a line of output.
+    pub(super) fn queue_line(&mut self, line: &str) {
+        self.output.extend(line.as_bytes());
+        self.output.push_back(b'\n');
     }
 
-    /// What is to be written next.
-    pub(super) fn unwritten(&mut self) -> &[u8] {
-        self.outgoing.make_contiguous()
+    /// Output that was not written yet.
+    pub(super) fn unsent(&mut self) -> &[u8] {
+        self.output.make_contiguous()
     }
 
-    pub(super) fn has_unwritten(&self) -> bool {
-        !self.outgoing.is_empty()
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.output.is_empty()
     }
 
-    /// So much of it was written.
-    pub(super) fn wrote(&mut self, bytes: usize) {
-        drop(self.outgoing.drain(..bytes.min(self.outgoing.len())));
+    /// Removes the first `bytes` of output after they were written.
+    pub(super) fn mark_sent(&mut self, bytes: usize) {
+        drop(self.output.drain(..bytes.min(self.output.len())));
     }
 
-    /// Ends once everything was written.
+    /// Disconnects after all output is written.
     pub(super) const fn close(&mut self) {
         self.closing = true;
     }
@@ -80,18 +101,18 @@ impl Connection {
         self.closing
     }
 
-    /// True when there is nothing more to be done for it.
-    pub(super) fn is_over(&self) -> bool {
-        (self.closing && self.outgoing.is_empty()) || self.outgoing.len() > MOST_UNREAD
+    /// True if the client is to be disconnected now.
+    pub(super) fn is_finished(&self) -> bool {
+        self.closing && self.output.is_empty()
     }
 
-    /// True when it has said nothing whole for `time`.
+    /// True if the client sent no complete line for `time`.
     pub(super) fn is_silent(&self, time: Nanos, now: Nanos) -> bool {
-        now.saturating_sub(self.heard_at) >= time
+        now.saturating_sub(self.last_line_at) >= time
     }
 
-    pub(super) const fn heard_at(&self) -> Nanos {
-        self.heard_at
+    pub(super) const fn last_line_at(&self) -> Nanos {
+        self.last_line_at
     }
 }
 
@@ -100,64 +121,74 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
+    fn lines(connection: &mut Connection) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| connection.next_line(Nanos::ZERO).unwrap()).collect()
+    }
+
     #[test]
-    fn lines_are_put_together_from_any_pieces() {
+    fn connection_joins_lines_from_chunks() {
         for size in 1..20 {
             let mut connection = Connection::new(Nanos::ZERO);
-            let mut lines = Vec::new();
+            let mut received = Vec::new();
             for bytes in b"one\n\ntwo three\nrest".chunks(size) {
-                lines.extend(connection.take_in(bytes, Nanos::ZERO).unwrap());
+                connection.receive(bytes);
+                received.extend(lines(&mut connection));
             }
-            assert_eq!(lines, [&b"one"[..], b"", b"two three"]);
+            assert_eq!(received, [&b"one"[..], b"", b"two three"]);
+            assert!(connection.wants_input());
         }
     }
 
     #[test]
-    fn a_line_has_an_end() {
+    fn connection_rejects_too_long_line() {
         let mut connection = Connection::new(Nanos::ZERO);
-        assert!(
-            connection
-                .take_in(&[b'x'; LONGEST_LINE], Nanos::ZERO)
-                .unwrap()
-                .is_empty()
-        );
-        assert_eq!(
-            connection.take_in(b"\n", Nanos::ZERO).unwrap()[0].len(),
-            LONGEST_LINE
-        );
-        assert!(
-            connection
-                .take_in(&[b'x'; LONGEST_LINE], Nanos::ZERO)
-                .unwrap()
-                .is_empty()
-        );
-        assert_eq!(connection.take_in(b"x", Nanos::ZERO), Err(TooLong));
+        connection.receive(&[b'x'; MAX_LINE]);
+        assert_eq!(lines(&mut connection), [[0; 0]; 0]);
+        connection.receive(b"\n");
+        assert_eq!(lines(&mut connection)[0].len(), MAX_LINE);
+        connection.receive(&[b'x'; MAX_LINE]);
+        assert!(connection.wants_input());
+        connection.receive(b"x");
+        assert!(!connection.wants_input());
+        assert_eq!(connection.next_line(Nanos::ZERO), Err(LineTooLong));
+        connection.receive(b"\n");
+        assert_eq!(connection.next_line(Nanos::ZERO), Err(LineTooLong));
     }
 
     #[test]
-    fn silence_is_counted_from_the_last_whole_line() {
+    fn connection_returns_no_line_while_answers_are_unread() {
+        let mut connection = Connection::new(Nanos::ZERO);
+        connection.receive(b"one\ntwo\n");
+        connection.queue_line(&"x".repeat(MAX_UNSENT));
+        assert_eq!(connection.next_line(Nanos::ZERO), Ok(None));
+        assert!(!connection.is_ready() && !connection.wants_input());
+        connection.mark_sent(2);
+        assert_eq!(lines(&mut connection), [b"one", b"two"]);
+    }
+
+    #[test]
+    fn silence_starts_at_last_complete_line() {
         let mut connection = Connection::new(Nanos::secs(1));
-        let silent = |connection: &Connection, at| connection.is_silent(Nanos::secs(30), Nanos::secs(at));
-        assert!(!silent(&connection, 30) && silent(&connection, 31));
-        connection.take_in(b"never ending", Nanos::secs(30)).unwrap();
-        assert!(silent(&connection, 31));
-        connection.take_in(b"\n", Nanos::secs(31)).unwrap();
-        assert!(!silent(&connection, 60));
+        let is_silent = |connection: &Connection, at| connection.is_silent(Nanos::secs(30), Nanos::secs(at));
+        assert!(!is_silent(&connection, 30) && is_silent(&connection, 31));
+        connection.receive(b"never ending");
+        assert_eq!(connection.next_line(Nanos::secs(30)), Ok(None));
+        assert!(is_silent(&connection, 31));
+        connection.receive(b"\n");
+        assert!(connection.next_line(Nanos::secs(31)).unwrap().is_some());
+        assert!(!is_silent(&connection, 60));
     }
 
     #[test]
-    fn who_does_not_read_is_let_go_of() {
+    fn connection_is_finished_when_closed_and_sent() {
         let mut connection = Connection::new(Nanos::ZERO);
-        connection.answer("hello");
-        assert_eq!(connection.unwritten(), b"hello\n");
-        connection.wrote(4);
-        assert_eq!(connection.unwritten(), b"o\n");
+        connection.queue_line("hello");
+        assert_eq!(connection.unsent(), b"hello\n");
+        connection.mark_sent(4);
+        assert_eq!(connection.unsent(), b"o\n");
         connection.close();
-        assert!(!connection.is_over());
-        connection.wrote(2);
-        assert!(connection.is_over());
-        let mut connection = Connection::new(Nanos::ZERO);
-        connection.answer(&"x".repeat(MOST_UNREAD));
-        assert!(connection.is_over());
+        assert!(!connection.is_finished());
+        connection.mark_sent(2);
+        assert!(connection.is_finished());
     }
 }

@@ -1,20 +1,20 @@
-//! What a reclaim or a prefetch did and cost.
+//! Result and cost of a reclaim or a prefetch.
 
 use thermo_units::{Bytes, Nanos};
 
-/// How it ended.
+/// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Everything was gone through.
+pub enum Outcome {
+    /// All memory was processed.
     Done,
-    /// It was stopped between two calls: the application came back.
+    /// The job was stopped between two calls because the application returned.
     Cancelled,
-    /// It could not be done: why, in a sentence.
+    /// The kernel refused, with the reason in a sentence.
     Failed(String),
 }
 
-impl End {
-    /// The word for it.
+impl Outcome {
+    /// The name in JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -25,39 +25,39 @@ impl End {
     }
 }
 
-/// What was done and what it cost.
+/// Result and cost of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cost {
-    /// How it ended.
-    pub end: End,
-    /// Bytes the kernel took the advice for.
+    /// How the job ended.
+    pub outcome: Outcome,
+    /// Bytes for which the kernel accepted the advice.
     pub advised: Bytes,
-    /// Bytes seen to have left memory.
+    /// Bytes that were resident before and not after.
     pub freed: Bytes,
-    /// By how much compressed swap (zram) grew meanwhile, whoever filled it; `None` where there is none.
+    /// Growth of the memory of all zram devices during the job, from any source; `None` without zram.
     pub compressed_growth: Option<Bytes>,
-    /// Our CPU time.
+    /// CPU time of the thread that ran the job.
     pub cpu: Nanos,
-    /// From the first to the last call, pauses included.
+    /// Time from start to end, pauses included.
     pub elapsed: Nanos,
-    /// Calls made.
+    /// Number of calls.
     pub calls: u32,
-    /// The longest of them: what an application that comes back may have to wait for.
+    /// The longest call: the longest time a returning application may have to wait.
     pub longest_call: Nanos,
-    /// From the word that caused it to the first bytes freed.
+    /// Time from the event that caused the job to the first bytes freed.
     pub reaction: Option<Nanos>,
-    /// Resident anonymous memory afterwards.
+    /// Resident anonymous memory after the job.
     pub anon_rss_after: Option<Bytes>,
-    /// What is known of what the application used last time.
+    /// Working set of the application before its last page-out, if known.
     pub working_set: Option<Bytes>,
 }
 
 impl Cost {
-    /// Of nothing done.
+    /// The cost of a job that did nothing.
     #[must_use]
-    pub const fn of_nothing(end: End) -> Self {
+    pub const fn zero(outcome: Outcome) -> Self {
         Self {
-            end,
+            outcome,
             advised: Bytes::ZERO,
             freed: Bytes::ZERO,
             compressed_growth: None,
@@ -71,9 +71,9 @@ impl Cost {
         }
     }
 
-    /// Milliseconds of CPU time for each MiB freed; `None` when nothing was.
+    /// CPU time in milliseconds per MiB freed; `None` if nothing was freed.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
+    #[expect(clippy::cast_precision_loss, reason = "printed with two digits")]
     pub fn cpu_ms_per_mib(&self) -> Option<f64> {
         let mib = self.freed.0 as f64 / (1 << 20) as f64;
         (self.freed > Bytes::ZERO).then(|| self.cpu.0 as f64 / 1e6 / mib)

@@ -1,7 +1,7 @@
-//! The daemon: puts the engine, the sources, the hands and the socket together.
+//! The daemon: connects the engine, the state sources, the executor threads and the socket.
 //!
-//! The thread that calls [`Daemon::run`] decides and answers; it never waits for memory to move. The others tell it
-//! what they saw or did through one channel.
+//! The thread that calls [`Daemon::run`] decides and answers requests. It never waits for reclaim or
+//! prefetch. The other threads report state events and finished jobs through one channel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,93 +15,110 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thermo_kernel::clock;
 use thermo_units::{Nanos, Permille};
 
-use super::app_processes::Hold;
+use super::app_processes::AppProcesses;
 use super::config::{Config, ConfigError};
 use super::decision::Decision;
 use super::engine::{Engine, Order};
-use super::executor::Hands;
-use super::sources::Accesses;
+use super::executor::Executor;
+use super::sources::AccessProbe;
 use super::state::StateEvent;
-use super::table::Table;
+use super::table::AppTable;
 use super::wire::{self, Request};
-use super::{Cost, End, Profile, Rules};
+use super::{Cost, Outcome, Profile, Rules};
 
-mod answers;
+mod requests;
 mod server;
 mod threads;
+mod watchdog;
 
 use server::Server;
 use threads::Threads;
+use watchdog::Watchdog;
 
-/// Nothing is waited for longer: signals come to any thread.
-const LONGEST_WAIT: Nanos = Nanos::millis(500);
+/// Maximum wait of the main loop. A signal may be delivered to another thread, so it does not end the wait.
+const MAX_WAIT: Nanos = Nanos::millis(500);
 
-/// Why the daemon cannot begin.
+/// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The description.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Another one is there.
-    #[error("a life cycle daemon answers at {} already: end it, or name another socket with --socket", .0.display())]
-    Taken(PathBuf),
-    /// The socket cannot be made.
-    #[error("cannot make the socket {}: {source}", .path.display())]
+    /// Another daemon uses the socket.
+    #[error("a life cycle daemon already runs at {}: stop it, or choose another socket with --socket", .0.display())]
+    AlreadyRunning(PathBuf),
+    /// The socket cannot be created.
+    #[error("cannot create the socket {}: {source}", .path.display())]
     Socket {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A thread or a descriptor cannot be had.
-    #[error("cannot begin: {0}")]
+    /// A thread has panicked; the panic was printed. Without it the daemon would look healthy and do nothing.
+    #[error(
+        "the thread {0:?} of the life cycle daemon has panicked (see the message above): start the daemon again, \
+         and report the message as a bug"
+    )]
+    ThreadPanicked(String),
+    /// The watchdog of systemd cannot be reached.
+    #[error("cannot reach the watchdog of systemd at $NOTIFY_SOCKET ({path}): {source}")]
+    Watchdog {
+        /// The socket.
+        path: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A thread or file descriptor cannot be created.
+    #[error("cannot start the life cycle daemon: {0}")]
     System(#[from] io::Error),
 }
 
-/// How the daemon runs.
+/// Options of the daemon.
 pub struct Options {
-    /// The description, read anew by [`Daemon::reload`].
+    /// Path of the configuration. [`Daemon::reload`] reads it again.
     pub config: PathBuf,
-    /// The socket: wins over the description's.
+    /// Path of the socket; overrides the path in the configuration.
     pub socket: Option<PathBuf>,
-    /// Where it is when neither says so.
+    /// Path of the socket if neither `socket` nor the configuration gives one.
     pub default_socket: PathBuf,
-    /// A client that says nothing for so long is let go of.
+    /// Disconnect clients that send no request for this long.
     pub silent_after: Nanos,
-    /// Looks at accesses, where that can be done.
-    pub accesses: Option<Box<dyn Accesses>>,
+    /// Measures the accessed share of an application's memory, where the machine allows that.
+    pub access_probe: Option<Box<dyn AccessProbe>>,
 }
 
-/// What other threads tell.
+/// A message from another thread.
 enum Event {
-    Heard(String, StateEvent),
-    Ended(u64, Cost),
+    State(String, StateEvent),
+    JobEnded(u64, Cost),
 }
 
-/// Tells the deciding thread something and wakes it.
+/// Sends events to the main thread and wakes it.
 #[derive(Clone)]
-struct Teller {
+struct EventSender {
     events: Sender<Event>,
     wake: Arc<OwnedFd>,
 }
 
-impl Teller {
-    fn tell(&self, event: Event) {
-        // When nobody listens any more the daemon is ending.
+impl EventSender {
+    fn send(&self, event: Event) {
+        // Sending fails only while the daemon ends.
         if self.events.send(event).is_ok() {
             let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// What one thread of hands is to do.
+/// A job for an executor thread.
 struct Task {
     job: u64,
-    /// `None`: bring in.
+    /// `None` for a prefetch.
     profile: Option<Profile>,
-    hold: Arc<Mutex<Hold>>,
+    processes: Arc<Mutex<AppProcesses>>,
     swap_low: Permille,
     duty: Permille,
+    /// Time of the event that caused the job.
     since: Nanos,
     cancel: Arc<AtomicBool>,
 }
@@ -111,104 +128,103 @@ pub struct Daemon {
     options: Options,
     config: Config,
     engine: Engine,
-    table: Table,
-    holds: BTreeMap<String, Arc<Mutex<Hold>>>,
+    table: AppTable,
+    processes: BTreeMap<String, Arc<Mutex<AppProcesses>>>,
     cancels: BTreeMap<u64, Arc<AtomicBool>>,
+    /// The user that set the state of an application as the owner of its processes.
+    owner_states: BTreeMap<String, u32>,
+    owners_checked_at: Nanos,
     events: Receiver<Event>,
     wake: Arc<OwnedFd>,
     threads: Threads,
+    watchdog: Option<Watchdog>,
     server: Server,
     requests: u64,
     longest_request: Nanos,
 }
 
 impl Daemon {
-    /// Reads the description and listens.
+    /// Reads the configuration, starts the threads and listens on the socket.
     ///
     /// # Errors
-    /// The description has a mistake, or the socket cannot be made.
+    /// The configuration cannot be used, or the socket or a thread cannot be created.
     pub fn new(mut options: Options) -> Result<Self, DaemonError> {
         let root = Path::new("/");
-        let config = Config::read(&options.config)?;
-        let mut table = Table::new(root);
-        table
-            .configure(&config.apps)
-            .map_err(|fault| ConfigError::Mistake {
-                path: options.config.clone(),
-                fault,
-            })?;
+        let mut table = AppTable::new(root);
+        let config = load_config(&options.config, &mut table)?;
         let socket = options.socket.clone().or_else(|| config.socket.clone());
         let server = Server::listen(&socket.unwrap_or_else(|| options.default_socket.clone()))?;
         let (sender, events) = mpsc::channel();
         let wake =
             Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
-        let teller = Teller {
+        let sender = EventSender {
             events: sender,
             wake: Arc::clone(&wake),
         };
-        let threads = Threads::start(root, &teller, options.accesses.take())?;
+        let threads = Threads::start(root, &sender, options.access_probe.take())?;
         let mut daemon = Self {
             options,
             config,
             engine: Engine::default(),
             table,
-            holds: BTreeMap::new(),
+            processes: BTreeMap::new(),
             cancels: BTreeMap::new(),
+            owner_states: BTreeMap::new(),
+            owners_checked_at: Nanos::ZERO,
             events,
             wake,
             threads,
+            watchdog: Watchdog::from_env()?,
             server,
             requests: 0,
             longest_request: Nanos::ZERO,
         };
-        daemon.apply();
+        daemon.apply_config();
         Ok(daemon)
     }
 
-    /// Where requests are taken.
+    /// Path of the socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         self.server.path()
     }
 
-    /// Applications that name a process which is not there.
+    /// Applications configured by a PID that no process has, with that PID.
     pub fn missing(&self) -> impl Iterator<Item = (&str, u32)> {
         self.table.missing()
     }
 
-    /// Reads the description anew; applications that stay keep their state and their history.
+    /// Reads the configuration again. Applications that remain keep their state and their decisions.
     ///
     /// # Errors
-    /// It has a mistake; everything goes on as it was.
+    /// The configuration cannot be used. The old one stays in force.
     pub fn reload(&mut self) -> Result<(), DaemonError> {
-        let config = Config::read(&self.options.config)?;
-        self.table
-            .configure(&config.apps)
-            .map_err(|fault| ConfigError::Mistake {
-                path: self.options.config.clone(),
-                fault,
-            })?;
-        self.config = config;
-        self.apply();
+        self.config = load_config(&self.options.config, &mut self.table)?;
+        self.apply_config();
         Ok(())
     }
 
-    /// Goes on until `stop` says so; it is asked at least twice a second. `told` is given every decision, reclaims and
-    /// prefetches once they ended.
+    /// Runs until `stop` returns true. `stop` is called at least twice a second. `on_decision` gets every
+    /// decision; those to reclaim or prefetch after the job ended.
     ///
     /// # Errors
-    /// Waiting fails.
+    /// `poll(2)` fails, a thread has panicked, or systemd asks for a watchdog and cannot be reached.
     pub fn run(
         &mut self,
         stop: &mut dyn FnMut(&mut Self) -> bool,
-        told: &mut dyn FnMut(&Decision),
-    ) -> io::Result<()> {
+        on_decision: &mut dyn FnMut(&Decision),
+    ) -> Result<(), DaemonError> {
         while !stop(self) {
-            self.take_events();
-            self.engine.due(clock::monotonic(), &mut self.table);
-            self.answer();
-            self.carry_out();
-            self.engine.told().iter().for_each(&mut *told);
+            self.threads.check()?;
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.notify(clock::monotonic())?;
+            }
+            self.handle_events();
+            self.check_owners();
+            self.engine.retry_deferred(clock::monotonic(), &mut self.table);
+            self.serve_clients();
+            self.execute_orders();
+            self.engine.take_decisions().iter().for_each(&mut *on_decision);
             self.wait()?;
         }
         for cancel in self.cancels.values() {
@@ -217,58 +233,67 @@ impl Daemon {
         Ok(())
     }
 
-    /// Brings the description to the engine and the threads.
-    fn apply(&mut self) {
+    /// Passes the configuration to the engine and the threads.
+    fn apply_config(&mut self) {
         let rules = self
             .config
             .apps
             .iter()
             .map(|app| (app.name.clone(), app.rules.clone()));
         self.engine.configure(rules, clock::monotonic());
-        self.holds
+        self.processes
             .retain(|name, _| self.config.apps.iter().any(|app| app.name == *name));
         for app in &self.config.apps {
-            let hold = self.holds.entry(app.name.clone());
-            let hold = hold.or_insert_with(|| Arc::new(Mutex::new(Hold::new(Path::new("/")))));
-            hold_now(hold, &mut self.table, &app.name);
+            let processes = self.processes.entry(app.name.clone());
+            let processes =
+                processes.or_insert_with(|| Arc::new(Mutex::new(AppProcesses::new(Path::new("/")))));
+            refresh_processes(processes, &mut self.table, &app.name);
         }
         self.threads
-            .watch(self.table.copy(), self.config.apps.clone(), self.config.poll);
+            .configure_sources(self.table.snapshot(), self.config.apps.clone(), self.config.poll);
     }
 
-    fn take_events(&mut self) {
+    fn handle_events(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             let now = clock::monotonic();
             match event {
-                // It may have been taken out of the description meanwhile.
-                Event::Heard(app, word) => drop(self.engine.hear(&app, word, now, &mut self.table)),
-                Event::Ended(job, cost) => {
+                // Fails if a reload has removed the application.
+                Event::State(app, event) => drop(self.engine.handle_event(&app, event, now, &mut self.table)),
+                Event::JobEnded(job, cost) => {
                     self.cancels.remove(&job);
-                    self.engine.ended(job, cost, now);
+                    self.engine.job_ended(job, cost, now);
                 }
             }
         }
     }
 
-    fn answer(&mut self) {
+    fn check_owners(&mut self) {
         let now = clock::monotonic();
-        self.server.accept(now);
-        for (client, uid, line) in self.server.read(now) {
-            let began = clock::monotonic();
-            let answer = match Request::parse(&line) {
-                Ok(request) => self.grant(request, uid),
-                Err(why) => wire::refused(&why.to_string()),
-            };
-            self.requests += 1;
-            self.longest_request = self.longest_request.max(clock::monotonic().saturating_sub(began));
-            self.server.answer(client, &answer);
+        if now.saturating_sub(self.owners_checked_at) >= self.config.poll {
+            self.owners_checked_at = now;
+            self.end_states_of_former_owners();
         }
-        self.server.write();
-        self.server.let_go(self.options.silent_after, now);
     }
 
-    fn carry_out(&mut self) {
-        for order in self.engine.orders() {
+    fn serve_clients(&mut self) {
+        let now = clock::monotonic();
+        self.server.accept(now);
+        for line in self.server.take_requests(now) {
+            let start = clock::monotonic();
+            let answer = match Request::parse(&line.text) {
+                Ok(request) => self.handle_request(request, line.uid),
+                Err(error) => wire::error_answer(&error.to_string()),
+            };
+            self.requests += 1;
+            self.longest_request = self.longest_request.max(clock::monotonic().saturating_sub(start));
+            self.server.answer(line.client, &answer);
+        }
+        self.server.write();
+        self.server.disconnect_silent(self.options.silent_after, now);
+    }
+
+    fn execute_orders(&mut self) {
+        for order in self.engine.take_orders() {
             match order {
                 Order::Cancel { job } => {
                     if let Some(cancel) = self.cancels.get(&job) {
@@ -280,25 +305,31 @@ impl Daemon {
                     app,
                     profile,
                     since,
-                } => self.give(job, &app, Some(profile), since),
-                Order::Prefetch { job, app, since } => self.give(job, &app, None, since),
+                } => self.start_job(job, &app, Some(profile), since),
+                Order::Prefetch { job, app, since } => self.start_job(job, &app, None, since),
             }
         }
     }
 
-    fn give(&mut self, job: u64, app: &str, profile: Option<Profile>, since: Nanos) {
-        let hold = self.holds.get(app);
-        let Some(hold) = hold.filter(|hold| hold_now(hold, &mut self.table, app)) else {
-            return self.engine.ended(job, Cost::of_nothing(End::Cancelled), since);
+    fn start_job(&mut self, job: u64, app: &str, profile: Option<Profile>, since: Nanos) {
+        // The processes that authorised the job may have ended while it was deferred.
+        if self.end_state_of_former_owner(app) {
+            return self.engine.job_ended(job, Cost::zero(Outcome::Cancelled), since);
+        }
+        let processes = self.processes.get(app);
+        let Some(processes) =
+            processes.filter(|processes| refresh_processes(processes, &mut self.table, app))
+        else {
+            return self.engine.job_ended(job, Cost::zero(Outcome::Cancelled), since);
         };
-        let described = self.config.apps.iter().find(|one| one.name == app);
-        let swap_low = described.map_or(Rules::default().swap_low, |app| app.rules.swap_low);
+        let config = self.config.apps.iter().find(|config| config.name == app);
+        let swap_low = config.map_or(Rules::default().swap_low, |config| config.rules.swap_low);
         let cancel = Arc::new(AtomicBool::new(false));
         self.cancels.insert(job, Arc::clone(&cancel));
-        self.threads.give(Task {
+        self.threads.start_job(Task {
             job,
             profile,
-            hold: Arc::clone(hold),
+            processes: Arc::clone(processes),
             swap_low,
             duty: self.config.duty,
             since,
@@ -306,40 +337,104 @@ impl Daemon {
         });
     }
 
-    /// Waits for a client, another thread, or the time.
+    /// Waits for a client, an event, or the next deferred reclaim.
     fn wait(&mut self) -> io::Result<()> {
         let now = clock::monotonic();
         let due = self
             .engine
             .next_wake()
-            .map_or(LONGEST_WAIT, |when| when.saturating_sub(now));
-        let wait = due.min(LONGEST_WAIT);
+            .map_or(MAX_WAIT, |when| when.saturating_sub(now));
+        let due = match &self.watchdog {
+            Some(watchdog) => due.min(watchdog.next().saturating_sub(now)),
+            None => due,
+        };
+        let wait = if self.server.has_requests() {
+            Nanos::ZERO
+        } else {
+            due.min(MAX_WAIT)
+        };
         let timeout = Timespec {
             tv_sec: i64::try_from(wait.0 / 1_000_000_000).unwrap_or_default(),
             tv_nsec: i64::try_from(wait.0 % 1_000_000_000).unwrap_or_default(),
         };
         let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
-        fds.extend(self.server.waits_for());
+        fds.extend(self.server.poll_fds());
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        // Counts wakes; nothing to be read is no error.
+        // Resets the eventfd. The read fails with EAGAIN if the eventfd was not signalled.
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         Ok(())
     }
 }
 
-/// Takes hold of the processes an application has now; false while another job still holds them.
-fn hold_now(hold: &Mutex<Hold>, table: &mut Table, app: &str) -> bool {
-    let mut hold = match hold.try_lock() {
-        Ok(hold) => hold,
-        // One that panicked left nothing half done: what is held is looked at anew.
+/// Reads the configuration at `path` and loads its applications into `table`. On error `table` is unchanged.
+fn load_config(path: &Path, table: &mut AppTable) -> Result<Config, ConfigError> {
+    let config = Config::read(path)?;
+    table
+        .configure(&config.apps)
+        .map_err(|error| ConfigError::Invalid {
+            path: path.to_owned(),
+            error,
+        })?;
+    Ok(config)
+}
+
+/// Opens the processes that the application has now. Returns false while a job still uses them.
+fn refresh_processes(processes: &Mutex<AppProcesses>, table: &mut AppTable, app: &str) -> bool {
+    let mut processes = match processes.try_lock() {
+        Ok(processes) => processes,
+        // A job has panicked; the daemon ends in the next round.
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return false,
     };
     let pids = table.pids(app);
-    hold.update(&pids);
-    hold.keep(&table.confirm(app, &pids));
+    processes.update(&pids);
+    processes.retain(&table.verify(app, &pids));
     true
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    struct PanickingProbe;
+
+    impl AccessProbe for PanickingProbe {
+        fn accessed_share(&mut self, _: &[u32], _: Nanos) -> Option<Permille> {
+            panic!("as this test requires");
+        }
+    }
+
+    #[test]
+    fn panic_of_a_thread_ends_the_daemon_with_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("apps.toml");
+        let mut idle = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let text = format!(
+            "poll = \"10ms\"\n[[app]]\nname = \"a\"\npid = {}\nidle_after = \"1s\"\n",
+            idle.id()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut daemon = Daemon::new(Options {
+            config,
+            socket: Some(folder.path().join("s")),
+            default_socket: PathBuf::new(),
+            silent_after: Nanos::secs(30),
+            access_probe: Some(Box::new(PanickingProbe)),
+        })
+        .unwrap();
+        let deadline = clock::monotonic() + Nanos::secs(60);
+        let mut stop = |_: &mut Daemon| clock::monotonic() > deadline;
+        let ended = daemon.run(&mut stop, &mut |_| {});
+        idle.kill().unwrap();
+        idle.wait().unwrap();
+        let error = ended.unwrap_err().to_string();
+        assert!(
+            error.contains("thread \"sources\"") && error.contains("panicked"),
+            "{error}"
+        );
+    }
 }

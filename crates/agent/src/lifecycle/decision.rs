@@ -1,29 +1,29 @@
-//! Decisions, kept with their reasons and what came of them.
+//! Decisions with their reasons and results.
 
 use serde_json::{Value, json};
 use thermo_units::Nanos;
 
-use super::{Cost, End, Profile, Source, State};
+use super::{Cost, Outcome, Profile, Source, State};
 
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// To reclaim.
+pub enum DecisionKind {
+    /// Reclaim now.
     Reclaim(Profile),
-    /// To reclaim later.
+    /// Reclaim later.
     Defer(Profile),
-    /// Not to reclaim.
+    /// Do not reclaim.
     Skip,
-    /// To stop a reclaim.
+    /// Stop a reclaim or prefetch.
     Cancel,
-    /// To bring in what was used last time.
+    /// Read in the working set.
     Prefetch,
-    /// Nothing.
+    /// The new state needs no action.
     Nothing,
 }
 
-impl Kind {
-    /// The word for it.
+impl DecisionKind {
+    /// The name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// Of what profile.
+    /// The profile of a reclaim.
     #[must_use]
     pub const fn profile(self) -> Option<Profile> {
         match self {
@@ -49,28 +49,28 @@ impl Kind {
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Counted over all applications.
+    /// Serial number, over all applications.
     pub nr: u64,
-    /// About whom.
+    /// Name of the application.
     pub app: String,
-    /// When, on the monotonic clock.
+    /// Time on the monotonic clock.
     pub at: Nanos,
-    /// The state before.
+    /// State before the event.
     pub from: State,
-    /// The state from now on.
+    /// State after the event.
     pub to: State,
-    /// Who caused it.
+    /// Source of the event.
     pub source: Source,
-    /// What.
-    pub kind: Kind,
-    /// Why, in a sentence.
+    /// What was decided.
+    pub kind: DecisionKind,
+    /// Reason, in a sentence.
     pub reason: String,
-    /// What it came to, once that is known.
+    /// Result of a reclaim or prefetch, once it ended.
     pub cost: Option<Cost>,
 }
 
 impl Decision {
-    /// As JSON; `wall_offset_ns` is what the clock on the wall is ahead of the monotonic one.
+    /// The decision as JSON. `wall_offset_ns` is wall-clock time minus monotonic time.
     #[must_use]
     pub fn json(&self, wall_offset_ns: i64) -> Value {
         let unix_ms = i64::try_from(self.at.0)
@@ -87,19 +87,19 @@ impl Decision {
             "decision": self.kind.name(),
             "profile": self.kind.profile().map(Profile::name),
             "reason": self.reason,
-            "cost": self.cost.as_ref().map(cost),
+            "cost": self.cost.as_ref().map(cost_json),
         })
     }
 }
 
-fn cost(cost: &Cost) -> Value {
+fn cost_json(cost: &Cost) -> Value {
     let micros = |time: Nanos| time.0 / 1000;
-    let error = match &cost.end {
-        End::Failed(why) => Some(why),
+    let error = match &cost.outcome {
+        Outcome::Failed(reason) => Some(reason),
         _ => None,
     };
     json!({
-        "end": cost.end.name(),
+        "end": cost.outcome.name(),
         "error": error,
         "advised_kb": cost.advised.0 >> 10,
         "freed_kb": cost.freed.0 >> 10,

@@ -1,92 +1,99 @@
-//! The engine: from words about applications to decisions and orders.
+//! The engine: turns state events into decisions and orders.
 //!
-//! A function of what it is told: it has no clock, reads nothing and starts nothing. Whoever drives it calls
-//! [`Engine::hear`] with every word, [`Engine::due`] when [`Engine::next_wake`] has come, [`Engine::ended`] when an
-//! order was carried out, and after each of them carries out [`Engine::orders`].
+//! The engine has no clock, no I/O and no threads. The caller calls [`Engine::handle_event`] for every event,
+//! [`Engine::retry_deferred`] at the time [`Engine::next_wake`] returns, and [`Engine::job_ended`] when a job
+//! has ended. After each of these calls it executes [`Engine::take_orders`].
 //!
-//! One reclaim runs at a time, and one prefetch beside it. Of those that wait, the application that was used least
-//! recently is reclaimed from first; who came back last is prefetched for first.
+//! At most one reclaim and one prefetch run at a time. Of the queued reclaims, the least recently used
+//! application goes first; of the queued prefetches, the application that returned last.
 
 use std::collections::BTreeMap;
 
 use thermo_units::{Bytes, Nanos};
 
-use super::decision::{Decision, Kind};
+use super::decision::{Decision, DecisionKind};
 use super::rules::Rules;
 use super::state::{Source, State, StateEvent};
-use super::{Cost, End, Profile};
+use super::{Cost, Outcome, Profile};
 
 mod app;
 mod guard;
 mod status;
 
 use app::{App, Job};
-pub use status::Standing;
+pub use status::AppStatus;
 
-/// What decisions depend on besides words.
-pub trait Facts {
-    /// Resident anonymous memory of an application; `None` when none of its processes runs.
+/// Values that the guards read.
+pub trait MemoryInfo {
+    /// Resident anonymous memory of an application; `None` if none of its processes runs.
     fn anon_rss(&mut self, app: &str) -> Option<Bytes>;
 
-    /// Free and all swap.
+    /// Free swap and total swap.
     fn swap(&mut self) -> (Bytes, Bytes);
 }
 
-/// What is to be done. A job has the number of the decision that caused it.
+/// An order to the executor. `job` is the number of the decision that caused the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// Reclaim from an application.
+    /// Reclaim memory of an application.
     Reclaim {
-        /// Its number.
+        /// Number of the job.
         job: u64,
-        /// From whom.
+        /// Name of the application.
         app: String,
-        /// What.
+        /// Reclaim profile.
         profile: Profile,
-        /// When the word that caused it was heard.
+        /// Time of the event that caused the job.
         since: Nanos,
     },
-    /// Bring in what an application used last time.
+    /// Read in the working set of an application.
     Prefetch {
-        /// Its number.
+        /// Number of the job.
         job: u64,
-        /// For whom.
+        /// Name of the application.
         app: String,
-        /// When the word that caused it was heard.
+        /// Time of the event that caused the job.
         since: Nanos,
     },
-    /// Stop a job after the call it is in.
+    /// Stop a job after its current call.
     Cancel {
-        /// Its number.
+        /// Number of the job.
         job: u64,
     },
 }
 
-/// An application that is not described.
+/// No application with this name is configured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no application {0:?}: `thermo lifecycle status` lists them")]
+#[error("there is no application {0:?}: `thermo lifecycle status` lists all applications")]
 pub struct UnknownApp(pub String);
 
-/// A decision that was made, before it is kept.
-struct Made {
-    kind: Kind,
+impl UnknownApp {
+    fn new(name: &str) -> Self {
+        Self(name.chars().take(80).collect())
+    }
+}
+
+/// What was decided and why, before it becomes a [`Decision`].
+struct Verdict {
+    kind: DecisionKind,
     reason: String,
 }
 
-/// The engine. See the module's text.
+/// The engine. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Engine {
     apps: BTreeMap<String, App>,
-    nr: u64,
+    last_nr: u64,
     reclaiming: Option<u64>,
     prefetching: Option<u64>,
     cancels: Vec<u64>,
-    told: Vec<Decision>,
+    /// Decisions not yet returned by [`Engine::take_decisions`].
+    unreported: Vec<Decision>,
 }
 
 impl Engine {
-    /// Describes the applications anew. Those that were there keep their state; what is done for those that are not
-    /// there any more is stopped.
+    /// Replaces the configuration. Applications that remain keep their state; running jobs of removed
+    /// applications are cancelled.
     pub fn configure(&mut self, apps: impl IntoIterator<Item = (String, Rules)>, now: Nanos) {
         let mut before = std::mem::take(&mut self.apps);
         for (name, rules) in apps {
@@ -98,43 +105,43 @@ impl Engine {
         self.cancels.extend(running.map(|job| job.nr));
     }
 
-    /// Takes in a word about `app` and decides. Returns the state it is in now.
+    /// Applies an event to an application and decides. Returns the application's state after the event.
     ///
     /// # Errors
     /// There is no such application.
-    pub fn hear(
+    pub fn handle_event(
         &mut self,
         name: &str,
-        word: StateEvent,
+        event: StateEvent,
         now: Nanos,
-        facts: &mut dyn Facts,
+        memory: &mut dyn MemoryInfo,
     ) -> Result<State, UnknownApp> {
         let Some(app) = self.apps.get_mut(name) else {
-            return Err(UnknownApp(name.chars().take(80).collect()));
+            return Err(UnknownApp::new(name));
         };
-        app.words.hear(word);
-        let ((to, source), from) = (app.words.state(), app.state);
+        app.events.record(event);
+        let ((to, source), from) = (app.events.state(), app.state);
         if to == from {
             app.source = source;
-            if let StateEvent::Set(_) = word {
-                let reason = format!("it is {to} already");
-                let made = Made {
-                    kind: Kind::Nothing,
+            if let StateEvent::Set(_) = event {
+                let reason = format!("the application is {to} already");
+                let verdict = Verdict {
+                    kind: DecisionKind::Nothing,
                     reason,
                 };
-                self.decide(name, from, source, made, now);
+                self.log_decision(name, from, source, verdict, now);
             }
             return Ok(to);
         }
-        app.enter(to, source, now);
-        self.stop_what_no_longer_fits(name, from, source, now);
-        self.begin_what_fits(name, from, source, now, facts);
+        app.enter_state(to, source, now);
+        self.cancel_obsolete_job(name, from, source, now);
+        self.decide(name, from, source, now, memory);
         Ok(to)
     }
 
-    /// Thinks again about what was deferred until now.
-    pub fn due(&mut self, now: Nanos, facts: &mut dyn Facts) {
-        let is_due = |(_, app): &(&String, &App)| app.wanted.is_some_and(|(_, when)| when <= now);
+    /// Decides again about deferred reclaims whose time has come.
+    pub fn retry_deferred(&mut self, now: Nanos, memory: &mut dyn MemoryInfo) {
+        let is_due = |(_, app): &(&String, &App)| app.deferred.is_some_and(|(_, when)| when <= now);
         let due: Vec<String> = self
             .apps
             .iter()
@@ -146,109 +153,109 @@ impl Engine {
                 continue;
             };
             let (state, source) = (app.state, app.source);
-            if let Some((profile, _)) = app.wanted.take() {
-                self.consider(&name, profile, state, source, now, facts);
+            if let Some((profile, _)) = app.deferred.take() {
+                self.decide_reclaim(&name, profile, state, source, now, memory);
             }
         }
     }
 
-    /// When [`Engine::due`] is to be called next, if at all.
+    /// When to call [`Engine::retry_deferred`] next; `None` if nothing is deferred.
     #[must_use]
     pub fn next_wake(&self) -> Option<Nanos> {
-        self.apps.values().filter_map(|app| Some(app.wanted?.1)).min()
+        self.apps.values().filter_map(|app| Some(app.deferred?.1)).min()
     }
 
-    /// What is to be done now; each order is given once.
-    pub fn orders(&mut self) -> Vec<Order> {
+    /// The orders to execute now. Each order is returned once.
+    pub fn take_orders(&mut self) -> Vec<Order> {
         let cancels = self.cancels.drain(..);
         let mut orders: Vec<Order> = cancels.map(|job| Order::Cancel { job }).collect();
         if self.reclaiming.is_none() {
-            let waiting = |app: &&mut App| app.waits_for(|job| job.profile.is_some());
-            let next = self.apps.iter_mut().filter(|(_, app)| waiting(app));
-            let next = next.min_by_key(|(_, app)| app.last_used);
-            let next = next.and_then(|(name, app)| app.start(name));
-            self.reclaiming = next.as_ref().map(Order::job);
-            orders.extend(next);
+            let is_ready = |app: &&mut App| app.can_start(|job| job.profile.is_some());
+            let ready = self.apps.iter_mut().filter(|(_, app)| is_ready(app));
+            let next = ready.min_by_key(|(_, app)| app.last_used);
+            let order = next.and_then(|(name, app)| app.start(name));
+            self.reclaiming = order.as_ref().map(Order::job);
+            orders.extend(order);
         }
         if self.prefetching.is_none() {
-            let waiting = |app: &&mut App| app.waits_for(|job| job.profile.is_none());
-            let next = self.apps.iter_mut().filter(|(_, app)| waiting(app));
-            let next = next.max_by_key(|(_, app)| app.since);
-            let next = next.and_then(|(name, app)| app.start(name));
-            self.prefetching = next.as_ref().map(Order::job);
-            orders.extend(next);
+            let is_ready = |app: &&mut App| app.can_start(|job| job.profile.is_none());
+            let ready = self.apps.iter_mut().filter(|(_, app)| is_ready(app));
+            let next = ready.max_by_key(|(_, app)| app.since);
+            let order = next.and_then(|(name, app)| app.start(name));
+            self.prefetching = order.as_ref().map(Order::job);
+            orders.extend(order);
         }
         orders
     }
 
-    /// Takes in what a job came to.
-    pub fn ended(&mut self, job: u64, cost: Cost, now: Nanos) {
+    /// Records the result of a job.
+    pub fn job_ended(&mut self, job: u64, cost: Cost, now: Nanos) {
         for slot in [&mut self.reclaiming, &mut self.prefetching] {
             *slot = slot.filter(|running| *running != job);
         }
-        let of_it = |app: &&mut App| app.running.is_some_and(|running| running.nr == job);
-        let Some(app) = self.apps.values_mut().find(of_it) else {
+        let runs_job = |app: &&mut App| app.running.is_some_and(|running| running.nr == job);
+        let Some(app) = self.apps.values_mut().find(runs_job) else {
             return;
         };
         if let Some(profile) = app.running.take().and_then(|job| job.profile) {
-            app.last = Some((profile, now));
-            let all_out = cost.end == End::Done && profile.takes_swap();
-            app.anon_rss_after = cost.anon_rss_after.filter(|_| all_out);
+            app.last_reclaim = Some((profile, now));
+            let is_complete = cost.outcome == Outcome::Done && profile.needs_swap();
+            app.anon_rss_after = cost.anon_rss_after.filter(|_| is_complete);
             app.freed += cost.freed;
         }
         app.working_set = cost.working_set.or(app.working_set);
-        self.told.extend(app.close(job, cost));
+        self.unreported.extend(app.finish_decision(job, cost));
     }
 
-    /// Decisions that were made, or came to an end, since this was last asked; a reclaim or prefetch is told once it
-    /// has ended.
-    pub fn told(&mut self) -> Vec<Decision> {
-        std::mem::take(&mut self.told)
+    /// The decisions since the last call. A decision to reclaim or prefetch is returned after its job has
+    /// ended.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.unreported)
     }
 
-    /// The decisions kept about an application, the oldest first.
+    /// The stored decisions about an application, oldest first.
     ///
     /// # Errors
     /// There is no such application.
-    pub fn why(&self, name: &str) -> Result<impl Iterator<Item = &Decision> + use<'_>, UnknownApp> {
-        let app = self.apps.get(name);
-        let app = app.ok_or_else(|| UnknownApp(name.chars().take(80).collect()))?;
+    pub fn decisions(&self, name: &str) -> Result<impl Iterator<Item = &Decision> + use<'_>, UnknownApp> {
+        let app = self.apps.get(name).ok_or_else(|| UnknownApp::new(name))?;
         Ok(app.log.iter())
     }
 
-    fn stop_what_no_longer_fits(&mut self, name: &str, from: State, source: Source, now: Nanos) {
+    /// Cancels a deferred, queued or running job that the new state makes obsolete.
+    fn cancel_obsolete_job(&mut self, name: &str, from: State, source: Source, now: Nanos) {
         let Some(app) = self.apps.get_mut(name) else {
             return;
         };
-        app.wanted = None;
-        let (back, in_use) = (app.state < from, app.state.is_in_use());
-        let fits = |job: &Job| match job.profile {
-            Some(_) => !back,
-            None => in_use,
+        app.deferred = None;
+        let (is_returning, is_in_use) = (app.state < from, app.state.is_in_use());
+        let is_obsolete = |job: &Job| match job.profile {
+            Some(_) => is_returning,
+            None => !is_in_use,
         };
-        let what = if back { "the reclaim" } else { "the prefetch" };
-        let reason = if let Some(job) = app.queued.take_if(|job| !fits(job)) {
-            self.told
-                .extend(app.close(job.nr, Cost::of_nothing(End::Cancelled)));
-            format!("it is {} now: {what} that waited is not begun", app.state)
-        } else if let Some(job) = app.running.filter(|job| !fits(job)) {
+        let kind = if is_returning { "reclaim" } else { "prefetch" };
+        let reason = if let Some(job) = app.queued.take_if(|job| is_obsolete(job)) {
+            self.unreported
+                .extend(app.finish_decision(job.nr, Cost::zero(Outcome::Cancelled)));
+            format!(
+                "the application is {} now: its queued {kind} is cancelled",
+                app.state
+            )
+        } else if let Some(job) = app.running.filter(is_obsolete) {
             self.cancels.push(job.nr);
-            format!("it is {} now: {what} stops after the call it is in", app.state)
+            format!(
+                "the application is {} now: its {kind} stops after the current call",
+                app.state
+            )
         } else {
             return;
         };
-        let kind = Kind::Cancel;
-        self.decide(name, from, source, Made { kind, reason }, now);
+        let kind = DecisionKind::Cancel;
+        self.log_decision(name, from, source, Verdict { kind, reason }, now);
     }
 
-    fn begin_what_fits(
-        &mut self,
-        name: &str,
-        from: State,
-        source: Source,
-        now: Nanos,
-        facts: &mut dyn Facts,
-    ) {
+    /// Decides what the new state of an application calls for.
+    fn decide(&mut self, name: &str, from: State, source: Source, now: Nanos, memory: &mut dyn MemoryInfo) {
         let Some(app) = self.apps.get_mut(name) else {
             return;
         };
@@ -258,21 +265,21 @@ impl Engine {
             _ => None,
         };
         if let Some(profile) = profile {
-            return self.consider(name, profile, from, source, now, facts);
+            return self.decide_reclaim(name, profile, from, source, now, memory);
         }
-        let made = match app.working_set.filter(|bytes| *bytes > Bytes::ZERO) {
-            Some(bytes) if app.rules.prefetch && app.state.is_in_use() && from == State::Cached => Made {
-                kind: Kind::Prefetch,
-                reason: format!("it comes back, and used {bytes} last time"),
+        let verdict = match app.working_set.filter(|bytes| *bytes > Bytes::ZERO) {
+            Some(bytes) if app.rules.prefetch && app.state.is_in_use() && from == State::Cached => Verdict {
+                kind: DecisionKind::Prefetch,
+                reason: format!("the application returns; its working set is {bytes}"),
             },
-            _ => Made {
-                kind: Kind::Nothing,
-                reason: format!("nothing is done to an application that becomes {}", app.state),
+            _ => Verdict {
+                kind: DecisionKind::Nothing,
+                reason: format!("an application that becomes {} needs no action", app.state),
             },
         };
-        let (kind, since) = (made.kind, now);
-        let nr = self.decide(name, from, source, made, now);
-        if kind == Kind::Prefetch
+        let (kind, since) = (verdict.kind, now);
+        let nr = self.log_decision(name, from, source, verdict, now);
+        if kind == DecisionKind::Prefetch
             && let Some(app) = self.apps.get_mut(name)
         {
             app.queued = Some(Job {
@@ -283,47 +290,47 @@ impl Engine {
         }
     }
 
-    /// Decides about reclaiming by `profile`.
-    fn consider(
+    /// Decides whether to reclaim with `profile`, and queues the job if so.
+    fn decide_reclaim(
         &mut self,
         name: &str,
         profile: Profile,
         from: State,
         source: Source,
         now: Nanos,
-        facts: &mut dyn Facts,
+        memory: &mut dyn MemoryInfo,
     ) {
         let Some(app) = self.apps.get(name) else { return };
-        let (made, wanted) = guard::judge(name, app, profile, now, facts);
-        let kind = made.kind;
-        let nr = self.decide(name, from, source, made, now);
+        let (verdict, deferred) = guard::evaluate(name, app, profile, now, memory);
+        let kind = verdict.kind;
+        let nr = self.log_decision(name, from, source, verdict, now);
         let Some(app) = self.apps.get_mut(name) else {
             return;
         };
-        app.wanted = wanted;
-        if let Kind::Reclaim(profile) = kind {
+        app.deferred = deferred;
+        if let DecisionKind::Reclaim(profile) = kind {
             let job = Job {
                 nr,
                 profile: Some(profile),
                 since: now,
             };
-            // One that still waits since it went to the background is overtaken.
-            if let Some(overtaken) = app.queued.replace(job) {
-                let closed = app.close(overtaken.nr, Cost::of_nothing(End::Cancelled));
-                self.told.extend(closed);
+            // The new job replaces a job queued when the application went to the background.
+            if let Some(replaced) = app.queued.replace(job) {
+                let decision = app.finish_decision(replaced.nr, Cost::zero(Outcome::Cancelled));
+                self.unreported.extend(decision);
             }
         }
     }
 
-    /// Keeps a decision. Returns its number.
-    fn decide(&mut self, name: &str, from: State, source: Source, made: Made, at: Nanos) -> u64 {
-        self.nr += 1;
+    /// Adds a decision to the application's log. Returns its number.
+    fn log_decision(&mut self, name: &str, from: State, source: Source, verdict: Verdict, at: Nanos) -> u64 {
+        self.last_nr += 1;
         let Some(app) = self.apps.get_mut(name) else {
-            return self.nr;
+            return self.last_nr;
         };
-        let Made { kind, reason } = made;
+        let Verdict { kind, reason } = verdict;
         let decision = Decision {
-            nr: self.nr,
+            nr: self.last_nr,
             app: name.to_owned(),
             at,
             from,
@@ -333,11 +340,11 @@ impl Engine {
             reason,
             cost: None,
         };
-        if !matches!(kind, Kind::Reclaim(_) | Kind::Prefetch) {
-            self.told.push(decision.clone());
+        if !matches!(kind, DecisionKind::Reclaim(_) | DecisionKind::Prefetch) {
+            self.unreported.push(decision.clone());
         }
-        app.keep(decision);
-        self.nr
+        app.log_decision(decision);
+        self.last_nr
     }
 }
 

@@ -1,11 +1,13 @@
-//! The hands: carry out what the engine orders, in small calls, and count what it came to.
+//! Executes the engine's orders in small calls and measures their results.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use thermo_actions::hint::{Hint, Hinted, Hinter, Kind, Limits, Piece, Pieces, SkipReason};
+use thermo_actions::hint::{
+    Hint, HintResult, Hinter, Limits, PageKind, ResidentChunk, ResidentChunks, SkipReason,
+};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::ops::Skip;
 use thermo_engine::{Action, TargetId};
@@ -14,65 +16,65 @@ use thermo_kernel::{ProcError, clock, maps, status};
 use thermo_targets::{LayoutRule, Processes};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
-use super::app_processes::Hold;
-use super::throttle::{Calls, Pace, carry_out};
-use super::{Cost, End, Profile};
+use super::app_processes::AppProcesses;
+use super::throttle::{CallThrottle, ThrottledJob, run_throttled};
+use super::{Cost, Outcome, Profile};
 
-/// How soon a cancel ends a pause.
-const ATTENTION: Duration = Duration::from_millis(5);
-/// Ranges brought in by one call.
-const RANGES_A_CALL: usize = 256;
+/// Maximum delay until a cancel ends a pause.
+const CANCEL_POLL: Duration = Duration::from_millis(5);
+/// Maximum number of ranges prefetched by one call.
+const RANGES_PER_CALL: usize = 256;
 
-/// What all jobs of a kind share.
+/// Executes jobs.
 #[derive(Debug, Clone)]
-pub(super) struct Hands {
+pub(super) struct Executor {
     pub root: PathBuf,
-    /// The pace of the last job: the next one begins with what it learnt.
-    pub pace: Pace,
+    /// The throttle of the last job. The next job starts with the call durations it learned.
+    pub throttle: CallThrottle,
 }
 
-/// One process's turn: an action on its pages of a kind.
-struct Turn {
+/// An action on the pages of one kind of one process.
+struct ProcessStep {
     id: TargetId,
     action: Action,
-    kind: Kind,
-    pieces: Pieces,
-    /// What was in memory, where that is worth remembering.
-    found: Vec<AddrRange>,
+    kind: PageKind,
+    pieces: ResidentChunks,
+    /// Ranges found resident so far.
+    resident: Vec<AddrRange>,
 }
 
-struct Reclaiming<'a> {
+struct ReclaimJob<'a> {
     processes: &'a Processes,
     anon: Hinter,
     file: Hinter,
-    /// The last is next.
-    turns: Vec<Turn>,
-    /// Turns that came to their end.
-    over: Vec<Turn>,
-    sum: Sum,
+    /// Remaining steps, the next one last.
+    steps: Vec<ProcessStep>,
+    finished: Vec<ProcessStep>,
+    totals: Totals,
 }
 
-/// What calls came to so far.
-struct Sum {
+/// Totals over the calls of a job.
+struct Totals {
     cost: Cost,
     since: Nanos,
+    /// Reason of the first refusal.
     refused: Option<String>,
 }
 
-impl Hands {
-    /// Reclaims from the processes of `hold` by `profile`, until done or until `cancel` is true. `since` is when the
-    /// word that caused it was heard.
+impl Executor {
+    /// Reclaims from the processes of an application with `profile` until all memory is processed or `cancel`
+    /// is true. `since` is the time of the event that caused the job.
     pub(super) fn reclaim(
         &mut self,
-        hold: &mut Hold,
+        app: &mut AppProcesses,
         profile: Profile,
         swap_floor: Permille,
         since: Nanos,
         cancel: &AtomicBool,
     ) -> Cost {
-        let mut sum = Sum::begin(since);
-        let meter = Meter::begin(&self.root);
-        let turns = self.turns(hold.processes(), profile, &mut sum);
+        let mut totals = Totals::new(since);
+        let meter = Meter::start(&self.root);
+        let steps = self.steps(app.processes(), profile, &mut totals);
         let hinter = |kind| {
             let limits = PageoutLimits {
                 swap_floor,
@@ -80,35 +82,37 @@ impl Hands {
             };
             Hinter::new(Actor::new(limits, false), Limits::default()).only(kind)
         };
-        let mut work = Reclaiming {
-            processes: hold.processes(),
-            anon: hinter(Kind::Anon),
-            file: hinter(Kind::File),
-            turns,
-            over: Vec::new(),
-            sum,
+        let mut job = ReclaimJob {
+            processes: app.processes(),
+            anon: hinter(PageKind::Anon),
+            file: hinter(PageKind::File),
+            steps,
+            finished: Vec::new(),
+            totals,
         };
-        let done = carry_out(&mut work, &mut self.pace, cancel);
-        let Reclaiming { turns, over, sum, .. } = work;
-        for (turn, to_the_end) in over
-            .into_iter()
-            .map(|turn| (turn, true))
-            .chain(turns.into_iter().map(|turn| (turn, false)))
-        {
-            if turn.action == Action::Pageout && turn.kind == Kind::Anon {
-                hold.gone_through(turn.id, turn.found, to_the_end);
+        let done = run_throttled(&mut job, &mut self.throttle, cancel);
+        let ReclaimJob {
+            steps,
+            finished,
+            totals,
+            ..
+        } = job;
+        let finished = finished.into_iter().map(|step| (step, true));
+        for (step, complete) in finished.chain(steps.into_iter().map(|step| (step, false))) {
+            if step.action == Action::Pageout && step.kind == PageKind::Anon {
+                app.record_pageout(step.id, step.resident, complete);
             }
         }
-        let mut cost = meter.end(sum, done);
-        cost.anon_rss_after = Some(self.anon_rss(hold.processes()));
-        cost.working_set = hold.working_set();
+        let mut cost = meter.stop(totals, done);
+        cost.anon_rss_after = Some(self.anon_rss(app.processes()));
+        cost.working_set = app.working_set();
         cost
     }
 
-    /// Brings in what the processes of `hold` used last time.
-    pub(super) fn prefetch(&self, hold: &Hold, since: Nanos, cancel: &AtomicBool) -> Cost {
-        let meter = Meter::begin(&self.root);
-        let hints = hold.used().iter().flat_map(|(id, ranges)| {
+    /// Reads in the working sets of the processes of an application.
+    pub(super) fn prefetch(&self, app: &AppProcesses, since: Nanos, cancel: &AtomicBool) -> Cost {
+        let meter = Meter::start(&self.root);
+        let hints = app.working_sets().iter().flat_map(|(id, ranges)| {
             ranges.iter().map(|range| Hint {
                 target: *id,
                 range: *range,
@@ -117,94 +121,98 @@ impl Hands {
         });
         let mut hints: Vec<Hint> = hints.collect();
         hints.reverse();
-        let mut work = Bringing {
-            processes: hold.processes(),
+        let mut job = PrefetchJob {
+            processes: app.processes(),
             hinter: Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default()),
             hints,
-            sum: Sum::begin(since),
+            totals: Totals::new(since),
         };
-        // Somebody waits for it: no pauses.
-        let done = carry_out(&mut work, &mut Pace::new(Permille(1000)), cancel);
-        let mut cost = meter.end(work.sum, done);
-        cost.working_set = hold.working_set();
+        // The user waits for the application, so there are no pauses.
+        let done = run_throttled(&mut job, &mut CallThrottle::new(Permille(1000)), cancel);
+        let mut cost = meter.stop(job.totals, done);
+        cost.working_set = app.working_set();
         cost
     }
 
-    fn turns(&self, processes: &Processes, profile: Profile, sum: &mut Sum) -> Vec<Turn> {
-        let mut turns = Vec::new();
+    /// The steps of a reclaim, the first one last.
+    fn steps(&self, processes: &Processes, profile: Profile, totals: &mut Totals) -> Vec<ProcessStep> {
+        let mut steps = Vec::new();
         for (action, kind) in profile.steps() {
             for process in processes.values() {
                 let pieces = maps::read(&self.root, process.pid).and_then(|mappings| {
                     let ranges = LayoutRule::Mappings.ranges(&mappings);
-                    Pieces::open(&self.root, process.pid, ranges, Some(*kind))
+                    ResidentChunks::open(&self.root, process.pid, ranges, Some(*kind))
                 });
                 match pieces {
-                    Ok(pieces) => turns.push(Turn {
+                    Ok(pieces) => steps.push(ProcessStep {
                         id: process.id,
                         action: *action,
                         kind: *kind,
                         pieces,
-                        found: Vec::new(),
+                        resident: Vec::new(),
                     }),
                     Err(ProcError::Gone { .. }) => {}
-                    Err(why) => sum.refuse(&format!("process {} cannot be looked into: {why}", process.pid)),
+                    Err(error) => totals.refuse(&format!(
+                        "cannot read the memory map of process {}: {error}",
+                        process.pid
+                    )),
                 }
             }
         }
-        turns.reverse();
-        turns
+        steps.reverse();
+        steps
     }
 
     fn anon_rss(&self, processes: &Processes) -> Bytes {
-        let of_each = processes
+        let statuses = processes
             .values()
             .filter_map(|process| status::read(&self.root, process.pid).ok());
-        of_each.map(|status| status.rss_anon).sum()
+        statuses.map(|status| status.rss_anon).sum()
     }
 }
 
-impl Reclaiming<'_> {
-    fn give(&mut self, turn: &Turn, piece: &Piece) -> Nanos {
-        let hinter = if turn.kind == Kind::Anon {
+impl ReclaimJob<'_> {
+    fn advise(&mut self, step: &ProcessStep, piece: &ResidentChunk) -> Nanos {
+        let hinter = if step.kind == PageKind::Anon {
             &mut self.anon
         } else {
             &mut self.file
         };
         let hint = Hint {
-            target: turn.id,
+            target: step.id,
             range: piece.range,
-            action: turn.action,
+            action: step.action,
         };
-        let began = clock::monotonic();
-        let given = hinter.give(self.processes, &[hint]);
-        let time = clock::monotonic().saturating_sub(began);
-        self.sum.add(&given, time);
+        let start = clock::monotonic();
+        let results = hinter.give(self.processes, &[hint]);
+        let time = clock::monotonic().saturating_sub(start);
+        self.totals.add(&results, time);
         time
     }
 }
 
-impl Calls for Reclaiming<'_> {
-    fn call(&mut self, most: Bytes) -> Option<(Bytes, Nanos)> {
-        while let Some(mut turn) = self.turns.pop() {
-            // One that refuses once refuses always.
-            let next = if self.sum.refused.is_some() {
+impl ThrottledJob for ReclaimJob<'_> {
+    fn call(&mut self, max: Bytes) -> Option<(Bytes, Nanos)> {
+        while let Some(mut step) = self.steps.pop() {
+            // The kernel would refuse every further call too.
+            let next = if self.totals.refused.is_some() {
                 None
             } else {
-                turn.pieces.next(most)
+                step.pieces.next(max)
             };
             let Some(piece) = next else {
-                self.over.push(turn);
+                self.finished.push(step);
                 continue;
             };
-            let time = if piece.there > Bytes::ZERO {
-                self.give(&turn, &piece)
+            let time = if piece.resident > Bytes::ZERO {
+                self.advise(&step, &piece)
             } else {
                 Nanos::ZERO
             };
-            let there = piece.there;
-            turn.found.extend(piece.pages);
-            self.turns.push(turn);
-            return Some((there, time));
+            let resident = piece.resident;
+            step.resident.extend(piece.pages);
+            self.steps.push(step);
+            return Some((resident, time));
         }
         None
     }
@@ -214,21 +222,21 @@ impl Calls for Reclaiming<'_> {
     }
 }
 
-struct Bringing<'a> {
+struct PrefetchJob<'a> {
     processes: &'a Processes,
     hinter: Hinter,
-    /// The last is next.
+    /// Remaining hints, the next one last.
     hints: Vec<Hint>,
-    sum: Sum,
+    totals: Totals,
 }
 
-impl Calls for Bringing<'_> {
-    fn call(&mut self, most: Bytes) -> Option<(Bytes, Nanos)> {
+impl ThrottledJob for PrefetchJob<'_> {
+    fn call(&mut self, max: Bytes) -> Option<(Bytes, Nanos)> {
         let mut call = Vec::new();
         let mut bytes = Bytes::ZERO;
-        while call.len() < RANGES_A_CALL && bytes < most {
+        while call.len() < RANGES_PER_CALL && bytes < max {
             let Some(mut hint) = self.hints.pop() else { break };
-            let room = most.saturating_sub(bytes);
+            let room = max.saturating_sub(bytes);
             if hint.range.len() > room {
                 let end = hint.range.start + room;
                 self.hints.push(Hint {
@@ -246,10 +254,10 @@ impl Calls for Bringing<'_> {
         if call.is_empty() {
             return None;
         }
-        let began = clock::monotonic();
-        let given = self.hinter.give(self.processes, &call);
-        let time = clock::monotonic().saturating_sub(began);
-        self.sum.add(&given, time);
+        let start = clock::monotonic();
+        let results = self.hinter.give(self.processes, &call);
+        let time = clock::monotonic().saturating_sub(start);
+        self.totals.add(&results, time);
         Some((bytes, time))
     }
 
@@ -258,27 +266,31 @@ impl Calls for Bringing<'_> {
     }
 }
 
-impl Sum {
-    const fn begin(since: Nanos) -> Self {
+impl Totals {
+    const fn new(since: Nanos) -> Self {
         Self {
-            cost: Cost::of_nothing(End::Done),
+            cost: Cost::zero(Outcome::Done),
             since,
             refused: None,
         }
     }
 
-    fn add(&mut self, given: &[Hinted], time: Nanos) {
+    fn add(&mut self, results: &[HintResult], time: Nanos) {
         let cost = &mut self.cost;
         cost.calls += 1;
         cost.longest_call = cost.longest_call.max(time);
-        for hinted in given {
-            cost.advised += hinted.advised;
-            cost.freed += hinted.changed.unwrap_or_default();
-            let refused = |(why, _): &(SkipReason, Bytes)| {
-                matches!(why, SkipReason::Skip(Skip::Refused) | SkipReason::Unsupported)
+        for result in results {
+            cost.advised += result.advised;
+            cost.freed += result.changed.unwrap_or_default();
+            let is_refusal = |(reason, _): &(SkipReason, Bytes)| {
+                matches!(reason, SkipReason::Skip(Skip::Refused) | SkipReason::Unsupported)
             };
-            if let Some(why) = hinted.error.as_ref().filter(|_| hinted.left.iter().any(refused)) {
-                self.refused.get_or_insert_with(|| why.clone());
+            if let Some(error) = result
+                .error
+                .as_ref()
+                .filter(|_| result.skipped.iter().any(is_refusal))
+            {
+                self.refused.get_or_insert_with(|| error.clone());
             }
         }
         if cost.freed > Bytes::ZERO && cost.reaction.is_none() {
@@ -286,49 +298,49 @@ impl Sum {
         }
     }
 
-    fn refuse(&mut self, why: &str) {
-        self.refused.get_or_insert_with(|| why.to_owned());
+    fn refuse(&mut self, reason: &str) {
+        self.refused.get_or_insert_with(|| reason.to_owned());
     }
 }
 
-/// What is read before and after.
+/// Time, CPU time and zram memory at the start of a job.
 struct Meter<'a> {
     root: &'a Path,
-    began: Nanos,
+    start: Nanos,
     cpu: Nanos,
-    compressed: Option<Bytes>,
+    zram: Option<Bytes>,
 }
 
 impl<'a> Meter<'a> {
-    fn begin(root: &'a Path) -> Self {
+    fn start(root: &'a Path) -> Self {
         Self {
             root,
-            began: clock::monotonic(),
+            start: clock::monotonic(),
             cpu: clock::thread_cpu(),
-            compressed: compressed(root),
+            zram: zram_memory(root),
         }
     }
 
-    fn end(self, sum: Sum, done: bool) -> Cost {
-        let mut cost = sum.cost;
-        cost.end = match sum.refused {
-            Some(why) => End::Failed(why),
-            None if done => End::Done,
-            None => End::Cancelled,
+    fn stop(self, totals: Totals, done: bool) -> Cost {
+        let mut cost = totals.cost;
+        cost.outcome = match totals.refused {
+            Some(reason) => Outcome::Failed(reason),
+            None if done => Outcome::Done,
+            None => Outcome::Cancelled,
         };
-        cost.elapsed = clock::monotonic().saturating_sub(self.began);
+        cost.elapsed = clock::monotonic().saturating_sub(self.start);
         cost.cpu = clock::thread_cpu().saturating_sub(self.cpu);
-        let after = compressed(self.root);
+        let after = zram_memory(self.root);
         cost.compressed_growth = self
-            .compressed
+            .zram
             .zip(after)
             .map(|(before, after)| after.saturating_sub(before));
         cost
     }
 }
 
-/// What all zram devices take of memory.
-fn compressed(root: &Path) -> Option<Bytes> {
+/// Memory used by all zram devices; `None` without zram.
+fn zram_memory(root: &Path) -> Option<Bytes> {
     let entries = std::fs::read_dir(root.join("sys/block")).ok()?;
     let id = |name: std::ffi::OsString| name.to_str()?.strip_prefix("zram")?.parse::<u32>().ok();
     let ids = entries.flatten().filter_map(|entry| id(entry.file_name()));
@@ -342,10 +354,10 @@ fn compressed(root: &Path) -> Option<Bytes> {
 fn pause(time: Nanos, cancel: &AtomicBool) {
     let end = clock::monotonic() + time;
     loop {
-        let left = Duration::from_nanos(end.saturating_sub(clock::monotonic()).0);
-        if left.is_zero() || cancel.load(Ordering::Acquire) {
+        let remaining = Duration::from_nanos(end.saturating_sub(clock::monotonic()).0);
+        if remaining.is_zero() || cancel.load(Ordering::Acquire) {
             return;
         }
-        thread::sleep(left.min(ATTENTION));
+        thread::sleep(remaining.min(CANCEL_POLL));
     }
 }

@@ -1,23 +1,25 @@
-//! The life cycle of applications: who is used, who is not, and what becomes of the memory of those who are not.
+//! The life cycle of applications: tracks the state of each application, reclaims memory of cached ones, and
+//! prefetches when they return.
 //!
 //! ```text
-//!   set (socket), freezer, oom_score_adj, idleness          words about applications
-//!        │
+//!   socket (set), freezer, oom_score_adj, idleness          sources of state events
+//!        │ events
 //!        ▼
-//!   Engine: state, throttles, guards → decisions             pure: no clock, no I/O, no threads
-//!        │ orders                    ▲ what they cost
+//!   Engine: state, minimum intervals, guards → decisions    pure: no clock, no I/O, no threads
+//!        │ orders                    ▲ results and costs
 //!        ▼                           │
-//!   hands: small calls, paced, cancelled between two         thermo_actions::hint
+//!   executor: small throttled calls, cancelled in between   thermo_actions::hint
 //! ```
 //!
-//! [`Daemon`] puts the three together: one thread decides and answers the socket, one looks at the sources, one
-//! reclaims and one prefetches. Deciding never waits for memory to move.
+//! [`Daemon`] connects the three: one thread decides and serves the socket, one polls the sources, one
+//! reclaims and one prefetches. Decisions never wait for reclaim.
 //!
-//! Throttles and guards have the numbers of Android's `CachedAppOptimizer` as defaults. Nobody is killed or frozen
-//! here.
+//! The defaults of intervals and guards are those of Android's `CachedAppOptimizer`. No application is killed
+//! or frozen.
 
 mod app_processes;
 pub mod client;
+mod command;
 pub mod config;
 mod connection;
 mod cost;
@@ -31,15 +33,17 @@ mod sources;
 mod state;
 mod table;
 mod throttle;
+mod unit_cache;
 pub mod wire;
 
+pub use command::CommandTarget;
 pub use config::{AppConfig, Config, ConfigError, Target};
-pub use cost::{Cost, End};
+pub use cost::{Cost, Outcome};
 pub use daemon::{Daemon, DaemonError, Options};
-pub use decision::{Decision, Kind};
-pub use engine::{Engine, Facts, Order, UnknownApp};
+pub use decision::{Decision, DecisionKind};
+pub use engine::{AppStatus, Engine, MemoryInfo, Order, UnknownApp};
 pub use profile::Profile;
-pub use rules::{Rules, Throttle};
-pub use sources::Accesses;
+pub use rules::{MinIntervals, Rules};
+pub use sources::AccessProbe;
 pub use state::{Source, State, StateEvent, StateEvents};
-pub use throttle::{Calls, Pace, carry_out};
+pub use throttle::{CallThrottle, ThrottledJob, run_throttled};

@@ -1,29 +1,29 @@
-//! What is done to the memory of an application that is put away.
+//! Reclaim profiles: which memory of a cached application is reclaimed, and how.
 
 use std::fmt;
 use std::str::FromStr;
 
-use thermo_actions::hint::Kind;
+use thermo_actions::hint::PageKind;
 use thermo_engine::Action;
 
-/// Which memory, and how thoroughly. The words are Android's.
+/// A reclaim profile. The names are those of Android's `CachedAppOptimizer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Anonymous pages are paged out, pages of files deactivated: swap in memory is quicker than a disk.
+    /// Page out anonymous pages, deactivate file pages. A fault from zram is faster than one from a disk.
     Full,
-    /// Anonymous pages are paged out.
+    /// Page out anonymous pages.
     Anon,
-    /// Pages of files are reclaimed: those written to go to their files, the others are dropped.
+    /// Reclaim file pages: write back dirty pages, drop clean ones.
     File,
-    /// Pages of files are deactivated: nothing is lost unless memory runs short.
+    /// Deactivate file pages: they are reclaimed only under memory pressure.
     Some,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 4] = [Self::Full, Self::Anon, Self::File, Self::Some];
 
-    /// The word in configurations and answers.
+    /// The name in configurations and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,20 +34,21 @@ impl Profile {
         }
     }
 
-    /// What is done, in this order.
+    /// The actions, each with the kind of page it applies to, in order.
     #[must_use]
-    pub const fn steps(self) -> &'static [(Action, Kind)] {
+    pub const fn steps(self) -> &'static [(Action, PageKind)] {
         match self {
-            Self::Full => &[(Action::Pageout, Kind::Anon), (Action::Cold, Kind::File)],
-            Self::Anon => &[(Action::Pageout, Kind::Anon)],
-            Self::File => &[(Action::Pageout, Kind::File)],
-            Self::Some => &[(Action::Cold, Kind::File)],
+            Self::Full => &[(Action::Pageout, PageKind::Anon), (Action::Cold, PageKind::File)],
+            Self::Anon => &[(Action::Pageout, PageKind::Anon)],
+            Self::File => &[(Action::Pageout, PageKind::File)],
+            Self::Some => &[(Action::Cold, PageKind::File)],
         }
     }
 
-    /// True when swap is needed for it: throttled as Android's FULL, the others as its SOME.
+    /// True if the profile needs swap. Such profiles are throttled like Android's FULL, the others like its
+    /// SOME.
     #[must_use]
-    pub const fn takes_swap(self) -> bool {
+    pub const fn needs_swap(self) -> bool {
         matches!(self, Self::Full | Self::Anon)
     }
 }
@@ -58,9 +59,9 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A word that is no profile.
+/// The text is not the name of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no profile: use full, anon, file or some")]
+#[error("unknown profile {0:?}: use full, anon, file or some")]
 pub struct UnknownProfile(pub String);
 
 impl FromStr for Profile {

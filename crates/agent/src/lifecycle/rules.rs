@@ -1,24 +1,24 @@
-//! What an application's description says about reclaiming from it, and the defaults.
+//! The reclaim policy of an application, and its defaults.
 
 use thermo_units::{Bytes, Nanos, Permille};
 
 use super::Profile;
 
-/// How long after one reclaim the next may begin, by what the two take: pages of files only (`some`) or also
-/// anonymous ones (`full`).
+/// Minimum intervals between two reclaims. `full` stands for profiles that need swap (`full`, `anon`), `some`
+/// for the others (`some`, `file`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Throttle {
-    /// After `some`, before `some`.
+pub struct MinIntervals {
+    /// From `some` to `some`.
     pub some_some: Nanos,
-    /// After `some`, before `full`.
+    /// From `some` to `full`.
     pub some_full: Nanos,
-    /// After `full`, before `some`.
+    /// From `full` to `some`.
     pub full_some: Nanos,
-    /// After `full`, before `full`.
+    /// From `full` to `full`.
     pub full_full: Nanos,
 }
 
-impl Default for Throttle {
+impl Default for MinIntervals {
     /// Android's `compact_throttle_1` to `_4`.
     fn default() -> Self {
         Self {
@@ -30,11 +30,11 @@ impl Default for Throttle {
     }
 }
 
-impl Throttle {
-    /// The interval between a reclaim by `last` and one by `next`.
+impl MinIntervals {
+    /// The minimum interval between a reclaim with `last` and one with `next`.
     #[must_use]
     pub const fn between(&self, last: Profile, next: Profile) -> Nanos {
-        match (last.takes_swap(), next.takes_swap()) {
+        match (last.needs_swap(), next.needs_swap()) {
             (false, false) => self.some_some,
             (false, true) => self.some_full,
             (true, false) => self.full_some,
@@ -43,33 +43,34 @@ impl Throttle {
     }
 }
 
-/// What is done to an application, and when not.
+/// The reclaim policy of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// What is reclaimed when it is put away.
+    /// Profile for an application that becomes cached.
     pub profile: Profile,
-    /// What is reclaimed when it goes to the background; usually nothing.
+    /// Profile for an application that goes from use to the background; `None` does nothing.
     pub background: Option<Profile>,
-    /// Whether what it used last time is brought in when it comes back.
+    /// Whether to read in the working set when the application returns from the cache.
     pub prefetch: bool,
-    /// Intervals between reclaims.
-    pub throttle: Throttle,
-    /// With less anonymous memory than this resident, paging it out is not worth the while.
+    /// Minimum intervals between reclaims.
+    pub min_intervals: MinIntervals,
+    /// Skip paging out if less anonymous memory than this is resident.
     pub min_anon_rss: Bytes,
-    /// When resident memory has changed by less than this since the last reclaim, there is little to be had.
+    /// Skip paging out if resident anonymous memory changed by less than this since the last complete
+    /// reclaim.
     pub min_change: Bytes,
-    /// With less of swap free than this, only pages of files are touched.
+    /// If a smaller share of swap than this is free, reclaim only file pages.
     pub swap_low: Permille,
 }
 
 impl Default for Rules {
-    /// Android's: 12 MB, 8 MB, a fifth of swap.
+    /// Android's defaults.
     fn default() -> Self {
         Self {
             profile: Profile::Full,
             background: None,
             prefetch: false,
-            throttle: Throttle::default(),
+            min_intervals: MinIntervals::default(),
             min_anon_rss: Bytes::mib(12),
             min_change: Bytes::mib(8),
             swap_low: Permille(200),

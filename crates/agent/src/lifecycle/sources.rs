@@ -1,5 +1,4 @@
-//! What can be seen of applications without being told: whether they are frozen, their `oom_score_adj`, and whether
-//! they are idle.
+//! State sources other than the socket: the cgroup freezer, `oom_score_adj`, and idleness.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,77 +9,89 @@ use thermo_units::{Nanos, Permille};
 
 use super::config::AppConfig;
 use super::state::StateEvent;
-use super::table::Table;
+use super::table::AppTable;
 
-/// Using less than a hundredth of a CPU is resting.
-const RESTING: u64 = 100;
-/// How long a look at accesses takes.
-const LOOK: Nanos = Nanos::secs(1);
+/// An application counts as running if it uses more than 1/100 of one CPU.
+const IDLE_CPU_DIVISOR: u64 = 100;
+/// Duration of an access check.
+const ACCESS_CHECK_TIME: Nanos = Nanos::secs(1);
 
-/// Looks at accesses: the command line brings it, as it knows how this machine can be looked at.
-pub trait Accesses: Send {
-    /// The share of the memory of `pids` that is touched within `time`, which it takes to tell; `None` when it cannot
-    /// be told.
-    fn touched(&mut self, pids: &[u32], time: Nanos) -> Option<Permille>;
+/// Measures memory accesses. The caller of the daemon implements it, as it knows which monitoring methods
+/// work here.
+pub trait AccessProbe: Send {
+    /// The share of the resident memory of `pids` that is accessed within `time`; `None` if it cannot be
+    /// measured. Blocks for `time`.
+    fn accessed_share(&mut self, pids: &[u32], time: Nanos) -> Option<Permille>;
 }
 
-/// What is seen of an application at one moment.
+/// An application at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Observation {
     pids: Vec<u32>,
-    /// Of the process the kernel would spare longest.
+    /// The lowest value of all processes.
     oom_score_adj: Option<i16>,
     frozen: Option<bool>,
-    /// CPU time of all of them.
+    /// CPU time of all processes.
     cpu: Nanos,
 }
 
-/// What was seen of an application so far.
+/// The last observation of an application, and its idleness.
 #[derive(Debug, Default)]
-struct Seen {
+struct Activity {
     last: Option<(Nanos, Observation)>,
     active_at: Nanos,
     idle: bool,
 }
 
-impl Seen {
-    /// Takes in a sight. Returns the words that follow, and whether it may be idle: that is for accesses to tell.
-    fn see(&mut self, sight: Observation, now: Nanos, idle_after: Option<Nanos>) -> (Vec<StateEvent>, bool) {
-        let mut words = Vec::new();
-        let Some((then, before)) = self.last.replace((now, sight.clone())) else {
+impl Activity {
+    /// Adds an observation. Returns the events, and whether the application may be idle: then an access check
+    /// has to follow.
+    fn update(
+        &mut self,
+        seen: Observation,
+        now: Nanos,
+        idle_after: Option<Nanos>,
+    ) -> (Vec<StateEvent>, bool) {
+        let mut events = Vec::new();
+        let Some((then, before)) = self.last.replace((now, seen.clone())) else {
             self.active_at = now;
-            // The score that was there before says nothing of what is used now; being frozen does.
-            words.extend(sight.frozen.filter(|frozen| *frozen).map(StateEvent::Frozen));
-            return (words, false);
+            // The first oom_score_adj may be old and is ignored. A frozen application is unused for certain.
+            events.extend(seen.frozen.filter(|frozen| *frozen).map(StateEvent::Frozen));
+            return (events, false);
         };
-        if let Some(adj) = sight
+        if let Some(adj) = seen
             .oom_score_adj
             .filter(|adj| before.oom_score_adj.is_some_and(|was| was != *adj))
         {
-            words.push(StateEvent::OomScoreAdj(adj));
+            events.push(StateEvent::OomScoreAdj(adj));
         }
-        if sight.frozen.unwrap_or(false) != before.frozen.unwrap_or(false) {
-            words.push(StateEvent::Frozen(sight.frozen.unwrap_or(false)));
+        if seen.frozen.unwrap_or(false) != before.frozen.unwrap_or(false) {
+            events.push(StateEvent::Frozen(seen.frozen.unwrap_or(false)));
         }
-        let ran = sight.cpu.saturating_sub(before.cpu);
-        let resting = ran.0 * RESTING <= now.saturating_sub(then).0;
-        if !resting || sight.pids != before.pids {
+        let cpu = seen.cpu.saturating_sub(before.cpu);
+        let is_running = cpu.0 * IDLE_CPU_DIVISOR > now.saturating_sub(then).0;
+        if is_running || seen.pids != before.pids {
             self.active_at = now;
         }
         if self.idle && self.active_at == now {
             self.idle = false;
-            words.push(StateEvent::Idle(false));
+            events.push(StateEvent::Idle(false));
         }
-        let rested = now.saturating_sub(self.active_at);
+        let idle_time = now.saturating_sub(self.active_at);
         let may_be_idle =
-            !self.idle && !sight.pids.is_empty() && idle_after.is_some_and(|time| rested >= time);
-        (words, may_be_idle)
+            !self.idle && !seen.pids.is_empty() && idle_after.is_some_and(|after| idle_time >= after);
+        (events, may_be_idle)
     }
 
-    /// Takes in how much of its memory an application that may be idle touches.
-    fn touches(&mut self, touched: Option<Permille>, least: Permille, now: Nanos) -> Option<StateEvent> {
-        // Where accesses cannot be told, resting is all there is to go by.
-        if touched.is_some_and(|touched| touched.0 >= least.0) {
+    /// Adds the result of an access check. The application is idle if less than `threshold` was accessed, or
+    /// if accesses cannot be measured.
+    fn add_access_check(
+        &mut self,
+        accessed: Option<Permille>,
+        threshold: Permille,
+        now: Nanos,
+    ) -> Option<StateEvent> {
+        if accessed.is_some_and(|accessed| accessed.0 >= threshold.0) {
             self.active_at = now;
             return None;
         }
@@ -89,59 +100,60 @@ impl Seen {
     }
 }
 
-/// Watches all applications.
-pub(super) struct Watch {
+/// Polls the sources of all applications.
+pub(super) struct StateSources {
     root: PathBuf,
     freezers: Option<Freezers>,
-    table: Table,
+    table: AppTable,
     apps: Vec<AppConfig>,
-    seen: BTreeMap<String, Seen>,
-    accesses: Option<Box<dyn Accesses>>,
+    activity: BTreeMap<String, Activity>,
+    access_probe: Option<Box<dyn AccessProbe>>,
 }
 
-impl Watch {
-    pub(super) fn new(root: &Path, accesses: Option<Box<dyn Accesses>>) -> Self {
+impl StateSources {
+    pub(super) fn new(root: &Path, access_probe: Option<Box<dyn AccessProbe>>) -> Self {
         Self {
             root: root.to_owned(),
             freezers: Freezers::find(root).ok(),
-            table: Table::new(root),
+            table: AppTable::new(root),
             apps: Vec::new(),
-            seen: BTreeMap::new(),
-            accesses,
+            activity: BTreeMap::new(),
+            access_probe,
         }
     }
 
-    pub(super) fn configure(&mut self, table: Table, apps: Vec<AppConfig>) {
-        self.seen
+    pub(super) fn configure(&mut self, table: AppTable, apps: Vec<AppConfig>) {
+        self.activity
             .retain(|name, _| apps.iter().any(|app| app.name == *name));
         (self.table, self.apps) = (table, apps);
     }
 
-    /// Looks at every application once and gives the words that follow, with whom they are about.
-    pub(super) fn look(&mut self, tell: &mut dyn FnMut(&str, StateEvent)) {
-        let mut looked = false;
+    /// Polls every application once and emits the events, each with the application's name.
+    pub(super) fn poll(&mut self, emit: &mut dyn FnMut(&str, StateEvent)) {
+        let mut access_checked = false;
         for nth in 0..self.apps.len() {
             let name = self.apps[nth].name.clone();
-            let sight = self.sight(&name);
-            let pids = sight.pids.clone();
+            let observation = self.observe(&name);
+            let pids = observation.pids.clone();
             let app = &self.apps[nth];
-            let seen = self.seen.entry(name.clone()).or_default();
-            let (words, may_be_idle) = seen.see(sight, clock::monotonic(), app.idle_after);
-            words.into_iter().for_each(|word| tell(&name, word));
-            // One a round: a look takes a while, and the other sources wait.
-            if may_be_idle && !std::mem::replace(&mut looked, true) {
-                let touched = self
-                    .accesses
+            let activity = self.activity.entry(name.clone()).or_default();
+            let (events, may_be_idle) = activity.update(observation, clock::monotonic(), app.idle_after);
+            events.into_iter().for_each(|event| emit(&name, event));
+            // At most one access check per poll, because it delays the other sources.
+            if may_be_idle && !std::mem::replace(&mut access_checked, true) {
+                let accessed = self
+                    .access_probe
                     .as_mut()
-                    .and_then(|accesses| accesses.touched(&pids, LOOK));
-                if let Some(word) = seen.touches(touched, app.idle_touched, clock::monotonic()) {
-                    tell(&name, word);
+                    .and_then(|probe| probe.accessed_share(&pids, ACCESS_CHECK_TIME));
+                if let Some(event) = activity.add_access_check(accessed, app.idle_touched, clock::monotonic())
+                {
+                    emit(&name, event);
                 }
             }
         }
     }
 
-    fn sight(&mut self, name: &str) -> Observation {
+    fn observe(&mut self, name: &str) -> Observation {
         let pids = self.table.pids(name);
         let score = |pid: &u32| {
             proc::text(&self.root, *pid, "oom_score_adj")
@@ -169,7 +181,7 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn sight(adj: i16, frozen: bool, cpu_ms: u64) -> Observation {
+    fn seen(adj: i16, frozen: bool, cpu_ms: u64) -> Observation {
         Observation {
             pids: vec![7],
             oom_score_adj: Some(adj),
@@ -179,56 +191,60 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_words_and_what_stays_is_not() {
-        let mut seen = Seen::default();
-        let mut see = |secs, sight| seen.see(sight, Nanos::secs(secs), None).0;
-        assert_eq!(see(0, sight(900, true, 0)), [StateEvent::Frozen(true)]);
-        assert_eq!(see(2, sight(900, true, 0)), []);
-        assert_eq!(see(4, sight(0, true, 0)), [StateEvent::OomScoreAdj(0)]);
-        assert_eq!(see(6, sight(0, false, 0)), [StateEvent::Frozen(false)]);
-        assert_eq!(see(8, sight(900, false, 0)), [StateEvent::OomScoreAdj(900)]);
-        assert_eq!(see(10, Observation::default()), [], "it has ended");
+    fn sources_emit_events_on_change_only() {
+        let mut activity = Activity::default();
+        let mut update = |secs, seen| activity.update(seen, Nanos::secs(secs), None).0;
+        assert_eq!(update(0, seen(900, true, 0)), [StateEvent::Frozen(true)]);
+        assert_eq!(update(2, seen(900, true, 0)), []);
+        assert_eq!(update(4, seen(0, true, 0)), [StateEvent::OomScoreAdj(0)]);
+        assert_eq!(update(6, seen(0, false, 0)), [StateEvent::Frozen(false)]);
+        assert_eq!(update(8, seen(900, false, 0)), [StateEvent::OomScoreAdj(900)]);
+        assert_eq!(
+            update(10, Observation::default()),
+            [],
+            "the application has ended"
+        );
     }
 
     #[test]
-    fn who_rests_for_long_enough_and_touches_little_is_idle() {
-        let mut seen = Seen::default();
+    fn app_is_idle_without_cpu_use_and_accesses() {
+        let mut activity = Activity::default();
         let after = Some(Nanos::secs(10));
-        seen.see(sight(0, false, 0), Nanos::ZERO, after);
-        // A hundredth of a CPU is rest, more is not.
-        assert!(!seen.see(sight(0, false, 20), Nanos::secs(2), after).1);
-        assert!(!seen.see(sight(0, false, 300), Nanos::secs(4), after).1);
-        assert!(!seen.see(sight(0, false, 300), Nanos::secs(13), after).1);
-        assert!(seen.see(sight(0, false, 300), Nanos::secs(14), after).1);
+        activity.update(seen(0, false, 0), Nanos::ZERO, after);
+        // 1/100 of a CPU counts as idle, more does not.
+        assert!(!activity.update(seen(0, false, 20), Nanos::secs(2), after).1);
+        assert!(!activity.update(seen(0, false, 300), Nanos::secs(4), after).1);
+        assert!(!activity.update(seen(0, false, 300), Nanos::secs(13), after).1);
+        assert!(activity.update(seen(0, false, 300), Nanos::secs(14), after).1);
         assert_eq!(
-            seen.touches(Some(Permille(10)), Permille(10), Nanos::secs(15)),
+            activity.add_access_check(Some(Permille(10)), Permille(10), Nanos::secs(15)),
             None
         );
         assert!(
-            !seen.see(sight(0, false, 300), Nanos::secs(16), after).1,
-            "it touches memory"
+            !activity.update(seen(0, false, 300), Nanos::secs(16), after).1,
+            "the application accesses memory"
         );
-        assert!(seen.see(sight(0, false, 300), Nanos::secs(26), after).1);
+        assert!(activity.update(seen(0, false, 300), Nanos::secs(26), after).1);
         assert_eq!(
-            seen.touches(Some(Permille(9)), Permille(10), Nanos::secs(26)),
+            activity.add_access_check(Some(Permille(9)), Permille(10), Nanos::secs(26)),
             Some(StateEvent::Idle(true))
         );
         assert_eq!(
-            seen.see(sight(0, false, 300), Nanos::secs(28), after),
+            activity.update(seen(0, false, 300), Nanos::secs(28), after),
             (vec![], false)
         );
         assert_eq!(
-            seen.see(sight(0, false, 900), Nanos::secs(30), after).0,
+            activity.update(seen(0, false, 900), Nanos::secs(30), after).0,
             [StateEvent::Idle(false)]
         );
     }
 
     #[test]
-    fn without_a_time_nobody_is_idle() {
-        let mut seen = Seen::default();
-        seen.see(sight(0, false, 0), Nanos::ZERO, None);
+    fn app_is_never_idle_without_idle_after() {
+        let mut activity = Activity::default();
+        activity.update(seen(0, false, 0), Nanos::ZERO, None);
         assert_eq!(
-            seen.see(sight(0, false, 0), Nanos::secs(9999), None),
+            activity.update(seen(0, false, 0), Nanos::secs(9999), None),
             (vec![], false)
         );
     }

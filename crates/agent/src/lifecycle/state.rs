@@ -1,23 +1,23 @@
-//! The states of an application, and who says which it is in.
+//! The states of an application, their sources, and the rule that combines the sources.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How close an application is to its user.
+/// State of an application, as on Android.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// In use.
     Foreground,
-    /// Not in use, but noticed if it stopped: it plays music.
+    /// Not in use, but the user would notice if it stopped: music.
     Perceptible,
-    /// Not noticed, but not put away.
+    /// Running unnoticed.
     Background,
-    /// Kept only so that it need not be started again.
+    /// Kept only to avoid a restart.
     Cached,
 }
 
 impl State {
-    /// All of them, from the closest to the furthest.
+    /// All states, from most to least important to the user.
     pub const ALL: [Self; 4] = [
         Self::Foreground,
         Self::Perceptible,
@@ -25,7 +25,7 @@ impl State {
         Self::Cached,
     ];
 
-    /// The word for it in requests and answers.
+    /// The name in requests and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,10 +36,10 @@ impl State {
         }
     }
 
-    /// What an `oom_score_adj` says, with the borders of Android's process list: up to 0 foreground, up to 200
-    /// perceptible, from 900 on cached.
+    /// The state for an `oom_score_adj`, with the limits of Android's `ProcessList`: up to 0 foreground, up
+    /// to 200 perceptible, from 900 cached.
     #[must_use]
-    pub const fn of_oom_score_adj(adj: i16) -> Self {
+    pub const fn from_oom_score_adj(adj: i16) -> Self {
         match adj {
             ..=0 => Self::Foreground,
             1..=200 => Self::Perceptible,
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// True when somebody would notice that it is slow.
+    /// True if the user would notice a slow-down.
     #[must_use]
     pub const fn is_in_use(self) -> bool {
         matches!(self, Self::Foreground | Self::Perceptible)
@@ -61,9 +61,9 @@ impl fmt::Display for State {
     }
 }
 
-/// A word that is no state.
+/// The text is not the name of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no state: use foreground, perceptible, background or cached")]
+#[error("unknown state {0:?}: use foreground, perceptible, background or cached")]
 pub struct UnknownState(pub String);
 
 impl FromStr for State {
@@ -76,23 +76,23 @@ impl FromStr for State {
     }
 }
 
-/// Who says so.
+/// Source of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody yet: every application begins in the background.
+    /// No event yet: every application begins in the background.
     Begin,
     /// A client of the socket.
     Set,
-    /// Its control group is frozen, or no longer.
+    /// The freezer of the application's control group.
     Freezer,
-    /// Its `oom_score_adj` was changed.
+    /// A change of `oom_score_adj`.
     OomScoreAdj,
-    /// It has not run or touched memory for a while, or does again.
+    /// CPU use and memory accesses.
     Idle,
 }
 
 impl Source {
-    /// The word for it.
+    /// The name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,25 +105,27 @@ impl Source {
     }
 }
 
-/// One thing said about an application.
+/// An event that may change the state of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateEvent {
-    /// A client says that it is in this state.
+    /// A client sets this state.
     Set(State),
-    /// Its `oom_score_adj` has become this.
+    /// The state set by a client ends.
+    Unset,
+    /// `oom_score_adj` changed to this value.
     OomScoreAdj(i16),
-    /// Its group is frozen, or no longer.
+    /// The control group was frozen (true) or thawed.
     Frozen(bool),
-    /// It has been idle for long enough, or is no longer.
+    /// The application became idle (true) or active.
     Idle(bool),
 }
 
 impl StateEvent {
-    /// Who says it.
+    /// Source of the event.
     #[must_use]
     pub const fn source(self) -> Source {
         match self {
-            Self::Set(_) => Source::Set,
+            Self::Set(_) | Self::Unset => Source::Set,
             Self::OomScoreAdj(_) => Source::OomScoreAdj,
             Self::Frozen(_) => Source::Freezer,
             Self::Idle(_) => Source::Idle,
@@ -131,13 +133,14 @@ impl StateEvent {
     }
 }
 
-/// What was said about one application, and what follows from it.
+/// The latest event of each source of one application, and the state that follows.
 ///
-/// The latest word counts. Being frozen is a word for as long as it lasts: an application that thaws is again what
-/// was said of it before. Idleness only puts away what is in the background: music that plays without a touch of the
-/// hand stays perceptible.
+/// The latest event wins. A freeze ends with the thaw: the application returns to the state it would have
+/// without the freeze. Idleness turns only a background application into a cached one: a music player that
+/// nobody operates stays perceptible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateEvents {
+    /// Number of events so far. Each source stores the number of its latest event.
     nr: u64,
     set: Option<(u64, State)>,
     oom_score_adj: Option<(u64, State)>,
@@ -146,21 +149,22 @@ pub struct StateEvents {
 }
 
 impl StateEvents {
-    /// Takes in a word.
-    pub fn hear(&mut self, word: StateEvent) {
+    /// Records an event.
+    pub fn record(&mut self, event: StateEvent) {
         self.nr += 1;
         let nr = self.nr;
-        match word {
+        match event {
             StateEvent::Set(state) => self.set = Some((nr, state)),
-            StateEvent::OomScoreAdj(adj) => self.oom_score_adj = Some((nr, State::of_oom_score_adj(adj))),
-            // What is frozen and said to be so again was frozen before.
+            StateEvent::Unset => self.set = None,
+            StateEvent::OomScoreAdj(adj) => self.oom_score_adj = Some((nr, State::from_oom_score_adj(adj))),
+            // A repeated event does not make the freeze later than events in between.
             StateEvent::Frozen(true) => self.frozen = self.frozen.or(Some(nr)),
             StateEvent::Frozen(false) => self.frozen = None,
             StateEvent::Idle(idle) => self.idle = idle,
         }
     }
 
-    /// The state that follows, and who decided it.
+    /// The current state and its source.
     #[must_use]
     pub fn state(&self) -> (State, Source) {
         let set = self.set.map(|(nr, state)| (nr, state, Source::Set));
@@ -188,16 +192,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn after(words: &[StateEvent]) -> (State, Source) {
-        let mut heard = StateEvents::default();
-        words.iter().for_each(|word| heard.hear(*word));
-        heard.state()
+    fn state_after(events: &[StateEvent]) -> (State, Source) {
+        let mut recorded = StateEvents::default();
+        events.iter().for_each(|event| recorded.record(*event));
+        recorded.state()
     }
 
     #[test]
-    fn the_latest_word_counts() {
-        use StateEvent::{Frozen, Idle, OomScoreAdj, Set};
-        for (words, state, source) in [
+    fn state_follows_the_latest_event() {
+        use StateEvent::{Frozen, Idle, OomScoreAdj, Set, Unset};
+        for (events, state, source) in [
             (&[][..], State::Background, Source::Begin),
             (&[Set(State::Cached)], State::Cached, Source::Set),
             (
@@ -225,6 +229,12 @@ mod tests {
                 State::Foreground,
                 Source::Set,
             ),
+            (&[Set(State::Cached), Unset], State::Background, Source::Begin),
+            (
+                &[OomScoreAdj(900), Set(State::Foreground), Unset],
+                State::Cached,
+                Source::OomScoreAdj,
+            ),
             (&[Idle(true)], State::Cached, Source::Idle),
             (&[Idle(true), Idle(false)], State::Background, Source::Begin),
             (
@@ -234,12 +244,12 @@ mod tests {
             ),
             (&[OomScoreAdj(700), Idle(true)], State::Cached, Source::Idle),
         ] {
-            assert_eq!(after(words), (state, source), "{words:?}");
+            assert_eq!(state_after(events), (state, source), "{events:?}");
         }
     }
 
     #[test]
-    fn scores_and_names_are_states() {
+    fn state_is_read_from_score_and_name() {
         for (adj, state) in [
             (-1000, State::Foreground),
             (0, State::Foreground),
@@ -250,7 +260,7 @@ mod tests {
             (900, State::Cached),
             (1000, State::Cached),
         ] {
-            assert_eq!(State::of_oom_score_adj(adj), state, "{adj}");
+            assert_eq!(State::from_oom_score_adj(adj), state, "{adj}");
         }
         for state in State::ALL {
             assert_eq!(state.name().parse::<State>().unwrap(), state);

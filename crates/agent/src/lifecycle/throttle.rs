@@ -1,120 +1,119 @@
-//! How fast it goes: calls so small that an application which comes back waits for none longer than a moment, and
-//! pauses between them, so that only a share of a CPU is used.
+//! Throttles a job: sizes its calls so that a returning application never waits long, and pauses between
+//! calls to keep to a share of one CPU.
 //!
-//! The share is made by pausing between calls and not by a low priority: who holds the memory lock of a process and
-//! is not let run keeps that process from running too.
+//! Pauses, not a low priority, limit CPU use: a low-priority thread that holds the memory lock of a process
+//! and is not scheduled blocks that process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_units::{Bytes, Nanos, Permille};
 
-/// What a call begins with, before anything is known of what calls take.
-const FIRST: Bytes = Bytes::mib(1);
-/// Sizes stay within this.
-const SIZES: (Bytes, Bytes) = (Bytes::kib(64), Bytes::mib(32));
-/// What a call is to take where memory is as bad as it was lately. It may take 2 ms, but the next may be worse still, and
-/// the longest call is the one that somebody waits for.
-const AIM: Nanos = Nanos(1_400_000);
-/// How soon what was bad is forgotten: one part in so many a call.
-const FORGET: u64 = 32;
-/// No pause is longer: a call that was interrupted says little of what calls cost.
-const LONGEST_PAUSE: Nanos = Nanos::millis(200);
+/// Size of the first call.
+const INITIAL_SIZE: Bytes = Bytes::mib(1);
+/// Minimum and maximum size of a call.
+const SIZE_LIMITS: (Bytes, Bytes) = (Bytes::kib(64), Bytes::mib(32));
+/// Target duration of a call at the worst cost per MiB seen lately. Calls should take at most 2 ms; the
+/// margin covers memory that is worse still.
+const TARGET_TIME: Nanos = Nanos(1_400_000);
+/// The worst cost decays by 1/32 per call.
+const DECAY_DIVISOR: u64 = 32;
+/// Maximum pause. An interrupted call takes long and says little about the cost of calls.
+const MAX_PAUSE: Nanos = Nanos::millis(200);
 
-/// Sizes of calls and pauses between them.
+/// Determines the size of each call and the pause after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
+pub struct CallThrottle {
     size: Bytes,
-    /// The most that a MiB took lately.
+    /// The worst time per MiB seen lately.
     worst: Nanos,
     duty: Permille,
 }
 
-impl Pace {
-    /// Uses `duty` of a CPU at most.
+impl CallThrottle {
+    /// Uses at most `duty` of one CPU.
     #[must_use]
     pub fn new(duty: Permille) -> Self {
         let duty = Permille(duty.0.clamp(1, 1000));
         Self {
-            size: FIRST,
+            size: INITIAL_SIZE,
             worst: Nanos::ZERO,
             duty,
         }
     }
 
-    /// The pace for other work of the same kind, which uses `duty` of a CPU at most: it begins with what calls came to,
-    /// but no more than at first, for other memory may take longer.
+    /// The throttle for the next job, which uses at most `duty` of one CPU. The new throttle keeps the
+    /// learned cost but starts with at most the initial size, because other memory may cost more.
     #[must_use]
-    pub fn begin_again(&self, duty: Permille) -> Self {
+    pub fn for_next_job(&self, duty: Permille) -> Self {
         Self {
-            size: self.size.min(FIRST),
+            size: self.size.min(INITIAL_SIZE),
             worst: self.worst,
             ..Self::new(duty)
         }
     }
 
-    /// How much the next call may be about.
+    /// Maximum size of the next call.
     #[must_use]
     pub const fn size(&self) -> Bytes {
         self.size
     }
 
-    /// Takes in that a call about `bytes` took `time`. Returns how long to pause.
+    /// Records that a call of `bytes` took `time`. Returns the pause before the next call.
     ///
-    /// Calls are as large as what the worst memory met lately lets them be: memory differs, and the mean would make
-    /// every second call too long. They become at most half as large from one to the next, for a call that was
-    /// interrupted says little, and grow by an eighth at most, for so does a lucky one.
-    pub fn called(&mut self, bytes: Bytes, time: Nanos) -> Nanos {
-        let (least, most) = SIZES;
+    /// The size follows the worst cost per MiB seen lately: with the mean cost, every second call would be
+    /// too long. From one call to the next the size shrinks to no less than half, because the call may have
+    /// been interrupted, and grows by at most 1/8, because the call may have met cheap memory.
+    pub fn record_call(&mut self, bytes: Bytes, time: Nanos) -> Nanos {
+        let (min, max) = SIZE_LIMITS;
         let half = Bytes(self.size.0 / 2);
-        // What little takes is mostly what any call takes.
-        if bytes >= half || time > AIM {
-            let took = per_mib(time, bytes.max(half));
-            let remembered = self.worst.saturating_sub(Nanos(self.worst.0 / FORGET));
-            let believed = if self.worst == Nanos::ZERO {
-                took
+        // The fixed cost dominates a small call.
+        if bytes >= half || time > TARGET_TIME {
+            let measured = time_per_mib(time, bytes.max(half));
+            let decayed = self.worst.saturating_sub(Nanos(self.worst.0 / DECAY_DIVISOR));
+            let limited = if self.worst == Nanos::ZERO {
+                measured
             } else {
-                took.min(self.worst * 2)
+                measured.min(self.worst * 2)
             };
-            self.worst = believed.max(remembered);
-            let fitting = Bytes(AIM.0.saturating_mul(1 << 20) / self.worst.0.max(1));
+            self.worst = limited.max(decayed);
+            let fitting = Bytes(TARGET_TIME.0.saturating_mul(1 << 20) / self.worst.0.max(1));
             let largest = if bytes >= self.size {
                 self.size.0 + self.size.0 / 8
             } else {
                 self.size.0
             };
-            self.size = fitting.clamp(half, Bytes(largest)).clamp(least, most);
+            self.size = fitting.clamp(half, Bytes(largest)).clamp(min, max);
         }
         self.size = Bytes(self.size.0 & !0xfff);
-        let idle = u128::from(time.0) * u128::from(1000 - self.duty.0) / u128::from(self.duty.0);
-        Nanos(u64::try_from(idle).unwrap_or(u64::MAX)).min(LONGEST_PAUSE)
+        let pause = u128::from(time.0) * u128::from(1000 - self.duty.0) / u128::from(self.duty.0);
+        Nanos(u64::try_from(pause).unwrap_or(u64::MAX)).min(MAX_PAUSE)
     }
 }
 
-/// What a MiB takes when `bytes` take `time`.
-fn per_mib(time: Nanos, bytes: Bytes) -> Nanos {
+fn time_per_mib(time: Nanos, bytes: Bytes) -> Nanos {
     let nanos = (u128::from(time.0) << 20) / u128::from(bytes.0.max(1));
     Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Work that is cut into calls.
-pub trait Calls {
-    /// Makes the next call, about `most` bytes at most. Returns how many it was about and how long it took; nothing
-    /// when there is no more to be done.
-    fn call(&mut self, most: Bytes) -> Option<(Bytes, Nanos)>;
+/// A job that consists of calls.
+pub trait ThrottledJob {
+    /// Makes the next call, for at most `max` bytes. Returns the bytes and the duration of the call; `None`
+    /// if the job is complete.
+    fn call(&mut self, max: Bytes) -> Option<(Bytes, Nanos)>;
 
-    /// Pauses; shorter when `cancel` becomes true.
+    /// Pauses for `time`, or until `cancel` becomes true.
     fn pause(&mut self, time: Nanos, cancel: &AtomicBool);
 }
 
-/// Makes calls until there are no more, or until `cancel` is true: then no call more is begun. Returns whether it
-/// came to the end.
-pub fn carry_out(work: &mut dyn Calls, pace: &mut Pace, cancel: &AtomicBool) -> bool {
+/// Runs `job` until it is complete or `cancel` is true. No call begins after `cancel` became true. Returns
+/// true if the job is complete.
+pub fn run_throttled(job: &mut dyn ThrottledJob, throttle: &mut CallThrottle, cancel: &AtomicBool) -> bool {
     while !cancel.load(Ordering::Acquire) {
-        let Some((bytes, time)) = work.call(pace.size()) else {
+        let Some((bytes, time)) = job.call(throttle.size()) else {
             return true;
         };
-        let pause = pace.called(bytes, time);
-        work.pause(pause, cancel);
+        let pause = throttle.record_call(bytes, time);
+        job.pause(pause, cancel);
     }
     false
 }
@@ -124,132 +123,147 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_come_to_take_what_they_may() {
-        // 0.5 and 8 milliseconds a MiB.
+    fn call_size_converges_to_target_time() {
+        // 0.5 and 8 ms per MiB.
         for (nanos_per_kib, lo, hi) in [
             (500, Bytes::kib(2600), Bytes::kib(2800)),
             (8_000, Bytes::kib(160), Bytes::kib(176)),
         ] {
-            let mut pace = Pace::new(Permille(250));
-            assert_eq!(pace.size(), Bytes::mib(1));
+            let mut throttle = CallThrottle::new(Permille(250));
+            assert_eq!(throttle.size(), Bytes::mib(1));
             for _ in 0..100 {
-                let size = pace.size();
-                pace.called(size, Nanos((size.0 >> 10) * nanos_per_kib));
+                let size = throttle.size();
+                throttle.record_call(size, Nanos((size.0 >> 10) * nanos_per_kib));
             }
             assert!(
-                lo <= pace.size() && pace.size() <= hi,
+                lo <= throttle.size() && throttle.size() <= hi,
                 "{} at {nanos_per_kib}",
-                pace.size()
+                throttle.size()
             );
         }
     }
 
-    /// What each KiB of some calls takes, and how much that differs from one to the next, in percent: numbers as good as
-    /// drawn, the same ones each time.
+    /// Pseudo-random costs per KiB, within `spread` percent of `nanos_per_kib`, the same on every run.
     fn costs(nanos_per_kib: u64, spread: u64) -> impl Iterator<Item = u64> {
-        let next = |word: &u64| Some(word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
-        let draws = std::iter::successors(Some(7_u64), next).map(|word| word >> 33);
+        let next = |seed: &u64| Some(seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
+        let draws = std::iter::successors(Some(7_u64), next).map(|seed| seed >> 33);
         draws.map(move |draw| nanos_per_kib * (100 - spread + draw % (2 * spread + 1)) / 100)
     }
 
     #[test]
-    fn calls_take_two_milliseconds_at_most_though_memory_differs() {
-        // From what leaves quickly to what a slow compressor takes, each call up to 40 % more or less than the mean.
+    fn calls_stay_below_2_ms_when_costs_vary() {
+        // From memory that is paged out fast to a slow compressor. Each call differs by up to 40 % from the
+        // mean.
         for nanos_per_kib in [100, 300, 1200, 3000, 6000] {
-            let mut pace = Pace::new(Permille(250));
+            let mut throttle = CallThrottle::new(Permille(250));
             let times: Vec<u64> = costs(nanos_per_kib, 40)
                 .take(2000)
                 .map(|cost| {
-                    let size = pace.size();
+                    let size = throttle.size();
                     let time = (size.0 >> 10) * cost;
-                    pace.called(size, Nanos(time));
+                    throttle.record_call(size, Nanos(time));
                     time
                 })
                 .collect();
-            // The first ones find out.
+            // The first calls learn the cost.
             let settled = &times[50..];
             let longest = settled.iter().max().copied().unwrap_or_default();
             let mean = settled.iter().sum::<u64>() / settled.len() as u64;
-            assert!(longest <= 2_000_000, "{longest} ns at {nanos_per_kib} a KiB");
+            assert!(longest <= 2_000_000, "{longest} ns at {nanos_per_kib} ns per KiB");
             assert!(
                 mean >= 1_000_000,
-                "{mean} ns at {nanos_per_kib} a KiB: calls are needlessly small"
+                "{mean} ns at {nanos_per_kib} ns per KiB: calls are needlessly small"
             );
         }
     }
 
     #[test]
-    fn other_work_begins_with_what_was_learnt() {
-        let mut pace = Pace::new(Permille(250));
-        pace.called(Bytes::mib(1), Nanos(2 * AIM.0));
-        let again = pace.begin_again(Permille(500));
+    fn next_job_starts_with_learned_cost() {
+        let mut throttle = CallThrottle::new(Permille(250));
+        throttle.record_call(Bytes::mib(1), Nanos(2 * TARGET_TIME.0));
+        let again = throttle.for_next_job(Permille(500));
         assert_eq!((again.size(), again.duty), (Bytes::kib(512), Permille(500)));
-        // Quick calls that were made large are no reason to begin with large ones.
+        // A large size at the end of a job does not carry over.
         for _ in 0..50 {
-            pace.called(pace.size(), Nanos(1));
+            throttle.record_call(throttle.size(), Nanos(1));
         }
-        assert!(pace.size() > FIRST);
-        assert_eq!(pace.begin_again(Permille(250)).size(), FIRST);
+        assert!(throttle.size() > INITIAL_SIZE);
+        assert_eq!(throttle.for_next_job(Permille(250)).size(), INITIAL_SIZE);
     }
 
     #[test]
-    fn pauses_keep_the_share_and_one_slow_call_changes_little() {
-        let mut pace = Pace::new(Permille(250));
-        assert_eq!(pace.called(Bytes::mib(1), Nanos::millis(1)), Nanos::millis(3));
+    fn pauses_keep_duty_and_slow_call_halves_size() {
+        let mut throttle = CallThrottle::new(Permille(250));
         assert_eq!(
-            Pace::new(Permille(1000)).called(Bytes::mib(1), Nanos::millis(1)),
+            throttle.record_call(Bytes::mib(1), Nanos::millis(1)),
+            Nanos::millis(3)
+        );
+        assert_eq!(
+            CallThrottle::new(Permille(1000)).record_call(Bytes::mib(1), Nanos::millis(1)),
             Nanos::ZERO
         );
-        let before = pace.size();
-        assert_eq!(pace.called(before, Nanos::secs(5)), LONGEST_PAUSE);
-        assert!(pace.size() >= Bytes(before.0 / 2 - 4096), "{}", pace.size());
+        let before = throttle.size();
+        assert_eq!(throttle.record_call(before, Nanos::secs(5)), MAX_PAUSE);
+        assert!(
+            throttle.size() >= Bytes(before.0 / 2 - 4096),
+            "{}",
+            throttle.size()
+        );
         for _ in 0..50 {
-            pace.called(Bytes::mib(1), Nanos::secs(5));
+            throttle.record_call(Bytes::mib(1), Nanos::secs(5));
         }
-        assert_eq!(pace.size(), Bytes::kib(64));
+        assert_eq!(throttle.size(), Bytes::kib(64));
     }
 
-    struct Pieces<'a> {
-        left: u32,
+    struct FakeJob<'a> {
+        remaining: u32,
         calls: u32,
         cancel_in: u32,
         cancel: &'a AtomicBool,
     }
 
-    impl Calls for Pieces<'_> {
-        fn call(&mut self, most: Bytes) -> Option<(Bytes, Nanos)> {
-            self.left = self.left.checked_sub(1)?;
+    impl ThrottledJob for FakeJob<'_> {
+        fn call(&mut self, max: Bytes) -> Option<(Bytes, Nanos)> {
+            self.remaining = self.remaining.checked_sub(1)?;
             self.calls += 1;
             if self.calls == self.cancel_in {
                 self.cancel.store(true, Ordering::Release);
             }
-            Some((most, Nanos::millis(1)))
+            Some((max, Nanos::millis(1)))
         }
 
         fn pause(&mut self, _: Nanos, _: &AtomicBool) {}
     }
 
     #[test]
-    fn a_cancel_in_the_middle_of_a_call_lets_none_begin_after_it() {
+    fn no_call_begins_after_cancel() {
         for cancel_in in [1, 7, 999] {
             let cancel = AtomicBool::new(false);
-            let mut work = Pieces {
-                left: 1000,
+            let mut job = FakeJob {
+                remaining: 1000,
                 calls: 0,
                 cancel_in,
                 cancel: &cancel,
             };
-            assert!(!carry_out(&mut work, &mut Pace::new(Permille(500)), &cancel));
-            assert_eq!(work.calls, cancel_in);
+            assert!(!run_throttled(
+                &mut job,
+                &mut CallThrottle::new(Permille(500)),
+                &cancel
+            ));
+            assert_eq!(job.calls, cancel_in);
         }
         let cancel = AtomicBool::new(false);
-        let mut work = Pieces {
-            left: 10,
+        let mut job = FakeJob {
+            remaining: 10,
             calls: 0,
             cancel_in: 11,
             cancel: &cancel,
         };
-        assert!(carry_out(&mut work, &mut Pace::new(Permille(500)), &cancel));
-        assert_eq!(work.calls, 10);
+        assert!(run_throttled(
+            &mut job,
+            &mut CallThrottle::new(Permille(500)),
+            &cancel
+        ));
+        assert_eq!(job.calls, 10);
     }
 }

@@ -1,4 +1,5 @@
-//! What is said over the socket: one JSON object a line, each answered by one line. docs/guide/lifecycle.md documents it.
+//! The socket's protocol: each request is one JSON object on one line, each answer too.
+//! docs/guide/lifecycle.md documents it.
 //!
 //! ```
 //! use thermo_agent::lifecycle::wire::Request;
@@ -14,24 +15,24 @@ use serde_json::{Value, json};
 
 use super::State;
 
-/// The longest line that is read.
-pub const LONGEST_LINE: usize = 4096;
+/// Maximum length of a request in bytes, without the line end.
+pub const MAX_LINE: usize = 4096;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// An application is in this state now.
+    /// Set the state of an application.
     Set {
-        /// Which.
+        /// Name of the application.
         app: String,
-        /// In which.
+        /// New state.
         state: State,
     },
-    /// Where every application stands.
+    /// Get the status of all applications.
     Status,
-    /// The decisions about an application.
+    /// Get the decisions about an application.
     Why {
-        /// Which.
+        /// Name of the application.
         app: String,
     },
 }
@@ -44,26 +45,28 @@ enum RequestText {
     Why { app: String },
 }
 
-/// Why a line is no request, in a sentence.
+/// Why a line is not a valid request, in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoRequest(String);
+pub struct InvalidRequest(String);
 
 impl Request {
-    /// Reads one line, without its end.
+    /// Parses one line, without the line end.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn parse(line: &[u8]) -> Result<Self, NoRequest> {
-        let text: RequestText = serde_json::from_slice(line).map_err(|why| {
-            NoRequest(format!(
-                "this is no request: {why}. Send {{\"verb\":\"set\",\"app\":NAME,\"state\":STATE}}, \
-                 {{\"verb\":\"status\"}} or {{\"verb\":\"why\",\"app\":NAME}} in one line"
+    /// The line is not a valid request.
+    pub fn parse(line: &[u8]) -> Result<Self, InvalidRequest> {
+        let text: RequestText = serde_json::from_slice(line).map_err(|error| {
+            InvalidRequest(format!(
+                "invalid request: {error}. Send {{\"verb\":\"set\",\"app\":NAME,\"state\":STATE}}, \
+                 {{\"verb\":\"status\"}} or {{\"verb\":\"why\",\"app\":NAME}} on one line"
             ))
         })?;
         Ok(match text {
             RequestText::Set { app, state } => {
-                let state = state.parse().map_err(|why| NoRequest(format!("{why}")))?;
+                let state = state
+                    .parse()
+                    .map_err(|error| InvalidRequest(format!("{error}")))?;
                 Self::Set { app, state }
             }
             RequestText::Status {} => Self::Status,
@@ -71,9 +74,9 @@ impl Request {
         })
     }
 
-    /// The line for it, with its end.
+    /// The request as a line, with the line end.
     #[must_use]
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let value = match self {
             Self::Set { app, state } => json!({"verb": "set", "app": app, "state": state.name()}),
             Self::Status => json!({"verb": "status"}),
@@ -83,20 +86,20 @@ impl Request {
     }
 }
 
-/// The answer to a request that was granted: `more` with `"schema":1,"ok":true`.
+/// The answer to a successful request: `fields` with `"schema":1,"ok":true`.
 #[must_use]
-pub fn granted(mut more: Value) -> Value {
-    if let Some(object) = more.as_object_mut() {
+pub fn ok_answer(mut fields: Value) -> Value {
+    if let Some(object) = fields.as_object_mut() {
         object.insert("schema".into(), 1.into());
         object.insert("ok".into(), true.into());
     }
-    more
+    fields
 }
 
-/// The answer to one that was not.
+/// The answer to an invalid or refused request, with the reason in a sentence.
 #[must_use]
-pub fn refused(why: &str) -> Value {
-    json!({"schema": 1, "ok": false, "error": why})
+pub fn error_answer(error: &str) -> Value {
+    json!({"schema": 1, "ok": false, "error": error})
 }
 
 #[cfg(test)]
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_read_as_they_are_written() {
+    fn request_parses_its_own_line() {
         let app = "a \"b\"\n".to_owned();
         for request in [
             Request::Set {
@@ -115,18 +118,18 @@ mod tests {
             Request::Status,
             Request::Why { app },
         ] {
-            let line = request.line();
+            let line = request.to_line();
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(Request::parse(line.trim_end().as_bytes()).unwrap(), request);
         }
     }
 
     #[test]
-    fn what_is_no_request_is_told() {
-        for (line, says) in [
-            (&b""[..], "no request"),
-            (b"hello", "no request"),
-            (b"[1]", "no request"),
+    fn request_rejects_invalid_line() {
+        for (line, expected) in [
+            (&b""[..], "invalid request"),
+            (b"hello", "invalid request"),
+            (b"[1]", "invalid request"),
             (b"{\"verb\":\"kill\",\"app\":\"a\"}", "kill"),
             (b"{\"verb\":\"set\",\"app\":\"a\"}", "state"),
             (
@@ -135,10 +138,10 @@ mod tests {
             ),
             (b"{\"verb\":\"set\",\"app\":7,\"state\":\"cached\"}", "string"),
             (b"{\"verb\":\"status\",\"more\":1}", "more"),
-            (b"\xff\xfe", "no request"),
+            (b"\xff\xfe", "invalid request"),
         ] {
-            let told = Request::parse(line).unwrap_err().to_string();
-            assert!(told.contains(says), "{told}");
+            let error = Request::parse(line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

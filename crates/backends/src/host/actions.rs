@@ -6,22 +6,22 @@ use thermo_kernel::capabilities::Capability;
 use super::facts::HostFacts;
 use super::report::lacking;
 
-/// Whether an action can be done, how, and why.
+/// Whether an action is available, how it is done, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionReport {
     /// The action.
     pub action: Action,
-    /// True when it can be done to other processes here and now.
+    /// True if it can be done to other processes here and now.
     pub available: bool,
-    /// What does it, when it is available; empty otherwise.
+    /// The system call or mechanism; empty if not available.
     pub via: &'static str,
-    /// What to know of it, or what is missing and would change that.
+    /// How it works, or what is missing and how to change that.
     pub reason: String,
 }
 
 type Answer = Result<(&'static str, String), String>;
 
-/// Every action, in the order they are listed to users.
+/// All actions, in the order they are listed to users.
 #[must_use]
 pub fn actions(facts: &HostFacts) -> Vec<ActionReport> {
     Action::ALL
@@ -54,22 +54,22 @@ fn answer(facts: &HostFacts, action: Action) -> Answer {
             facts,
             (5, 12),
             "process_madvise(MADV_WILLNEED)",
-            "brings it in from swap or file",
+            "reads pages in from swap or file",
         ),
         Action::Cold => advice(
             facts,
             (5, 12),
             "process_madvise(MADV_COLD)",
-            "first to be reclaimed under pressure",
+            "pages are the first to be reclaimed",
         ),
         Action::LruDeprio => advice(
             facts,
             (5, 12),
             "process_madvise(MADV_COLD)",
-            "down to the inactive list",
+            "moves pages to the inactive list",
         ),
         Action::Pageout => pageout(facts),
-        Action::Collapse => collapse(facts, "collapsed at once, whatever the mode of huge pages"),
+        Action::Collapse => collapse(facts, "collapses at once, in any THP mode"),
         Action::Hugepage => collapse(facts, hugepage_flag(facts)),
         Action::LruPrio => lru_prio(facts),
         Action::Nohugepage => nohugepage(facts),
@@ -81,7 +81,7 @@ fn advice(facts: &HostFacts, since: (u32, u32), via: &'static str, known: &str) 
     if !facts.uname.at_least(since.0, since.1) {
         let release = &facts.uname.release;
         return Err(format!(
-            "the kernel is {release}; {via} on other processes takes {}.{}",
+            "the kernel is {release}; {via} on other processes needs {}.{}",
             since.0, since.1
         ));
     }
@@ -91,8 +91,8 @@ fn advice(facts: &HostFacts, since: (u32, u32), via: &'static str, known: &str) 
     }
 }
 
-/// What to know of an action, and whose memory it reaches where `needed`, or the right to read any process's pagemap, is
-/// lacking.
+/// The text `known`, and which processes the action reaches if `needed` or the right to read any pagemap is
+/// missing.
 fn in_reach(facts: &HostFacts, needed: &[Capability], known: &str) -> String {
     let needed = [needed, &[Capability::DacReadSearch]].concat();
     match lacking(facts.capabilities, &needed) {
@@ -115,7 +115,7 @@ fn pageout(facts: &HostFacts) -> Answer {
         } else {
             "`modprobe zram`, or make a swap file"
         };
-        format!("file pages only: there is no swap for anonymous memory ({way_out})")
+        format!("file pages only: no swap for anonymous memory ({way_out})")
     } else {
         format!("{free} of {total} swap are free")
     };
@@ -125,7 +125,7 @@ fn pageout(facts: &HostFacts) -> Answer {
 fn collapse(facts: &HostFacts, known: &str) -> Answer {
     if facts.thp.is_none() {
         return Err(
-            "the kernel has no transparent huge pages: it takes one built with CONFIG_TRANSPARENT_HUGEPAGE"
+            "this kernel has no transparent huge pages: use one built with CONFIG_TRANSPARENT_HUGEPAGE"
                 .to_owned(),
         );
     }
@@ -134,22 +134,22 @@ fn collapse(facts: &HostFacts, known: &str) -> Answer {
 
 fn hugepage_flag(facts: &HostFacts) -> &'static str {
     if can_inject(facts) {
-        "by collapsing; --huge-flags sets the mapping's own flag as well, by a call the target is made to make"
+        "collapses; --huge-flags also sets the flag of the mapping, by a call injected into the target"
     } else {
-        "by collapsing; the mapping's own flag cannot be set here"
+        "collapses; the flag of the mapping cannot be set here"
     }
 }
 
-/// Whether other processes can be made to set their own flags.
+/// Whether madvise calls can be injected into other processes.
 fn can_inject(facts: &HostFacts) -> bool {
     cfg!(target_arch = "x86_64") && lacking(facts.capabilities, &[Capability::SysPtrace]).is_none()
 }
 
 fn nohugepage(facts: &HostFacts) -> Answer {
     let known = if can_inject(facts) {
-        "splits huge pages; the flag is set by a call the target is made to make (ptrace)"
+        "splits huge pages; the flag of the mapping is set by a call injected into the target (ptrace)"
     } else {
-        "splits huge pages; the flag cannot be set here (it takes x86-64 and CAP_SYS_PTRACE)"
+        "splits huge pages; the flag of the mapping cannot be set here (needs x86-64 and CAP_SYS_PTRACE)"
     };
     match collapse(facts, known) {
         Ok(_) => advice(facts, (5, 12), "process_madvise(MADV_COLD) on a part", known),
@@ -157,10 +157,10 @@ fn nohugepage(facts: &HostFacts) -> Answer {
     }
 }
 
-// Unlike advice, reading needs no right of its own for processes of the same user.
+// Unlike advice, reading needs no capability for processes of the same user.
 fn lru_prio(facts: &HostFacts) -> Answer {
     let known = if facts.mglru {
-        "five reads of a page spare it once when it is its turn to go (MGLRU)"
+        "five reads of a page protect it from reclaim once (MGLRU)"
     } else {
         "two reads of a page move it to the active list"
     };
@@ -172,12 +172,12 @@ fn migrate(facts: &HostFacts) -> Answer {
     let nodes = facts.nodes.len();
     if nodes < 2 {
         return Err(format!(
-            "there is nowhere to migrate to: this machine has {} memory node",
+            "no destination: this machine has {} memory node",
             nodes.max(1)
         ));
     }
     Err(format!(
-        "not built yet; this machine has {nodes} memory nodes. `migratepages` moves whole processes"
+        "not implemented; this machine has {nodes} memory nodes. `migratepages` moves whole processes"
     ))
 }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_action_is_answered_with_a_reason() {
+    fn every_action_has_a_reason() {
         for facts in [HostFacts::default(), host("6.18.1"), host("5.4.0")] {
             let reports = actions(&facts);
             assert_eq!(reports.len(), Action::ALL.len());
@@ -224,8 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_and_few_rights_are_named() {
-        assert!(of(&host("5.10.1"), Action::Collapse).reason.contains("takes 6.1"));
+    fn reason_names_kernel_version_and_capabilities() {
+        assert!(of(&host("5.10.1"), Action::Collapse).reason.contains("needs 6.1"));
         assert!(of(&host("5.10.1"), Action::Cold).reason.contains("5.10.1"));
         let poor = HostFacts {
             capabilities: Capabilities(0),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn pageout_tells_the_room_there_is() {
+    fn pageout_reason_shows_free_swap() {
         let facts = host("6.18.1");
         let without = of(&facts, Action::Pageout);
         assert!(

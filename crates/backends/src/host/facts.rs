@@ -1,4 +1,4 @@
-//! Everything the rules go by.
+//! The facts about the host.
 
 use std::path::Path;
 
@@ -10,69 +10,69 @@ use thermo_kernel::uname::{self, Uname};
 use thermo_kernel::{btf, lockdown, lru_gen, node, page_idle, zram};
 use thermo_units::Bytes;
 
-use crate::offload::Holder;
+use crate::offload::DamonUser;
 
-/// What the kernel says of itself and of our rights.
+/// Properties of the kernel, and our capabilities.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostFacts {
-    /// The kernel and the machine.
+    /// Kernel release and machine.
     pub uname: Uname,
-    /// What we may do.
+    /// Our effective capabilities.
     pub capabilities: Capabilities,
-    /// Not even root may read the kernel's memory (`lockdown=confidentiality`).
+    /// True if not even root may read kernel memory (`lockdown=confidentiality`).
     pub confidential: bool,
-    /// The kernel describes its types.
+    /// True if the kernel has BTF.
     pub btf: bool,
-    /// The idle-page bitmap is there.
+    /// True if the idle-page bitmap exists.
     pub idle_bitmap: bool,
-    /// `clear_refs` and `smaps` are there (`CONFIG_PROC_PAGE_MONITOR`).
+    /// True if `clear_refs` and `smaps` exist (`CONFIG_PROC_PAGE_MONITOR`).
     pub clear_refs: bool,
-    /// In-kernel DAMON's tree, where there is one we can read.
+    /// The state of in-kernel DAMON; `None` if it does not exist or cannot be read.
     pub damon: Option<DamonFacts>,
-    /// Whether that can watch address spaces; `None` when it cannot be told, or there is none.
+    /// Whether in-kernel DAMON can monitor address spaces; `None` if unknown.
     pub damon_vaddr: Option<bool>,
-    /// Who has it.
-    pub damon_holder: Holder,
-    /// The multi-generational LRU is on: its ageing takes accessed marks off when memory is short.
+    /// The current user of in-kernel DAMON.
+    pub damon_user: DamonUser,
+    /// True if MGLRU is enabled: its ageing clears accessed bits under memory pressure.
     pub mglru: bool,
-    /// Swap spaces in use.
+    /// Active swap areas.
     pub swaps: Vec<Swap>,
-    /// Devices of compressed memory can be added.
+    /// True if zram devices can be added.
     pub zram: bool,
-    /// When huge pages are used; `None` without them.
+    /// The THP mode; `None` without THP.
     pub thp: Option<ThpMode>,
-    /// Memory nodes.
+    /// NUMA nodes.
     pub nodes: Vec<u32>,
 }
 
 impl HostFacts {
-    /// Asks the kernel whose `proc` and `sys` lie below `root` (`/` for this machine). What cannot be read counts as not
-    /// there.
+    /// Reads the kernel's files below `root` (`/` for this machine). A file that cannot be read counts as
+    /// missing.
     #[must_use]
     pub fn gather(root: &Path) -> Self {
-        let ourselves = std::process::id();
+        let own_pid = std::process::id();
         let damon = damon::read(root).ok().flatten();
         Self {
             uname: uname::read(root),
-            capabilities: Capabilities::effective(root, ourselves).unwrap_or_default(),
+            capabilities: Capabilities::effective(root, own_pid).unwrap_or_default(),
             confidential: lockdown::is_confidential(root),
             btf: btf::exists(root),
             idle_bitmap: page_idle::exists(root),
-            clear_refs: root.join(format!("proc/{ourselves}/clear_refs")).exists(),
+            clear_refs: root.join(format!("proc/{own_pid}/clear_refs")).exists(),
             damon_vaddr: damon.as_ref().and_then(|_| damon::has_vaddr(root)),
-            damon_holder: damon
+            damon_user: damon
                 .as_ref()
-                .map_or_else(Holder::default, |damon| Holder::find(root, damon)),
+                .map_or_else(DamonUser::default, |damon| DamonUser::find(root, damon)),
             damon,
-            mglru: lru_gen::is_on(root),
+            mglru: lru_gen::is_enabled(root),
             swaps: swap::read(root).unwrap_or_default(),
             zram: zram::exists(root),
             thp: thp::read(root).ok().flatten(),
-            nodes: node::all(root),
+            nodes: node::ids(root),
         }
     }
 
-    /// All swap there is, and how much of it is free.
+    /// Total and free swap.
     #[must_use]
     pub fn swap(&self) -> (Bytes, Bytes) {
         let total: Bytes = self.swaps.iter().map(|swap| swap.size).sum();
@@ -88,7 +88,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn an_empty_machine_has_nothing() {
+    fn empty_root_has_no_facts() {
         let root = tempfile::tempdir().unwrap();
         let facts = HostFacts::gather(root.path());
         assert_eq!(
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found() {
+    fn gather_reads_files_below_root() {
         let root = tempfile::tempdir().unwrap();
         let files = [
             ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),

@@ -1,8 +1,8 @@
-//! What this host can do: facts, gathered once, and the rules that follow from them.
+//! Reports what this host supports: facts, gathered once, and rules that read the facts.
 //!
-//! [`HostFacts::gather`] asks the kernel; [`trackers`] and [`actions`] only read the facts, so that every answer can be
-//! tested with a struct. Each answer carries a reason a user can read: what it stands on, or what is missing and what
-//! would change that.
+//! [`HostFacts::gather`] reads the kernel's files. [`trackers`] and [`actions`] only use the facts, so that
+//! every answer can be tested with a struct. Each answer has a reason for the user: how it works, or what is
+//! missing and how to change that.
 
 mod actions;
 mod facts;

@@ -1,12 +1,12 @@
-//! Whether page tables can be read here, and who else takes accessed marks off.
+//! Whether tracker `pte` works here, and which other programs clear accessed bits.
 
 use thermo_kernel::capabilities::Capability;
 
 use super::facts::HostFacts;
 use super::report::{TrackerReport, lacking, report};
-use crate::interference::what_damon_takes;
+use crate::interference::effect_of_damon;
 
-/// What `pte` needs.
+/// Capabilities that `pte` needs.
 const PTE_NEEDS: [Capability; 4] = [
     Capability::Bpf,
     Capability::Perfmon,
@@ -14,20 +14,23 @@ const PTE_NEEDS: [Capability; 4] = [
     Capability::SysPtrace,
 ];
 
-/// What trying to open the page tables gave.
+/// Result of opening the page tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PteOpened {
-    /// Whether marks that in-kernel DAMON and the idle-page bitmap took off are read from folios, or why not.
-    pub sees_taken: Result<(), String>,
+    /// Whether the young flags of folios can be read, in which in-kernel DAMON and the idle-page bitmap
+    /// record cleared bits; or why not.
+    pub young_support: Result<(), String>,
 }
 
 pub(super) fn pte(facts: &HostFacts, opened: &Result<PteOpened, String>) -> TrackerReport {
-    let works = "page tables are read by BPF, accessed marks are cleared by MADV_COLD on the pages looked at";
-    let marks = |opened: &PteOpened| match &opened.sees_taken {
-        Ok(()) => ", and those that in-kernel DAMON or the idle-page bitmap take off are read from folios"
-            .to_owned(),
+    let works = "reads page tables with BPF and clears accessed bits with MADV_COLD";
+    let young = |opened: &PteOpened| match &opened.young_support {
+        Ok(()) => {
+            ", and sees bits that in-kernel DAMON or the idle-page bitmap cleared in the folio's young flag"
+                .to_owned()
+        }
         Err(why) => {
-            format!("; those that in-kernel DAMON or the idle-page bitmap take off are not seen: {why}")
+            format!("; does not see bits that in-kernel DAMON or the idle-page bitmap cleared: {why}")
         }
     };
     report(
@@ -35,17 +38,18 @@ pub(super) fn pte(facts: &HostFacts, opened: &Result<PteOpened, String>) -> Trac
         match opened {
             Ok(opened) => Ok(format!(
                 "{works}{}{}",
-                marks(opened),
-                besides(facts, opened.sees_taken.is_ok())
+                young(opened),
+                other_users(facts, opened.young_support.is_ok())
             )),
             Err(failure) => Err(pte_obstacle(facts).unwrap_or_else(|| failure.clone())),
         },
     )
 }
 
-/// Who else takes accessed marks off here, as far as can be seen beforehand. Another thermo, and who writes to clear_refs,
-/// matter where they look at the same targets: that shows while monitoring ([`crate::interference`]).
-fn besides(facts: &HostFacts, sees_taken: bool) -> String {
+/// Other users of accessed bits that are known in advance. Another thermo, and programs that write to
+/// clear_refs, matter only if they use the same targets: this is checked while monitoring
+/// ([`crate::interference`]).
+fn other_users(facts: &HostFacts, reads_young_flags: bool) -> String {
     let running = facts
         .damon
         .iter()
@@ -56,27 +60,28 @@ fn besides(facts: &HostFacts, sees_taken: bool) -> String {
             let pid = kdamond
                 .pid
                 .map_or_else(String::new, |pid| format!(" (pid {pid})"));
-            let what_it_takes = what_damon_takes(sees_taken);
-            format!("kdamond.{nth}{pid} of in-kernel DAMON looks, too: {what_it_takes}")
+            let effect = effect_of_damon(reads_young_flags);
+            format!("kdamond.{nth}{pid} of in-kernel DAMON also clears accessed bits: {effect}")
         });
     let ageing = facts.mglru.then(|| {
-        "MGLRU ages pages when memory is short: of those it ages meanwhile some look idle".to_owned()
+        "MGLRU ageing under memory pressure also clears accessed bits: some accessed pages look idle"
+            .to_owned()
     });
-    kdamonds.chain(ageing).map(|who| format!("; {who}")).collect()
+    kdamonds.chain(ageing).map(|user| format!("; {user}")).collect()
 }
 
-// The first of the known obstacles, in the order in which a user would have to take them away.
+// The first known obstacle, in the order in which a user would have to remove them.
 fn pte_obstacle(facts: &HostFacts) -> Option<String> {
     if !facts.btf {
         return Some(
-            "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): it takes one built with \
-                     CONFIG_DEBUG_INFO_BTF, as distributions' are"
+            "this kernel has no BTF (/sys/kernel/btf/vmlinux): use one built with \
+                     CONFIG_DEBUG_INFO_BTF, as those of distributions are"
                 .to_owned(),
         );
     }
     if facts.confidential {
         return Some(
-            "the kernel is locked down (confidentiality), so that BPF may not read its memory: boot without \
+            "the kernel is locked down (confidentiality), so BPF may not read its memory: boot without \
                      lockdown=confidentiality"
                 .to_owned(),
         );
@@ -84,7 +89,7 @@ fn pte_obstacle(facts: &HostFacts) -> Option<String> {
     if !facts.uname.at_least(5, 12) {
         let release = &facts.uname.release;
         return Some(format!(
-            "the kernel is {release}; other processes' pages can be advised since 5.12"
+            "the kernel is {release}; process_madvise on other processes needs 5.12"
         ));
     }
     lacking(facts.capabilities, &PTE_NEEDS).map(|lack| format!("{lack} to read page tables: run as root"))

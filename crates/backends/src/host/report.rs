@@ -1,4 +1,4 @@
-//! The answer for one tracker.
+//! The report on one tracker.
 
 use thermo_kernel::capabilities::{Capabilities, Capability};
 
@@ -7,9 +7,9 @@ use thermo_kernel::capabilities::{Capabilities, Capability};
 pub struct TrackerReport {
     /// Its name, as in `--tracker`.
     pub name: &'static str,
-    /// True when it can be used here and now.
+    /// True if it can be used here and now.
     pub available: bool,
-    /// What it stands on, or what is missing and would change that.
+    /// How it works, or what is missing and how to change that.
     pub reason: String,
 }
 
@@ -22,8 +22,12 @@ pub(super) fn report(name: &'static str, answer: Result<String, String>) -> Trac
     }
 }
 
-/// `we lack A, B`, when we do.
-pub(super) fn lacking(ours: Capabilities, needed: &[Capability]) -> Option<String> {
-    let missing: Vec<&str> = ours.missing(needed).into_iter().map(Capability::name).collect();
+/// `we lack A, B`, if any of `needed` is missing.
+pub(super) fn lacking(available: Capabilities, needed: &[Capability]) -> Option<String> {
+    let missing: Vec<&str> = available
+        .missing(needed)
+        .into_iter()
+        .map(Capability::name)
+        .collect();
     (!missing.is_empty()).then(|| format!("we lack {}", missing.join(", ")))
 }

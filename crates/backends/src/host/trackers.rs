@@ -6,10 +6,10 @@ use thermo_kernel::damon::DamonFacts;
 use super::facts::HostFacts;
 use super::pte::{PteOpened, pte};
 use super::report::{TrackerReport, lacking, report};
-use crate::offload::Holder;
+use crate::offload::DamonUser;
 
-/// Every tracker, the best first. The facts explain why page tables could not be opened, only the attempt proves that they
-/// can.
+/// All trackers, best first. Only an attempt proves that page tables can be opened; the facts explain a
+/// failure.
 #[must_use]
 pub fn trackers(facts: &HostFacts, pte_opened: &Result<PteOpened, String>) -> Vec<TrackerReport> {
     vec![
@@ -21,7 +21,7 @@ pub fn trackers(facts: &HostFacts, pte_opened: &Result<PteOpened, String>) -> Ve
     ]
 }
 
-/// The tracker to use when the user names none: the best that is available.
+/// The tracker to use if the user names none: the best available.
 #[must_use]
 pub fn default_tracker(reports: &[TrackerReport]) -> Option<&'static str> {
     reports
@@ -48,37 +48,37 @@ fn kdamond(facts: &HostFacts) -> TrackerReport {
 
 fn in_kernel(facts: &HostFacts) -> Result<String, String> {
     if facts.damon_vaddr == Some(false) {
-        let busy = facts.damon_holder.obstacle();
-        let busy = busy.map_or_else(String::new, |why| format!("; besides, {why}"));
+        let busy = facts.damon_user.obstacle();
+        let busy = busy.map_or_else(String::new, |why| format!("; also, {why}"));
         return Err(format!(
-            "this kernel's DAMON watches physical memory only (no CONFIG_DAMON_VADDR): use pte{busy}"
+            "this kernel's DAMON monitors physical memory only (no CONFIG_DAMON_VADDR): use pte{busy}"
         ));
     }
-    if let Some(obstacle) = facts.damon_holder.obstacle() {
+    if let Some(obstacle) = facts.damon_user.obstacle() {
         return Err(format!("DAMON is busy: {obstacle}"));
     }
     let mut works =
-        "the kernel's own DAMON looks and acts, at fixed intervals: it keeps no CPU budget, and tells of \
-                     regions but not of pages"
+        "in-kernel DAMON monitors and applies schemes at fixed intervals: no CPU budget, and regions instead of \
+                     pages"
             .to_owned();
     if facts.damon_vaddr.is_none() {
-        works.push_str(". Whether it watches address spaces shows when it begins");
+        works.push_str(". Whether it can monitor address spaces is known only when it starts");
     }
-    if let Holder::Left { by, kdamond } = facts.damon_holder {
+    if let DamonUser::KilledThermo { by, kdamond } = facts.damon_user {
         let runs = kdamond.map_or_else(
-            || "is set up still".to_owned(),
-            |pid| format!("runs still as pid {pid}"),
+            || "is still set up".to_owned(),
+            |pid| format!("still runs as pid {pid}"),
         );
         works.push_str(&format!(
-            ". Left behind: kdamond.0 of thermo {by}, which was killed, {runs}; the next --tracker kdamond ends it, \
-             as does writing off to its state and 0 to nr_kdamonds"
+            ". Left behind: kdamond.0 of thermo {by}, which was killed, {runs}. The next --tracker kdamond removes it, \
+             as does writing off to its state and then 0 to nr_kdamonds"
         ));
     }
     Ok(works)
 }
 
 fn idle(facts: &HostFacts) -> TrackerReport {
-    let works = "the kernel's idle-page bitmap, per physical page: tells of shared memory, too; dearer a page than pte";
+    let works = "the kernel's idle-page bitmap, one bit per physical page: covers shared memory; costs more per page than pte";
     report(
         "idle",
         if !facts.idle_bitmap {
@@ -87,9 +87,7 @@ fn idle(facts: &HostFacts) -> TrackerReport {
                     .to_owned(),
             )
         } else if let Some(lack) = lacking(facts.capabilities, &[Capability::SysAdmin]) {
-            Err(format!(
-                "{lack} to see which frames are behind addresses: run as root"
-            ))
+            Err(format!("{lack} to read the frame numbers of pages: run as root"))
         } else {
             Ok(works.to_owned())
         },
@@ -97,14 +95,14 @@ fn idle(facts: &HostFacts) -> TrackerReport {
 }
 
 fn smaps(facts: &HostFacts) -> TrackerReport {
-    let of_everybody = [Capability::SysPtrace, Capability::DacOverride];
-    let works = if facts.capabilities.missing(&of_everybody).is_empty() {
-        "clear_refs and Referenced per mapping, of every process; coarse, and walks the whole address space"
+    let for_all_processes = [Capability::SysPtrace, Capability::DacOverride];
+    let works = if facts.capabilities.missing(&for_all_processes).is_empty() {
+        "clear_refs and Referenced per mapping, for all processes; coarse, and walks the whole address space"
     } else {
-        "clear_refs and Referenced per mapping, of processes of the same user; coarse, and walks the whole address \
-         space. Root would add the others, and pte"
+        "clear_refs and Referenced per mapping, for processes of the same user; coarse, and walks the whole address \
+         space. Root can use it for all processes, and can use pte"
     };
-    let missing = "the kernel has no /proc/PID/clear_refs: it takes one built with CONFIG_PROC_PAGE_MONITOR";
+    let missing = "this kernel has no /proc/PID/clear_refs: use one built with CONFIG_PROC_PAGE_MONITOR";
     report(
         "smaps",
         if facts.clear_refs {
@@ -122,12 +120,12 @@ fn paddr(facts: &HostFacts) -> TrackerReport {
             .iter()
             .any(|kdamond| kdamond.avail_operations.iter().any(|one| one == "paddr"))
     };
-    let instead = "with --system all processes are watched, each in its own address space";
+    let instead = "--system monitors all processes, each in its own address space";
     report(
         "paddr",
         if !facts.idle_bitmap {
             let damon = if facts.damon.as_ref().is_some_and(has_paddr) {
-                "; its DAMON could tell (paddr), but that is not handed physical memory"
+                "; its DAMON supports paddr, but thermo does not use it for physical memory"
             } else {
                 ""
             };
@@ -135,9 +133,9 @@ fn paddr(facts: &HostFacts) -> TrackerReport {
                 "this kernel has no idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING){damon}: {instead}"
             ))
         } else if let Some(lack) = lacking(facts.capabilities, &[Capability::SysAdmin]) {
-            Err(format!("{lack} to see where memory is: run as root"))
+            Err(format!("{lack} to read /proc/iomem and frame flags: run as root"))
         } else {
-            Ok("physical memory by the kernel's idle-page bitmap, with --system; it only looks".to_owned())
+            Ok("physical memory by the kernel's idle-page bitmap, with --system; monitoring only".to_owned())
         },
     )
 }
@@ -165,10 +163,12 @@ mod tests {
     }
 
     /// Page tables could be opened.
-    const OPENED: Result<PteOpened, String> = Ok(PteOpened { sees_taken: Ok(()) });
+    const OPENED: Result<PteOpened, String> = Ok(PteOpened {
+        young_support: Ok(()),
+    });
 
     fn why(facts: &HostFacts, name: &str) -> String {
-        let failed = Err("libbpf said no".to_owned());
+        let failed = Err("libbpf failed".to_owned());
         trackers(facts, &failed)
             .into_iter()
             .find(|report| report.name == name)
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_works_is_the_default() {
+    fn default_is_best_available_tracker() {
         let reports = trackers(&host(), &OPENED);
         assert_eq!(default_tracker(&reports), Some("pte"));
         let reports = trackers(&host(), &Err("no".to_owned()));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_obstacle_of_pte_is_named_with_what_would_change_it() {
+    fn pte_reason_names_obstacle_and_remedy() {
         assert!(why(&HostFacts { btf: false, ..host() }, "pte").contains("CONFIG_DEBUG_INFO_BTF"));
         let locked = HostFacts {
             confidential: true,
@@ -204,13 +204,13 @@ mod tests {
         );
         assert_eq!(
             why(&host(), "pte"),
-            "libbpf said no",
-            "what we cannot explain is passed on"
+            "libbpf failed",
+            "an unknown error is passed on"
         );
     }
 
-    /// A machine whose kernel has DAMON, held by `holder`.
-    fn with_damon(holder: Holder, vaddr: Option<bool>) -> HostFacts {
+    /// A host whose kernel has DAMON, used by `user`.
+    fn with_damon(user: DamonUser, vaddr: Option<bool>) -> HostFacts {
         let kdamond = Kdamond {
             running: true,
             pid: Some(77),
@@ -221,26 +221,26 @@ mod tests {
                 kdamonds: vec![kdamond],
             }),
             damon_vaddr: vaddr,
-            damon_holder: holder,
+            damon_user: user,
             ..host()
         }
     }
 
     #[test]
-    fn a_foreign_kdamond_is_told_of() {
-        let others = Holder::Others {
+    fn kdamond_of_another_program_is_reported() {
+        let other = DamonUser::Other {
             nr_kdamonds: 1,
             running: Some((0, Some(77))),
         };
         for vaddr in [Some(true), Some(false), None] {
-            let facts = with_damon(others.clone(), vaddr);
+            let facts = with_damon(other.clone(), vaddr);
             let reason = why(&facts, "kdamond");
             assert!(
-                reason.contains("kdamond.0 (pid 77) runs and is not ours"),
+                reason.contains("kdamond.0 (pid 77) of another program is running"),
                 "{reason}"
             );
             assert!(!is_available(&facts, "kdamond"));
-            assert!(why(&facts, "paddr").contains("DAMON could tell (paddr)"));
+            assert!(why(&facts, "paddr").contains("DAMON supports paddr"));
         }
     }
 
@@ -252,37 +252,40 @@ mod tests {
     }
 
     #[test]
-    fn a_free_damon_can_be_used_where_it_watches_address_spaces() {
-        assert!(is_available(&with_damon(Holder::Nobody, Some(true)), "kdamond"));
-        assert!(!is_available(&with_damon(Holder::Nobody, Some(false)), "kdamond"));
+    fn kdamond_is_available_if_free_with_vaddr() {
+        assert!(is_available(&with_damon(DamonUser::None, Some(true)), "kdamond"));
+        assert!(!is_available(
+            &with_damon(DamonUser::None, Some(false)),
+            "kdamond"
+        ));
         assert!(!is_available(&host(), "kdamond"));
-        let left = Holder::Left {
+        let left = DamonUser::KilledThermo {
             by: 5,
             kdamond: Some(77),
         };
         let reason = why(&with_damon(left, Some(true)), "kdamond");
         assert!(
-            reason.contains("of thermo 5, which was killed, runs still as pid 77"),
+            reason.contains("of thermo 5, which was killed, still runs as pid 77"),
             "{reason}"
         );
     }
 
     #[test]
-    fn who_looks_beside_us_is_told() {
+    fn pte_reason_names_other_users_of_bits() {
         let facts = HostFacts {
             mglru: true,
-            ..with_damon(Holder::Nobody, Some(false))
+            ..with_damon(DamonUser::None, Some(false))
         };
         let blind: Result<PteOpened, String> = Ok(PteOpened {
-            sees_taken: Err("no such mark".to_owned()),
+            young_support: Err("no such flag".to_owned()),
         });
         for (opened, words) in [
-            (&OPENED, "where it notes them"),
-            (&blind, "unknown to us, not idle"),
+            (&OPENED, "the bits it cleared are read from the folio"),
+            (&blind, "are unknown, not idle"),
         ] {
             let reason = &trackers(&facts, opened)[0].reason;
             assert!(
-                reason.contains("kdamond.0 (pid 77) of in-kernel DAMON looks")
+                reason.contains("kdamond.0 (pid 77) of in-kernel DAMON also clears")
                     && reason.contains(words)
                     && reason.contains("MGLRU"),
                 "{reason}"
@@ -291,16 +294,16 @@ mod tests {
         assert!(
             trackers(&facts, &blind)[0]
                 .reason
-                .contains("not seen: no such mark")
+                .contains("cleared: no such flag")
         );
         assert!(
             !trackers(&host(), &OPENED)[0].reason.contains(';'),
-            "nobody is made up"
+            "no other users are reported"
         );
     }
 
     #[test]
-    fn the_idle_bitmap_takes_a_kernel_that_has_it_and_root() {
+    fn idle_and_paddr_need_bitmap_and_root() {
         let has = HostFacts {
             idle_bitmap: true,
             ..host()
@@ -316,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn where_page_tables_cannot_be_read_the_kernel_is_asked_before_mappings_are() {
-        let reports = trackers(&with_damon(Holder::Nobody, Some(true)), &Err("no".to_owned()));
+    fn kdamond_is_preferred_to_smaps() {
+        let reports = trackers(&with_damon(DamonUser::None, Some(true)), &Err("no".to_owned()));
         assert_eq!(default_tracker(&reports), Some("kdamond"));
     }
 }

@@ -1,48 +1,48 @@
-//! Tracker `idle`: the kernel's idle-page bitmap, per physical page, on kernels built with it.
+//! Tracker `idle`: the kernel's idle-page bitmap, one bit for each physical page, on kernels built with it.
 //!
-//! **Prepare** looks up the frame behind each probe and marks it idle: the kernel takes the accessed marks off all that
-//! map it, so that shared memory can be told of, too. **Check** asks the bitmap: a frame that is not idle any more was
-//! touched, by whoever maps it. A large folio has one bit, that of its first frame; looking splits nothing and moves
-//! nothing on the LRU lists. The kernel asks virtual machines as well.
+//! **Prepare** looks up the frame of each probe and sets its idle bit. The kernel then clears the accessed
+//! bits of all mappings of the frame, so shared memory works too. **Check** reads the bitmap: if the idle bit
+//! is clear, any process accessed the frame. A large folio has one bit, that of its first frame. No huge page
+//! is split and no page moves on the LRU lists. The kernel checks guests of virtual machines as well.
 //!
-//! What cannot be told is unknown: frames on no LRU list, and probes behind which another frame lies by now (moved by
-//! compaction, copied on write).
+//! Unknown are frames on no LRU list, and probes whose address maps another frame by now (compaction, copy on
+//! write).
 //!
-//! [`Paddr`] looks at the frames themselves, all of the machine's.
+//! [`Paddr`] monitors the physical memory of the whole machine by frame.
 
 mod folios;
 mod paddr;
 
 use std::path::{Path, PathBuf};
 
-use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::ops::{CheckResult, Probe};
 use thermo_kernel::FileError;
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_targets::{Process, Processes};
 
 pub use paddr::Paddr;
 
-use self::folios::Folios;
+use self::folios::IdleFolios;
 use crate::tracker::Tracker;
 
-/// The tracker.
+/// Tracker `idle`.
 #[derive(Debug)]
 pub struct Idle {
     root: PathBuf,
-    folios: Folios,
-    /// One for each probe last prepared.
-    marks: Vec<Mark>,
+    folios: IdleFolios,
+    /// One for each prepared probe.
+    states: Vec<ProbeState>,
 }
 
-/// What was found behind a probe when it was prepared.
+/// State of a prepared probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    /// Frame `pfn`, which is of the folio that begins at `head`.
-    Set {
+enum ProbeState {
+    /// The idle bit of the folio with first frame `head` is set. The probe maps frame `pfn`.
+    IdleSet {
         pfn: u64,
         head: u64,
     },
-    /// No page.
+    /// No page is mapped.
     Absent,
     Unknown,
 }
@@ -51,48 +51,54 @@ impl Idle {
     /// Opens the bitmap of the machine at `root` (`/`).
     ///
     /// # Errors
-    /// The kernel has none, or we are not root.
+    /// The kernel has no bitmap, or we are not root.
     pub fn new(root: &Path) -> Result<Self, FileError> {
         Ok(Self {
-            folios: Folios::open(root)?,
+            folios: IdleFolios::open(root)?,
             root: root.to_owned(),
-            marks: Vec::new(),
+            states: Vec::new(),
         })
     }
 
-    fn mark_of(&self, page: Page) -> Mark {
+    fn state_of(&self, page: Page) -> ProbeState {
         if !page.is_present() {
-            return Mark::Absent;
+            return ProbeState::Absent;
         }
         let found = page.pfn().and_then(|pfn| Some((pfn, self.folios.head_of(pfn)?)));
-        found.map_or(Mark::Unknown, |(pfn, head)| Mark::Set { pfn, head })
+        found.map_or(ProbeState::Unknown, |(pfn, head)| ProbeState::IdleSet {
+            pfn,
+            head,
+        })
     }
 
-    fn check_one(&self, process: &Process, marks: &[Mark], probes: &mut [Probe]) {
+    fn check_one(&self, process: &Process, states: &[ProbeState], probes: &mut [Probe]) {
         let Ok(pagemap) = Pagemap::open(&self.root, process.pid) else {
             return;
         };
-        let mut look = self.folios.look();
-        for (probe, mark) in probes.iter_mut().zip(marks) {
-            // An entry that cannot be read is not one without a page.
+        let mut idle_bits = self.folios.reader();
+        for (probe, state) in probes.iter_mut().zip(states) {
+            // An unreadable entry is unknown, not absent.
             let Ok(page) = pagemap.page(probe.addr) else {
-                probe.seen = Seen::Unknown;
+                probe.result = CheckResult::Unknown;
                 continue;
             };
-            probe.seen = match *mark {
-                Mark::Absent if page.is_present() => Seen::Accessed,
-                Mark::Absent => Seen::Idle,
-                Mark::Set { .. } if !page.is_present() => Seen::Idle,
-                Mark::Set { pfn, head } if page.pfn() == Some(pfn) => match look.is_idle(head) {
-                    true => Seen::Idle,
-                    false => Seen::Accessed,
+            probe.result = match *state {
+                ProbeState::Absent if page.is_present() => CheckResult::Accessed,
+                ProbeState::Absent => CheckResult::Idle,
+                ProbeState::IdleSet { .. } if !page.is_present() => CheckResult::Idle,
+                ProbeState::IdleSet { pfn, head } if page.pfn() == Some(pfn) => match idle_bits.is_idle(head)
+                {
+                    true => CheckResult::Idle,
+                    false => CheckResult::Accessed,
                 },
-                Mark::Set { .. } | Mark::Unknown => Seen::Unknown,
+                ProbeState::IdleSet { .. } | ProbeState::Unknown => CheckResult::Unknown,
             };
         }
-        // A number that was given to another process in the meantime: what was read is not the target's.
+        // The pid may belong to another process by now; then the entries are not those of the target.
         if !process.is_alive() {
-            probes.iter_mut().for_each(|probe| probe.seen = Seen::Unknown);
+            probes
+                .iter_mut()
+                .for_each(|probe| probe.result = CheckResult::Unknown);
         }
     }
 }
@@ -103,36 +109,38 @@ impl Tracker for Idle {
     }
 
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
-        let mut marks = Vec::with_capacity(probes.len());
+        let mut states = Vec::with_capacity(probes.len());
         for group in probes.chunk_by(|a, b| a.target == b.target) {
             let process = group.first().and_then(|probe| processes.get(&probe.target));
             let pagemap = process.and_then(|process| Pagemap::open(&self.root, process.pid).ok());
             for probe in group {
                 let page = pagemap.as_ref().and_then(|pagemap| pagemap.page(probe.addr).ok());
-                marks.push(page.map_or(Mark::Unknown, |page| self.mark_of(page)));
+                states.push(page.map_or(ProbeState::Unknown, |page| self.state_of(page)));
             }
         }
-        let head = |mark: &Mark| match mark {
-            Mark::Set { head, .. } => Some(*head),
-            Mark::Absent | Mark::Unknown => None,
+        let head = |state: &ProbeState| match state {
+            ProbeState::IdleSet { head, .. } => Some(*head),
+            ProbeState::Absent | ProbeState::Unknown => None,
         };
-        let refused = self.folios.mark(marks.iter().filter_map(head));
-        let was_refused = |mark: &&mut Mark| head(mark).is_some_and(|head| refused.contains(&head));
-        marks
+        let refused = self.folios.set_idle(states.iter().filter_map(head));
+        let was_refused = |state: &&mut ProbeState| head(state).is_some_and(|head| refused.contains(&head));
+        states
             .iter_mut()
             .filter(was_refused)
-            .for_each(|mark| *mark = Mark::Unknown);
-        self.marks = marks;
+            .for_each(|state| *state = ProbeState::Unknown);
+        self.states = states;
     }
 
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]) {
         let mut first = 0;
         for group in probes.chunk_by_mut(|a, b| a.target == b.target) {
-            group.iter_mut().for_each(|probe| probe.seen = Seen::Unknown);
+            group
+                .iter_mut()
+                .for_each(|probe| probe.result = CheckResult::Unknown);
             let process = group.first().and_then(|probe| processes.get(&probe.target));
             if let Some(process) = process {
-                let marks = self.marks.get(first..first + group.len()).unwrap_or_default();
-                self.check_one(process, marks, group);
+                let states = self.states.get(first..first + group.len()).unwrap_or_default();
+                self.check_one(process, states, group);
             }
             first += group.len();
         }
@@ -159,7 +167,7 @@ mod tests {
         fs::write(path, bytes).unwrap();
     }
 
-    /// A machine on which our own process has pages 0.. backed as `pagemap` says, by frames of these flags.
+    /// A fake root on which this process has pages with these `pagemap` entries, and frames have these flags.
     fn machine(pagemap: &[u64], flags: &[u64]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let proc = root.path().join("proc");
@@ -183,13 +191,13 @@ mod tests {
             .map(|page| Probe {
                 target: TargetId(0),
                 addr: Addr(page * 4096),
-                seen: Seen::Unknown,
+                result: CheckResult::Unknown,
             })
             .collect()
     }
 
-    /// What the kernel does when it finds the frame touched.
-    pub(in crate::idle) fn touched(root: &Path, pfn: u64) {
+    /// Clears the idle bit of a frame, as the kernel does after an access.
+    pub(in crate::idle) fn clear_idle_bit(root: &Path, pfn: u64) {
         let path = root.join("sys/kernel/mm/page_idle/bitmap");
         let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let mut word = [0; 8];
@@ -198,29 +206,34 @@ mod tests {
         file.write_all_at(&word.to_ne_bytes(), pfn / 64 * 8).unwrap();
     }
 
-    fn seen(probes: &[Probe]) -> Vec<Seen> {
-        probes.iter().map(|probe| probe.seen).collect()
+    fn seen(probes: &[Probe]) -> Vec<CheckResult> {
+        probes.iter().map(|probe| probe.result).collect()
     }
 
     #[test]
-    fn touched_frames_are_accessed_the_others_idle_and_the_rest_unknown() {
-        // Two frames on a list, one on none, and no page.
+    fn probe_reports_accessed_idle_and_unknown_frames() {
+        // Two frames on an LRU list, one on none, and an absent page.
         let pagemap = [PRESENT | 3, PRESENT | 4, PRESENT | 5, 0];
         let root = machine(&pagemap, &[0, 0, 0, LRU, LRU, 0]);
         let (mut tracker, processes) = (Idle::new(root.path()).unwrap(), processes());
         let mut probes = probes(4);
         tracker.prepare(&processes, &probes);
-        touched(root.path(), 3);
+        clear_idle_bit(root.path(), 3);
         tracker.check(&processes, &mut probes);
         assert_eq!(
             seen(&probes),
-            [Seen::Accessed, Seen::Idle, Seen::Unknown, Seen::Idle]
+            [
+                CheckResult::Accessed,
+                CheckResult::Idle,
+                CheckResult::Unknown,
+                CheckResult::Idle
+            ]
         );
     }
 
     #[test]
-    fn a_large_folio_has_one_mark() {
-        // A folio of four frames, from the 64th on: its marks are in the second word.
+    fn large_folio_has_one_bit() {
+        // A folio of four frames from frame 64 on: its bit is in the second word.
         let mut flags = vec![0; 64];
         flags.extend([LRU | HEAD, TAIL, TAIL, TAIL]);
         let root = machine(&[PRESENT | 66, PRESENT | 67], &flags);
@@ -228,28 +241,28 @@ mod tests {
         let mut probes = probes(2);
         tracker.prepare(&processes, &probes);
         tracker.check(&processes, &mut probes);
-        assert_eq!(seen(&probes), [Seen::Idle, Seen::Idle]);
-        touched(root.path(), 64);
+        assert_eq!(seen(&probes), [CheckResult::Idle, CheckResult::Idle]);
+        clear_idle_bit(root.path(), 64);
         tracker.check(&processes, &mut probes);
-        assert_eq!(seen(&probes), [Seen::Accessed, Seen::Accessed]);
+        assert_eq!(seen(&probes), [CheckResult::Accessed, CheckResult::Accessed]);
     }
 
     #[test]
-    fn what_cannot_be_read_is_unknown() {
+    fn unreadable_pagemap_is_unknown() {
         let root = machine(&[PRESENT | 1, 0], &[LRU; 4]);
         let (mut tracker, processes) = (Idle::new(root.path()).unwrap(), processes());
         let mut probes = probes(2);
         tracker.prepare(&processes, &probes);
-        // A folder can be opened, but not read.
+        // A directory can be opened, but not read.
         let pagemap = root.path().join(format!("proc/{}/pagemap", std::process::id()));
         fs::remove_file(&pagemap).unwrap();
         fs::create_dir(&pagemap).unwrap();
         tracker.check(&processes, &mut probes);
-        assert_eq!(seen(&probes), [Seen::Unknown; 2]);
+        assert_eq!(seen(&probes), [CheckResult::Unknown; 2]);
     }
 
     #[test]
-    fn what_lies_behind_an_address_may_change() {
+    fn probe_handles_changed_frame() {
         let root = machine(&[PRESENT | 1, 0, PRESENT | 2], &[LRU; 4]);
         let (mut tracker, processes) = (Idle::new(root.path()).unwrap(), processes());
         let mut probes = probes(3);
@@ -257,7 +270,7 @@ mod tests {
         let pagemap = root.path().join(format!("proc/{}/pagemap", std::process::id()));
         words(&pagemap, &[PRESENT | 3, PRESENT | 1, 0]);
         tracker.check(&processes, &mut probes);
-        let expected = [Seen::Unknown, Seen::Accessed, Seen::Idle];
+        let expected = [CheckResult::Unknown, CheckResult::Accessed, CheckResult::Idle];
         assert_eq!(seen(&probes), expected, "moved, faulted in, paged out");
     }
 }

@@ -1,40 +1,40 @@
-//! Physical memory as one target, by the idle-page bitmap (the kernel's `DAMON_OPS_PADDR`).
+//! Physical memory as one target, monitored with the idle-page bitmap (the kernel's `DAMON_OPS_PADDR`).
 //!
-//! A probe's address is a frame's. Whoever maps the frame, whatever touches it counts: shared memory and page cache
-//! that is mapped are told like the rest. Frames on no LRU list (the kernel's own, free ones) are unknown.
+//! The address of a probe is a physical address. An access by any process counts, so shared memory and mapped
+//! page cache are covered. Frames on no LRU list (the kernel's own, free ones) are unknown.
 //!
-//! It only looks: which process an address is of is not known here, and those are what actions go to.
+//! Only monitoring is supported: actions need a process and its virtual addresses, which are not known here.
 
 use std::path::{Path, PathBuf};
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Seen};
+use thermo_engine::ops::{Applied, CheckResult, Outcome, Probe, Request};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
 use thermo_kernel::{FileError, iomem};
 use thermo_targets::metric;
 use thermo_units::{AddrRange, PAGE_SIZE};
 
-use super::folios::Folios;
+use super::folios::IdleFolios;
 
 /// The operations on physical memory.
 #[derive(Debug)]
 pub struct Paddr {
     root: PathBuf,
-    folios: Folios,
+    folios: IdleFolios,
     ram: Vec<AddrRange>,
-    /// The folio behind each probe last prepared, by its first frame; none where it cannot be told.
+    /// First frame of the folio of each prepared probe; `None` if unknown.
     heads: Vec<Option<u64>>,
 }
 
 impl Paddr {
-    /// Watches the memory of the machine at `root` (`/`).
+    /// Monitors the memory of the machine at `root` (`/`).
     ///
     /// # Errors
-    /// The kernel has no idle-page bitmap, or does not say where memory is.
+    /// The kernel has no idle-page bitmap, or does not report where memory is.
     pub fn new(root: &Path) -> Result<Self, FileError> {
         Ok(Self {
             root: root.to_owned(),
-            folios: Folios::open(root)?,
+            folios: IdleFolios::open(root)?,
             ram: iomem::system_ram(root)?,
             heads: Vec::new(),
         })
@@ -51,7 +51,7 @@ impl Operations for Paddr {
             .iter()
             .map(|probe| self.folios.head_of(probe.addr.0 / PAGE_SIZE));
         let mut heads: Vec<Option<u64>> = heads.collect();
-        let refused = self.folios.mark(heads.iter().copied().flatten());
+        let refused = self.folios.set_idle(heads.iter().copied().flatten());
         for head in &mut heads {
             *head = head.filter(|head| !refused.contains(head));
         }
@@ -59,15 +59,15 @@ impl Operations for Paddr {
     }
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
-        let mut look = self.folios.look();
+        let mut idle_bits = self.folios.reader();
         let heads = self.heads.iter().copied().chain(std::iter::repeat(None));
         for (probe, head) in probes.iter_mut().zip(heads) {
-            // A frame that is of another folio by now, or of none, was not looked at.
-            let still = head.filter(|head| self.folios.head_of(probe.addr.0 / PAGE_SIZE) == Some(*head));
-            probe.seen = match still {
-                Some(head) if look.is_idle(head) => Seen::Idle,
-                Some(_) => Seen::Accessed,
-                None => Seen::Unknown,
+            // The frame may belong to another folio by now, or to none: then it is unknown.
+            let current = head.filter(|head| self.folios.head_of(probe.addr.0 / PAGE_SIZE) == Some(*head));
+            probe.result = match current {
+                Some(head) if idle_bits.is_idle(head) => CheckResult::Idle,
+                Some(_) => CheckResult::Accessed,
+                None => CheckResult::Unknown,
             };
         }
     }
@@ -80,18 +80,17 @@ impl Operations for Paddr {
         if request.action != Action::Stat {
             return Err(OpsError::Unsupported {
                 what: request.action.to_string(),
-                why:
-                    "physical memory is only looked at: name processes, or use --system with another tracker"
-                        .to_owned(),
+                why: "the tracker paddr only monitors: name processes, or use --system with another tracker"
+                    .to_owned(),
             });
         }
-        let counted = request.runs.iter().map(|run| Applied {
+        let applied = request.ranges.iter().map(|run| Applied {
             passed_filters: run.range.len(),
             applied: run.range.len(),
             ..Applied::default()
         });
         Ok(Outcome {
-            runs: counted.collect(),
+            results: applied.collect(),
             ..Outcome::default()
         })
     }
@@ -104,13 +103,13 @@ impl Operations for Paddr {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use super::super::tests::{LRU, touched, words};
+    use super::super::tests::{LRU, clear_idle_bit, words};
     use super::*;
     use std::fs;
     use thermo_engine::ops::TargetRange;
     use thermo_units::Addr;
 
-    /// A machine with eight frames of these flags.
+    /// A fake root with eight frames that have these flags.
     fn machine(flags: &[u64]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let proc = root.path().join("proc");
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_told_by_whoever_touches_them_and_those_on_no_list_are_unknown() {
+    fn frames_off_lru_are_unknown() {
         let root = machine(&[0, LRU, LRU, 0, LRU, 0, 0, 0]);
         let mut paddr = Paddr::new(root.path()).unwrap();
         let layouts = paddr.update().unwrap();
@@ -135,23 +134,31 @@ mod tests {
             .map(|pfn| Probe {
                 target: TargetId(0),
                 addr: Addr(pfn * PAGE_SIZE),
-                seen: Seen::Unknown,
+                result: CheckResult::Unknown,
             })
             .into();
         paddr.prepare_access_checks(&probes);
-        touched(root.path(), 2);
-        // Freed meanwhile.
+        clear_idle_bit(root.path(), 2);
+        // The frame was freed meanwhile.
         words(
             &root.path().join("proc/kpageflags"),
             &[0, LRU, LRU, 0, 0, 0, 0, 0],
         );
         paddr.check_accesses(&mut probes);
-        let seen: Vec<Seen> = probes.iter().map(|probe| probe.seen).collect();
-        assert_eq!(seen, [Seen::Idle, Seen::Accessed, Seen::Unknown, Seen::Unknown]);
+        let seen: Vec<CheckResult> = probes.iter().map(|probe| probe.result).collect();
+        assert_eq!(
+            seen,
+            [
+                CheckResult::Idle,
+                CheckResult::Accessed,
+                CheckResult::Unknown,
+                CheckResult::Unknown
+            ]
+        );
     }
 
     #[test]
-    fn it_only_looks() {
+    fn paddr_refuses_actions() {
         let root = machine(&[LRU; 8]);
         let mut paddr = Paddr::new(root.path()).unwrap();
         let runs = [TargetRange {
@@ -160,12 +167,12 @@ mod tests {
         }];
         let request = |action| Request {
             action,
-            runs: &runs,
+            ranges: &runs,
             filters: &[],
         };
-        let counted = paddr.apply(&request(Action::Stat)).unwrap();
-        assert_eq!(counted.runs[0].applied.0, 0x2000);
+        let applied = paddr.apply(&request(Action::Stat)).unwrap();
+        assert_eq!(applied.results[0].applied.0, 0x2000);
         let refused = paddr.apply(&request(Action::Pageout)).unwrap_err().to_string();
-        assert!(refused.contains("only looked at"), "{refused}");
+        assert!(refused.contains("only monitors"), "{refused}");
     }
 }

@@ -1,34 +1,34 @@
 //! Targets that run virtual machines (KVM).
 //!
-//! What a guest touches is marked in tables of the hypervisor's own (EPT, NPT), and not in the page table of the process
-//! whose memory it is. Who asks within the kernel is told of both (`mmu_notifier_clear_young()`): in-kernel DAMON, the
-//! idle-page bitmap. From user space only the page table is seen, so that a mark there is true and a missing one says
-//! nothing: what has none is unknown in such a target.
+//! An access by a guest sets the accessed bit in the hypervisor's own tables (EPT, NPT), not in the page
+//! table of the host process. Users within the kernel see both (`mmu_notifier_clear_young()`): in-kernel
+//! DAMON and the idle-page bitmap. From user space only the page table is visible: a set bit is an access, a
+//! clear bit proves nothing. So pages without a set bit are unknown in such a target.
 //!
-//! A machine is seen by the descriptor of the process that made it. It may be made at any time, so targets without one are
-//! looked at again once a minute. Who emulates a machine without KVM touches
-//! its memory as any program does, and is watched like any.
+//! A virtual machine is detected by its file descriptor in the process. It may be created at any time, so
+//! targets without one are checked again once a minute. An emulator without KVM accesses its memory like any
+//! program, and is monitored like one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use thermo_engine::TargetId;
-use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::ops::{CheckResult, Probe};
 use thermo_engine::scan::ScanChunk;
 use thermo_kernel::kvm;
 use thermo_targets::{Process, Processes};
 
-/// What is known of the targets.
+/// The targets that run virtual machines.
 #[derive(Debug)]
-pub(super) struct Guests {
+pub(super) struct VmTargets {
     root: PathBuf,
-    /// Process of each target (in the control files another may take its place), and whether it runs a machine: once that
-    /// is known it is taken to until it ends.
+    /// The process of each target (damonfs may replace it), and whether it runs a virtual machine. If it
+    /// does, this holds until the process ends.
     known: BTreeMap<TargetId, (u32, bool)>,
 }
 
-impl Guests {
-    /// Nothing is known of anybody on the machine at `root` (`/`).
+impl VmTargets {
+    /// Nothing is known yet about the machine at `root` (`/`).
     pub(super) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -36,55 +36,55 @@ impl Guests {
         }
     }
 
-    /// Looks at new `targets`, or with `again` at all that are not known to run a machine. Returns a sentence for each that is
-    /// found to run one. Costs about a microsecond for each file a target has open.
-    pub(super) fn look(&mut self, targets: &Processes, again: bool) -> Vec<String> {
+    /// Checks new `targets`, and with `again` all that are not known to run a virtual machine. Returns one
+    /// warning for each that does. Costs about a microsecond for each open file of a target.
+    pub(super) fn check(&mut self, targets: &Processes, again: bool) -> Vec<String> {
         let Self { root, known } = self;
         known.retain(|id, (pid, _)| targets.get(id).is_some_and(|target| target.pid == *pid));
-        if !kvm::exists(root) {
+        if !kvm::is_available(root) {
             return Vec::new();
         }
         let mut is_found = |target: &&Process| {
             let is_new = !known.contains_key(&target.id);
-            let (_, runs_machine) = known.entry(target.id).or_insert((target.pid, false));
-            if *runs_machine || !is_new && !again {
+            let (_, runs_vm) = known.entry(target.id).or_insert((target.pid, false));
+            if *runs_vm || !is_new && !again {
                 return false;
             }
-            // Of one that is gone, or that we may not look into, nothing is seen.
-            *runs_machine = kvm::is_held_by(root, target.pid).unwrap_or(false);
-            *runs_machine
+            // A process that has ended, or that we may not inspect, counts as none.
+            *runs_vm = kvm::has_vm_open(root, target.pid).unwrap_or(false);
+            *runs_vm
         };
         let found = targets.values().filter(|target| is_found(target));
-        found.map(|target| sentence(target.pid)).collect()
+        found.map(|target| warning(target.pid)).collect()
     }
 
-    /// Makes unknown which of `probes` found no mark in memory that a guest may have touched. Those at places where no page
-    /// is are among them: a region that is half empty must not pass for an idle one.
+    /// Marks as unknown those of `probes` that found memory idle that a guest may have accessed. This
+    /// includes addresses without a page: a half-empty region must not look idle.
     pub(super) fn mark_unknown(&self, probes: &mut [Probe]) {
         for group in probes.chunk_by_mut(|a, b| a.target == b.target) {
-            if group.first().is_some_and(|probe| self.are_in(probe.target)) {
-                let idle = group.iter_mut().filter(|probe| probe.seen == Seen::Idle);
-                idle.for_each(|probe| probe.seen = Seen::Unknown);
+            if group.first().is_some_and(|probe| self.runs_vm(probe.target)) {
+                let idle = group.iter_mut().filter(|probe| probe.result == CheckResult::Idle);
+                idle.for_each(|probe| probe.result = CheckResult::Unknown);
             }
         }
     }
 
-    /// The same of the pages of `piece`, which is of target `id`.
-    pub(super) fn mark_pages_unknown(&self, id: TargetId, piece: &mut ScanChunk) {
-        if self.are_in(id) {
-            piece.set_idle_unknown();
+    /// Like [`VmTargets::mark_unknown`], for the pages of `chunk`, which is of target `id`.
+    pub(super) fn mark_pages_unknown(&self, id: TargetId, chunk: &mut ScanChunk) {
+        if self.runs_vm(id) {
+            chunk.set_idle_unknown();
         }
     }
 
-    fn are_in(&self, id: TargetId) -> bool {
-        self.known.get(&id).is_some_and(|(_, runs_machine)| *runs_machine)
+    fn runs_vm(&self, id: TargetId) -> bool {
+        self.known.get(&id).is_some_and(|(_, runs_vm)| *runs_vm)
     }
 }
 
-fn sentence(pid: u32) -> String {
+fn warning(pid: u32) -> String {
     format!(
-        "process {pid} runs a virtual machine, whose accesses the page tables of this host do not show: what of its memory \
-         has no mark is unknown to us, not idle. --tracker idle or kdamond sees them"
+        "process {pid} runs a virtual machine. The page tables of this host do not show accesses by the guest, so its pages \
+         without an accessed bit are unknown, not idle. --tracker idle or kdamond sees these accesses"
     )
 }
 
@@ -94,13 +94,13 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use thermo_engine::scan::PageSeen;
+    use thermo_engine::scan::ScanResult;
     use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
     const ID: TargetId = TargetId(3);
     const OTHER: TargetId = TargetId(4);
 
-    /// A machine with KVM or without, on which this very process has so many files open that are none of a machine's.
+    /// A fake root with or without KVM, where this process has one open file that is not a virtual machine.
     fn root(devices: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(fds(root.path())).unwrap();
@@ -113,7 +113,7 @@ mod tests {
         root.join(format!("proc/{}/fd", std::process::id()))
     }
 
-    fn make_machine(root: &Path) {
+    fn create_vm(root: &Path) {
         symlink("anon_inode:kvm-vm", fds(root).join("9")).unwrap();
     }
 
@@ -122,81 +122,87 @@ mod tests {
         ids.iter().map(open).collect()
     }
 
-    /// Guests of which `ID` is known to have one, and `OTHER` not to.
-    fn guests_of_one() -> Guests {
+    /// `ID` is known to run a virtual machine, and `OTHER` not to.
+    fn one_vm_target() -> VmTargets {
         let root = root("232 kvm\n");
-        let mut guests = Guests::new(root.path());
-        assert!(guests.look(&targets(&[OTHER]), true).is_empty());
-        make_machine(root.path());
-        assert_eq!(guests.look(&targets(&[ID, OTHER]), false).len(), 1);
-        guests
+        let mut vm_targets = VmTargets::new(root.path());
+        assert!(vm_targets.check(&targets(&[OTHER]), true).is_empty());
+        create_vm(root.path());
+        assert_eq!(vm_targets.check(&targets(&[ID, OTHER]), false).len(), 1);
+        vm_targets
     }
 
     #[test]
-    fn a_machine_that_is_made_later_is_told_of_once() {
+    fn vm_created_later_is_reported_once() {
         let root = root("232 kvm\n");
-        let ours = targets(&[ID]);
-        let mut guests = Guests::new(root.path());
-        assert!(guests.look(&ours, false).is_empty());
-        make_machine(root.path());
+        let processes = targets(&[ID]);
+        let mut vm_targets = VmTargets::new(root.path());
+        assert!(vm_targets.check(&processes, false).is_empty());
+        create_vm(root.path());
         assert!(
-            guests.look(&ours, false).is_empty(),
-            "it is looked at again later"
+            vm_targets.check(&processes, false).is_empty(),
+            "it is checked again later"
         );
-        assert!(!guests.are_in(ID));
-        let told = guests.look(&ours, true);
+        assert!(!vm_targets.runs_vm(ID));
+        let warnings = vm_targets.check(&processes, true);
         let process = format!("process {} runs a virtual machine", std::process::id());
-        assert!(told.len() == 1 && told[0].contains(&process), "{told:?}");
-        assert!(guests.look(&ours, true).is_empty());
-        assert!(guests.are_in(ID) && !guests.are_in(OTHER));
-        guests.look(&Processes::new(), false);
-        assert!(guests.known.is_empty());
+        assert!(
+            warnings.len() == 1 && warnings[0].contains(&process),
+            "{warnings:?}"
+        );
+        assert!(vm_targets.check(&processes, true).is_empty());
+        assert!(vm_targets.runs_vm(ID) && !vm_targets.runs_vm(OTHER));
+        vm_targets.check(&Processes::new(), false);
+        assert!(vm_targets.known.is_empty());
     }
 
     #[test]
-    fn nobody_is_looked_at_where_there_is_no_kvm() {
+    fn no_target_is_checked_without_kvm() {
         let root = root("200 tun\n");
-        make_machine(root.path());
-        let ours = targets(&[ID]);
-        let mut guests = Guests::new(root.path());
-        assert!(guests.look(&ours, false).is_empty() && guests.known.is_empty());
+        create_vm(root.path());
+        let processes = targets(&[ID]);
+        let mut vm_targets = VmTargets::new(root.path());
+        assert!(vm_targets.check(&processes, false).is_empty() && vm_targets.known.is_empty());
         // The module is loaded later.
         fs::write(root.path().join("proc/misc"), "232 kvm\n").unwrap();
-        assert_eq!(guests.look(&ours, false).len(), 1);
+        assert_eq!(vm_targets.check(&processes, false).len(), 1);
     }
 
     #[test]
-    fn what_has_no_mark_in_a_machines_memory_is_unknown() {
-        let guests = guests_of_one();
-        let seen = [Seen::Idle, Seen::Accessed, Seen::Unknown];
+    fn idle_probes_of_vm_become_unknown() {
+        let vm_targets = one_vm_target();
+        let seen = [CheckResult::Idle, CheckResult::Accessed, CheckResult::Unknown];
         let probe = |target, seen| Probe {
             target,
             addr: Addr(4096),
-            seen,
+            result: seen,
         };
         let probes = |target| seen.map(|seen| probe(target, seen));
         let mut all = [probes(ID), probes(OTHER)].concat();
-        guests.mark_unknown(&mut all);
-        let doubted: Vec<Seen> = all.iter().map(|probe| probe.seen).collect();
-        assert_eq!(doubted[..3], [Seen::Unknown, Seen::Accessed, Seen::Unknown]);
-        assert_eq!(doubted[3..], seen);
+        vm_targets.mark_unknown(&mut all);
+        let marked: Vec<CheckResult> = all.iter().map(|probe| probe.result).collect();
+        assert_eq!(
+            marked[..3],
+            [CheckResult::Unknown, CheckResult::Accessed, CheckResult::Unknown]
+        );
+        assert_eq!(marked[3..], seen);
     }
 
     #[test]
-    fn pages_without_mark_are_unknown_and_those_that_are_not_there_are_absent() {
-        use PageSeen::{Absent, Accessed, Idle, Unknown};
-        let guests = guests_of_one();
+    fn idle_pages_of_vm_become_unknown() {
+        use ScanResult::{Absent, Accessed, Idle, Unknown};
+        let vm_targets = one_vm_target();
         let pages = [62, 63, 64, 65].map(|page| Addr(page * PAGE_SIZE));
-        let swept = |id| {
-            let mut piece = ScanChunk::default();
-            piece.reset(AddrRange::new(PAGE_SIZE, 100 * PAGE_SIZE));
-            piece.set(pages[0], true);
-            piece.set(pages[1], false);
-            piece.set_unknown(pages[2]);
-            guests.mark_pages_unknown(id, &mut piece);
-            pages.map(|addr| piece.get(addr))
+        let scanned = |id| {
+            let mut chunk = ScanChunk::default();
+            chunk.reset(AddrRange::new(PAGE_SIZE, 100 * PAGE_SIZE));
+            chunk.set(pages[0], true);
+            chunk.set(pages[1], false);
+            chunk.set_unknown(pages[2]);
+            vm_targets.mark_pages_unknown(id, &mut chunk);
+            pages.map(|addr| chunk.get(addr))
         };
-        assert_eq!(swept(ID), [Accessed, Unknown, Unknown, Absent]);
-        assert_eq!(swept(OTHER), [Accessed, Idle, Unknown, Absent]);
+        assert_eq!(scanned(ID), [Accessed, Unknown, Unknown, Absent]);
+        assert_eq!(scanned(OTHER), [Accessed, Idle, Unknown, Absent]);
     }
 }

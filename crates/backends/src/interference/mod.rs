@@ -1,14 +1,14 @@
-//! Who else takes accessed marks off while we look, as far as the machine shows it.
+//! Detects interference: other users of accessed bits, as far as the host shows them.
 //!
-//! What another takes off before we see it is an access that we miss. In-kernel DAMON and the idle-page bitmap keep what
-//! they found in a flag of the folio, which the tracker `pte` reads where it can; those that were there before are told
-//! by the probe of the host. The rest keeps nothing, so that all that can be done is to say so: another thermo that watches
-//! one of our targets (`peers.rs`), and the kernel's own search for memory to reclaim (`reclaim.rs`). Who writes to
-//! `clear_refs` leaves no trace.
+//! If another program clears an accessed bit first, the access is missed. In-kernel DAMON and the idle-page
+//! bitmap record the bits they clear in a folio flag, which tracker `pte` reads where it can; those that
+//! exist before monitoring starts are reported by the host probe. Other programs leave no record, so only a
+//! warning is possible: another thermo that monitors the same target (`peers.rs`), and kernel reclaim
+//! (`reclaim.rs`). A program that writes to `clear_refs` cannot be detected.
 //!
-//! A virtual machine takes nothing off, but what it touches leaves no mark that we could see (`kvm.rs`).
+//! A virtual machine clears no bits, but accesses by its guest set none (`kvm.rs`).
 //!
-//! All are looked up at the start and once a minute, and each is told once.
+//! All are checked at the start and once a minute, and each is reported once.
 
 mod kvm;
 mod peers;
@@ -26,118 +26,126 @@ use thermo_units::Nanos;
 
 pub use peers::Announcement;
 
-use self::kvm::Guests;
+use self::kvm::VmTargets;
 use self::peers::{Peer, peers};
 use self::reclaim::Reclaim;
 use crate::tracker::Tracker;
 
-/// How often others are looked up.
-const EVERY: Nanos = Nanos::secs(60);
+/// Interval between checks.
+const CHECK_INTERVAL: Nanos = Nanos::secs(60);
 
-/// What is known of others.
+/// Known interference.
 #[derive(Debug)]
 pub struct Interference {
     root: PathBuf,
     next: Nanos,
-    /// Other instances of ours that were told of.
+    /// Other instances of thermo that were reported.
     peers: BTreeSet<u32>,
-    /// Whether the kernel's DAMON can be asked who runs.
-    asks_damon: bool,
-    /// The threads of in-kernel DAMON that are known; none before the first look.
+    /// Whether the control files of in-kernel DAMON may be read.
+    reads_damon_files: bool,
+    /// Known threads of in-kernel DAMON; `None` before the first check.
     kdamonds: Option<BTreeSet<u32>>,
     reclaim: Reclaim,
-    guests: Guests,
+    vm_targets: VmTargets,
 }
 
 impl Interference {
-    /// Nobody is known on the machine at `root` (`/`).
+    /// Nothing is known yet about the machine at `root` (`/`).
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
             next: Nanos::ZERO,
             peers: BTreeSet::new(),
-            asks_damon: true,
+            reads_damon_files: true,
             kdamonds: None,
             reclaim: Reclaim::new(root),
-            guests: Guests::new(root),
+            vm_targets: VmTargets::new(root),
         }
     }
 
-    /// The same, where the control files of in-kernel DAMON are covered by our own: whoever serves those must not wait
-    /// for their answer.
+    /// Like [`Interference::new`], but does not read the control files of in-kernel DAMON. For a process that
+    /// serves files in their place, which would wait for itself.
     #[must_use]
-    pub fn behind_control_files(root: &Path) -> Self {
+    pub fn without_damon_files(root: &Path) -> Self {
         Self {
-            asks_damon: false,
+            reads_damon_files: false,
             ..Self::new(root)
         }
     }
 
-    /// When it is time to look again, a sentence for each that is new beside `tracker`'s looking at `targets`. Of new
-    /// targets it is found out at once whether they run virtual machines.
+    /// Checks, if a check is due, and returns one warning for each new interference with monitoring of
+    /// `targets` by `tracker`. New targets are checked at once for virtual machines.
     pub fn take_warnings(&mut self, targets: &Processes, tracker: &dyn Tracker) -> Vec<String> {
         let now = clock::monotonic();
         let is_due = now >= self.next;
-        let mut news = match tracker.sees_guests() {
+        let mut warnings = match tracker.sees_guests() {
             true => Vec::new(),
-            false => self.guests.look(targets, is_due),
+            false => self.vm_targets.check(targets, is_due),
         };
         if is_due {
-            self.next = now.saturating_add(EVERY);
-            news.extend(self.look(targets, tracker.sees_marks_taken()));
+            self.next = now.saturating_add(CHECK_INTERVAL);
+            warnings.extend(self.check(targets, tracker.reads_young_flags()));
         }
-        news
+        warnings
     }
 
-    /// Makes unknown which of `probes`, sorted by target, found memory idle that a virtual machine may have touched.
+    /// Marks as unknown those of `probes` (sorted by target) that found memory idle that a guest may have
+    /// accessed.
     pub fn mark_unknown(&self, probes: &mut [Probe]) {
-        self.guests.mark_unknown(probes);
+        self.vm_targets.mark_unknown(probes);
     }
 
-    /// The same of what a sweep of target `id` found.
-    pub fn mark_pages_unknown(&self, id: TargetId, piece: &mut ScanChunk) {
-        self.guests.mark_pages_unknown(id, piece);
+    /// Like [`Interference::mark_unknown`], for a scanned chunk of target `id`.
+    pub fn mark_pages_unknown(&self, id: TargetId, chunk: &mut ScanChunk) {
+        self.vm_targets.mark_pages_unknown(id, chunk);
     }
 
-    /// Looks who there is beside us, and returns a sentence for each that is new. `sees_taken`: the tracker sees marks
-    /// that in-kernel DAMON took.
-    fn look(&mut self, targets: &Processes, sees_taken: bool) -> Vec<String> {
-        let mut news = self.new_peers(targets);
-        news.extend(self.new_kdamonds(sees_taken));
-        news.extend(self.reclaim.look(targets));
-        news
+    /// Checks for new interference and returns one warning for each. `reads_young_flags`: the tracker sees
+    /// bits that in-kernel DAMON cleared.
+    fn check(&mut self, targets: &Processes, reads_young_flags: bool) -> Vec<String> {
+        let mut warnings = self.new_peers(targets);
+        warnings.extend(self.new_kdamonds(reads_young_flags));
+        warnings.extend(self.reclaim.check(targets));
+        warnings
     }
 
     fn new_peers(&mut self, targets: &Processes) -> Vec<String> {
-        let ours: BTreeSet<u32> = targets.values().map(|process| process.pid).collect();
-        let told = |peer: &Peer| {
-            let text = peer.sentence(&ours)?;
+        let targets: BTreeSet<u32> = targets.values().map(|process| process.pid).collect();
+        let warning = |peer: &Peer| {
+            let text = peer.warning(&targets)?;
             self.peers.insert(peer.pid).then_some(text)
         };
-        peers(&self.root).iter().filter_map(told).collect()
+        peers(&self.root).iter().filter_map(warning).collect()
     }
 
-    fn new_kdamonds(&mut self, sees_taken: bool) -> Vec<String> {
+    fn new_kdamonds(&mut self, reads_young_flags: bool) -> Vec<String> {
         let read = || damon::read(&self.root).ok().flatten();
-        let running = self.asks_damon.then(read).flatten().unwrap_or_default().kdamonds;
+        let running = self
+            .reads_damon_files
+            .then(read)
+            .flatten()
+            .unwrap_or_default()
+            .kdamonds;
         let running = running.iter().filter(|kdamond| kdamond.running);
         let now: BTreeSet<u32> = running.filter_map(|kdamond| kdamond.pid).collect();
-        // Those of the beginning are in the reason why this tracker was taken.
+        // Threads that ran at the start are named in the reason of the host probe.
         let known = self.kdamonds.get_or_insert_with(|| now.clone());
         let new = now.into_iter().filter(|pid| known.insert(*pid));
-        let what_it_takes = what_damon_takes(sees_taken);
-        new.map(|pid| format!("in-kernel DAMON (pid {pid}) looks, too, from now on: {what_it_takes}"))
-            .collect()
+        let effect = effect_of_damon(reads_young_flags);
+        new.map(|pid| {
+            format!("in-kernel DAMON (pid {pid}) has started and also clears accessed bits: {effect}")
+        })
+        .collect()
     }
 }
 
-/// What becomes of the accessed marks that in-kernel DAMON takes off.
-pub(crate) const fn what_damon_takes(sees_taken: bool) -> &'static str {
-    if sees_taken {
-        "accessed marks that it took are read in the folio, where it notes them"
+/// Effect of in-kernel DAMON on the results.
+pub(crate) const fn effect_of_damon(reads_young_flags: bool) -> &'static str {
+    if reads_young_flags {
+        "the bits it cleared are read from the folio's young flag"
     } else {
-        "pages whose accessed mark it took are unknown to us, not idle"
+        "pages whose bits it cleared are unknown, not idle"
     }
 }
 
@@ -157,35 +165,37 @@ mod tests {
     }
 
     #[test]
-    fn a_kdamond_is_told_of_when_it_comes_later() {
+    fn kdamond_is_reported_when_it_starts_later() {
         let root = tempfile::tempdir().unwrap();
         let dir = "sys/kernel/mm/damon/admin/kdamonds";
         put(root.path(), &format!("{dir}/nr_kdamonds"), "1\n");
         put(root.path(), &format!("{dir}/0/state"), "on\n");
         put(root.path(), &format!("{dir}/0/pid"), "77\n");
-        let nobody = Processes::new();
+        let no_targets = Processes::new();
         let mut interference = Interference::new(root.path());
         assert!(
-            interference.look(&nobody, false).is_empty(),
-            "the probe of the host told of it"
+            interference.check(&no_targets, false).is_empty(),
+            "the host probe reported it"
         );
         put(root.path(), &format!("{dir}/0/pid"), "78\n");
-        let told = interference.look(&nobody, false);
+        let warnings = interference.check(&no_targets, false);
         assert!(
-            told.len() == 1 && told[0].contains("(pid 78)") && told[0].contains("unknown to us"),
-            "{told:?}"
+            warnings.len() == 1
+                && warnings[0].contains("(pid 78)")
+                && warnings[0].contains("unknown, not idle"),
+            "{warnings:?}"
         );
-        assert!(interference.look(&nobody, false).is_empty());
+        assert!(interference.check(&no_targets, false).is_empty());
         put(root.path(), &format!("{dir}/0/pid"), "79\n");
-        let told = interference.look(&nobody, true);
+        let warnings = interference.check(&no_targets, true);
         assert!(
-            told.len() == 1 && told[0].contains("(pid 79)") && told[0].contains("where it notes them"),
-            "{told:?}"
+            warnings.len() == 1 && warnings[0].contains("(pid 79)") && warnings[0].contains("young flag"),
+            "{warnings:?}"
         );
     }
 
     #[test]
-    fn another_thermo_is_told_of_when_it_watches_one_of_ours() {
+    fn other_thermo_is_reported_if_it_shares_target() {
         let root = tempfile::tempdir().unwrap();
         let us = std::process::id();
         put(
@@ -194,15 +204,20 @@ mod tests {
             &format!("head\n0: 2 0 0 2 01 17 @{}4242/0\n", peers::PREFIX),
         );
         put(root.path(), "proc/4242/fdinfo/3", "Pid:\t1\nNSpid:\t1\n");
-        let ours = Processes::from([(TargetId(0), Process::open(TargetId(0), us).unwrap())]);
+        let processes = Processes::from([(TargetId(0), Process::open(TargetId(0), us).unwrap())]);
         let mut interference = Interference::new(root.path());
-        assert!(interference.look(&ours, false).is_empty(), "it watches others");
-        put(root.path(), "proc/4242/fdinfo/4", &format!("Pid:\t{us}\n"));
-        let told = interference.look(&ours, false);
         assert!(
-            told.len() == 1 && told[0].contains("(pid 4242)") && told[0].contains(&us.to_string()),
-            "{told:?}"
+            interference.check(&processes, false).is_empty(),
+            "it monitors other processes"
         );
-        assert!(interference.look(&ours, false).is_empty());
+        put(root.path(), "proc/4242/fdinfo/4", &format!("Pid:\t{us}\n"));
+        let warnings = interference.check(&processes, false);
+        assert!(
+            warnings.len() == 1
+                && warnings[0].contains("(pid 4242)")
+                && warnings[0].contains(&us.to_string()),
+            "{warnings:?}"
+        );
+        assert!(interference.check(&processes, false).is_empty());
     }
 }

@@ -1,10 +1,11 @@
-//! Instances of ours tell each other that they look.
+//! Instances of thermo announce themselves to each other.
 //!
-//! Who looks binds a socket to an abstract name with its process number. It belongs to no folder and is gone with the
-//! process, however that ended. Nobody connects to it: whom an instance watches is seen by the descriptors it holds its
-//! targets by, which name the process itself and not a number that may have passed to another.
+//! An instance that monitors binds a socket to an abstract name with its pid. The name needs no directory,
+//! and disappears with the process however it ends. No instance connects to the socket. The targets of
+//! another instance are seen by the pidfds that it holds, which identify a process even if its pid was
+//! reused.
 //!
-//! Instances in other network namespaces (most containers) do not see each other.
+//! Instances in different network namespaces (most containers) do not see each other.
 
 use std::collections::BTreeSet;
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,19 +15,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use thermo_kernel::{net_unix, pidfd};
 
-/// What the names begin with; the process and a number of its own follow.
+/// Prefix of the names; the pid and a serial number follow.
 pub(super) const PREFIX: &str = "thermocline/looks/";
-/// Targets that are named in a sentence; of more only the count is told.
-const NAMED: usize = 3;
+/// Maximum number of targets that a warning lists; of more only the count is shown.
+const MAX_LISTED: usize = 3;
 
-/// As long as it is kept, other instances see that we look. Where no socket can be had, it is nothing.
+/// While this exists, other instances see that this process monitors. Does nothing if no socket is available.
 #[derive(Debug)]
 pub struct Announcement {
     _socket: Option<UnixDatagram>,
 }
 
 impl Announcement {
-    /// Announces that this process looks at others.
+    /// Announces that this process monitors others.
     #[must_use]
     pub fn make() -> Self {
         static NTH: AtomicU32 = AtomicU32::new(0);
@@ -39,16 +40,16 @@ impl Announcement {
     }
 }
 
-/// Another instance that looks.
+/// Another instance that monitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Peer {
-    /// Its process.
+    /// Its pid.
     pub(super) pid: u32,
-    /// The processes it holds; `None` when we may not know.
+    /// The processes it holds; `None` if we may not read them.
     holds: Option<BTreeSet<u32>>,
 }
 
-/// The other instances that look, on the machine at `root` (`/`), ascending.
+/// The other instances on the machine at `root` (`/`), ascending by pid.
 pub(super) fn peers(root: &Path) -> Vec<Peer> {
     let names = net_unix::abstract_names(root, PREFIX).unwrap_or_default();
     let pid = |name: &String| name.strip_prefix(PREFIX)?.split('/').next()?.parse().ok();
@@ -57,32 +58,32 @@ pub(super) fn peers(root: &Path) -> Vec<Peer> {
     others
         .map(|pid| Peer {
             pid,
-            holds: pidfd::held_by(root, pid).ok(),
+            holds: pidfd::held_processes(root, pid).ok(),
         })
         .collect()
 }
 
 impl Peer {
-    /// What to say of it to whoever watches `ours`; nothing when it watches none of these.
-    pub(super) fn sentence(&self, ours: &BTreeSet<u32>) -> Option<String> {
+    /// The warning for an instance with targets `ours`; `None` if this instance monitors none of them.
+    pub(super) fn warning(&self, ours: &BTreeSet<u32>) -> Option<String> {
         let pid = self.pid;
         let Some(holds) = &self.holds else {
             return Some(format!(
-                "another thermo (pid {pid}) looks at processes, and we may not know at which. If they are ours, each \
-                 takes accessed marks off before the other sees them: run both as one user, or end one"
+                "another thermo (pid {pid}) monitors processes, and we may not see which. If both monitor the same \
+                 process, each clears accessed bits before the other sees them: run both as one user, or end one"
             ));
         };
-        let both: Vec<u32> = holds.intersection(ours).copied().collect();
-        let named: Vec<String> = both.iter().take(NAMED).map(u32::to_string).collect();
-        let which = match both.len() {
+        let shared: Vec<u32> = holds.intersection(ours).copied().collect();
+        let named: Vec<String> = shared.iter().take(MAX_LISTED).map(u32::to_string).collect();
+        let which = match shared.len() {
             0 => return None,
             1 => format!("our target {}", named[0]),
-            count if count <= NAMED => format!("our targets {}", named.join(", ")),
-            count => format!("{count} of our targets ({}, …)", named.join(", ")),
+            count if count <= MAX_LISTED => format!("our targets {}", named.join(", ")),
+            count => format!("{count} of our targets ({}, ...)", named.join(", ")),
         };
         Some(format!(
-            "another thermo (pid {pid}) watches {which}, too: each takes accessed marks off before the other sees \
-             them, and both find memory idle that is not. End one, or let one record and both read that"
+            "another thermo (pid {pid}) also monitors {which}, so each clears accessed bits before the other sees \
+             them, and both report accessed memory as idle. End one, or use the recording of one for both"
         ))
     }
 }
@@ -94,7 +95,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn an_announcement_is_there_until_it_is_dropped() {
+    fn announcement_exists_until_dropped() {
         let count = || {
             let ours = format!("{PREFIX}{}/", std::process::id());
             net_unix::abstract_names(Path::new("/"), &ours).unwrap().len()
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_others_hold_is_found_and_who_hides_it_is_suspected() {
+    fn peers_finds_processes_that_others_hold() {
         let root = tempfile::tempdir().unwrap();
         let proc = root.path().join("proc");
         fs::create_dir_all(proc.join("net")).unwrap();
@@ -122,20 +123,20 @@ mod tests {
         let expected = [Peer { pid: 50, holds }, Peer { pid: 60, holds: None }];
         assert_eq!(peers(root.path()), expected);
         let ours = BTreeSet::from([601]);
-        assert_eq!(expected[0].sentence(&ours), None);
-        assert!(expected[1].sentence(&ours).unwrap().contains("may not know"));
+        assert_eq!(expected[0].warning(&ours), None);
+        assert!(expected[1].warning(&ours).unwrap().contains("may not see"));
     }
 
     #[test]
-    fn few_targets_are_named_and_many_counted() {
+    fn warning_lists_few_targets_and_counts_many() {
         let holds = |pids: &[u32]| Peer {
             pid: 9,
             holds: Some(pids.iter().copied().collect()),
         };
         let ours: BTreeSet<u32> = (1..=9).collect();
-        let said = |pids: &[u32]| holds(pids).sentence(&ours).unwrap();
-        assert!(said(&[3, 90]).contains("our target 3,"));
-        assert!(said(&[3, 4]).contains("our targets 3, 4,"));
-        assert!(said(&[1, 2, 3, 4]).contains("4 of our targets (1, 2, 3, …)"));
+        let warning = |pids: &[u32]| holds(pids).warning(&ours).unwrap();
+        assert!(warning(&[3, 90]).contains("our target 3,"));
+        assert!(warning(&[3, 4]).contains("our targets 3, 4,"));
+        assert!(warning(&[1, 2, 3, 4]).contains("4 of our targets (1, 2, 3, ...)"));
     }
 }

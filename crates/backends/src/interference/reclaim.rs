@@ -1,5 +1,6 @@
-//! Kernel reclaim, which clears accessed bits while it searches for pages to reclaim: for the machine, or for the control
-//! group of a target. The first one that is seen while monitoring runs is worth a warning; MGLRU is named by the host probe.
+//! Kernel reclaim, which clears accessed bits while it searches for pages to reclaim: for the whole machine,
+//! or for the control group of a target. The first reclaim seen while monitoring runs is worth a warning. The
+//! host probe names MGLRU.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use thermo_kernel::memcg::Memcg;
 use thermo_kernel::vmstat::{self, Vmstat};
 use thermo_targets::Processes;
 
-/// A search is worth a warning from so many scanned pages on: 16 MiB.
-const SCANNED: u64 = 4096;
+/// Minimum number of scanned pages for a warning: 16 MiB.
+const MIN_SCANNED: u64 = 4096;
 
-/// Scanned pages by place when monitoring began, or when the place was first seen.
+/// Scanned pages by place, when monitoring began or the place was first seen.
 #[derive(Debug)]
 pub(super) struct Reclaim {
     root: PathBuf,
@@ -31,8 +32,8 @@ impl Reclaim {
         reclaim
     }
 
-    /// The warning, once.
-    pub(super) fn look(&mut self, targets: &Processes) -> Option<String> {
+    /// Returns the warning, once.
+    pub(super) fn check(&mut self, targets: &Processes) -> Option<String> {
         if self.has_warned {
             return None;
         }
@@ -40,7 +41,7 @@ impl Reclaim {
         let grew = |(place, now): (String, u64)| {
             let before = *self.before.entry(place.clone()).or_insert(now);
             let scanned = now.saturating_sub(before);
-            (scanned >= SCANNED).then_some((place, scanned))
+            (scanned >= MIN_SCANNED).then_some((place, scanned))
         };
         let (place, scanned) = now.into_iter().find_map(grew)?;
         self.has_warned = true;
@@ -50,12 +51,12 @@ impl Reclaim {
         ))
     }
 
-    /// Pages that were scanned for the machine and for the control groups of `targets`, as far as that can be read.
+    /// Pages scanned for the machine and for the control groups of `targets`, as far as readable.
     fn scanned(&self, targets: &Processes) -> impl Iterator<Item = (String, u64)> + use<> {
         let machine = vmstat::read(&self.root).as_ref().map(Vmstat::scanned_pages).ok();
         let mut groups = BTreeMap::new();
         for process in targets.values() {
-            // That of version 1 comes first: where there is one, it has the memory.
+            // A group of cgroup v1 comes first: if there is one, it has the memory controller.
             let group = Group::of_process(&self.root, Some(process.pid), "memory")
                 .into_iter()
                 .next();
@@ -96,40 +97,44 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_of_the_machine_is_warned_of_once() {
+    fn reclaim_of_machine_warns_once() {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), "proc/vmstat", "pgscan_kswapd 1000000\n");
         let mut reclaim = Reclaim::new(root.path());
-        let nobody = Processes::new();
-        assert_eq!(reclaim.look(&nobody), None);
+        let no_targets = Processes::new();
+        assert_eq!(reclaim.check(&no_targets), None);
         put(
             root.path(),
             "proc/vmstat",
             "pgscan_kswapd 1003000\npgscan_direct 2000\n",
         );
-        let warning = reclaim.look(&nobody).unwrap();
+        let warning = reclaim.check(&no_targets).unwrap();
         assert!(warning.contains("of the machine (5000 pages"), "{warning}");
         put(root.path(), "proc/vmstat", "pgscan_kswapd 2003000\n");
-        assert_eq!(reclaim.look(&nobody), None);
+        assert_eq!(reclaim.check(&no_targets), None);
     }
 
     #[test]
-    fn reclaim_of_a_targets_group_is_warned_of() {
+    fn reclaim_of_target_group_warns() {
         let root = tempfile::tempdir().unwrap();
-        let us = std::process::id();
+        let own_pid = std::process::id();
         put(
             root.path(),
             "proc/mounts",
             "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
         );
-        put(root.path(), &format!("proc/{us}/cgroup"), "0::/svc\n");
+        put(root.path(), &format!("proc/{own_pid}/cgroup"), "0::/svc\n");
         put(root.path(), "sys/fs/cgroup/svc/memory.stat", "pgscan 77\n");
-        let ours = Processes::from([(TargetId(0), Process::open(TargetId(0), us).unwrap())]);
+        let targets = Processes::from([(TargetId(0), Process::open(TargetId(0), own_pid).unwrap())]);
         let mut reclaim = Reclaim::new(root.path());
-        assert_eq!(reclaim.look(&ours), None, "nothing is known of the group before");
+        assert_eq!(
+            reclaim.check(&targets),
+            None,
+            "the first reading of a group is only stored"
+        );
         put(root.path(), "sys/fs/cgroup/svc/memory.stat", "pgscan 5077\n");
-        assert_eq!(reclaim.look(&Processes::new()), None, "no target is in it");
-        let warning = reclaim.look(&ours).unwrap();
+        assert_eq!(reclaim.check(&Processes::new()), None, "no target is in it");
+        let warning = reclaim.check(&targets).unwrap();
         assert!(warning.contains("control group /svc (5000 pages"), "{warning}");
     }
 }

@@ -1,131 +1,133 @@
-//! Whose in-kernel DAMON is: ours only while nobody else has anything set up there.
+//! Exclusive use of in-kernel DAMON: granted only if no other program has set up a kdamond.
 //!
-//! The tree does not say who set a kdamond up, so we note it ourselves before we do, and again when its thread is
-//! known. A note whose thermo is gone tells of one that was killed: what it left is ours to take away, and only that.
+//! The sysfs tree does not show which program set a kdamond up. So thermo records its own claim in a file
+//! before it sets up a kdamond, and again when the kdamond's thread is known. If the thermo of a claim file
+//! has ended, it was killed; its kdamond, and no other, may be removed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thermo_kernel::FileError;
-use thermo_kernel::damon::{Admin, Command, Control, DamonFacts, enabled_module};
+use thermo_kernel::damon::{Admin, Command, DamonFacts, KdamondControl, enabled_module};
 use thermo_kernel::{file, stat};
 
-/// Who has in-kernel DAMON.
+/// The current user of in-kernel DAMON.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Holder {
-    /// Nobody: it is free.
+pub enum DamonUser {
+    /// No user.
     #[default]
-    Nobody,
-    /// A thermo that was killed left it behind.
-    Left {
-        /// That thermo.
+    None,
+    /// A thermo that was killed left its kdamond behind.
+    KilledThermo {
+        /// The pid of that thermo.
         by: u32,
-        /// The thread of the kdamond, if it runs still.
+        /// The thread of the kdamond, if it still runs.
         kdamond: Option<u32>,
     },
-    /// A thermo that runs.
+    /// Another running thermo.
     Thermo {
-        /// That one.
+        /// Its pid.
         pid: u32,
     },
-    /// Somebody else has set kdamonds up.
-    Others {
-        /// How many are set up.
+    /// Another program has set up kdamonds.
+    Other {
+        /// Number of kdamonds that are set up.
         nr_kdamonds: usize,
-        /// The first that runs: its place and its thread.
+        /// The first running kdamond: its index and its thread.
         running: Option<(usize, Option<u32>)>,
     },
-    /// A module of the kernel.
+    /// A kernel module (e.g. `damon_reclaim`).
     Module(&'static str),
 }
 
-/// Why in-kernel DAMON cannot be had.
+/// Why in-kernel DAMON cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Somebody else has it.
+    /// It is in use, or missing.
     #[error("DAMON is busy: {0}")]
     Busy(String),
-    /// A file of ours or of the kernel's.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-impl Holder {
-    /// Who has it on the machine at `root`, whose tree says `facts`.
+impl DamonUser {
+    /// The user of in-kernel DAMON on the machine at `root`, whose sysfs tree contains `facts`.
     #[must_use]
     pub fn find(root: &Path, facts: &DamonFacts) -> Self {
         if let Some(module) = enabled_module(root) {
             return Self::Module(module);
         }
-        let note = Note::read(root);
-        if let Some(pid) = note.as_ref().and_then(|note| note.thermo_that_lives(root)) {
+        let claim = ClaimFile::read(root);
+        if let Some(pid) = claim.as_ref().and_then(|claim| claim.live_thermo(root)) {
             return Self::Thermo { pid };
         }
         let running = facts.kdamonds.iter().position(|kdamond| kdamond.running);
         let thread = running.and_then(|nth| facts.kdamonds[nth].pid);
-        match (note, facts.kdamonds.len()) {
-            (_, 0) => Self::Nobody,
-            (Some(note), 1) if running.is_none() || (thread.is_some() && thread == note.kdamond) => {
-                Self::Left {
-                    by: note.thermo,
+        match (claim, facts.kdamonds.len()) {
+            (_, 0) => Self::None,
+            (Some(claim), 1) if running.is_none() || (thread.is_some() && thread == claim.kdamond) => {
+                Self::KilledThermo {
+                    by: claim.thermo,
                     kdamond: thread,
                 }
             }
-            (_, nr_kdamonds) => Self::Others {
+            (_, nr_kdamonds) => Self::Other {
                 nr_kdamonds,
                 running: running.map(|nth| (nth, thread)),
             },
         }
     }
 
-    /// Why we cannot have it, and what would change that; none when we can.
+    /// Why DAMON cannot be claimed and how to change that; `None` if it can.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         let number = |pid: Option<u32>| pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
         match *self {
-            Self::Nobody | Self::Left { .. } => None,
+            Self::None | Self::KilledThermo { .. } => None,
             Self::Thermo { pid } => Some(format!(
-                "another thermo (pid {pid}) uses it. Wait for its end, or use --tracker pte"
+                "another thermo (pid {pid}) uses it. Wait until it ends, or use --tracker pte"
             )),
-            Self::Others {
+            Self::Other {
                 running: Some((nth, pid)),
                 ..
             } => Some(format!(
-                "kdamond.{nth}{} runs and is not ours. Stop it, or use --tracker pte",
+                "kdamond.{nth}{} of another program is running. Stop it, or use --tracker pte",
                 number(pid)
             )),
-            Self::Others { nr_kdamonds, .. } => Some(format!(
-                "{nr_kdamonds} kdamonds are set up, none runs, and they are not ours. Whoever set them up can write 0 \
-                 to /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds; or use --tracker pte"
+            Self::Other { nr_kdamonds, .. } => Some(format!(
+                "{nr_kdamonds} kdamonds of another program are set up, none is running. Write 0 to \
+                 /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds if they are unused, or use --tracker pte"
             )),
             Self::Module(module) => Some(format!(
-                "the kernel's {module} is enabled and uses it alone. Write N to \
+                "the kernel module {module} is enabled and uses DAMON exclusively. Write N to \
                  /sys/module/{module}/parameters/enabled, or use --tracker pte"
             )),
         }
     }
 }
 
-/// In-kernel DAMON, held: one kdamond is set up, and it is ours. Dropping it ends the kdamond and leaves the tree as
-/// it was found.
+/// A claim of in-kernel DAMON with one kdamond. Dropping the claim ends the kdamond and restores the sysfs
+/// tree.
 #[derive(Debug)]
 pub struct Claim {
     root: PathBuf,
     admin: Admin,
-    control: Control,
+    control: KdamondControl,
 }
 
 impl Claim {
-    /// Takes hold of it on the machine at `root` (`/`), after taking away what a killed thermo left.
+    /// Claims in-kernel DAMON on the machine at `root` (`/`). Removes a kdamond that a killed thermo left
+    /// behind.
     ///
     /// # Errors
-    /// [`ClaimError::Busy`] when it is not free.
+    /// [`ClaimError::Busy`] if DAMON is in use.
     pub fn take(root: &Path) -> Result<Self, ClaimError> {
         let facts = thermo_kernel::damon::read(root)?
             .ok_or_else(|| ClaimError::Busy("this kernel has none. Use --tracker pte".to_owned()))?;
-        let holder = Holder::find(root, &facts);
-        if let Some(obstacle) = holder.obstacle() {
+        let user = DamonUser::find(root, &facts);
+        if let Some(obstacle) = user.obstacle() {
             return Err(ClaimError::Busy(obstacle));
         }
         let admin = Admin::new(root);
@@ -134,32 +136,32 @@ impl Claim {
             control: admin.kdamond(0),
             admin,
         };
-        if matches!(holder, Holder::Left { .. }) {
-            claim.give_back()?;
+        if matches!(user, DamonUser::KilledThermo { .. }) {
+            claim.release()?;
         }
-        Note::of_ours(root, None)?.write(root)?;
+        ClaimFile::for_this_process(root, None)?.write(root)?;
         claim.admin.set_nr_kdamonds(1)?;
         Ok(claim)
     }
 
-    /// The kdamond.
+    /// The control files of the kdamond.
     #[must_use]
-    pub const fn control(&self) -> &Control {
+    pub const fn control(&self) -> &KdamondControl {
         &self.control
     }
 
-    /// Switches it on with what is set up, and returns its thread.
+    /// Starts the kdamond with the current setup, and returns its thread.
     ///
     /// # Errors
-    /// The kernel refuses what is set up.
+    /// The kernel refuses the setup.
     pub fn start(&self) -> Result<u32, FileError> {
-        self.control.tell(Command::On)?;
+        self.control.send(Command::On)?;
         let thread = self.control.pid()?;
-        Note::of_ours(&self.root, thread)?.write(&self.root)?;
+        ClaimFile::for_this_process(&self.root, thread)?.write(&self.root)?;
         Ok(thread.unwrap_or(0))
     }
 
-    /// Switches it off, if it runs.
+    /// Stops the kdamond, if it runs.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -167,19 +169,19 @@ impl Claim {
         if !self.control.is_running()? {
             return Ok(());
         }
-        match self.control.tell(Command::Off) {
-            // Its last target ended meanwhile, and it with that.
+        match self.control.send(Command::Off) {
+            // Its last target has ended meanwhile, and so has the kdamond.
             Err(_) if !self.control.is_running()? => Ok(()),
             answer => answer,
         }
     }
 
-    fn give_back(&self) -> Result<(), FileError> {
+    fn release(&self) -> Result<(), FileError> {
         if self.admin.nr_kdamonds()? > 0 {
             self.stop()?;
             self.admin.set_nr_kdamonds(0)?;
         }
-        let path = note_path(&self.root);
+        let path = claim_path(&self.root);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new(&path, error)),
             _ => Ok(()),
@@ -189,21 +191,21 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // What is left then is told by the doctor, and taken away by the next claim.
-        drop(self.give_back());
+        // If this fails, `thermo doctor` reports the kdamond and the next claim removes it.
+        drop(self.release());
     }
 }
 
-/// Who set the kdamond up, in a file that is gone after a reboot, as the kdamond is.
+/// Content of the claim file: the thermo that set up the kdamond. After a reboot the file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Note {
+struct ClaimFile {
     thermo: u32,
-    /// With the number names that thermo for good.
+    /// Together with the pid it identifies the process.
     starttime: u64,
     kdamond: Option<u32>,
 }
 
-fn note_path(root: &Path) -> PathBuf {
+fn claim_path(root: &Path) -> PathBuf {
     root.join("run/thermocline/kdamond")
 }
 
@@ -211,8 +213,8 @@ fn boot_id(root: &Path) -> String {
     file::text(&root.join("proc/sys/kernel/random/boot_id")).unwrap_or_default()
 }
 
-impl Note {
-    fn of_ours(root: &Path, kdamond: Option<u32>) -> Result<Self, FileError> {
+impl ClaimFile {
+    fn for_this_process(root: &Path, kdamond: Option<u32>) -> Result<Self, FileError> {
         let thermo = std::process::id();
         let starttime = stat::read(root, thermo).map_or(0, |stat| stat.starttime);
         Ok(Self {
@@ -222,21 +224,21 @@ impl Note {
         })
     }
 
-    /// None when there is no note, or one from before the machine was booted.
+    /// `None` if there is no file, or if it is from before the last boot.
     fn read(root: &Path) -> Option<Self> {
-        let text = file::text(&note_path(root)).ok()?;
+        let text = file::text(&claim_path(root)).ok()?;
         let (words, boot) = text.split_once('\n')?;
         let mut words = words.split(' ');
-        let note = Self {
+        let claim = Self {
             thermo: words.next()?.parse().ok()?,
             starttime: words.next()?.parse().ok()?,
             kdamond: words.next()?.parse().ok().filter(|pid| *pid != 0),
         };
-        (boot.trim() == boot_id(root).trim()).then_some(note)
+        (boot.trim() == boot_id(root).trim()).then_some(claim)
     }
 
     fn write(&self, root: &Path) -> Result<(), FileError> {
-        let (path, boot) = (note_path(root), boot_id(root));
+        let (path, boot) = (claim_path(root), boot_id(root));
         let kdamond = self.kdamond.unwrap_or(0);
         let text = format!("{} {} {kdamond}\n{boot}", self.thermo, self.starttime);
         let dir = path.parent().unwrap_or(root);
@@ -245,7 +247,7 @@ impl Note {
             .map_err(|error| FileError::new(&path, error))
     }
 
-    fn thermo_that_lives(&self, root: &Path) -> Option<u32> {
+    fn live_thermo(&self, root: &Path) -> Option<u32> {
         let stat = stat::read(root, self.thermo).ok()?;
         (stat.starttime == self.starttime && !stat.has_ended()).then_some(self.thermo)
     }
@@ -257,7 +259,7 @@ mod tests {
     use super::*;
     use thermo_kernel::damon;
 
-    /// A machine with this many kdamonds, of which the first is in `state`.
+    /// A fake root with this many kdamonds, the first of which is in `state`.
     fn machine(count: u32, state: &str, pid: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
@@ -278,80 +280,84 @@ mod tests {
         fs::write(dir.join("stat"), line).unwrap();
     }
 
-    fn holder(root: &Path) -> Holder {
-        Holder::find(root, &damon::read(root).unwrap().unwrap())
+    fn user(root: &Path) -> DamonUser {
+        DamonUser::find(root, &damon::read(root).unwrap().unwrap())
     }
 
-    fn note(root: &Path, thermo: u32, kdamond: Option<u32>) {
-        let note = Note {
+    fn write_claim(root: &Path, thermo: u32, kdamond: Option<u32>) {
+        let claim = ClaimFile {
             thermo,
             starttime: 99,
             kdamond,
         };
-        note.write(root).unwrap();
+        claim.write(root).unwrap();
     }
 
     #[test]
-    fn what_is_not_ours_is_refused_by_name() {
+    fn claim_refuses_kdamond_of_another_program() {
         let root = machine(1, "on\n", "77\n");
         let error = Claim::take(root.path()).unwrap_err().to_string();
-        let wanted = "DAMON is busy: kdamond.0 (pid 77) runs and is not ours. Stop it, or use --tracker pte";
+        let wanted =
+            "DAMON is busy: kdamond.0 (pid 77) of another program is running. Stop it, or use --tracker pte";
         assert_eq!(error, wanted);
         let root = machine(2, "off\n", "-1\n");
         let error = Claim::take(root.path()).unwrap_err().to_string();
-        assert!(error.contains("2 kdamonds are set up, none runs"), "{error}");
-        assert!(!note_path(root.path()).exists(), "a refusal leaves nothing");
+        assert!(
+            error.contains("2 kdamonds of another program are set up, none is running"),
+            "{error}"
+        );
+        assert!(!claim_path(root.path()).exists(), "a refusal leaves nothing");
         let nr = root.path().join("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
         assert_eq!(fs::read_to_string(nr).unwrap(), "2", "nothing was written");
     }
 
     #[test]
-    fn a_module_that_is_enabled_has_it_alone() {
+    fn enabled_module_is_the_user() {
         let root = machine(0, "off\n", "-1\n");
         let module = root.path().join("sys/module/damon_reclaim/parameters");
         fs::create_dir_all(&module).unwrap();
         fs::write(module.join("enabled"), "N\n").unwrap();
-        assert_eq!(holder(root.path()), Holder::Nobody);
+        assert_eq!(user(root.path()), DamonUser::None);
         fs::write(module.join("enabled"), "Y\n").unwrap();
-        assert_eq!(holder(root.path()), Holder::Module("damon_reclaim"));
+        assert_eq!(user(root.path()), DamonUser::Module("damon_reclaim"));
     }
 
     #[test]
-    fn what_a_killed_thermo_left_is_ours_and_nothing_else() {
+    fn only_kdamond_of_killed_thermo_is_taken_over() {
         let root = machine(1, "on\n", "77\n");
-        note(root.path(), 5, Some(77));
-        let left = Holder::Left {
+        write_claim(root.path(), 5, Some(77));
+        let left = DamonUser::KilledThermo {
             by: 5,
             kdamond: Some(77),
         };
-        assert_eq!(holder(root.path()), left);
+        assert_eq!(user(root.path()), left);
         live(root.path(), 5, 100);
-        assert_eq!(holder(root.path()), left, "another process has its number now");
+        assert_eq!(user(root.path()), left, "another process has its number now");
         live(root.path(), 5, 99);
-        assert_eq!(holder(root.path()), Holder::Thermo { pid: 5 });
+        assert_eq!(user(root.path()), DamonUser::Thermo { pid: 5 });
         fs::remove_dir_all(root.path().join("proc/5")).unwrap();
-        note(root.path(), 5, Some(78));
+        write_claim(root.path(), 5, Some(78));
         assert!(
-            matches!(holder(root.path()), Holder::Others { .. }),
+            matches!(user(root.path()), DamonUser::Other { .. }),
             "a later kdamond"
         );
-        note(root.path(), 5, Some(77));
+        write_claim(root.path(), 5, Some(77));
         fs::write(root.path().join("proc/sys/kernel/random/boot_id"), "another\n").unwrap();
         assert!(
-            matches!(holder(root.path()), Holder::Others { .. }),
+            matches!(user(root.path()), DamonUser::Other { .. }),
             "another boot"
         );
     }
 
     #[test]
-    fn a_claim_leaves_the_tree_as_it_found_it() {
+    fn dropped_claim_restores_tree() {
         let root = machine(0, "off\n", "-1\n");
         let nr = root.path().join("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
         let claim = Claim::take(root.path()).unwrap();
         assert_eq!(fs::read_to_string(&nr).unwrap(), "1");
-        assert!(note_path(root.path()).exists());
+        assert!(claim_path(root.path()).exists());
         drop(claim);
         assert_eq!(fs::read_to_string(&nr).unwrap(), "0");
-        assert!(!note_path(root.path()).exists());
+        assert!(!claim_path(root.path()).exists());
     }
 }

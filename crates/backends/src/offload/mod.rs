@@ -1,19 +1,20 @@
-//! Tracker `kdamond`: a context handed to the kernel's own DAMON, through its sysfs tree.
+//! Tracker `kdamond`: a context that in-kernel DAMON runs, through its sysfs tree.
 //!
-//! The kernel looks, counts, merges, splits, ages and carries out schemes; a scheme that only looks (`stat`, one a
-//! target) tells its regions, once an aggregation. Here is who the targets are ([`TrackedProcesses`]), what the kernel is told
-//! (`translate.rs`) and whether we may (`claim.rs`). In 6.12 a command is noticed by its sender after up to 100 ms, so
-//! that of short aggregations not every one is seen.
+//! The kernel checks accesses, counts, merges, splits, ages and applies schemes. One extra scheme for each
+//! target (`stat`) reports its regions, once an aggregation. This module selects the targets
+//! ([`TrackedProcesses`]), writes the setup (`translate.rs`) and claims DAMON (`claim.rs`). In 6.12 a command
+//! completes after up to 100 ms, so some short aggregations are missed.
 //!
-//! A target that ends stays in the kernel's list, empty: taking it out would cost the others their ages. One that
-//! comes is added, unless others ended meanwhile: then the kdamond begins anew, and ages with it.
+//! A target that ended stays in the kernel's list, empty: removing it would reset the ages of the others. A
+//! new target is added, unless other targets ended meanwhile: then the kdamond is restarted, and all ages
+//! with it.
 
 mod claim;
 mod translate;
 
 use std::path::PathBuf;
 
-use thermo_engine::ops::{Offload, Outcome, Probe, Request, Seen, Snapshot};
+use thermo_engine::ops::{CheckResult, Offload, Outcome, Probe, Request, Snapshot};
 use thermo_engine::scheme::{SchemeStats, SystemMetric};
 use thermo_engine::{Attrs, Operations, OpsError, Region, Scheme, TargetId, TargetLayout};
 use thermo_kernel::damon::{self, Command, Setup};
@@ -21,54 +22,54 @@ use thermo_kernel::{FileError, clock, schedstat};
 use thermo_targets::{Process, TrackedProcesses, metric};
 use thermo_units::{Bytes, Nanos};
 
-pub use claim::{Claim, ClaimError, Holder};
+pub use claim::{Claim, ClaimError, DamonUser};
 pub use translate::obstacle;
 
-/// Reading regions, four small files each, may take one part in so many of the time.
+/// Reading regions (four small files each) takes at most one part in this many of the time.
 const READING_PART: u64 = 50;
 
-/// The operations of a context that the kernel runs.
+/// The operations of a context that in-kernel DAMON runs.
 #[derive(Debug)]
 pub struct Offloaded {
     root: PathBuf,
-    members: TrackedProcesses,
+    processes: TrackedProcesses,
     claim: Claim,
     running: Option<Running>,
     /// CPU time of kdamonds that have ended.
     spent: Nanos,
 }
 
-/// What the kdamond was told.
+/// The running kdamond and its setup.
 #[derive(Debug)]
 struct Running {
     setup: Setup,
     targets: Vec<(TargetId, u32)>,
     nr_schemes: usize,
     thread: u32,
-    /// CPU time of its thread, as last seen.
+    /// CPU time of its thread when last read.
     spent: Nanos,
     aggr: Nanos,
 }
 
 impl Offloaded {
-    /// Has `members` watched by the kernel, through `claim`, on the machine at `root` (`/`).
+    /// Lets the kernel monitor `processes` through `claim`, on the machine at `root` (`/`).
     #[must_use]
-    pub const fn new(root: PathBuf, members: TrackedProcesses, claim: Claim) -> Self {
+    pub const fn new(root: PathBuf, processes: TrackedProcesses, claim: Claim) -> Self {
         Self {
             root,
-            members,
+            processes,
             claim,
             running: None,
             spent: Nanos::ZERO,
         }
     }
 
-    fn living(&self) -> Vec<(TargetId, u32)> {
-        let processes = self.members.processes().values();
+    fn live_targets(&self) -> Vec<(TargetId, u32)> {
+        let processes = self.processes.processes().values();
         processes.map(|process| (process.id, process.pid)).collect()
     }
 
-    /// Makes it run with `setup` for `targets`: by a commit where nobody left, anew otherwise.
+    /// Runs the kdamond with `setup` for `targets`: by a commit if no target ended, with a restart otherwise.
     fn run(
         &mut self,
         setup: Setup,
@@ -77,18 +78,18 @@ impl Offloaded {
         aggr: Nanos,
     ) -> Result<(), FileError> {
         let control = self.claim.control();
-        let nobody_left = |running: &Running| targets.starts_with(&running.targets);
+        let no_target_ended = |running: &Running| targets.starts_with(&running.targets);
         let mut thread = None;
-        if let Some(running) = self.running.as_ref().filter(|running| nobody_left(running)) {
+        if let Some(running) = self.running.as_ref().filter(|running| no_target_ended(running)) {
             control.set_up(&setup)?;
-            control.tell(Command::Commit)?;
-            // Kernels before 6.15 end the kdamond over a commit they cannot take, and say nothing.
+            control.send(Command::Commit)?;
+            // Kernels before 6.15 end the kdamond on a commit that fails, without an error.
             thread = control.is_running()?.then_some(running.thread);
         }
         let thread = match thread {
             Some(thread) => thread,
             None => {
-                self.account();
+                self.update_cpu_time();
                 self.spent += self.running.take().map_or(Nanos::ZERO, |running| running.spent);
                 self.claim.stop()?;
                 self.claim.control().set_up(&setup)?;
@@ -107,7 +108,7 @@ impl Offloaded {
         Ok(())
     }
 
-    fn account(&mut self) {
+    fn update_cpu_time(&mut self) {
         if let Some(running) = &mut self.running
             && let Ok(spent) = schedstat::cpu(&self.root, running.thread)
         {
@@ -115,41 +116,41 @@ impl Offloaded {
         }
     }
 
-    fn any_dead(&self) -> bool {
-        !self.members.processes().values().all(Process::is_alive)
+    fn any_target_ended(&self) -> bool {
+        !self.processes.processes().values().all(Process::is_alive)
     }
 
-    /// What the kernel tells by the end of its aggregation.
-    fn ask(&mut self) -> Result<Snapshot, FileError> {
+    /// Reads the regions and statistics at the end of the kernel's current aggregation.
+    fn read_snapshot(&mut self) -> Result<Snapshot, FileError> {
         let Some(running) = &self.running else {
-            return Ok(self.nothing_yet());
+            return Ok(self.empty_snapshot());
         };
         let control = self.claim.control();
-        control.tell(Command::UpdateTriedRegions)?;
+        control.send(Command::UpdateTriedRegions)?;
         let (taken, begin) = (clock::monotonic(), clock::thread_cpu());
-        let mut picture = Snapshot {
+        let mut snapshot = Snapshot {
             taken,
             ..Snapshot::default()
         };
         for (nth, (id, _)) in running.targets.iter().enumerate() {
             let regions = control.tried_regions(nth)?.into_iter().map(region).collect();
-            picture.targets.push((*id, regions));
+            snapshot.targets.push((*id, regions));
         }
         if running.nr_schemes > 0 {
-            control.tell(Command::UpdateStats)?;
+            control.send(Command::UpdateStats)?;
         }
         for nth in 0..running.nr_schemes {
-            picture
+            snapshot
                 .schemes
                 .push(totals(control.stats(running.targets.len() + nth)?));
         }
         let cost = clock::thread_cpu().saturating_sub(begin);
-        picture.next = taken.saturating_add(cost * READING_PART);
-        Ok(picture)
+        snapshot.next = taken.saturating_add(cost * READING_PART);
+        Ok(snapshot)
     }
 
-    /// A picture of nobody, to be asked for again soon.
-    fn nothing_yet(&self) -> Snapshot {
+    /// An empty snapshot, to be taken again soon.
+    fn empty_snapshot(&self) -> Snapshot {
         let now = clock::monotonic();
         let aggr = self
             .running
@@ -165,7 +166,7 @@ impl Offloaded {
 
 impl Operations for Offloaded {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        self.members
+        self.processes
             .update()
             .map_err(|error| OpsError::Failed(error.to_string()))
     }
@@ -173,27 +174,29 @@ impl Operations for Offloaded {
     fn prepare_access_checks(&mut self, _probes: &[Probe]) {}
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
-        // Single pages are the kernel's business.
-        probes.iter_mut().for_each(|probe| probe.seen = Seen::Unknown);
+        // In-kernel DAMON checks the pages.
+        probes
+            .iter_mut()
+            .for_each(|probe| probe.result = CheckResult::Unknown);
     }
 
     fn as_offload(&mut self) -> Option<&mut dyn Offload> {
         Some(self)
     }
 
-    fn spent_elsewhere(&mut self) -> Nanos {
-        self.account();
+    fn external_cpu_time(&mut self) -> Nanos {
+        self.update_cpu_time();
         self.spent + self.running.as_ref().map_or(Nanos::ZERO, |running| running.spent)
     }
 
     fn any_target_left(&mut self) -> bool {
-        self.members.any_left()
+        self.processes.any_left()
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
         Err(OpsError::Unsupported {
             what: request.action.to_string(),
-            why: "schemes of an offloaded context are carried out by the kernel".to_owned(),
+            why: "in-kernel DAMON applies the schemes itself".to_owned(),
         })
     }
 
@@ -204,31 +207,31 @@ impl Operations for Offloaded {
 
 impl Offload for Offloaded {
     fn commit(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError> {
-        let mut living = self.living();
+        let mut targets = self.live_targets();
         let runs = self.claim.control().is_running().map_err(failed)?;
         if let Some(running) = self.running.as_ref().filter(|_| runs) {
-            let any_new = living.iter().any(|target| !running.targets.contains(target));
-            let as_told = translate::setup(attrs, &running.targets, schemes) == running.setup;
-            if as_told && !any_new {
+            let any_new = targets.iter().any(|target| !running.targets.contains(target));
+            let is_unchanged = translate::setup(attrs, &running.targets, schemes) == running.setup;
+            if is_unchanged && !any_new {
                 return Ok(());
             }
         }
-        if living.is_empty() {
+        if targets.is_empty() {
             return Ok(());
         }
-        living.sort_unstable();
-        let setup = translate::setup(attrs, &living, schemes);
-        match self.run(setup, living, schemes.len(), attrs.aggr) {
-            // It is not watched if it is not there: the next update will tell who is.
-            Err(_) if self.any_dead() => Ok(()),
+        targets.sort_unstable();
+        let setup = translate::setup(attrs, &targets, schemes);
+        match self.run(setup, targets, schemes.len(), attrs.aggr) {
+            // A target has ended: the next update drops it.
+            Err(_) if self.any_target_ended() => Ok(()),
             answer => answer.map_err(failed),
         }
     }
 
     fn follow(&mut self) -> Result<Snapshot, OpsError> {
-        match self.ask() {
-            // A kdamond whose targets are all gone has ended by itself.
-            Err(_) if !self.claim.control().is_running().map_err(failed)? => Ok(self.nothing_yet()),
+        match self.read_snapshot() {
+            // A kdamond ends by itself when all its targets have ended.
+            Err(_) if !self.claim.control().is_running().map_err(failed)? => Ok(self.empty_snapshot()),
             answer => answer.map_err(failed),
         }
     }

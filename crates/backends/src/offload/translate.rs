@@ -1,4 +1,4 @@
-//! Schemes and attributes in the kernel's words; what it cannot do is refused by name.
+//! Translates schemes and attributes for in-kernel DAMON, and reports what it cannot do.
 
 use thermo_engine::scheme::{
     CoreFilterKind, Goal, GoalTuner, Quota, SystemMetric, WatermarkMetric, Watermarks,
@@ -8,16 +8,17 @@ use thermo_kernel::damon::{self, Filter, FilterKind, Setup};
 use thermo_kernel::uname::Uname;
 use thermo_units::Nanos;
 
-/// What every region is told by.
-const LOOK: &str = "stat";
+/// The action of the schemes that report regions.
+const MONITOR_ACTION: &str = "stat";
 
-/// Why the kernel cannot carry `scheme` out on address spaces of processes; none when it can.
+/// Why in-kernel DAMON cannot apply `scheme` to address spaces of processes; `None` if it can.
 #[must_use]
 pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
     let since = |major, minor, what: &str| {
         let release = &kernel.release;
-        let told = || format!("the kernel is {release}; its DAMON can {what} since {major}.{minor}");
-        (!kernel.at_least(major, minor)).then(told)
+        let message =
+            || format!("this kernel is {release}; in-kernel DAMON can {what} since {major}.{minor}");
+        (!kernel.at_least(major, minor)).then(message)
     };
     let of_action = match scheme.action {
         Action::Stat
@@ -26,33 +27,34 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
         | Action::Pageout
         | Action::Hugepage
         | Action::Nohugepage => None,
-        Action::LruPrio | Action::LruDeprio => {
-            Some("in-kernel DAMON does it to physical memory only, not to address spaces".to_owned())
-        }
-        Action::MigrateHot | Action::MigrateCold => Some("a node to migrate to cannot be said".to_owned()),
+        Action::LruPrio | Action::LruDeprio => Some(
+            "in-kernel DAMON applies this action to physical memory only, not to address spaces".to_owned(),
+        ),
+        Action::MigrateHot | Action::MigrateCold => Some("the destination node cannot be set".to_owned()),
         Action::Collapse => since(7, 2, "collapse"),
     };
     let filters = || {
         let ops = !scheme.filters.ops.is_empty();
         ops.then(|| {
-            "in-kernel DAMON looks at no single pages of address spaces, so it cannot filter them".to_owned()
+            "in-kernel DAMON does not check single pages of address spaces, so it cannot filter them"
+                .to_owned()
         })
     };
     let allows = || {
         let any = scheme.filters.core.iter().any(|filter| filter.allow);
         if any {
-            since(6, 14, "filter by what to take")
+            since(6, 14, "use allow filters")
         } else {
             None
         }
     };
     let snapshots = || {
         let limited = scheme.max_nr_snapshots > 0;
-        limited.then(|| "in-kernel DAMON does not end a scheme after so many snapshots".to_owned())
+        limited.then(|| "in-kernel DAMON cannot limit the number of snapshots of a scheme".to_owned())
     };
     let temporal = || {
         let tuned = scheme.quota.tuner == GoalTuner::Temporal;
-        tuned.then(|| "in-kernel DAMON has no temporal tuner of goals".to_owned())
+        tuned.then(|| "in-kernel DAMON has no temporal goal tuner".to_owned())
     };
     let goals = || {
         scheme
@@ -73,58 +75,58 @@ fn goal_obstacle(goal: &Goal, since: &dyn Fn(u32, u32, &str) -> Option<String>) 
     let Goal::Metric { metric, .. } = goal else {
         return None;
     };
-    let what = "go by this goal";
+    let what = "use this goal";
     match metric {
         SystemMetric::SomeMemPsiUs => None,
         SystemMetric::NodeMemUsedBp { .. } | SystemMetric::NodeMemFreeBp { .. } => since(6, 16, what),
         SystemMetric::NodeMemcgUsedBp { .. } | SystemMetric::NodeMemcgFreeBp { .. } => since(6, 19, what),
         SystemMetric::ActiveMemBp | SystemMetric::InactiveMemBp => since(7, 0, what),
-        SystemMetric::FreeMemRate => Some("free memory is no goal of in-kernel DAMON".to_owned()),
+        SystemMetric::FreeMemRate => Some("in-kernel DAMON has no goal for free memory".to_owned()),
     }
 }
 
-/// A context that looks at `targets` (and their processes) with `attrs` and carries out `schemes`. Before these come
-/// schemes that only look: one a target, so that it is plain whose a region is.
+/// The setup of a context that monitors `targets` (with their processes) with `attrs` and applies `schemes`.
+/// Monitoring schemes come first, one for each target, so that the target of a region is known.
 pub(super) fn setup(attrs: &Attrs, targets: &[(TargetId, u32)], schemes: &[Scheme]) -> Setup {
     let ids: Vec<TargetId> = targets.iter().map(|(id, _)| *id).collect();
-    let looks = (0..targets.len()).map(|nth| look(attrs, nth, targets.len()));
-    let schemes = schemes.iter().map(|scheme| translated(scheme, attrs, &ids));
+    let monitoring = (0..targets.len()).map(|nth| monitoring_scheme(attrs, nth, targets.len()));
+    let schemes = schemes.iter().map(|scheme| translate_scheme(scheme, attrs, &ids));
     Setup {
         sample_us: micros(attrs.sample),
         aggr_us: micros(attrs.aggr),
         update_us: micros(attrs.update),
         nr_regions: (attrs.min_nr_regions as u64, attrs.max_nr_regions as u64),
         targets: targets.iter().map(|(_, pid)| *pid).collect(),
-        schemes: looks.chain(schemes).collect(),
+        schemes: monitoring.chain(schemes).collect(),
     }
 }
 
-/// Long aggregations are not waited for: the moving count tells of one that ends at any sample.
-const LONGEST_WAIT: Nanos = Nanos::secs(1);
+/// A longer aggregation is not waited for: the moving count of a region can be read at any sample.
+const MAX_WAIT: Nanos = Nanos::secs(1);
 
-fn look(attrs: &Attrs, nth: usize, of: usize) -> damon::Scheme {
-    let others = Filter {
+fn monitoring_scheme(attrs: &Attrs, nth: usize, of: usize) -> damon::Scheme {
+    let not_this_target = Filter {
         kind: FilterKind::Target(nth),
         matching: false,
         allow: false,
     };
     damon::Scheme {
-        apply_interval_us: if attrs.aggr > LONGEST_WAIT {
+        apply_interval_us: if attrs.aggr > MAX_WAIT {
             micros(attrs.sample)
         } else {
             0
         },
-        filters: if of > 1 { vec![others] } else { Vec::new() },
-        ..damon::Scheme::new(LOOK)
+        filters: if of > 1 { vec![not_this_target] } else { Vec::new() },
+        ..damon::Scheme::new(MONITOR_ACTION)
     }
 }
 
-fn translated(scheme: &Scheme, attrs: &Attrs, targets: &[TargetId]) -> damon::Scheme {
+fn translate_scheme(scheme: &Scheme, attrs: &Attrs, targets: &[TargetId]) -> damon::Scheme {
     let pattern = &scheme.pattern;
     let filter = |filter: &thermo_engine::scheme::CoreFilter| Filter {
         kind: match filter.kind {
             CoreFilterKind::Addr(range) => FilterKind::Addr(range),
-            // Of a target that is not there: no place of the list is it.
+            // A target that does not exist: use an index that matches none.
             CoreFilterKind::Target(id) => FilterKind::Target(
                 targets
                     .iter()
@@ -158,7 +160,7 @@ fn quota(quota: &Quota) -> damon::Quota {
         return damon::Quota::default();
     }
     damon::Quota {
-        // A limit below what the kernel can say is its least, not none.
+        // A limit below 1 ms becomes 1 ms, not unlimited.
         ms: quota.time.0.div_ceil(1_000_000),
         bytes: quota.sz.0,
         reset_interval_ms: quota.reset_interval.0 / 1_000_000,
@@ -168,7 +170,7 @@ fn quota(quota: &Quota) -> damon::Quota {
 }
 
 fn goal(goal: &Goal) -> damon::Goal {
-    let plain = |metric, target_value| damon::Goal {
+    let base = |metric, target_value| damon::Goal {
         metric,
         target_value,
         current_value: 0,
@@ -177,7 +179,7 @@ fn goal(goal: &Goal) -> damon::Goal {
     };
     let of_node = |metric, target, nid: u32| damon::Goal {
         nid: Some(nid),
-        ..plain(metric, target)
+        ..base(metric, target)
     };
     let of_group = |metric, target, nid, path: &String| damon::Goal {
         path: Some(path.clone()),
@@ -186,10 +188,10 @@ fn goal(goal: &Goal) -> damon::Goal {
     match goal {
         Goal::UserInput { target, current } => damon::Goal {
             current_value: *current,
-            ..plain("user_input", *target)
+            ..base("user_input", *target)
         },
         Goal::Metric { metric, target } => match metric {
-            SystemMetric::SomeMemPsiUs => plain("some_mem_psi_us", *target),
+            SystemMetric::SomeMemPsiUs => base("some_mem_psi_us", *target),
             SystemMetric::NodeMemUsedBp { nid } => of_node("node_mem_used_bp", *target, *nid),
             SystemMetric::NodeMemFreeBp { nid } => of_node("node_mem_free_bp", *target, *nid),
             SystemMetric::NodeMemcgUsedBp { nid, path } => {
@@ -198,9 +200,9 @@ fn goal(goal: &Goal) -> damon::Goal {
             SystemMetric::NodeMemcgFreeBp { nid, path } => {
                 of_group("node_memcg_free_bp", *target, *nid, path)
             }
-            SystemMetric::ActiveMemBp => plain("active_mem_bp", *target),
-            // The last is refused before.
-            SystemMetric::InactiveMemBp | SystemMetric::FreeMemRate => plain("inactive_mem_bp", *target),
+            SystemMetric::ActiveMemBp => base("active_mem_bp", *target),
+            // `FreeMemRate` is refused by `goal_obstacle()`.
+            SystemMetric::InactiveMemBp | SystemMetric::FreeMemRate => base("inactive_mem_bp", *target),
         },
     }
 }
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_target_needs_one_look_and_several_one_each() {
+    fn setup_has_one_monitoring_scheme_per_target() {
         let attrs = Attrs::default();
         let one = setup(&attrs, &[(TargetId(4), 77)], &[Scheme::new(Action::Pageout)]);
         assert_eq!(
@@ -248,12 +250,12 @@ mod tests {
         assert_eq!(filters[1].kind, FilterKind::Target(1));
         assert!(
             !filters[1].matching && !filters[1].allow,
-            "leaves alone what is not of it"
+            "skips memory of other targets"
         );
     }
 
     #[test]
-    fn bounds_become_samples_and_aggregations() {
+    fn setup_converts_bounds_to_samples_and_aggregations() {
         let mut scheme = Scheme::new(Action::Cold);
         scheme.pattern.nr_accesses = Bounds {
             min: Rate::Permille(Permille(100)),
@@ -265,25 +267,25 @@ mod tests {
         };
         scheme.quota.time = Nanos::micros(100);
         let setup = setup(&Attrs::default(), &[(TargetId(0), 1)], &[scheme]);
-        let told = &setup.schemes[1];
-        assert_eq!(told.nr_accesses, (2, 7));
-        assert_eq!(told.age, (20, u64::from(u32::MAX)));
-        assert_eq!(told.quota.ms, 1, "a limit stays one");
+        let scheme = &setup.schemes[1];
+        assert_eq!(scheme.nr_accesses, (2, 7));
+        assert_eq!(scheme.age, (20, u64::from(u32::MAX)));
+        assert_eq!(scheme.quota.ms, 1, "a limit stays a limit");
     }
 
     #[test]
-    fn what_the_kernel_cannot_do_is_named() {
+    fn obstacle_names_unsupported_action_or_filter() {
         let here = kernel("6.12.1");
         for action in [Action::Stat, Action::Pageout, Action::Nohugepage] {
             assert_eq!(obstacle(&Scheme::new(action), &here), None, "{action}");
         }
-        for (action, says) in [
+        for (action, expected) in [
             (Action::LruPrio, "physical memory only"),
             (Action::Collapse, "since 7.2"),
             (Action::MigrateCold, "node"),
         ] {
-            let told = obstacle(&Scheme::new(action), &here).unwrap_or_default();
-            assert!(told.contains(says), "{action}: {told}");
+            let message = obstacle(&Scheme::new(action), &here).unwrap_or_default();
+            assert!(message.contains(expected), "{action}: {message}");
         }
         let mut filtered = Scheme::new(Action::Pageout);
         filtered.filters.ops.push(OpsFilter {
@@ -291,6 +293,6 @@ mod tests {
             matching: true,
             allow: false,
         });
-        assert!(obstacle(&filtered, &here).is_some_and(|told| told.contains("filter")));
+        assert!(obstacle(&filtered, &here).is_some_and(|message| message.contains("filter")));
     }
 }

@@ -1,56 +1,63 @@
-//! Pages whose marks were set again by the time we looked, and which were found to be mapped by their process alone.
+//! Pages whose accessed bit was set again right after clearing, and which are known to be mapped exclusively
+//! by their process.
 //!
-//! A mark that is still there after it was taken off is of a page that is touched all the time, or of one that the kernel
-//! passed over because others map it too. Which of both is told by the pagemap, and to ask it costs more than the rest of
-//! a look at such a page. So what was found to be the process's own is taken to be that, as long as one page of each
-//! page-table page, another in every round, is found to be so still: a fork shares them all. A few pages among them that
-//! are shared by and by count as touched until it is asked of all again.
+//! If a bit is still set after clearing, the page is accessed all the time, or the kernel skipped the page
+//! because other processes map it too. The pagemap tells which, but reading it costs more than the rest of
+//! the check of such a page. So a page that was found to be exclusive is assumed to stay exclusive. As a
+//! check, one page of each page-table page, another in each pass, is looked up again: a fork shares all of
+//! them at once. If single pages become shared, they count as accessed until all pages are looked up again.
 
 use std::collections::BTreeMap;
 
 use thermo_pagetable::ones;
 use thermo_units::{Addr, PAGE_SIZE};
 
-use super::table::{Pages, TABLE};
+use super::page_bits::{PageBits, TABLE_SIZE};
 
-/// After so many rounds it is asked of all again, of one page-table page in so many in each. Many, for where only an eighth
-/// of the pages is looked at (`spot_check.rs`) it takes eight rounds to come by all of them.
-const ROUNDS: u64 = 64;
+/// All pages are looked up again after this many passes, one page-table page in this many in each pass. Many
+/// passes, because with spot checks (`spot_check.rs`) only an eighth of the pages is checked in a pass.
+const REFRESH_PASSES: u64 = 64;
 
-/// The pages.
+/// The cache.
 #[derive(Debug, Default)]
 pub(super) struct ExclusiveCache {
-    rounds: u64,
-    pages: BTreeMap<u64, Pages>,
+    passes: u64,
+    pages: BTreeMap<u64, PageBits>,
 }
 
 impl ExclusiveCache {
-    /// Says that a pass begins: of some pages it is asked again.
+    /// Begins a pass: drops the pages that are due to be looked up again.
     pub(super) fn begin_pass(&mut self) {
-        self.rounds = self.rounds.wrapping_add(1);
-        let turn = self.rounds % ROUNDS;
-        self.pages.retain(|table, _| table % ROUNDS != turn);
+        self.passes = self.passes.wrapping_add(1);
+        let turn = self.passes % REFRESH_PASSES;
+        self.pages.retain(|table, _| table % REFRESH_PASSES != turn);
     }
 
     /// Adds the page at `addr`.
     pub(super) fn add(&mut self, addr: Addr) {
-        let nth = addr.0 % TABLE / PAGE_SIZE;
-        let pages = self.pages.entry(addr.0 / TABLE).or_default();
+        let nth = addr.0 % TABLE_SIZE / PAGE_SIZE;
+        let pages = self.pages.entry(addr.0 / TABLE_SIZE).or_default();
         pages[(nth / 64) as usize] |= 1 << (nth % 64);
     }
 
-    /// Which of `touched`, pages of the table that maps what is from `base` on, are known to be the process's own, after
-    /// one of these is, too, by what `is_own` finds.
-    pub(super) fn known(&mut self, base: Addr, touched: &Pages, is_own: impl FnOnce(Addr) -> bool) -> Pages {
-        let table = base.0 / TABLE;
+    /// Those of `accessed` that are known to be exclusive. `accessed` are pages of the table that maps memory
+    /// from `base` on. One known page is verified with `is_exclusive`; if it is shared now, all are
+    /// forgotten.
+    pub(super) fn known(
+        &mut self,
+        base: Addr,
+        accessed: &PageBits,
+        is_exclusive: impl FnOnce(Addr) -> bool,
+    ) -> PageBits {
+        let table = base.0 / TABLE_SIZE;
         let Some(pages) = self.pages.get(&table) else {
             return [0; 8];
         };
-        let known = std::array::from_fn(|nth| pages[nth] & touched[nth]);
-        // Another one in each round.
-        let turn = self.rounds.checked_rem(ones(known).count() as u64);
-        let asked = turn.and_then(|turn| ones(known).nth(turn as usize));
-        if asked.is_none_or(|nth| is_own(Addr(base.0 + nth as u64 * PAGE_SIZE))) {
+        let known = std::array::from_fn(|nth| pages[nth] & accessed[nth]);
+        // Another page in each pass.
+        let turn = self.passes.checked_rem(ones(known).count() as u64);
+        let checked = turn.and_then(|turn| ones(known).nth(turn as usize));
+        if checked.is_none_or(|nth| is_exclusive(Addr(base.0 + nth as u64 * PAGE_SIZE))) {
             return known;
         }
         self.pages.remove(&table);
@@ -63,37 +70,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_is_a_processs_own_one_page_is_asked_for_in_each_round() {
-        let mut own = ExclusiveCache::default();
-        let pages = [70, 71, 300].map(|page| Addr(5 * TABLE + page * PAGE_SIZE));
-        pages.iter().for_each(|page| own.add(*page));
+    fn one_known_page_is_checked_in_each_pass() {
+        let mut cache = ExclusiveCache::default();
+        let pages = [70, 71, 300].map(|page| Addr(5 * TABLE_SIZE + page * PAGE_SIZE));
+        pages.iter().for_each(|page| cache.add(*page));
         let known = [0, 0b1100_0000, 0, 0, 1 << 44, 0, 0, 0];
-        let mut asked = Vec::new();
+        let mut checked = Vec::new();
         for _ in 0..3 {
-            own.begin_pass();
-            let found = own.known(Addr(5 * TABLE), &[u64::MAX; 8], |page| {
-                asked.push(page);
+            cache.begin_pass();
+            let found = cache.known(Addr(5 * TABLE_SIZE), &[u64::MAX; 8], |page| {
+                checked.push(page);
                 true
             });
             assert_eq!(found, known);
         }
-        asked.sort_unstable();
-        assert_eq!(asked, pages);
-        let untouched = own.known(Addr(5 * TABLE), &[0; 8], |_| unreachable!("nothing is touched"));
+        checked.sort_unstable();
+        assert_eq!(checked, pages);
+        let untouched = cache.known(Addr(5 * TABLE_SIZE), &[0; 8], |_| {
+            unreachable!("nothing is accessed")
+        });
         assert_eq!(untouched, [0; 8]);
-        assert_eq!(own.known(Addr(0), &known, |_| true), [0; 8]);
-        // After a fork the one that is asked for is shared, and all are asked for again.
-        assert_eq!(own.known(Addr(5 * TABLE), &known, |_| false), [0; 8]);
-        assert_eq!(own.known(Addr(5 * TABLE), &known, |_| true), [0; 8]);
+        assert_eq!(cache.known(Addr(0), &known, |_| true), [0; 8]);
+        // After a fork the verified page is shared, and all pages are looked up again.
+        assert_eq!(cache.known(Addr(5 * TABLE_SIZE), &known, |_| false), [0; 8]);
+        assert_eq!(cache.known(Addr(5 * TABLE_SIZE), &known, |_| true), [0; 8]);
     }
 
     #[test]
-    fn by_and_by_all_are_asked_for_again() {
-        let mut own = ExclusiveCache::default();
-        (0..128).for_each(|table| own.add(Addr(table * TABLE)));
-        for round in 1..=64 {
-            own.begin_pass();
-            assert_eq!(own.pages.len(), 128 - round * 2);
+    fn all_pages_are_rechecked_over_time() {
+        let mut cache = ExclusiveCache::default();
+        (0..128).for_each(|table| cache.add(Addr(table * TABLE_SIZE)));
+        for pass in 1..=64 {
+            cache.begin_pass();
+            assert_eq!(cache.pages.len(), 128 - pass * 2);
         }
     }
 }

@@ -1,28 +1,29 @@
-//! What clearing accessed bits costs: per range and per page, learned from the calls that scans make anyway.
+//! Estimates the cost of clearing accessed bits, per range and per page, from the calls of the scans.
 //!
-//! Each range of a `process_madvise(MADV_COLD)` call ends with a TLB flush. While the target sleeps a range costs about
-//! 0.6 µs; while the target runs on another CPU the flush interrupts that CPU, and a range costs 10 to 14 µs. A page
-//! inside a range costs about 60 ns, whether its accessed bit is set or not. So two ranges with few present pages between
-//! them are cheaper as one range: the break-even gap is the cost of a range divided by the cost of a page.
+//! Each range of a `process_madvise(MADV_COLD)` call ends with a TLB flush. While the target sleeps a range
+//! costs about 0.6 µs. While the target runs on another CPU the flush interrupts that CPU, and a range costs
+//! 10 to 14 µs. A page in a range costs about 60 ns, whether its accessed bit is set or not. So two ranges
+//! with few present pages between them are cheaper as one range. The break-even gap is the cost of a range
+//! divided by the cost of a page.
 //!
-//! Both costs are fitted by a running least-squares estimate over the CPU time of the calls. Calls of one target tend
-//! to look alike, and then only one combination of both costs is known. So one stripe in [`EXPLORE`] is cleared with a
-//! gap a quarter or four times as large, and a weak prior decides what is not known.
+//! Both costs are fitted by a running least-squares estimate over the CPU time of the calls. Calls of one
+//! target tend to be alike, and then only one combination of both costs is known. So one stripe in
+//! [`EXPLORE`] is cleared with a gap a quarter or four times as large, and a weak prior decides the rest.
 
 use thermo_units::Nanos;
 
 /// The estimate before any call was measured, in nanoseconds: a break-even gap of 128 pages.
 const RANGE: f64 = 7680.0;
 const PAGE: f64 = 60.0;
-/// Limits of the gap, in present pages. The upper one is a whole page-table page but one entry.
-const LEAST: u64 = 16;
-const MOST: u64 = 511;
-/// Weight left to older calls with each new one, and weight of the first estimate.
+/// Limits of the gap, in present pages. The upper limit is one entry less than a page-table page.
+const MIN_GAP: u64 = 16;
+const MAX_GAP: u64 = 511;
+/// Weight of older calls after each new call, and weight of the initial estimate.
 const DECAY: f64 = 1.0 - 1.0 / 256.0;
 const PRIOR: f64 = 0.05;
-/// A call that took more than this many times the expected time was disturbed, and counts as that much.
+/// A call that took longer than this many times the expected time was disturbed, and counts as this much.
 const OUTLIER: f64 = 4.0;
-/// One stripe in this many tries another gap.
+/// One stripe in this many uses another gap.
 const EXPLORE: u32 = 32;
 
 /// The estimate for one target.
@@ -34,7 +35,7 @@ pub(super) struct GapCost {
     /// Weighted sums of the normal equations: range², range × page, page², range × time, page × time.
     sums: [f64; 5],
     stripes: u32,
-    /// The gap to take instead, for measurements.
+    /// A constant gap, for measurements.
     fixed: Option<u64>,
 }
 
@@ -51,7 +52,7 @@ impl Default for GapCost {
 }
 
 impl GapCost {
-    /// Always the same gap.
+    /// An estimate with a constant gap.
     pub(super) fn fixed(pages: u64) -> Self {
         Self {
             fixed: Some(pages),
@@ -59,7 +60,7 @@ impl GapCost {
         }
     }
 
-    /// Takes in a call that cleared `ranges` with `pages` present pages of 4 KiB in `took` CPU time.
+    /// Adds a call that cleared `ranges` with `pages` present pages of 4 KiB in `took` CPU time.
     pub(super) fn record(&mut self, ranges: u64, pages: u64, took: Nanos) {
         let (ranges, pages) = (ranges as f64 * RANGE, pages as f64 * PAGE);
         let expected = self.range * ranges + self.page * pages;
@@ -88,17 +89,17 @@ impl GapCost {
     /// The largest gap, in present pages, that is worth bridging.
     pub(super) fn break_even(&self) -> u64 {
         let gap = self.range * RANGE / (self.page * PAGE);
-        self.fixed.unwrap_or((gap as u64).clamp(LEAST, MOST))
+        self.fixed.unwrap_or((gap as u64).clamp(MIN_GAP, MAX_GAP))
     }
 
-    /// The gap for the next stripe: mostly the break-even gap, now and then another one to learn from.
+    /// The gap for the next stripe: mostly the break-even gap, sometimes another one to learn from.
     pub(super) fn next_gap(&mut self) -> u64 {
         self.stripes = self.stripes.wrapping_add(1);
         let gap = self.break_even();
         match self.stripes % (2 * EXPLORE) {
             _ if self.fixed.is_some() => gap,
-            0 => (gap / 4).max(LEAST),
-            EXPLORE => (gap * 4).min(MOST),
+            0 => (gap / 4).max(MIN_GAP),
+            EXPLORE => (gap * 4).min(MAX_GAP),
             _ => gap,
         }
     }
@@ -108,13 +109,14 @@ impl GapCost {
 mod tests {
     use super::*;
 
-    /// Clears 2,000 stripes that have `touched` ranges a stripe when nothing is bridged, one range from a gap of 20 on.
-    fn learned(range: f64, page: f64, touched: u64) -> u64 {
+    /// Clears 2,000 stripes with `accessed` ranges each if nothing is bridged, and fewer with larger gaps.
+    /// Returns the break-even gap.
+    fn learned(range: f64, page: f64, accessed: u64) -> u64 {
         let mut cost = GapCost::default();
         for _ in 0..2000 {
             let gap = cost.next_gap();
-            let ranges = (touched * 20 / (20 + gap * gap / 20)).max(4);
-            let pages = 2000 * (touched - ranges + 1) / touched + ranges;
+            let ranges = (accessed * 20 / (20 + gap * gap / 20)).max(4);
+            let pages = 2000 * (accessed - ranges + 1) / accessed + ranges;
             let took = range * ranges as f64 + page * pages as f64;
             cost.record(ranges, pages, Nanos(took as u64));
         }
@@ -142,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_look_alike_change_only_what_they_tell() {
+    fn uniform_calls_do_not_change_ratio() {
         let mut cost = GapCost::default();
         for _ in 0..1000 {
-            // As expected for 128 pages: nothing is learned of the ratio.
+            // As expected for 128 pages: the ratio stays unknown.
             cost.record(4, 2000, Nanos((4.0 * RANGE + 2000.0 * PAGE) as u64));
         }
         assert!((125..=131).contains(&cost.break_even()), "{}", cost.break_even());

@@ -1,97 +1,100 @@
-//! Keeping pages where they are on the kernel's lists.
+//! Restores the position of pages on the kernel's LRU lists when accessed bits are cleared.
 //!
-//! `MADV_COLD` takes from a page what the kernel would decide by when memory is short: its mark, the flag that says that
-//! it was found in use before, and its place on the active list. Touching a page from outside sets no mark, but it is what
-//! the kernel counts as a use: the first one sets the flag, one more makes the page active (`folio_mark_accessed()`). So
-//! what a look took is given back, where it matters, by sweeps and by samples:
+//! `MADV_COLD` removes what reclaim uses to rank a page: the accessed bit, the referenced flag (the page was
+//! found accessed before), and the place on the active list. A read from outside (`process_vm_readv`) sets no
+//! accessed bit but counts as an access: the first sets the flag, the second activates the page
+//! (`folio_mark_accessed()`). So scans and samples restore positions where they matter:
 //!
-//! * Where a scheme sorts the lists (`lru_prio`), looking would undo with each round what the scheme did: pages that were
-//!   active become so again.
-//! * While memory is short, a page that the kernel finds marked has one more time on the inactive list before it is paged
-//!   out, or becomes active if it had that before (`folio_check_references()`). We found the mark, so it is our turn:
-//!   those that were used before become active, and the others go to the head of their list. No call moves a page there, but
-//!   the advice does that takes the mark off, if the page is active by then: so those are made active first. The flag
-//!   that says that they were found once they have not; with it the kernel kept more than it does by itself.
-//! * With generations (MGLRU) there are no such lists. What is used often enough is kept once when it is its turn to go,
-//!   as it would be for its mark.
+//! * If a scheme sorts the lists (`lru_prio`), each pass would undo the scheme. So active pages become active
+//!   again.
+//! * Under memory pressure, a page that the kernel finds accessed stays on the inactive list once more, or
+//!   becomes active if it was found accessed before (`folio_check_references()`). The tracker cleared the
+//!   bit, so it does the same: pages that were found before become active, the others move to the head of the
+//!   inactive list. No system call moves a page there, but `MADV_COLD` does if the page is active; so these
+//!   pages are activated before the call. Their referenced flag is not set: with it the kernel kept more
+//!   pages than without monitoring.
+//! * With MGLRU, a page is read as often as needed to be spared once, as it would be for its accessed bit.
 //!
-//! It costs many times what the rest of a look at a page does; the budget gives rounds more time for it. And it gives not
-//! all back, since it comes earlier than the kernel would: a target whose memory comes back from swap is sampled
-//! (`growth_guard.rs` of targets). What else was tried, and what each did: docs/evaluation.md.
+//! Without this, monitoring at 1 % of a CPU added 60 % to the major faults of a program under pressure
+//! (docs/evaluation.md, order of reclaim). Restoring costs many times the rest of a pass, and is part of the
+//! budget.
 
 use std::path::Path;
 
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::{Flags, PageFrames};
-use thermo_kernel::lru_gen::{self, USES_FOR_GENERATIONS, USES_FOR_LISTS};
+use thermo_kernel::lru_gen::{self, ACCESSES_LRU, ACCESSES_MGLRU};
 use thermo_kernel::process_vm::touch_all;
 use thermo_pagetable::Leaf;
-use thermo_targets::{MemoryPressure, Process};
+use thermo_targets::Process;
 use thermo_units::Addr;
 
-/// What has to be given back to the kernel's lists.
+use super::memory_pressure::MemoryPressure;
+
+/// Pages whose position has to be restored.
 #[derive(Debug, Default)]
 pub(super) struct LruRestore {
-    /// Whether a scheme sorts them.
-    pub(super) are_sorted: bool,
+    /// True if a scheme sorts the lists: active pages stay active.
+    pub(super) keep_active: bool,
     pressure: MemoryPressure,
-    /// How pages are kept, while memory is short.
-    short: Option<Kept>,
-    /// Pages to be moved, each by an address that maps it.
+    /// Kind of the kernel's lists under memory pressure; `None` without pressure.
+    pressured_lru: Option<LruKind>,
+    /// Pages to move, each by an address that maps it.
     to_head: Vec<Addr>,
     to_active: Vec<Addr>,
 }
 
-/// How the kernel keeps pages.
+/// How the kernel orders pages for reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    OnLists,
-    InGenerations,
+enum LruKind {
+    ActiveInactive,
+    Mglru,
 }
 
-/// Where a page belongs after a look at it.
+/// Where a page belongs after its accessed bit was cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListPosition {
-    /// Where it is.
-    Here,
+    /// Where `MADV_COLD` leaves it.
+    Unchanged,
     /// At the head of the inactive list.
     Head,
-    /// On the active list, or with generations kept for its uses.
+    /// On the active list; with generations, spared once.
     Active,
 }
 
 impl LruRestore {
-    /// Looks whether memory is short now on the machine at `root`: before each piece, since a round may take a minute. What
-    /// was noted and not given back is forgotten.
-    pub(super) fn follow(&mut self, root: &Path) {
+    /// Updates whether the machine at `root` is under memory pressure. Called before each stripe, since a
+    /// pass may take a minute. Drops pages that were noted and not restored.
+    pub(super) fn update(&mut self, root: &Path) {
         self.to_head.clear();
         self.to_active.clear();
-        if self.pressure.look(root, clock::monotonic()) {
-            self.short = self
+        if self.pressure.update(root, clock::monotonic()) {
+            self.pressured_lru = self
                 .pressure
-                .is_under_pressure()
-                .then(|| match lru_gen::is_on(root) {
-                    true => Kept::InGenerations,
-                    false => Kept::OnLists,
+                .is_present()
+                .then(|| match lru_gen::is_enabled(root) {
+                    true => LruKind::Mglru,
+                    false => LruKind::ActiveInactive,
                 });
         }
     }
 
-    /// Whether pages are to keep their places now.
-    pub(super) const fn are_kept(&self) -> bool {
-        self.are_sorted || self.short.is_some()
+    /// Whether positions have to be restored now.
+    pub(super) const fn restores_positions(&self) -> bool {
+        self.keep_active || self.pressured_lru.is_some()
     }
 
-    /// Notes the page at `addr`, mapped by `leaf`, whose mark is about to come off. Of a huge page a touch sets the mark, and
-    /// leaves lists alone. What the advice passes over loses nothing, and a page that is shared would be copied by a touch.
+    /// Notes the page at `addr`, mapped by `leaf`, whose accessed bit is about to be cleared. Skips huge
+    /// pages, since a read sets their accessed bit and does not move them. Skips shared pages, since
+    /// `MADV_COLD` skips them.
     pub(super) fn note(&mut self, addr: Addr, leaf: Leaf, frames: Option<&PageFrames>) {
-        if leaf.level > 0 || !self.are_kept() {
+        if leaf.level > 0 || !self.restores_positions() {
             return;
         }
         let Some(frames) = frames else { return };
         let Ok(flags) = frames.flags(leaf.pfn) else { return };
-        let pages = match place(flags, self.short) {
-            ListPosition::Here => return,
+        let pages = match list_position(flags, self.pressured_lru) {
+            ListPosition::Unchanged => return,
             ListPosition::Head => &mut self.to_head,
             ListPosition::Active => &mut self.to_active,
         };
@@ -100,34 +103,34 @@ impl LruRestore {
         }
     }
 
-    /// Makes active what advice is to move to the head of its list: before that advice.
-    pub(super) fn raise(&mut self, process: &Process) {
-        touch_all(process.pid, &self.to_head, USES_FOR_LISTS);
+    /// Activates the pages that `MADV_COLD` then moves to the head of the inactive list.
+    pub(super) fn before_clear(&mut self, process: &Process) {
+        touch_all(process.pid, &self.to_head, ACCESSES_LRU);
         self.to_head.clear();
     }
 
-    /// Gives back what else was noted: after the advice.
-    pub(super) fn restore(&mut self, process: &Process) {
-        let uses = match self.short {
-            Some(Kept::InGenerations) => USES_FOR_GENERATIONS,
-            Some(Kept::OnLists) | None => USES_FOR_LISTS,
+    /// Restores the other noted pages, after `MADV_COLD`.
+    pub(super) fn after_clear(&mut self, process: &Process) {
+        let accesses = match self.pressured_lru {
+            Some(LruKind::Mglru) => ACCESSES_MGLRU,
+            Some(LruKind::ActiveInactive) | None => ACCESSES_LRU,
         };
-        touch_all(process.pid, &self.to_active, uses);
+        touch_all(process.pid, &self.to_active, accesses);
         self.to_active.clear();
     }
 }
 
-/// Where the kernel would have a small page with these `flags` that it found marked.
-const fn place(flags: Flags, short: Option<Kept>) -> ListPosition {
+/// Where the kernel would put a small page with these `flags` that it found accessed.
+const fn list_position(flags: Flags, pressured_lru: Option<LruKind>) -> ListPosition {
     if !flags.is_lru() || flags.is_unevictable() || flags.is_ksm() {
-        return ListPosition::Here;
+        return ListPosition::Unchanged;
     }
-    match short {
+    match pressured_lru {
         _ if flags.is_active() => ListPosition::Active,
-        None => ListPosition::Here,
-        Some(Kept::InGenerations) => ListPosition::Active,
-        Some(Kept::OnLists) if flags.is_referenced() => ListPosition::Active,
-        Some(Kept::OnLists) => ListPosition::Head,
+        None => ListPosition::Unchanged,
+        Some(LruKind::Mglru) => ListPosition::Active,
+        Some(LruKind::ActiveInactive) if flags.is_referenced() => ListPosition::Active,
+        Some(LruKind::ActiveInactive) => ListPosition::Head,
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
     use crate::pte::madvise_fallback;
 
     #[test]
-    fn a_page_goes_where_the_kernel_would_have_it() {
+    fn list_position_matches_kernel_rules() {
         const LRU: u32 = 5;
         let flags = |bits: &[u32]| Flags::from_bits(bits.iter().map(|bit| 1 << bit).sum());
         let kinds = [
@@ -155,17 +158,20 @@ mod tests {
             &[LRU, 6, 21],
         ]
         .map(flags);
-        let places = |short| kinds.map(|flags| place(flags, short));
-        let (here, head, active) = (ListPosition::Here, ListPosition::Head, ListPosition::Active);
-        assert_eq!(places(None), [here, here, active, here, here, here]);
-        let on_lists = [head, active, active, here, here, here];
-        assert_eq!(places(Some(Kept::OnLists)), on_lists);
-        let in_generations = [active, active, active, here, here, here];
-        assert_eq!(places(Some(Kept::InGenerations)), in_generations);
+        let positions = |pressured_lru| kinds.map(|flags| list_position(flags, pressured_lru));
+        let (unchanged, head, active) = (ListPosition::Unchanged, ListPosition::Head, ListPosition::Active);
+        assert_eq!(
+            positions(None),
+            [unchanged, unchanged, active, unchanged, unchanged, unchanged]
+        );
+        let two_lists = [head, active, active, unchanged, unchanged, unchanged];
+        assert_eq!(positions(Some(LruKind::ActiveInactive)), two_lists);
+        let mglru = [active, active, active, unchanged, unchanged, unchanged];
+        assert_eq!(positions(Some(LruKind::Mglru)), mglru);
     }
 
-    /// Of the pages at `addrs` of ourselves, how many are marked and how many are active.
-    fn marked_and_active(tables: &mut PageTables, frames: &PageFrames, addrs: &[Addr]) -> (usize, usize) {
+    /// How many of our pages at `addrs` are accessed, and how many are active.
+    fn accessed_and_active(tables: &mut PageTables, frames: &PageFrames, addrs: &[Addr]) -> (usize, usize) {
         let leaves = leaves(tables, addrs);
         let is_active = |leaf: &&Leaf| frames.flags(leaf.pfn).is_ok_and(Flags::is_active);
         (
@@ -177,58 +183,58 @@ mod tests {
     fn leaves(tables: &mut PageTables, addrs: &[Addr]) -> Vec<Leaf> {
         let mut entries = Vec::new();
         tables
-            .entries(std::process::id(), addrs, Folios::Unasked, &mut entries)
+            .entries(std::process::id(), addrs, Folios::None, &mut entries)
             .unwrap();
         let leaf = |entry| match entry {
             Entry::Leaf(leaf) => leaf,
-            _ => unreachable!("it was written to a moment ago"),
+            _ => unreachable!("the page was written a moment ago"),
         };
         entries.into_iter().map(leaf).collect()
     }
 
     #[test]
-    fn what_is_found_in_use_goes_to_the_head_and_for_the_second_time_becomes_active() {
+    fn first_access_moves_to_head_second_activates() {
         const PAGES: u64 = 255;
-        // Some wait in the batches of a processor, until advice that comes there empties them.
+        // A CPU moves pages in batches; the last batch may wait for a later call.
         const WAIT: usize = 64;
-        if lru_gen::is_on(Path::new("/")) {
-            return eprintln!("SKIP: pages are in generations here");
+        if lru_gen::is_enabled(Path::new("/")) {
+            return eprintln!("SKIP: this kernel uses MGLRU");
         }
         let tables = PageTables::open().inspect_err(|why| eprintln!("SKIP: {why}"));
         let frames = PageFrames::open(Path::new("/")).inspect_err(|why| eprintln!("SKIP: {why}"));
         let (Ok(mut tables), Ok(frames)) = (tables, frames) else {
             return;
         };
-        let us = Process::open(TargetId(1), std::process::id()).unwrap();
+        let this_process = Process::open(TargetId(1), std::process::id()).unwrap();
         let mut memory = vec![1_u8; 1 << 20];
         let start = Addr(memory.as_ptr() as u64).align_up();
         let range = AddrRange::new(start.0, start.0 + PAGES * PAGE_SIZE);
         let addrs: Vec<Addr> = (0..PAGES).map(|page| start + Bytes(page * PAGE_SIZE)).collect();
-        let clear = || assert!(madvise_fallback::clear(&us, &[range]).0);
-        let mut lists = LruRestore {
-            short: Some(Kept::OnLists),
+        let clear = || assert!(madvise_fallback::advise_cold(&this_process, &[range]).0);
+        let mut lru_restore = LruRestore {
+            pressured_lru: Some(LruKind::ActiveInactive),
             ..LruRestore::default()
         };
-        // Now all are on their list.
+        // Now all pages are on the inactive list.
         clear();
         for (is_used, expected) in [(false, [true, false]), (true, [false, true])] {
             memory.fill(2);
             if is_used {
-                touch_all(us.pid, &addrs, 1);
+                touch_all(this_process.pid, &addrs, 1);
             }
             for (addr, leaf) in addrs.iter().zip(leaves(&mut tables, &addrs)) {
-                lists.note(*addr, leaf, Some(&frames));
+                lru_restore.note(*addr, leaf, Some(&frames));
             }
             let mut are_active = [false; 2];
-            lists.raise(&us);
-            are_active[0] = marked_and_active(&mut tables, &frames, &addrs).1 >= addrs.len() - WAIT;
+            lru_restore.before_clear(&this_process);
+            are_active[0] = accessed_and_active(&mut tables, &frames, &addrs).1 >= addrs.len() - WAIT;
             clear();
-            lists.restore(&us);
-            let (marked, active) = marked_and_active(&mut tables, &frames, &addrs);
+            lru_restore.after_clear(&this_process);
+            let (accessed, active) = accessed_and_active(&mut tables, &frames, &addrs);
             are_active[1] = active >= addrs.len() - WAIT;
             assert!(are_active[1] || active <= WAIT, "{active}");
             assert_eq!(are_active, expected);
-            assert!(marked <= WAIT, "{marked}");
+            assert!(accessed <= WAIT, "{accessed}");
         }
     }
 }

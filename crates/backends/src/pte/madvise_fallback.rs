@@ -1,71 +1,72 @@
-//! Going around what the kernel will not advise.
+//! Clears accessed bits with `MADV_COLD`, and handles ranges that the kernel refuses.
 //!
-//! The kernel goes through a range mapping by mapping, and stops at the first that is locked or has no pages of its own
-//! (`madvise_walk_vmas()`): a locked page at the begin of a heap would leave all the marks behind it where they are, in this
-//! round and in each to come. So a range that is refused is advised once more, each of its mappings by itself.
+//! The kernel processes a range mapping by mapping and stops at the first mapping that is locked or has no
+//! pages of its own (`madvise_walk_vmas()`). So one locked page at the start of a heap would keep all
+//! accessed bits behind it set, in every pass. Therefore a refused range is advised once more, each of its
+//! mappings separately.
 //!
-//! Every process has a page that is refused: that of the clock, which the kernel writes (`[vvar]`). What is refused by itself
-//! is left alone for some rounds (`uncleared_cache.rs`).
+//! Every process has a mapping that is refused: `[vvar]`, the page of the clock, which the kernel writes. A
+//! mapping that is refused on its own is skipped for some passes (`uncleared_cache.rs`).
 
 use std::os::fd::AsFd as _;
 
-use thermo_engine::scan::{PageSeen, ScanChunk};
-use thermo_kernel::madvise_batch::{Outcome, madvise_batch, parts_in};
+use thermo_engine::scan::{ScanChunk, ScanResult};
+use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps;
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_pagetable::{Entry, Folios};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange};
 
-use super::part::pages_of;
 use super::state::PteTracker;
+use super::table_part::pages_of;
 use super::target_scan::TargetScan;
 use super::uncleared_cache;
 
 impl PteTracker {
-    /// Takes the marks off `ranges`, ascending in themselves; what the kernel refuses is unknown in `piece`. Returns whether
-    /// the process lives, and whether anything was refused.
-    pub(super) fn clear_marks(
+    /// Clears the accessed bits of `ranges`. Refused pages whose bit is set become unknown in `chunk`.
+    /// Returns whether the process is alive, and whether anything was refused.
+    pub(super) fn clear_ranges(
         &mut self,
         process: &Process,
         scan: &mut TargetScan,
         ranges: &[AddrRange],
-        piece: &mut ScanChunk,
+        chunk: &mut ScanChunk,
     ) -> (bool, bool) {
-        let (alive, refused) = clear_all(process, ranges);
-        if !alive || refused.is_empty() {
-            return (alive, false);
+        let (is_alive, refused) = advise_cold_refused(process, ranges);
+        if !is_alive || refused.is_empty() {
+            return (is_alive, false);
         }
         let mappings = self.mappings_of(process, scan);
         let parts: Vec<AddrRange> = match mappings {
             [] => refused,
             _ => refused
                 .iter()
-                .flat_map(|range| parts_in(*range, mappings, |mapping| *mapping))
+                .flat_map(|range| split_by_mapping(*range, mappings, |mapping| *mapping))
                 .map(|(_, part)| part)
                 .collect(),
         };
-        let (alive, refused) = clear_all(process, &parts);
+        let (is_alive, refused) = advise_cold_refused(process, &parts);
         for part in refused {
-            // Pages without an accessed bit are idle all the same.
-            let accessed = pages_of(part).filter(|addr| piece.get(*addr) == PageSeen::Accessed);
+            // Pages without an accessed bit are idle, although they were refused.
+            let accessed = pages_of(part).filter(|addr| chunk.get(*addr) == ScanResult::Accessed);
             Vec::from_iter(accessed)
                 .into_iter()
-                .for_each(|addr| piece.set_unknown(addr));
-            self.leave_alone(process, scan, part);
+                .for_each(|addr| chunk.set_unknown(addr));
+            self.remember_refused(process, scan, part);
         }
-        (alive, true)
+        (is_alive, true)
     }
 
-    /// Keeps what is mapped at the begin of `range`, that it is not advised in the next rounds. The pagemap does not tell of
-    /// what is refused for not being the process's own.
-    fn leave_alone(&mut self, process: &Process, scan: &mut TargetScan, range: AddrRange) {
-        let addrs: Vec<Addr> = pages_of(range).take(uncleared_cache::MOST).collect();
+    /// Records the first pages of a refused `range`, so that the next passes skip them. The pagemap does not
+    /// show which pages are refused for not being the process's own.
+    fn remember_refused(&mut self, process: &Process, scan: &mut TargetScan, range: AddrRange) {
+        let addrs: Vec<Addr> = pages_of(range).take(uncleared_cache::MAX_PAGES).collect();
         let mut entries = Vec::new();
-        // What cannot be read is asked again.
+        // Pages that cannot be read are tried again in the next pass.
         drop(
             self.tables
-                .entries(process.pid, &addrs, Folios::Unasked, &mut entries),
+                .entries(process.pid, &addrs, Folios::None, &mut entries),
         );
         for (addr, entry) in addrs.into_iter().zip(entries) {
             if let Entry::Leaf(leaf) = entry {
@@ -74,7 +75,7 @@ impl PteTracker {
         }
     }
 
-    /// Ascending; none where they cannot be read. Read once a pass.
+    /// The mappings of the process, ascending; none if they cannot be read. Read once a pass.
     pub(super) fn mappings_of<'a>(&self, process: &Process, scan: &'a mut TargetScan) -> &'a [AddrRange] {
         scan.mappings.get_or_insert_with(|| {
             let read = maps::read(&self.root, process.pid).unwrap_or_default();
@@ -83,8 +84,9 @@ impl PteTracker {
     }
 }
 
-/// Takes the marks off `ranges`. Whether the process lives and may be advised, and what became of each range.
-pub(super) fn clear(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Outcome>) {
+/// Advises `MADV_COLD` on `ranges`. Returns whether the process is alive and may be advised, and the outcome
+/// for each range.
+pub(super) fn advise_cold(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Outcome>) {
     let outcomes = madvise_batch(
         process.pidfd.as_fd(),
         ranges,
@@ -92,18 +94,18 @@ pub(super) fn clear(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Outco
         MAX_BYTES,
         &mut |_| false,
     );
-    let alive = !outcomes.last().is_some_and(|outcome| outcome.is_for_all());
-    (alive, outcomes)
+    let is_alive = !outcomes.last().is_some_and(|outcome| outcome.is_process_wide());
+    (is_alive, outcomes)
 }
 
-/// The same. Returns those of `ranges` that were refused.
-fn clear_all(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<AddrRange>) {
-    let (alive, outcomes) = clear(process, ranges);
+/// Like [`advise_cold`], but returns the refused ranges.
+fn advise_cold_refused(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<AddrRange>) {
+    let (is_alive, outcomes) = advise_cold(process, ranges);
     let refused = ranges
         .iter()
         .zip(outcomes)
         .filter(|(_, outcome)| *outcome != Outcome::Done);
-    (alive, refused.map(|(range, _)| *range).collect())
+    (is_alive, refused.map(|(range, _)| *range).collect())
 }
 
 #[cfg(test)]
@@ -117,27 +119,27 @@ mod tests {
     use crate::tracker::Tracker as _;
 
     #[test]
-    fn what_is_refused_is_not_asked_for_in_the_round_that_follows() {
+    fn refused_mapping_is_skipped_in_next_pass() {
         let tracker = PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}"));
         let Ok(mut tracker) = tracker else { return };
-        let us = Process::open(TargetId(1), std::process::id()).unwrap();
-        let clock = maps::read(Path::new("/"), us.pid).unwrap();
-        let Some(clock) = clock.iter().find(|mapping| mapping.name == "[vvar]") else {
-            eprintln!("SKIP: there is no page of the clock here");
+        let this_process = Process::open(TargetId(1), std::process::id()).unwrap();
+        let vvar = maps::read(Path::new("/"), this_process.pid).unwrap();
+        let Some(vvar) = vvar.iter().find(|mapping| mapping.name == "[vvar]") else {
+            eprintln!("SKIP: this process has no [vvar] mapping");
             return;
         };
-        let mut asked = Vec::new();
+        let mut read_mappings = Vec::new();
         for _ in 0..3 {
-            tracker.begin_pass(&us);
-            let mut piece = ScanChunk::default();
-            piece.reset(clock.range);
-            // The clock is read, which leaves a mark where there was none.
+            tracker.begin_pass(&this_process);
+            let mut chunk = ScanChunk::default();
+            chunk.reset(vvar.range);
+            // Reading the clock sets the accessed bit.
             std::hint::black_box(std::time::Instant::now());
-            tracker.scan(&us, clock.range, &mut piece);
-            let (_, unknown) = piece.present_and_unknown();
-            assert!(unknown.0 >= 4096, "what is refused is unknown");
-            asked.push(tracker.scans[&us.id].mappings.is_some());
+            tracker.scan(&this_process, vvar.range, &mut chunk);
+            let (_, unknown) = chunk.present_and_unknown();
+            assert!(unknown.0 >= 4096, "refused pages are unknown");
+            read_mappings.push(tracker.scans[&this_process.id].mappings.is_some());
         }
-        assert_eq!(asked, [true, false, false]);
+        assert_eq!(read_mappings, [true, false, false]);
     }
 }

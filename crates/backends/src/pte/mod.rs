@@ -1,45 +1,46 @@
-//! The tracker that reads accessed marks from page tables (through BPF) and takes them off by `MADV_COLD`.
+//! Tracker `pte`: reads accessed bits from page tables with BPF, and clears them with `MADV_COLD`.
 //!
-//! **Prepare** reads the entries that map the probes. A mark that is set is taken off together with all that
-//! shares its leaf or folio, so that no huge page is split by looking; one that is not set needs no call. Then
-//! the entries are read back: where the mark is still (or again) set, either the page is touched all the time or
-//! the kernel left it alone without saying so, which it does with pages that are mapped more than once or on no
-//! LRU list; the latter are *unknown*.
+//! **Prepare** reads the entries that map the probes. A set bit is cleared together with all pages that share
+//! the entry or the folio, so that no huge page is split. A bit that is not set needs no call. Then the
+//! entries are read again. If a bit is still or again set, the page is accessed all the time, or the kernel
+//! skipped the page without an error. The kernel skips pages that are mapped more than once and pages on no
+//! LRU list; these pages are *unknown*.
 //!
-//! **Check** reads the entries again. A page that is not there is idle; one that came since is accessed, because
-//! the fault that brought it set its mark.
+//! **Check** reads the entries again. An absent page is idle. A page that became present since counts as
+//! accessed, because the page fault sets the accessed bit.
 //!
-//! **Others who take marks off** and keep account of it (in-kernel DAMON, the idle-page bitmap) note in the folio what
-//! they found: *young* if the mark was set. `MADV_COLD` takes that mark off as well, from every page it does not pass
-//! over. So "touched since we cleared it" is: the mark of the entry, or that of the folio. The latter is no more
-//! exact than a folio: of a large one mapped page by page, all pages count as touched. Both are asked only while others
-//! exist (`others.rs`), and by scans of a part (`folio_young.rs`).
+//! **Other monitors.** In-kernel DAMON and the idle-page bitmap also clear accessed bits. They record a bit
+//! that was set in the folio's *young* flag. `MADV_COLD` clears this flag too, on all pages that it does not
+//! skip. So a page was accessed since it was cleared if its accessed bit is set or its folio is young. The
+//! flag is per folio: if a large folio is mapped page by page, all its pages count as accessed. Folios are
+//! checked only while other monitors exist (`other_monitors.rs`), and by scans only in parts
+//! (`folio_young.rs`).
 //!
-//! The folio's mark is not shown to user space, and where it cannot be read (`NoFolios`) only a trace of it is left:
-//! *idle* (KPF_IDLE), which the same two set when they take a mark off. So there, a page that became idle in this
-//! sense between our two looks is unknown: somebody else has its mark. (If it was idle before already, that cannot
-//! be told.)
-//! KPF_REFERENCED is no help: it tells of system calls.
+//! User space cannot read the young flag. Where BPF cannot read it either (`FolioError`), only the *idle*
+//! flag (KPF_IDLE) remains, which these monitors set when they clear a bit. There, a page whose folio became
+//! idle between prepare and check is unknown, because another monitor cleared its bit. If the folio was idle
+//! before, this cannot be detected. KPF_REFERENCED does not help: system calls set it.
 
 mod bridge;
-mod cleared;
 mod exclusive_cache;
 mod folio_young;
 mod gap_cost;
-mod leaf;
 mod lru_restore;
 mod madvise_fallback;
-mod others;
-mod part;
+mod madvise_unit;
+mod memory_pressure;
+mod other_monitors;
+mod page_bits;
 mod prepare;
 mod read_back;
+mod recently_cleared;
 mod scan;
-mod shared;
+mod shared_walk;
 mod spot_check;
 mod state;
 mod stats;
 mod stripe;
-mod table;
+mod table_part;
 mod target_scan;
 mod uncleared_cache;
 
@@ -48,51 +49,49 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use thermo_engine::TargetId;
-use thermo_engine::ops::{Probe, Seen};
+use thermo_engine::ops::{CheckResult, Probe};
 use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_kernel::kpageflags::PageFrames;
-use thermo_pagetable::{BpfError, Entry, Folios, Leaf, NoFolios, PageTables};
+use thermo_pagetable::{BpfError, Entry, FolioError, Folios, Leaf, PageTables};
 use thermo_targets::{Inspector, PageInspector, PageView, Process, Processes};
 use thermo_units::{Addr, AddrRange, Nanos};
 
-use self::cleared::Cleared;
 use self::gap_cost::GapCost;
 use self::lru_restore::LruRestore;
-use self::others::Others;
-pub use self::others::others_clear_accessed_bits;
-use self::shared::Shared;
-use self::state::Mark;
+use self::other_monitors::OtherMonitors;
+pub use self::other_monitors::other_monitors_exist;
+use self::recently_cleared::RecentlyCleared;
+use self::shared_walk::SharedWalk;
+use self::state::ProbeState;
 pub use self::state::PteTracker;
 pub use self::stats::ClearStats;
 use self::target_scan::TargetScan;
 use crate::tracker::Tracker;
 
-/// How often it is asked whether memory was added to the machine.
-const NEW_MEMORY: Duration = Duration::from_secs(60);
+/// Interval between checks for memory hot-plug.
+const MEMORY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 impl PteTracker {
-    /// Loads the BPF program.
-    ///
     /// # Errors
-    /// The reason why page tables cannot be read on this machine, and the way out.
+    /// Why page tables cannot be read on this machine, and what would help.
     pub fn new() -> Result<Self, BpfError> {
         let root = PathBuf::from("/");
-        let idle_users = ["sys/kernel/mm/damon", "sys/kernel/mm/page_idle"];
+        let monitors = ["sys/kernel/mm/damon", "sys/kernel/mm/page_idle"];
         let tables = PageTables::open()?;
-        let sees_young = tables.sees_young().is_ok();
+        let has_young_flag = tables.young_support().is_ok();
         Ok(Self {
             frames: PageFrames::open(&root).ok(),
-            has_idle_flag: !sees_young && idle_users.iter().any(|user| root.join(user).exists()),
+            has_idle_flag: !has_young_flag && monitors.iter().any(|monitor| root.join(monitor).exists()),
             tables,
-            asked: Instant::now(),
+            memory_checked: Instant::now(),
             root,
-            others: Others::default(),
-            marks: Vec::new(),
-            cleared: Cleared::default(),
+            other_monitors: OtherMonitors::default(),
+            probe_states: Vec::new(),
+            recently_cleared: RecentlyCleared::default(),
             scans: BTreeMap::new(),
             pagemap: None,
-            shared: None,
-            lists: LruRestore::default(),
+            shared_walk: None,
+            lru_restore: LruRestore::default(),
             first_gap_cost: GapCost::default(),
             stats: ClearStats::default(),
             addrs: Vec::new(),
@@ -107,63 +106,64 @@ impl PteTracker {
         &mut self.tables
     }
 
-    /// Whether marks that in-kernel DAMON and the idle-page bitmap took off are seen in the folio all the same.
+    /// Whether the tracker reads the folio's young flag, so that it sees accessed bits that in-kernel DAMON
+    /// or the idle-page bitmap cleared.
     ///
     /// # Errors
-    /// The reason why not.
-    pub const fn sees_young(&self) -> Result<(), &NoFolios> {
-        self.tables.sees_young()
+    /// Why it cannot.
+    pub const fn young_support(&self) -> Result<(), &FolioError> {
+        self.tables.young_support()
     }
 
-    /// Of which pages passes clear the young flag of the folio by and by: what it says where nobody does may be years old.
-    fn folios_scanned(&self) -> Folios {
-        if self.others.are_present() {
-            Folios::OfUnmarked
+    /// Folios whose young flag is read. Without other monitors the flag may be years old, so it is not read.
+    fn folios_to_check(&self) -> Folios {
+        if self.other_monitors.exist() {
+            Folios::NotAccessed
         } else {
-            Folios::Unasked
+            Folios::None
         }
     }
 
-    /// Bridges gaps of up to `pages` present pages, whatever they cost: for measurements. Otherwise that is learned.
+    /// Bridges gaps of up to `pages` present pages instead of learning the limit. For measurements.
     pub fn fix_gap(&mut self, pages: u64) {
         self.scans.clear();
         self.first_gap_cost = GapCost::fixed(pages);
     }
 
-    /// What clearing accessed bits has cost since the tracker was made.
+    /// Totals of clearing accessed bits since the tracker was created.
     #[must_use]
     pub const fn clear_stats(&self) -> ClearStats {
         self.stats
     }
 
-    /// The largest gap that is bridged in a target, in present pages; none before its first scan.
+    /// Largest gap that is bridged in a target, in present pages; `None` before its first scan.
     #[must_use]
     pub fn gap(&self, id: TargetId) -> Option<u64> {
         self.scans.get(&id).map(|scan| scan.gap_cost.break_even())
     }
 
-    /// Forgets what scans know of a target that is sampled: from now on most pages keep accessed bits that are old.
-    fn leave_to_samples(&mut self, id: TargetId) {
+    /// Forgets the scan state of a target that is sampled now: most of its pages will keep old accessed bits.
+    fn forget_scans(&mut self, id: TargetId) {
         if let Some(scan) = self.scans.get_mut(&id) {
-            scan.leave_to_samples();
+            scan.forget();
         }
-        if let Some(shared) = &mut self.shared {
+        if let Some(shared) = &mut self.shared_walk {
             shared.forget(id);
         }
     }
 
-    /// Now and then looks whether memory was added to the machine, and who else clears accessed bits.
-    fn follow_machine(&mut self) {
-        if self.sees_young().is_ok() || self.has_idle_flag {
-            self.others.look(&self.root);
+    /// Checks once a minute whether memory was added, and whether other monitors exist.
+    fn update_host_state(&mut self) {
+        if self.young_support().is_ok() || self.has_idle_flag {
+            self.other_monitors.refresh(&self.root);
         }
-        if self.asked.elapsed() >= NEW_MEMORY {
-            self.tables.notice_new_memory();
-            self.asked = Instant::now();
+        if self.memory_checked.elapsed() >= MEMORY_CHECK_INTERVAL {
+            self.tables.refresh_memory_end();
+            self.memory_checked = Instant::now();
         }
     }
 
-    fn is_marked_idle(&self, leaf: Leaf) -> bool {
+    fn has_idle_flag_set(&self, leaf: Leaf) -> bool {
         self.frames
             .as_ref()
             .and_then(|frames| frames.flags(leaf.pfn).ok())
@@ -171,23 +171,25 @@ impl PteTracker {
     }
 
     fn check_one(&mut self, process: &Process, first: usize, probes: &mut [Probe]) {
-        let read = self.read_entries_of(process, probes, self.folios_scanned());
+        let read = self.read_entries_of_probes(process, probes, self.folios_to_check());
         if read.is_err() || !process.is_alive() {
             return;
         }
-        let asks_idle = self.asks_idle_flag();
+        let uses_idle_flag = self.uses_idle_flag();
         for (n, probe) in probes.iter_mut().enumerate() {
-            let Some(Mark::Off { idle: was_idle }) = self.marks.get(first + n) else {
+            let Some(ProbeState::Cleared { idle: was_idle }) = self.probe_states.get(first + n) else {
                 continue;
             };
-            probe.seen = match self.entries[n] {
-                Entry::Leaf(leaf) if leaf.is_touched() => Seen::Accessed,
-                // Somebody else cleared its bit since.
-                Entry::Leaf(leaf) if asks_idle && *was_idle != Some(true) && self.is_marked_idle(leaf) => {
-                    Seen::Unknown
+            probe.result = match self.entries[n] {
+                Entry::Leaf(leaf) if leaf.was_accessed() => CheckResult::Accessed,
+                // Another monitor cleared the bit since.
+                Entry::Leaf(leaf)
+                    if uses_idle_flag && *was_idle != Some(true) && self.has_idle_flag_set(leaf) =>
+                {
+                    CheckResult::Unknown
                 }
-                Entry::Leaf(_) | Entry::Absent(_) => Seen::Idle,
-                Entry::Table | Entry::Unreadable => Seen::Unknown,
+                Entry::Leaf(_) | Entry::Absent(_) => CheckResult::Idle,
+                Entry::Table | Entry::Unreadable => CheckResult::Unknown,
             };
         }
     }
@@ -195,16 +197,18 @@ impl PteTracker {
 
 impl Tracker for PteTracker {
     fn prepare(&mut self, processes: &Processes, probes: &[Probe]) {
-        self.follow_machine();
-        // So that it is known when rounds begin.
-        self.lists.follow(&self.root);
-        self.marks.clear();
+        self.update_host_state();
+        // Updates the state of memory pressure before accessed bits are cleared.
+        self.lru_restore.update(&self.root);
+        self.probe_states.clear();
         self.pagemap = None;
         for group in probes.chunk_by(same_target) {
-            self.leave_to_samples(target_of(group));
+            self.forget_scans(target_of(group));
             match processes.get(&target_of(group)) {
                 Some(process) => self.prepare_one(process, group),
-                None => self.marks.resize(self.marks.len() + group.len(), Mark::Unknown),
+                None => self
+                    .probe_states
+                    .resize(self.probe_states.len() + group.len(), ProbeState::Unknown),
             }
         }
     }
@@ -212,7 +216,9 @@ impl Tracker for PteTracker {
     fn check(&mut self, processes: &Processes, probes: &mut [Probe]) {
         let mut first = 0;
         for group in probes.chunk_by_mut(same_target) {
-            group.iter_mut().for_each(|probe| probe.seen = Seen::Unknown);
+            group
+                .iter_mut()
+                .for_each(|probe| probe.result = CheckResult::Unknown);
             if let Some(process) = processes.get(&target_of(group)) {
                 self.check_one(process, first, group);
             }
@@ -225,34 +231,34 @@ impl Tracker for PteTracker {
     }
 
     fn scans_jointly(&self) -> bool {
-        self.shared.is_some()
+        self.shared_walk.is_some()
     }
 
-    fn sees_marks_taken(&self) -> bool {
-        self.sees_young().is_ok()
+    fn reads_young_flags(&self) -> bool {
+        self.young_support().is_ok()
     }
 
     fn prepare_walk(&mut self, processes: &Processes, first: bool) -> Preparation {
         if first {
-            self.follow_machine();
+            self.update_host_state();
             self.keep_only(processes);
         }
-        let folios = self.folios_scanned();
-        match &mut self.shared {
+        let folios = self.folios_to_check();
+        match &mut self.shared_walk {
             Some(shared) => shared.prepare(&mut self.tables, &self.root, processes, folios, first),
             None => Preparation::Ready,
         }
     }
 
     fn begin_pass(&mut self, process: &Process) {
-        self.follow_machine();
+        self.update_host_state();
         if self.pagemap.as_ref().is_some_and(|(id, _)| *id == process.id) {
             self.pagemap = None;
         }
         let first_gap_cost = &self.first_gap_cost;
         let scan = self.scans.entry(process.id);
         let scan = scan.or_insert_with(|| TargetScan::new(process.id, first_gap_cost.clone()));
-        scan.begin_pass(self.others.are_present());
+        scan.begin_pass(self.other_monitors.exist());
     }
 
     fn scan(&mut self, process: &Process, range: AddrRange, chunk: &mut ScanChunk) -> Addr {
@@ -263,17 +269,17 @@ impl Tracker for PteTracker {
         self.scans.retain(|id, _| processes.contains_key(id));
     }
 
-    fn walk_shared(&mut self, longest: Nanos) -> bool {
-        self.shared = Some(Shared::new(longest));
+    fn enable_shared_walks(&mut self, max_time: Nanos) -> bool {
+        self.shared_walk = Some(SharedWalk::new(max_time));
         true
     }
 
-    fn keep_active(&mut self) {
-        self.lists.are_sorted = true;
+    fn keep_active_pages(&mut self) {
+        self.lru_restore.keep_active = true;
     }
 
-    fn fix_others(&mut self, are_present: bool) {
-        self.others.fix(are_present);
+    fn assume_other_monitors(&mut self, exist: bool) {
+        self.other_monitors.assume(exist);
     }
 
     fn inspector(&mut self) -> Inspector<'_> {
@@ -284,9 +290,9 @@ impl Tracker for PteTracker {
 impl PageInspector for PteTracker {
     fn inspect(&mut self, process: &Process, addrs: &[Addr], young: bool, views: &mut Vec<PageView>) -> bool {
         let folios = if young {
-            self.folios_scanned()
+            self.folios_to_check()
         } else {
-            Folios::Unasked
+            Folios::None
         };
         views.clear();
         let read = self.tables.entries(process.pid, addrs, folios, &mut self.entries);
@@ -296,26 +302,26 @@ impl PageInspector for PteTracker {
         read.is_ok()
     }
 
-    fn touched_since_cleared(&mut self, process: &Process, range: AddrRange) -> Option<Vec<AddrRange>> {
+    fn accessed_since_cleared(&mut self, process: &Process, range: AddrRange) -> Option<Vec<AddrRange>> {
         self.addrs.clear();
-        self.addrs.extend(self.cleared.within(process.id, range));
-        self.read_entries(process, self.folios_scanned()).ok()?;
-        let touched = self
+        self.addrs.extend(self.recently_cleared.within(process.id, range));
+        self.read_entries(process, self.folios_to_check()).ok()?;
+        let accessed = self
             .addrs
             .iter()
             .zip(&self.entries)
             .filter_map(|(addr, entry)| match entry {
-                Entry::Leaf(leaf) if leaf.is_touched() => {
+                Entry::Leaf(leaf) if leaf.was_accessed() => {
                     let base = addr.0 & !(leaf.len().0 - 1);
                     Some(AddrRange::new(base, base + leaf.len().0))
                 }
                 _ => None,
             });
-        let mut touched: Vec<AddrRange> = touched.collect();
-        self.touched_since_swept(process, range, &mut touched).ok()?;
-        touched.sort_unstable();
-        touched.dedup();
-        Some(touched)
+        let mut accessed: Vec<AddrRange> = accessed.collect();
+        self.accessed_since_scan(process, range, &mut accessed).ok()?;
+        accessed.sort_unstable();
+        accessed.dedup();
+        Some(accessed)
     }
 }
 
@@ -323,7 +329,7 @@ const fn view(entry: &Entry) -> PageView {
     match entry {
         Entry::Leaf(leaf) => PageView::Page {
             size: leaf.len(),
-            accessed: leaf.is_touched(),
+            accessed: leaf.was_accessed(),
         },
         Entry::Absent(level) => PageView::Absent { all: *level > 0 },
         Entry::Table | Entry::Unreadable => PageView::Unknown,

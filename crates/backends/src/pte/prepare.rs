@@ -1,4 +1,4 @@
-//! Taking the marks off the pages of probes, and finding out where that did nothing.
+//! Clears the accessed bits of the pages of probes, and finds out which bits the kernel did not clear.
 
 use thermo_engine::ops::Probe;
 use thermo_kernel::kpageflags::Flags;
@@ -8,66 +8,64 @@ use thermo_pagetable::{Entry, Folios, Leaf};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange};
 
-use super::state::{Mark, PteTracker};
-use super::{leaf, madvise_fallback};
+use super::madvise_fallback;
+use super::madvise_unit::madvise_unit;
+use super::state::{ProbeState, PteTracker};
 
 impl PteTracker {
-    /// True when `MADV_COLD` passes over this page without saying so.
-    fn is_left_alone(&self, pagemap: Option<&Pagemap>, addr: Addr, leaf: Leaf) -> bool {
-        let exclusive = pagemap
+    /// True if `MADV_COLD` skips this page without an error.
+    fn is_skipped_by_kernel(&self, pagemap: Option<&Pagemap>, addr: Addr, leaf: Leaf) -> bool {
+        let is_exclusive = pagemap
             .and_then(|map| map.page(addr).ok())
             .is_some_and(|page| page.is_exclusive());
-        let on_no_list = self
-            .frames
-            .as_ref()
-            .and_then(|frames| frames.flags(leaf.pfn).ok())
-            .is_some_and(|flags| !flags.is_lru() || flags.is_zero_page());
-        !exclusive || on_no_list
+        !is_exclusive || self.is_off_lru(Some(leaf.pfn))
     }
 
-    /// Prepares the probes of one process and pushes a mark for each.
+    /// Prepares the probes of one process and pushes a state for each.
     pub(super) fn prepare_one(&mut self, process: &Process, probes: &[Probe]) {
-        let first = self.marks.len();
-        self.marks.resize(first + probes.len(), Mark::Unknown);
-        if self.read_entries_of(process, probes, Folios::OfAll).is_err() {
+        let first = self.probe_states.len();
+        self.probe_states
+            .resize(first + probes.len(), ProbeState::Unknown);
+        if self.read_entries_of_probes(process, probes, Folios::All).is_err() {
             return;
         }
-        self.read_flags();
-        let (ranges, owners) = self.pieces_that_are_marked();
-        self.note_what_is_taken();
-        self.lists.raise(process);
-        let (alive, outcomes) = madvise_fallback::clear(process, &ranges);
-        self.lists.restore(process);
-        if alive && self.read_entries(process, Folios::OfUnmarked).is_ok() {
-            self.read_back(process, first, &owners, &outcomes);
+        self.read_frame_flags();
+        let (ranges, range_of_probe) = self.ranges_to_clear();
+        self.note_lru_positions();
+        self.lru_restore.before_clear(process);
+        let (is_alive, outcomes) = madvise_fallback::advise_cold(process, &ranges);
+        self.lru_restore.after_clear(process);
+        if is_alive && self.read_entries(process, Folios::NotAccessed).is_ok() {
+            self.read_back_probes(process, first, &range_of_probe, &outcomes);
         }
     }
 
-    /// Notes the pages of marked probes, for the kernel's lists.
-    fn note_what_is_taken(&mut self) {
+    /// Notes accessed pages whose LRU position has to be restored.
+    fn note_lru_positions(&mut self) {
         for (addr, entry) in self.addrs.iter().zip(&self.entries) {
             if let Entry::Leaf(leaf) = entry
-                && leaf.is_touched()
+                && leaf.was_accessed()
             {
-                self.lists.note(*addr, *leaf, self.frames.as_ref());
+                self.lru_restore.note(*addr, *leaf, self.frames.as_ref());
             }
         }
     }
 
-    /// Looks up the frames of the entries just read: those that will be cleared, for the folio they belong to if it
-    /// is or may be larger than a page, and all where others' work shows in frames that are marked idle.
-    fn read_flags(&mut self) {
-        let asks_idle = self.asks_idle_flag();
+    /// Reads the frame flags of the entries just read. Accessed pages need them to find their folio if it may
+    /// be larger than a page. All pages need them if other monitors show only in idle flags.
+    fn read_frame_flags(&mut self) {
+        let uses_idle_flag = self.uses_idle_flag();
         let Self {
             flags,
             frames,
             entries,
             ..
         } = self;
-        // A huge page is one piece, whatever its folio.
-        let may_be_part = |leaf: &Leaf| leaf.level == 0 && leaf.is_touched() && leaf.is_large != Some(false);
+        // A huge page is advised as a whole, whatever its folio.
+        let may_be_part =
+            |leaf: &Leaf| leaf.level == 0 && leaf.was_accessed() && leaf.is_large != Some(false);
         let of = |entry: &Entry| match (entry, &*frames) {
-            (Entry::Leaf(leaf), Some(frames)) if may_be_part(leaf) || asks_idle => {
+            (Entry::Leaf(leaf), Some(frames)) if may_be_part(leaf) || uses_idle_flag => {
                 frames.flags(leaf.pfn).ok()
             }
             _ => None,
@@ -76,60 +74,68 @@ impl PteTracker {
         flags.extend(entries.iter().map(of));
     }
 
-    /// Decides, from what was just read, for which pieces of memory a call is needed. Returns them, and for each
-    /// probe which of them is its.
-    fn pieces_that_are_marked(&self) -> (Vec<AddrRange>, Vec<Option<usize>>) {
+    /// Finds the ranges to advise from the entries just read. Returns the ranges, and for each probe the
+    /// index of its range.
+    fn ranges_to_clear(&self) -> (Vec<AddrRange>, Vec<Option<usize>>) {
         let mut ranges: Vec<AddrRange> = Vec::new();
-        let owner = |((addr, entry), flags): ((&Addr, &Entry), &Option<Flags>)| {
+        let range_index = |((addr, entry), flags): ((&Addr, &Entry), &Option<Flags>)| {
             let Entry::Leaf(leaf) = entry else { return None };
-            if !leaf.is_touched() {
+            if !leaf.was_accessed() {
                 return None;
             }
-            let piece = leaf::piece(*addr, *leaf, flags.unwrap_or_default(), self.frames.as_ref())?;
-            // Probes come in order: those that share a piece are neighbours.
-            if ranges.last() != Some(&piece) {
-                ranges.push(piece);
+            let range = madvise_unit(*addr, *leaf, flags.unwrap_or_default(), self.frames.as_ref())?;
+            // Probes are sorted, so probes of the same range are neighbours.
+            if ranges.last() != Some(&range) {
+                ranges.push(range);
             }
             Some(ranges.len() - 1)
         };
-        let owners = self
+        let range_of_probe = self
             .addrs
             .iter()
             .zip(&self.entries)
             .zip(&self.flags)
-            .map(owner)
+            .map(range_index)
             .collect();
-        (ranges, owners)
+        (ranges, range_of_probe)
     }
 
-    fn read_back(&mut self, process: &Process, first: usize, owners: &[Option<usize>], outcomes: &[Outcome]) {
+    fn read_back_probes(
+        &mut self,
+        process: &Process,
+        first: usize,
+        range_of_probe: &[Option<usize>],
+        outcomes: &[Outcome],
+    ) {
         let pagemap = std::cell::OnceCell::new();
         let pagemap = || {
             let opened = pagemap.get_or_init(|| Pagemap::open(&self.root, process.pid).ok());
             opened.as_ref()
         };
-        for (n, (entry, owner)) in self.entries.iter().zip(owners).enumerate() {
+        for (n, (entry, range)) in self.entries.iter().zip(range_of_probe).enumerate() {
             let addr = self.addrs[n];
-            let was_refused = owner.is_some_and(|owner| outcomes[owner] != Outcome::Done);
-            self.marks[first + n] = match entry {
-                Entry::Absent(_) => Mark::Off { idle: Some(false) },
-                Entry::Leaf(leaf) if leaf.level > 1 || was_refused => Mark::Unknown,
-                Entry::Leaf(leaf) if leaf.is_touched() && self.is_left_alone(pagemap(), addr, *leaf) => {
-                    Mark::Unknown
+            let was_refused = range.is_some_and(|range| outcomes[range] != Outcome::Done);
+            self.probe_states[first + n] = match entry {
+                Entry::Absent(_) => ProbeState::Cleared { idle: Some(false) },
+                Entry::Leaf(leaf) if leaf.level > 1 || was_refused => ProbeState::Unknown,
+                Entry::Leaf(leaf)
+                    if leaf.was_accessed() && self.is_skipped_by_kernel(pagemap(), addr, *leaf) =>
+                {
+                    ProbeState::Unknown
                 }
                 Entry::Leaf(leaf) => {
-                    self.cleared
+                    self.recently_cleared
                         .insert(process.id, Addr(addr.0 & !(leaf.len().0 - 1)));
-                    Mark::Off {
+                    ProbeState::Cleared {
                         idle: self.flags[n].map(Flags::is_idle),
                     }
                 }
-                Entry::Table | Entry::Unreadable => Mark::Unknown,
+                Entry::Table | Entry::Unreadable => ProbeState::Unknown,
             };
         }
-        // A number that was given to another process in the meantime: what was read is not the target's.
+        // The pid may belong to another process by now; then the entries are not those of the target.
         if !process.is_alive() {
-            self.marks[first..].fill(Mark::Unknown);
+            self.probe_states[first..].fill(ProbeState::Unknown);
         }
     }
 }

@@ -1,97 +1,99 @@
-//! Reading accessed bits again after they were cleared: a bit that is still set is of a page that is accessed all the time,
-//! or of one that the kernel passed over without saying so.
+//! Reads accessed bits again after they were cleared. If a bit is still set, the page is accessed all the
+//! time, or the kernel skipped the page without an error.
 
 use thermo_engine::scan::ScanChunk;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
-use super::part::{Part, each_part, pages_of};
 use super::state::PteTracker;
 use super::stripe::Stripe;
+use super::table_part::{TablePart, for_each_table, pages_of};
 use super::target_scan::TargetScan;
 
-/// Of how many pages whose marks stayed frames' flags are read: pages that wait to be put on a list are a few for each CPU;
-/// more are pages that are touched all the time.
-const FLAGS_READ: u64 = 64;
+/// Maximum number of pages with a set bit for which frame flags are read. Pages that wait in a per-CPU batch
+/// for an LRU list are few; more pages than this are accessed all the time.
+const MAX_FLAG_READS: u64 = 64;
 
 impl PteTracker {
-    /// Reads again the bits that were cleared, and books as unknown the pages whose bit is still set because the kernel passed
-    /// over them. Folios are asked again as well, for somebody else may have taken a mark that the kernel left alone. None:
-    /// the process is gone.
+    /// Reads the cleared bits again, and records as unknown the pages whose bit is still set because the
+    /// kernel skipped them. Folios are checked again as well, since another monitor may have cleared a bit
+    /// that the kernel skipped. `None`: the process has ended.
     pub(super) fn read_back_stripe(
         &mut self,
         process: &Process,
         scan: &mut TargetScan,
         stripe: &Stripe,
-        piece: &mut ScanChunk,
+        chunk: &mut ScanChunk,
     ) -> Option<()> {
-        let stretches = || stripe.ranges.stretches.iter().map(|stretch| stretch.range);
-        let start = stretches().map(|range| range.start).min()?;
-        let end = stretches().map(|range| range.end).max()?;
+        let ranges = || stripe.to_clear.ranges.iter().map(|range| range.range);
+        let start = ranges().map(|range| range.start).min()?;
+        let end = ranges().map(|range| range.end).max()?;
         let between = AddrRange { start, end };
-        self.open_pagemap(process);
+        self.keep_pagemap_open(process);
         let pagemap = self.pagemap.as_ref().map(|(_, pagemap)| pagemap);
-        // Pages that cannot be read are not known to be the process's own.
-        let is_own = |addr| {
+        // Pages that cannot be read are not known to be mapped exclusively.
+        let is_exclusive = |addr| {
             let page = pagemap.and_then(|pagemap| pagemap.page(addr).ok());
             page.is_some_and(|page| page.is_exclusive())
         };
-        let mut still_marked: Vec<AddrRange> = Vec::new();
-        let mut huge: Vec<AddrRange> = Vec::new();
-        let looked = &mut |part: &Part<'_>| {
-            // A page between them that is marked by now was touched since: that is for the next pass.
+        let mut still_set: Vec<AddrRange> = Vec::new();
+        let mut huge_pages: Vec<AddrRange> = Vec::new();
+        let on_table = &mut |part: &TablePart<'_>| {
+            // A page in between whose bit is set by now was accessed since: the next pass counts it.
             let cleared = stripe.cleared(part.table);
             let mut leaves = part.leaves.without(&cleared.map(|word| !word));
             if part.table.level == 0 {
                 let base = part.table.base;
-                let own = scan.exclusive.known(base, &leaves.touched(), is_own);
-                leaves = leaves.without(&own);
+                let exclusive = scan
+                    .exclusive
+                    .known(base, &leaves.accessed_or_young(), is_exclusive);
+                leaves = leaves.without(&exclusive);
             }
-            part.each_of(leaves.each_touched(), between, &mut |at, leaf| match leaf.level {
-                0 => at.join_onto(&mut still_marked),
-                _ => huge.push(at),
-            });
+            part.for_each_entry(
+                leaves.accessed_entries(),
+                between,
+                &mut |at, leaf| match leaf.level {
+                    0 => at.coalesce_into(&mut still_set),
+                    _ => huge_pages.push(at),
+                },
+            );
         };
-        each_part(&mut self.tables, process.pid, between, stripe.folios, looked).ok()?;
-        for at in huge {
-            // All its pages are mapped alike, but for those that a child has copied by now.
+        for_each_table(&mut self.tables, process.pid, between, stripe.folios, on_table).ok()?;
+        for at in huge_pages {
+            // All pages of a huge page are mapped alike, except those that a child process has copied since.
+            // Three samples suffice.
             let middle = Addr(at.start.0 + at.len().0 / 2).align_down();
-            let asked = [at.start, middle, Addr(at.end.0 - PAGE_SIZE)];
-            if !asked.into_iter().all(is_own) {
-                pages_of(at).for_each(|addr| piece.set_unknown(addr));
+            let samples = [at.start, middle, Addr(at.end.0 - PAGE_SIZE)];
+            if !samples.into_iter().all(is_exclusive) {
+                pages_of(at).for_each(|addr| chunk.set_unknown(addr));
             }
         }
-        self.judge_still_marked(scan, &still_marked, piece);
+        self.classify_still_set(scan, &still_set, chunk);
         Some(())
     }
 
-    /// Tells pages that are touched all the time from those that the kernel passed over.
-    fn judge_still_marked(
-        &mut self,
-        scan: &mut TargetScan,
-        still_marked: &[AddrRange],
-        piece: &mut ScanChunk,
-    ) {
-        let pages = still_marked
+    /// Distinguishes pages that are accessed all the time from pages that the kernel skipped.
+    fn classify_still_set(&mut self, scan: &mut TargetScan, still_set: &[AddrRange], chunk: &mut ScanChunk) {
+        let pages = still_set
             .iter()
-            .map(|run| run.len().0 / PAGE_SIZE)
+            .map(|range| range.len().0 / PAGE_SIZE)
             .sum::<u64>();
-        let may_wait = pages <= FLAGS_READ;
-        for run in still_marked {
+        let reads_flags = pages <= MAX_FLAG_READS;
+        for range in still_set {
             self.pages.clear();
             if let Some((_, pagemap)) = &self.pagemap {
-                drop(pagemap.read(*run, &mut self.pages));
+                drop(pagemap.read(*range, &mut self.pages));
             }
-            for (nth, addr) in pages_of(*run).enumerate() {
+            for (nth, addr) in pages_of(*range).enumerate() {
                 let page = self.pages.get(nth).copied().unwrap_or_default();
                 if !page.is_exclusive() {
                     if let Some(pfn) = page.pfn() {
                         scan.uncleared.add(addr, pfn);
                     }
-                    piece.set_unknown(addr);
-                } else if may_wait && self.is_on_no_list(page.pfn()) {
-                    piece.set_unknown(addr);
+                    chunk.set_unknown(addr);
+                } else if reads_flags && self.is_off_lru(page.pfn()) {
+                    chunk.set_unknown(addr);
                 } else {
                     scan.exclusive.add(addr);
                 }
@@ -99,16 +101,16 @@ impl PteTracker {
         }
     }
 
-    /// Opens what tells of each page of the process, unless it is open since its pass began.
-    fn open_pagemap(&mut self, process: &Process) {
+    /// Opens the pagemap of the process, unless it is open since the pass began.
+    fn keep_pagemap_open(&mut self, process: &Process) {
         if self.pagemap.as_ref().is_none_or(|(id, _)| *id != process.id) {
             let opened = Pagemap::open(&self.root, process.pid).ok();
             self.pagemap = opened.map(|pagemap| (process.id, pagemap));
         }
     }
 
-    /// Whether a frame is on no list of the kernel's, which `MADV_COLD` passes over.
-    fn is_on_no_list(&self, pfn: Option<u64>) -> bool {
+    /// Whether a frame is on no LRU list. `MADV_COLD` skips such frames.
+    pub(super) fn is_off_lru(&self, pfn: Option<u64>) -> bool {
         let (Some(pfn), Some(frames)) = (pfn, &self.frames) else {
             return false;
         };

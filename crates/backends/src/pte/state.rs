@@ -1,4 +1,4 @@
-//! What the tracker keeps from access check to access check.
+//! State that the tracker keeps between access checks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,65 +12,65 @@ use thermo_pagetable::{Entry, Folios, PageTables, WalkError};
 use thermo_targets::Process;
 use thermo_units::Addr;
 
-use super::cleared::Cleared;
 use super::gap_cost::GapCost;
 use super::lru_restore::LruRestore;
-use super::others::Others;
-use super::shared::Shared;
+use super::other_monitors::OtherMonitors;
+use super::recently_cleared::RecentlyCleared;
+use super::shared_walk::SharedWalk;
 use super::stats::ClearStats;
 use super::target_scan::TargetScan;
 
-/// What became of a probe when it was prepared.
+/// Result of preparing a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// It is off, and the folio was marked idle by somebody else or not, where that was asked.
-    Off { idle: Option<bool> },
-    /// It could not be taken off, or not be read.
+pub(super) enum ProbeState {
+    /// The accessed bit is clear. `idle`: whether another monitor had set the folio's idle flag, if that was
+    /// checked.
+    Cleared { idle: Option<bool> },
+    /// The bit could not be cleared or read.
     Unknown,
 }
 
-/// The tracker. See the text of `mod.rs`.
+/// Tracker `pte`. See the module documentation.
 #[derive(Debug)]
 pub struct PteTracker {
     pub(super) tables: PageTables,
-    /// When it was asked last whether memory was added.
-    pub(super) asked: Instant,
+    /// Last check for memory hot-plug.
+    pub(super) memory_checked: Instant,
     pub(super) root: PathBuf,
     pub(super) frames: Option<PageFrames>,
-    /// Whether others' work shows in folios that are marked idle, and nowhere else.
+    /// Whether other monitors are visible only in the idle flag of folios.
     pub(super) has_idle_flag: bool,
-    pub(super) others: Others,
-    /// One for each probe last prepared.
-    pub(super) marks: Vec<Mark>,
-    pub(super) cleared: Cleared,
-    /// What scans keep of each target.
+    pub(super) other_monitors: OtherMonitors,
+    /// One for each prepared probe.
+    pub(super) probe_states: Vec<ProbeState>,
+    pub(super) recently_cleared: RecentlyCleared,
+    /// Scan state of each target.
     pub(super) scans: BTreeMap<TargetId, TargetScan>,
-    /// Of the target that was scanned last.
+    /// The pagemap of the target that was scanned last.
     pub(super) pagemap: Option<(TargetId, Pagemap)>,
-    /// What is done about memory whose marks cannot be taken off otherwise; none without consent.
-    pub(super) shared: Option<Shared>,
-    /// What sweeps take from the kernel's lists and give back.
-    pub(super) lists: LruRestore,
-    /// What a target begins with.
+    /// Clears bits of shared and locked memory with `clear_refs`; `None` unless enabled.
+    pub(super) shared_walk: Option<SharedWalk>,
+    pub(super) lru_restore: LruRestore,
+    /// Initial estimate for a new target.
     pub(super) first_gap_cost: GapCost,
     pub(super) stats: ClearStats,
     pub(super) addrs: Vec<Addr>,
     pub(super) entries: Vec<Entry>,
-    /// The pages of a run whose marks stayed.
+    /// Pagemap entries of a range whose accessed bits are still set.
     pub(super) pages: Vec<Page>,
-    /// The flags of the frame behind each probe being prepared, where they tell something.
+    /// Flags of the frame behind each prepared probe, where they are needed.
     pub(super) flags: Vec<Option<Flags>>,
 }
 
 impl PteTracker {
-    /// Reads the entries that map the pages at `addrs`.
+    /// Reads the entries that map `self.addrs`.
     pub(super) fn read_entries(&mut self, process: &Process, folios: Folios) -> Result<(), WalkError> {
         self.tables
             .entries(process.pid, &self.addrs, folios, &mut self.entries)
     }
 
-    /// The same of the pages that `probes` are of.
-    pub(super) fn read_entries_of(
+    /// Reads the entries that map the pages of `probes`.
+    pub(super) fn read_entries_of_probes(
         &mut self,
         process: &Process,
         probes: &[Probe],
@@ -81,8 +81,8 @@ impl PteTracker {
         self.read_entries(process, folios)
     }
 
-    /// Whether the idle flags of frames tell what others cleared.
-    pub(super) const fn asks_idle_flag(&self) -> bool {
-        self.has_idle_flag && self.others.are_present()
+    /// Whether idle flags of folios are needed to detect other monitors.
+    pub(super) const fn uses_idle_flag(&self) -> bool {
+        self.has_idle_flag && self.other_monitors.exist()
     }
 }

@@ -2,10 +2,10 @@
 
 use thermo_units::Nanos;
 
-/// What scans have cleared, and what that has cost.
+/// Number of cleared ranges and pages, and the CPU time of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClearStats {
-    /// Ranges that were advised.
+    /// Ranges passed to `process_madvise`.
     pub ranges: u64,
     /// Present pages of 4 KiB in them; huge pages are not counted.
     pub pages: u64,

@@ -3,28 +3,28 @@
 use thermo_pagetable::{Folios, Table};
 use thermo_units::Addr;
 
-use super::bridge::Ranges;
-use super::table::Pages;
+use super::bridge::ClearRanges;
+use super::page_bits::PageBits;
 
-/// What was found in a stripe of memory that is read and cleared at once.
+/// The ranges to clear in a stripe.
 #[derive(Debug, Default)]
 pub(super) struct Stripe {
-    pub(super) ranges: Ranges,
+    pub(super) to_clear: ClearRanges,
     pub(super) folios: Folios,
-    /// Of each table, which accessed bits are to be cleared: those are read again.
-    pub(super) cleared: Vec<(TableAt, Pages)>,
+    /// Bits to clear in each table. These bits are read again afterwards.
+    pub(super) cleared: Vec<(TableAt, PageBits)>,
 }
 
 /// Level and first address of a table.
 pub(super) type TableAt = (u8, Addr);
 
 impl Stripe {
-    /// Which bits of a table were to be cleared.
-    pub(super) fn cleared(&self, table: &Table<'_>) -> Pages {
-        let is_it = |(at, _): &&(TableAt, Pages)| *at == (table.level, table.base);
+    /// Bits of `table` that were to be cleared.
+    pub(super) fn cleared(&self, table: &Table<'_>) -> PageBits {
+        let is_table = |(at, _): &&(TableAt, PageBits)| *at == (table.level, table.base);
         self.cleared
             .iter()
-            .find(is_it)
+            .find(is_table)
             .map_or([0; 8], |(_, pages)| *pages)
     }
 }

@@ -1,9 +1,10 @@
-//! Pages whose marks were seen to stay because the kernel passes over what is mapped more than once (libraries, mostly) or
-//! refuses it.
+//! Pages whose accessed bit the kernel did not clear, because they are mapped more than once (mostly
+//! libraries) or refused.
 //!
-//! They are half of what small processes have. To advise them in every round, and to find out again why their marks
-//! stayed, is half of what looking at hundreds of processes costs. So as long as the same frame is mapped and marked they
-//! are unknown without a question. Every so many rounds the question is asked again: who shared them may have ended.
+//! They are half of the pages of small processes. Advising them in every pass, and finding out again why
+//! their bits stay set, is half the cost of scanning hundreds of processes. So while the same frame is mapped
+//! and its bit is set, such a page is unknown without a further check. Every eight passes it is checked
+//! again, because the other processes that mapped it may have ended.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
@@ -13,15 +14,16 @@ use thermo_engine::TargetId;
 use thermo_pagetable::Entry;
 use thermo_units::{Addr, AddrRange};
 
-use super::part::Part;
-use super::table::Pages;
+use super::page_bits::PageBits;
+use super::table_part::TablePart;
 
-/// After so many passes it is asked again.
+/// Pages are checked again after this many passes.
 const PASSES: u32 = 8;
-/// Most pages kept of a target: libraries have fewer, and what a large process shares with a child for a while has more.
-pub(super) const MOST: usize = 4096;
+/// Maximum number of pages of a target. Libraries have fewer; memory that a large process shares with a child
+/// for a while has more.
+pub(super) const MAX_PAGES: usize = 4096;
 
-/// The pages of a target, with the frames behind them.
+/// The pages of a target, with their frame numbers.
 #[derive(Debug)]
 pub(super) struct UnclearedCache {
     passes: u32,
@@ -29,15 +31,15 @@ pub(super) struct UnclearedCache {
 }
 
 impl UnclearedCache {
-    /// Of target `id`: of targets that began together it is not asked again in the same pass.
-    pub(super) const fn of(id: TargetId) -> Self {
+    /// Empty cache of target `id`. Targets that started together are checked again in different passes.
+    pub(super) const fn new(id: TargetId) -> Self {
         Self {
             passes: id.0 % PASSES,
             frames: BTreeMap::new(),
         }
     }
 
-    /// Says that a pass begins: of each eighth it is asked again.
+    /// Begins a pass. Drops all pages if it is time to check them again.
     pub(super) fn begin_pass(&mut self) {
         self.passes = (self.passes + 1) % PASSES;
         if self.passes == 0 {
@@ -45,25 +47,25 @@ impl UnclearedCache {
         }
     }
 
-    /// Keeps the small page at `addr`, which maps the frame `pfn` and whose mark stayed.
+    /// Adds the small page at `addr`, which maps the frame `pfn` and whose bit stayed set.
     pub(super) fn add(&mut self, addr: Addr, pfn: u64) {
-        if self.frames.len() < MOST {
+        if self.frames.len() < MAX_PAGES {
             self.frames.insert(addr, pfn);
         }
     }
 
-    /// Those of `range`.
-    pub(super) fn within(&self, range: AddrRange) -> Known<'_> {
-        Known(self.frames.range(range.start..range.end).peekable())
+    /// The pages of `range`.
+    pub(super) fn in_range(&self, range: AddrRange) -> CachedPages<'_> {
+        CachedPages(self.frames.range(range.start..range.end).peekable())
     }
 }
 
-/// What is kept of a range, for who comes by its page-table pages in ascending order.
-pub(super) struct Known<'a>(Peekable<Range<'a, Addr, u64>>);
+/// The cached pages of a range, for a caller that visits page-table pages in ascending order.
+pub(super) struct CachedPages<'a>(Peekable<Range<'a, Addr, u64>>);
 
-impl Known<'_> {
-    /// Which pages of a table were left alone as they are mapped now.
-    pub(super) fn of(&mut self, part: &Part<'_>) -> Pages {
+impl CachedPages<'_> {
+    /// The pages of a table that map the same frames as when they were cached.
+    pub(super) fn in_table(&mut self, part: &TablePart<'_>) -> PageBits {
         let mut pages = [0; 8];
         if part.table.level == 0 {
             self.each_below(part.table.range(512).start, |addr, pfn| {
@@ -89,12 +91,12 @@ mod tests {
     use super::*;
     use thermo_pagetable::{Arch, Layout, Table};
 
-    use crate::pte::table::is_set;
+    use crate::pte::page_bits::is_set;
 
     const ALL: AddrRange = AddrRange::new(0, 1 << 20);
 
-    /// Which of the first five pages of a table are known, which map the frames 100 to 104.
-    fn known(uncleared: &UnclearedCache, level: u8) -> [bool; 5] {
+    /// Which of the first five pages of a table are cached. The pages map the frames 100 to 104.
+    fn cached(uncleared: &UnclearedCache, level: u8) -> [bool; 5] {
         let layout = Layout::new(Arch::X86_64, 4, 64 << 30);
         let mut entries = [0; 512];
         (0..5).for_each(|nth| entries[nth] = ((100 + nth as u64) << 12) | 1);
@@ -104,44 +106,44 @@ mod tests {
             entries: &entries,
             young: &[0; 8],
         };
-        let part = Part {
+        let part = TablePart {
             table: &table,
             layout: &layout,
             leaves: table.leaves(&layout),
         };
-        let pages = uncleared.within(ALL).of(&part);
+        let pages = uncleared.in_range(ALL).in_table(&part);
         [0, 1, 2, 3, 4].map(|nth| is_set(&pages, nth))
     }
 
     #[test]
-    fn same_frame_at_same_place_is_known() {
-        let mut uncleared = UnclearedCache::of(TargetId(7));
+    fn cache_matches_same_frame_at_same_address() {
+        let mut uncleared = UnclearedCache::new(TargetId(7));
         for (page, pfn) in [(1, 101), (2, 999), (4, 104)] {
             uncleared.add(Addr(page * 4096), pfn);
         }
-        assert_eq!(known(&uncleared, 0), [false, true, false, false, true]);
-        // Huge pages tell nothing of the small ones that were there.
-        assert_eq!(known(&uncleared, 1), [false; 5]);
+        assert_eq!(cached(&uncleared, 0), [false, true, false, false, true]);
+        // A huge page does not match cached small pages.
+        assert_eq!(cached(&uncleared, 1), [false; 5]);
     }
 
     #[test]
-    fn each_page_is_asked_about_again_within_eight_passes() {
+    fn each_page_is_rechecked_within_eight_passes() {
         for id in [0, 3, 7, 8] {
-            let mut uncleared = UnclearedCache::of(TargetId(id));
+            let mut uncleared = UnclearedCache::new(TargetId(id));
             uncleared.add(Addr(4096), 101);
-            let asked = (0..PASSES).filter(|_| {
+            let rechecked = (0..PASSES).filter(|_| {
                 uncleared.begin_pass();
                 !std::mem::replace(&mut uncleared.frames, BTreeMap::from([(Addr(4096), 101)]))
                     .contains_key(&Addr(4096))
             });
-            assert_eq!(asked.count(), 1, "{id}");
+            assert_eq!(rechecked.count(), 1, "{id}");
         }
     }
 
     #[test]
-    fn of_very_many_pages_only_some_are_kept() {
-        let mut uncleared = UnclearedCache::of(TargetId(0));
-        (0..MOST as u64 + 5).for_each(|page| uncleared.add(Addr(page * 4096), page));
-        assert_eq!(uncleared.frames.len(), MOST);
+    fn cache_is_limited() {
+        let mut uncleared = UnclearedCache::new(TargetId(0));
+        (0..MAX_PAGES as u64 + 5).for_each(|page| uncleared.add(Addr(page * 4096), page));
+        assert_eq!(uncleared.frames.len(), MAX_PAGES);
     }
 }

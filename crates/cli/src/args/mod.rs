@@ -1,20 +1,21 @@
 //! Groups of flags that several verbs share, declared once.
 
 mod cpu_share;
+mod intervals_goal;
 mod monitoring;
+pub mod number;
 mod output;
 mod run_opts;
 mod scheme_opts;
 mod targets;
-mod tuned;
 
 pub use monitoring::Monitoring;
 pub use output::Output;
-pub use run_opts::Course;
-pub use scheme_opts::{Acting, Limits};
-pub use targets::{Targets, TargetsOrMachine};
+pub use run_opts::RunOpts;
+pub use scheme_opts::{Limits, SchemeOpts};
+pub use targets::{Targets, TargetsOrSystem};
 
-/// What flags mean, without a verb around them.
+/// Parses flags of one group, without a verb around them.
 #[cfg(test)]
 pub fn parsed<T: clap::Args>(flags: &[&str]) -> T {
     let command = T::augment_args(clap::Command::new("thermo").no_binary_name(true));

@@ -1,50 +1,50 @@
-//! How to monitor.
+//! Flags about monitoring: budget, method, intervals, regions and tracker.
 
 use anyhow::{anyhow, bail, ensure};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::{Attrs, IntervalsGoal};
 use thermo_units::Nanos;
 
-use super::cpu_share;
-use super::tuned::Tuned;
+use super::intervals_goal::IntervalsGoalOpts;
+use super::{cpu_share, number};
 
-/// The budget for monitoring where neither intervals nor a budget are given: one percent.
+/// The budget when neither a budget nor intervals are given: 1 % of one CPU.
 const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
 
 /// How often accesses are checked, with how many regions, and by which tracker.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Monitoring")]
 pub struct Monitoring {
-    /// CPU budget for monitoring, in percent of one CPU. Method, intervals and number of regions are chosen to fit. 1%
-    /// when no interval is given; the first 3 seconds may use 10%
+    /// CPU budget for monitoring, in percent of one CPU. Method, intervals and number of regions are chosen
+    /// to fit. The first 3 seconds may use 10% [default: 1% when no interval is given]
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     cpu: Option<String>,
 
-    /// Monitoring method: scan every page, pass after pass, or DAMON's sampling, one page of each region
+    /// Monitoring method: scan (every page, pass after pass) or DAMON's sampling (one page of each region)
     #[arg(long, value_name = "METHOD", value_enum, default_value_t = MethodArg::Auto)]
     method: MethodArg,
 
-    /// Time between two snapshots of a scan
+    /// Scan: time between two snapshots
     #[arg(long, value_name = "TIME", default_value = "1s")]
     snapshot: Nanos,
 
-    /// Sample: time between two access checks of a region [5ms when only --aggr is given]
+    /// Sampling: time between two access checks of a region [default: 5ms when --aggr is given]
     #[arg(long, visible_alias = "sample-interval", value_name = "TIME")]
     sample: Option<Nanos>,
 
-    /// Sample: time over which accesses are counted [100ms when only --sample is given]
+    /// Sampling: time over which accesses are counted [default: 100ms when --sample is given]
     #[arg(long, visible_alias = "aggr-interval", value_name = "TIME")]
     aggr: Option<Nanos>,
 
     #[command(flatten)]
-    tuned: Tuned,
+    intervals_goal: IntervalsGoalOpts,
 
-    /// Monitor shared and locked memory, too: its accessed bits are cleared by walks (clear_refs) that hold up the page
-    /// faults of a target meanwhile. Without it such memory is unknown
+    /// Monitor shared and locked memory, too. Its accessed bits are cleared by page-table walks (clear_refs),
+    /// and the target's page faults wait meanwhile. Without this flag such memory is unknown
     #[arg(long)]
     shared: bool,
 
-    /// Do not walk a target where that would take longer
+    /// With --shared: skip targets whose walk would take longer
     #[arg(long, value_name = "TIME", default_value = "100ms", requires = "shared")]
     max_walk: Nanos,
 
@@ -57,20 +57,21 @@ pub struct Monitoring {
         long,
         visible_alias = "min-nr-regions",
         value_name = "N",
-        default_value_t = 10
+        value_parser = number::whole::<usize>,
+        default_value = "10"
     )]
     min_regions: usize,
 
     /// Maximum number of regions over all targets [default: 1000; scans allow at least 20 per target]
-    #[arg(long, visible_alias = "max-nr-regions", value_name = "N")]
+    #[arg(long, visible_alias = "max-nr-regions", value_name = "N", value_parser = number::whole::<usize>)]
     max_regions: Option<usize>,
 
-    /// How accesses are found: auto, or a tracker that `thermo doctor` lists
+    /// Tracker that finds accesses: auto, or a name that `thermo doctor` lists
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub tracker: String,
 
     /// Seed of all random choices; the same seed checks the same pages
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>, default_value = "1")]
     pub seed: u64,
 
     /// Print method and intervals whenever they change
@@ -81,47 +82,47 @@ pub struct Monitoring {
 /// Monitoring methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum MethodArg {
-    /// Scan, where the tracker can; sampling where not, or where intervals are given
+    /// Scan if the tracker can; sampling otherwise, or when intervals are given
     Auto,
-    /// One page of each region; the cost follows the number of regions
+    /// Check one page of each region; the cost grows with the number of regions
     Sampling,
-    /// Every page; the cost follows resident memory
+    /// Check every page; the cost grows with resident memory
     Scan,
 }
 
-/// Room for regions of each target where nobody said how many there may be: a small process has some fifteen pieces of
-/// memory that are used differently, its libraries counted.
-const REGIONS_EACH: usize = 20;
+/// Regions that a scan allows each target when `--max-regions` is not given. A small process, with its
+/// libraries, has about fifteen areas of different access patterns.
+const REGIONS_PER_TARGET: usize = 20;
 
 impl Monitoring {
-    /// How many regions each target has room for in scans; 0 where the number of all was given.
+    /// Regions that a scan allows each target; 0 when `--max-regions` is given.
     #[must_use]
-    pub const fn regions_each(&self) -> usize {
+    pub const fn regions_per_target(&self) -> usize {
         if self.max_regions.is_some() {
             0
         } else {
-            REGIONS_EACH
+            REGIONS_PER_TARGET
         }
     }
 
-    /// The interval of snapshots where scans go on.
+    /// Time between two snapshots of a scan.
     ///
     /// # Errors
-    /// It is too short for anything to be scanned in it.
+    /// The interval is too short.
     pub fn snapshot_interval(&self) -> anyhow::Result<Nanos> {
-        const LEAST: Nanos = Nanos::millis(50);
+        const MIN: Nanos = Nanos::millis(50);
         ensure!(
-            self.snapshot >= LEAST,
-            "--snapshot {} is too short: the least is {LEAST}",
+            self.snapshot >= MIN,
+            "--snapshot {} is too short: the minimum is {MIN}",
             self.snapshot
         );
         Ok(self.snapshot)
     }
 
-    /// The attributes these flags say.
+    /// The attributes that the flags give.
     ///
     /// # Errors
-    /// They contradict each other.
+    /// The flags contradict each other.
     pub fn attrs(&self) -> anyhow::Result<Attrs> {
         let default = Attrs::default();
         let attrs = Attrs {
@@ -131,55 +132,56 @@ impl Monitoring {
             min_nr_regions: self.min_regions,
             max_nr_regions: self.max_regions.unwrap_or(default.max_nr_regions),
         };
-        let attrs = self.tuned.begin_with(attrs, self.sample.is_some())?;
+        let attrs = self.intervals_goal.first_attrs(attrs, self.sample.is_some())?;
         attrs.check()?;
         Ok(attrs)
     }
 
-    /// Parameters in a file work like command-line flags; names are those of the kernel modules.
-    pub fn name(&mut self, named: &[String], attrs: &Attrs) {
-        let is_named = |name: &str| named.iter().any(|one| one == name);
-        if is_named("sample_interval") || is_named("aggr_interval") {
+    /// Parameters in a file work like command-line flags. `names` are those the file sets, by the kernel
+    /// modules' names, and `attrs` has their values.
+    pub fn set_from_file(&mut self, names: &[String], attrs: &Attrs) {
+        let is_set = |name: &str| names.iter().any(|one| one == name);
+        if is_set("sample_interval") || is_set("aggr_interval") {
             (self.sample, self.aggr) = (Some(attrs.sample), Some(attrs.aggr));
         }
-        if is_named("max_nr_regions") {
+        if is_set("max_nr_regions") {
             self.max_regions = Some(attrs.max_nr_regions);
         }
     }
 
-    /// Whether a budget or a way to look is asked for, which a tracker with a pace of its own does not keep.
-    pub fn asks_for_budget(&self) -> bool {
+    /// Whether a budget or scans are requested. The kernel's DAMON supports neither.
+    pub fn needs_own_context(&self) -> bool {
         self.cpu.is_some() || self.method == MethodArg::Scan
     }
 
-    /// What the intervals are tuned towards, if they are.
+    /// The goal of interval tuning; `None` without tuning.
     ///
     /// # Errors
-    /// A goal that is none.
+    /// The goal does not parse or is out of range.
     pub fn intervals_goal(&self) -> anyhow::Result<Option<IntervalsGoal>> {
-        self.tuned.goal()
+        self.intervals_goal.goal()
     }
 
-    /// How long a walk that looks at shared memory may take, where the user consented to walks.
+    /// How long a page-table walk for shared memory may take; `None` without `--shared`.
     ///
     /// # Errors
-    /// No time at all.
-    pub fn longest_walk(&self) -> anyhow::Result<Option<Nanos>> {
+    /// The time is zero.
+    pub fn max_walk_time(&self) -> anyhow::Result<Option<Nanos>> {
         ensure!(
             self.max_walk > Nanos::ZERO,
-            "--max-walk 0 lets no walk begin: give a time like 100ms, or leave --shared out"
+            "--max-walk 0 allows no walk: give a time like 100ms, or leave --shared out"
         );
         Ok(self.shared.then_some(self.max_walk))
     }
 
-    /// The budget and what it may choose; none where the intervals are given by hand, or tuned towards a goal, and no
-    /// budget is.
+    /// The budget and the methods it may choose; `None` when intervals are given or tuned (`has_goal`) and no
+    /// budget is given.
     ///
     /// # Errors
-    /// A budget that is none, or things that exclude each other.
-    pub fn budget(&self, tuned: bool) -> anyhow::Result<Option<(CpuShare, MethodPolicy)>> {
+    /// The budget is out of range, or flags contradict each other.
+    pub fn budget(&self, has_goal: bool) -> anyhow::Result<Option<(CpuShare, MethodPolicy)>> {
         let by_hand = self.sample.is_some() || self.aggr.is_some();
-        if tuned {
+        if has_goal {
             return self.no_budget();
         }
         ensure!(
@@ -191,7 +193,7 @@ impl Monitoring {
             "--method scan has no --sample and --aggr: leave those out, or use --method sampling"
         );
         let policy = match self.method {
-            _ if by_hand => MethodPolicy::ByHand,
+            _ if by_hand => MethodPolicy::FixedIntervals,
             MethodArg::Auto if self.shared => MethodPolicy::Scan,
             MethodArg::Auto => MethodPolicy::Auto,
             MethodArg::Sampling => MethodPolicy::Sampling,
@@ -203,7 +205,7 @@ impl Monitoring {
         Ok(given.or(default).map(|share| (share, policy)))
     }
 
-    /// A goal for intervals leaves nothing to a budget.
+    /// A goal of interval tuning excludes a budget.
     fn no_budget(&self) -> anyhow::Result<Option<(CpuShare, MethodPolicy)>> {
         let other = match () {
             () if self.cpu.is_some() => "--cpu",
@@ -211,7 +213,7 @@ impl Monitoring {
             () if self.shared => "--shared",
             () => return Ok(None),
         };
-        bail!("intervals are tuned towards a goal, or chosen for {other}: leave one of the two out")
+        bail!("intervals are either tuned towards a goal or chosen for {other}: leave one of the two out")
     }
 }
 
@@ -226,23 +228,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_changes_holds_like_flags() {
+    fn parameters_of_a_file_work_like_flags() {
         let flags = || parsed::<Monitoring>(&[]);
         let attrs = flags().attrs().unwrap();
         let with = |name: &str| {
             let mut monitoring = flags();
-            monitoring.name(&[name.to_owned()], &attrs);
+            monitoring.set_from_file(&[name.to_owned()], &attrs);
             assert_eq!(monitoring.attrs().unwrap(), attrs);
-            (monitoring.budget(false).unwrap(), monitoring.regions_each())
+            (monitoring.budget(false).unwrap(), monitoring.regions_per_target())
         };
-        let ruled = Some((DEFAULT_SHARE, MethodPolicy::Auto));
-        assert_eq!(with("quota_ms"), (ruled, REGIONS_EACH));
-        assert_eq!(with("aggr_interval"), (None, REGIONS_EACH));
-        assert_eq!(with("max_nr_regions"), (ruled, 0));
+        let budgeted = Some((DEFAULT_SHARE, MethodPolicy::Auto));
+        assert_eq!(with("quota_ms"), (budgeted, REGIONS_PER_TARGET));
+        assert_eq!(with("aggr_interval"), (None, REGIONS_PER_TARGET));
+        assert_eq!(with("max_nr_regions"), (budgeted, 0));
     }
 
     #[test]
-    fn a_budget_rules_unless_intervals_are_given() {
+    fn budget_applies_unless_intervals_are_given() {
         let half = CpuShare(5_000);
         for (arguments, expected) in [
             (&[][..], Some((DEFAULT_SHARE, MethodPolicy::Auto))),
@@ -260,7 +262,7 @@ mod tests {
             (&["--aggr", "1s"], None),
             (
                 &["--aggr", "1s", "--cpu", "0.5"],
-                Some((half, MethodPolicy::ByHand)),
+                Some((half, MethodPolicy::FixedIntervals)),
             ),
         ] {
             assert_eq!(budget(arguments).unwrap(), expected, "{arguments:?}");
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_budget_names_its_flag() {
+    fn wrong_budget_names_its_flag() {
         for text in ["0", "-1%", "much"] {
             let error = budget(&["--cpu", text]).unwrap_err().to_string();
             assert!(error.starts_with("--cpu: "), "{error}");
@@ -276,15 +278,15 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_takes_some_time() {
-        let longest = |text: &str| parsed::<Monitoring>(&["--shared", "--max-walk", text]).longest_walk();
-        assert_eq!(longest("5ms").unwrap(), Some(Nanos::millis(5)));
-        assert!(longest("0").unwrap_err().to_string().contains("like 100ms"));
-        assert_eq!(parsed::<Monitoring>(&[]).longest_walk().unwrap(), None);
+    fn walk_time_of_zero_is_refused() {
+        let max = |text: &str| parsed::<Monitoring>(&["--shared", "--max-walk", text]).max_walk_time();
+        assert_eq!(max("5ms").unwrap(), Some(Nanos::millis(5)));
+        assert!(max("0").unwrap_err().to_string().contains("like 100ms"));
+        assert_eq!(parsed::<Monitoring>(&[]).max_walk_time().unwrap(), None);
     }
 
     #[test]
-    fn shared_memory_is_looked_at_in_rounds() {
+    fn shared_memory_requires_scans() {
         let one_percent = Some((DEFAULT_SHARE, MethodPolicy::Scan));
         assert_eq!(budget(&["--shared"]).unwrap(), one_percent);
         for (first, second) in [("--sample", "1ms"), ("--aggr", "1s"), ("--method", "sampling")] {
@@ -294,19 +296,19 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_leaves_nothing_to_a_budget() {
-        let tuned = |arguments: &[&str]| {
+    fn intervals_goal_excludes_a_budget() {
+        let with_goal = |arguments: &[&str]| {
             let flags = [&["--intervals-autotune"], arguments].concat();
             parsed::<Monitoring>(&flags).budget(true)
         };
-        assert_eq!(tuned(&[]).unwrap(), None);
-        assert_eq!(tuned(&["--sample", "10ms", "--aggr", "1s"]).unwrap(), None);
+        assert_eq!(with_goal(&[]).unwrap(), None);
+        assert_eq!(with_goal(&["--sample", "10ms", "--aggr", "1s"]).unwrap(), None);
         for (more, named) in [
             (&["--cpu", "1%"][..], "--cpu"),
             (&["--method", "scan"], "--method scan"),
             (&["--shared"], "--shared"),
         ] {
-            let error = tuned(more).unwrap_err();
+            let error = with_goal(more).unwrap_err();
             assert!(
                 error.to_string().contains(&format!("chosen for {named}:")),
                 "{error}"
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_have_no_sampling_interval() {
+    fn scan_excludes_sampling_intervals() {
         let error = budget(&["--method", "scan", "--sample", "1ms"]).unwrap_err();
         assert!(error.to_string().contains("--method sampling"), "{error}");
     }

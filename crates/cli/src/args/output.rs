@@ -1,4 +1,4 @@
-//! Where a recording goes, and for how long it is made.
+//! Where a recording is written, and for how long.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use thermo_units::Nanos;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Recording")]
 pub struct Output {
-    /// The file; one that is there is kept as FILE.old
+    /// File to write; an existing file is renamed to FILE.old
     #[arg(long, short, value_name = "FILE", default_value = "thermo.arrow")]
     pub output: PathBuf,
 
-    /// Stop after this time; a command that was started goes on
+    /// Stop after this time; a started command keeps running
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
 }

@@ -1,4 +1,4 @@
-//! How a verb that acts on memory goes about it.
+//! Flags of verbs that apply schemes and record nothing.
 
 use thermo_engine::{Attrs, Scheme};
 use thermo_units::Nanos;
@@ -6,27 +6,33 @@ use thermo_units::Nanos;
 use super::{Limits, Monitoring, Targets};
 use crate::session::Plan;
 
-/// How to look, how far to go, for how long, and how to tell of it.
+/// Monitoring, limits of the schemes, duration and output format.
 #[derive(Debug, clap::Args)]
-pub struct Course {
+pub struct RunOpts {
     #[command(flatten)]
     pub monitoring: Monitoring,
 
     #[command(flatten)]
     pub limits: Limits,
 
-    /// Stop after this time; a command that was started goes on
+    /// Stop after this time; a started command keeps running
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
+
+    /// With --cgroup: end when the control group is removed. Without this flag thermo waits until the group is
+    /// created again
+    #[arg(long, requires = "cgroup")]
+    pub once: bool,
 
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-impl Course {
-    /// The session that applies `schemes` to `targets`, which are looked at by `attrs`. Nothing is recorded.
-    pub fn plan(self, targets: Targets, attrs: Attrs, schemes: Vec<Scheme>) -> Plan {
+impl RunOpts {
+    /// The session that monitors `targets` with `attrs` and applies `schemes`. Nothing is recorded.
+    pub fn plan(self, mut targets: Targets, attrs: Attrs, schemes: Vec<Scheme>) -> Plan {
+        targets.waits_for_cgroup = !self.once;
         Plan {
             attrs,
             schemes,

@@ -1,4 +1,4 @@
-//! What is to be done to the memory that is watched.
+//! Flags about schemes and their limits.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,11 @@ use thermo_units::Permille;
 use crate::scheme_file;
 use crate::session::Host;
 
-/// Schemes, and how far they may go.
+/// Schemes and their limits.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Schemes")]
-pub struct Acting {
-    /// Apply the schemes of this file
+pub struct SchemeOpts {
+    /// Apply the schemes of this file while monitoring
     #[arg(long, value_name = "FILE")]
     pub schemes: Option<PathBuf>,
 
@@ -22,44 +22,44 @@ pub struct Acting {
     pub limits: Limits,
 }
 
-/// How far schemes may go.
+/// Limits of schemes.
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Schemes")]
 pub struct Limits {
-    /// Decide and report everything, and do nothing
+    /// Decide and report, but change no memory
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Go on without schemes whose action this machine cannot do
+    /// Skip schemes whose action this machine does not support
     #[arg(long)]
     pub best_effort: bool,
 
-    /// Page out memory of programs only while more than this share of swap is free
+    /// Page out anonymous memory only while more than this share of swap is free
     #[arg(long, value_name = "SHARE", default_value = "20%")]
     pub swap_floor: Permille,
 
-    /// Stop paging out while more than this share of what left within a minute is back
+    /// Stop paging out while more than this share of the pages paged out in the last minute is resident again
     #[arg(long, value_name = "SHARE", default_value = "25%")]
     pub max_refaults: Permille,
 
-    /// Let hugepage schemes also set the mappings' own flag, by a call that the target is made to make
+    /// Let hugepage schemes also set the huge-page flag of mappings: the target is made to call madvise()
     #[arg(long)]
     pub huge_flags: bool,
 
-    /// Leave huge-page flags as they were set, also at the end
+    /// Keep the huge-page flags that were set, also after the end
     #[arg(long)]
     pub keep_flags: bool,
 
-    /// How much of a huge page must be in memory for the action collapse
+    /// Collapse only where at least this share of the huge page is resident
     #[arg(long, value_name = "SHARE", default_value = "80%")]
     pub collapse_present: Permille,
 }
 
-impl Acting {
-    /// The schemes of the file, if one was named.
+impl SchemeOpts {
+    /// The schemes of the file; empty without a file.
     ///
     /// # Errors
-    /// It cannot be read or holds a mistake.
+    /// The file cannot be read or holds a mistake.
     pub fn read(&self) -> anyhow::Result<Vec<Scheme>> {
         self.schemes
             .as_deref()
@@ -68,7 +68,7 @@ impl Acting {
 }
 
 impl Limits {
-    /// When paging out stops.
+    /// Limits of paging out.
     pub fn pageout(&self) -> PageoutLimits {
         PageoutLimits {
             swap_floor: self.swap_floor,
@@ -77,39 +77,39 @@ impl Limits {
         }
     }
 
-    /// How huge pages are made and forbidden.
+    /// Options of the huge-page actions.
     pub const fn huge(&self) -> HugeOptions {
         HugeOptions {
             set_flag: self.huge_flags,
             keep_flags: self.keep_flags,
-            least_present: self.collapse_present,
+            min_present: self.collapse_present,
         }
     }
 
-    /// Those of `schemes` that this host can carry out.
+    /// The schemes that this host supports. The others are skipped with a warning (`--best-effort`).
     ///
     /// # Errors
-    /// It cannot carry out one of them, and that was not consented to; or none is left.
-    pub fn possible(self, host: &Host, schemes: Vec<Scheme>) -> anyhow::Result<Vec<Scheme>> {
+    /// The host does not support a scheme and `--best-effort` is not given; or it supports none of them.
+    pub fn supported(self, host: &Host, schemes: Vec<Scheme>) -> anyhow::Result<Vec<Scheme>> {
         if !self.best_effort {
             host.check_actions(schemes.iter().map(|scheme| scheme.action))?;
             return Ok(schemes);
         }
-        let asked = schemes.len();
-        let possible: Vec<Scheme> = schemes
+        let requested = schemes.len();
+        let supported: Vec<Scheme> = schemes
             .into_iter()
             .filter(|scheme| {
-                let obstacle = host.obstacle(scheme.action);
-                if let Some(report) = obstacle {
-                    eprintln!("thermo: goes on without {}: {}", report.action, report.reason);
+                let unsupported = host.unsupported(scheme.action);
+                if let Some(report) = unsupported {
+                    eprintln!("thermo: scheme skipped: {}: {}", report.action, report.reason);
                 }
-                obstacle.is_none()
+                unsupported.is_none()
             })
             .collect();
         ensure!(
-            asked == 0 || !possible.is_empty(),
-            "this machine can do none of the {asked} schemes"
+            requested == 0 || !supported.is_empty(),
+            "this machine supports none of the {requested} schemes: `thermo doctor` lists the actions it supports"
         );
-        Ok(possible)
+        Ok(supported)
     }
 }

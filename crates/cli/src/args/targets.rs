@@ -1,69 +1,78 @@
-//! What to look at.
+//! The targets: which processes are monitored.
 
 use std::ffi::OsString;
 
 use anyhow::ensure;
 use thermo_targets::{LayoutRule, TargetSpec};
 
-/// Processes, by number, by control group, or started here.
+use super::number;
+
+/// Running processes, a control group, or a command to start.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Targets")]
 pub struct Targets {
     /// A process; may be given more than once
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = number::pid)]
     pub pid: Vec<u32>,
 
-    /// All processes of a control group and of those below it
+    /// All processes of a control group and of its descendants. PATH as in /proc/PID/cgroup, like
+    /// /system.slice/redis.service, or the whole directory: /sys/fs/cgroup/... (version 2) or
+    /// /sys/fs/cgroup/memory/... (version 1)
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,
 
-    /// Follow the processes that targets start (on with a command)
-    #[arg(long, overrides_with = "no_children")]
+    /// Monitor child processes of the targets, too (default with CMD)
+    #[arg(long)]
     children: bool,
 
-    /// Do not follow the processes that targets start
-    #[arg(long, overrides_with = "children")]
+    /// Do not monitor child processes of the targets
+    #[arg(long)]
     no_children: bool,
 
-    /// Look at each mapping by itself, not at the three spans that hold them all
+    /// Monitor each mapping by itself. Without this flag sampling monitors three address ranges that hold all
+    /// mappings
     #[arg(long)]
     pub vma: bool,
 
-    /// A command to start and look at; thermo ends with its status
+    /// Command to start and monitor; thermo exits with its exit code
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 
-    /// Every process of the machine; only verbs that consent to it have a flag for this.
+    /// Every process of the machine. Set by verbs that have a flag for it.
     #[arg(skip)]
     pub system: bool,
 
-    /// Programs that are left alone besides those that always are.
+    /// Whether the session waits for a removed control group. Set by verbs that run as a service.
+    #[arg(skip)]
+    pub waits_for_cgroup: bool,
+
+    /// Names of programs that are not targets, besides those that never are.
     #[arg(skip)]
     pub exclude: Vec<String>,
 }
 
-/// Targets of a verb that can also take the whole machine.
+/// Targets of a verb that accepts the whole machine, too.
 #[derive(Debug, Clone, clap::Args)]
-pub struct TargetsOrMachine {
+pub struct TargetsOrSystem {
     #[command(flatten)]
     targets: Targets,
 
-    /// All processes of the machine but ourselves, pid 1, kernel threads and session programs
+    /// All processes of the machine except thermo, pid 1, kernel threads and session programs
     #[arg(long, help_heading = "Targets")]
     system: bool,
 
-    /// A program to leave alone, by its name; may be given more than once
+    /// With --system or --cgroup: skip programs of this name; may be given more than once
     #[arg(long, value_name = "NAME", help_heading = "Targets")]
     exclude: Vec<String>,
 }
 
-impl TargetsOrMachine {
+impl TargetsOrSystem {
     /// Whether there is a command to start.
     pub fn has_command(&self) -> bool {
         !self.targets.command.is_empty()
     }
 
-    /// What was named.
+    /// The targets, checked.
     ///
     /// # Errors
     /// Those of [`Targets::check`].
@@ -79,13 +88,15 @@ impl TargetsOrMachine {
 
 impl Targets {
     /// # Errors
-    /// Nothing is named, or both something that runs and a command.
+    /// No target is named, or flags contradict each other.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_with("--cgroup PATH")
     }
 
+    /// `groups`: the flags of the verb that name more than one process, for the message.
     fn check_with(&self, groups: &str) -> anyhow::Result<()> {
-        let running = !self.pid.is_empty() || self.cgroup.is_some() || self.system;
+        let names_processes = !self.pid.is_empty() || self.cgroup.is_some();
+        let running = names_processes || self.system;
         ensure!(
             running || !self.command.is_empty(),
             "no target is named: give --pid PID, {groups}, or a command after --"
@@ -94,21 +105,30 @@ impl Targets {
             !running || self.command.is_empty(),
             "both a running target and a command are named: give --pid or --cgroup, or a command after --"
         );
+        ensure!(
+            !(self.system && names_processes),
+            "--system names every process already: leave it out, or leave --pid and --cgroup out"
+        );
+        ensure!(
+            !(self.children && self.no_children),
+            "--children and --no-children contradict each other: leave one of them out"
+        );
         Ok(())
     }
 
-    /// Whether what a command leaves in the background when it ends stays a target.
+    /// Whether background processes that the command leaves behind stay targets.
     pub fn keeps_orphans(&self) -> bool {
         !self.command.is_empty() && !self.no_children
     }
 
-    /// What to watch, with the command that was started as process `started`.
+    /// The specification for discovery. `started`: the process of the command.
     pub fn spec(&self, started: Option<u32>) -> TargetSpec {
         TargetSpec {
             pids: self.pid.iter().copied().chain(started).collect(),
             children: !self.no_children && (self.children || started.is_some()),
             orphans: self.keeps_orphans(),
             cgroup: self.cgroup.clone(),
+            waits_for_cgroup: self.waits_for_cgroup,
             system: self.system,
             exclude: self.exclude.clone(),
             layout: if self.vma {
@@ -119,7 +139,7 @@ impl Targets {
         }
     }
 
-    /// In words, for a recording.
+    /// The targets in words, for the metadata of a recording.
     pub fn describe(&self) -> String {
         let pids = self.pid.iter().map(|pid| format!("pid {pid}"));
         let cgroups = self.cgroup.iter().map(|path| format!("cgroup {path}"));

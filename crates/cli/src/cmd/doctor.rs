@@ -1,21 +1,23 @@
-//! `thermo doctor`: what this machine lets us do.
+//! `thermo doctor`: the trackers and actions that this machine supports.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use thermo_kernel::leftovers::{self, Found};
+use thermo_kernel::leftovers::{self, OrphanedNote};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 
 use crate::session::Host;
 
-/// Tell which trackers and actions can be used on this machine, and why not the rest.
+/// List the trackers and actions that this machine supports, and why it does not support the others.
+///
+/// Exit code 1: no tracker can be used, or with --leftovers: something is left.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo doctor
   thermo doctor --leftovers --json")]
 pub struct Doctor {
-    /// Tell what instances that were killed left switched on, instead
+    /// List the settings that killed instances of thermo left changed, instead
     #[arg(long)]
     leftovers: bool,
 
@@ -25,10 +27,10 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// The answer is negative when no tracker can be used, or something was left.
+    /// Prints the report. The result is negative when no tracker is available, or when leftovers exist.
     pub fn run(self) -> anyhow::Result<Exit> {
         if self.leftovers {
-            return tell_leftovers(self.json);
+            return print_leftovers(self.json);
         }
         let host = Host::probe();
         if self.json {
@@ -44,12 +46,13 @@ impl Doctor {
     }
 }
 
-fn tell_leftovers(json: bool) -> anyhow::Result<Exit> {
+fn print_leftovers(json: bool) -> anyhow::Result<Exit> {
     let root = Path::new("/");
-    let found = leftovers::folder(root).map_or_else(Vec::new, |folder| leftovers::found(root, &folder));
+    let found =
+        leftovers::folder(root).map_or_else(Vec::new, |folder| leftovers::find_orphaned(root, &folder));
     if json {
-        let one = |note: &Found| json!({ "kind": note.kind, "pid": note.writer.pid, "left": note.left, "note": note.path });
-        output::json(&json!({ "schema": 1, "leftovers": found.iter().map(one).collect::<Vec<_>>() }))?;
+        let entry = |note: &OrphanedNote| json!({ "kind": note.kind, "pid": note.writer.pid, "left": note.leftovers, "note": note.path });
+        output::json(&json!({ "schema": 1, "leftovers": found.iter().map(entry).collect::<Vec<_>>() }))?;
     } else {
         output::text(&leftovers_text(&found))?;
     }
@@ -60,19 +63,19 @@ fn tell_leftovers(json: bool) -> anyhow::Result<Exit> {
     })
 }
 
-fn leftovers_text(found: &[Found]) -> String {
+fn leftovers_text(found: &[OrphanedNote]) -> String {
     if found.is_empty() {
-        return "nothing is left of instances that were killed\n".to_owned();
+        return "killed instances of thermo left nothing behind\n".to_owned();
     }
-    let one = |note: &Found| {
-        let left: String = note.left.iter().map(|what| format!("  {what}\n")).collect();
+    let text = |note: &OrphanedNote| {
+        let left: String = note.leftovers.iter().map(|what| format!("  {what}\n")).collect();
         let (pid, path) = (note.writer.pid, note.path.display());
         format!(
-            "{} of thermo (pid {pid}), which was killed; noted in {path}\n{left}",
+            "{} left by thermo (pid {pid}), which was killed; noted in {path}:\n{left}",
             note.kind
         )
     };
-    found.iter().map(one).collect()
+    found.iter().map(text).collect()
 }
 
 fn as_json(host: &Host) -> Value {
@@ -100,8 +103,10 @@ fn as_json(host: &Host) -> Value {
 
 fn as_text(host: &Host) -> String {
     let mut text = format!(
-        "Linux {} on {}\n\ntrackers\n",
-        host.facts.uname.release, host.facts.uname.machine
+        "Linux {} on {}\n\n{}",
+        host.facts.uname.release,
+        host.facts.uname.machine,
+        header("tracker")
     );
     for report in &host.trackers {
         let default = if host.default_tracker() == Some(report.name) {
@@ -115,9 +120,9 @@ fn as_text(host: &Host) -> String {
             &format!("{}{default}", report.reason),
         ));
     }
-    text.push_str("\nactions\n");
+    text.push_str(&format!("\n{}", header("action")));
     for report in &host.actions {
-        let how = if report.via.is_empty() {
+        let interface = if report.via.is_empty() {
             String::new()
         } else {
             format!("{}: ", report.via)
@@ -125,13 +130,17 @@ fn as_text(host: &Host) -> String {
         text.push_str(&row(
             report.action.name(),
             report.available,
-            &format!("{how}{}", report.reason),
+            &format!("{interface}{}", report.reason),
         ));
     }
     text
 }
 
-/// A row; what the kernel said in several lines stays in its column.
+fn header(kind: &str) -> String {
+    format!("  {kind:<13}can be used: how, or why not\n")
+}
+
+/// A row of the table. A reason of several lines stays in its column.
 fn row(name: &str, available: bool, reason: &str) -> String {
     let reason = reason.replace('\n', &format!("\n{:20}", ""));
     format!(
@@ -145,11 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_of_several_lines_stay_in_their_column() {
-        let told = row("pte", false, "refused:\nR1 type=ctx\nprocessed 3 insns");
+    fn multi_line_reason_stays_in_its_column() {
+        let text = row("pte", false, "refused:\nR1 type=ctx\nprocessed 3 insns");
         assert_eq!(
-            told,
+            text,
             "  pte          no   refused:\n                    R1 type=ctx\n                    processed 3 insns\n"
         );
+    }
+
+    #[test]
+    fn tables_have_a_header() {
+        assert_eq!(header("tracker"), "  tracker      can be used: how, or why not\n");
+        assert_eq!(row("pte", true, "r").find("yes"), header("tracker").find("can"));
     }
 }

@@ -1,19 +1,20 @@
-//! `thermo export`: a recording in other forms.
+//! `thermo export`: converts a recording to other formats.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use thermo_recording::{export, open};
 use thermo_term::exit::Exit;
 
-/// What a recording is turned into.
+use crate::output_file;
+
+/// Formats of other tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// What `damo record` writes and `damo report` reads: JSON, compressed
+    /// The compressed JSON that `damo record` writes and `damo report` reads
     DamoJson,
-    /// The same, not compressed; damo itself reads it only where `file` calls it "JSON data"
+    /// The same JSON, not compressed; damo reads it only if file(1) calls it "JSON data"
     DamoJsonPlain,
     /// Comma-separated values of one table
     Csv,
@@ -21,7 +22,7 @@ enum Format {
     Parquet,
 }
 
-/// Which table, where a format holds one.
+/// Tables of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Table {
     /// A row for each region of each snapshot
@@ -30,7 +31,7 @@ enum Table {
     Ages,
 }
 
-/// Turn a recording into what other tools read.
+/// Convert a recording to a format of other tools.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo export thermo.arrow --format damo-json -o damon.data
@@ -40,45 +41,31 @@ pub struct Export {
     #[arg(default_value = "thermo.arrow")]
     recording: PathBuf,
 
-    /// Into what
+    /// Format to write
     #[arg(long, short)]
     format: Format,
 
-    /// Which table, for CSV and Parquet
+    /// Table to write, for CSV and Parquet
     #[arg(long, default_value = "regions")]
     table: Table,
 
-    /// Where to; standard output when not given
+    /// File to write [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 impl Export {
-    /// Writes the whole recording, or nothing that could be taken for it.
+    /// Writes the export. After an error no file is left.
     pub fn run(self) -> anyhow::Result<Exit> {
-        let holds_regions_only = matches!(self.format, Format::DamoJson | Format::DamoJsonPlain);
-        if holds_regions_only && self.table != Table::Regions {
-            bail!("damo's JSON holds regions only; export ages as csv or parquet");
+        let is_damo_json = matches!(self.format, Format::DamoJson | Format::DamoJsonPlain);
+        if is_damo_json && self.table != Table::Regions {
+            bail!("damo's JSON holds regions only: export ages as csv or parquet");
         }
         match &self.output {
             None => self.write_to(&mut io::stdout())?,
-            Some(path) => self.write_file(path)?,
+            Some(path) => output_file::write(path, |file| self.write_to(file))?,
         }
         Ok(Exit::Done)
-    }
-
-    /// Under another name first: half an export must not look like a whole one.
-    fn write_file(&self, path: &Path) -> anyhow::Result<()> {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(".part");
-        let unfinished = PathBuf::from(unfinished);
-        let cannot_write = || format!("cannot write {}", path.display());
-        let mut file = File::create(&unfinished).with_context(cannot_write)?;
-        if let Err(error) = self.write_to(&mut file) {
-            drop(std::fs::remove_file(&unfinished));
-            return Err(error);
-        }
-        std::fs::rename(&unfinished, path).with_context(cannot_write)
     }
 
     fn write_to(&self, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+mod action_words;
 mod doctor;
 mod export;
 mod fs;
@@ -16,12 +17,17 @@ mod schemes;
 use clap::{Parser, Subcommand};
 use thermo_term::exit::Exit;
 
-/// See which memory of a running program is hot and which is cold, and act on it.
+/// Find out which memory of running programs is hot and which is cold, and act on it.
 ///
-/// Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 a negative answer,
-/// 2 error or misuse, 130 interrupted; a command that was started gives its own.
+/// Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 negative answer
+/// (`thermo VERB --help` says when), 2 error or misuse, 130 interrupted. A verb that starts a command exits
+/// with the command's code.
 #[derive(Debug, Parser)]
 #[command(name = "thermo", version, max_term_width = 100)]
+#[command(after_help = "Examples:
+  thermo run -- redis-server --port 7777
+  thermo record --pid 4242 --duration 30s
+  thermo report summary thermo.arrow")]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -49,7 +55,7 @@ enum Verb {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the verb.
     ///
     /// # Errors
     /// One sentence for the user.

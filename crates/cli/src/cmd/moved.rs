@@ -1,11 +1,11 @@
-//! Verbs that became programs of their own: typing one prints the name of the program, and nothing else happens.
+//! Verbs that became programs of their own. Such a verb prints the name of the program and does nothing else.
 
 use std::ffi::OsString;
 
 use anyhow::bail;
 use thermo_term::exit::Exit;
 
-/// Whatever was given to such a verb, `--help` too.
+/// Any arguments, `--help` included.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Arguments {
@@ -13,12 +13,12 @@ pub struct Arguments {
     _rest: Vec<OsString>,
 }
 
-/// Says which program does now what `verb` did.
+/// Names the program that replaces `verb`.
 ///
 /// # Errors
 /// Always.
 pub fn to(verb: &str, program: &str) -> anyhow::Result<Exit> {
     bail!(
-        "`thermo {verb}` is no longer part of thermo: use `{program}`; `{program} --help` has the arguments"
+        "`thermo {verb}` is no longer part of thermo: use `{program}`; `{program} --help` lists its arguments"
     )
 }

@@ -1,99 +1,105 @@
 //! `thermo reclaim`: proactive reclaim, the kernel module `DAMON_RECLAIM` as a command.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use thermo_actions::preset::{self, Wmarks};
 use thermo_engine::scheme::SchemeStats;
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Bytes, Nanos, Permille};
 
-use crate::args::{Course, TargetsOrMachine};
-use crate::session::{Ending, Saving, Total, add_to_json};
+use crate::args::{RunOpts, TargetsOrSystem, number};
+use crate::session::{NetSavings, SchemeTotal, Teardown, add_savings_to_json};
 
-/// Page out memory that has not been touched for long, within a quota, while memory is short.
+/// Page out memory that has been idle for long, within a quota.
 ///
-/// Parameters have the names, units and defaults of the kernel module DAMON_RECLAIM.
+/// Parameters have the names, units and defaults of the kernel module DAMON_RECLAIM. By default it is active
+/// only while 20 % to 40 % (once active: to 50 %) of memory is free.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo reclaim --pid 4242 --min-age 30s --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0
   thermo reclaim --system --duration 10m --dry-run")]
 pub struct Reclaim {
     #[command(flatten)]
-    targets: TargetsOrMachine,
+    targets: TargetsOrSystem,
 
     #[command(flatten)]
     module: Module,
 
     #[command(flatten)]
-    course: Course,
+    run: RunOpts,
 }
 
 /// The parameters of the module.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Parameters of DAMON_RECLAIM")]
 struct Module {
-    /// Page out what was not touched for this long
+    /// Page out memory that was not accessed for this long
     #[arg(long, value_name = "TIME", default_value = "120s")]
     min_age: Nanos,
 
-    /// CPU time to spend in a window, in milliseconds; 0: no limit
-    #[arg(long, value_name = "MS", default_value_t = 10)]
+    /// CPU time for paging out in each quota window, in milliseconds; 0: no limit
+    #[arg(long, value_name = "MS", value_parser = number::whole::<u64>, default_value = "10")]
     quota_ms: u64,
 
-    /// Bytes to page out in a window; 0: no limit
+    /// Bytes to page out in each quota window; 0: no limit
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     quota_sz: Bytes,
 
-    /// Length of the window, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    /// Length of the quota window, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = number::whole::<u64>, default_value = "1000")]
     quota_reset_interval_ms: u64,
 
-    /// Memory pressure to bring about, in microseconds of stall a window; 0: not by pressure
-    #[arg(long, value_name = "US", default_value_t = 0)]
+    /// Tune the quota to this memory pressure: microseconds of stall (PSI) in each quota window; 0: do not
+    #[arg(long, value_name = "US", value_parser = number::whole::<u64>, default_value = "0")]
     quota_mem_pressure_us: u64,
 
-    /// Your own feedback, of 10000 that are aimed at: less makes it page out more; 0: none
-    #[arg(long, value_name = "SCORE", default_value_t = 0)]
+    /// Tune the quota to your own score; the goal is 10000, and less makes it page out more; 0: do not
+    #[arg(long, value_name = "SCORE", value_parser = number::whole::<u64>, default_value = "0")]
     quota_autotune_feedback: u64,
 
-    /// How often free memory is compared with the marks, while resting
+    /// Time between two checks of free memory, while inactive
     #[arg(long, value_name = "TIME", default_value = "5s")]
     wmarks_interval: Nanos,
 
-    /// Rest above this much free memory, in thousandths
-    #[arg(long, value_name = "PERMILLE", default_value_t = 500)]
+    /// Deactivate above this much free memory, in thousandths
+    #[arg(long, value_name = "PERMILLE", value_parser = number::whole::<u32>, default_value = "500")]
     wmarks_high: u32,
 
-    /// Begin at or below this much free memory, in thousandths
-    #[arg(long, value_name = "PERMILLE", default_value_t = 400)]
+    /// Activate at or below this much free memory, in thousandths
+    #[arg(long, value_name = "PERMILLE", value_parser = number::whole::<u32>, default_value = "400")]
     wmarks_mid: u32,
 
-    /// Rest below this much free memory, in thousandths: the kernel's own reclaim is at work
-    #[arg(long, value_name = "PERMILLE", default_value_t = 200)]
+    /// Deactivate below this much free memory, in thousandths: there the kernel's own reclaim is active
+    #[arg(long, value_name = "PERMILLE", value_parser = number::whole::<u32>, default_value = "200")]
     wmarks_low: u32,
 
-    /// Leave anonymous memory alone
+    /// Do not page out anonymous memory
     #[arg(long)]
     skip_anon: bool,
 }
 
 impl Reclaim {
-    /// Reclaims until the time has passed or the targets are gone, then prints the module's statistics.
+    /// Reclaims until the duration has passed or the targets have ended, then prints the module's statistics.
     pub fn run(self) -> anyhow::Result<Exit> {
         let targets = self.targets.checked()?;
         let preset = self.module.preset();
         preset.check()?;
-        let (is_done, as_json) = (!self.course.limits.dry_run, self.course.json);
-        let attrs = self.course.monitoring.attrs()?;
+        let (changes_memory, as_json) = (!self.run.limits.dry_run, self.run.json);
+        let attrs = self.run.monitoring.attrs()?;
         let schemes = vec![preset.scheme()];
-        let done = self.course.plan(targets, attrs, schemes).carry_out()?;
+        let done = self.run.plan(targets, attrs, schemes).run()?;
         let sink = &done.outcome.sink;
         if let Some(total) = sink.schemes.first() {
-            tell(total, sink.saving.filter(|_| is_done), as_json)?;
+            let savings = sink.savings.filter(|_| changes_memory);
+            if as_json {
+                output::json(&totals_json(total, savings))?;
+            } else {
+                output::text(&(done.outcome.heading() + &totals_text(total, savings)))?;
+            }
         }
-        let mut ending = Ending::of(done);
-        ending.tell();
-        ending.wait()
+        let mut teardown = Teardown::new(done);
+        teardown.report();
+        teardown.wait()
     }
 }
 
@@ -117,23 +123,24 @@ impl Module {
     }
 }
 
-/// Prints the statistics by the module's names.
-fn tell(total: &Total, saving: Option<Saving>, as_json: bool) -> std::io::Result<()> {
+/// The statistics, by the module's names.
+fn totals_json(total: &SchemeTotal, savings: Option<NetSavings>) -> Value {
     let stats = &total.stats;
-    if as_json {
-        let mut told = json!({
-            "schema": 1,
-            "nr_reclaim_tried_regions": stats.nr_tried,
-            "bytes_reclaim_tried_regions": stats.sz_tried.0,
-            "nr_reclaimed_regions": stats.nr_applied,
-            "bytes_reclaimed_regions": stats.sz_applied.0,
-            "nr_quota_exceeds": stats.qt_exceeds,
-            "bytes_changed": stats.sz_changed.0,
-            "skipped": total.skipped_json(),
-        });
-        add_to_json(&mut told, saving);
-        return output::json(&told);
-    }
+    let mut object = json!({
+        "schema": 1,
+        "nr_reclaim_tried_regions": stats.nr_tried,
+        "bytes_reclaim_tried_regions": stats.sz_tried.0,
+        "nr_reclaimed_regions": stats.nr_applied,
+        "bytes_reclaimed_regions": stats.sz_applied.0,
+        "nr_quota_exceeds": stats.qt_exceeds,
+        "bytes_changed": stats.sz_changed.0,
+        "skipped": total.skipped_json(),
+    });
+    add_savings_to_json(&mut object, savings);
+    object
+}
+
+fn totals_text(total: &SchemeTotal, savings: Option<NetSavings>) -> String {
     let SchemeStats {
         nr_tried,
         sz_tried,
@@ -142,14 +149,14 @@ fn tell(total: &Total, saving: Option<Saving>, as_json: bool) -> std::io::Result
         qt_exceeds,
         sz_changed,
         ..
-    } = stats;
-    output::text(&format!(
+    } = &total.stats;
+    format!(
         "tried      {sz_tried} in {nr_tried} regions\n\
-         reclaimed  {sz_applied} in {nr_applied} regions, of which {sz_changed} are seen to be out\n\
-         the quota was used up {qt_exceeds} times\n{}{}",
-        total.skipped_text("left alone "),
-        saving.map(|saving| saving.text()).unwrap_or_default()
-    ))
+         reclaimed  {sz_applied} in {nr_applied} regions, {sz_changed} verified as paged out\n\
+         quota      used up in {qt_exceeds} windows\n{}{}",
+        total.skipped_text("skipped    "),
+        savings.map(|savings| savings.text()).unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -157,9 +164,28 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use crate::args::parsed;
+    use thermo_engine::ops::Skip;
 
     #[test]
-    fn the_defaults_are_those_of_the_module() {
+    fn defaults_are_those_of_the_module() {
         assert_eq!(parsed::<Module>(&[]).preset(), preset::Reclaim::default());
+    }
+
+    #[test]
+    fn every_row_of_the_totals_has_a_label() {
+        let mut total = SchemeTotal::new(&preset::Reclaim::default().scheme());
+        total.stats.sz_changed = Bytes::mib(3);
+        total.skipped.insert(Skip::Young, Bytes::mib(2));
+        let text = totals_text(&total, None);
+        for row in [
+            "tried      ",
+            "reclaimed  ",
+            "quota      ",
+            "skipped    2.00 MiB: young",
+        ] {
+            assert!(text.contains(row), "{row:?}: {text}");
+        }
+        assert!(text.contains("3.00 MiB verified as paged out"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
     }
 }

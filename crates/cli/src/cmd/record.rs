@@ -1,11 +1,11 @@
-//! `thermo record`: watch into a recording.
+//! `thermo record`: monitors processes and writes a recording.
 
 use thermo_term::exit::Exit;
 
-use crate::args::{Acting, Monitoring, Output, TargetsOrMachine};
-use crate::session::{Ending, Plan};
+use crate::args::{Monitoring, Output, SchemeOpts, TargetsOrSystem};
+use crate::session::{Plan, Teardown};
 
-/// Watch processes, and write down which memory they touch.
+/// Monitor processes, and record which memory they access.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo record --pid 4242 --duration 30s
@@ -13,38 +13,43 @@ use crate::session::{Ending, Plan};
   thermo record --system --duration 1m")]
 pub struct Record {
     #[command(flatten)]
-    targets: TargetsOrMachine,
+    targets: TargetsOrSystem,
 
     #[command(flatten)]
     monitoring: Monitoring,
 
     #[command(flatten)]
-    acting: Acting,
+    schemes: SchemeOpts,
 
     #[command(flatten)]
     output: Output,
 }
 
 impl Record {
-    /// Ends as the command that was started did, or with 0 when the targets ended or the time passed.
+    /// Records. Exits with the code of the started command, or with 0 when the targets ended or the duration
+    /// passed.
     pub fn run(self) -> anyhow::Result<Exit> {
         let path = self.output.output.clone();
-        let mut ending = Ending::of(self.plan()?.carry_out()?);
-        let closed = ending.close();
-        ending.tell();
+        let mut teardown = Teardown::new(self.plan()?.run()?);
+        let closed = teardown.close_recording();
+        teardown.report();
         if closed.is_ok() {
-            eprintln!("thermo: the recording is {}{}", path.display(), ending.unknown());
+            eprintln!(
+                "thermo: the recording is {}{}",
+                path.display(),
+                teardown.unknown_text()
+            );
         }
-        let exit = ending.wait()?;
+        let exit = teardown.wait()?;
         closed.map(|()| exit)
     }
 
-    /// What these flags say, checked.
+    /// The plan of the session, checked.
     pub fn plan(self) -> anyhow::Result<Plan> {
         Ok(Plan {
             attrs: self.monitoring.attrs()?,
-            schemes: self.acting.read()?,
-            limits: self.acting.limits,
+            schemes: self.schemes.read()?,
+            limits: self.schemes.limits,
             targets: self.targets.checked()?,
             monitoring: self.monitoring,
             duration: self.output.duration,
@@ -57,7 +62,7 @@ impl Record {
         self.targets.has_command()
     }
 
-    /// Where the recording goes.
+    /// The file of the recording.
     pub fn output(&self) -> &std::path::Path {
         &self.output.output
     }

@@ -1,32 +1,37 @@
-//! `thermo report`: what a recording says.
+//! `thermo report`: reports of a recording.
+
+mod formats;
 
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
-use serde_json::Value;
+use anyhow::bail;
 use thermo_engine::access_tables::AGE_EDGES_S;
-use thermo_recording::{Recording, open};
-use thermo_report::footprint::{FootprintAccumulator, Footprints};
-use thermo_report::heatmap::{Heatmap, HeatmapAccumulator};
-use thermo_report::idle::{Idle, IdleAccumulator};
-use thermo_report::info::{Info, InfoAccumulator};
-use thermo_report::reaccess::{Reaccess, ReaccessAccumulator};
-use thermo_report::regions::{Format, RegionsWriter, Which};
-use thermo_report::schemes::{Schemes, SchemesAccumulator};
-use thermo_report::summary::{Summary, SummaryAccumulator};
-use thermo_report::wss::{Wss, WssAccumulator};
-use thermo_report::{Accumulator, PictureError, Style};
+use thermo_recording::{Recording, Truncated, is_being_written, open};
+use thermo_report::Accumulator;
+use thermo_report::footprint::FootprintAccumulator;
+use thermo_report::heatmap::HeatmapAccumulator;
+use thermo_report::idle::IdleAccumulator;
+use thermo_report::info::InfoAccumulator;
+use thermo_report::reaccess::ReaccessAccumulator;
+use thermo_report::regions::{Format, RegionsWriter, Snapshots};
+use thermo_report::schemes::SchemesAccumulator;
+use thermo_report::summary::SummaryAccumulator;
+use thermo_report::wss::WssAccumulator;
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::Nanos;
 
 use crate::terminal;
+use formats::{ImageFiles, OutputFormat, Printable};
 
-/// Tables of hundreds of thousands of lines are written in pieces of so many bytes.
-const OUTPUT_AT_ONCE: usize = 64 << 10;
+/// Buffer for tables of hundreds of thousands of lines.
+const OUTPUT_BUFFER: usize = 64 << 10;
 
-/// Show what a recording says.
+/// Report the results of a recording.
+///
+/// Exit code 1: the recording is truncated and the report covers its beginning, or the recording has no data
+/// for the report. A recording that is still being written is not truncated.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo report heatmap thermo.arrow --html heatmap.html
@@ -38,7 +43,7 @@ pub struct Report {
 
 #[derive(Debug, clap::Subcommand)]
 enum Kind {
-    /// Hot, warm and cold memory, heatmap, working set and cost in short
+    /// Hot, warm and cold memory, heatmap, working set and cost: a summary
     #[command(after_help = "Examples:
   thermo report summary thermo.arrow
   thermo report summary thermo.arrow --json")]
@@ -46,7 +51,7 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
     },
     /// Every region of every snapshot
     #[command(after_help = "Examples:
@@ -56,12 +61,12 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
-        /// Only the last snapshot in which a target lived
+        format: OutputFormat,
+        /// Only the last snapshot that has a target
         #[arg(long)]
         last: bool,
     },
-    /// Time by address, by how often memory was accessed
+    /// Heatmap: access frequency by time and address
     #[command(after_help = "Examples:
   thermo report heatmap thermo.arrow
   thermo report heatmap thermo.arrow --html heatmap.html --png heatmap.png")]
@@ -69,11 +74,11 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
         #[command(flatten)]
-        pictures: Pictures,
+        images: ImageFiles,
     },
-    /// How much memory was accessed within windows of 1 s to a day
+    /// Working set: memory accessed within windows of 1 s to 1 day
     #[command(after_help = "Examples:
   thermo report wss thermo.arrow
   thermo report wss thermo.arrow --window 1m --json")]
@@ -81,14 +86,14 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
         #[command(flatten)]
-        pictures: Pictures,
+        images: ImageFiles,
         /// Only this window: 1s, 2s, 5s, 10s, 30s, 1m, 2m, 5m, 10m, 30m, 1h, 2h, 6h or 1d
         #[arg(long, value_name = "TIME")]
         window: Option<Nanos>,
     },
-    /// For how long memory has not been accessed
+    /// Idle ages: how much memory was not accessed for how long
     #[command(after_help = "Examples:
   thermo report idle thermo.arrow
   thermo report idle thermo.arrow --csv")]
@@ -96,9 +101,9 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
     },
-    /// How much memory is accessed again after it was idle, per minute
+    /// Re-accesses: how much idle memory is accessed again, per minute
     #[command(after_help = "Examples:
   thermo report reaccess thermo.arrow
   thermo report reaccess thermo.arrow --json")]
@@ -106,9 +111,9 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
     },
-    /// What schemes tried and did, and why they left memory alone
+    /// Schemes: bytes tried and applied, and the reasons for skipped bytes
     #[command(after_help = "Examples:
   thermo report schemes thermo.arrow
   thermo report schemes thermo.arrow --json")]
@@ -116,9 +121,9 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
     },
-    /// How much memory the targets had
+    /// Memory sizes of the targets: virtual, resident, swapped
     #[command(after_help = "Examples:
   thermo report footprint thermo.arrow
   thermo report footprint thermo.arrow --csv")]
@@ -126,9 +131,9 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
     },
-    /// Settings, host, length and cost of the recording
+    /// Settings, host, length, cost and warnings of the recording
     #[command(after_help = "Examples:
   thermo report info thermo.arrow
   thermo report info thermo.arrow --json")]
@@ -136,7 +141,7 @@ enum Kind {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        face: Face,
+        format: OutputFormat,
     },
 }
 
@@ -147,107 +152,123 @@ struct Source {
     recording: PathBuf,
 }
 
-/// How a report is printed.
-#[derive(Debug, Clone, Copy, clap::Args)]
-struct Face {
-    /// Print JSON
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-
-    /// Print comma-separated values
-    #[arg(long)]
-    csv: bool,
-}
-
-/// Files a report is drawn into, instead of being printed.
-#[derive(Debug, Clone, clap::Args)]
-struct Pictures {
-    /// Draw it into an SVG file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-
-    /// Draw it into a PNG file
-    #[arg(long, value_name = "FILE")]
-    png: Option<PathBuf>,
-
-    /// Make a page of it that needs no other file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
 impl Report {
-    /// Prints the report, or draws it.
+    /// Prints or draws the report.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.kind {
-            Kind::Summary { source, face } => {
-                face.print(&source.sum_up(|recording| SummaryAccumulator::new(&recording.metadata))?)?;
+            Kind::Summary { source, format } => {
+                source.print(format, |recording| SummaryAccumulator::new(&recording.metadata))
             }
-            Kind::Regions { source, face, last } => {
-                regions(&source, face, if last { Which::Last } else { Which::All })?;
-            }
+            Kind::Regions { source, format, last } => regions(
+                &source,
+                format,
+                if last { Snapshots::Last } else { Snapshots::All },
+            ),
             Kind::Heatmap {
                 source,
-                face,
-                pictures,
+                format,
+                images,
             } => {
-                let map = source.sum_up(|_| HeatmapAccumulator::default())?;
-                pictures.draw(&map)?.unless_drawn(|| face.print(&map))?;
+                let (heatmap, exit) = source.sum_up(|_| HeatmapAccumulator::default())?;
+                images.draw_or_print(&heatmap, format)?;
+                Ok(exit)
             }
             Kind::Wss {
                 source,
-                face,
-                pictures,
+                format,
+                images,
                 window,
-            } => return wss(&source, face, &pictures, window),
-            Kind::Reaccess { source, face } => {
-                let reaccess = source.sum_up(|_| ReaccessAccumulator::default())?;
-                if let Some(refusal) = reaccess.refusal() {
-                    return Ok(refused(&source, refusal));
-                }
-                face.print(&reaccess)?;
-            }
-            Kind::Idle { source, face } => face.print(&source.sum_up(|_| IdleAccumulator::default())?)?,
-            Kind::Schemes { source, face } => {
-                face.print(&source.sum_up(|_| SchemesAccumulator::default())?)?;
-            }
-            Kind::Footprint { source, face } => {
-                face.print(&source.sum_up(|_| FootprintAccumulator::default())?)?;
-            }
-            Kind::Info { source, face } => {
-                face.print(&source.sum_up(|recording| InfoAccumulator::new(&recording.metadata))?)?;
+            } => wss(&source, format, &images, window),
+            Kind::Reaccess { source, format } => reaccess(&source, format),
+            Kind::Idle { source, format } => source.print(format, |_| IdleAccumulator::default()),
+            Kind::Schemes { source, format } => source.print(format, |_| SchemesAccumulator::default()),
+            Kind::Footprint { source, format } => source.print(format, |_| FootprintAccumulator::default()),
+            Kind::Info { source, format } => {
+                source.print(format, |recording| InfoAccumulator::new(&recording.metadata))
             }
         }
-        Ok(Exit::Done)
     }
 }
 
 impl Source {
-    /// Feeds every record to an accumulator, and says so when the recording was cut off.
-    fn sum_up<A: Accumulator>(&self, begin: impl FnOnce(&Recording) -> A) -> anyhow::Result<A::Report> {
+    /// Feeds every record to an accumulator. Returns its report, and the exit code by [`exit_of`].
+    fn sum_up<A: Accumulator>(
+        &self,
+        accumulator: impl FnOnce(&Recording) -> A,
+    ) -> anyhow::Result<(A::Report, Exit)> {
+        let in_progress = is_being_written(&self.recording);
         let mut recording = open(&self.recording)?;
-        let mut accumulator = begin(&recording);
+        let mut accumulator = accumulator(&recording);
         for record in recording.by_ref() {
             accumulator.add(&record?);
         }
-        tell_if_cut_off(&recording);
-        Ok(accumulator.finish())
+        Ok((accumulator.finish(), exit_of(&recording, in_progress)))
+    }
+
+    fn print<A: Accumulator>(
+        &self,
+        format: OutputFormat,
+        accumulator: impl FnOnce(&Recording) -> A,
+    ) -> anyhow::Result<Exit>
+    where
+        A::Report: Printable,
+    {
+        let (report, exit) = self.sum_up(accumulator)?;
+        format.print(&report)?;
+        Ok(exit)
     }
 }
 
-fn wss(source: &Source, face: Face, pictures: &Pictures, window: Option<Nanos>) -> anyhow::Result<Exit> {
+/// The exit code: 1, with a warning, for a truncated recording. `in_progress`: the recording was being
+/// written when it was opened, so the missing end mark is no error.
+fn exit_of(recording: &Recording, in_progress: bool) -> Exit {
+    let Some(Truncated {
+        whole_bytes,
+        lost_bytes,
+    }) = recording.truncated()
+    else {
+        return Exit::Done;
+    };
+    let path = recording.path().display();
+    if in_progress {
+        eprintln!("thermo: {path} is still being written: the report covers its first {whole_bytes} bytes");
+        return Exit::Done;
+    }
+    eprintln!(
+        "thermo: {path} is truncated: the report covers its first {whole_bytes} bytes; {lost_bytes} bytes of an \
+         incomplete batch were skipped"
+    );
+    Exit::Negative
+}
+
+fn wss(
+    source: &Source,
+    format: OutputFormat,
+    images: &ImageFiles,
+    window: Option<Nanos>,
+) -> anyhow::Result<Exit> {
     let window = window.map(window_seconds).transpose()?;
-    let mut wss = source.sum_up(|_| WssAccumulator::default())?;
+    let (mut wss, exit) = source.sum_up(|_| WssAccumulator::default())?;
     if let Some(seconds) = window {
         wss = match wss.only(seconds) {
             Ok(wss) => wss,
-            Err(why) => return Ok(refused(source, &why)),
+            Err(why) => return Ok(no_data(source, &why)),
         };
     }
-    pictures.draw(&wss)?.unless_drawn(|| face.print(&wss))?;
-    Ok(Exit::Done)
+    images.draw_or_print(&wss, format)?;
+    Ok(exit)
 }
 
-/// The seconds of a window that recordings can have.
+fn reaccess(source: &Source, format: OutputFormat) -> anyhow::Result<Exit> {
+    let (reaccess, exit) = source.sum_up(|_| ReaccessAccumulator::default())?;
+    if let Some(why) = reaccess.unavailable_reason() {
+        return Ok(no_data(source, why));
+    }
+    format.print(&reaccess)?;
+    Ok(exit)
+}
+
+/// Converts a window to seconds. Recordings have only the windows of the age edges.
 fn window_seconds(window: Nanos) -> anyhow::Result<u64> {
     let edge = AGE_EDGES_S
         .iter()
@@ -261,129 +282,29 @@ fn window_seconds(window: Nanos) -> anyhow::Result<u64> {
     }
 }
 
-/// Says on standard error why the recording does not have what was asked for.
-fn refused(source: &Source, why: &str) -> Exit {
+/// Prints why the recording has no data for the report.
+fn no_data(source: &Source, why: &str) -> Exit {
     eprintln!("thermo: {}: {why}", source.recording.display());
     Exit::Negative
 }
 
-fn regions(source: &Source, face: Face, which: Which) -> anyhow::Result<()> {
-    let format = match face {
-        Face { json: true, .. } => Format::Json,
-        Face { csv: true, .. } => Format::Csv,
-        _ => Format::Text(terminal::style()),
+fn regions(source: &Source, format: OutputFormat, snapshots: Snapshots) -> anyhow::Result<Exit> {
+    let format = match format {
+        OutputFormat { json: true, .. } => Format::Json,
+        OutputFormat { csv: true, .. } => Format::Csv,
+        _ => Format::Text(terminal::stdout_style()),
     };
+    let in_progress = is_being_written(&source.recording);
     let mut recording = open(&source.recording)?;
     let mut writer = RegionsWriter::new(
-        BufWriter::with_capacity(OUTPUT_AT_ONCE, io::stdout().lock()),
-        which,
+        BufWriter::with_capacity(OUTPUT_BUFFER, io::stdout().lock()),
+        snapshots,
         format,
     );
     for record in recording.by_ref() {
-        writer.add(&record?).map_err(output::failed)?;
+        writer.add(&record?).map_err(output::write_error)?;
     }
     let flushed = writer.finish().and_then(|mut out| out.flush());
-    flushed.map_err(output::failed)?;
-    tell_if_cut_off(&recording);
-    Ok(())
-}
-
-fn tell_if_cut_off(recording: &Recording) {
-    if let Some(truncated) = recording.truncated() {
-        eprintln!("thermo: {}: {truncated}", recording.path().display());
-    }
-}
-
-/// A report with the faces that all of them have.
-trait Printable {
-    fn text(&self, style: &Style) -> String;
-    fn csv(&self) -> String;
-    fn json(&self) -> serde_json::Result<Value>;
-}
-
-/// A report that can be drawn.
-trait Drawable {
-    fn svg(&self) -> String;
-    fn png(&self) -> Result<Vec<u8>, PictureError>;
-    fn html(&self) -> String;
-}
-
-macro_rules! printable {
-    ($($report:ty),+) => {$(
-        impl Printable for $report {
-            fn text(&self, style: &Style) -> String {
-                self.text(style)
-            }
-            fn csv(&self) -> String {
-                self.csv()
-            }
-            fn json(&self) -> serde_json::Result<Value> {
-                serde_json::to_value(self)
-            }
-        }
-    )+};
-}
-
-macro_rules! drawable {
-    ($($report:ty),+) => {$(
-        impl Drawable for $report {
-            fn svg(&self) -> String {
-                self.svg()
-            }
-            fn png(&self) -> Result<Vec<u8>, PictureError> {
-                self.png()
-            }
-            fn html(&self) -> String {
-                self.html()
-            }
-        }
-    )+};
-}
-
-printable!(Heatmap, Wss, Idle, Reaccess, Schemes, Footprints, Info, Summary);
-drawable!(Heatmap, Wss);
-
-impl Face {
-    fn print(self, report: &impl Printable) -> anyhow::Result<()> {
-        if self.json {
-            output::json(&report.json()?)?;
-        } else if self.csv {
-            output::text(&report.csv())?;
-        } else {
-            output::text(&report.text(&terminal::style()))?;
-        }
-        Ok(())
-    }
-}
-
-/// Whether something was drawn, so that it need not be printed.
-struct Drawn(bool);
-
-impl Drawn {
-    fn unless_drawn(&self, print: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-        if self.0 { Ok(()) } else { print() }
-    }
-}
-
-impl Pictures {
-    fn draw(&self, report: &impl Drawable) -> anyhow::Result<Drawn> {
-        if let Some(path) = &self.svg {
-            write_file(path, report.svg().as_bytes())?;
-        }
-        if let Some(path) = &self.png {
-            write_file(path, &report.png()?)?;
-        }
-        if let Some(path) = &self.html {
-            write_file(path, report.html().as_bytes())?;
-        }
-        Ok(Drawn(
-            self.svg.is_some() || self.png.is_some() || self.html.is_some(),
-        ))
-    }
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
-    eprintln!("wrote {}", path.display());
-    Ok(())
+    flushed.map_err(output::write_error)?;
+    Ok(exit_of(&recording, in_progress))
 }

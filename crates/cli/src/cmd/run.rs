@@ -1,4 +1,4 @@
-//! `thermo run`: start a program, watch it from its beginning, sum up what was seen.
+//! `thermo run`: starts a program, records it, and prints a summary.
 
 use std::path::Path;
 
@@ -8,17 +8,18 @@ use thermo_report::summary::SummaryAccumulator;
 use thermo_term::exit::Exit;
 
 use super::record::Record;
-use crate::session::Ending;
+use crate::session::Teardown;
 use crate::terminal;
 
-/// Start a program, watch its memory, and sum up what was seen.
+/// Start a program, record which memory it accesses, and print a summary.
 ///
-/// The program keeps the standard streams, so the summary goes to standard error. Ends as the program did.
+/// The program keeps the standard streams, so the summary goes to standard error. The exit code is the
+/// program's.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo run -- redis-server --port 7777
   thermo run --schemes schemes/proactive_reclaim.damos --dry-run -- ./server")]
-// What runs already can be recorded, but not run.
+// Running processes can be recorded, but not started.
 #[command(
     mut_arg("pid", |arg| arg.hide(true)), mut_arg("cgroup", |arg| arg.hide(true)),
     mut_arg("system", |arg| arg.hide(true)), mut_arg("exclude", |arg| arg.hide(true)),
@@ -29,23 +30,23 @@ pub struct Run {
 }
 
 impl Run {
-    /// Records, sums up, and ends as the program did.
+    /// Records, prints the summary, and exits with the code of the program.
     pub fn run(self) -> anyhow::Result<Exit> {
         ensure!(
             self.record.has_command(),
             "no command is given: write it after --, like  thermo run -- redis-server"
         );
         let path = self.record.output().to_owned();
-        let mut ending = Ending::of(self.record.plan()?.carry_out()?);
-        let closed = ending.close();
-        ending.tell();
-        let summed_up = closed.and_then(|()| sum_up(&path));
-        let exit = ending.wait()?;
-        summed_up.map(|()| exit)
+        let mut teardown = Teardown::new(self.record.plan()?.run()?);
+        let closed = teardown.close_recording();
+        teardown.report();
+        let printed = closed.and_then(|()| print_summary(&path));
+        let exit = teardown.wait()?;
+        printed.map(|()| exit)
     }
 }
 
-fn sum_up(path: &Path) -> anyhow::Result<()> {
+fn print_summary(path: &Path) -> anyhow::Result<()> {
     let mut recording = thermo_recording::open(path)?;
     let mut summary = SummaryAccumulator::new(&recording.metadata);
     for record in recording.by_ref() {
@@ -53,10 +54,10 @@ fn sum_up(path: &Path) -> anyhow::Result<()> {
     }
     eprintln!(
         "\n{}",
-        summary.finish().text(&terminal::style_of_stderr()).trim_end()
+        summary.finish().text(&terminal::stderr_style()).trim_end()
     );
     eprintln!(
-        "\nThe recording is {0}; `thermo report heatmap {0} --html heatmap.html` makes a page of it.",
+        "\nThe recording is {0}; `thermo report heatmap {0} --html heatmap.html` draws it as an HTML page.",
         path.display()
     );
     Ok(())

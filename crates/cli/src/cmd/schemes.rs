@@ -1,19 +1,20 @@
-//! `thermo schemes`: scheme files, explained and carried out.
+//! `thermo schemes`: explains scheme files, and applies them.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use thermo_engine::Scheme;
 use thermo_engine::scheme::SchemeStats;
-use thermo_schemes::{checked_json, normal_form, sentence};
+use thermo_schemes::{checked_json, describe, normal_form};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 
-use crate::args::{Course, Targets};
+use super::action_words::verified_effect;
+use crate::args::{RunOpts, Targets};
 use crate::scheme_file;
-use crate::session::{Ending, Saving, Total, add_to_json};
+use crate::session::{NetSavings, SchemeTotal, Teardown, add_savings_to_json};
 
-/// Explain scheme files, or carry them out.
+/// Explain scheme files, or apply them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo schemes check schemes/everything.toml
@@ -30,7 +31,7 @@ enum Verb {
 }
 
 impl Schemes {
-    /// Does what was asked.
+    /// Runs the verb.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Check(verb) => verb.run(),
@@ -39,7 +40,7 @@ impl Schemes {
     }
 }
 
-/// Say each scheme of a file as a sentence, and as it would be written here.
+/// Explain each scheme of a file: as a sentence, and in the normal form of scheme files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo schemes check schemes/proactive_reclaim.damos
@@ -67,15 +68,15 @@ impl Check {
 }
 
 fn explain(scheme: &Scheme) -> String {
-    let written: String = normal_form(scheme)
+    let normal: String = normal_form(scheme)
         .trim_end()
         .lines()
         .map(|line| format!("    {line}\n"))
         .collect();
-    format!("{}\n{written}", sentence(scheme))
+    format!("{}\n{normal}", describe(scheme))
 }
 
-/// Carry out the schemes of a file, and tell what they did.
+/// Apply the schemes of a file, and print the totals of the run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo schemes apply schemes/proactive_reclaim.damos --pid 4242 --dry-run
@@ -88,39 +89,39 @@ struct Apply {
     targets: Targets,
 
     #[command(flatten)]
-    course: Course,
+    run: RunOpts,
 }
 
 impl Apply {
     fn run(self) -> anyhow::Result<Exit> {
         let schemes = scheme_file::read(&self.file)?;
-        let (is_done, as_json) = (!self.course.limits.dry_run, self.course.json);
-        let attrs = self.course.monitoring.attrs()?;
-        let plan = self.course.plan(self.targets, attrs, schemes.clone());
-        let done = plan.carry_out()?;
+        let (changes_memory, as_json) = (!self.run.limits.dry_run, self.run.json);
+        let attrs = self.run.monitoring.attrs()?;
+        let plan = self.run.plan(self.targets, attrs, schemes.clone());
+        let done = plan.run()?;
         let sink = &done.outcome.sink;
-        let totals = numbered(&schemes, &sink.schemes);
-        let saving = sink.saving.filter(|_| is_done);
+        let totals = with_index(&schemes, &sink.schemes);
+        let savings = sink.savings.filter(|_| changes_memory);
         if as_json {
-            output::json(&totals_json(&totals, saving))?;
+            output::json(&totals_json(&totals, savings))?;
         } else {
-            output::text(&totals_text(&totals, saving))?;
+            output::text(&(done.outcome.heading() + &totals_text(&totals, savings)))?;
         }
-        let mut ending = Ending::of(done);
-        ending.tell();
-        ending.wait()
+        let mut teardown = Teardown::new(done);
+        teardown.report();
+        teardown.wait()
     }
 }
 
-/// What the schemes did, each with its place in the file: those of an action that this machine cannot do may have been
-/// left out, all of them.
-fn numbered<'a>(file: &[Scheme], totals: &'a [Total]) -> Vec<(usize, &'a Total)> {
-    let was_done = |scheme: &Scheme| totals.iter().any(|total| total.action == scheme.action);
-    let places = (0..).zip(file).filter(|(_, scheme)| was_done(scheme));
-    places.map(|(index, _)| index).zip(totals).collect()
+/// The totals, each with the index of its scheme in the file. `--best-effort` skips all schemes of an action
+/// that this machine does not support, so an index may be missing.
+fn with_index<'a>(file: &[Scheme], totals: &'a [SchemeTotal]) -> Vec<(usize, &'a SchemeTotal)> {
+    let was_applied = |scheme: &Scheme| totals.iter().any(|total| total.action == scheme.action);
+    let applied = (0..).zip(file).filter(|(_, scheme)| was_applied(scheme));
+    applied.map(|(index, _)| index).zip(totals).collect()
 }
 
-fn totals_json(totals: &[(usize, &Total)], saving: Option<Saving>) -> Value {
+fn totals_json(totals: &[(usize, &SchemeTotal)], savings: Option<NetSavings>) -> Value {
     let schemes = totals.iter().map(|(index, total)| {
         let stats = &total.stats;
         json!({
@@ -136,13 +137,13 @@ fn totals_json(totals: &[(usize, &Total)], saving: Option<Saving>) -> Value {
             "skipped": total.skipped_json(),
         })
     });
-    let mut told = json!({ "schema": 1, "schemes": schemes.collect::<Vec<_>>() });
-    add_to_json(&mut told, saving);
-    told
+    let mut object = json!({ "schema": 1, "schemes": schemes.collect::<Vec<_>>() });
+    add_savings_to_json(&mut object, savings);
+    object
 }
 
-fn totals_text(totals: &[(usize, &Total)], saving: Option<Saving>) -> String {
-    let one = |(_, total): &(usize, &Total)| {
+fn totals_text(totals: &[(usize, &SchemeTotal)], savings: Option<NetSavings>) -> String {
+    let text = |(index, total): &(usize, &SchemeTotal)| {
         let action = total.action;
         let SchemeStats {
             nr_tried,
@@ -157,14 +158,17 @@ fn totals_text(totals: &[(usize, &Total)], saving: Option<Saving>) -> String {
         let distinct = distinct.map_or_else(String::new, |distinct| {
             format!(" ({} of them distinct)", distinct.bytes())
         });
+        let verified = verified_effect(action).map_or_else(String::new, |effect| {
+            format!(", {sz_changed} verified as {effect}")
+        });
         format!(
-            "{action}: tried {sz_tried}{distinct} in {nr_tried} regions, applied to {sz_applied} in {nr_applied}, \
-             {sz_changed} seen to have changed; the quota was used up {qt_exceeds} times\n{}",
-            total.skipped_text("  left alone ")
+            "scheme {index} ({action}): tried {sz_tried}{distinct} in {nr_tried} regions, applied to {sz_applied} in \
+             {nr_applied} regions{verified}; quota used up in {qt_exceeds} windows\n{}",
+            total.skipped_text("  skipped ")
         )
     };
-    let told: String = totals.iter().map(one).collect();
-    told + &saving.map(|saving| saving.text()).unwrap_or_default()
+    let text: String = totals.iter().map(text).collect();
+    text + &savings.map(|savings| savings.text()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -175,14 +179,14 @@ mod tests {
     use thermo_engine::ops::{Skip, TargetId};
     use thermo_units::{AddrRange, Bytes};
 
-    fn total(action: Action) -> Total {
-        let mut total = Total::of(&Scheme::new(action));
+    fn total(action: Action) -> SchemeTotal {
+        let mut total = SchemeTotal::new(&Scheme::new(action));
         total.skipped = BTreeMap::from([(Skip::Young, Bytes::mib(2))]);
         total
     }
 
     #[test]
-    fn a_scheme_keeps_its_place_in_the_file_when_others_are_left_out() {
+    fn skipped_schemes_do_not_shift_the_index() {
         let actions = [
             Action::Stat,
             Action::Collapse,
@@ -192,48 +196,50 @@ mod tests {
         ];
         let file = actions.map(Scheme::new);
         let done = [Action::Stat, Action::Pageout, Action::Stat].map(total);
-        let told = totals_json(&numbered(&file, &done), None);
-        let index = |nth: usize| told["schemes"][nth]["index"].clone();
+        let json = totals_json(&with_index(&file, &done), None);
+        let index = |nth: usize| json["schemes"][nth]["index"].clone();
         assert_eq!([index(0), index(1), index(2)], [0, 2, 4]);
-        assert_eq!(told["schemes"][1]["action"], "pageout");
-        assert_eq!(told["net_saved_bytes"], Value::Null);
+        assert_eq!(json["schemes"][1]["action"], "pageout");
+        assert_eq!(json["net_saved_bytes"], Value::Null);
     }
 
     #[test]
-    fn what_is_matched_again_and_again_is_told_once_as_well() {
+    fn repeated_matches_have_distinct_bytes_too() {
         let mut total = total(Action::Stat);
         total.stats.sz_tried = Bytes::mib(9);
         let distinct = total.distinct.as_mut().expect("stat only counts");
         distinct.insert(TargetId(0), AddrRange::new(0, 3 << 20));
         distinct.insert(TargetId(0), AddrRange::new(1 << 20, 3 << 20));
         let done = [total];
-        let totals = numbered(&[Scheme::new(Action::Stat)], &done);
+        let totals = with_index(&[Scheme::new(Action::Stat)], &done);
         assert_eq!(totals_json(&totals, None)["schemes"][0]["sz_distinct"], 3 << 20);
-        let told = totals_text(&totals, None);
+        let text = totals_text(&totals, None);
         assert!(
-            told.contains("tried 9.00 MiB (3.00 MiB of them distinct) in"),
-            "{told}"
+            text.contains("tried 9.00 MiB (3.00 MiB of them distinct) in"),
+            "{text}"
         );
+        assert!(!text.contains("verified"), "stat changes nothing: {text}");
     }
 
     #[test]
-    fn why_not_for_the_rest_and_what_was_saved_are_told() {
+    fn skip_reasons_and_savings_are_printed() {
         let done = [total(Action::Pageout)];
-        let saving = Saving {
+        let savings = NetSavings {
             rss_before: Bytes::mib(9),
             rss_after: Bytes::mib(4),
             zram_before: Bytes::ZERO,
             zram_after: Bytes::mib(1),
         };
-        let totals = numbered(&[Scheme::new(Action::Pageout)], &done);
-        let told = totals_json(&totals, Some(saving));
-        assert_eq!(told["net_saved_bytes"], 4 << 20);
+        let totals = with_index(&[Scheme::new(Action::Pageout)], &done);
+        let json = totals_json(&totals, Some(savings));
+        assert_eq!(json["net_saved_bytes"], 4 << 20);
         let reasons = json!([{ "reason": "young", "bytes": 2 << 20 }]);
-        assert_eq!(told["schemes"][0]["skipped"], reasons);
-        let told = totals_text(&totals, Some(saving));
+        assert_eq!(json["schemes"][0]["skipped"], reasons);
+        let text = totals_text(&totals, Some(savings));
         assert!(
-            told.contains("left alone 2.00 MiB young\nnet saving 4.00 MiB"),
-            "{told}"
+            text.contains("skipped 2.00 MiB: young\nnet saving 4.00 MiB"),
+            "{text}"
         );
+        assert!(text.contains("verified as paged out"), "{text}");
     }
 }

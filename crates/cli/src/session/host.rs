@@ -1,4 +1,4 @@
-//! What this host can do, and which tracker a session takes.
+//! The trackers and actions that this host supports, and the choice of a tracker for a session.
 
 use std::path::Path;
 
@@ -13,179 +13,187 @@ use thermo_units::Nanos;
 
 /// One probe of the host.
 pub struct Host {
-    /// What the kernel says.
+    /// Facts read from the kernel.
     pub facts: HostFacts,
-    /// Every tracker, usable or not.
+    /// Every tracker, available or not.
     pub trackers: Vec<TrackerReport>,
-    /// Every action, usable or not.
+    /// Every action, available or not.
     pub actions: Vec<ActionReport>,
     pte: Option<PteTracker>,
 }
 
-/// Who looks.
+/// The source of accesses in a session.
 pub enum Backend {
-    /// One of our trackers, a context of our own deciding where.
+    /// A tracker, driven by our engine.
     Tracker(Box<dyn Tracker + Send>),
-    /// The kernel's DAMON, which decides and acts by itself.
+    /// The kernel's DAMON: it monitors and applies schemes by itself.
     Kernel(Claim),
-    /// What looks at physical memory, whoever uses it.
-    Machine(Box<Paddr>),
+    /// Physical memory, whichever process uses it.
+    Physical(Box<Paddr>),
 }
 
 /// The tracker of a session.
 pub struct Selected {
-    /// It.
-    pub looker: Backend,
+    /// The tracker itself.
+    pub backend: Backend,
     /// Its name.
     pub name: &'static str,
-    /// Why this one, in words.
+    /// Why it was selected, in words.
     pub reason: String,
-    /// Whether it stands in for the usual one, which cannot be used.
+    /// Whether it replaces the usual tracker (`pte`), which cannot be used.
     is_substitute: bool,
 }
 
 impl Selected {
-    /// Whether the kernel looks and acts by itself.
-    pub const fn offloads(&self) -> bool {
-        matches!(self.looker, Backend::Kernel(_))
+    /// Whether the kernel's DAMON monitors and applies schemes.
+    pub const fn is_offloaded(&self) -> bool {
+        matches!(self.backend, Backend::Kernel(_))
     }
 
-    /// Looks at shared memory, too, by walks that take `longest` at most.
+    /// Enables monitoring of shared memory by page-table walks of at most `max_time`.
     ///
     /// # Errors
-    /// This tracker cannot.
-    pub fn walk_shared(&mut self, longest: Nanos) -> anyhow::Result<()> {
-        let walks = match &mut self.looker {
-            Backend::Tracker(tracker) => tracker.walk_shared(longest),
-            Backend::Kernel(_) | Backend::Machine(_) => false,
+    /// The tracker cannot monitor shared memory.
+    pub fn walk_shared(&mut self, max_time: Nanos) -> anyhow::Result<()> {
+        let supported = match &mut self.backend {
+            Backend::Tracker(tracker) => tracker.enable_shared_walks(max_time),
+            Backend::Kernel(_) | Backend::Physical(_) => false,
         };
         ensure!(
-            walks,
-            "tracker {} cannot look at shared memory: leave --shared out, or use --tracker pte",
+            supported,
+            "tracker {} cannot monitor shared memory: leave --shared out, or use --tracker pte",
             self.name
         );
         Ok(())
     }
 
-    /// Leaves active pages active, for schemes that sort the kernel's lists.
+    /// Makes the tracker keep active pages active, for schemes that sort the LRU lists.
     pub fn keep_active(&mut self) {
-        if let Backend::Tracker(tracker) = &mut self.looker {
-            tracker.keep_active();
+        if let Backend::Tracker(tracker) = &mut self.backend {
+            tracker.keep_active_pages();
         }
     }
 
-    /// Says which one it is and why, to who asks; and to everybody when it is not the one that is expected.
-    pub fn tell(&self, verbose: bool) {
+    /// Prints the tracker and the reason: with `--verbose`, or when it is a substitute.
+    pub fn report(&self, verbose: bool) {
         if verbose || self.is_substitute {
             eprintln!("thermo: tracker {}: {}", self.name, self.reason);
         }
     }
 
-    /// Whether pages can be scanned.
+    /// Whether the tracker can scan every page.
     pub fn can_scan(&self) -> bool {
-        match &self.looker {
+        match &self.backend {
             Backend::Tracker(tracker) => tracker.can_scan(),
-            Backend::Kernel(_) | Backend::Machine(_) => false,
+            Backend::Kernel(_) | Backend::Physical(_) => false,
         }
     }
 }
 
-/// What a tracker must be able to do for a session, beyond looking.
+/// Requirements of a session on its tracker, beyond monitoring.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Requirements<'a> {
-    /// What is to be done.
+    /// The schemes to apply.
     pub schemes: &'a [Scheme],
-    /// Something that only a context of our own does: why one is needed.
+    /// Why the kernel's DAMON cannot run this session, as the end of a sentence; `None` if it can.
     pub own_context: Option<&'static str>,
     /// Every process of the machine is a target.
     pub system: bool,
 }
 
 impl Host {
-    /// Asks this machine.
+    /// Probes this machine.
     pub fn probe() -> Self {
         let facts = HostFacts::gather(Path::new("/"));
         let opened = PteTracker::new();
-        let found = |pte: &PteTracker| PteOpened {
-            sees_taken: pte.sees_young().map_err(ToString::to_string),
+        let abilities = |pte: &PteTracker| PteOpened {
+            young_support: pte.young_support().map_err(ToString::to_string),
         };
-        let proof = opened.as_ref().map(found).map_err(ToString::to_string);
+        let pte_result = opened.as_ref().map(abilities).map_err(ToString::to_string);
         Self {
-            trackers: host::trackers(&facts, &proof),
+            trackers: host::trackers(&facts, &pte_result),
             actions: host::actions(&facts),
             facts,
             pte: opened.ok(),
         }
     }
 
-    /// The tracker that is taken when none is named.
+    /// The tracker that is used when none is named.
     pub fn default_tracker(&self) -> Option<&'static str> {
         host::default_tracker(&self.trackers)
     }
 
-    /// The tracker called `name`, or for `auto` the best one that can do what is wished.
+    /// Opens the tracker called `name`; `auto` selects the best tracker that meets `requirements`.
     ///
     /// # Errors
-    /// There is none of that name, or it cannot be used here or for this: why, and what would change that.
-    pub fn tracker(self, name: &str, seed: u64, wish: Requirements<'_>) -> anyhow::Result<Selected> {
-        let (report, passed_over) = match name {
-            "auto" => self.best(wish).ok_or_else(|| self.none_works())?,
-            name => (self.named(name, wish)?, String::new()),
+    /// No tracker has this name, or the tracker is not available or does not meet the requirements. The message
+    /// has the reason and the way out.
+    pub fn open_tracker(
+        self,
+        name: &str,
+        seed: u64,
+        requirements: Requirements<'_>,
+    ) -> anyhow::Result<Selected> {
+        let (report, rejected) = match name {
+            "auto" => self.best(requirements).ok_or_else(|| self.none_available())?,
+            name => (self.named(name, requirements)?, String::new()),
         };
-        let is_substitute = report.name != "pte" && !passed_over.is_empty();
-        let (name, reason) = (report.name, format!("{}{passed_over}", report.reason));
-        let looker = match (name, self.pte) {
+        let is_substitute = report.name != "pte" && !rejected.is_empty();
+        let (name, reason) = (report.name, format!("{}{rejected}", report.reason));
+        let backend = match (name, self.pte) {
             ("pte", Some(pte)) => Backend::Tracker(Box::new(pte)),
             ("smaps", _) => Backend::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
             ("idle", _) => Backend::Tracker(Box::new(Idle::new(Path::new("/"))?)),
-            // Given back when the session ends, also one that does not come to begin.
+            // The claim is released on drop, so also when the session does not start.
             ("kdamond", _) => Backend::Kernel(Claim::take(Path::new("/"))?),
-            ("paddr", _) => Backend::Machine(Box::new(Paddr::new(Path::new("/"))?)),
-            _ => bail!("tracker {name} is not built yet: use --tracker auto"),
+            ("paddr", _) => Backend::Physical(Box::new(Paddr::new(Path::new("/"))?)),
+            _ => bail!("tracker {name} cannot be opened: use --tracker auto"),
         };
         Ok(Selected {
-            looker,
+            backend,
             name,
             reason,
             is_substitute,
         })
     }
 
-    /// The best of our own trackers, for who only looks.
+    /// Opens the best tracker that our engine drives, for monitoring without schemes.
     ///
     /// # Errors
-    /// None works here.
-    pub fn own_tracker(self, seed: u64) -> anyhow::Result<Box<dyn Tracker + Send>> {
-        let wish = Requirements {
+    /// No such tracker is available.
+    pub fn open_own_tracker(self, seed: u64) -> anyhow::Result<Box<dyn Tracker + Send>> {
+        let requirements = Requirements {
             schemes: &[],
-            own_context: Some("tells of no single look"),
+            own_context: Some("does not report single access checks"),
             system: false,
         };
-        match self.tracker("auto", seed, wish)?.looker {
+        match self.open_tracker("auto", seed, requirements)?.backend {
             Backend::Tracker(tracker) => Ok(tracker),
-            Backend::Kernel(_) | Backend::Machine(_) => bail!("no tracker of our own can be used here"),
+            Backend::Kernel(_) | Backend::Physical(_) => {
+                bail!("only in-kernel DAMON is available, which cannot do this: `thermo doctor` says why")
+            }
         }
     }
 
-    /// The first that can be used here and for this, and why those before it are not.
-    fn best(&self, wish: Requirements<'_>) -> Option<(&TrackerReport, String)> {
-        let mut passed_over = String::new();
+    /// The first tracker that is available and meets the requirements; and why those before it do not.
+    fn best(&self, requirements: Requirements<'_>) -> Option<(&TrackerReport, String)> {
+        let mut rejected = String::new();
         for report in &self.trackers {
             let obstacle = match report.available {
-                true => self.obstacle_to_wish(report.name, wish),
-                // That other kernels have other trackers is no news; the usual one is missed.
+                true => self.unmet_requirement(report.name, requirements),
+                // Only the absence of the usual tracker is worth a message.
                 false if report.name == "pte" => Some(report.reason.clone()),
                 false => continue,
             };
             match obstacle {
-                None => return Some((report, passed_over)),
-                Some(why) => passed_over.push_str(&format!(". Not {}: {why}", report.name)),
+                None => return Some((report, rejected)),
+                Some(why) => rejected.push_str(&format!(". Not {}: {why}", report.name)),
             }
         }
         None
     }
 
-    fn named(&self, name: &str, wish: Requirements<'_>) -> anyhow::Result<&TrackerReport> {
+    fn named(&self, name: &str, requirements: Requirements<'_>) -> anyhow::Result<&TrackerReport> {
         let known = || {
             self.trackers
                 .iter()
@@ -197,44 +205,46 @@ impl Host {
         let report = report.ok_or_else(|| anyhow!("{name} is not a tracker: use auto, {}", known()))?;
         ensure!(
             report.available,
-            "tracker {name} cannot be used here, use --tracker auto for the best there is: {}",
+            "tracker {name} cannot be used here, use --tracker auto for the best available one: {}",
             report.reason
         );
-        if let Some(why) = self.obstacle_to_wish(name, wish) {
-            bail!("tracker {name} cannot be used for this: {why}. Use --tracker auto for the best there is");
+        if let Some(why) = self.unmet_requirement(name, requirements) {
+            bail!(
+                "tracker {name} cannot be used for this: {why}. Use --tracker auto for the best available one"
+            );
         }
         Ok(report)
     }
 
-    /// Why the tracker cannot do what is wished.
-    fn obstacle_to_wish(&self, tracker: &str, wish: Requirements<'_>) -> Option<String> {
+    /// Why the tracker does not meet the requirements.
+    fn unmet_requirement(&self, tracker: &str, requirements: Requirements<'_>) -> Option<String> {
         match tracker {
-            "kdamond" => self.obstacle_to_offload(wish),
-            "paddr" => obstacle_to_paddr(wish),
+            "kdamond" => self.unmet_by_kdamond(requirements),
+            "paddr" => unmet_by_paddr(requirements),
             _ => None,
         }
     }
 
-    /// The kernel's context cannot do all that ours does.
-    fn obstacle_to_offload(&self, wish: Requirements<'_>) -> Option<String> {
-        if let Some(why) = wish.own_context {
-            return Some(format!("the kernel's context {why}"));
+    /// Why the kernel's DAMON does not meet the requirements.
+    fn unmet_by_kdamond(&self, requirements: Requirements<'_>) -> Option<String> {
+        if let Some(why) = requirements.own_context {
+            return Some(format!("in-kernel DAMON {why}"));
         }
-        wish.schemes.iter().find_map(|scheme| {
+        requirements.schemes.iter().find_map(|scheme| {
             let why = offload::obstacle(scheme, &self.facts.uname)?;
             Some(format!("{} by the kernel: {why}", scheme.action))
         })
     }
 
-    /// Checks that every one of `actions` can be done here.
+    /// Checks that the host supports every one of `actions`.
     ///
     /// # Errors
-    /// The first that cannot, and why.
+    /// The first action that is not supported, and why.
     pub fn check_actions(&self, actions: impl IntoIterator<Item = Action>) -> anyhow::Result<()> {
         for action in actions {
-            if let Some(report) = self.obstacle(action) {
+            if let Some(report) = self.unsupported(action) {
                 bail!(
-                    "{action} cannot be done here: {}. Use --best-effort to go on without it",
+                    "{action} cannot be done here: {}. Use --best-effort to run without it",
                     report.reason
                 );
             }
@@ -242,14 +252,14 @@ impl Host {
         Ok(())
     }
 
-    /// What stands against `action`, if it cannot be done.
-    pub fn obstacle(&self, action: Action) -> Option<&ActionReport> {
+    /// The report of `action` if the host does not support it.
+    pub fn unsupported(&self, action: Action) -> Option<&ActionReport> {
         self.actions
             .iter()
             .find(|report| report.action == action && !report.available)
     }
 
-    fn none_works(&self) -> anyhow::Error {
+    fn none_available(&self) -> anyhow::Error {
         let reasons = self
             .trackers
             .iter()
@@ -261,17 +271,15 @@ impl Host {
     }
 }
 
-/// Physical memory belongs to nobody who is named, and is only looked at.
-fn obstacle_to_paddr(wish: Requirements<'_>) -> Option<String> {
-    if !wish.system {
-        return Some(
-            "it watches all of the machine's memory: say --system instead of naming targets".to_owned(),
-        );
+/// The tracker of physical memory knows no processes, and applies no action but `stat`.
+fn unmet_by_paddr(requirements: Requirements<'_>) -> Option<String> {
+    if !requirements.system {
+        return Some("it monitors all memory of the machine: give --system instead of targets".to_owned());
     }
     let is_stat = |scheme: &&Scheme| scheme.action == Action::Stat && scheme.filters.ops.is_empty();
-    let other = wish.schemes.iter().find(|scheme| !is_stat(scheme))?;
+    let other = requirements.schemes.iter().find(|scheme| !is_stat(scheme))?;
     Some(format!(
-        "physical memory is only looked at, so that {} cannot be done to it, nor its pages be filtered",
+        "physical memory is only monitored: {} cannot be done, and page filters cannot be evaluated",
         other.action
     ))
 }
@@ -282,17 +290,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn physical_memory_takes_the_whole_machine_and_schemes_that_only_look() {
-        let obstacle = |schemes: &[Scheme], system| {
-            obstacle_to_paddr(Requirements {
+    fn paddr_requires_system_and_stat_schemes() {
+        let unmet = |schemes: &[Scheme], system| {
+            unmet_by_paddr(Requirements {
                 schemes,
                 system,
                 ..Requirements::default()
             })
         };
-        assert!(obstacle(&[], false).unwrap().contains("--system"));
-        assert_eq!(obstacle(&[Scheme::new(Action::Stat)], true), None);
-        let refused = obstacle(&[Scheme::new(Action::Pageout)], true).unwrap();
+        assert!(unmet(&[], false).unwrap().contains("--system"));
+        assert_eq!(unmet(&[Scheme::new(Action::Stat)], true), None);
+        let refused = unmet(&[Scheme::new(Action::Pageout)], true).unwrap();
         assert!(refused.contains("pageout cannot be done"), "{refused}");
     }
 }

@@ -1,27 +1,29 @@
-//! A session: monitoring put together, watched over, and brought to an orderly end.
+//! A session: sets up monitoring, supervises it, and ends it in order.
 //!
-//! The kdamond looks and tells its sink; this thread reads what else there is to know once a second, shows how
-//! far it is, and decides when it is over: the targets are gone, the time has passed, the disk is full, or
-//! somebody pressed Ctrl-C. Where settings can change meanwhile, a hangup makes it read them anew.
+//! The kdamond thread monitors and sends events to the sink. The thread of the session reads mappings, sizes
+//! and cost about once a second, shows progress, and decides when the session ends: the targets have ended,
+//! the time has passed, the disk is full, or the user pressed Ctrl-C. Where settings can change, SIGHUP makes
+//! it read them again.
 
-mod distinct;
+mod cgroup_wait;
+mod distinct_bytes;
 mod host;
-mod inputs;
 mod net_savings;
 mod plan;
 mod progress;
 mod reload;
+mod scheme_inputs;
 mod sink;
 mod survey;
 mod teardown;
 mod totals;
 
 pub use host::{Host, Requirements};
-pub use net_savings::{Saving, add_to_json};
+pub use net_savings::{NetSavings, add_savings_to_json};
 pub use plan::{Done, Plan, Tuning};
-pub use reload::{Read, Reloader, Settings};
-pub use sink::{SessionSink, Total};
-pub use teardown::{Ending, wait_for};
+pub use reload::{ReadSettings, Reloader, Settings};
+pub use sink::{SchemeTotal, SessionSink};
+pub use teardown::{Teardown, wait_for};
 
 use std::path::Path;
 use std::thread;
@@ -33,83 +35,98 @@ use thermo_engine::{Context, Operations};
 use thermo_kernel::{clock, malloc, signals};
 use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
-use thermo_runtime::kdamond::{Ended, Kdamond, Parts, Why};
+use thermo_runtime::kdamond::{Ended, ExitReason, Kdamond, Parts};
 use thermo_term::interrupt;
 use thermo_units::Nanos;
 
 use crate::launch;
-use net_savings::Scale;
+use cgroup_wait::CgroupWait;
+use net_savings::SavingsMeter;
 use progress::{Progress, State};
 use survey::Survey;
 use totals::TotalsReader;
 
-/// How often the session looks whether it is over.
+/// How often the session checks whether it has ended.
 const POLL: Duration = Duration::from_millis(50);
-/// How often the cost is read, and the progress line is shown.
+/// How often the cost is read and the progress line is shown.
 const TICK: Duration = Duration::from_secs(1);
-/// What the session reads of its targets may take this part of the budget: one in so many.
+/// Reading mappings and sizes of the targets may take one part in so many of the CPU budget.
 const SURVEY_PART: u64 = 8;
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Its time has passed.
+pub enum EndReason {
+    /// The duration has passed.
     TimePassed,
-    /// Every target is gone.
+    /// Every target has ended.
     TargetsGone,
     /// The first Ctrl-C.
     Interrupted,
-    /// The recording cannot be continued.
+    /// The recording cannot be written any more.
     RecordingFailed,
-    /// Monitoring failed in its course, which was said.
+    /// Monitoring failed; the error was printed.
     Failed,
 }
 
-/// What a session came to.
+/// The result of a session.
 pub struct Outcome {
     /// Why it ended.
-    pub end: End,
-    /// Who listened, with totals and the recording that is to be finished.
+    pub end: EndReason,
+    /// How long it lasted.
+    pub elapsed: Nanos,
+    /// The sink, with the totals and the recording, which is not closed yet.
     pub sink: SessionSink,
 }
 
-/// What a session has besides context, operations and sink.
-pub struct Settled {
-    /// How long it lasts; without it until something else ends it.
-    pub duration: Option<Nanos>,
-    /// Reads parameters anew on SIGHUP.
-    pub reloader: Option<Reloader>,
-    /// The CPU budget, of which what the session itself reads has its part.
-    pub share: Option<CpuShare>,
-    /// Reads where the memory of the machine or a group is.
-    pub totals: Option<TotalsReader>,
+impl Outcome {
+    /// The heading of totals: the time they cover.
+    pub fn heading(&self) -> String {
+        format!("totals over {}:\n", self.elapsed)
+    }
 }
 
-/// Monitors with `context` on `ops` until the time is over or something else ends it.
+/// Parameters of a session besides context, operations and sink.
+pub struct RunParams {
+    /// Maximum duration.
+    pub duration: Option<Nanos>,
+    /// Reads the settings again on SIGHUP.
+    pub reloader: Option<Reloader>,
+    /// The CPU budget; reading mappings and sizes takes its part of it.
+    pub share: Option<CpuShare>,
+    /// Reads the totals of the machine or of the control group.
+    pub totals: Option<TotalsReader>,
+    /// The control group to wait for.
+    pub cgroup_wait: Option<CgroupWait>,
+}
+
+/// Monitors with `context` on `ops` until the duration has passed or something else ends the session.
 ///
 /// # Errors
-/// The thread cannot be started, or the operations as a whole failed.
+/// The thread cannot be started, or the operations failed as a whole.
 pub fn run<O: Operations + Send + 'static>(
     context: Context,
     ops: O,
     sink: SessionSink,
-    settled: Settled,
+    params: RunParams,
 ) -> anyhow::Result<Outcome> {
-    malloc::keep_small();
+    malloc::minimize_footprint();
     let update = Duration::from_nanos(context.attrs().update.0);
     let cpu_begin = clock::process_cpu();
-    let scale = sink.pages_out().then(|| Scale::new(Path::new("/"))).flatten();
+    let savings_meter = sink
+        .has_pageout()
+        .then(|| SavingsMeter::new(Path::new("/")))
+        .flatten();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let duration = settled.duration;
-    let mut watch = Watch::new(kdamond, cpu_begin, update, settled);
-    watch.scale = scale;
-    let end = watch.until_end(duration.map(|duration| Duration::from_nanos(duration.0)));
-    watch.finish(end)
+    let duration = params.duration;
+    let mut supervisor = Supervisor::new(kdamond, cpu_begin, update, params);
+    supervisor.savings_meter = savings_meter;
+    let end = supervisor.wait_for_end(duration.map(|duration| Duration::from_nanos(duration.0)));
+    supervisor.finish(end)
 }
 
-/// What the session's own thread does while the kdamond looks.
-struct Watch<O> {
+/// The thread of the session while the kdamond thread monitors.
+struct Supervisor<O> {
     kdamond: Kdamond<O, SessionSink>,
     survey: Survey,
     progress: Progress,
@@ -119,12 +136,13 @@ struct Watch<O> {
     reloader: Option<Reloader>,
     share: Option<CpuShare>,
     totals: Option<TotalsReader>,
-    /// Weighs what is saved, where memory is paged out.
-    scale: Option<Scale>,
+    cgroup_wait: Option<CgroupWait>,
+    /// Measures net savings, if a scheme pages out.
+    savings_meter: Option<SavingsMeter>,
 }
 
-impl<O: Operations + Send + 'static> Watch<O> {
-    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration, settled: Settled) -> Self {
+impl<O: Operations + Send + 'static> Supervisor<O> {
+    fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration, params: RunParams) -> Self {
         let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
@@ -133,25 +151,26 @@ impl<O: Operations + Send + 'static> Watch<O> {
             begin: Instant::now(),
             cpu_begin,
             update,
-            reloader: settled.reloader,
-            share: settled.share,
-            totals: settled.totals,
-            scale: None,
+            reloader: params.reloader,
+            share: params.share,
+            totals: params.totals,
+            cgroup_wait: params.cgroup_wait,
+            savings_meter: None,
         }
     }
 
-    fn until_end(&mut self, duration: Option<Duration>) -> End {
+    fn wait_for_end(&mut self, duration: Option<Duration>) -> EndReason {
         let (mut next_tick, mut next_update) = (Duration::ZERO, Duration::ZERO);
         loop {
             let elapsed = self.begin.elapsed();
             if self.kdamond.is_finished() {
-                return End::TargetsGone;
+                return EndReason::TargetsGone;
             }
-            if interrupt::asked() {
-                return End::Interrupted;
+            if interrupt::requested() {
+                return EndReason::Interrupted;
             }
             if duration.is_some_and(|duration| elapsed >= duration) {
-                return End::TimePassed;
+                return EndReason::TimePassed;
             }
             if signals::take_hangup() {
                 self.reload();
@@ -162,7 +181,7 @@ impl<O: Operations + Send + 'static> Watch<O> {
             if elapsed >= next_tick {
                 next_tick = elapsed + TICK;
                 if self.tick() {
-                    return End::RecordingFailed;
+                    return EndReason::RecordingFailed;
                 }
             }
             thread::sleep(POLL);
@@ -176,20 +195,20 @@ impl<O: Operations + Send + 'static> Watch<O> {
         let committed = reloader.reload().and_then(|commit| match commit {
             // A kdamond that has ended needs no settings.
             Some(commit) => {
-                let done = self.kdamond.call(move |parts| commit(&mut parts.context));
-                done.unwrap_or(Ok(())).map(|()| "hold from now on")
+                let result = self.kdamond.call(move |parts| commit(&mut parts.context));
+                result.unwrap_or(Ok(())).map(|()| "the new values are in effect")
             }
-            None => Ok("are as they were"),
+            None => Ok("nothing changed"),
         });
-        let told = match committed {
-            Ok(so) => format!("the parameters were read anew and {so}"),
-            Err(error) => format!("the parameters stay as they were: {error:#}"),
+        let message = match committed {
+            Ok(result) => format!("parameters read again: {result}"),
+            Err(error) => format!("the parameters stay unchanged: {error:#}"),
         };
-        self.progress.say(&told);
+        self.progress.print(&message);
     }
 
-    /// Reads the mappings and sizes of the targets, and returns when to do so again: with a budget, so late that it
-    /// takes no more than a part of it.
+    /// Reads mappings and sizes of the targets. Returns the time until the next call: with a budget, long
+    /// enough that the calls take no more than their part of it.
     fn survey(&mut self) -> Duration {
         let begin = clock::thread_cpu();
         let targets = self.targets();
@@ -199,49 +218,61 @@ impl<O: Operations + Send + 'static> Watch<O> {
             let pids: Vec<u32> = targets.iter().map(|(_, pid)| *pid).collect();
             records.extend(totals.read(&pids));
         }
-        self.weigh(&records);
+        self.measure_savings(&records);
         if !records.is_empty() {
             self.kdamond
                 .call(move |parts| records.iter().for_each(|record| parts.sink.add(record)));
         }
         let cost = clock::thread_cpu().saturating_sub(begin);
-        self.kdamond.add_looking(cost);
-        let rest = self
+        self.kdamond.add_monitoring_time(cost);
+        let pause = self
             .share
             .map_or(Nanos::ZERO, |share| share.time_for(cost) * SURVEY_PART);
-        self.update.max(Duration::from_nanos(rest.0))
+        self.update.max(Duration::from_nanos(pause.0))
     }
 
-    /// Reads the cost, and shows how far it is. True when the recording failed.
+    /// Reads the cost, prints messages and shows progress. Returns true when the recording failed.
     fn tick(&mut self) -> bool {
         launch::reap_orphans();
-        let cost = survey::cost(self.cpu_begin, self.kdamond.spent());
-        let is_shown = self.progress.is_shown();
-        let told = self.kdamond.call(move |parts| {
+        self.report_cgroup();
+        let cost = survey::cost(self.cpu_begin, self.kdamond.cpu_time());
+        let shows_progress = self.progress.is_shown();
+        let result = self.kdamond.call(move |parts| {
             parts.sink.add(&cost);
             parts.sink.tick();
-            let news = std::mem::take(&mut parts.sink.news);
-            let state = is_shown.then(|| {
+            let messages = std::mem::take(&mut parts.sink.messages);
+            let state = shows_progress.then(|| {
                 let sizes = parts.sink.sizes(&parts.context);
-                (parts.context.nr_regions(), sizes, parts.sink.first_pass())
+                let first_pass = parts.sink.first_pass_percent();
+                (parts.context.nr_regions(), sizes, first_pass)
             });
-            (parts.sink.recording_failed(), news, state)
+            (parts.sink.recording_failed(), messages, state)
         });
-        let Some((failed, news, state)) = told else {
+        let Some((failed, messages, state)) = result else {
             return false;
         };
-        news.iter().for_each(|text| self.progress.say(text));
+        messages.iter().for_each(|text| self.progress.print(text));
         if let Some((nr_regions, sizes, first_pass)) = state {
-            self.show(nr_regions, sizes, first_pass);
+            self.show_progress(nr_regions, sizes, first_pass);
         }
         failed
     }
 
-    fn show(&mut self, nr_regions: usize, sizes: HeatSizes, first_pass: Option<u64>) {
-        let elapsed = self.begin.elapsed();
+    /// Prints that the control group was removed or created again.
+    fn report_cgroup(&mut self) {
+        let Some(mut wait) = self.cgroup_wait.take() else {
+            return;
+        };
+        if let Some(change) = wait.change(|| !self.targets().is_empty()) {
+            self.progress.print(&change);
+        }
+        self.cgroup_wait = Some(wait);
+    }
+
+    fn show_progress(&mut self, nr_regions: usize, sizes: HeatSizes, first_pass: Option<u64>) {
+        let elapsed = self.elapsed();
         let cpu = clock::process_cpu().saturating_sub(self.cpu_begin).0 as f64;
-        let cpu_percent = 100.0 * cpu / (elapsed.as_nanos().max(1) as f64);
-        let elapsed = Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        let cpu_percent = 100.0 * cpu / (elapsed.0.max(1) as f64);
         self.progress.show(&State {
             elapsed,
             nr_regions,
@@ -251,13 +282,17 @@ impl<O: Operations + Send + 'static> Watch<O> {
         });
     }
 
-    fn weigh(&mut self, records: &[Record]) {
-        if let Some(scale) = &mut self.scale {
-            scale.weigh(Path::new("/"), records);
+    fn elapsed(&self) -> Nanos {
+        Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn measure_savings(&mut self, records: &[Record]) {
+        if let Some(meter) = &mut self.savings_meter {
+            meter.measure(Path::new("/"), records);
         }
     }
 
-    /// The targets there are now: their numbers and pids.
+    /// The current targets: their numbers and process IDs.
     fn targets(&self) -> Vec<(u32, u32)> {
         let targets = self.kdamond.call(|parts| {
             parts
@@ -269,40 +304,34 @@ impl<O: Operations + Send + 'static> Watch<O> {
         targets.unwrap_or_default()
     }
 
-    fn finish(mut self, end: End) -> anyhow::Result<Outcome> {
-        let spent = self.kdamond.spent();
-        if self.scale.is_some() {
-            self.weigh(&survey::footprints(&self.targets()));
+    fn finish(mut self, end: EndReason) -> anyhow::Result<Outcome> {
+        let (cpu_time, elapsed) = (self.kdamond.cpu_time(), self.elapsed());
+        if self.savings_meter.is_some() {
+            self.measure_savings(&survey::footprints(&self.targets()));
         }
-        let Ended { parts, why } = self.kdamond.stop();
+        let Ended { parts, reason } = self.kdamond.stop();
         let mut sink = parts.sink;
-        // What others put into zram meanwhile would pass for a saving where nothing was done.
-        let scale = self.scale.as_ref().filter(|_| sink.paged_out());
-        sink.saving = scale.and_then(Scale::saving);
+        // If nothing was paged out, growth of zram comes from other processes.
+        let meter = self.savings_meter.as_ref().filter(|_| sink.did_pageout());
+        sink.savings = meter.and_then(SavingsMeter::savings);
         let sizes = sink.sizes(&parts.context);
         sink.unknown_share = (sizes.total() > 0).then_some(sizes.unknown.share);
-        sink.add(&survey::cost(self.cpu_begin, spent));
+        sink.add(&survey::cost(self.cpu_begin, cpu_time));
         self.progress.clear();
         let last_warning = sink.last_warning();
-        sink.news.extend(last_warning);
-        sink.news.drain(..).for_each(|text| self.progress.say(&text));
-        match why {
-            Why::Failed(error) => {
-                self.progress.say(&format!("monitoring ended early: {error}"));
-                Ok(Outcome {
-                    end: End::Failed,
-                    sink,
-                })
+        sink.messages.extend(last_warning);
+        sink.messages
+            .drain(..)
+            .for_each(|text| self.progress.print(&text));
+        let end = match reason {
+            ExitReason::Failed(error) => {
+                self.progress.print(&format!("monitoring ended early: {error}"));
+                EndReason::Failed
             }
-            _ if sink.recording_failed() => Ok(Outcome {
-                end: End::RecordingFailed,
-                sink,
-            }),
-            Why::TargetsGone => Ok(Outcome {
-                end: End::TargetsGone,
-                sink,
-            }),
-            Why::Stopped => Ok(Outcome { end, sink }),
-        }
+            _ if sink.recording_failed() => EndReason::RecordingFailed,
+            ExitReason::TargetsGone => EndReason::TargetsGone,
+            ExitReason::Stopped => end,
+        };
+        Ok(Outcome { end, elapsed, sink })
     }
 }

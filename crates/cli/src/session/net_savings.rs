@@ -1,9 +1,9 @@
-//! What paging out saved: by how much the targets' resident memory fell, less what zram took of the machine's memory
-//! for it.
+//! Net savings of paging out: decrease of the targets' resident memory, minus growth of zram.
 //!
-//! Measured from the session's first look at its targets to its last, over those that live then: what a process had
-//! that ended was not saved by us. When all have ended, the last look at them counts. Both numbers are the kernel's own,
-//! so what the targets themselves give back or take counts, and so does what others put into zram meanwhile.
+//! Both are measured between the first and the last reading of the session, over the targets that live at the
+//! last reading: the memory of a process that ended was not saved by us. When all targets have ended, the
+//! last reading with a living target counts. The numbers are the kernel's. So memory that targets allocate or
+//! free themselves counts, and so do pages that other processes put into zram meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,36 +13,36 @@ use thermo_kernel::zram;
 use thermo_recording::model::Record;
 use thermo_units::Bytes;
 
-/// Memory before and after.
+/// Memory at the first and at the last reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Saving {
-    /// Resident memory of the targets when they were first looked at.
+pub struct NetSavings {
+    /// Resident memory of the targets at their first reading.
     pub rss_before: Bytes,
-    /// The same when they were last looked at.
+    /// Resident memory of the targets at the last reading.
     pub rss_after: Bytes,
-    /// What all zram devices took of the machine's memory then.
+    /// Memory that all zram devices used at the start of the session.
     pub zram_before: Bytes,
-    /// And in the end.
+    /// Memory that all zram devices used at the last reading.
     pub zram_after: Bytes,
 }
 
-impl Saving {
-    /// By how many bytes resident memory fell; below zero when it grew.
+impl NetSavings {
+    /// Decrease of resident memory in bytes; negative when it grew.
     pub const fn rss_fell(&self) -> i64 {
         change(self.rss_after, self.rss_before)
     }
 
-    /// By how many bytes zram grew; below zero when it shrank.
+    /// Growth of zram in bytes; negative when it shrank.
     pub const fn zram_grew(&self) -> i64 {
         change(self.zram_before, self.zram_after)
     }
 
-    /// What was saved, in bytes; below zero when more memory is used than before.
+    /// Bytes saved; negative when more memory is used than before.
     pub const fn net(&self) -> i64 {
         self.rss_fell().saturating_sub(self.zram_grew())
     }
 
-    /// The line for the totals.
+    /// One line of text.
     pub fn text(&self) -> String {
         let (fell, grew) = (self.rss_fell(), self.zram_grew());
         format!(
@@ -56,14 +56,14 @@ impl Saving {
     }
 }
 
-/// Adds `net_saved_bytes` and its two parts to the totals `told`: null when nothing was measured.
-pub fn add_to_json(told: &mut serde_json::Value, saving: Option<Saving>) {
-    told["net_saved_bytes"] = json!(saving.map(|saving| saving.net()));
-    told["rss_fell_bytes"] = json!(saving.map(|saving| saving.rss_fell()));
-    told["zram_grew_bytes"] = json!(saving.map(|saving| saving.zram_grew()));
+/// Adds `net_saved_bytes` and its two parts to `totals`; null when nothing was measured.
+pub fn add_savings_to_json(totals: &mut serde_json::Value, savings: Option<NetSavings>) {
+    totals["net_saved_bytes"] = json!(savings.map(|savings| savings.net()));
+    totals["rss_fell_bytes"] = json!(savings.map(|savings| savings.rss_fell()));
+    totals["zram_grew_bytes"] = json!(savings.map(|savings| savings.zram_grew()));
 }
 
-/// `b - a`. Memory sizes are far from the ends of the type.
+/// `b - a`.
 const fn change(a: Bytes, b: Bytes) -> i64 {
     b.0.cast_signed().saturating_sub(a.0.cast_signed())
 }
@@ -77,17 +77,17 @@ fn signed(bytes: i64) -> String {
     }
 }
 
-/// Weighs the targets and zram while a session goes on.
+/// Measures savings while a session runs.
 #[derive(Debug)]
-pub struct Scale {
+pub struct SavingsMeter {
     zram_before: Bytes,
-    /// Resident memory of each target when it was first seen.
+    /// Resident memory of each living target at its first reading.
     first: BTreeMap<u32, u64>,
-    last: Option<Saving>,
+    last: Option<NetSavings>,
 }
 
-impl Scale {
-    /// Begins; none when zram cannot be asked.
+impl SavingsMeter {
+    /// Reads the start value of zram; `None` when it cannot be read.
     pub fn new(root: &Path) -> Option<Self> {
         let zram_before = zram::mem_used(root).ok()?;
         Some(Self {
@@ -97,30 +97,33 @@ impl Scale {
         })
     }
 
-    /// Takes the footprints of the targets that live now.
-    pub fn weigh(&mut self, root: &Path, records: &[Record]) {
-        let (mut rss_before, mut rss_after, mut living) = (0, 0, false);
-        for record in records {
-            if let Record::Footprint(footprint) = record {
-                living = true;
-                rss_before += *self.first.entry(footprint.target).or_insert(footprint.rss);
-                rss_after += footprint.rss;
-            }
-        }
-        // What ended took its part of zram along.
-        if let Some(zram_after) = living.then(|| zram::mem_used(root).ok()).flatten() {
-            self.last = Some(Saving {
-                rss_before: Bytes(rss_before),
-                rss_after: Bytes(rss_after),
+    /// Takes the footprints of the living targets, and reads zram.
+    pub fn measure(&mut self, root: &Path, records: &[Record]) {
+        let now: BTreeMap<u32, u64> = records.iter().filter_map(target_rss).collect();
+        let first = |(target, rss): (&u32, &u64)| (*target, self.first.get(target).copied().unwrap_or(*rss));
+        // Values of targets that ended are dropped: a session may see any number of targets.
+        self.first = now.iter().map(first).collect();
+        // Targets that ended freed their part of zram, so a reading without targets does not count.
+        if let Some(zram_after) = (!now.is_empty()).then(|| zram::mem_used(root).ok()).flatten() {
+            self.last = Some(NetSavings {
+                rss_before: Bytes(self.first.values().sum()),
+                rss_after: Bytes(now.values().sum()),
                 zram_before: self.zram_before,
                 zram_after,
             });
         }
     }
 
-    /// What was saved until the last look; none when there was none.
-    pub const fn saving(&self) -> Option<Saving> {
+    /// The savings until the last reading with a living target; `None` without such a reading.
+    pub const fn savings(&self) -> Option<NetSavings> {
         self.last
+    }
+}
+
+fn target_rss(record: &Record) -> Option<(u32, u64)> {
+    match record {
+        Record::Footprint(footprint) => Some((footprint.target, footprint.rss)),
+        _ => None,
     }
 }
 
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
     use thermo_recording::model::Footprint;
 
-    fn zram_takes(root: &Path, bytes: u64) {
+    fn set_zram_used(root: &Path, bytes: u64) {
         let device = root.join("sys/block/zram1");
         std::fs::create_dir_all(&device).unwrap();
         std::fs::write(device.join("mm_stat"), format!("0 0 {bytes} 0 0 0 0 0 0\n")).unwrap();
@@ -150,37 +153,38 @@ mod tests {
     }
 
     #[test]
-    fn what_zram_takes_is_not_saved_and_what_ended_does_not_count() {
+    fn savings_exclude_zram_growth_and_ended_targets() {
         let root = tempfile::tempdir().unwrap();
-        zram_takes(root.path(), 1 << 20);
-        let mut scale = Scale::new(root.path()).unwrap();
-        assert_eq!(scale.saving(), None);
-        scale.weigh(root.path(), &footprints(&[(0, 100 << 20), (1, 50 << 20)]));
-        zram_takes(root.path(), 11 << 20);
-        scale.weigh(root.path(), &footprints(&[(0, 60 << 20)]));
-        // All have ended: what was seen last stands.
-        zram_takes(root.path(), 0);
-        scale.weigh(root.path(), &[]);
-        let saving = scale.saving().unwrap();
+        set_zram_used(root.path(), 1 << 20);
+        let mut meter = SavingsMeter::new(root.path()).unwrap();
+        assert_eq!(meter.savings(), None);
+        meter.measure(root.path(), &footprints(&[(0, 100 << 20), (1, 50 << 20)]));
+        set_zram_used(root.path(), 11 << 20);
+        meter.measure(root.path(), &footprints(&[(0, 60 << 20)]));
+        assert_eq!(meter.first.len(), 1, "the target that ended is dropped");
+        // All have ended: the last reading with a target counts.
+        set_zram_used(root.path(), 0);
+        meter.measure(root.path(), &[]);
+        let savings = meter.savings().unwrap();
         assert_eq!(
-            saving.text(),
+            savings.text(),
             "net saving 30.0 MiB (RSS fell by 40.0 MiB, zram grew by 10.0 MiB)\n"
         );
-        let mut told = json!({});
-        add_to_json(&mut told, Some(saving));
-        assert_eq!(told["net_saved_bytes"], 30 << 20);
+        let mut totals = json!({});
+        add_savings_to_json(&mut totals, Some(savings));
+        assert_eq!(totals["net_saved_bytes"], 30 << 20);
     }
 
     #[test]
-    fn a_loss_is_told_as_one() {
-        let saving = Saving {
+    fn losses_are_negative_savings() {
+        let savings = NetSavings {
             rss_before: Bytes::mib(10),
             rss_after: Bytes::mib(16),
             zram_before: Bytes::mib(3),
             zram_after: Bytes::mib(1),
         };
         assert_eq!(
-            saving.text(),
+            savings.text(),
             "net saving -4.00 MiB (RSS grew by 6.00 MiB, zram shrank by 2.00 MiB)\n"
         );
     }

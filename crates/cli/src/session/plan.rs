@@ -1,4 +1,4 @@
-//! What a session is going to do, put together from what the user said and checked before anything starts.
+//! The plan of a session: the user's settings, checked before anything starts, and then carried out.
 
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -17,62 +17,65 @@ use thermo_targets::{TargetError, TargetSpec, TrackedProcesses};
 use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
+use super::cgroup_wait::CgroupWait;
 use super::host::{Backend, Requirements, Selected};
 use super::totals::TotalsReader;
-use super::{End, Host, Outcome, Read, Reloader, SessionSink, Settings, Settled, inputs};
+use super::{
+    EndReason, Host, Outcome, ReadSettings, Reloader, RunParams, SessionSink, Settings, scheme_inputs,
+};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::launch;
 
-/// A session that could start.
+/// A session that has not started.
 pub struct Plan {
-    /// What to watch, as the user said it.
+    /// The targets, as the user named them.
     pub targets: Targets,
-    /// How to look.
+    /// Intervals and numbers of regions.
     pub attrs: Attrs,
-    /// The rest of how to look.
+    /// The other flags about monitoring.
     pub monitoring: Monitoring,
-    /// What to do.
+    /// The schemes to apply.
     pub schemes: Vec<Scheme>,
-    /// How far that may go.
+    /// Limits of the schemes.
     pub limits: Limits,
-    /// For how long.
+    /// Maximum duration.
     pub duration: Option<Nanos>,
-    /// The recording to make; none where only the actions count.
+    /// The recording to write; `None` when only the schemes matter.
     pub output: Option<PathBuf>,
 }
 
-/// What may change while a session runs.
+/// Settings that may change while a session runs.
 #[derive(Default)]
 pub struct Tuning {
-    /// What the intervals are tuned towards, if they are.
+    /// The goal of interval tuning; `None` without tuning.
     pub intervals_goal: Option<IntervalsGoal>,
-    /// Where settings come from when a hangup asks for new ones; without it a hangup ends the session.
-    pub read: Option<Read>,
+    /// Reads the settings again on SIGHUP. Without it SIGHUP ends the session.
+    pub read: Option<ReadSettings>,
 }
 
-/// What a session that has ended leaves.
+/// A session that has ended.
 pub struct Done {
-    /// How it went.
+    /// The result.
     pub outcome: Outcome,
-    /// The command that was started, to be waited for.
+    /// The started command, which may still run.
     pub child: Option<Child>,
 }
 
 impl Plan {
-    /// Starts the command, if there is one, and watches until the session is over.
+    /// Starts the command, if there is one, and monitors until the session ends.
     ///
     /// # Errors
-    /// Something named is not there or not possible here: then nothing was started and no file was touched.
-    /// Later, only what the system as a whole refuses.
-    pub fn carry_out(self) -> anyhow::Result<Done> {
-        self.carry_out_tuned(Tuning::default())
+    /// A target does not exist, or a setting is not possible here: then nothing was started and no file was
+    /// touched. After the start, only failures of monitoring as a whole.
+    pub fn run(self) -> anyhow::Result<Done> {
+        self.run_tuned(Tuning::default())
     }
 
-    /// The same, changing as `tuning` says.
+    /// Like [`Plan::run`], with settings that may change as `tuning` says.
     ///
     /// # Errors
-    /// Those of [`Plan::carry_out`].
-    pub fn carry_out_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
+    /// Those of [`Plan::run`].
+    pub fn run_tuned(mut self, tuning: Tuning) -> anyhow::Result<Done> {
         self.targets.check()?;
         let intervals_goal = match tuning.intervals_goal {
             Some(goal) => Some(goal),
@@ -82,108 +85,108 @@ impl Plan {
             intervals_goal,
             ..tuning
         };
-        let (context, chosen) = self.prepare(&tuning)?;
-        let first = context.first_plan(chosen.can_scan());
-        // Regions of a scan are derived from pages: the gaps between mappings are nobody's.
+        let (context, selected) = self.prepare(&tuning)?;
+        let first = context.first_plan(selected.can_scan());
+        // Scans derive regions from pages, so the gaps between mappings are not monitored.
         self.targets.vma |= first.is_some_and(|plan| plan.method == Method::Scan);
         let running = match self.targets.command.as_slice() {
-            [] => Some(members(self.targets.spec(None))?),
+            [] => Some(processes(self.targets.spec(None))?),
             command => launch::check(command).map(|()| None)?,
         };
-        interrupt::listen().context("cannot listen to Ctrl-C")?;
+        interrupt::listen().context("cannot handle Ctrl-C")?;
         if tuning.read.is_some() {
-            signals::reload_on_hangup().context("cannot listen to SIGHUP")?;
+            signals::reload_on_hangup().context("cannot handle SIGHUP")?;
         }
         let reloader = self.reloader(tuning);
-        let recorder = self.recorder(&chosen, first)?;
-        let sink =
-            SessionSink::new(recorder, &self.schemes, self.monitoring.verbose).dry(self.limits.dry_run);
+        let recorder = self.recorder(&selected, first)?;
+        let sink = SessionSink::new(recorder, &self.schemes, self.monitoring.verbose)
+            .with_dry_run(self.limits.dry_run);
         match running {
-            Some(members) => {
-                let outcome = self.watch(context, members, chosen.looker, sink, reloader)?;
+            Some(processes) => {
+                let outcome = self.monitor(context, processes, selected.backend, sink, reloader)?;
                 Ok(Done { outcome, child: None })
             }
-            None => self.watch_command(context, chosen.looker, sink, reloader),
+            None => self.monitor_command(context, selected.backend, sink, reloader),
         }
     }
 
-    /// The context, and what it looks through. Nothing is started and no target is touched yet.
+    /// Creates the context and opens the tracker. Nothing is started, and no target is touched.
     fn prepare(&mut self, tuning: &Tuning) -> anyhow::Result<(Context, Selected)> {
         let budget = self.monitoring.budget(tuning.intervals_goal.is_some())?;
         let mut context = Context::new(self.attrs, self.monitoring.seed)?;
         context.set_intervals_goal(tuning.intervals_goal)?;
         context.set_schemes(self.schemes.clone())?;
         let host = Host::probe();
-        // What the kernel does by itself need not be among what we can do.
+        // In-kernel DAMON applies schemes itself, so it may support actions that we do not.
         if self.monitoring.tracker != "kdamond" {
-            self.schemes = self.limits.possible(&host, std::mem::take(&mut self.schemes))?;
+            self.schemes = self.limits.supported(&host, std::mem::take(&mut self.schemes))?;
             context.set_schemes(self.schemes.clone())?;
         }
-        warn_of_no_swap(&host, &self.schemes);
-        let wish = Requirements {
+        warn_of_missing_swap(&host, &self.schemes);
+        let requirements = Requirements {
             schemes: &self.schemes,
             own_context: self.needs_own_context(tuning),
             system: self.targets.system,
         };
-        let mut chosen = host.tracker(&self.monitoring.tracker, self.monitoring.seed, wish)?;
-        if let Some(longest) = self.monitoring.longest_walk()? {
-            chosen.walk_shared(longest)?;
+        let mut selected = host.open_tracker(&self.monitoring.tracker, self.monitoring.seed, requirements)?;
+        if let Some(max_time) = self.monitoring.max_walk_time()? {
+            selected.walk_shared(max_time)?;
         }
         ensure!(
-            chosen.can_scan() || !matches!(budget, Some((_, MethodPolicy::Scan))),
+            selected.can_scan() || !matches!(budget, Some((_, MethodPolicy::Scan))),
             "tracker {} cannot scan pages: leave --method scan out, or use --tracker pte",
-            chosen.name
+            selected.name
         );
-        if !chosen.offloads() {
+        if !selected.is_offloaded() {
             if let Some((share, policy)) = budget {
                 context = context
                     .with_budget(share, policy)
-                    .with_regions_each(self.monitoring.regions_each())
+                    .with_regions_per_target(self.monitoring.regions_per_target())
                     .with_snapshot_interval(self.monitoring.snapshot_interval()?);
             }
             if !self.limits.best_effort {
-                inputs::check(&self.schemes, chosen.name != "smaps")?;
+                scheme_inputs::check(&self.schemes, selected.name != "smaps")?;
             }
         }
         if self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
-            chosen.keep_active();
+            selected.keep_active();
         }
-        chosen.tell(self.monitoring.verbose);
-        Ok((context, chosen))
+        selected.report(self.monitoring.verbose);
+        Ok((context, selected))
     }
 
-    /// What of this session only a context of our own can do, if there is anything.
+    /// Why in-kernel DAMON cannot run this session, as the end of a sentence; `None` if it can.
     fn needs_own_context(&self, tuning: &Tuning) -> Option<&'static str> {
-        if self.monitoring.asks_for_budget() {
-            Some("keeps no CPU budget and does not scan: leave --cpu and --method out")
+        if self.monitoring.needs_own_context() {
+            Some("has no CPU budget and no scans: leave --cpu and --method out")
         } else if self.limits.dry_run {
-            Some("cannot but do what it decides: leave --dry-run out")
+            Some("has no dry runs: leave --dry-run out")
         } else if self.targets.vma {
-            Some("looks at the three spans that hold all mappings: leave --vma out")
+            Some("monitors three address ranges that hold all mappings: leave --vma out")
         } else if tuning.intervals_goal.is_some() {
-            Some("is not given goals of intervals")
+            Some("is not used with interval goals: leave --intervals-goal and --intervals-autotune out")
         } else {
             None
         }
     }
 
-    fn watch_command(
+    fn monitor_command(
         &self,
         context: Context,
-        looker: Backend,
+        backend: Backend,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Done> {
         if self.targets.keeps_orphans() {
-            subreaper::take_in_orphans()
-                .context("cannot take in what the command leaves in the background")?;
+            subreaper::become_subreaper().context("cannot adopt background processes of the command")?;
         }
         let mut child = launch::launch(&self.targets.command)?;
-        let watched = members_of_command(self.targets.spec(Some(child.id()))).map_err(Into::into);
-        let outcome = watched.and_then(|members| match members {
-            Some(members) => self.watch(context, members, looker, sink, reloader),
+        let processes = command_processes(self.targets.spec(Some(child.id()))).map_err(Into::into);
+        let outcome = processes.and_then(|processes| match processes {
+            Some(processes) => self.monitor(context, processes, backend, sink, reloader),
             None => Ok(Outcome {
-                end: End::TargetsGone,
+                end: EndReason::TargetsGone,
+                elapsed: Nanos::ZERO,
                 sink,
             }),
         });
@@ -193,7 +196,7 @@ impl Plan {
                 child: Some(child),
             }),
             Err(error) => {
-                // It was started to be watched, and cannot be. It may have ended by itself meanwhile.
+                // The command cannot be monitored, so it must not keep running. It may have ended already.
                 drop(child.kill());
                 drop(child.wait());
                 Err(error)
@@ -201,49 +204,49 @@ impl Plan {
         }
     }
 
-    fn watch(
+    fn monitor(
         &self,
         context: Context,
-        members: TrackedProcesses,
-        looker: Backend,
+        processes: TrackedProcesses,
+        backend: Backend,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
         let root = Path::new("/");
-        let settled = Settled {
+        let params = RunParams {
             duration: self.duration,
             reloader,
             share: context.plan().map(|plan| plan.share),
             totals: TotalsReader::new(root, &self.targets),
+            cgroup_wait: CgroupWait::new(root, &self.targets),
         };
-        match looker {
+        match backend {
             Backend::Tracker(tracker) => {
                 let actor =
                     Actor::new(self.limits.pageout(), self.limits.dry_run).with_huge(self.limits.huge());
-                let ops = Vaddr::new(root, members, tracker, actor);
-                super::run(context, ops, sink, settled)
+                let ops = Vaddr::new(root, processes, tracker, actor);
+                super::run(context, ops, sink, params)
             }
             Backend::Kernel(claim) => {
-                let ops = Offloaded::new(root.to_owned(), members, claim);
-                super::run(context, ops, sink, settled)
+                let ops = Offloaded::new(root.to_owned(), processes, claim);
+                super::run(context, ops, sink, params)
             }
-            // The processes it is of are not asked for.
-            Backend::Machine(ops) => super::run(context, *ops, sink, settled),
+            Backend::Physical(ops) => super::run(context, *ops, sink, params),
         }
     }
 
     fn reloader(&self, tuning: Tuning) -> Option<Reloader> {
-        let now = Settings {
+        let current = Settings {
             attrs: self.attrs,
             intervals_goal: tuning.intervals_goal,
             schemes: self.schemes.clone(),
         };
-        tuning.read.map(|read| Reloader::new(read, now))
+        tuning.read.map(|read| Reloader::new(read, current))
     }
 
-    fn recorder(&self, chosen: &Selected, first: Option<FirstPlan>) -> anyhow::Result<Option<Recorder>> {
+    fn recorder(&self, selected: &Selected, first: Option<FirstPlan>) -> anyhow::Result<Option<Recorder>> {
         let Some(path) = &self.output else { return Ok(None) };
-        let metadata = self.metadata(chosen, first);
+        let metadata = self.metadata(selected, first);
         let actions = self
             .schemes
             .iter()
@@ -252,7 +255,7 @@ impl Plan {
         Ok(Some(Recorder::new(Writer::create(path, &metadata)?, actions)))
     }
 
-    fn metadata(&self, chosen: &Selected, first: Option<FirstPlan>) -> Metadata {
+    fn metadata(&self, selected: &Selected, first: Option<FirstPlan>) -> Metadata {
         let attrs = first.map_or(self.attrs, |plan| plan.attrs);
         let uname = uname::read(Path::new("/"));
         Metadata {
@@ -260,8 +263,8 @@ impl Plan {
             writer: concat!("thermo ", env!("CARGO_PKG_VERSION")).to_owned(),
             kernel: uname.release,
             arch: uname.machine,
-            tracker: chosen.name.to_owned(),
-            tracker_reason: chosen.reason.clone(),
+            tracker: selected.name.to_owned(),
+            tracker_reason: selected.reason.clone(),
             seed: self.monitoring.seed,
             wall_clock_offset_ns: clock::wall_clock_offset_ns(),
             start_ns: clock::monotonic().0,
@@ -274,30 +277,29 @@ impl Plan {
                 max_nr_regions: attrs.max_nr_regions as u64,
                 cpu_budget_percent: first.map(|plan| plan.share.percent()),
             },
-            schemes: self.schemes.iter().map(thermo_schemes::sentence).collect(),
+            schemes: self.schemes.iter().map(thermo_schemes::describe).collect(),
         }
     }
 }
 
-fn members(spec: TargetSpec) -> Result<TrackedProcesses, TargetError> {
+fn processes(spec: TargetSpec) -> Result<TrackedProcesses, TargetError> {
     TrackedProcesses::new(Path::new("/"), spec)
 }
 
-/// The targets of a command that was just started; none when it has ended already and left nothing in the background.
-fn members_of_command(spec: TargetSpec) -> Result<Option<TrackedProcesses>, TargetError> {
-    match members(spec) {
-        Ok(members) => Ok(Some(members).filter(TrackedProcesses::any_left)),
+/// The processes of a command that was just started; `None` when it has ended and left no background process.
+fn command_processes(spec: TargetSpec) -> Result<Option<TrackedProcesses>, TargetError> {
+    match processes(spec) {
+        Ok(processes) => Ok(Some(processes).filter(TrackedProcesses::any_left)),
         Err(TargetError::NoProcess { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Without swap a page-out frees file pages only, which is better known before than wondered at after.
-fn warn_of_no_swap(host: &Host, schemes: &[Scheme]) {
-    let pages_out = schemes.iter().any(|scheme| scheme.action == Action::Pageout);
-    if pages_out && host.facts.swap().0 == Bytes::ZERO {
+fn warn_of_missing_swap(host: &Host, schemes: &[Scheme]) {
+    let has_pageout = schemes.iter().any(|scheme| scheme.action == Action::Pageout);
+    if has_pageout && host.facts.swap().0 == Bytes::ZERO {
         eprintln!(
-            "thermo: there is no swap, so pageout can free file pages only, no anonymous memory: add swap (zram will do)"
+            "thermo: there is no swap, so pageout frees file pages only and no anonymous memory: add swap, for example zram"
         );
     }
 }

@@ -1,29 +1,29 @@
-//! The line that tells how far a session is, on a terminal only.
+//! The progress line of a session, on terminals only.
 
 use std::io::{self, IsTerminal, Write};
 
 use thermo_report::HeatSizes;
-use thermo_units::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos, printable};
 
-/// A line on standard error that is written over by the next.
+/// A line on standard error that the next one overwrites.
 #[derive(Debug)]
 pub struct Progress {
     shown: bool,
     on_terminal: bool,
 }
 
-/// What the line tells.
+/// Contents of the line.
 #[derive(Debug, Clone, Copy)]
 pub struct State {
     /// Time since the session began.
     pub elapsed: Nanos,
     /// Regions over all targets.
     pub nr_regions: usize,
-    /// Memory by its heat.
+    /// Resident memory by heat.
     pub sizes: HeatSizes,
-    /// How far the first pass is over targets that had none yet, in percent.
+    /// Progress of the first scan pass, in percent of the memory of targets without a complete pass.
     pub first_pass: Option<u64>,
-    /// Our own CPU time, in percent of one CPU.
+    /// Our own CPU time since the session began, in percent of one CPU.
     pub cpu_percent: f64,
 }
 
@@ -36,21 +36,21 @@ impl Progress {
         }
     }
 
-    /// Whether anybody sees the line.
+    /// Whether standard error is a terminal.
     pub const fn is_shown(&self) -> bool {
         self.on_terminal
     }
 
-    /// Shows where the session is.
+    /// Shows the line.
     pub fn show(&mut self, state: &State) {
         if self.on_terminal {
-            // A terminal that went away takes its progress line with it.
+            // An error means that the terminal is gone.
             drop(write!(io::stderr(), "\r\x1b[K{}", line(state)));
             self.shown = true;
         }
     }
 
-    /// Takes the line away, so that something else can be said.
+    /// Clears the line, so that something else can be printed.
     pub fn clear(&mut self) {
         if self.shown {
             drop(write!(io::stderr(), "\r\x1b[K"));
@@ -58,10 +58,10 @@ impl Progress {
         }
     }
 
-    /// Says `text` on a line of its own.
-    pub fn say(&mut self, text: &str) {
+    /// Prints `text` on a line of its own.
+    pub fn print(&mut self, text: &str) {
         self.clear();
-        eprintln!("thermo: {text}");
+        eprintln!("thermo: {}", printable(text));
     }
 }
 
@@ -88,7 +88,7 @@ fn line(state: &State) -> String {
     )
 }
 
-/// The share of resident memory whose idle age is not known; a little is not nothing.
+/// The share of resident memory whose idle age is unknown, rounded up.
 fn unknown_percent(sizes: &HeatSizes) -> u64 {
     let unknown = u128::from(sizes.unknown.bytes) * 100;
     let percent = unknown.div_ceil(u128::from(sizes.total().max(1)));
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_fits_a_terminal_of_80_columns() {
+    fn line_fits_80_columns() {
         let share = thermo_report::heat::Share {
             bytes: 123_456_789_012,
             share: 0.25,

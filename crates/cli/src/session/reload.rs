@@ -1,60 +1,61 @@
-//! Changing what a running session does: settings are read anew when a hangup (SIGHUP) asks for it, and take
-//! effect all together or not at all. Regions and statistics are kept.
+//! Changing the settings of a running session. SIGHUP makes it read them again. New settings take effect all
+//! together or not at all; regions and statistics are kept.
 
 use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Action, Attrs, Context, Scheme, scheme};
 
-/// What can change while a session runs.
+/// Settings that can change while a session runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How to look.
+    /// Intervals and numbers of regions.
     pub attrs: Attrs,
-    /// What the intervals are tuned towards, if they are.
+    /// The goal of interval tuning; `None` without tuning.
     pub intervals_goal: Option<IntervalsGoal>,
-    /// What to do: always the same actions in the same order.
+    /// The schemes: always the same actions in the same order.
     pub schemes: Vec<Scheme>,
 }
 
-/// Reads the settings anew.
-pub type Read = Box<dyn FnMut() -> anyhow::Result<Settings>>;
+/// Reads the settings again.
+pub type ReadSettings = Box<dyn FnMut() -> anyhow::Result<Settings>>;
 
-/// Brings what was read to the context.
+/// Reads new settings and applies them to the context.
 pub struct Reloader {
-    read: Read,
-    /// What holds now.
-    now: Settings,
+    read: ReadSettings,
+    /// The settings in effect.
+    current: Settings,
 }
 
 impl Reloader {
-    /// A reloader of a session that began with `now`; `read` may give schemes that the host cannot do and that
-    /// the session therefore began without.
-    pub fn new(read: Read, now: Settings) -> Self {
-        Self { read, now }
+    /// A reloader for a session that began with `current`. `read` may return schemes that the host does not
+    /// support; they are dropped, as at the start of the session.
+    pub fn new(read: ReadSettings, current: Settings) -> Self {
+        Self { read, current }
     }
 
-    /// What has to be done to the context, if anything changed.
+    /// Reads the settings. Returns a function that commits the changes to the context; `None` if nothing
+    /// changed.
     ///
     /// # Errors
-    /// The settings cannot be read or contradict themselves; those that hold go on.
+    /// The settings cannot be read or contradict each other. The current settings stay in effect.
     pub fn reload(
         &mut self,
     ) -> anyhow::Result<Option<impl FnOnce(&mut Context) -> anyhow::Result<()> + Send + use<>>> {
         let mut next = (self.read)()?;
-        let actions: Vec<Action> = self.now.schemes.iter().map(|scheme| scheme.action).collect();
+        let actions: Vec<Action> = self.current.schemes.iter().map(|scheme| scheme.action).collect();
         next.schemes.retain(|scheme| actions.contains(&scheme.action));
         next.attrs.check()?;
         scheme::check(&next.schemes, &next.attrs)?;
         next.intervals_goal
             .map_or(Ok(()), |goal| goal.check(&next.attrs))?;
-        if next == self.now {
+        if next == self.current {
             return Ok(None);
         }
-        let before = std::mem::replace(&mut self.now, next.clone());
+        let before = std::mem::replace(&mut self.current, next.clone());
         Ok(Some(move |context: &mut Context| commit(context, &before, next)))
     }
 }
 
-/// What did not change is left as it is: a new commit of the same intervals would undo their tuning, and end a budget.
+/// Commits only the changes: a commit of unchanged intervals would reset their tuning and end a CPU budget.
 fn commit(context: &mut Context, before: &Settings, next: Settings) -> anyhow::Result<()> {
     let same_goal = next.intervals_goal == before.intervals_goal;
     if !same_goal || next.attrs != before.attrs && !context.set_bounds(&next.attrs)? {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_committed_and_the_rest_left_alone() {
+    fn reload_commits_only_changes() {
         let slower = Settings {
             attrs: Attrs {
                 aggr: Nanos::secs(1),
@@ -96,7 +97,7 @@ mod tests {
         let mut reloader = Reloader::new(Box::new(move || Ok(answers.next().unwrap())), began_with);
         assert!(
             reloader.reload().unwrap().is_none(),
-            "nothing changed but what cannot be done here"
+            "only an unsupported scheme differs"
         );
         let mut context = Context::new(Attrs::default(), 1).unwrap();
         reloader.reload().unwrap().unwrap()(&mut context).unwrap();
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contradiction_leaves_all_as_it_was() {
+    fn contradictory_settings_change_nothing() {
         let wrong = Settings {
             attrs: Attrs {
                 sample: Nanos::ZERO,
@@ -115,6 +116,6 @@ mod tests {
         };
         let mut reloader = Reloader::new(Box::new(move || Ok(wrong.clone())), settings());
         assert!(reloader.reload().is_err());
-        assert_eq!(reloader.now, settings());
+        assert_eq!(reloader.current, settings());
     }
 }

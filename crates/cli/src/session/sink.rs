@@ -1,4 +1,4 @@
-//! Who listens to a session's kdamond: the recording, and what the session itself wants to know.
+//! The sink of a session: passes events to the recording, and keeps totals and messages for the session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use thermo_engine::access_tables::UnknownReason;
 use thermo_engine::ops::{Skip, TargetId};
 use thermo_engine::scheme::{SchemeStats, Watermarks};
-use thermo_engine::sink::TargetRegions;
+use thermo_engine::sink::{TargetRegions, TriedRegion};
 use thermo_engine::{Action, Context, Event, Scheme, Sink};
 use thermo_kernel::clock;
 use thermo_recording::Recorder;
@@ -15,186 +15,210 @@ use thermo_report::tables::SnapshotTables;
 use thermo_report::{HeatSizes, Layout};
 use thermo_units::Bytes;
 
-use super::Saving;
-use super::distinct::Distinct;
+use super::NetSavings;
+use super::distinct_bytes::DistinctBytes;
 
-/// What a scheme did.
+/// Totals of a scheme over the session.
 #[derive(Debug, Clone)]
-pub struct Total {
-    /// Its action.
+pub struct SchemeTotal {
+    /// The action.
     pub action: Action,
-    /// Its totals.
+    /// DAMON's statistics.
     pub stats: SchemeStats,
-    /// Bytes it left alone, by why.
+    /// Bytes not acted on, by reason.
     pub skipped: BTreeMap<Skip, Bytes>,
-    /// What it matched, where it only counts or decides.
-    pub distinct: Option<Distinct>,
-    /// Free memory in thousandths when its watermarks made it rest, if it rests.
-    resting_at: Option<u64>,
-    marks: Watermarks,
+    /// Bytes matched at least once, for schemes that change no memory (`stat`, dry runs).
+    pub distinct: Option<DistinctBytes>,
+    /// Free memory in thousandths when the watermarks deactivated the scheme; `None` while it is active.
+    inactive_at: Option<u64>,
+    watermarks: Watermarks,
 }
 
-impl Total {
-    /// That of `scheme`, which has not acted yet.
-    pub fn of(scheme: &Scheme) -> Self {
+impl SchemeTotal {
+    /// The totals of `scheme` before it was applied.
+    pub fn new(scheme: &Scheme) -> Self {
         Self {
             action: scheme.action,
             stats: SchemeStats::default(),
             skipped: BTreeMap::new(),
-            distinct: (scheme.action == Action::Stat).then(Distinct::default),
-            resting_at: None,
-            marks: scheme.watermarks,
+            distinct: (scheme.action == Action::Stat).then(DistinctBytes::default),
+            inactive_at: None,
+            watermarks: scheme.watermarks,
         }
     }
 
-    /// Why it never acted, where its watermarks are why.
-    pub fn rested(&self) -> Option<String> {
-        let free = self.resting_at.filter(|_| self.stats.nr_tried == 0)?;
-        let (low, high) = (self.marks.low.0, self.marks.high.0);
+    fn add_tried(&mut self, tried: &[TriedRegion]) {
+        if let Some(distinct) = &mut self.distinct {
+            let ranges = tried.iter().map(|tried| tried.target_range);
+            ranges.for_each(|range| distinct.insert(range.target, range.range));
+        }
+    }
+
+    fn add_skipped(&mut self, skipped: &[(Skip, Bytes)]) {
+        for (why, bytes) in skipped {
+            let sum = self.skipped.entry(*why).or_default();
+            *sum = Bytes(sum.0.saturating_add(bytes.0));
+        }
+    }
+
+    /// A sentence if the scheme was never applied because of its watermarks.
+    pub fn inactive_reason(&self) -> Option<String> {
+        let free = self.inactive_at.filter(|_| self.stats.nr_tried == 0)?;
+        let (low, high) = (self.watermarks.low.0, self.watermarks.high.0);
         Some(format!(
-            "{} rested: {free} thousandths of the machine's memory are free, and its watermarks let it act between {low} and {high}",
+            "{} was inactive (watermarks): {free} thousandths of memory are free, and it acts only between {low} and {high} (low and high watermark)",
             self.action.name()
         ))
     }
 
-    /// The reasons for JSON, `{reason, bytes}` each.
+    /// Skipped bytes by reason for JSON: `{reason, bytes}` each.
     pub fn skipped_json(&self) -> Value {
-        let one = |(why, bytes): (&Skip, &Bytes)| json!({ "reason": why.name(), "bytes": bytes.0 });
-        self.skipped.iter().map(one).collect()
+        let entry = |(why, bytes): (&Skip, &Bytes)| json!({ "reason": why.name(), "bytes": bytes.0 });
+        self.skipped.iter().map(entry).collect()
     }
 
-    /// A line for each reason; `begin` stands before it.
-    pub fn skipped_text(&self, begin: &str) -> String {
-        let one = |(why, bytes): (&Skip, &Bytes)| format!("{begin}{bytes} {why}\n");
-        self.skipped.iter().map(one).collect()
+    /// Skipped bytes by reason: a line for each, after `prefix`.
+    pub fn skipped_text(&self, prefix: &str) -> String {
+        let line = |(why, bytes): (&Skip, &Bytes)| format!("{prefix}{bytes}: {why}\n");
+        self.skipped.iter().map(line).collect()
     }
 }
 
 /// The sink of a session.
 pub struct SessionSink {
-    /// The recording; none where only the actions count.
+    /// The recording; `None` when only the schemes matter.
     pub recorder: Option<Recorder>,
-    /// Mappings and sizes of the targets, as last read.
+    living: BTreeSet<TargetId>,
+    /// Mappings and sizes of the living targets, as last read.
     layout: Layout,
-    /// The targets of the last aggregation with tables; regions only of those without.
+    /// The last aggregation, if it had access tables. Targets with tables are kept without regions.
     last: Option<Snapshot>,
-    /// What each scheme did, in their order.
-    pub schemes: Vec<Total>,
-    /// What was saved, where memory was paged out; known when the session is over.
-    pub saving: Option<Saving>,
-    /// The share of the targets' memory that could not be judged in the end, 0 to 1; known when the session is over, if a
-    /// target was still there.
+    /// Totals of each scheme, in the order of the schemes.
+    pub schemes: Vec<SchemeTotal>,
+    /// Net savings of paging out; set when the session has ended.
+    pub savings: Option<NetSavings>,
+    /// Share of the targets' memory whose idle age is unknown, 0 to 1. Set when the session has ended, if a
+    /// target still lived.
     pub unknown_share: Option<f64>,
-    /// Sentences to pass on to the user, in the order they came.
-    pub news: Vec<String>,
-    /// Whether changed plans are news.
+    /// Messages for the user, oldest first.
+    pub messages: Vec<String>,
+    /// Whether changes of method and intervals are messages.
     verbose: bool,
-    scanned: Scanned,
+    first_passes: FirstPasses,
 }
 
-/// How many targets ended before a scan pass over them was complete.
+/// Counts targets that ended before their first scan pass was complete.
 #[derive(Debug, Default)]
-struct Scanned {
-    /// Targets that live, and of which no pass is complete.
-    waiting: BTreeSet<TargetId>,
+struct FirstPasses {
+    /// Living targets without a complete pass.
+    incomplete: BTreeSet<TargetId>,
     nr_targets: u64,
     nr_ended_early: u64,
 }
 
-impl Scanned {
+impl FirstPasses {
     fn on(&mut self, event: &Event<'_>) {
         match event {
             Event::TargetAppeared { id, .. } => {
                 self.nr_targets += 1;
-                self.waiting.insert(*id);
+                self.incomplete.insert(*id);
             }
             Event::Aggregated { targets, .. } => {
                 for target in targets.iter().filter(|target| has_pass(target)) {
-                    self.waiting.remove(&target.id);
+                    self.incomplete.remove(&target.id);
                 }
             }
-            Event::TargetGone { id, .. } => self.nr_ended_early += u64::from(self.waiting.remove(id)),
+            Event::TargetGone { id, .. } => self.nr_ended_early += u64::from(self.incomplete.remove(id)),
             _ => {}
         }
     }
 
-    /// A sentence, if any ended early.
+    /// A sentence, if a target ended early.
     fn warning(&self) -> Option<String> {
         let (early, all) = (self.nr_ended_early, self.nr_targets);
         let percent = 100.0 * early as f64 / all.max(1) as f64;
         (early > 0).then(|| {
-            format!("{early} of {all} targets ({percent:.0} %) ended before a pass over them was complete: their accesses are not known")
+            format!("{early} of {all} targets ({percent:.0} %) ended before their first scan pass was complete: their accesses are unknown")
         })
     }
 }
 
-/// Whether something is known of a target: what monitors by itself (the kernel) tells at once.
+/// Whether accesses of a target are known. Methods without tables know them from the first aggregation on.
 fn has_pass(target: &TargetRegions<'_>) -> bool {
     target.tables.is_none_or(|tables| tables.nr_passes > 0)
 }
 
 impl SessionSink {
-    /// A sink for a context that carries out `schemes`.
+    /// A sink for a context that applies `schemes`.
     pub fn new(recorder: Option<Recorder>, schemes: &[Scheme], verbose: bool) -> Self {
         Self {
             recorder,
+            living: BTreeSet::new(),
             layout: Layout::default(),
             last: None,
-            schemes: schemes.iter().map(Total::of).collect(),
-            saving: None,
+            schemes: schemes.iter().map(SchemeTotal::new).collect(),
+            savings: None,
             unknown_share: None,
-            news: Vec::new(),
+            messages: Vec::new(),
             verbose,
-            scanned: Scanned::default(),
+            first_passes: FirstPasses::default(),
         }
     }
 
-    /// The same for schemes that only decide what they would do.
+    /// In dry runs, counts distinct bytes of every scheme.
     #[must_use]
-    pub fn dry(mut self, is_dry_run: bool) -> Self {
+    pub fn with_dry_run(mut self, is_dry_run: bool) -> Self {
         for total in self.schemes.iter_mut().filter(|_| is_dry_run) {
             total.distinct.get_or_insert_default();
         }
         self
     }
 
-    /// What is to be said at the end.
+    /// A warning for the end of the session, which the recording gets as well.
     pub fn last_warning(&mut self) -> Option<String> {
-        let warning = self.scanned.warning()?;
+        let warning = self.first_passes.warning()?;
         if let Some(recorder) = &mut self.recorder {
             recorder.note(clock::monotonic(), "warning", warning.as_str());
         }
         Some(warning)
     }
 
-    /// Takes what the session itself has read of the targets.
+    /// Takes a record that the session itself has read. The target may have ended since it was read.
     pub fn add(&mut self, record: &Record) {
-        self.layout.add(record);
+        let target = match record {
+            Record::Mappings(mappings) => Some(mappings.target),
+            Record::Footprint(footprint) => Some(footprint.target),
+            _ => None,
+        };
+        if target.is_some_and(|target| self.living.contains(&TargetId(target))) {
+            self.layout.add(record);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.record(record);
         }
     }
 
-    /// Whether memory is paged out.
-    pub fn pages_out(&self) -> bool {
+    /// Whether a scheme pages out.
+    pub fn has_pageout(&self) -> bool {
         self.schemes.iter().any(|total| total.action == Action::Pageout)
     }
 
-    /// Whether anything was.
-    pub fn paged_out(&self) -> bool {
-        let did = |total: &Total| total.action == Action::Pageout && total.stats.sz_applied > Bytes::ZERO;
+    /// Whether a scheme paged out at least one page.
+    pub fn did_pageout(&self) -> bool {
+        let did =
+            |total: &SchemeTotal| total.action == Action::Pageout && total.stats.sz_applied > Bytes::ZERO;
         self.schemes.iter().any(did)
     }
 
-    /// Writes what is due, for events may be seldom.
+    /// Writes pending records: events may be rare.
     pub fn tick(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.tick(clock::monotonic());
         }
     }
 
-    /// Resident memory by its heat: by pages where the last aggregation had tables, otherwise by the regions of
-    /// `context`.
+    /// Resident memory by heat: from the tables of the last aggregation if it had some, otherwise from the
+    /// regions of `context`.
     pub fn sizes(&self, context: &Context) -> HeatSizes {
         let tables = match &self.last {
             Some(last) => SnapshotTables::new(last, &self.layout),
@@ -203,9 +227,9 @@ impl SessionSink {
         HeatSizes::from(&tables.sum())
     }
 
-    /// How far the first pass is over the targets that had none yet, in percent of what they have in memory; none when each
-    /// had one.
-    pub fn first_pass(&self) -> Option<u64> {
+    /// Progress of the first scan pass, in percent of the resident memory of targets without a complete pass;
+    /// `None` when every target has had one.
+    pub fn first_pass_percent(&self) -> Option<u64> {
         let targets = self.last.as_ref()?.targets.iter();
         let tables = targets.filter_map(|target| target.tables.as_deref());
         let (mut scanned, mut resident) = (0, 0);
@@ -217,7 +241,7 @@ impl SessionSink {
         (scanned * 100).checked_div(resident)
     }
 
-    /// Whether the recording failed, for which a session ends early.
+    /// Whether the recording failed. The session ends early then.
     pub fn recording_failed(&self) -> bool {
         self.recorder
             .as_ref()
@@ -227,7 +251,7 @@ impl SessionSink {
 
 impl Sink for SessionSink {
     fn on(&mut self, event: &Event<'_>) {
-        self.scanned.on(event);
+        self.first_passes.on(event);
         if let Some(recorder) = &mut self.recorder {
             recorder.on(event);
         }
@@ -244,7 +268,7 @@ impl Sink for SessionSink {
                     time_ns: end.0,
                     aggr_ns: attrs.aggr.0,
                     max_nr_accesses: attrs.max_nr_accesses(),
-                    targets: targets.iter().map(without_needless_regions).collect(),
+                    targets: targets.iter().map(without_unneeded_regions).collect(),
                 });
             }
             Event::SchemeApplied {
@@ -256,14 +280,8 @@ impl Sink for SessionSink {
             } => {
                 if let Some(total) = self.schemes.get_mut(*scheme) {
                     total.stats = **stats;
-                    if let Some(distinct) = &mut total.distinct {
-                        let runs = tried.iter().map(|tried| tried.run);
-                        runs.for_each(|run| distinct.insert(run.target, run.range));
-                    }
-                    for (why, bytes) in *skipped {
-                        let sum = total.skipped.entry(*why).or_default();
-                        *sum = Bytes(sum.0.saturating_add(bytes.0));
-                    }
+                    total.add_tried(tried);
+                    total.add_skipped(skipped);
                 }
             }
             Event::SchemeActive {
@@ -273,25 +291,28 @@ impl Sink for SessionSink {
                 ..
             } => {
                 if let Some(total) = self.schemes.get_mut(*scheme) {
-                    total.resting_at = (!active).then_some(*metric);
+                    total.inactive_at = (!active).then_some(*metric);
                 }
             }
+            Event::TargetAppeared { id, .. } => drop(self.living.insert(*id)),
             Event::TargetGone { id, .. } => {
+                self.living.remove(id);
+                self.layout.remove(id.0);
                 let distinct = self
                     .schemes
                     .iter_mut()
                     .filter_map(|total| total.distinct.as_mut());
-                distinct.for_each(|distinct| distinct.forget(*id));
+                distinct.for_each(|distinct| distinct.target_ended(*id));
             }
-            Event::Planned { plan, .. } if self.verbose => self.news.push(plan.to_string()),
-            Event::Warning { text, .. } => self.news.push((*text).to_owned()),
+            Event::Planned { plan, .. } if self.verbose => self.messages.push(plan.to_string()),
+            Event::Warning { text, .. } => self.messages.push((*text).to_owned()),
             _ => {}
         }
     }
 }
 
-/// A target as the sizes need it: tables, or the regions to derive them from.
-fn without_needless_regions(target: &TargetRegions<'_>) -> Target {
+/// The target as [`SessionSink::sizes`] needs it: with tables, or with the regions to derive them from.
+fn without_unneeded_regions(target: &TargetRegions<'_>) -> Target {
     let regions = match target.tables {
         Some(_) => &[],
         None => target.regions,
@@ -330,6 +351,7 @@ mod tests {
     use thermo_engine::budget::Method;
     use thermo_engine::ops::TargetId;
     use thermo_engine::scheme::WatermarkMetric;
+    use thermo_recording::model::{Mapping, Mappings};
     use thermo_units::{Nanos, Permille};
 
     use super::*;
@@ -356,21 +378,22 @@ mod tests {
     }
 
     #[test]
-    fn who_never_acted_for_its_watermarks_says_so() {
+    fn inactive_scheme_names_its_watermarks() {
         let mut sink = sink();
-        assert_eq!(sink.schemes[0].rested(), None, "nobody said that it rests");
+        assert_eq!(sink.schemes[0].inactive_reason(), None, "no event came yet");
         active(&mut sink, false, 612);
-        let told = sink.schemes[0].rested().unwrap_or_default();
+        let reason = sink.schemes[0].inactive_reason().unwrap_or_default();
         assert!(
-            told.starts_with("pageout rested: 612 thousandths") && told.ends_with("between 200 and 500"),
-            "{told}"
+            reason.starts_with("pageout was inactive (watermarks): 612 thousandths")
+                && reason.contains("between 200 and 500"),
+            "{reason}"
         );
         active(&mut sink, true, 390);
-        assert_eq!(sink.schemes[0].rested(), None);
+        assert_eq!(sink.schemes[0].inactive_reason(), None);
     }
 
     #[test]
-    fn sizes_are_those_of_tables_where_the_last_aggregation_had_some() {
+    fn sizes_prefer_tables_of_the_last_aggregation() {
         let (mut sink, context) = (
             sink(),
             Context::new(Attrs::default(), 1).unwrap_or_else(|error| panic!("{error}")),
@@ -402,9 +425,43 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_paged_out_saved_nothing() {
+    fn mappings_of_ended_targets_are_dropped() {
+        let (mut sink, now) = (sink(), Nanos::ZERO);
+        let mappings = |target| {
+            let mapping = Mapping {
+                start: 0,
+                end: 4096,
+                name: String::new(),
+            };
+            Record::Mappings(Mappings {
+                time_ns: 0,
+                target,
+                mappings: vec![mapping],
+            })
+        };
+        for id in 0..3 {
+            sink.on(&Event::TargetAppeared {
+                now,
+                id: TargetId(id),
+                pid: Some(7),
+                ranges: &[],
+            });
+            sink.add(&mappings(id));
+        }
+        for id in 0..2 {
+            let (id, pid) = (TargetId(id), Some(7));
+            sink.on(&Event::TargetGone { now, id, pid });
+        }
+        // It was read before the target ended.
+        sink.add(&mappings(0));
+        let known = [0, 1, 2].map(|target| sink.layout.has_mappings(target));
+        assert_eq!(known, [false, false, true]);
+    }
+
+    #[test]
+    fn pageout_counts_only_after_it_was_applied() {
         let mut sink = sink();
-        assert!(sink.pages_out() && !sink.paged_out());
+        assert!(sink.has_pageout() && !sink.did_pageout());
         let stats = SchemeStats {
             nr_tried: 1,
             sz_applied: Bytes::kib(4),
@@ -417,6 +474,6 @@ mod tests {
             skipped: &[],
             stats: &stats,
         });
-        assert!(sink.paged_out());
+        assert!(sink.did_pageout());
     }
 }

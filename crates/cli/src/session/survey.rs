@@ -1,25 +1,25 @@
-//! What a session reads of its targets and of itself besides accesses: mappings, sizes, cost.
+//! Records that the session reads besides accesses: mappings and sizes of the targets, and its own cost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_kernel::{clock, maps, statm, status};
 use thermo_recording::model::{Cost, Footprint, Mapping, Mappings, Record};
-use thermo_runtime::kdamond::Spent;
+use thermo_runtime::kdamond::CpuTime;
 use thermo_units::Nanos;
 
-/// Reads what changed since it was last asked.
+/// Reads the mappings that changed since the last call.
 #[derive(Debug, Default)]
 pub struct Survey {
     known: BTreeMap<u32, Vec<Mapping>>,
 }
 
 impl Survey {
-    /// The mappings of those of `targets` (number of the target, pid) whose mappings changed. A process that is
-    /// gone has none.
+    /// The mappings of `targets` (target number, process ID) whose mappings changed. A process that has ended
+    /// gives no record.
     pub fn mappings(&mut self, targets: &[(u32, u32)]) -> Vec<Record> {
         self.known
-            .retain(|target, _| targets.iter().any(|(lives, _)| lives == target));
+            .retain(|target, _| targets.iter().any(|(living, _)| living == target));
         targets
             .iter()
             .filter_map(|(target, pid)| self.changed(*target, *pid))
@@ -45,7 +45,7 @@ impl Survey {
     }
 }
 
-/// How much memory each of `targets` (number of the target, pid) has.
+/// The memory sizes of `targets` (target number, process ID).
 pub fn footprints(targets: &[(u32, u32)]) -> Vec<Record> {
     targets
         .iter()
@@ -54,13 +54,13 @@ pub fn footprints(targets: &[(u32, u32)]) -> Vec<Record> {
         .collect()
 }
 
-/// What monitoring has cost since `cpu_begin`: our own threads' time, and what was delegated.
-pub fn cost(cpu_begin: Nanos, spent: Spent) -> Record {
+/// The cost of monitoring since `cpu_begin`: CPU time of our own threads, and of the kernel on our behalf.
+pub fn cost(cpu_begin: Nanos, kdamond: CpuTime) -> Record {
     let rss = statm::read(Path::new("/"), std::process::id()).map_or(0, |statm| statm.resident.0);
     Record::Cost(Cost {
         time_ns: clock::monotonic().0,
-        cpu_ns: (clock::process_cpu().saturating_sub(cpu_begin) + spent.delegated).0,
-        monitoring_cpu_ns: spent.looking.0,
+        cpu_ns: (clock::process_cpu().saturating_sub(cpu_begin) + kdamond.delegated).0,
+        monitoring_cpu_ns: kdamond.monitoring.0,
         rss,
     })
 }
@@ -91,17 +91,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_told_when_they_change_and_not_again() {
+    fn mappings_are_read_again_for_returning_target() {
         let ourselves = [(7, std::process::id())];
         let mut survey = Survey::default();
         assert_eq!(survey.mappings(&ourselves).len(), 1);
-        // What is told next depends on what our threads map; a target that left must be told anew.
+        // An immediate second call may give a record or not: other test threads map memory.
         assert!(survey.mappings(&[]).is_empty());
         assert_eq!(survey.mappings(&ourselves).len(), 1);
     }
 
     #[test]
-    fn a_process_that_is_gone_is_left_out() {
+    fn footprints_leave_out_ended_process() {
         assert!(footprints(&[(0, u32::MAX)]).is_empty());
         assert_eq!(footprints(&[(0, std::process::id())]).len(), 1);
     }

@@ -1,4 +1,4 @@
-//! The end of a session: the recording is closed, the user is told, the command is waited for.
+//! The end of a session: closes the recording, prints why the session ended, and waits for the command.
 
 use std::io::{self, IsTerminal};
 use std::process::{Child, ExitStatus};
@@ -13,28 +13,32 @@ use thermo_report::style::percent;
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 
-use super::{Done, End, Outcome, Total};
+use super::{Done, EndReason, Outcome, SchemeTotal};
 
-/// How soon the end of the command is noticed.
+/// How often the command is checked for its end.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A recording that is whole, and what is left to wait for.
-pub struct Ending {
-    end: End,
+/// A session that has ended: a recording to close, a command to wait for.
+pub struct Teardown {
+    end: EndReason,
     recorder: Option<Recorder>,
     child: Option<Child>,
-    /// Why schemes never acted.
-    rested: Vec<String>,
+    /// Why schemes were never applied.
+    inactive: Vec<String>,
     unknown_share: Option<f64>,
 }
 
-impl Ending {
-    /// Takes over what a session leaves.
-    pub fn of(done: Done) -> Self {
-        let Outcome { end, sink } = done.outcome;
+impl Teardown {
+    /// The end of the session `done`.
+    pub fn new(done: Done) -> Self {
+        let Outcome { end, sink, .. } = done.outcome;
         Self {
             end,
-            rested: sink.schemes.iter().filter_map(Total::rested).collect(),
+            inactive: sink
+                .schemes
+                .iter()
+                .filter_map(SchemeTotal::inactive_reason)
+                .collect(),
             unknown_share: sink.unknown_share,
             recorder: sink.recorder,
             child: done.child,
@@ -44,30 +48,34 @@ impl Ending {
     /// Closes the recording.
     ///
     /// # Errors
-    /// It could not be written to its end; what is whole is kept.
-    pub fn close(&mut self) -> anyhow::Result<()> {
+    /// The end cannot be written. Complete batches stay in the file.
+    pub fn close_recording(&mut self) -> anyhow::Result<()> {
         if let Some(recorder) = self.recorder.take() {
             recorder.finish()?;
         }
         Ok(())
     }
 
-    /// How much of the targets could not be judged, to stand behind a sentence; empty where no target is left.
-    pub fn unknown(&self) -> String {
+    /// The unknown share of memory in parentheses, to follow a sentence; empty when no target lived at the
+    /// end.
+    pub fn unknown_text(&self) -> String {
         self.unknown_share.map_or_else(String::new, |share| {
-            format!(" ({} of the memory is unknown)", percent(share))
+            format!(
+                " (the idle age of {} of the memory was unknown at the end)",
+                percent(share)
+            )
         })
     }
 
-    /// Tells why the session ended and why schemes never acted, where that is not plain.
-    pub fn tell(&mut self) {
-        self.rested.iter().for_each(|why| eprintln!("thermo: {why}"));
+    /// Prints why the session ended and why schemes were never applied, where that is not obvious.
+    pub fn report(&mut self) {
+        self.inactive.iter().for_each(|why| eprintln!("thermo: {why}"));
         let runs = self.child.as_mut().is_some_and(is_running);
         match (self.end, &self.child) {
-            (End::TargetsGone, None) => eprintln!("thermo: every target has ended"),
-            (End::TimePassed, Some(child)) if runs => {
+            (EndReason::TargetsGone, None) => eprintln!("thermo: every target has ended"),
+            (EndReason::TimePassed, Some(child)) if runs => {
                 eprintln!(
-                    "thermo: the time has passed; the command (pid {}) goes on",
+                    "thermo: the duration has passed; the command (pid {}) keeps running",
                     child.id()
                 );
             }
@@ -75,48 +83,48 @@ impl Ending {
         }
     }
 
-    /// Waits for the command, and ends as it does.
+    /// Waits for the command. Returns its exit status, or the result of the session.
     pub fn wait(self) -> anyhow::Result<Exit> {
-        let failed = self.end == End::Failed;
+        let failed = self.end == EndReason::Failed;
         match self.child {
-            // It goes on without us, to its own end.
+            // The command runs to its own end, unmonitored.
             Some(child) if failed => {
                 wait_for(child)?;
                 Ok(Exit::Failed)
             }
             None if failed => Ok(Exit::Failed),
-            Some(child) => Ok(Exit::As(wait_for(child)?)),
-            None if self.end == End::Interrupted => Ok(Exit::Interrupted),
+            Some(child) => Ok(Exit::ChildStatus(wait_for(child)?)),
+            None if self.end == EndReason::Interrupted => Ok(Exit::Interrupted),
             None => Ok(Exit::Done),
         }
     }
 }
 
 fn is_running(child: &mut Child) -> bool {
-    // What cannot be asked is found out when it is waited for.
+    // An error comes up again when the command is waited for.
     matches!(child.try_wait(), Ok(None))
 }
 
-/// Waits for a command that was started; the first signal that asks us to end is passed on to it.
+/// Waits for a started command. The first signal that ends us is forwarded to it.
 ///
 /// # Errors
-/// It cannot be waited for.
+/// The wait fails.
 pub fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
-    let mut passed_on = false;
+    let mut forwarded = false;
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the command")? {
             return Ok(status);
         }
-        if interrupt::asked() && !passed_on {
-            passed_on = true;
-            pass_on(&child);
+        if interrupt::requested() && !forwarded {
+            forwarded = true;
+            forward_signal(&child);
         }
         thread::sleep(POLL);
     }
 }
 
-/// Passes on the signal that asked us to end. Ctrl-C on a terminal has reached the command already.
-fn pass_on(child: &Child) {
+/// Forwards the signal that ends us. Ctrl-C on a terminal has reached the command already.
+fn forward_signal(child: &Child) {
     let signal = match signals::last() {
         Some(number) if number == Signal::INT.as_raw() && io::stdin().is_terminal() => return,
         Some(number) if number == Signal::INT.as_raw() => Signal::INT,
@@ -124,7 +132,7 @@ fn pass_on(child: &Child) {
         _ => Signal::TERM,
     };
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It is not waited for yet, so the number is still its own; it may have ended.
+        // The child is not reaped yet, so the process ID is still its own. It may have ended.
         let _ = kill_process(pid, signal);
     }
 }

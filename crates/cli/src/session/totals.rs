@@ -1,5 +1,5 @@
-//! Where the memory of the machine, or of a control group, is: the kernel's own totals, of which the monitored processes
-//! have a part.
+//! Memory totals of the machine or of a control group, from the kernel's own counters. The monitored
+//! processes have a part of them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::args::Targets;
 
-/// How often the memory of excluded processes is summed up: the kernel walks their page tables for it.
+/// How often the memory of excluded processes is read: the kernel walks their page tables for it.
 const EXCLUDED_EVERY: Nanos = Nanos::secs(60);
 
 /// Reads the totals.
@@ -24,13 +24,14 @@ pub struct TotalsReader {
 
 #[derive(Debug)]
 enum Scope {
-    /// The machine; with what excluded processes had mapped when that was last summed up.
+    /// The machine, with the memory that excluded processes map and the time when it was read.
     Machine(Option<(Nanos, Bytes)>),
     Group(String, Memcg),
 }
 
 impl TotalsReader {
-    /// Of the machine or the group that is monitored; none where neither is, or the group has no memory controller.
+    /// A reader for the monitored machine or group; `None` when single processes are monitored, or the group
+    /// has no memory controller.
     pub fn new(root: &Path, targets: &Targets) -> Option<Self> {
         let scope = match &targets.cgroup {
             _ if targets.system => Scope::Machine(None),
@@ -46,7 +47,7 @@ impl TotalsReader {
         })
     }
 
-    /// The totals now, beside the `monitored` processes; none where they cannot be read.
+    /// The current totals, split by `monitored` processes and others; `None` when they cannot be read.
     pub fn read(&mut self, monitored: &[u32]) -> Option<Record> {
         let now = clock::monotonic();
         let (scope, rows) = match &mut self.scope {
@@ -57,14 +58,14 @@ impl TotalsReader {
                 }
                 let excluded = excluded.map_or(Bytes::ZERO, |(_, bytes)| bytes);
                 let info = meminfo::read(&self.root).ok()?;
-                ("machine".to_owned(), of_machine(&info, excluded).to_vec())
+                ("machine".to_owned(), machine_rows(&info, excluded).to_vec())
             }
             Scope::Group(path, memcg) => {
                 let anon = monitored
                     .iter()
                     .filter_map(|pid| anonymous(&self.root, *pid))
                     .sum();
-                (path.clone(), of_group(memcg, anon)?.to_vec())
+                (path.clone(), group_rows(memcg, anon)?.to_vec())
             }
         };
         let rows = rows.into_iter().map(|(name, bytes)| (name.to_owned(), bytes.0));
@@ -76,8 +77,8 @@ impl TotalsReader {
     }
 }
 
-/// Every page of the machine once: the rows add up to all it has.
-fn of_machine(info: &meminfo::MemInfo, excluded: Bytes) -> [(&'static str, Bytes); 5] {
+/// Every page of the machine once: the rows add up to its memory.
+fn machine_rows(info: &meminfo::MemInfo, excluded: Bytes) -> [(&'static str, Bytes); 5] {
     let mapped = info.anon_pages + info.mapped;
     let excluded = excluded.min(mapped);
     let cache = (info.cached + info.buffers).saturating_sub(info.mapped);
@@ -91,10 +92,10 @@ fn of_machine(info: &meminfo::MemInfo, excluded: Bytes) -> [(&'static str, Bytes
     ]
 }
 
-/// What processes outside of the `monitored` have mapped, shared pages divided among those who map them.
+/// Proportional set size (PSS) of all processes that are not `monitored`.
 fn mapped_by_others(root: &Path, monitored: &[u32]) -> Bytes {
     let monitored: BTreeSet<u32> = monitored.iter().copied().collect();
-    let others = proc::all(root).unwrap_or_default().into_iter();
+    let others = proc::pids(root).unwrap_or_default().into_iter();
     others
         .filter(|pid| !monitored.contains(pid))
         .filter_map(|pid| smaps::rollup(root, pid).ok())
@@ -102,8 +103,8 @@ fn mapped_by_others(root: &Path, monitored: &[u32]) -> Bytes {
         .sum()
 }
 
-/// Every page that the group is charged for once. `anon`: what the monitored processes have of anonymous memory.
-fn of_group(memcg: &Memcg, anon: Bytes) -> Option<[(&'static str, Bytes); 4]> {
+/// Every page charged to the group once. `anon`: anonymous memory of the monitored processes.
+fn group_rows(memcg: &Memcg, anon: Bytes) -> Option<[(&'static str, Bytes); 4]> {
     let (stat, usage) = (memcg.stat().ok()?, memcg.usage().ok()?);
     let anon = anon.min(stat.anon);
     let cache = stat.file.saturating_sub(stat.file_mapped);
@@ -128,7 +129,7 @@ mod tests {
     use thermo_kernel::cgroup::Version;
 
     #[test]
-    fn the_rows_of_a_machine_are_all_it_has() {
+    fn machine_rows_sum_up_to_all_memory() {
         let info = meminfo::MemInfo {
             total: Bytes::mib(1000),
             free: Bytes::mib(300),
@@ -138,16 +139,16 @@ mod tests {
             buffers: Bytes::mib(10),
             ..meminfo::MemInfo::default()
         };
-        let rows = of_machine(&info, Bytes::mib(40));
+        let rows = machine_rows(&info, Bytes::mib(40));
         let mib = rows.map(|(_, bytes)| bytes.0 >> 20);
         assert_eq!(mib, [210, 40, 310, 140, 300]);
         assert_eq!(rows.iter().map(|(_, bytes)| *bytes).sum::<Bytes>(), info.total);
-        let rows = of_machine(&info, Bytes::mib(999));
-        assert_eq!(rows[0].1, Bytes::ZERO, "shares are summed at another moment");
+        let rows = machine_rows(&info, Bytes::mib(999));
+        assert_eq!(rows[0].1, Bytes::ZERO, "PSS is read at another time than meminfo");
     }
 
     #[test]
-    fn the_rows_of_a_group_are_what_it_is_charged_for() {
+    fn group_rows_sum_up_to_its_charge() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/fs/cgroup/svc");
         fs::create_dir_all(&dir).unwrap();
@@ -176,7 +177,7 @@ mod tests {
             panic!("there are totals")
         };
         let bytes: Vec<u64> = totals.rows.iter().map(|(_, bytes)| *bytes).collect();
-        // 2000 of 4000 anonymous pages are of the process that is known.
+        // The monitored process has 2000 of the 4000 anonymous pages.
         assert_eq!(bytes, [12_288_000, 8_192_000, 4_096_000, 16_384_000]);
         assert_eq!(bytes.iter().sum::<u64>(), 40_960_000);
         assert_eq!(totals.scope, "svc");

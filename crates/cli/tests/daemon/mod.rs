@@ -1,10 +1,10 @@
-//! A life cycle daemon, what it looks after, and the swap it may need, for the tests of it.
+//! Fixtures for tests of the life cycle daemon: the daemon, an application, and swap.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use thermo_kernel::meminfo;
@@ -13,103 +13,117 @@ use thermo_units::Bytes;
 
 use crate::common::{Guard, PATIENCE, json, start_workload, thermo, wait_until, workload};
 
-/// A daemon in a folder of its own.
+/// A daemon in a directory of its own.
 pub struct Daemon {
     pub folder: tempfile::TempDir,
     pub process: Guard,
 }
 
 impl Daemon {
-    /// Starts one with this description, and waits until it listens.
+    /// Starts a daemon with this description, and waits until it listens.
     pub fn start(config: &str, more: &[&str]) -> Self {
+        Self::start_with(config, more, |_| {})
+    }
+
+    /// Starts a daemon as above, after `prepare` has changed its command.
+    pub fn start_with(config: &str, more: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("apps.toml"), config).unwrap();
         let arguments = [&["lifecycle", "run", "apps.toml", "--socket", "s"], more].concat();
         let mut command = thermo(folder.path(), &arguments);
-        let told = fs::File::create(folder.path().join("told")).unwrap();
-        let process = Guard(command.stdout(Stdio::null()).stderr(told).spawn().unwrap());
+        prepare(&mut command);
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let process = Guard(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let daemon = Self { folder, process };
         assert!(
-            wait_until(|| daemon.told().contains("listening")),
+            wait_until(|| daemon.log().contains("listening")),
             "{}",
-            daemon.told()
+            daemon.log()
         );
         daemon
     }
 
-    /// Its folder.
-    pub fn here(&self) -> &Path {
+    /// The directory of the daemon.
+    pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it said on standard error.
-    pub fn told(&self) -> String {
-        fs::read_to_string(self.here().join("told")).unwrap()
+    /// Standard error of the daemon.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir().join("log")).unwrap()
     }
 
-    /// A client of its socket.
+    /// Peak resident memory of the daemon.
+    pub fn peak_rss(&self) -> Bytes {
+        thermo_kernel::status::read(Path::new("/"), self.process.0.id())
+            .unwrap()
+            .vm_hwm
+    }
+
+    /// Connects to the socket.
     pub fn connect(&self) -> BufReader<UnixStream> {
-        let stream = UnixStream::connect(self.here().join("s")).unwrap();
+        let stream = UnixStream::connect(self.dir().join("s")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         BufReader::new(stream)
     }
 
-    /// What a verb answers.
+    /// Runs a client verb. Returns its JSON.
     pub fn ask(&self, verb: &[&str]) -> Value {
         json(
-            self.here(),
+            self.dir(),
             &[&["lifecycle"], verb, &["--socket", "s", "--json"]].concat(),
         )
     }
 
-    /// The last decision of a kind about an application that has come to its end, when there is one.
-    pub fn ended(&self, app: &str, kind: &str) -> Option<Value> {
+    /// The last finished decision of a kind about an application, if there is one.
+    pub fn finished(&self, app: &str, kind: &str) -> Option<Value> {
         let decisions = self.ask(&["why", app])["decisions"].clone();
-        let is_meant = |one: &&Value| one["decision"] == kind && one["cost"].is_object();
-        decisions.as_array().unwrap().iter().rfind(is_meant).cloned()
+        let is_finished = |one: &&Value| one["decision"] == kind && one["cost"].is_object();
+        decisions.as_array().unwrap().iter().rfind(is_finished).cloned()
     }
 
-    /// The same, waiting for it.
-    pub fn wait_for_end(&self, app: &str, kind: &str) -> Value {
+    /// Waits for a finished decision of a kind.
+    pub fn wait_for_finished(&self, app: &str, kind: &str) -> Value {
         assert!(
-            wait_until(|| self.ended(app, kind).is_some()),
+            wait_until(|| self.finished(app, kind).is_some()),
             "{}",
             self.ask(&["why", app])
         );
-        self.ended(app, kind).unwrap()
+        self.finished(app, kind).unwrap()
     }
 }
 
-/// Sends bytes; the line that is answered.
-pub fn say(client: &mut BufReader<UnixStream>, bytes: &[u8]) -> Value {
+/// Sends bytes. Returns the answer, which is one line.
+pub fn send(client: &mut BufReader<UnixStream>, bytes: &[u8]) -> Value {
     client.get_mut().write_all(bytes).unwrap();
     let mut line = String::new();
     client.read_line(&mut line).unwrap();
     serde_json::from_str(&line).unwrap()
 }
 
-/// A program with 48 MiB that goes on for minutes, once it has touched them all.
+/// Starts a program of 48 MiB that runs for minutes, and waits until it has accessed all of them.
 pub fn target(folder: &Path) -> Guard {
     let cfg = workload(folder, 300_000).unwrap();
     let child = start_workload(folder, &cfg);
-    let touched = || anon_rss(child.0.id()) >= Bytes::mib(44);
-    assert!(wait_until(touched), "it has {}", anon_rss(child.0.id()));
+    let is_resident = || anon_rss(child.0.id()) >= Bytes::mib(44);
+    assert!(wait_until(is_resident), "it has {}", anon_rss(child.0.id()));
     child
 }
 
-/// The anonymous memory of a process that is in memory.
+/// Resident anonymous memory of a process.
 pub fn anon_rss(pid: u32) -> Bytes {
     thermo_kernel::status::read(Path::new("/"), pid)
         .unwrap_or_default()
         .rss_anon
 }
 
-/// The description of an application that is one process.
+/// The description of an application with one process.
 pub fn app(name: &str, pid: u32, more: &str) -> String {
     format!("[[app]]\nname = \"{name}\"\npid = {pid}\n{more}\n")
 }
 
-/// Swap enough, theirs or ours; what of it is ours goes with the value.
+/// Ensures that there is enough free swap: `Some(None)` if the machine has it, `Some(Some(_))` if swap was
+/// set up (it is removed on drop), `None` (and SKIP) if neither is possible.
 pub fn swap() -> Option<Option<ZramSwap>> {
     let info = meminfo::read(Path::new("/")).unwrap();
     if info.swap_free >= Bytes::mib(256) && info.swap_free.0 * 2 > info.swap_total.0 {
@@ -124,7 +138,7 @@ pub fn swap() -> Option<Option<ZramSwap>> {
     }
 }
 
-/// Whether advising was refused for want of privilege; that is said then.
+/// Whether advice was refused because a privilege is missing; prints SKIP then.
 pub fn is_refused(decision: &Value) -> bool {
     let refused = decision["cost"]["end"] == "failed";
     if refused {

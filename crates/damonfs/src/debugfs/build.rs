@@ -1,15 +1,15 @@
-//! From rows of numbers to what the engine runs. All that can be wrong with them is EINVAL.
+//! Builds the engine's configuration from rows of numbers. Every error is EINVAL.
 
 use rustix::io::Errno;
 use thermo_engine::scheme::{Quota, Watermarks, Weights};
 use thermo_engine::{Action, Attrs, Scheme};
 use thermo_units::{Bytes, Nanos};
 
-use crate::engine::{self, Built, Rule, Settings, StagedTarget, Watch};
-use crate::staged::Staged;
-use crate::table::EARLY_SCHEME;
+use crate::engine::{self, ContextConfig, RangeSource, Settings, StagedTarget, TargetSelection};
+use crate::staged::StagedDir;
+use crate::table::SCHEME_FIELDS;
 
-/// What the numbers of actions mean.
+/// Actions by their number in the file `schemes`.
 const ACTIONS: [Action; 6] = [
     Action::Willneed,
     Action::Cold,
@@ -19,8 +19,8 @@ const ACTIONS: [Action; 6] = [
     Action::Stat,
 ];
 
-/// Builds what is staged in `context`.
-pub fn build(context: Staged<'_>) -> Result<Built, Errno> {
+/// Builds the configuration staged in `context`.
+pub fn build(context: StagedDir<'_>) -> Result<ContextConfig, Errno> {
     let pids = pids(context.text("target_ids"));
     if pids.is_empty() {
         return Err(Errno::INVAL);
@@ -28,32 +28,32 @@ pub fn build(context: Staged<'_>) -> Result<Built, Errno> {
     let regions = context.rows("init_regions");
     let targets = pids.into_iter().zip(0..).map(|(pid, nth)| {
         Ok(StagedTarget {
-            process: engine::target(nth, pid)?,
-            ranges: engine::aligned(of_target(regions, u64::from(nth)))?,
+            process: engine::open_target(nth, pid)?,
+            ranges: engine::page_aligned(regions_of(regions, u64::from(nth)))?,
         })
     });
     let targets = targets.collect::<Result<Vec<_>, Errno>>()?;
     let row = context.rows("attrs").first().ok_or(Errno::INVAL)?;
     let schemes = context.rows("schemes").iter().map(|row| scheme(row));
     let schemes = schemes.collect::<Result<_, _>>()?;
-    Ok(Built {
+    Ok(ContextConfig {
         settings: Settings::checked(attrs(row)?, None, schemes)?,
-        watch: Watch::Staged(Rule::Mappings, targets),
+        targets: TargetSelection::Staged(RangeSource::Mappings, targets),
     })
 }
 
-/// Numbers of processes as they were staged.
+/// The process ids at the start of `text`, up to the first word that is not a number.
 pub fn pids(text: &str) -> Vec<u32> {
     let numbers = text.split_ascii_whitespace().map(str::parse);
     numbers.map_while(Result::ok).collect()
 }
 
-/// The attributes that a row means.
+/// Parses a row of the file `attrs`.
 pub fn attrs(row: &[u64]) -> Result<Attrs, Errno> {
     let &[sample, aggr, update, min, max] = row else {
         return Err(Errno::INVAL);
     };
-    // The kernel takes 0 and divides by 1 instead.
+    // The kernel accepts 0 and divides by 1 instead.
     let time = |micros: u64| Nanos::micros(micros.max(1));
     let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
     let attrs = Attrs {
@@ -67,29 +67,31 @@ pub fn attrs(row: &[u64]) -> Result<Attrs, Errno> {
     Ok(attrs)
 }
 
-/// Whether `rows` are regions of that many targets: each something, behind the one before of its target.
+/// Checks rows of `init_regions`: targets exist, regions are not empty, and the regions of a target ascend
+/// without overlap.
 pub fn check_regions(rows: &[Vec<u64>], nr_targets: usize) -> Result<(), Errno> {
-    let known = |row: &Vec<u64>| usize::try_from(row[0]).is_ok_and(|nth| nth < nr_targets);
-    if !rows.iter().all(|row| known(row) && row[1] < row[2]) {
+    let target_exists = |row: &Vec<u64>| usize::try_from(row[0]).is_ok_and(|nth| nth < nr_targets);
+    if !rows.iter().all(|row| target_exists(row) && row[1] < row[2]) {
         return Err(Errno::INVAL);
     }
-    (0..nr_targets as u64).try_for_each(|nth| engine::aligned(of_target(rows, nth)).map(drop))
+    (0..nr_targets as u64).try_for_each(|nth| engine::page_aligned(regions_of(rows, nth)).map(drop))
 }
 
-fn of_target(rows: &[Vec<u64>], nth: u64) -> impl Iterator<Item = (u64, u64)> {
+/// Start and end of the regions of target `nth`.
+fn regions_of(rows: &[Vec<u64>], nth: u64) -> impl Iterator<Item = (u64, u64)> {
     let rows = rows.iter().filter(move |row| row[0] == nth);
     rows.map(|row| (row[1], row[2]))
 }
 
-/// A row of the first patches as one with neither quota nor watermarks.
-pub fn completed(mut row: Vec<u64>) -> Vec<u64> {
-    row.resize(EARLY_SCHEME, 0);
+/// Extends a short row to a full row without quota and watermarks.
+pub fn pad_scheme_row(mut row: Vec<u64>) -> Vec<u64> {
+    row.resize(SCHEME_FIELDS, 0);
     row
 }
 
-/// The scheme that a row means.
+/// Parses a full row of the file `schemes`.
 pub fn scheme(row: &[u64]) -> Result<Scheme, Errno> {
-    let row: [u64; EARLY_SCHEME] = row.try_into().map_err(|_| Errno::INVAL)?;
+    let row: [u64; SCHEME_FIELDS] = row.try_into().map_err(|_| Errno::INVAL)?;
     let [
         min_sz,
         max_sz,
@@ -135,7 +137,7 @@ pub fn scheme(row: &[u64]) -> Result<Scheme, Errno> {
         watermarks: if metric == 0 {
             Watermarks::default()
         } else {
-            engine::free_memory_marks(Nanos::micros(interval), [high, mid, low])
+            engine::free_memory_watermarks(Nanos::micros(interval), [high, mid, low])
         },
         ..Scheme::new(action)
     })

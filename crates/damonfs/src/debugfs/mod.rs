@@ -1,9 +1,9 @@
-//! The control files of `/sys/kernel/debug/damon`, as they were from Linux 5.15 to 6.13, over the same engine.
+//! The control files of `/sys/kernel/debug/damon`, as in Linux 5.15 to 6.13, for the same engine.
 //!
-//! Files hold rows of numbers. The root is a context, and `mk_contexts` makes more; `monitor_on` starts and stops all
-//! of them together, and nothing can be written while they run. What the kernel reads as far as it makes sense and
-//! forgets the rest of (regions and schemes that are not whole) is refused here; but for `target_ids`, where its
-//! self-tests want that.
+//! Files hold rows of numbers. The root is a context, and `mk_contexts` creates more. `monitor_on` starts and
+//! stops all contexts together. Nothing can be written while they run. The kernel accepts a write up to the
+//! first incomplete region or scheme and ignores the rest; here such writes are errors. `target_ids` ignores
+//! the rest like the kernel, because the kernel's selftests check it.
 
 mod build;
 
@@ -15,31 +15,31 @@ use thermo_engine::scheme::SchemeStats;
 
 use crate::engine::{self, Engine, Slot, State};
 use crate::files::{ControlFiles, Write};
-use crate::staged::Staged;
-use crate::table::{EARLY_CONTEXT, Layout, Role};
+use crate::staged::StagedDir;
+use crate::table::{DEBUGFS_CONTEXT, Layout, Role};
 use crate::tree::{Ino, Tree};
 use crate::value::{self, Value};
 
-/// The most targets of a context; the kernel leaves further ones out.
-const MOST_TARGETS: usize = 32;
+/// Maximum number of targets of a context. As in the kernel, further targets are ignored.
+const MAX_TARGETS: usize = 32;
 
-/// The control files.
+/// Control files with the layout of debugfs.
 #[derive(Debug)]
-pub struct Early {
+pub struct DebugfsFiles {
     tree: Mutex<Tree>,
     engine: Arc<Engine>,
-    /// Held by whoever writes, so that nothing is staged while contexts are switched on.
-    writing: Mutex<()>,
+    /// Held during each write, so that nothing is staged while contexts are switched on.
+    write_lock: Mutex<()>,
 }
 
-impl Early {
-    /// Control files over `engine`, with nothing staged.
+impl DebugfsFiles {
+    /// Control files that control `engine`, with nothing staged.
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Arc<Self> {
         Arc::new(Self {
             tree: Mutex::new(Tree::new(Layout::Debugfs.root())),
             engine,
-            writing: Mutex::default(),
+            write_lock: Mutex::default(),
         })
     }
 
@@ -50,75 +50,78 @@ impl Early {
     fn contexts(&self) -> Vec<Ino> {
         let tree = self.tree();
         let is_dir = |ino: &Ino| tree.node(*ino).is_ok_and(|node| node.is_dir());
-        let names = tree.list(Tree::ROOT).into_iter().flatten();
-        let made = names.map(|(_, ino)| ino).filter(is_dir);
-        iter::once(Tree::ROOT).chain(made).collect()
+        let entries = tree.list(Tree::ROOT).into_iter().flatten();
+        let created = entries.map(|(_, ino)| ino).filter(is_dir);
+        iter::once(Tree::ROOT).chain(created).collect()
     }
 
     fn is_on(&self) -> bool {
         self.contexts()
             .into_iter()
-            .any(|context| self.slot(context).runs())
+            .any(|context| self.slot(context).is_running())
     }
 
-    /// Schemes with what they have done.
+    /// The rows of the file `schemes`, each followed by the scheme's statistics.
     fn schemes(&self, context: Ino) -> Result<String, Errno> {
         let stats = self.slot(context).stats();
         let tree = self.tree();
         tree.node(context)?;
-        let rows = Staged::at(&tree, context).rows("schemes").iter();
-        let nothing = iter::repeat(SchemeStats::default());
-        let lines = rows.zip(stats.into_iter().chain(nothing)).map(|(row, stats)| {
-            let done = [
+        let rows = StagedDir::at(&tree, context).rows("schemes").iter();
+        let zeros = iter::repeat(SchemeStats::default());
+        let lines = rows.zip(stats.into_iter().chain(zeros)).map(|(row, stats)| {
+            let stats = [
                 stats.nr_tried,
                 stats.sz_tried.0,
                 stats.nr_applied,
                 stats.sz_applied.0,
                 stats.qt_exceeds,
             ];
-            let numbers = row.iter().chain(&done).map(u64::to_string);
+            let numbers = row.iter().chain(&stats).map(u64::to_string);
             numbers.collect::<Vec<_>>().join(" ") + "\n"
         });
         Ok(lines.collect())
     }
 
     fn stage(&self, ino: Ino, context: Ino, role: Role, text: &[u8]) -> Result<(), Errno> {
-        let staged = self.meant(ino, context, role, text)?;
-        if self.slot(context).runs() {
+        let value = self.parse(ino, context, role, text)?;
+        if self.slot(context).is_running() {
             return Err(Errno::BUSY);
         }
         let mut tree = self.tree();
-        tree.set(ino, staged);
+        tree.set(ino, value);
         if role == Role::TargetIds {
-            // They were the regions of others.
-            tree.fill(context, "init_regions", Value::Rows(Vec::new()));
+            // The staged regions belonged to the previous targets.
+            tree.set_file(context, "init_regions", Value::Rows(Vec::new()));
         }
         Ok(())
     }
 
-    /// What a write means, if it can be meant.
-    fn meant(&self, ino: Ino, context: Ino, role: Role, text: &[u8]) -> Result<Value, Errno> {
+    /// Parses and checks text written to a file.
+    fn parse(&self, ino: Ino, context: Ino, role: Role, text: &[u8]) -> Result<Value, Errno> {
         if role == Role::TargetIds {
             return target_ids(text).map(Value::Text);
         }
         let tree = self.tree();
-        let mut rows = tree.node(ino)?.parse(text)?;
-        if let Value::Rows(rows) = &mut rows {
+        let mut value = tree.node(ino)?.parse(text)?;
+        if let Value::Rows(rows) = &mut value {
             match role {
                 Role::Attrs => {
                     build::attrs(rows.first().ok_or(Errno::INVAL)?)?;
                 }
                 Role::Schemes => {
-                    *rows = std::mem::take(rows).into_iter().map(build::completed).collect();
+                    *rows = std::mem::take(rows)
+                        .into_iter()
+                        .map(build::pad_scheme_row)
+                        .collect();
                     rows.iter().try_for_each(|row| build::scheme(row).map(drop))?;
                 }
                 _ => {
-                    let targets = Staged::at(&tree, context).text("target_ids");
+                    let targets = StagedDir::at(&tree, context).text("target_ids");
                     build::check_regions(rows, build::pids(targets).len())?;
                 }
             }
         }
-        Ok(rows)
+        Ok(value)
     }
 
     fn switch(&self, word: &str) -> Result<(), Errno> {
@@ -134,29 +137,29 @@ impl Early {
             return Err(Errno::BUSY);
         }
         let contexts = self.contexts();
-        let built: Vec<engine::Built> = {
+        let configs: Vec<engine::ContextConfig> = {
             let tree = self.tree();
-            let build = |context: &Ino| build::build(Staged::at(&tree, *context));
+            let build = |context: &Ino| build::build(StagedDir::at(&tree, *context));
             contexts.iter().map(build).collect::<Result<_, _>>()?
         };
         let started = contexts
             .into_iter()
-            .zip(built)
-            .try_for_each(|(context, built)| self.engine.start((Layout::Debugfs, context), || Ok(built)));
+            .zip(configs)
+            .try_for_each(|(context, config)| self.engine.start((Layout::Debugfs, context), || Ok(config)));
         if started.is_err() {
             self.stop_all();
         }
         started
     }
 
-    /// What ran has no targets any more, as in the kernel: their numbers may pass to others.
+    /// Stops all contexts and clears their targets, as the kernel does, because pids may be reused.
     fn switch_off(&self) -> Result<(), Errno> {
         let stop = |context: &Ino| self.slot(*context).with(State::stop).is_ok();
         let stopped: Vec<Ino> = self.contexts().into_iter().filter(stop).collect();
         let mut tree = self.tree();
         for context in &stopped {
-            tree.fill(*context, "target_ids", Value::Text(String::new()));
-            tree.fill(*context, "init_regions", Value::Rows(Vec::new()));
+            tree.set_file(*context, "target_ids", Value::Text(String::new()));
+            tree.set_file(*context, "init_regions", Value::Rows(Vec::new()));
         }
         if stopped.is_empty() {
             Err(Errno::PERM)
@@ -165,7 +168,7 @@ impl Early {
         }
     }
 
-    fn make(&self, name: &str) -> Result<(), Errno> {
+    fn make_context(&self, name: &str) -> Result<(), Errno> {
         if self.is_on() {
             return Err(Errno::BUSY);
         }
@@ -175,10 +178,10 @@ impl Early {
         if name.contains('/') || matches!(name, "." | "..") {
             return Err(Errno::ACCESS);
         }
-        self.tree().make(name, &EARLY_CONTEXT).map(drop)
+        self.tree().create_dir(name, &DEBUGFS_CONTEXT).map(drop)
     }
 
-    fn remove(&self, name: &str) -> Result<(), Errno> {
+    fn remove_context(&self, name: &str) -> Result<(), Errno> {
         if self.is_on() {
             return Err(Errno::BUSY);
         }
@@ -189,12 +192,12 @@ impl Early {
         }
         tree.remove(context);
         drop(tree);
-        self.engine.forget((Layout::Debugfs, context));
+        self.engine.remove_slot((Layout::Debugfs, context));
         Ok(())
     }
 }
 
-impl ControlFiles for Early {
+impl ControlFiles for DebugfsFiles {
     fn tree(&self) -> MutexGuard<'_, Tree> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,7 +214,7 @@ impl ControlFiles for Early {
             Role::MakeContext | Role::RemoveContext => return Err(Errno::INVAL),
             Role::MonitorOn => if self.is_on() { "on" } else { "off" }.to_owned(),
             Role::KdamondPid => {
-                let tid = self.slot(context).tid_now();
+                let tid = self.slot(context).current_tid();
                 tid.map_or_else(|| "none".to_owned(), |tid| tid.to_string())
             }
             _ => staged,
@@ -219,7 +222,7 @@ impl ControlFiles for Early {
         Ok(line + "\n")
     }
 
-    /// All at once: what is written behind the beginning of a file is refused.
+    /// A value has to be written in one piece: a write at an offset is EINVAL.
     fn write(&self, ino: Ino, write: Write<'_>) -> Result<usize, Errno> {
         if write.text.is_empty() {
             return Ok(0);
@@ -227,7 +230,7 @@ impl ControlFiles for Early {
         if write.offset > 0 {
             return Err(Errno::INVAL);
         }
-        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let (role, context) = {
             let tree = self.tree();
             let node = tree.node(ino)?;
@@ -235,9 +238,9 @@ impl ControlFiles for Early {
         };
         let text = value::until_nul(write.text);
         match role {
-            Role::MonitorOn => self.switch(word(text)?)?,
-            Role::MakeContext => self.make(word(text)?)?,
-            Role::RemoveContext => self.remove(word(text)?)?,
+            Role::MonitorOn => self.switch(first_word(text)?)?,
+            Role::MakeContext => self.make_context(first_word(text)?)?,
+            Role::RemoveContext => self.remove_context(first_word(text)?)?,
             Role::KdamondPid => return Err(Errno::INVAL),
             _ => self.stage(ino, context, role, text)?,
         }
@@ -249,22 +252,22 @@ impl ControlFiles for Early {
     }
 }
 
-/// The first word of a write.
-fn word(text: &[u8]) -> Result<&str, Errno> {
+fn first_word(text: &[u8]) -> Result<&str, Errno> {
     let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
     text.split_ascii_whitespace().next().ok_or(Errno::INVAL)
 }
 
-/// Numbers of processes up to what is none, all of which must be there. Physical memory (`paddr`) cannot be watched.
+/// Parses pids up to the first word that is not a number. All these processes must exist. `paddr` is not
+/// supported.
 fn target_ids(text: &[u8]) -> Result<String, Errno> {
     let text = String::from_utf8_lossy(text);
     if text.trim_end() == "paddr" {
         return Err(Errno::INVAL);
     }
     let mut pids = build::pids(&text);
-    pids.truncate(MOST_TARGETS);
+    pids.truncate(MAX_TARGETS);
     for pid in &pids {
-        engine::target(0, *pid)?;
+        engine::open_target(0, *pid)?;
     }
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     Ok(pids.join(" "))

@@ -1,6 +1,6 @@
-//! From staged values to what the engine runs, in the order in which the kernel checks them and with its errors.
+//! Builds the engine's configuration from staged values. Order of checks and errors are the kernel's.
 //!
-//! Nothing is half built: whatever is wrong is found before a running kdamond hears of it.
+//! All values are checked before a running kdamond is changed.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use thermo_targets::{Process, TrackedProcesses};
 use thermo_units::{Addr, AddrRange, BasisPoints, Nanos};
 
 use super::scheme;
-use crate::staged::Staged;
+use crate::staged::StagedDir;
 
-/// A context as it was staged.
+/// The configuration of a kdamond's only context.
 #[derive(Debug)]
-pub struct Built {
+pub struct ContextConfig {
     pub settings: Settings,
-    pub watch: Watch,
+    pub targets: TargetSelection,
 }
 
-/// How to look and what to do.
+/// Monitoring attributes and schemes.
 #[derive(Debug)]
 pub struct Settings {
     pub attrs: Attrs,
@@ -29,53 +29,54 @@ pub struct Settings {
     pub schemes: Vec<Scheme>,
 }
 
-/// Whom to watch.
+/// The processes to monitor.
 #[derive(Debug)]
-pub enum Watch {
-    /// These processes, in their order.
-    Staged(Rule, Vec<StagedTarget>),
-    /// Whoever belongs to what was named; where nobody else can join, the processes that were.
-    Named(Box<TrackedProcesses>, Option<Vec<u32>>),
+pub enum TargetSelection {
+    /// These processes, in this order.
+    Staged(RangeSource, Vec<StagedTarget>),
+    /// All processes of a control group, a process tree or the machine. The pids, if no further process can
+    /// join.
+    Tracked(Box<TrackedProcesses>, Option<Vec<u32>>),
 }
 
-/// Where the ranges to monitor come from.
+/// The source of the ranges to monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// From the mappings; staged ranges are where it begins.
+pub enum RangeSource {
+    /// The mappings of the process. Staged ranges replace them in the first update.
     Mappings,
-    /// Staged ranges and nothing else.
+    /// The staged ranges only.
     Fixed,
 }
 
-/// A target as it was staged, and the process it means.
+/// A staged target and its process.
 #[derive(Debug)]
 pub struct StagedTarget {
     pub process: Process,
     pub ranges: Vec<AddrRange>,
 }
 
-/// Builds what is staged in `context`.
-pub fn build(root: &Path, context: Staged<'_>) -> Result<Built, Errno> {
-    let rule = match context.word("operations") {
-        "vaddr" => Rule::Mappings,
-        "fvaddr" => Rule::Fixed,
-        // Physical memory cannot be watched from here.
+/// Builds the configuration staged in `context`.
+pub fn build(root: &Path, context: StagedDir<'_>) -> Result<ContextConfig, Errno> {
+    let source = match context.word("operations") {
+        "vaddr" => RangeSource::Mappings,
+        "fvaddr" => RangeSource::Fixed,
+        // `paddr` is not supported.
         _ => return Err(Errno::INVAL),
     };
     let (attrs, goal) = attrs(context.dir("monitoring_attrs"))?;
     let targets = targets(context.dir("targets"))?;
     let schemes = scheme::all(root, context.dir("schemes"))?;
-    Ok(Built {
+    Ok(ContextConfig {
         settings: Settings::checked(attrs, goal, schemes)?,
-        watch: Watch::Staged(rule, targets),
+        targets: TargetSelection::Staged(source, targets),
     })
 }
 
 impl Settings {
-    /// These, if they can be meant.
+    /// Settings from these parts, checked.
     ///
     /// # Errors
-    /// EINVAL: they cannot.
+    /// EINVAL: the parts contradict each other.
     pub fn checked(attrs: Attrs, goal: Option<IntervalsGoal>, schemes: Vec<Scheme>) -> Result<Self, Errno> {
         check(&attrs, goal)?;
         thermo_engine::scheme::check(&schemes, &attrs).map_err(|_| Errno::INVAL)?;
@@ -83,9 +84,9 @@ impl Settings {
     }
 }
 
-fn attrs(staged: Staged<'_>) -> Result<(Attrs, Option<IntervalsGoal>), Errno> {
+fn attrs(staged: StagedDir<'_>) -> Result<(Attrs, Option<IntervalsGoal>), Errno> {
     let (intervals, nr_regions) = (staged.dir("intervals"), staged.dir("nr_regions"));
-    // The kernel takes 0 and divides by 1 instead.
+    // The kernel accepts 0 and divides by 1 instead.
     let time = |name| Nanos::micros(intervals.number(name).max(1));
     let count = |name| usize::try_from(nr_regions.number(name)).unwrap_or(usize::MAX);
     let attrs = Attrs {
@@ -106,7 +107,7 @@ fn check(attrs: &Attrs, goal: Option<IntervalsGoal>) -> Result<(), Errno> {
     attrs.check().map_err(|_| Errno::INVAL)
 }
 
-fn goal(staged: Staged<'_>) -> Option<IntervalsGoal> {
+fn goal(staged: StagedDir<'_>) -> Option<IntervalsGoal> {
     let aggrs = staged.number("aggrs");
     (aggrs > 0).then(|| IntervalsGoal {
         access: BasisPoints(staged.number("access_bp")),
@@ -116,25 +117,25 @@ fn goal(staged: Staged<'_>) -> Option<IntervalsGoal> {
     })
 }
 
-fn targets(staged: Staged<'_>) -> Result<Vec<StagedTarget>, Errno> {
+fn targets(staged: StagedDir<'_>) -> Result<Vec<StagedTarget>, Errno> {
     let numbered = staged.numbered().into_iter().zip(0..);
     numbered
         .map(|(staged, nth)| {
             let pid = u32::try_from(staged.signed("pid_target")).map_err(|_| Errno::INVAL)?;
             Ok(StagedTarget {
-                process: target(nth, pid)?,
+                process: open_target(nth, pid)?,
                 ranges: ranges(staged.dir("regions"))?,
             })
         })
         .collect()
 }
 
-/// The process `pid` as target number `nth`.
+/// Opens process `pid` as target number `nth`.
 ///
 /// # Errors
-/// EINVAL: there is none, or it is us.
-pub fn target(nth: u32, pid: u32) -> Result<Process, Errno> {
-    // Looking at ourselves would change what is seen with every look.
+/// EINVAL: there is no such process, or it is this process.
+pub fn open_target(nth: u32, pid: u32) -> Result<Process, Errno> {
+    // Each access check of the own memory would itself access that memory.
     if pid == 0 || pid == std::process::id() {
         return Err(Errno::INVAL);
     }
@@ -146,16 +147,16 @@ pub fn target(nth: u32, pid: u32) -> Result<Process, Errno> {
     }
 }
 
-fn ranges(staged: Staged<'_>) -> Result<Vec<AddrRange>, Errno> {
+fn ranges(staged: StagedDir<'_>) -> Result<Vec<AddrRange>, Errno> {
     let regions = staged.numbered().into_iter();
-    aligned(regions.map(|region| (region.number("start"), region.number("end"))))
+    page_aligned(regions.map(|region| (region.number("start"), region.number("end"))))
 }
 
-/// These starts and ends, each grown to whole pages.
+/// Converts starts and ends to ranges, extended to whole pages.
 ///
 /// # Errors
-/// EINVAL: one is nothing, or does not lie behind the one before.
-pub fn aligned(regions: impl Iterator<Item = (u64, u64)>) -> Result<Vec<AddrRange>, Errno> {
+/// EINVAL: a range is empty, or does not lie after the range before.
+pub fn page_aligned(regions: impl Iterator<Item = (u64, u64)>) -> Result<Vec<AddrRange>, Errno> {
     let mut ranges: Vec<AddrRange> = Vec::new();
     for (start, end) in regions {
         if start > end {
@@ -165,8 +166,8 @@ pub fn aligned(regions: impl Iterator<Item = (u64, u64)>) -> Result<Vec<AddrRang
             start: Addr(start).align_down(),
             end: Addr(end).align_up(),
         };
-        let free = ranges.last().is_none_or(|last| last.end <= range.start);
-        if range.end <= range.start || !free {
+        let ascends = ranges.last().is_none_or(|last| last.end <= range.start);
+        if range.end <= range.start || !ascends {
             return Err(Errno::INVAL);
         }
         ranges.push(range);

@@ -1,5 +1,4 @@
-//! What listens to a kdamond of the control files: the trace, and the collection of tried regions that a command
-//! asked for.
+//! Receives the events of a kdamond: forwards them to the trace, and collects tried regions for a command.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,94 +7,99 @@ use std::sync::mpsc::Sender;
 use thermo_engine::sink::TriedRegion;
 use thermo_engine::{Event, Sink};
 
-use super::Tell;
+use super::LogFn;
 use crate::trace::Trace;
 
-/// What each scheme was applied to in one apply interval, by the scheme's number.
-pub type Tried = BTreeMap<usize, Vec<TriedRegion>>;
+/// The regions that each scheme tried in one apply interval, by the scheme's number.
+pub type TriedRegions = BTreeMap<usize, Vec<TriedRegion>>;
 
-/// The listener.
+/// The event sink of a kdamond.
 pub struct Listener {
     number: u32,
     tid: i32,
     trace: Arc<Trace>,
-    tell: Tell,
+    log: LogFn,
     collection: Option<Collection>,
 }
 
-/// Tried regions that somebody waits for.
+/// Tried regions that a command waits for.
 struct Collection {
-    /// Schemes that were not applied since, and are active.
+    /// Active schemes that were not applied since the command.
     missing: Vec<usize>,
-    tried: Tried,
-    done: Sender<Tried>,
+    tried: TriedRegions,
+    sender: Sender<TriedRegions>,
 }
 
 impl Listener {
-    /// Listens to the kdamond `number`, whose warnings go to `tell`.
-    pub const fn new(number: u32, trace: Arc<Trace>, tell: Tell) -> Self {
+    /// A sink for kdamond `number`. Warnings go to `log`.
+    pub const fn new(number: u32, trace: Arc<Trace>, log: LogFn) -> Self {
         Self {
             number,
             tid: 0,
             trace,
-            tell,
+            log,
             collection: None,
         }
     }
 
-    /// Says which thread it is that is listened to.
-    pub const fn is_of(&mut self, tid: i32) {
+    /// Sets the thread id to print in trace lines.
+    pub const fn set_tid(&mut self, tid: i32) {
         self.tid = tid;
     }
 
-    /// Collects what each of `schemes` is applied to next, and sends it once all were. False when somebody else
-    /// waits already.
-    pub fn collect(&mut self, schemes: Vec<usize>, done: Sender<Tried>) -> bool {
+    /// Prints a warning of this kdamond.
+    pub fn warn(&self, text: &str) {
+        (self.log)(&format!("kdamond.{}: {text}", self.number));
+    }
+
+    /// Collects the regions of the next application of each of `schemes`, and sends them once all were
+    /// applied. Returns false if another collection is in progress.
+    pub fn collect(&mut self, schemes: Vec<usize>, sender: Sender<TriedRegions>) -> bool {
         if self.collection.is_some() {
             return false;
         }
         self.collection = Some(Collection {
             missing: schemes,
-            tried: Tried::new(),
-            done,
+            tried: TriedRegions::new(),
+            sender,
         });
         true
     }
 
-    /// Collects for nobody any more.
-    pub fn collect_no_more(&mut self) {
+    /// Drops the collection in progress.
+    pub fn cancel_collection(&mut self) {
         self.collection = None;
     }
 
-    /// Waits for schemes behind `nr_schemes` no longer.
+    /// Stops waiting for schemes with numbers from `nr_schemes` on.
     pub fn forget_schemes(&mut self, nr_schemes: usize) {
-        self.give_up(|scheme| scheme >= nr_schemes);
+        self.stop_waiting_for(|scheme| scheme >= nr_schemes);
     }
 
-    fn give_up(&mut self, which: impl Fn(usize) -> bool) {
+    fn stop_waiting_for(&mut self, is_gone: impl Fn(usize) -> bool) {
         if let Some(collection) = &mut self.collection {
-            collection.missing.retain(|scheme| !which(*scheme));
+            collection.missing.retain(|scheme| !is_gone(*scheme));
         }
-        self.send_if_done();
+        self.send_if_complete();
     }
 
-    fn note(&mut self, scheme: usize, tried: &[TriedRegion]) {
+    fn add_applied(&mut self, scheme: usize, tried: &[TriedRegion]) {
         if let Some(collection) = &mut self.collection
-            && let Some(at) = collection.missing.iter().position(|missing| *missing == scheme)
+            && let Some(index) = collection.missing.iter().position(|missing| *missing == scheme)
         {
-            collection.missing.swap_remove(at);
+            collection.missing.swap_remove(index);
             collection.tried.insert(scheme, tried.to_vec());
-            self.send_if_done();
+            self.send_if_complete();
         }
     }
 
-    fn send_if_done(&mut self) {
+    fn send_if_complete(&mut self) {
         if let Some(collection) = self
             .collection
             .take_if(|collection| collection.missing.is_empty())
         {
-            // Whoever asked may have given up waiting.
-            drop(collection.done.send(collection.tried));
+            // Fails if the client no longer waits.
+            drop(collection.sender.send(collection.tried));
         }
     }
 }
@@ -107,13 +111,13 @@ impl Sink for Listener {
                 self.trace.aggregated(self.number, self.tid, *end, targets)
             }
             Event::Tuned { now, attrs } => self.trace.tuned(self.number, self.tid, *now, attrs),
-            Event::SchemeApplied { scheme, tried, .. } => self.note(*scheme, tried),
+            Event::SchemeApplied { scheme, tried, .. } => self.add_applied(*scheme, tried),
             Event::SchemeActive {
                 scheme,
                 active: false,
                 ..
-            } => self.give_up(|given| given == *scheme),
-            Event::Warning { text, .. } => (self.tell)(&format!("kdamond.{}: {text}", self.number)),
+            } => self.stop_waiting_for(|waiting| waiting == *scheme),
+            Event::Warning { text, .. } => self.warn(text),
             _ => {}
         }
     }
@@ -139,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_for_every_active_scheme_and_for_no_other() {
+    fn collection_waits_for_active_schemes_only() {
         let mut listener = Listener::new(0, Arc::default(), |_| {});
-        let (done, tried) = channel();
-        assert!(listener.collect(vec![0, 1, 2, 3], done.clone()));
-        assert!(!listener.collect(vec![0], done), "one at a time");
+        let (sender, tried) = channel();
+        assert!(listener.collect(vec![0, 1, 2, 3], sender.clone()));
+        assert!(!listener.collect(vec![0], sender), "one collection at a time");
         applied(&mut listener, 1);
         applied(&mut listener, 1);
         listener.on(&Event::SchemeActive {
@@ -157,20 +161,20 @@ mod tests {
         applied(&mut listener, 0);
         let tried: Vec<usize> = tried.recv().unwrap().into_keys().collect();
         assert_eq!(tried, [0, 1]);
-        assert!(listener.collect(vec![0], channel().0), "free for the next");
+        assert!(
+            listener.collect(vec![0], channel().0),
+            "the next collection may start"
+        );
     }
 
     #[test]
-    fn what_a_kdamond_warns_of_is_told_with_its_name() {
-        static TOLD: Mutex<String> = Mutex::new(String::new());
-        let tell: Tell = |text| text.clone_into(&mut TOLD.lock().unwrap());
-        Listener::new(3, Arc::default(), tell).on(&Event::Warning {
+    fn warnings_name_the_kdamond() {
+        static LOGGED: Mutex<String> = Mutex::new(String::new());
+        let log: LogFn = |text| text.clone_into(&mut LOGGED.lock().unwrap());
+        Listener::new(3, Arc::default(), log).on(&Event::Warning {
             now: Nanos::ZERO,
-            text: "one of its targets cannot be watched",
+            text: "a target cannot be monitored",
         });
-        assert_eq!(
-            *TOLD.lock().unwrap(),
-            "kdamond.3: one of its targets cannot be watched"
-        );
+        assert_eq!(*LOGGED.lock().unwrap(), "kdamond.3: a target cannot be monitored");
     }
 }

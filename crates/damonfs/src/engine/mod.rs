@@ -1,8 +1,7 @@
-//! The engine behind the control files: one kdamond of ours for each directory that was switched on, whichever layout
-//! that is part of.
+//! The engine behind the control files: one kdamond for each directory that was switched on, of any layout.
 //!
-//! Staged values come in, running contexts and what they found come out. Commands of one kdamond are done one after
-//! the other, and each in the kdamond's own thread between two of its steps.
+//! Input: staged values. Output: running contexts and their status. Commands to one kdamond run one after the
+//! other, each in the kdamond's thread between two of its steps.
 
 mod build;
 mod listener;
@@ -24,10 +23,12 @@ use thermo_engine::scheme::{Goal, SchemeStats};
 use thermo_engine::{Action, Context};
 use thermo_runtime::kdamond::Parts;
 
-pub use build::{Built, Rule, Settings, StagedTarget, Watch, aligned, build, target};
-pub use listener::Tried;
-pub use running::{Found, Running};
-pub use scheme::{free_memory_marks, goals_of_all, millis, pattern, weight};
+pub use build::{
+    ContextConfig, RangeSource, Settings, StagedTarget, TargetSelection, build, open_target, page_aligned,
+};
+pub use listener::TriedRegions;
+pub use running::{Running, Status};
+pub use scheme::{all_goals, free_memory_watermarks, millis, pattern, weight};
 pub use summary::Summary;
 
 use crate::table::Layout;
@@ -36,46 +37,47 @@ use crate::tree::Ino;
 use listener::Listener;
 use targets::Targets;
 
-/// Makes a tracker for a new kdamond.
+/// Creates a tracker for a new kdamond.
 pub type TrackerFactory = Box<dyn Fn() -> Box<dyn Tracker + Send> + Send + Sync>;
 
-/// Is told a sentence: an errno does not say much, and a warning has no file.
-pub type Tell = fn(&str);
+/// Prints a message: reasons that an errno does not express, and warnings of kdamonds.
+pub type LogFn = fn(&str);
 
 /// The directory of a kdamond.
-pub type Place = (Layout, Ino);
+pub type SlotKey = (Layout, Ino);
 
 /// The kdamonds.
 pub struct Engine {
     root: PathBuf,
-    looks: TrackerFactory,
-    /// Whether in-kernel DAMON or the idle-page bitmap clears accessed bits too: as it was before our own control files
-    /// covered those of the kernel. A kdamond that asked them would wait for itself.
-    others: bool,
-    tell: Tell,
+    new_tracker: TrackerFactory,
+    /// True if in-kernel DAMON or the idle-page bitmap also clears accessed bits. Checked before these
+    /// control files cover those of the kernel: a kdamond that read its own control files would wait for
+    /// itself.
+    others_clear_bits: bool,
+    log: LogFn,
     trace: Arc<Trace>,
-    slots: Mutex<BTreeMap<Place, Arc<Slot>>>,
-    /// Held while one is switched on, so that who comes second sees the first.
-    starting: Mutex<()>,
+    slots: Mutex<BTreeMap<SlotKey, Arc<Slot>>>,
+    /// Held while a kdamond is switched on, so that two that exclude each other cannot start at once.
+    start_lock: Mutex<()>,
 }
 
-/// A place for a kdamond, that of the directory with its number.
+/// The slot for the kdamond of one directory.
 #[derive(Default)]
 pub struct Slot {
-    /// The thread, while it runs; 0 otherwise. Asked without waiting for a command to be done.
+    /// The thread id while the kdamond runs, 0 otherwise. Readable while a command holds `state`.
     tid: AtomicI32,
     state: Mutex<State>,
 }
 
-/// What became of a kdamond.
+/// The state of a slot.
 #[derive(Default)]
 pub enum State {
-    /// It never was on.
+    /// The kdamond was never on.
     #[default]
-    Never,
-    /// It runs.
+    NeverStarted,
+    /// The kdamond runs.
     Running(Running),
-    /// It ran, and was stopped or ended with its targets. What its schemes had done by then.
+    /// The kdamond was stopped, or all targets ended. The final statistics of its schemes.
     Ended(Vec<SchemeStats>),
 }
 
@@ -88,68 +90,68 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine for the machine at `root` (`/`), whose kdamonds look as `looks` says. What they warn of, and why one
-    /// cannot be switched on, goes to `tell`.
+    /// An engine for the machine at `root` (`/`). `new_tracker` creates the tracker of each kdamond. Warnings
+    /// of kdamonds, and the reasons why a kdamond cannot start, go to `log`.
     #[must_use]
-    pub fn new(root: impl Into<PathBuf>, looks: TrackerFactory, tell: Tell) -> Self {
+    pub fn new(root: impl Into<PathBuf>, new_tracker: TrackerFactory, log: LogFn) -> Self {
         let root = root.into();
         Self {
-            others: thermo_backends::others_clear_accessed_bits(&root),
+            others_clear_bits: thermo_backends::other_monitors_exist(&root),
             root,
-            looks,
-            tell,
+            new_tracker,
+            log,
             trace: Arc::default(),
             slots: Mutex::default(),
-            starting: Mutex::default(),
+            start_lock: Mutex::default(),
         }
     }
 
-    /// Where kdamonds tell what kernels tell as tracepoints.
+    /// The events that the kernel reports as tracepoints.
     #[must_use]
     pub const fn trace(&self) -> &Arc<Trace> {
         &self.trace
     }
 
-    /// Tells `text` to whoever looks after the engine.
-    pub(crate) fn tell(&self, text: &str) {
-        (self.tell)(text);
+    /// Prints a message.
+    pub(crate) fn log(&self, text: &str) {
+        (self.log)(text);
     }
 
     pub(crate) const fn root(&self) -> &PathBuf {
         &self.root
     }
 
-    /// The kdamond of this directory.
-    pub(crate) fn slot(&self, place: Place) -> Arc<Slot> {
-        Arc::clone(self.slots().entry(place).or_default())
+    /// The slot of this directory, created on first use.
+    pub(crate) fn slot(&self, key: SlotKey) -> Arc<Slot> {
+        Arc::clone(self.slots().entry(key).or_default())
     }
 
-    /// Every place of a layout that was ever used.
-    pub(crate) fn of(&self, layout: Layout) -> Vec<(Ino, Arc<Slot>)> {
+    /// All slots of a layout.
+    pub(crate) fn slots_of(&self, layout: Layout) -> Vec<(Ino, Arc<Slot>)> {
         let slots = self.slots();
-        let of_layout = slots.iter().filter(|((of, _), _)| *of == layout);
+        let of_layout = slots.iter().filter(|((other, _), _)| *other == layout);
         of_layout
             .map(|((_, ino), slot)| (*ino, Arc::clone(slot)))
             .collect()
     }
 
-    /// Forgets a place whose directory is gone.
-    pub(crate) fn forget(&self, place: Place) {
-        self.slots().remove(&place);
+    /// Removes the slot of a directory that is gone.
+    pub(crate) fn remove_slot(&self, key: SlotKey) {
+        self.slots().remove(&key);
     }
 
     /// Stops every kdamond of a layout.
     pub(crate) fn stop_all(&self, layout: Layout) {
-        for (_, slot) in self.of(layout) {
-            // One that does not run needs no stopping.
+        for (_, slot) in self.slots_of(layout) {
+            // Fails only for a kdamond that does not run.
             let _ = slot.with(State::stop);
         }
     }
 
-    /// Does `change` to the directories of a layout, whose kdamonds have all ended and are forgotten with it.
+    /// Replaces all kdamond directories of a layout by calling `change`, and removes their slots.
     ///
     /// # Errors
-    /// EBUSY: one runs, or is being asked something. What `change` says.
+    /// EBUSY: a kdamond runs or executes a command. Errors of `change`.
     pub(crate) fn replace_all(
         &self,
         layout: Layout,
@@ -161,141 +163,144 @@ impl Engine {
                 .try_lock()
                 .map_or(true, |state| matches!(*state, State::Running(_)))
         };
-        if slots.iter().any(|((of, _), slot)| *of == layout && busy(slot)) {
+        if slots
+            .iter()
+            .any(|((other, _), slot)| *other == layout && busy(slot))
+        {
             return Err(Errno::BUSY);
         }
         change()?;
-        slots.retain(|(of, _), _| *of != layout);
+        slots.retain(|(other, _), _| *other != layout);
         Ok(())
     }
 
-    /// Starts the kdamond of `place` on what `build` gives.
+    /// Starts the kdamond of `key` with the configuration that `build` returns.
     ///
     /// # Errors
-    /// EBUSY: it runs, or one runs that does not go together with it. What `build` says.
+    /// EBUSY: the kdamond runs, or another one that excludes it. Errors of `build`.
     pub(crate) fn start(
         &self,
-        place: Place,
-        build: impl FnOnce() -> Result<Built, Errno>,
+        key: SlotKey,
+        build: impl FnOnce() -> Result<ContextConfig, Errno>,
     ) -> Result<(), Errno> {
-        let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.slot(place).with(|state| {
+        let _guard = self.start_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slot(key).with(|state| {
             if matches!(state, State::Running(_)) {
                 return Err(Errno::BUSY);
             }
-            let built = build()?;
-            if self.is_barred(place) {
+            let config = build()?;
+            if self.is_excluded(key) {
                 return Err(Errno::BUSY);
             }
-            *state = State::Running(self.run(built)?);
+            *state = State::Running(self.run(config)?);
             Ok(())
         })
     }
 
-    /// Whether one runs that `place` does not go together with: in the kernel debugfs and each of the modules start
-    /// exclusively.
-    fn is_barred(&self, place: Place) -> bool {
-        let slots: Vec<(Place, Arc<Slot>)> = self
+    /// Returns true if a running kdamond excludes that of `key`. In the kernel debugfs and each module run
+    /// alone.
+    fn is_excluded(&self, key: SlotKey) -> bool {
+        let slots: Vec<(SlotKey, Arc<Slot>)> = self
             .slots()
             .iter()
-            .map(|(place, slot)| (*place, Arc::clone(slot)))
+            .map(|(key, slot)| (*key, Arc::clone(slot)))
             .collect();
-        let together = |other: Layout| other == place.0 && other != Layout::Modules;
-        let others = slots.into_iter().filter(|(other, _)| *other != place);
+        let may_coexist = |other: Layout| other == key.0 && other != Layout::Modules;
+        let others = slots.into_iter().filter(|(other, _)| *other != key);
         others
-            .filter(|((layout, _), _)| !together(*layout))
-            .any(|(_, slot)| slot.runs())
+            .filter(|((layout, _), _)| !may_coexist(*layout))
+            .any(|(_, slot)| slot.is_running())
     }
 
-    fn run(&self, built: Built) -> Result<Running, Errno> {
+    fn run(&self, config: ContextConfig) -> Result<Running, Errno> {
         let number = self.slots().values().filter(|slot| slot.tid().is_some()).count();
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let seed = thermo_kernel::clock::monotonic().0;
-        let Settings { attrs, goal, schemes } = built.settings;
-        let mut tracker = (self.looks)();
-        tracker.fix_others(self.others);
+        let Settings { attrs, goal, schemes } = config.settings;
+        let mut tracker = (self.new_tracker)();
+        tracker.assume_other_monitors(self.others_clear_bits);
         if schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
-            tracker.keep_active();
+            tracker.keep_active_pages();
         }
         let mut context = Context::new(attrs, seed).map_err(|_| Errno::INVAL)?;
         context.set_intervals_goal(goal).map_err(|_| Errno::INVAL)?;
         context.set_schemes(schemes).map_err(|_| Errno::INVAL)?;
         let actor = Actor::new(PageoutLimits::default(), false);
-        let ops = Targets::new(self.root.clone(), built.watch, tracker, actor);
-        let sink = Listener::new(number, Arc::clone(&self.trace), self.tell);
+        let ops = Targets::new(self.root.clone(), config.targets, tracker, actor);
+        let sink = Listener::new(number, Arc::clone(&self.trace), self.log);
         Running::start(number, Parts { context, ops, sink }, goal)
     }
 
-    fn slots(&self) -> MutexGuard<'_, BTreeMap<Place, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<SlotKey, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Slot {
-    /// The thread of its kdamond, while that runs.
+    /// The thread id of the kdamond, as of the last command or check.
     pub fn tid(&self) -> Option<i32> {
         Some(self.tid.load(Ordering::Relaxed)).filter(|tid| *tid > 0)
     }
 
-    /// The same, of a kdamond that may have ended meanwhile: then there is none.
-    pub fn tid_now(&self) -> Option<i32> {
-        self.runs();
+    /// The thread id of the kdamond. `None` if the kdamond has ended.
+    pub fn current_tid(&self) -> Option<i32> {
+        self.is_running();
         self.tid()
     }
 
-    /// Does `f` to it, alone.
+    /// Calls `f` with the locked, current state.
     pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.notice_end();
-        let answer = f(&mut state);
+        state.detect_end();
+        let result = f(&mut state);
         let tid = match &*state {
             State::Running(running) => running.tid(),
-            State::Never | State::Ended(_) => 0,
+            State::NeverStarted | State::Ended(_) => 0,
         };
         self.tid.store(tid, Ordering::Relaxed);
-        answer
+        result
     }
 
-    /// The running kdamond.
+    /// Calls `f` with the running kdamond.
     ///
     /// # Errors
-    /// EINVAL: it does not run. What `f` says.
-    pub fn ask<R>(&self, f: impl FnOnce(&mut Running) -> Result<R, Errno>) -> Result<R, Errno> {
+    /// EINVAL: the kdamond does not run. Errors of `f`.
+    pub fn with_running<R>(&self, f: impl FnOnce(&mut Running) -> Result<R, Errno>) -> Result<R, Errno> {
         self.with(|state| match state {
             State::Running(running) => f(running),
-            State::Never | State::Ended(_) => Err(Errno::INVAL),
+            State::NeverStarted | State::Ended(_) => Err(Errno::INVAL),
         })
     }
 
-    /// Whether its kdamond runs; one that has ended meanwhile does not.
-    pub fn runs(&self) -> bool {
+    /// Returns true if the kdamond runs and has targets left.
+    pub fn is_running(&self) -> bool {
         self.with(|state| matches!(state, State::Running(_)))
     }
 
-    /// What its schemes have done so far, or had when it ended; nothing before it was on.
+    /// Statistics of the schemes: current, or final if the kdamond has ended. Empty before the first start.
     pub fn stats(&self) -> Vec<SchemeStats> {
         self.with(|state| match state {
-            // One that ends just now has nothing more to tell before the next look.
-            State::Running(running) => running.found().map(|found| found.stats).unwrap_or_default(),
+            // Fails for a kdamond that is ending. The next call returns its final statistics.
+            State::Running(running) => running.status().map(|status| status.stats).unwrap_or_default(),
             State::Ended(stats) => stats.clone(),
-            State::Never => Vec::new(),
+            State::NeverStarted => Vec::new(),
         })
     }
 }
 
 impl State {
-    /// A kdamond whose targets are all gone has ended, though its thread may take until its next update to see it.
-    fn notice_end(&mut self) {
-        if matches!(self, Self::Running(running) if running.is_over()) {
-            // It runs, so it can be stopped.
+    /// Stops a kdamond whose targets have all ended. Its thread may notice only at its next update.
+    fn detect_end(&mut self) {
+        if matches!(self, Self::Running(running) if running.has_ended()) {
+            // Cannot fail: the state is `Running`.
             let _ = self.stop();
         }
     }
 
-    /// Stops it.
+    /// Stops the kdamond.
     ///
     /// # Errors
-    /// EINVAL: it never ran. EPERM: it does not run any more.
+    /// EINVAL: the kdamond never ran. EPERM: the kdamond has ended.
     pub fn stop(&mut self) -> Result<(), Errno> {
         match std::mem::take(self) {
             Self::Running(running) => {
@@ -306,10 +311,10 @@ impl State {
                 *self = Self::Ended(stats);
                 Err(Errno::PERM)
             }
-            Self::Never => Err(Errno::INVAL),
+            Self::NeverStarted => Err(Errno::INVAL),
         }
     }
 }
 
-/// Goals of each scheme, as they were staged anew.
+/// Quota goals of each scheme, in the order of schemes.
 pub type Goals = Vec<Vec<Goal>>;

@@ -1,4 +1,4 @@
-//! A kdamond that runs, and what can be asked of it.
+//! A running kdamond and its commands.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -10,26 +10,26 @@ use thermo_kernel::pidfd::PidFd;
 use thermo_runtime::kdamond::{Kdamond, Parts};
 
 use super::Goals;
-use super::build::{Built, Settings, StagedTarget, Watch};
-use super::listener::{Listener, Tried};
+use super::build::{ContextConfig, Settings, StagedTarget, TargetSelection};
+use super::listener::{Listener, TriedRegions};
 use super::summary::Summary;
-use super::targets::{Targets, is_there};
+use super::targets::{Targets, pid_exists};
 
-type Owned = Parts<Targets, Listener>;
+type KdamondParts = Parts<Targets, Listener>;
 
-/// A kdamond that runs.
+/// A running kdamond.
 pub struct Running {
     kdamond: Kdamond<Targets, Listener>,
     tid: i32,
-    /// Who is watched, held here as well: whether anybody is left is asked without disturbing the thread. None where
-    /// others may join: then the thread knows.
-    watched: Option<Vec<PidFd>>,
+    /// The targets, to check without a call to the thread whether any is left. `None` if further processes
+    /// may join: then only the thread knows.
+    targets: Option<Vec<PidFd>>,
     goal: Option<IntervalsGoal>,
 }
 
-/// What a kdamond is doing.
-pub struct Found {
-    /// The intervals in force.
+/// Current attributes and statistics of a kdamond.
+pub struct Status {
+    /// The attributes in use, with tuned intervals.
     pub attrs: Attrs,
     /// Statistics of the schemes, in their order.
     pub stats: Vec<SchemeStats>,
@@ -37,91 +37,102 @@ pub struct Found {
 
 impl Running {
     /// Starts the thread on `parts`.
-    pub(super) fn start(number: u32, parts: Owned, goal: Option<IntervalsGoal>) -> Result<Self, Errno> {
-        let hold = |pids: Vec<u32>| pids.into_iter().filter_map(|pid| PidFd::open(pid).ok()).collect();
-        let watched = parts.ops.pids().map(hold);
+    pub(super) fn start(
+        number: u32,
+        parts: KdamondParts,
+        goal: Option<IntervalsGoal>,
+    ) -> Result<Self, Errno> {
+        let open_all = |pids: Vec<u32>| pids.into_iter().filter_map(|pid| PidFd::open(pid).ok()).collect();
+        let targets = parts.ops.pids().map(open_all);
         let kdamond = Kdamond::start(number, parts).map_err(|_| Errno::NOMEM)?;
         let tid = kdamond.call(|parts| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
-            parts.sink.is_of(tid);
+            parts.sink.set_tid(tid);
+            // Like every thread of the kernel. A nice value inherited from the caller would delay access checks
+            // on a busy machine.
+            if let Err(error) = rustix::process::setpriority_process(None, 0) {
+                parts.sink.warn(&format!(
+                    "cannot set the nice value to 0 ({error}): access checks may be late on a busy machine"
+                ));
+            }
             tid
         });
-        // One whose targets were gone at once has ended already.
+        // The call fails if all targets ended at once and the kdamond with them.
         let tid = tid.unwrap_or_default();
         Ok(Self {
             kdamond,
             tid,
-            watched,
+            targets,
             goal,
         })
     }
 
-    /// Its thread.
+    /// The thread id.
     pub const fn tid(&self) -> i32 {
         self.tid
     }
 
-    /// Whether it has ended or has nobody left to watch.
-    pub fn is_over(&self) -> bool {
-        let nobody_left = |watched: &Vec<PidFd>| !watched.iter().any(is_there);
-        self.kdamond.is_finished() || self.watched.as_ref().is_some_and(nobody_left)
+    /// Returns true if the thread has ended or no target is left.
+    pub fn has_ended(&self) -> bool {
+        let all_gone = |targets: &Vec<PidFd>| !targets.iter().any(pid_exists);
+        self.kdamond.is_finished() || self.targets.as_ref().is_some_and(all_gone)
     }
 
-    /// Stops it, waits until it has, and tells what its schemes had done by then.
+    /// Stops the thread, waits for its end and returns the final statistics of the schemes.
     pub fn stop(self) -> Vec<SchemeStats> {
         stats(&self.kdamond.stop().parts)
     }
 
-    /// What it is doing.
-    pub fn found(&self) -> Result<Found, Errno> {
+    /// Current attributes and statistics.
+    pub fn status(&self) -> Result<Status, Errno> {
         self.call(|parts| {
             let attrs = *parts.context.attrs();
             let stats = stats(parts);
-            Ok(Found { attrs, stats })
+            Ok(Status { attrs, stats })
         })
     }
 
-    /// How much is accessed and how long the rest was not, as the last aggregation saw it.
+    /// Access rate and idle times as of the last aggregation.
     pub fn summary(&self) -> Result<Summary, Errno> {
         self.call(|parts| {
             let targets = parts.context.targets();
             let regions = targets.flat_map(|target| target.regions);
-            Ok(Summary::of(regions, parts.context.attrs().aggr))
+            Ok(Summary::new(regions, parts.context.attrs().aggr))
         })
     }
 
-    /// Changes everything to what was built; regions and statistics stay.
-    pub fn commit(&mut self, built: Built) -> Result<(), Errno> {
-        self.change(built.settings)?;
-        let Watch::Staged(rule, targets) = built.watch else {
+    /// Applies a new configuration. Regions and statistics are kept.
+    pub fn commit(&mut self, config: ContextConfig) -> Result<(), Errno> {
+        self.apply_settings(config.settings)?;
+        let TargetSelection::Staged(source, targets) = config.targets else {
             return Ok(());
         };
-        let held = |target: &StagedTarget| PidFd::open(target.process.pid).ok();
-        self.watched = Some(targets.iter().filter_map(held).collect());
+        let open = |target: &StagedTarget| PidFd::open(target.process.pid).ok();
+        self.targets = Some(targets.iter().filter_map(open).collect());
         self.call(move |parts| {
-            parts.ops.commit(rule, targets);
+            parts.ops.commit(source, targets);
             parts.context.update_targets_next();
             Ok(())
         })
     }
 
-    /// Changes how to look and what to do; targets, regions and statistics stay.
-    pub fn change(&mut self, to: Settings) -> Result<(), Errno> {
-        let before = std::mem::replace(&mut self.goal, to.goal);
+    /// Applies new attributes and schemes. Targets, regions and statistics are kept.
+    pub fn apply_settings(&mut self, new: Settings) -> Result<(), Errno> {
+        let old_goal = std::mem::replace(&mut self.goal, new.goal);
         self.call(move |parts| {
-            let nr_schemes = to.schemes.len();
+            let nr_schemes = new.schemes.len();
             let context = &mut parts.context;
-            if to.attrs != *context.attrs() || to.goal != before {
-                context.set_attrs(to.attrs).map_err(|_| Errno::INVAL)?;
-                context.set_intervals_goal(to.goal).map_err(|_| Errno::INVAL)?;
+            if new.attrs != *context.attrs() || new.goal != old_goal {
+                context.set_attrs(new.attrs).map_err(|_| Errno::INVAL)?;
+                context.set_intervals_goal(new.goal).map_err(|_| Errno::INVAL)?;
             }
-            context.set_schemes(to.schemes).map_err(|_| Errno::INVAL)?;
+            context.set_schemes(new.schemes).map_err(|_| Errno::INVAL)?;
             parts.sink.forget_schemes(nr_schemes);
             Ok(())
         })
     }
 
-    /// Changes what the schemes are tuned towards, and nothing else.
+    /// Replaces the quota goals of the schemes. Everything else is kept.
     pub fn commit_goals(&self, goals: Goals) -> Result<(), Errno> {
         self.call(move |parts| {
             let schemes = parts.context.schemes().iter().map(|state| state.scheme().clone());
@@ -133,11 +144,11 @@ impl Running {
         })
     }
 
-    /// Begins to collect what each active scheme is applied to next.
+    /// Starts to collect the regions of the next application of each active scheme.
     ///
     /// # Errors
-    /// EBUSY: somebody else does. ECANCELED: there is no active scheme.
-    pub fn collect(&self) -> Result<Receiver<Tried>, Errno> {
+    /// EBUSY: another collection is in progress. ECANCELED: no scheme is active.
+    pub fn collect_tried_regions(&self) -> Result<Receiver<TriedRegions>, Errno> {
         self.call(|parts| {
             let schemes = parts.context.schemes().iter().enumerate();
             let active: Vec<usize> = schemes
@@ -147,32 +158,32 @@ impl Running {
             if active.is_empty() {
                 return Err(Errno::CANCELED);
             }
-            let (done, tried) = channel();
-            if parts.sink.collect(active, done) {
-                Ok(tried)
+            let (sender, receiver) = channel();
+            if parts.sink.collect(active, sender) {
+                Ok(receiver)
             } else {
                 Err(Errno::BUSY)
             }
         })
     }
 
-    /// Collects for nobody any more.
-    pub fn collect_no_more(&self) -> Result<(), Errno> {
+    /// Drops the collection in progress.
+    pub fn cancel_collection(&self) -> Result<(), Errno> {
         self.call(|parts| {
-            parts.sink.collect_no_more();
+            parts.sink.cancel_collection();
             Ok(())
         })
     }
 
     fn call<R: Send + 'static>(
         &self,
-        f: impl FnOnce(&mut Owned) -> Result<R, Errno> + Send + 'static,
+        f: impl FnOnce(&mut KdamondParts) -> Result<R, Errno> + Send + 'static,
     ) -> Result<R, Errno> {
         self.kdamond.call(f).unwrap_or(Err(Errno::INVAL))
     }
 }
 
-fn stats(parts: &Owned) -> Vec<SchemeStats> {
+fn stats(parts: &KdamondParts) -> Vec<SchemeStats> {
     let schemes = parts.context.schemes().iter();
     schemes.map(|scheme| *scheme.stats()).collect()
 }

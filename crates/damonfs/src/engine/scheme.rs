@@ -1,7 +1,8 @@
-//! From staged values to schemes.
+//! Builds schemes from staged values.
 //!
-//! The kernel takes much that means nothing (bounds the wrong way round, marks out of order) and then never acts;
-//! so does this, by saying "never" in the engine's words. What the kernel cannot make a scheme of, it calls ENOMEM.
+//! The kernel accepts some contradictory values (a minimum above the maximum, watermarks out of order) and
+//! then never acts. Here they become a scheme that never matches. Values from which the kernel cannot build a
+//! scheme are ENOMEM.
 
 use std::path::Path;
 
@@ -14,24 +15,24 @@ use thermo_engine::{Action, Scheme, TargetId};
 use thermo_kernel::cgroup::Group;
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE, Permille};
 
-use crate::staged::Staged;
+use crate::staged::StagedDir;
 
 /// All schemes of a context.
-pub fn all(root: &Path, schemes: Staged<'_>) -> Result<Vec<Scheme>, Errno> {
+pub fn all(root: &Path, schemes: StagedDir<'_>) -> Result<Vec<Scheme>, Errno> {
     schemes
         .numbered()
         .into_iter()
-        .map(|scheme| one(root, scheme))
+        .map(|staged| scheme(root, staged))
         .collect()
 }
 
-/// The goals of each scheme, in their order.
-pub fn goals_of_all(schemes: Staged<'_>) -> Vec<Vec<Goal>> {
-    let goals = |scheme: Staged<'_>| goals(scheme.dir("quotas/goals"));
+/// The quota goals of each scheme, in the order of schemes.
+pub fn all_goals(schemes: StagedDir<'_>) -> Vec<Vec<Goal>> {
+    let goals = |scheme: StagedDir<'_>| goals(scheme.dir("quotas/goals"));
     schemes.numbered().into_iter().map(goals).collect()
 }
 
-fn one(root: &Path, staged: Staged<'_>) -> Result<Scheme, Errno> {
+fn scheme(root: &Path, staged: StagedDir<'_>) -> Result<Scheme, Errno> {
     let interval = staged.number("apply_interval_us");
     let action: Action = staged.word("action").parse().map_err(|_| Errno::INVAL)?;
     Ok(Scheme {
@@ -44,7 +45,7 @@ fn one(root: &Path, staged: Staged<'_>) -> Result<Scheme, Errno> {
     })
 }
 
-fn staged_pattern(staged: Staged<'_>) -> AccessPattern {
+fn staged_pattern(staged: StagedDir<'_>) -> AccessPattern {
     let bounds = |name| {
         let dir = staged.dir(name);
         (dir.number("min"), dir.number("max"))
@@ -52,11 +53,11 @@ fn staged_pattern(staged: Staged<'_>) -> AccessPattern {
     pattern(bounds("sz"), bounds("nr_accesses"), bounds("age"))
 }
 
-/// The pattern of these bounds, each from and to.
+/// An access pattern from pairs of minimum and maximum.
 pub fn pattern(sz: (u64, u64), rate: (u64, u64), age: (u64, u64)) -> AccessPattern {
-    let possible = [sz, rate, age].iter().all(|(min, max)| min <= max);
-    if !possible {
-        return never();
+    let can_match = [sz, rate, age].iter().all(|(min, max)| min <= max);
+    if !can_match {
+        return match_nothing();
     }
     AccessPattern {
         sz: Bounds {
@@ -74,8 +75,8 @@ pub fn pattern(sz: (u64, u64), rate: (u64, u64), age: (u64, u64)) -> AccessPatte
     }
 }
 
-/// No region is as large as all addresses.
-fn never() -> AccessPattern {
+/// A pattern that matches no region: no region is as large as the address space.
+fn match_nothing() -> AccessPattern {
     AccessPattern {
         sz: Bounds {
             min: Bytes::MAX,
@@ -85,7 +86,7 @@ fn never() -> AccessPattern {
     }
 }
 
-/// A weight of a quota.
+/// A quota weight. Larger values are clamped.
 pub fn weight(number: u64) -> u32 {
     clamped(number)
 }
@@ -94,12 +95,12 @@ fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// A time in milliseconds.
+/// A duration in milliseconds. Larger values are clamped.
 pub fn millis(number: u64) -> Nanos {
     Nanos(number.saturating_mul(1_000_000))
 }
 
-fn quota(staged: Staged<'_>) -> Quota {
+fn quota(staged: StagedDir<'_>) -> Quota {
     let weights = staged.dir("weights");
     let weight = |name| weight(weights.number(name));
     Quota {
@@ -116,15 +117,15 @@ fn quota(staged: Staged<'_>) -> Quota {
     }
 }
 
-/// Goals without a value to reach are left out.
-fn goals(staged: Staged<'_>) -> Vec<Goal> {
+/// Quota goals. A goal with target value 0 is ignored.
+fn goals(staged: StagedDir<'_>) -> Vec<Goal> {
     let goals = staged.numbered().into_iter().map(goal);
     goals.filter(|goal| goal.target() > 0).collect()
 }
 
-fn goal(staged: Staged<'_>) -> Goal {
+fn goal(staged: StagedDir<'_>) -> Goal {
     let target = staged.number("target_value");
-    // There is no node of a negative number, and none of this one: the goal is left out with a warning.
+    // A negative number becomes a node that does not exist. Such a goal is ignored with a warning.
     let nid = u32::try_from(staged.signed("nid")).unwrap_or(u32::MAX);
     let metric = match staged.word("target_metric") {
         "some_mem_psi_us" => SystemMetric::SomeMemPsiUs,
@@ -138,19 +139,19 @@ fn goal(staged: Staged<'_>) -> Goal {
     Goal::Metric { metric, target }
 }
 
-fn watermarks(staged: Staged<'_>) -> Watermarks {
+fn watermarks(staged: StagedDir<'_>) -> Watermarks {
     if staged.word("metric") == "none" {
         return Watermarks::default();
     }
     let interval = Nanos::micros(staged.number("interval_us"));
-    let marks = ["high", "mid", "low"].map(|name| staged.number(name));
-    free_memory_marks(interval, marks)
+    let levels = ["high", "mid", "low"].map(|name| staged.number(name));
+    free_memory_watermarks(interval, levels)
 }
 
-/// Marks on free memory in thousandths: high, mid and low.
-pub fn free_memory_marks(interval: Nanos, marks: [u64; 3]) -> Watermarks {
-    let [high, mid, low] = marks.map(|mark| clamped(mark).min(1000));
-    // Between marks out of order no amount lies; at 0 free memory nothing runs any more.
+/// Watermarks on the free memory rate, in permille: high, mid and low.
+pub fn free_memory_watermarks(interval: Nanos, levels: [u64; 3]) -> Watermarks {
+    let [high, mid, low] = levels.map(|level| clamped(level).min(1000));
+    // With watermarks out of order the scheme must never be active. 0 permille of free memory does not occur.
     let (high, low) = if low > high { (0, 0) } else { (high, low) };
     Watermarks {
         metric: WatermarkMetric::FreeMemRate,
@@ -161,12 +162,12 @@ pub fn free_memory_marks(interval: Nanos, marks: [u64; 3]) -> Watermarks {
     }
 }
 
-/// Of the three directories; each filter belongs to the group of its type, wherever it lies.
-fn filters(root: &Path, staged: Staged<'_>) -> Result<Filters, Errno> {
+/// Filters of the three filter directories. The type of a filter decides its group, not its directory.
+fn filters(root: &Path, staged: StagedDir<'_>) -> Result<Filters, Errno> {
     let mut filters = Filters::default();
     for dir in ["core_filters", "ops_filters", "filters"] {
         for filter in staged.dir(dir).numbered() {
-            let (matching, allow) = (filter.yes("matching"), filter.yes("allow"));
+            let (matching, allow) = (filter.flag("matching"), filter.flag("allow"));
             match filter.word("type") {
                 "addr" | "target" => filters.core.push(CoreFilter {
                     kind: core_kind(filter)?,
@@ -184,7 +185,7 @@ fn filters(root: &Path, staged: Staged<'_>) -> Result<Filters, Errno> {
     Ok(filters)
 }
 
-fn core_kind(staged: Staged<'_>) -> Result<CoreFilterKind, Errno> {
+fn core_kind(staged: StagedDir<'_>) -> Result<CoreFilterKind, Errno> {
     if staged.word("type") == "target" {
         let nth = u32::try_from(staged.signed("damon_target_idx")).unwrap_or(u32::MAX);
         return Ok(CoreFilterKind::Target(TargetId(nth)));
@@ -198,21 +199,21 @@ fn core_kind(staged: Staged<'_>) -> Result<CoreFilterKind, Errno> {
         end: Addr(end),
     };
     Ok(CoreFilterKind::Addr(if range.is_empty() {
-        nowhere()
+        unused_range()
     } else {
         range
     }))
 }
 
-/// The last page of all addresses, where nothing is ever mapped.
-const fn nowhere() -> AddrRange {
+/// The last page of the address space, where nothing is ever mapped.
+const fn unused_range() -> AddrRange {
     AddrRange::new(
         u64::MAX / PAGE_SIZE * PAGE_SIZE - PAGE_SIZE,
         u64::MAX / PAGE_SIZE * PAGE_SIZE,
     )
 }
 
-fn ops_kind(root: &Path, staged: Staged<'_>) -> Result<OpsFilterKind, Errno> {
+fn ops_kind(root: &Path, staged: StagedDir<'_>) -> Result<OpsFilterKind, Errno> {
     Ok(match staged.word("type") {
         "active" => OpsFilterKind::Active,
         "young" => OpsFilterKind::Young,

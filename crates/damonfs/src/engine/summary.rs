@@ -1,24 +1,25 @@
-//! What regions tell in a few numbers (`DAMON_STAT`): how much memory is accessed, and how long the rest was not.
+//! The statistics of `DAMON_STAT`: estimated memory bandwidth and percentiles of idle time.
 
 use thermo_engine::Region;
 use thermo_units::Nanos;
 
-/// The numbers of one moment.
+/// Statistics of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Accesses as bytes a second: sizes times looks that found them accessed, over the aggregation.
+    /// Estimated bandwidth in bytes per second: the sum over regions of size times `nr_accesses`, divided by
+    /// the aggregation interval.
     pub bytes_per_second: u64,
-    /// For each percent of the bytes, the most idle last: milliseconds they were not accessed for; as a negative
-    /// number, how long they have been accessed for. Empty while there are no regions.
+    /// Idle time in milliseconds at each percent (0 to 100) of the bytes, ascending. Negative: time for which
+    /// the memory has been accessed. Empty while there are no regions.
     pub idle_ms: Vec<i64>,
-    /// The aggregation interval in force.
+    /// The aggregation interval in use.
     pub aggr: Nanos,
 }
 
 impl Summary {
-    /// That of `regions`, whose last aggregation took `aggr`.
-    pub fn of<'a>(regions: impl Iterator<Item = &'a Region>, aggr: Nanos) -> Self {
-        let mut sized: Vec<(i64, u64)> = Vec::new();
+    /// The statistics of `regions`, whose last aggregation interval was `aggr`.
+    pub fn new<'a>(regions: impl Iterator<Item = &'a Region>, aggr: Nanos) -> Self {
+        let mut idle_sizes: Vec<(i64, u64)> = Vec::new();
         let mut accessed = 0_u128;
         for region in regions {
             let aggrs = i64::from(region.age) + 1;
@@ -27,31 +28,32 @@ impl Summary {
             } else {
                 aggrs
             };
-            sized.push((idle, region.len().0));
+            idle_sizes.push((idle, region.len().0));
             accessed += u128::from(region.len().0) * u128::from(region.last_nr_accesses);
         }
-        sized.sort_unstable();
+        idle_sizes.sort_unstable();
         let per_second = accessed * 1_000_000_000 / u128::from(aggr.0.max(1));
         Self {
             bytes_per_second: u64::try_from(per_second).unwrap_or(u64::MAX),
-            idle_ms: percentiles(&sized, aggr),
+            idle_ms: percentiles(&idle_sizes, aggr),
             aggr,
         }
     }
 }
 
-/// The idle time at each percent of the bytes of `sized`: idle aggregations, ascending, and bytes.
-fn percentiles(sized: &[(i64, u64)], aggr: Nanos) -> Vec<i64> {
-    let total: u128 = sized.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
+/// Idle times in milliseconds at each percent of the bytes. `idle_sizes` holds pairs of idle aggregations and
+/// bytes, by ascending idle aggregations.
+fn percentiles(idle_sizes: &[(i64, u64)], aggr: Nanos) -> Vec<i64> {
+    let total: u128 = idle_sizes.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     let aggr_ms = i64::try_from(aggr.0 / 1_000_000).unwrap_or(i64::MAX);
-    let (mut found, mut below) = (Vec::new(), 0);
-    for (idle, bytes) in sized {
+    let (mut percentiles, mut below) = (Vec::new(), 0);
+    for (idle, bytes) in idle_sizes {
         below += u128::from(*bytes);
-        while found.len() <= 100 && found.len() as u128 * total <= below * 100 {
-            found.push(idle.saturating_mul(aggr_ms));
+        while percentiles.len() <= 100 && percentiles.len() as u128 * total <= below * 100 {
+            percentiles.push(idle.saturating_mul(aggr_ms));
         }
     }
-    found
+    percentiles
 }
 
 #[cfg(test)]
@@ -68,21 +70,18 @@ mod tests {
     }
 
     #[test]
-    fn percents_are_of_bytes_and_what_is_accessed_is_negative() {
+    fn percentiles_weigh_bytes_and_accessed_is_negative() {
         let regions = [region(50, 0, 9), region(25, 0, 0), region(25, 4, 2)];
-        let summary = Summary::of(regions.iter(), Nanos::millis(100));
+        let summary = Summary::new(regions.iter(), Nanos::millis(100));
         assert_eq!(summary.idle_ms.len(), 101);
-        let of = |percent: usize| summary.idle_ms[percent];
-        assert_eq!(
-            (of(0), of(25), of(26), of(50), of(51), of(100)),
-            (-300, -300, 100, 100, 1000, 1000)
-        );
+        let percentiles = [0, 25, 26, 50, 51, 100].map(|percent| summary.idle_ms[percent]);
+        assert_eq!(percentiles, [-300, -300, 100, 100, 1000, 1000]);
         assert_eq!(summary.bytes_per_second, 25 * 4096 * 4 * 10);
     }
 
     #[test]
-    fn nothing_tells_nothing() {
-        let summary = Summary::of([].iter(), Nanos::millis(100));
+    fn summary_of_no_regions_is_empty() {
+        let summary = Summary::new([].iter(), Nanos::millis(100));
         assert_eq!((summary.bytes_per_second, summary.idle_ms), (0, Vec::new()));
     }
 }

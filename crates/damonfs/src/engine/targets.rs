@@ -1,6 +1,6 @@
-//! The operations on the targets of a kdamond. How they are looked at and acted on is as in every other front end; who
-//! they are is up to the control files: either processes by their place there, and where in them, or whoever belongs
-//! to what was named.
+//! The operations of a kdamond. Access checks and actions work as in every other front end. The control files
+//! choose the targets: staged processes with optional ranges, or the members of a control group or process
+//! tree.
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -10,7 +10,7 @@ use thermo_actions::Actor;
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::action::Action;
-use thermo_engine::ops::{Outcome, Probe, Request, Seen, TargetRange};
+use thermo_engine::ops::{CheckResult, Outcome, Probe, Request, TargetRange};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
 use thermo_kernel::maps;
@@ -18,87 +18,94 @@ use thermo_kernel::pidfd::PidFd;
 use thermo_targets::{LayoutRule, Processes, TrackedProcesses, metric};
 use thermo_units::AddrRange;
 
-use super::build::{Rule, StagedTarget, Watch};
+use super::build::{RangeSource, StagedTarget, TargetSelection};
 
 /// The operations of a kdamond of the control files.
 pub struct Targets {
     root: PathBuf,
-    who: Who,
+    selected: Selected,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
     interference: Interference,
-    news: Vec<String>,
-    /// So that other instances know of this one.
+    warnings: Vec<String>,
+    /// Announces this instance to other instances while it exists.
     _announcement: Announcement,
 }
 
-enum Who {
-    Staged(Places),
-    Named(Box<TrackedProcesses>, Option<Vec<u32>>),
+enum Selected {
+    Staged(StagedTargets),
+    Tracked(Box<TrackedProcesses>, Option<Vec<u32>>),
 }
 
-/// Targets by their place in the control files, which is their number.
-struct Places {
-    rule: Rule,
+/// Staged targets. The number of a target's directory is its id.
+struct StagedTargets {
+    source: RangeSource,
     processes: Processes,
-    /// Ranges that were staged and are still to be taken over, or for good where they are fixed.
+    /// Staged ranges by target. With [`RangeSource::Mappings`] the next update uses and removes them.
     ranges: Vec<Vec<AddrRange>>,
 }
 
 impl Targets {
-    /// Watches `watch`, by `tracker`, and acts by `actor`.
-    pub fn new(root: PathBuf, watch: Watch, tracker: Box<dyn Tracker + Send>, actor: Actor) -> Self {
-        let who = match watch {
-            Watch::Named(members, pids) => Who::Named(members, pids),
-            Watch::Staged(rule, staged) => {
-                let mut places = Places {
-                    rule,
+    /// Operations on the targets of `selection`.
+    pub fn new(
+        root: PathBuf,
+        selection: TargetSelection,
+        tracker: Box<dyn Tracker + Send>,
+        actor: Actor,
+    ) -> Self {
+        let selected = match selection {
+            TargetSelection::Tracked(members, pids) => Selected::Tracked(members, pids),
+            TargetSelection::Staged(source, staged) => {
+                let mut targets = StagedTargets {
+                    source,
                     processes: Processes::new(),
                     ranges: Vec::new(),
                 };
-                places.commit(rule, staged);
-                Who::Staged(places)
+                targets.commit(source, staged);
+                Selected::Staged(targets)
             }
         };
         Self {
-            interference: Interference::behind_control_files(&root),
+            interference: Interference::without_damon_files(&root),
             root,
-            who,
+            selected,
             tracker,
             actor,
-            news: Vec::new(),
+            warnings: Vec::new(),
             _announcement: Announcement::make(),
         }
     }
 
-    /// Takes over what was staged. A target that stays at its place keeps its ranges, unless there are new ones.
-    pub fn commit(&mut self, rule: Rule, staged: Vec<StagedTarget>) {
-        if let Who::Staged(places) = &mut self.who {
-            places.commit(rule, staged);
+    /// Applies newly staged targets. A target without new ranges keeps its old ones.
+    pub fn commit(&mut self, source: RangeSource, staged: Vec<StagedTarget>) {
+        if let Selected::Staged(targets) = &mut self.selected {
+            targets.commit(source, staged);
         }
     }
 
-    /// Who the targets are; none where others may join them.
+    /// The pids of the targets. `None` if further processes may join.
     pub fn pids(&self) -> Option<Vec<u32>> {
-        match &self.who {
-            Who::Staged(places) => Some(places.processes.values().map(|process| process.pid).collect()),
-            Who::Named(_, pids) => pids.clone(),
+        match &self.selected {
+            Selected::Staged(targets) => {
+                Some(targets.processes.values().map(|process| process.pid).collect())
+            }
+            Selected::Tracked(_, pids) => pids.clone(),
         }
     }
 }
 
-impl Who {
+impl Selected {
     const fn processes(&self) -> &Processes {
         match self {
-            Self::Staged(places) => &places.processes,
-            Self::Named(members, _) => members.processes(),
+            Self::Staged(targets) => &targets.processes,
+            Self::Tracked(members, _) => members.processes(),
         }
     }
 }
 
-impl Places {
-    fn commit(&mut self, rule: Rule, staged: Vec<StagedTarget>) {
-        self.rule = rule;
+impl StagedTargets {
+    fn commit(&mut self, source: RangeSource, staged: Vec<StagedTarget>) {
+        self.source = source;
         self.processes.retain(|id, _| (id.0 as usize) < staged.len());
         self.ranges.resize(staged.len(), Vec::new());
         for (target, ranges) in staged.into_iter().zip(&mut self.ranges) {
@@ -110,37 +117,37 @@ impl Places {
     }
 
     fn update(&mut self, root: &Path) -> Vec<TargetLayout> {
-        self.processes.retain(|_, process| is_there(&process.pidfd));
-        let held: Vec<(TargetId, u32)> = self
+        self.processes.retain(|_, process| pid_exists(&process.pidfd));
+        let left: Vec<(TargetId, u32)> = self
             .processes
             .values()
             .map(|process| (process.id, process.pid))
             .collect();
-        held.into_iter()
+        left.into_iter()
             .filter_map(|(id, pid)| self.layout(root, id, pid))
             .collect()
     }
 
     fn layout(&mut self, root: &Path, id: TargetId, pid: u32) -> Option<TargetLayout> {
         let staged = self.ranges.get_mut(id.0 as usize)?;
-        let ranges = match self.rule {
-            Rule::Fixed => staged.clone(),
-            Rule::Mappings if !staged.is_empty() => std::mem::take(staged),
-            Rule::Mappings => LayoutRule::ThreeRegions.ranges(&maps::read(root, pid).ok()?),
+        let ranges = match self.source {
+            RangeSource::Fixed => staged.clone(),
+            RangeSource::Mappings if !staged.is_empty() => std::mem::take(staged),
+            RangeSource::Mappings => LayoutRule::ThreeRegions.ranges(&maps::read(root, pid).ok()?),
         };
         Some(TargetLayout::new(id, Some(pid), ranges))
     }
 }
 
-/// Whether a process still has its number: one that has ended keeps it until its parent has waited for it. The kernel's
-/// kdamonds go on for that long, and scripts count on it who ask one until they have seen their child's end.
-pub fn is_there(process: &PidFd) -> bool {
-    process.is_alive() || has_number(process)
+/// Returns true if a process is alive or a zombie. The kernel's kdamonds also run until the parent has reaped
+/// the target, and scripts rely on it: they query a kdamond until they have waited for their child.
+pub fn pid_exists(process: &PidFd) -> bool {
+    process.is_alive() || is_zombie(process)
 }
 
-fn has_number(process: &PidFd) -> bool {
+fn is_zombie(process: &PidFd) -> bool {
     let fd = process.as_fd().as_raw_fd();
-    // Nothing can be read of a process that has none any more, and nothing means that it is gone.
+    // A reaped process has `Pid: -1`.
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
     pid.and_then(|pid| pid.trim().parse::<u32>().ok())
@@ -149,49 +156,54 @@ fn has_number(process: &PidFd) -> bool {
 
 impl Operations for Targets {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
-        let layouts = match &mut self.who {
-            Who::Staged(places) => places.update(&self.root),
-            Who::Named(members, _) => {
+        let layouts = match &mut self.selected {
+            Selected::Staged(targets) => targets.update(&self.root),
+            Selected::Tracked(members, _) => {
                 let layouts = members
                     .update()
                     .map_err(|error| OpsError::Failed(error.to_string()))?;
-                self.news.extend(members.take_news());
+                self.warnings.extend(members.take_warnings());
                 layouts
             }
         };
-        let targets = self.who.processes();
-        self.news
+        let targets = self.selected.processes();
+        self.warnings
             .extend(self.interference.take_warnings(targets, self.tracker.as_ref()));
         Ok(layouts)
     }
 
-    fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news)
+    fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
-        self.tracker.prepare(self.who.processes(), probes);
+        self.tracker.prepare(self.selected.processes(), probes);
     }
 
     fn check_accesses(&mut self, probes: &mut [Probe]) {
-        self.tracker.check(self.who.processes(), probes);
+        self.tracker.check(self.selected.processes(), probes);
         self.interference.mark_unknown(probes);
-        if let Who::Named(members, _) = &mut self.who {
-            let fresh = probes.iter_mut().filter(|probe| members.is_fresh(probe.target));
-            fresh.for_each(|probe| probe.seen = Seen::Unknown);
-            members.looked_at();
+        if let Selected::Tracked(members, _) = &mut self.selected {
+            let forked = probes
+                .iter_mut()
+                .filter(|probe| members.is_freshly_forked(probe.target));
+            forked.for_each(|probe| probe.result = CheckResult::Unknown);
+            members.clear_freshly_forked();
         }
     }
 
     fn any_target_left(&mut self) -> bool {
-        match &self.who {
-            Who::Staged(places) => places.processes.values().any(|process| is_there(&process.pidfd)),
-            Who::Named(members, _) => members.any_left(),
+        match &self.selected {
+            Selected::Staged(targets) => {
+                let mut processes = targets.processes.values();
+                processes.any(|process| pid_exists(&process.pidfd))
+            }
+            Selected::Tracked(members, _) => members.any_left(),
         }
     }
 
     fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
-        let process = self.who.processes().get(&run.target);
+        let process = self.selected.processes().get(&run.target);
         process.map_or_else(Vec::new, |process| {
             self.actor.pending(process, action, run, self.tracker.inspector())
         })
@@ -199,7 +211,7 @@ impl Operations for Targets {
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {
         let tables = self.tracker.inspector();
-        self.actor.apply(self.who.processes(), request, tables)
+        self.actor.apply(self.selected.processes(), request, tables)
     }
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {

@@ -1,4 +1,4 @@
-//! From parameters of a module to what the engine runs, through the same presets as the commands.
+//! Builds the engine's settings from the parameters of a module, with the presets that the commands use.
 
 use rustix::io::Errno;
 use thermo_actions::preset::{LruSort, Reclaim, Wmarks, monitor_region};
@@ -8,13 +8,13 @@ use thermo_units::{Bytes, Nanos, Permille};
 
 use super::Module;
 use crate::engine::Settings;
-use crate::staged::Staged;
+use crate::staged::StagedDir;
 
-/// What `parameters` of `module` mean.
+/// The settings for `parameters` of `module`.
 ///
 /// # Errors
-/// EINVAL: nothing that could be meant.
-pub fn settings(module: Module, parameters: Staged<'_>) -> Result<Settings, Errno> {
+/// EINVAL: the parameters contradict each other.
+pub fn settings(module: Module, parameters: StagedDir<'_>) -> Result<Settings, Errno> {
     match module {
         Module::Reclaim => Settings::checked(attrs(parameters), None, vec![reclaim(parameters)?]),
         Module::LruSort => {
@@ -26,7 +26,7 @@ pub fn settings(module: Module, parameters: Staged<'_>) -> Result<Settings, Errn
     }
 }
 
-fn attrs(parameters: Staged<'_>) -> Attrs {
+fn attrs(parameters: StagedDir<'_>) -> Attrs {
     Attrs {
         sample: time(parameters, "sample_interval"),
         aggr: time(parameters, "aggr_interval"),
@@ -36,7 +36,7 @@ fn attrs(parameters: Staged<'_>) -> Attrs {
     }
 }
 
-fn reclaim(parameters: Staged<'_>) -> Result<Scheme, Errno> {
+fn reclaim(parameters: StagedDir<'_>) -> Result<Scheme, Errno> {
     let preset = Reclaim {
         min_age: time(parameters, "min_age"),
         quota_ms: parameters.number("quota_ms"),
@@ -45,20 +45,23 @@ fn reclaim(parameters: Staged<'_>) -> Result<Scheme, Errno> {
         quota_mem_pressure_us: parameters.number("quota_mem_pressure_us"),
         quota_autotune_feedback: parameters.number("quota_autotune_feedback"),
         wmarks: wmarks(parameters),
-        skip_anon: parameters.yes("skip_anon"),
+        skip_anon: parameters.flag("skip_anon"),
     };
     let mut scheme = preset.scheme();
-    let elsewhere = monitor_region(
+    let region_filter = monitor_region(
         parameters.number("monitor_region_start"),
         parameters.number("monitor_region_end"),
     );
-    scheme.filters.core.extend(elsewhere.map_err(|_| Errno::INVAL)?);
+    scheme
+        .filters
+        .core
+        .extend(region_filter.map_err(|_| Errno::INVAL)?);
     Ok(scheme)
 }
 
-fn lru_sort(parameters: Staged<'_>) -> LruSort {
+fn lru_sort(parameters: StagedDir<'_>) -> LruSort {
     LruSort {
-        hot_thres_access_freq: share(parameters, "hot_thres_access_freq"),
+        hot_thres_access_freq: permille(parameters, "hot_thres_access_freq"),
         cold_min_age: time(parameters, "cold_min_age"),
         quota_ms: parameters.number("quota_ms"),
         quota_reset_interval_ms: parameters.number("quota_reset_interval_ms"),
@@ -73,24 +76,24 @@ fn lru_sort(parameters: Staged<'_>) -> LruSort {
     }
 }
 
-fn wmarks(parameters: Staged<'_>) -> Wmarks {
+fn wmarks(parameters: StagedDir<'_>) -> Wmarks {
     Wmarks {
         interval: time(parameters, "wmarks_interval"),
-        high: share(parameters, "wmarks_high"),
-        mid: share(parameters, "wmarks_mid"),
-        low: share(parameters, "wmarks_low"),
+        high: permille(parameters, "wmarks_high"),
+        mid: permille(parameters, "wmarks_mid"),
+        low: permille(parameters, "wmarks_low"),
     }
 }
 
-fn time(parameters: Staged<'_>, name: &str) -> Nanos {
+fn time(parameters: StagedDir<'_>, name: &str) -> Nanos {
     Nanos::micros(parameters.number(name))
 }
 
-fn count(parameters: Staged<'_>, name: &str) -> usize {
+fn count(parameters: StagedDir<'_>, name: &str) -> usize {
     usize::try_from(parameters.number(name)).unwrap_or(usize::MAX)
 }
 
-/// What does not fit is more than all, which is refused.
-fn share(parameters: Staged<'_>, name: &str) -> Permille {
+/// A share in permille. A number that does not fit becomes more than 1000, which the checks reject.
+fn permille(parameters: StagedDir<'_>, name: &str) -> Permille {
     Permille(u32::try_from(parameters.number(name)).unwrap_or(u32::MAX))
 }

@@ -1,9 +1,9 @@
-//! The kernel's ready-made modules as directories: `damon_reclaim`, `damon_lru_sort` and `damon_stat`, each with its
-//! parameters by their names, units and defaults.
+//! The kernel's DAMON modules as directories: `damon_reclaim`, `damon_lru_sort` and `damon_stat`. Names,
+//! units and defaults of the parameters are the kernel's.
 //!
-//! In the kernel a module acts on the whole machine. Here it acts on what was said when the files were made ([`Modules::new`])
-//! and on nothing else; where nothing was said, `enabled` stays off. As in the kernel one of them runs at a time, and
-//! none beside other kdamonds.
+//! In the kernel a module acts on the whole machine. Here it acts only on the processes given to
+//! [`ModuleFiles::new`]. If none were given, `enabled` stays off. As in the kernel, one module runs at a
+//! time, and none together with other kdamonds.
 
 mod build;
 mod stats;
@@ -13,22 +13,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use thermo_targets::{TargetSpec, TrackedProcesses};
 
-use crate::engine::{Built, Engine, Settings, Slot, State, Summary, Watch};
+use crate::engine::{ContextConfig, Engine, Settings, Slot, State, Summary, TargetSelection};
 use crate::files::{ControlFiles, Write};
-use crate::staged::Staged;
+use crate::staged::StagedDir;
 use crate::table::{Layout, Role};
 use crate::tree::{Ino, Tree};
 use crate::value;
 
-/// The modules' files.
+/// The parameter files of the modules.
 #[derive(Debug)]
-pub struct Modules {
+pub struct ModuleFiles {
     tree: Mutex<Tree>,
     engine: Arc<Engine>,
-    /// Whom they may act on; none: nobody.
-    reach: Option<TargetSpec>,
-    /// What `damon_stat` saw last.
-    seen: Mutex<Option<Summary>>,
+    /// The processes that modules may act on. `None`: no module can be enabled.
+    targets: Option<TargetSpec>,
+    /// The last statistics of `damon_stat`.
+    last_summary: Mutex<Option<Summary>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,21 +47,22 @@ impl Module {
         }
     }
 
-    fn called(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Reclaim, Self::LruSort, Self::Stat];
         all.into_iter().find(|module| module.name() == name)
     }
 }
 
-impl Modules {
-    /// The modules over `engine`, all off, each to act on `reach`; none: on nobody.
+impl ModuleFiles {
+    /// Parameter files that control `engine`, with all modules off. Modules may act on `targets`. With
+    /// `None`, no module can be enabled.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, reach: Option<TargetSpec>) -> Arc<Self> {
+    pub fn new(engine: Arc<Engine>, targets: Option<TargetSpec>) -> Arc<Self> {
         Arc::new(Self {
             tree: Mutex::new(Tree::new(Layout::Modules.root())),
             engine,
-            reach,
-            seen: Mutex::default(),
+            targets,
+            last_summary: Mutex::default(),
         })
     }
 
@@ -72,15 +73,15 @@ impl Modules {
     fn module(&self, parameters: Ino) -> Result<Module, Errno> {
         let tree = self.tree();
         let dir = tree.node(tree.node(parameters)?.parent())?;
-        Module::called(dir.name()).ok_or(Errno::NODEV)
+        Module::from_name(dir.name()).ok_or(Errno::NODEV)
     }
 
     fn settings(&self, parameters: Ino) -> Result<Settings, Errno> {
         let module = self.module(parameters)?;
-        let settings = build::settings(module, Staged::at(&self.tree(), parameters));
+        let settings = build::settings(module, StagedDir::at(&self.tree(), parameters));
         settings.inspect_err(|_| {
-            self.engine.tell(&format!(
-                "the parameters of {} contradict each other: look at its intervals, numbers of regions, monitored \
+            self.engine.log(&format!(
+                "the parameters of {} contradict each other: check its intervals, numbers of regions, monitored \
                  region and watermarks",
                 module.name()
             ));
@@ -89,60 +90,59 @@ impl Modules {
 
     fn switch(&self, parameters: Ino, on: bool) -> Result<(), Errno> {
         let slot = self.slot(parameters);
-        if slot.runs() == on {
+        if slot.is_running() == on {
             return Ok(());
         }
         if !on {
-            self.look(&slot);
+            self.save_summary(&slot);
             return slot.with(State::stop);
         }
         self.engine.start((Layout::Modules, parameters), || {
-            let watch = self.watch()?;
+            let targets = self.select_targets()?;
             let settings = self.settings(parameters)?;
-            Ok(Built { settings, watch })
+            Ok(ContextConfig { settings, targets })
         })
     }
 
-    /// Those that modules may act on.
-    fn watch(&self) -> Result<Watch, Errno> {
-        let spec = self.reach.clone().ok_or_else(|| {
-            self.engine.tell(
-                "a module stays off, since nothing was said that it may act on: start `thermo fs` with \
-                 --modules-on PID, --modules-on CGROUP or, for the whole machine, --system",
+    fn select_targets(&self) -> Result<TargetSelection, Errno> {
+        let spec = self.targets.clone().ok_or_else(|| {
+            self.engine.log(
+                "cannot enable a module: no target was given. Start `thermo fs` with --modules-on PID, \
+                 --modules-on CGROUP or, for the whole machine, --system",
             );
             Errno::PERM
         })?;
         let others_may_join = spec.cgroup.is_some() || spec.system || spec.children;
         let pids = (!others_may_join).then(|| spec.pids.clone());
         let members = TrackedProcesses::new(self.engine.root(), spec).map_err(|error| {
-            self.engine.tell(&error.to_string());
+            self.engine.log(&error.to_string());
             Errno::INVAL
         })?;
-        Ok(Watch::Named(Box::new(members), pids))
+        Ok(TargetSelection::Tracked(Box::new(members), pids))
     }
 
-    /// Keeps what is seen now for those who ask later.
-    fn look(&self, slot: &Slot) {
-        if let Ok(summary) = slot.ask(|running| running.summary()) {
-            *self.seen() = Some(summary);
+    /// Saves the current statistics, if the kdamond runs, for reads after its end.
+    fn save_summary(&self, slot: &Slot) {
+        if let Ok(summary) = slot.with_running(|running| running.summary()) {
+            *self.last_summary() = Some(summary);
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Option<Summary>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_summary(&self) -> MutexGuard<'_, Option<Summary>> {
+        self.last_summary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self, parameters: Ino, name: &str) -> Result<String, Errno> {
+    fn statistic(&self, parameters: Ino, name: &str) -> Result<String, Errno> {
         let slot = self.slot(parameters);
         if self.module(parameters)? == Module::Stat {
-            self.look(&slot);
-            return Ok(stats::of_summary(name, self.seen().as_ref()));
+            self.save_summary(&slot);
+            return Ok(stats::summary_statistic(name, self.last_summary().as_ref()));
         }
-        Ok(stats::of_schemes(name, &slot.stats()).to_string())
+        Ok(stats::scheme_statistic(name, &slot.stats()).to_string())
     }
 }
 
-impl ControlFiles for Modules {
+impl ControlFiles for ModuleFiles {
     fn tree(&self) -> MutexGuard<'_, Tree> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,9 +159,14 @@ impl ControlFiles for Modules {
             )
         };
         let line = match role {
-            Role::Enabled => if self.slot(parameters).runs() { "Y" } else { "N" }.to_owned(),
-            Role::Pid => self.slot(parameters).tid_now().unwrap_or(-1).to_string(),
-            Role::Told => self.told(parameters, &name)?,
+            Role::Enabled => if self.slot(parameters).is_running() {
+                "Y"
+            } else {
+                "N"
+            }
+            .to_owned(),
+            Role::Pid => self.slot(parameters).current_tid().unwrap_or(-1).to_string(),
+            Role::Statistic => self.statistic(parameters, &name)?,
             _ => staged,
         };
         Ok(line + "\n")
@@ -177,13 +182,13 @@ impl ControlFiles for Modules {
             (node.role(), node.parent())
         };
         match role {
-            Role::Enabled => self.switch(parameters, value::boolean(write.text)?)?,
+            Role::Enabled => self.switch(parameters, value::parse_bool(write.text)?)?,
             Role::CommitInputs => {
-                // What is taken over at once is never seen to be asked for.
+                // Takes effect at once, so the file always reads as N.
                 let slot = self.slot(parameters);
-                if value::boolean(write.text)? && slot.runs() {
+                if value::parse_bool(write.text)? && slot.is_running() {
                     let settings = self.settings(parameters)?;
-                    slot.ask(|running| running.change(settings))?;
+                    slot.with_running(|running| running.apply_settings(settings))?;
                 }
             }
             _ => self.tree().store(ino, write.text)?,

@@ -1,14 +1,14 @@
-//! What modules tell of themselves, by the names of their files.
+//! Statistics of modules, by file name.
 
 use thermo_engine::scheme::SchemeStats;
 
 use crate::engine::Summary;
 
-/// The number of this name among `stats`, the statistics of a module's schemes.
-pub fn of_schemes(name: &str, stats: &[SchemeStats]) -> u64 {
-    let of = |scheme: usize| stats.get(scheme).copied().unwrap_or_default();
-    // The scheme for cold memory comes behind that for hot memory.
-    let stats = of(usize::from(name.contains("_cold_")));
+/// The value of the file `name`. `stats` are the statistics of the module's schemes.
+pub fn scheme_statistic(name: &str, stats: &[SchemeStats]) -> u64 {
+    // `damon_lru_sort` has two schemes: hot memory, then cold memory.
+    let scheme = usize::from(name.contains("_cold_"));
+    let stats = stats.get(scheme).copied().unwrap_or_default();
     match name {
         "nr_reclaim_tried_regions" | "nr_lru_sort_tried_hot_regions" | "nr_lru_sort_tried_cold_regions" => {
             stats.nr_tried
@@ -26,9 +26,9 @@ pub fn of_schemes(name: &str, stats: &[SchemeStats]) -> u64 {
     }
 }
 
-/// What `damon_stat` shows in its file of this name; zeros before it has seen anything.
-pub fn of_summary(name: &str, summary: Option<&Summary>) -> String {
-    let number = |of: fn(&Summary) -> u64| summary.map_or(0, of).to_string();
+/// The value of the file `name` of `damon_stat`. Zeros before the first snapshot.
+pub fn summary_statistic(name: &str, summary: Option<&Summary>) -> String {
+    let number = |field: fn(&Summary) -> u64| summary.map_or(0, field).to_string();
     match name {
         "estimated_memory_bandwidth" => number(|summary| summary.bytes_per_second),
         "aggr_interval_us" => number(|summary| summary.aggr.as_micros()),
@@ -47,7 +47,7 @@ mod tests {
     use thermo_units::Bytes;
 
     #[test]
-    fn hot_comes_first_and_cold_behind_it() {
+    fn statistics_take_hot_then_cold_scheme() {
         let stats = [1, 2].map(|nth| SchemeStats {
             nr_tried: nth,
             sz_tried: Bytes(nth * 10),
@@ -56,11 +56,11 @@ mod tests {
             qt_exceeds: nth * 10_000,
             ..SchemeStats::default()
         });
-        assert_eq!(of_schemes("nr_lru_sort_tried_hot_regions", &stats), 1);
-        assert_eq!(of_schemes("bytes_lru_sort_tried_cold_regions", &stats), 20);
-        assert_eq!(of_schemes("nr_lru_sorted_cold_regions", &stats), 200);
-        assert_eq!(of_schemes("bytes_lru_sorted_hot_regions", &stats), 1000);
-        assert_eq!(of_schemes("nr_cold_quota_exceeds", &stats), 20_000);
-        assert_eq!(of_schemes("nr_quota_exceeds", &[]), 0, "before it was on");
+        assert_eq!(scheme_statistic("nr_lru_sort_tried_hot_regions", &stats), 1);
+        assert_eq!(scheme_statistic("bytes_lru_sort_tried_cold_regions", &stats), 20);
+        assert_eq!(scheme_statistic("nr_lru_sorted_cold_regions", &stats), 200);
+        assert_eq!(scheme_statistic("bytes_lru_sorted_hot_regions", &stats), 1000);
+        assert_eq!(scheme_statistic("nr_cold_quota_exceeds", &stats), 20_000);
+        assert_eq!(scheme_statistic("nr_quota_exceeds", &[]), 0, "before it was on");
     }
 }

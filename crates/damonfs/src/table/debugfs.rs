@@ -1,17 +1,17 @@
-//! `/sys/kernel/debug/damon` as it was from Linux 5.15 until it was removed in 6.14.
+//! `/sys/kernel/debug/damon` of Linux 5.15 to 6.13. Linux 6.14 removed it.
 //!
-//! The root is a context itself; more of them are directories of a name that the user chooses, with the same files.
+//! The root is a context itself. Further contexts are directories with the same files, named by the user.
 
 use super::{Dir, Entry, Kind, Role, file};
 
-/// Numbers of a scheme: three ranges and the action, then quota (time, size, window, three weights) and watermarks
-/// (metric, interval, high, mid, low).
-pub const SCHEME: usize = 18;
-/// Numbers of a scheme of the first patches: three ranges and the action.
-const OLD_SCHEME: usize = 7;
+/// Number of fields of a scheme: three ranges and the action, then quota (time, size, reset interval, three
+/// weights) and watermarks (metric, interval, high, mid, low).
+pub const SCHEME_FIELDS: usize = 18;
+/// Number of fields of a scheme in the first patches: three ranges and the action.
+const OLD_SCHEME_FIELDS: usize = 7;
 
-/// The tree.
-pub static EARLY: Dir = Dir {
+/// The root directory, which is the first context.
+pub static DEBUGFS: Dir = Dir {
     entries: &[
         ATTRS,
         TARGET_IDS,
@@ -24,12 +24,12 @@ pub static EARLY: Dir = Dir {
     ],
 };
 
-/// A context besides the first.
+/// A further context.
 pub static CONTEXT: Dir = Dir {
     entries: &[ATTRS, TARGET_IDS, INIT_REGIONS, SCHEMES, KDAMOND_PID],
 };
 
-/// Sampling, aggregation and update interval in microseconds, and the fewest and the most regions.
+/// Sampling, aggregation and update interval in microseconds, minimum and maximum number of regions.
 const ATTRS: Entry = rows(
     "attrs",
     &[5],
@@ -38,23 +38,25 @@ const ATTRS: Entry = rows(
     Role::Attrs,
 );
 const TARGET_IDS: Entry = file("target_ids", true, Kind::Text, Role::TargetIds);
-/// The place of the target, start, end.
+/// Index of the target, start address, end address.
 const INIT_REGIONS: Entry = rows("init_regions", &[3], usize::MAX, &[], Role::InitRegions);
-const SCHEMES: Entry = rows("schemes", &[SCHEME, OLD_SCHEME], 256, &[], Role::Schemes);
-/// Its mode says that it can be written, and it cannot, as in debugfs.
+const SCHEMES: Entry = rows(
+    "schemes",
+    &[SCHEME_FIELDS, OLD_SCHEME_FIELDS],
+    256,
+    &[],
+    Role::Schemes,
+);
+/// As in debugfs, the mode permits writing, but every write is an error.
 const KDAMOND_PID: Entry = file("kdamond_pid", true, Kind::Text, Role::KdamondPid);
 
 const fn rows(
     name: &'static str,
     widths: &'static [usize],
-    most: usize,
+    max: usize,
     default: &'static [u64],
     role: Role,
 ) -> Entry {
-    let kind = Kind::Rows {
-        widths,
-        most,
-        default,
-    };
+    let kind = Kind::Rows { widths, max, default };
     file(name, true, kind, role)
 }

@@ -1,45 +1,45 @@
-//! The trees as one declaration: which files there are, what each takes and what it shows at first.
+//! Declarations of all files: names, accepted values and defaults.
 //!
-//! [`damon`] is `/sys/kernel/mm/damon` as of Linux 6.18, [`early`] the layout in debugfs that came before it, and
-//! [`modules`] the parameters of the modules. A new file is a line here; what it means is read where a context is
-//! built (`engine/build.rs`, `early/build.rs`, `modules/build.rs`).
+//! [`sysfs`] is `/sys/kernel/mm/damon` of Linux 6.18, [`debugfs`] the older layout in debugfs, and
+//! [`modules`] the parameters of the modules. To add a file, add a line here and read its value where a
+//! context is built (`engine/build.rs`, `debugfs/build.rs`, `modules/build.rs`).
 
-mod damon;
 mod debugfs;
 mod modules;
+mod sysfs;
 
-pub use damon::{DAMON, STATE_COMMANDS};
-pub use debugfs::{CONTEXT as EARLY_CONTEXT, EARLY, SCHEME as EARLY_SCHEME};
+pub use debugfs::{CONTEXT as DEBUGFS_CONTEXT, DEBUGFS, SCHEME_FIELDS};
 pub use modules::MODULES;
+pub use sysfs::{STATE_COMMANDS, SYSFS};
 
 /// A directory.
 #[derive(Debug)]
 pub struct Dir {
-    /// What is in it.
+    /// The entries.
     pub entries: &'static [Entry],
 }
 
-/// Something in a directory.
+/// An entry of a directory.
 #[derive(Debug)]
 pub enum Entry {
     /// A file.
     File(File),
-    /// A directory of a fixed name.
+    /// A directory with a fixed name.
     Dir(&'static str, &'static Dir),
-    /// A file that says how many numbered directories there are beside it. Each write makes all of them anew.
+    /// A file with the number of numbered directories next to it. Each write replaces all of them.
     Numbered {
         /// The file's name.
         count: &'static str,
-        /// The most there may be.
-        most: i64,
-        /// What each is like.
+        /// Maximum number of directories.
+        max: i64,
+        /// The content of each directory.
         child: &'static Dir,
-        /// What else has a say in it.
+        /// The effect of a write besides replacing the directories.
         role: Role,
     },
-    /// Numbered directories that the engine makes.
-    Found {
-        /// What each is like.
+    /// Numbered directories that the engine creates.
+    Generated {
+        /// The content of each directory.
         child: &'static Dir,
     },
 }
@@ -47,97 +47,98 @@ pub enum Entry {
 /// A file.
 #[derive(Debug)]
 pub struct File {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Whether it can be written.
+    /// True if the file can be written.
     pub writable: bool,
-    /// What it takes and shows.
+    /// The values that the file accepts.
     pub kind: Kind,
-    /// What it does besides.
+    /// The effect of the file besides holding a value.
     pub role: Role,
 }
 
-/// A kind of value. `lax`: what does not fit is told apart from what is no number (ERANGE, EINVAL).
+/// A kind of value. `erange`: a number that does not fit is ERANGE if true, and EINVAL like any other error
+/// if false.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// A number from `least` to `most`.
+    /// An unsigned number.
     Unsigned {
-        /// What it shows at first.
+        /// The initial value.
         default: u64,
-        /// The least it takes.
-        least: u64,
-        /// The most its type holds.
-        most: u64,
-        /// See above.
-        lax: bool,
+        /// The smallest valid value. A smaller number is EINVAL.
+        min: u64,
+        /// The largest value of the type.
+        max: u64,
+        /// See [`Kind`].
+        erange: bool,
     },
-    /// A number of 32 bits.
+    /// A signed 32-bit number.
     Int {
-        /// What it shows at first.
+        /// The initial value.
         default: i64,
-        /// See above.
-        lax: bool,
+        /// See [`Kind`].
+        erange: bool,
     },
-    /// Yes or no; no at first.
+    /// A boolean, initially false.
     Bool,
     /// One of `words`.
     Word {
-        /// What it shows at first; not always a word it takes.
+        /// The initial value, which need not be in `words`.
         default: &'static str,
-        /// What it takes.
+        /// The valid values.
         words: &'static [&'static str],
     },
-    /// Any text; empty at first.
+    /// Any text, initially empty.
     Text,
-    /// Rows of decimal numbers, a line each.
+    /// Rows of decimal numbers, one row per line.
     Rows {
-        /// How many numbers a row may have. Of the first, one row may also go over several lines.
+        /// The valid lengths of a row. A row of the first length may span lines.
         widths: &'static [usize],
-        /// The most rows.
-        most: usize,
-        /// The row it shows at first; none if empty.
+        /// Maximum number of rows.
+        max: usize,
+        /// The initial row. Empty: initially no row.
         default: &'static [u64],
     },
 }
 
-/// What a file does besides holding a value.
+/// The effect of a file besides holding a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing.
+    /// None.
     Plain,
-    /// Runs commands, and tells whether the kdamond runs.
+    /// Executes commands. Reads as `on` or `off`.
     State,
-    /// Tells the kdamond's thread.
+    /// Shows the kdamond's thread id.
     Pid,
-    /// Tells the operations there are here.
+    /// Shows the supported operations.
     Operations,
-    /// Makes kdamonds, which cannot be while one runs.
+    /// Creates kdamond directories. EBUSY while a kdamond runs.
     Kdamonds,
-    /// Early layout: how to look.
+    /// Debugfs: monitoring attributes.
     Attrs,
-    /// Early layout: the processes.
+    /// Debugfs: the processes to monitor.
     TargetIds,
-    /// Early layout: where in them it begins.
+    /// Debugfs: the initial regions of targets.
     InitRegions,
-    /// Early layout: what to do, and what was done.
+    /// Debugfs: schemes and their statistics.
     Schemes,
-    /// Early layout: tells the kdamond's thread.
+    /// Debugfs: shows the kdamond's thread id.
     KdamondPid,
-    /// Early layout: switches all contexts on and off.
+    /// Debugfs: switches all contexts on and off.
     MonitorOn,
-    /// Early layout: makes a context.
+    /// Debugfs: creates a context.
     MakeContext,
-    /// Early layout: takes one away.
+    /// Debugfs: removes a context.
     RemoveContext,
-    /// Modules: switches one on and off.
+    /// Modules: switches a module on and off.
     Enabled,
-    /// Modules: takes over what was written while it runs.
+    /// Modules: applies changed parameters to a running module.
     CommitInputs,
-    /// Modules: what it does; the file's name says what of it.
-    Told,
+    /// Modules: shows the statistic of the file's name.
+    Statistic,
 }
 
-/// Which tree to show.
+/// A layout of control files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layout {
     /// `/sys/kernel/mm/damon`: `admin` and what is below.
@@ -149,11 +150,11 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Its root.
+    /// The root directory.
     pub(crate) const fn root(self) -> &'static Dir {
         match self {
-            Self::Sysfs => &DAMON,
-            Self::Debugfs => &EARLY,
+            Self::Sysfs => &SYSFS,
+            Self::Debugfs => &DEBUGFS,
             Self::Modules => &MODULES,
         }
     }
@@ -179,32 +180,32 @@ const fn ro(name: &'static str, kind: Kind) -> Entry {
 const fn ulong(default: u64) -> Kind {
     Kind::Unsigned {
         default,
-        least: 0,
-        most: u64::MAX,
-        lax: true,
+        min: 0,
+        max: u64::MAX,
+        erange: true,
     }
 }
 
-/// A number whose file says EINVAL whatever is wrong with it.
+/// A number for which every error is EINVAL.
 const fn strict_ulong(default: u64) -> Kind {
     Kind::Unsigned {
         default,
-        least: 0,
-        most: u64::MAX,
-        lax: false,
+        min: 0,
+        max: u64::MAX,
+        erange: false,
     }
 }
 
 const fn uint(default: u64) -> Kind {
     Kind::Unsigned {
         default,
-        least: 0,
-        most: u32::MAX as u64,
-        lax: true,
+        min: 0,
+        max: u32::MAX as u64,
+        erange: true,
     }
 }
 
-/// One of `words`, the first at first.
+/// One of `words`. The initial value is the first.
 const fn word(words: &'static [&'static str]) -> Kind {
     Kind::Word {
         default: words[0],
@@ -213,13 +214,16 @@ const fn word(words: &'static [&'static str]) -> Kind {
 }
 
 const fn int(default: i64) -> Kind {
-    Kind::Int { default, lax: true }
+    Kind::Int {
+        default,
+        erange: true,
+    }
 }
 
 const fn counted(count: &'static str, child: &'static Dir) -> Entry {
     Entry::Numbered {
         count,
-        most: i32::MAX as i64,
+        max: i32::MAX as i64,
         child,
         role: Role::Plain,
     }

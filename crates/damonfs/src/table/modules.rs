@@ -1,11 +1,11 @@
-//! Parameters of the kernel's ready-made modules as of Linux 6.18 (`/sys/module/damon_*/parameters`).
+//! Parameters of the kernel's DAMON modules in Linux 6.18 (`/sys/module/damon_*/parameters`).
 
 use super::Entry::Dir as Sub;
 use super::{Dir, Entry, Kind, Role, file, int, rw, ulong};
 
-/// The parameters of a module that does something to memory: those that each such module has, at what it shows at first for
-/// the watermarks, and its own.
-macro_rules! acting_on_memory {
+/// The parameters of a module with schemes: the common ones, with the module's default watermarks, then its
+/// own.
+macro_rules! scheme_module {
     (wmarks: $high:literal, $mid:literal, $low:literal; $($own:expr),+ $(,)?) => {
         Dir {
             entries: &[
@@ -31,7 +31,7 @@ macro_rules! acting_on_memory {
     };
 }
 
-/// The modules.
+/// The root directory.
 pub static MODULES: Dir = Dir {
     entries: &[
         Sub("damon_reclaim", &RECLAIM),
@@ -44,38 +44,38 @@ static RECLAIM: Dir = Dir {
     entries: &[Sub("parameters", &RECLAIM_PARAMETERS)],
 };
 
-static RECLAIM_PARAMETERS: Dir = acting_on_memory! {
+static RECLAIM_PARAMETERS: Dir = scheme_module! {
     wmarks: 500, 400, 200;
     rw("min_age", ulong(120_000_000)),
     rw("quota_sz", ulong(128 << 20)),
     rw("quota_mem_pressure_us", ulong(0)),
     rw("quota_autotune_feedback", ulong(0)),
     rw("skip_anon", Kind::Bool),
-    told("nr_reclaim_tried_regions"),
-    told("bytes_reclaim_tried_regions"),
-    told("nr_reclaimed_regions"),
-    told("bytes_reclaimed_regions"),
-    told("nr_quota_exceeds"),
+    statistic("nr_reclaim_tried_regions"),
+    statistic("bytes_reclaim_tried_regions"),
+    statistic("nr_reclaimed_regions"),
+    statistic("bytes_reclaimed_regions"),
+    statistic("nr_quota_exceeds"),
 };
 
 static LRU_SORT: Dir = Dir {
     entries: &[Sub("parameters", &LRU_SORT_PARAMETERS)],
 };
 
-static LRU_SORT_PARAMETERS: Dir = acting_on_memory! {
+static LRU_SORT_PARAMETERS: Dir = scheme_module! {
     wmarks: 200, 150, 50;
     rw("hot_thres_access_freq", ulong(500)),
     rw("cold_min_age", ulong(120_000_000)),
-    told("nr_lru_sort_tried_hot_regions"),
-    told("bytes_lru_sort_tried_hot_regions"),
-    told("nr_lru_sorted_hot_regions"),
-    told("bytes_lru_sorted_hot_regions"),
-    told("nr_hot_quota_exceeds"),
-    told("nr_lru_sort_tried_cold_regions"),
-    told("bytes_lru_sort_tried_cold_regions"),
-    told("nr_lru_sorted_cold_regions"),
-    told("bytes_lru_sorted_cold_regions"),
-    told("nr_cold_quota_exceeds"),
+    statistic("nr_lru_sort_tried_hot_regions"),
+    statistic("bytes_lru_sort_tried_hot_regions"),
+    statistic("nr_lru_sorted_hot_regions"),
+    statistic("bytes_lru_sorted_hot_regions"),
+    statistic("nr_hot_quota_exceeds"),
+    statistic("nr_lru_sort_tried_cold_regions"),
+    statistic("bytes_lru_sort_tried_cold_regions"),
+    statistic("nr_lru_sorted_cold_regions"),
+    statistic("bytes_lru_sorted_cold_regions"),
+    statistic("nr_cold_quota_exceeds"),
 };
 
 static STAT: Dir = Dir {
@@ -85,9 +85,9 @@ static STAT: Dir = Dir {
 static STAT_PARAMETERS: Dir = Dir {
     entries: &[
         ENABLED,
-        told("estimated_memory_bandwidth"),
-        told("memory_idle_ms_percentiles"),
-        told("aggr_interval_us"),
+        statistic("estimated_memory_bandwidth"),
+        statistic("memory_idle_ms_percentiles"),
+        statistic("aggr_interval_us"),
     ],
 };
 
@@ -95,7 +95,7 @@ const ENABLED: Entry = file("enabled", true, Kind::Bool, Role::Enabled);
 const COMMIT_INPUTS: Entry = file("commit_inputs", true, Kind::Bool, Role::CommitInputs);
 const KDAMOND_PID: Entry = file("kdamond_pid", false, int(-1), Role::Pid);
 
-/// What a module tells of itself.
-const fn told(name: &'static str) -> Entry {
-    file(name, false, ulong(0), Role::Told)
+/// A read-only statistic.
+const fn statistic(name: &'static str) -> Entry {
+    file(name, false, ulong(0), Role::Statistic)
 }

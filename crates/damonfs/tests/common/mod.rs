@@ -1,4 +1,4 @@
-//! Control files without a mount, by path.
+//! Access to control files by path, without a mount.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "each test program uses a part of it")]
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thermo_backends::smaps::Smaps;
-use thermo_damonfs::{Control, ControlFiles, Early, Engine, Errno, Modules, Tell, Write};
+use thermo_damonfs::{ControlFiles, DebugfsFiles, Engine, Errno, LogFn, ModuleFiles, SysfsFiles, Write};
 use thermo_targets::TargetSpec;
 
 /// The only context of the first kdamond.
@@ -19,39 +19,39 @@ pub const STATE: &str = "admin/kdamonds/0/state";
 
 pub struct Files(pub Arc<dyn ControlFiles>);
 
-/// Kdamonds would look by the tracker that needs no privilege.
+/// An engine whose kdamonds use the tracker that needs no privilege.
 pub fn engine() -> Arc<Engine> {
-    engine_that_tells(|text| println!("{text}"))
+    engine_with_log(|text| println!("{text}"))
 }
 
-/// The same, with somebody who is told.
-pub fn engine_that_tells(tell: Tell) -> Arc<Engine> {
-    let looks = || Box::new(Smaps::new(Path::new("/"), 7)) as Box<_>;
-    Arc::new(Engine::new("/", Box::new(looks), tell))
+/// The same, with a log function.
+pub fn engine_with_log(log: LogFn) -> Arc<Engine> {
+    let new_tracker = || Box::new(Smaps::new(Path::new("/"), 7)) as Box<_>;
+    Arc::new(Engine::new("/", Box::new(new_tracker), log))
 }
 
 impl Files {
-    /// Nothing staged.
+    /// The layout of sysfs with nothing staged.
     pub fn new() -> Self {
-        Self::over(engine())
+        Self::sysfs(engine())
     }
 
-    /// Nothing staged.
-    pub fn over(engine: Arc<Engine>) -> Self {
-        Self(Control::new(engine).unwrap())
+    /// The layout of sysfs with nothing staged.
+    pub fn sysfs(engine: Arc<Engine>) -> Self {
+        Self(SysfsFiles::new(engine).unwrap())
     }
 
-    /// The layout in debugfs.
-    pub fn early(engine: Arc<Engine>) -> Self {
-        Self(Early::new(engine))
+    /// The layout of debugfs.
+    pub fn debugfs(engine: Arc<Engine>) -> Self {
+        Self(DebugfsFiles::new(engine))
     }
 
     /// The modules.
-    pub fn modules(engine: Arc<Engine>, reach: Option<TargetSpec>) -> Self {
-        Self(Modules::new(engine, reach))
+    pub fn modules(engine: Arc<Engine>, targets: Option<TargetSpec>) -> Self {
+        Self(ModuleFiles::new(engine, targets))
     }
 
-    /// One of each kind of directory.
+    /// The layout of sysfs with one of each numbered directory.
     pub fn with_one_of_each() -> Self {
         let files = Self::new();
         for count in [
@@ -71,29 +71,29 @@ impl Files {
         files
     }
 
-    /// One target, `pid`, and one scheme that matches everything.
+    /// The layout of sysfs with one target, `pid`, and one scheme that matches everything.
     pub fn staged(pid: u32) -> Self {
-        Self::staged_over(engine(), pid)
+        Self::staged_with(engine(), pid)
     }
 
-    /// The same.
-    pub fn staged_over(engine: Arc<Engine>, pid: u32) -> Self {
-        let files = Self::over(engine);
+    /// The same for this engine.
+    pub fn staged_with(engine: Arc<Engine>, pid: u32) -> Self {
+        let files = Self::sysfs(engine);
         files.set("admin/kdamonds/nr_kdamonds", 1);
         files.set("admin/kdamonds/0/contexts/nr_contexts", 1);
-        files.context("targets/nr_targets", 1);
-        files.context("targets/0/pid_target", pid);
-        files.context("monitoring_attrs/intervals/update_us", 100_000);
-        files.context("schemes/nr_schemes", 1);
+        files.set_in_context("targets/nr_targets", 1);
+        files.set_in_context("targets/0/pid_target", pid);
+        files.set_in_context("monitoring_attrs/intervals/update_us", 100_000);
+        files.set_in_context("schemes/nr_schemes", 1);
         for pattern in ["sz", "nr_accesses", "age"] {
-            files.context(&format!("schemes/0/access_pattern/{pattern}/max"), u64::MAX);
+            files.set_in_context(&format!("schemes/0/access_pattern/{pattern}/max"), u64::MAX);
         }
         files
     }
 
     pub fn write(&self, path: &str, text: &str) -> Result<usize, Errno> {
         let ino = self.0.tree().find(path)?;
-        self.0.write(ino, Write::of(text.as_bytes()))
+        self.0.write(ino, Write::new(text.as_bytes()))
     }
 
     pub fn set(&self, path: &str, value: impl ToString) {
@@ -101,8 +101,8 @@ impl Files {
         assert_eq!(self.write(path, &text), Ok(text.len()), "{text} to {path}");
     }
 
-    /// The same below the context.
-    pub fn context(&self, path: &str, value: impl ToString) {
+    /// Writes a value to a path relative to the context.
+    pub fn set_in_context(&self, path: &str, value: impl ToString) {
         self.set(&format!("{CONTEXT}/{path}"), value);
     }
 
@@ -124,16 +124,16 @@ impl Files {
     }
 }
 
-/// A process that is ended with the test; one that only waits, mostly.
-pub struct Sleeper(Child);
+/// A process that is killed at the end of the test.
+pub struct ChildProcess(Child);
 
-impl Sleeper {
-    pub fn new() -> Self {
-        Self::of(Command::new("sleep").arg("600"))
+impl ChildProcess {
+    /// A process that sleeps.
+    pub fn sleeping() -> Self {
+        Self::spawn(Command::new("sleep").arg("600"))
     }
 
-    /// Any other program.
-    pub fn of(command: &mut Command) -> Self {
+    pub fn spawn(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
@@ -141,7 +141,7 @@ impl Sleeper {
         self.0.id()
     }
 
-    /// Tells it to end, and does not wait until it has.
+    /// Sends SIGKILL and does not wait for the end.
     pub fn send_kill(&mut self) {
         self.0.kill().unwrap();
     }
@@ -152,20 +152,20 @@ impl Sleeper {
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// Waits until `is_so`, for long.
-pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+/// Waits up to 60 s until `is_true` returns true. `condition` describes it in the panic message.
+pub fn wait_until(condition: &str, is_true: impl Fn() -> bool) {
     let begin = Instant::now();
-    while !is_so() {
+    while !is_true() {
         assert!(
             begin.elapsed() < Duration::from_secs(60),
-            "waited in vain until {what}"
+            "timed out waiting until {condition}"
         );
         thread::sleep(Duration::from_millis(10));
     }

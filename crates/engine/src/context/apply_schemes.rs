@@ -1,23 +1,23 @@
-//! Applying schemes: to regions, or, where every page is known, to runs of pages.
+//! Applies schemes: to regions when sampling, to runs of pages when scanning.
 //!
-//! Where a quota stops a scheme before it is through, the runs it did not come by are kept, and it goes on with them
-//! window by window until the next snapshot. Operations check pages again before they act, so what was accessed meanwhile
-//! is safe.
+//! If a quota stops a scheme, the remaining runs are kept, and the scheme continues with them in each quota
+//! window until the next snapshot. Operations check pages again before they act, so a page accessed meanwhile
+//! is skipped.
 
 use super::scanning_state::DeferredRegions;
 use super::state::Context;
 use crate::action::Action;
 use crate::ops::{Operations, TargetRange};
 use crate::region::Region;
-use crate::scheme::{self, ApplyInput, SchemeState, TargetMut, Turn};
+use crate::scheme::{self, ApplyInput, ApplyTrigger, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TriedRegion};
 use thermo_units::Nanos;
 
 impl Context {
-    /// Applies the schemes whose turn it is to the targets' regions.
+    /// Applies the schemes that are due to the regions of the targets.
     pub(super) fn apply_schemes(
         &mut self,
-        turn: Turn,
+        trigger: ApplyTrigger,
         now: Nanos,
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
@@ -34,42 +34,45 @@ impl Context {
             })
             .collect();
         let input = ApplyInput {
-            turn,
+            trigger,
             now,
-            passed: self.schedule.passed,
+            passed_sample_intervals: self.schedule.passed,
             attrs: &self.attrs,
         };
         scheme::apply(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
-    /// Applies the schemes to runs of pages as they are, not to the fewer regions of a snapshot: merged with its few busy
-    /// neighbours, idle memory would match no pattern that wants none. What quotas leave is kept.
-    pub(super) fn act_on_runs(
+    /// Applies the schemes to `runs` of pages instead of the coarser regions of a snapshot: a region that
+    /// merges idle pages with a few accessed ones would not match a pattern for idle memory. Runs left over
+    /// by quotas are kept.
+    pub(super) fn apply_schemes_to_runs(
         &mut self,
-        turn: Turn,
+        trigger: ApplyTrigger,
         runs: Vec<Vec<Region>>,
         now: Nanos,
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) {
         let mut acted_on = Vec::new();
-        let mut listener = |event: &Event<'_>| {
+        let mut recording_sink = |event: &Event<'_>| {
             if let Event::SchemeApplied { scheme, tried, .. } = event {
                 acted_on.extend(tried.iter().map(|tried| (*scheme, *tried)));
             }
             sink.on(event);
         };
         let regions = self.replace_regions(runs);
-        self.apply_schemes(turn, now, ops, &mut listener);
+        self.apply_schemes(trigger, now, ops, &mut recording_sink);
         let runs = self.replace_regions(regions);
         self.restart_ages_of_pages(&acted_on, now);
-        let of_targets = self.targets.iter().map(|t| t.id).zip(runs);
-        self.scanning.deferred = self.next_window().map(|_| DeferredRegions(of_targets.collect()));
+        let runs_by_target = self.targets.iter().map(|t| t.id).zip(runs);
+        self.scanning.deferred = self
+            .next_window()
+            .map(|_| DeferredRegions(runs_by_target.collect()));
     }
 
-    /// Goes on with what quotas left of the last snapshot, if a window began since. Returns when the next one does;
-    /// nothing when nothing is left or nobody may act.
-    pub(super) fn use_next_window(
+    /// Applies schemes to the runs that quotas left over, if a new quota window has begun. Returns the start
+    /// of the next window; `None` if no runs are left or all schemes are deactivated.
+    pub(super) fn apply_schemes_to_deferred(
         &mut self,
         now: Nanos,
         ops: &mut dyn Operations,
@@ -85,11 +88,11 @@ impl Context {
         }
         let deferred = self.scanning.deferred.take()?;
         let runs = deferred.of_targets(self.targets.iter().map(|t| t.id));
-        self.act_on_runs(Turn::NextWindow, runs, now, ops, sink);
+        self.apply_schemes_to_runs(ApplyTrigger::QuotaWindow, runs, now, ops, sink);
         self.next_window()
     }
 
-    /// When the next window of a scheme begins that its quota stopped.
+    /// The next start of a quota window, over all schemes that a quota stopped.
     pub(super) fn next_window(&self) -> Option<Nanos> {
         self.schemes
             .iter()
@@ -99,18 +102,18 @@ impl Context {
 
     fn restart_ages_of_pages(&mut self, acted_on: &[(usize, TriedRegion)], now: Nanos) {
         for (scheme, tried) in acted_on {
-            let changes = self
+            let changes_pages = self
                 .schemes
                 .get(*scheme)
                 .is_some_and(|state| state.scheme().action != Action::Stat);
-            let TargetRange { target, range } = tried.run;
-            if let Some(target) = self.targets.iter_mut().find(|t| changes && t.id == target) {
+            let TargetRange { target, range } = tried.target_range;
+            if let Some(target) = self.targets.iter_mut().find(|t| changes_pages && t.id == target) {
                 target.states.restart_age(range, tried.nr_accesses == 0, now);
             }
         }
     }
 
-    /// Puts `regions` in the place of those there are, of each target in turn; returns what was there.
+    /// Replaces the regions of each target, in order, and returns the previous ones.
     pub(super) fn replace_regions(&mut self, regions: Vec<Vec<Region>>) -> Vec<Vec<Region>> {
         let targets = self.targets.iter_mut().zip(regions);
         targets

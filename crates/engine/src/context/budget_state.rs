@@ -1,59 +1,59 @@
-//! The account of a budget, and the attributes that follow from it.
+//! The state of a CPU budget and the attributes derived from it.
 
-use super::sampling_plan::{next_sample, sample_attrs, sample_each};
+use super::sampling_plan::{next_sampling_interval, sampling_attrs, with_sampling_interval};
 use crate::attrs::Attrs;
 use crate::budget::{Budget, CpuShare, Method, MethodPolicy, Plan};
 use crate::scan::MAX_NR_ACCESSES;
 use thermo_units::Nanos;
 
-/// What an access check costs before any was measured.
-const GUESSED_CHECK: Nanos = Nanos::micros(4);
-/// The interval of snapshots where scans go on.
+/// Assumed cost of an access check before the first measurement.
+const ASSUMED_CHECK_COST: Nanos = Nanos::micros(4);
+/// Default interval of snapshots when scanning.
 const SNAPSHOT_INTERVAL: Nanos = Nanos::secs(1);
-/// The mean cost is that of about so long, and of four aggregations at least.
-const MEAN_OVER: Nanos = Nanos::secs(4);
+/// Time constant of the mean cost. The mean covers at least four aggregations.
+const MEAN_TIME: Nanos = Nanos::secs(4);
 
-/// The account of a budget.
+/// The state of a CPU budget.
 #[derive(Debug)]
 pub(super) struct BudgetState {
     pub(super) policy: MethodPolicy,
     pub(super) account: Budget,
-    /// What the user asked for; only the numbers of regions and the update interval count.
-    pub(super) asked: Attrs,
-    /// Regions that each target has room for in scans, however few were asked for.
-    pub(super) regions_each: usize,
-    /// The interval of snapshots where scans go on.
+    /// Attributes requested by the user. The budget overrides the sampling and aggregation intervals.
+    pub(super) requested: Attrs,
+    /// Minimum number of regions per target when scanning, whatever maximum was requested.
+    pub(super) regions_per_target: usize,
+    /// Interval of snapshots when scanning.
     pub(super) snapshot_interval: Nanos,
-    /// All that was spent on monitoring so far.
+    /// Total CPU time of monitoring.
     pub(super) total: Nanos,
-    /// The same when the aggregation that is running began.
+    /// `total` at the start of the running aggregation.
     total_at_start: Nanos,
-    /// What a sampling interval has cost on average of late; none before one was measured.
+    /// Recent mean cost of a sampling interval; `None` before the first measurement.
     cost: Option<Nanos>,
-    /// Regions that were sampled when the aggregation that is running began.
+    /// Number of sampled regions at the start of the running aggregation.
     nr_regions: usize,
-    /// What the step that was made last did and is paced by what it costs.
+    /// Paced work done in the last step.
     pub(super) last_work: Option<PacedWork>,
 }
 
-/// Work that comes the less often the more it costs.
+/// Work that is repeated less often the more it costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacedWork {
-    /// Targets were brought up to date, and nothing else was done.
+    /// Updating targets, and nothing else.
     Update,
-    /// Regions were derived from pages.
+    /// Deriving regions from pages.
     Regions,
-    /// Schemes were applied to runs of pages.
+    /// Applying schemes to runs of pages.
     Schemes,
 }
 
 impl BudgetState {
-    pub(super) fn new(share: CpuShare, policy: MethodPolicy, asked: Attrs) -> Self {
+    pub(super) fn new(share: CpuShare, policy: MethodPolicy, requested: Attrs) -> Self {
         Self {
             policy,
             account: Budget::new(share, Nanos::ZERO),
-            asked,
-            regions_each: 0,
+            requested,
+            regions_per_target: 0,
             snapshot_interval: SNAPSHOT_INTERVAL,
             total: Nanos::ZERO,
             total_at_start: Nanos::ZERO,
@@ -63,12 +63,12 @@ impl BudgetState {
         }
     }
 
-    /// Until when nothing may be spent, if that lies ahead.
-    pub(super) fn resting_at(&self, now: Nanos) -> Option<Nanos> {
+    /// End of the current rest, if the budget is in debt at `now`.
+    pub(super) fn rest_until(&self, now: Nanos) -> Option<Nanos> {
         Some(self.account.free_at()).filter(|free_at| *free_at > now)
     }
 
-    /// The method on operations that can scan or not.
+    /// The method for operations that can scan or not.
     pub(super) fn method(&self, can_scan: bool) -> Method {
         match self.policy {
             MethodPolicy::Auto | MethodPolicy::Scan if can_scan => Method::Scan,
@@ -80,17 +80,22 @@ impl BudgetState {
     pub(super) fn first_attrs(&self, method: Method) -> Attrs {
         match method {
             Method::Scan => self.scan_attrs(),
-            Method::Sampling if self.policy == MethodPolicy::ByHand => self.asked,
-            Method::Sampling => sample_attrs(self.account.share(), &self.asked, GUESSED_CHECK, usize::MAX),
+            Method::Sampling if self.policy == MethodPolicy::FixedIntervals => self.requested,
+            Method::Sampling => sampling_attrs(
+                self.account.share(),
+                &self.requested,
+                ASSUMED_CHECK_COST,
+                usize::MAX,
+            ),
         }
     }
 
-    /// Attributes of scans: a snapshot interval counts like a whole aggregation of samples.
+    /// Attributes for scanning: a snapshot interval counts like one aggregation of samples.
     fn scan_attrs(&self) -> Attrs {
         Attrs {
             sample: Nanos(self.snapshot_interval.0 / u64::from(MAX_NR_ACCESSES)),
             aggr: self.snapshot_interval,
-            ..self.asked
+            ..self.requested
         }
     }
 
@@ -102,36 +107,34 @@ impl BudgetState {
         }
     }
 
-    /// The attributes to sample with from now on, where an aggregation with `attrs` shows that others fit better.
-    pub(super) fn after_samples(&mut self, attrs: &Attrs, nr_regions: usize) -> Option<Attrs> {
+    /// New sampling attributes, if the cost of the aggregation that ran with `attrs` calls for a change.
+    pub(super) fn adjusted_attrs(&mut self, attrs: &Attrs, nr_regions: usize) -> Option<Attrs> {
         let cost = self.total.saturating_sub(self.total_at_start);
         self.total_at_start = self.total;
-        let before = std::mem::replace(&mut self.nr_regions, nr_regions);
-        if self.policy == MethodPolicy::ByHand || before == 0 {
+        let sampled = std::mem::replace(&mut self.nr_regions, nr_regions);
+        if self.policy == MethodPolicy::FixedIntervals || sampled == 0 {
             return None;
         }
         let cost = Nanos(cost.0 / u64::from(attrs.max_nr_accesses()));
         let cost = self.cost.map_or(cost, |mean| mean_cost(mean, cost, attrs.aggr));
         self.cost = Some(cost);
-        let check = Nanos((cost.0 / before as u64).max(1));
+        let check_cost = Nanos((cost.0 / sampled as u64).max(1));
         let share = self.account.share();
-        let next = sample_attrs(share, &self.asked, check, before);
-        let (most, was) = (next.max_nr_regions, attrs.max_nr_regions);
-        if most.abs_diff(was) * 3 > was {
+        let next = sampling_attrs(share, &self.requested, check_cost, sampled);
+        let current = attrs.max_nr_regions;
+        if next.max_nr_regions.abs_diff(current) * 3 > current {
             return Some(next);
         }
-        Some(sample_each(
-            next_sample(share.time_for(cost), attrs.sample)?,
-            next,
-        ))
+        let sample = next_sampling_interval(share.time_for(cost), attrs.sample)?;
+        Some(with_sampling_interval(next, sample))
     }
 }
 
-/// The mean cost after one of `interval` has cost `cost`. Single ones vary, and where heat moves those cost more that come
-/// just after it did; a plan should not follow each.
+/// Updates the mean with `cost`, measured over `interval`. The mean smooths variation, such as the higher
+/// cost just after the access pattern changed, so that the plan does not follow every aggregation.
 fn mean_cost(mean: Nanos, cost: Nanos, interval: Nanos) -> Nanos {
-    let (weight, all) = (interval.0.min(MEAN_OVER.0 / 4), u128::from(MEAN_OVER.0));
-    let weight = u128::from(weight);
-    let mean = (u128::from(mean.0) * (all - weight) + u128::from(cost.0) * weight) / all;
+    let total = u128::from(MEAN_TIME.0);
+    let weight = u128::from(interval.0.min(MEAN_TIME.0 / 4));
+    let mean = (u128::from(mean.0) * (total - weight) + u128::from(cost.0) * weight) / total;
     Nanos(u64::try_from(mean).unwrap_or(u64::MAX))
 }

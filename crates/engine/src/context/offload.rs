@@ -1,9 +1,9 @@
-//! Monitoring that runs elsewhere, in the kernel: told what to do, and asked once an aggregation what it found.
+//! Monitoring by in-kernel DAMON: the context sets the parameters and reads the results once an aggregation.
 //!
-//! Regions, counts and ages are the other's; nothing is merged, split or aged here, and no scheme is applied. The pace
-//! is the other's, too: [`Offload::follow`](crate::ops::Offload::follow) waits for the end of its aggregation. Where
-//! asking costs more than it tells, it says so by a later next time; the snapshot then stands for the time since the
-//! last one.
+//! The kernel counts, merges, splits and ages the regions and applies the schemes.
+//! [`Offload::follow`](crate::ops::Offload::follow) waits for the end of the kernel's aggregation. If reading
+//! the results costs too much, `follow` returns a later time for the next read. The snapshot then covers the
+//! time since the previous one.
 
 use super::state::{Context, Next};
 use crate::ops::{Operations, OpsError};
@@ -12,7 +12,7 @@ use crate::sink::{Event, Sink};
 use thermo_units::Nanos;
 
 impl Context {
-    /// One look at what the operations, which monitor by themselves, have found.
+    /// Reads one snapshot from operations that monitor themselves and emits it.
     pub(super) fn follow(
         &mut self,
         now: Nanos,
@@ -26,23 +26,23 @@ impl Context {
         offload.commit(&self.attrs, &schemes)?;
         let mut snapshot = offload.follow()?;
         for target in &mut self.targets {
-            // One that was not told of has just come, or is about to go.
+            // A target without results has just appeared or is about to disappear.
             let found = snapshot.targets.iter_mut().find(|(id, _)| *id == target.id);
             target.regions = found.map_or_else(Vec::new, |(_, regions)| std::mem::take(regions));
         }
         self.emit_snapshot(snapshot.taken, sink);
         self.aggr_start = Some(snapshot.taken);
         for (nth, stats) in snapshot.schemes.into_iter().enumerate() {
-            self.tell_applied(nth, stats, snapshot.taken, sink);
+            self.emit_scheme_applied(nth, stats, snapshot.taken, sink);
         }
         Ok(Next::At(snapshot.next))
     }
 
-    fn tell_applied(&mut self, nth: usize, stats: SchemeStats, now: Nanos, sink: &mut dyn Sink) {
+    fn emit_scheme_applied(&mut self, nth: usize, stats: SchemeStats, now: Nanos, sink: &mut dyn Sink) {
         let Some(state) = self.schemes.get_mut(nth) else {
             return;
         };
-        if state.take_over(stats) {
+        if state.import_stats(stats) {
             sink.on(&Event::SchemeApplied {
                 now,
                 scheme: nth,

@@ -1,24 +1,25 @@
-//! Looking by samples: one page a region every sampling interval, regions merged and split at each aggregation.
+//! Monitoring by sampling: one access check per region and sampling interval. Each aggregation merges and
+//! splits regions.
 
 use super::sampling_state::Sampling;
 use super::state::Context;
 use crate::attrs::Attrs;
 use crate::monitoring::{MergeLimits, Target, merge_and_age};
-use crate::ops::{Operations, Probe, Seen};
-use crate::scheme::Turn;
+use crate::ops::{CheckResult, Operations, Probe};
+use crate::scheme::ApplyTrigger;
 use crate::sink::{Event, Sink};
 use thermo_units::{Addr, PAGE_SIZE};
 use thermo_units::{Bytes, Nanos};
 
 impl Context {
-    /// Begins a sampling interval. Returns when it should end.
+    /// Begins a sampling interval and returns its end.
     pub(super) fn begin_sample(&mut self, now: Nanos, ops: &mut dyn Operations) -> Nanos {
         self.prepare_access_checks(ops);
         self.sampling.running = true;
         self.next_due(now)
     }
 
-    /// Ends the sampling interval that is running and does what is due at its end.
+    /// Ends the running sampling interval and does the work that is due at its end.
     pub(super) fn finish_sample(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
         self.sampling.running = false;
         self.schedule.passed += 1;
@@ -26,15 +27,15 @@ impl Context {
         sink.on(&Event::Sampled { now });
         let aggregated = self.schedule.passed >= self.schedule.next_aggr;
         if aggregated {
-            self.cut_by_evidence();
-            self.judge_unknown();
+            self.split_by_evidence();
+            self.mark_unknown_regions();
             let reaccessed = self.reaccessed();
             let limits = self.merge_limits();
             merge_and_age(&mut self.targets, limits);
             self.derive_tables(&reaccessed, now);
             self.emit_snapshot(now, sink);
         }
-        self.apply_schemes(Turn::Due, now, ops, sink);
+        self.apply_schemes(ApplyTrigger::ApplyInterval, now, ops, sink);
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);
@@ -47,17 +48,17 @@ impl Context {
         }
     }
 
-    /// The attributes to go on with by the goal of intervals, if they should change.
+    /// New attributes, if the intervals goal calls for a change.
     fn tuned_attrs(&mut self) -> Option<Attrs> {
         let tuner = self.tuner.as_mut().filter(|_| self.budget.is_none())?;
         tuner.after_aggregation(self.targets.iter().flat_map(|t| &t.regions), &self.attrs)
     }
 
-    /// When the sampling interval that begins now should end: in step with the one before, but never so soon
-    /// that looking would take more than two thirds of the time on a machine too slow for the interval.
+    /// End of the sampling interval that begins now: one interval after the previous end. At least half an
+    /// interval from now, so that on a slow machine access checks take at most two thirds of the time.
     fn next_due(&mut self, now: Nanos) -> Nanos {
-        let in_step = self.sampling.due.unwrap_or(now).saturating_add(self.attrs.sample);
-        let due = in_step.max(now.saturating_add(Nanos(self.attrs.sample.0 / 2)));
+        let regular = self.sampling.due.unwrap_or(now).saturating_add(self.attrs.sample);
+        let due = regular.max(now.saturating_add(Nanos(self.attrs.sample.0 / 2)));
         self.sampling.due = Some(due);
         due
     }
@@ -72,7 +73,7 @@ impl Context {
                 probes.push(Probe {
                     target: target.id,
                     addr,
-                    seen: Seen::Unknown,
+                    result: CheckResult::Unknown,
                 });
             }
         }
@@ -89,23 +90,26 @@ impl Context {
         let regions = self.targets.iter_mut().flat_map(|t| &mut t.regions);
         for (region, probe) in regions.zip(probes.iter()) {
             debug_assert!(region.range.contains(probe.addr));
-            region.count_look(probe.seen == Seen::Accessed, max_nr_accesses);
-            region.nr_unknown += u32::from(probe.seen == Seen::Unknown);
+            region.count_access_check(probe.result == CheckResult::Accessed, max_nr_accesses);
+            region.nr_unknown += u32::from(probe.result == CheckResult::Unknown);
         }
-        self.sampling.evidence.note(&self.sampling.probes);
-        self.sampling.looks += 1;
+        self.sampling.evidence.record(&self.sampling.probes);
+        self.sampling.nr_checks += 1;
     }
 
-    fn cut_by_evidence(&mut self) {
-        let Sampling { evidence, looks, .. } = &self.sampling;
-        evidence.cut(&mut self.targets, self.attrs.max_nr_regions, *looks);
+    fn split_by_evidence(&mut self) {
+        let Sampling {
+            evidence, nr_checks, ..
+        } = &self.sampling;
+        evidence.split_regions(&mut self.targets, self.attrs.max_nr_regions, *nr_checks);
     }
 
-    fn judge_unknown(&mut self) {
-        let looks = self.sampling.looks;
+    /// A region is unknown if no check found an access and at least half of the checks had no answer.
+    fn mark_unknown_regions(&mut self) {
+        let nr_checks = self.sampling.nr_checks;
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.unknown =
-                region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= looks;
+                region.nr_accesses == 0 && region.nr_unknown > 0 && region.nr_unknown * 2 >= nr_checks;
         }
     }
 
@@ -117,7 +121,7 @@ impl Context {
         }
         self.splitter
             .split(&mut self.targets, self.attrs.max_nr_regions, &mut self.rng);
-        self.sampling.looks = 0;
+        self.sampling.nr_checks = 0;
         self.sampling
             .evidence
             .begin(self.attrs.samples_in(self.attrs.aggr));

@@ -1,37 +1,37 @@
-//! What sampling remembers between steps.
+//! The state of sampling between steps.
 
-use crate::monitoring::Evidence;
+use crate::monitoring::CheckLog;
 use crate::ops::Probe;
 use thermo_units::Nanos;
 
-/// What sampling remembers between steps.
+/// The state of sampling between steps.
 #[derive(Debug, Default)]
 pub(super) struct Sampling {
-    /// The access checks of the sampling interval that is running, in the order of regions.
+    /// The access checks of the running sampling interval, in the order of regions.
     pub(super) probes: Vec<Probe>,
-    /// Access checks of each region counted in the aggregation that is running.
-    pub(super) looks: u32,
-    /// Where those checks were and what they found.
-    pub(super) evidence: Evidence,
-    /// The moment the sampling interval that is running, or was last, should end.
+    /// Number of access checks of each region in the running aggregation.
+    pub(super) nr_checks: u32,
+    /// Addresses and results of these checks.
+    pub(super) evidence: CheckLog,
+    /// End of the running sampling interval, or of the last one if none is running.
     pub(super) due: Option<Nanos>,
-    /// Whether one is running.
+    /// True while a sampling interval is running.
     pub(super) running: bool,
 }
 
 impl Sampling {
-    /// When the access checks that are under way are due, if there are any.
-    pub(super) fn under_way(&self) -> Option<Nanos> {
+    /// End of the running sampling interval; `None` if none is running.
+    pub(super) fn running_until(&self) -> Option<Nanos> {
         self.due.filter(|_| self.running)
     }
 
-    /// Lets the next sampling interval begin whenever it does, not in step with the one before.
-    pub(super) const fn lose_step(&mut self) {
+    /// Forgets the end of the last interval, so that the next interval starts whenever it is requested.
+    pub(super) const fn clear_due(&mut self) {
         self.due = None;
     }
 
-    /// Begins a new aggregation; the interval that is running counts nothing.
-    pub(super) fn begin_anew(&mut self) {
+    /// Starts a new aggregation and drops the running sampling interval.
+    pub(super) fn restart(&mut self) {
         *self = Self::default();
     }
 }

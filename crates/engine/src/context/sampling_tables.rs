@@ -1,4 +1,4 @@
-//! Tables of idle ages and re-accesses from sampled regions: as uncertain as these, and they say so.
+//! Tables of idle ages and re-accesses, derived from sampled regions. Their `method` marks them as estimates.
 
 use super::state::Context;
 use crate::access_tables::{AccessTables, NR_AGES, PageKind, UnknownReason, age_bucket};
@@ -7,13 +7,13 @@ use crate::region::Region;
 use thermo_units::{Bytes, Nanos};
 
 impl Context {
-    /// Bytes of regions that were found accessed again, by how long they had been idle; for each target in turn. Before
-    /// ages are counted anew.
+    /// Bytes of re-accessed regions by idle age, for each target in order. Call before the aggregation
+    /// updates ages.
     pub(super) fn reaccessed(&self) -> Vec<[Bytes; NR_AGES]> {
         let of_target = |regions: &[Region]| {
             let mut reaccessed = [Bytes::ZERO; NR_AGES];
-            let again = |region: &&Region| region.nr_accesses > 0 && region.last_nr_accesses == 0;
-            for region in regions.iter().filter(again) {
+            let is_reaccessed = |region: &&Region| region.nr_accesses > 0 && region.last_nr_accesses == 0;
+            for region in regions.iter().filter(is_reaccessed) {
                 reaccessed[age_bucket(self.attrs.aggr * u64::from(region.age))] += region.len();
             }
             reaccessed
@@ -24,8 +24,8 @@ impl Context {
             .collect()
     }
 
-    /// Derives the tables of each target from its regions. What is resident is a part of what they cover, and taken to be
-    /// spread evenly.
+    /// Derives the tables of each target from its regions. Resident memory is assumed to be spread evenly
+    /// over the regions.
     pub(super) fn derive_tables(&mut self, reaccessed: &[[Bytes; NR_AGES]], now: Nanos) {
         let aggr = self.attrs.aggr;
         let as_of = self.aggr_start.unwrap_or(now);
@@ -51,8 +51,8 @@ impl Context {
             if let Some(resident) = target.resident {
                 tables.fit_to(resident);
             }
-            let part = tables.resident().0 as f64 / covered.0.max(1) as f64;
-            tables.reaccessed = reaccessed.map(|bytes| Bytes((bytes.0 as f64 * part.min(1.0)) as u64));
+            let scale = (tables.resident().0 as f64 / covered.0.max(1) as f64).min(1.0);
+            tables.reaccessed = reaccessed.map(|bytes| Bytes((bytes.0 as f64 * scale) as u64));
             target.tables = Some(tables);
         }
     }

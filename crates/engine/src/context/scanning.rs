@@ -1,27 +1,27 @@
-//! Monitoring every page: chunks are scanned one after the other, and a snapshot is taken at its own cadence, however
-//! long the passes are, from what is known by then.
+//! Monitoring by scanning: targets are scanned chunk by chunk. Snapshots are taken at a fixed interval from
+//! the page states known so far, however long the passes are.
 
 use super::budget_state::PacedWork;
 use super::state::Context;
 use crate::monitoring::Target;
 use crate::ops::Operations;
 use crate::region::Region;
-use crate::scan::{Condensed, GapCost, MAX_NR_ACCESSES, State, StateRun, Turn, regions_of};
+use crate::scan::{CoalescedRuns, GapCost, MAX_NR_ACCESSES, ScanProgress, State, StateRun, coalesce_targets};
 use crate::scheme;
 use crate::sink::{Event, Sink};
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Nanos};
 
-/// Most runs that schemes are applied to in a turn: some milliseconds of work and some MiB.
-const MOST_RUNS: usize = 32_768;
-/// The regions of a target are derived anew when one part in so many of it has been scanned since.
-const PART_SCANNED: u64 = 2;
-/// Fewest regions that a target keeps before those of all targets are coalesced.
-const LEAST_CONDENSED: usize = 64;
+/// Maximum number of runs to which schemes are applied at once: a few milliseconds of work and a few MiB.
+const MAX_RUNS: usize = 32_768;
+/// The regions of a target are derived again once 1/2 of its mapped memory has been scanned.
+const RESCAN_DIVISOR: u64 = 2;
+/// Minimum number of regions kept per target before the regions of all targets are coalesced.
+const MIN_COALESCED: usize = 64;
 
 impl Context {
-    /// Takes a snapshot that is due, or scans the next chunk unless the budget rests until `rest_until`. Returns when to go
-    /// on.
+    /// Takes a snapshot if one is due. Otherwise scans the next chunk, unless the budget rests until
+    /// `rest_until`. Returns the time of the next step.
     pub(super) fn step_scanning(
         &mut self,
         now: Nanos,
@@ -29,7 +29,9 @@ impl Context {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Nanos {
-        let next_window = self.use_next_window(now, ops, sink).unwrap_or(Nanos::MAX);
+        let next_window = self
+            .apply_schemes_to_deferred(now, ops, sink)
+            .unwrap_or(Nanos::MAX);
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
             self.pause(now);
             return check_at;
@@ -46,24 +48,24 @@ impl Context {
             return rest_until.min(until);
         }
         self.end_start_when_scanned(now);
-        match self.scanning.scheduler.turn(now, &mut self.targets, ops) {
-            Turn::Worked(warning) => {
+        match self.scanning.scheduler.scan_next(now, &mut self.targets, ops) {
+            ScanProgress::Worked(warning) => {
                 if let Some(text) = &warning {
                     sink.on(&Event::Warning { now, text });
                 }
                 now
             }
-            Turn::Wait(next) => next.min(until),
+            ScanProgress::WaitUntil(next) => next.min(until),
         }
     }
 
-    /// Emits what is known by now, and applies the schemes that are due.
+    /// Emits a snapshot and applies the schemes that are due.
     fn take_snapshot(&mut self, now: Nanos, ops: &mut dyn Operations, sink: &mut dyn Sink) {
         let interval = self.attrs.aggr;
-        // In step with the one before, but never two at once.
-        let least = now.saturating_add(Nanos(interval.0 / 2));
-        self.scanning.next_snapshot = self.scanning.next_snapshot.saturating_add(interval).max(least);
-        // A snapshot stands for as many sampling intervals as its counts can reach.
+        // At least half an interval from now, so that a late snapshot is not followed by another at once.
+        let earliest = now.saturating_add(Nanos(interval.0 / 2));
+        self.scanning.next_snapshot = self.scanning.next_snapshot.saturating_add(interval).max(earliest);
+        // A snapshot counts as MAX_NR_ACCESSES sampling intervals.
         self.schedule.passed += u64::from(MAX_NR_ACCESSES);
         for target in &mut self.targets {
             let mut tables = target.states.take_tables(now);
@@ -74,11 +76,11 @@ impl Context {
         }
         self.derive_regions(now);
         self.emit_snapshot(now, sink);
-        if now >= self.scanning.next_schemes && self.is_any_due() {
-            self.pace(PacedWork::Schemes);
+        if now >= self.scanning.next_schemes && self.is_any_scheme_due() {
+            self.set_paced_work(PacedWork::Schemes);
             let runs = self.runs_for_schemes(now);
             self.scanning.deferred = None;
-            self.act_on_runs(scheme::Turn::Due, runs, now, ops, sink);
+            self.apply_schemes_to_runs(scheme::ApplyTrigger::ApplyInterval, runs, now, ops, sink);
         }
         for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.last_nr_accesses = region.nr_accesses;
@@ -86,49 +88,50 @@ impl Context {
         self.aggr_start = Some(now);
     }
 
-    fn is_any_due(&self) -> bool {
+    fn is_any_scheme_due(&self) -> bool {
         let passed = self.schedule.passed;
         self.schemes.iter().any(|state| state.is_due(&self.attrs, passed))
     }
 
-    /// Derives the regions of all targets from their pages.
+    /// Derives the regions of all targets from page states. Targets of which little was scanned since keep
+    /// their coalesced runs.
     fn derive_regions(&mut self, now: Nanos) {
-        let (most, interval) = (self.most_regions(), self.attrs.aggr);
-        let each = (most * 4 / self.targets.len().max(1)).clamp(LEAST_CONDENSED, most.max(LEAST_CONDENSED));
+        let (max, interval) = (self.max_regions(), self.attrs.aggr);
+        let per_target = (max * 4 / self.targets.len().max(1)).clamp(MIN_COALESCED, max.max(MIN_COALESCED));
         if now < self.scanning.next_regions {
             return self.coalesce_regions(now);
         }
-        self.pace(PacedWork::Regions);
+        self.set_paced_work(PacedWork::Regions);
         for target in &mut self.targets {
-            if is_to_condense(target) {
-                let runs = target.states.runs(now, interval).chain(not_scanned(target));
-                target.condensed = Condensed::of(runs, each, GapCost::ByHeat, now, interval);
+            if needs_new_regions(target) {
+                let runs = target.states.runs(now, interval).chain(unscanned_runs(target));
+                target.coalesced = CoalescedRuns::new(runs, per_target, GapCost::ByAccesses, now, interval);
                 target.cursor.scanned = Bytes::ZERO;
             }
         }
         self.coalesce_regions(now);
     }
 
-    /// Makes regions of what was derived from pages last.
+    /// Builds regions from the coalesced runs of all targets.
     fn coalesce_regions(&mut self, now: Nanos) {
-        let (most, interval) = (self.most_regions(), self.attrs.aggr);
-        let condensed = self.targets.iter().map(|target| &target.condensed);
-        let regions = regions_of(condensed, most, GapCost::ByHeat, now, interval);
+        let (max, interval) = (self.max_regions(), self.attrs.aggr);
+        let coalesced = self.targets.iter().map(|target| &target.coalesced);
+        let regions = coalesce_targets(coalesced, max, GapCost::ByAccesses, now, interval);
         for (target, (mut regions, averaged)) in self.targets.iter_mut().zip(regions) {
             inherit_ages(&mut regions, &target.regions);
             (target.regions, target.averaged) = (regions, averaged);
         }
     }
 
-    /// The runs of pages that schemes are applied to.
+    /// The runs of pages that schemes are applied to, for each target in order.
     fn runs_for_schemes(&self, now: Nanos) -> Vec<Vec<Region>> {
         let interval = self.attrs.aggr;
-        let condense = |target: &Target| {
+        let coalesce = |target: &Target| {
             let runs = target.states.runs(now, interval);
-            Condensed::of(runs, MOST_RUNS, GapCost::ByBytes, now, interval)
+            CoalescedRuns::new(runs, MAX_RUNS, GapCost::ByBytes, now, interval)
         };
-        let condensed: Vec<Condensed> = self.targets.iter().map(condense).collect();
-        let regions = regions_of(condensed.iter(), MOST_RUNS, GapCost::ByBytes, now, interval);
+        let coalesced: Vec<CoalescedRuns> = self.targets.iter().map(coalesce).collect();
+        let regions = coalesce_targets(coalesced.iter(), MAX_RUNS, GapCost::ByBytes, now, interval);
         let mut regions: Vec<Vec<Region>> = regions.into_iter().map(|(regions, _)| regions).collect();
         for (regions, target) in regions.iter_mut().zip(&self.targets) {
             inherit_ages(regions, &target.regions);
@@ -137,15 +140,16 @@ impl Context {
     }
 }
 
-/// Whether so much of a target has been scanned since its regions were derived that it is worth doing so again.
-fn is_to_condense(target: &Target) -> bool {
+/// True if enough of `target` has been scanned since its regions were derived, or if its first pass is
+/// incomplete.
+fn needs_new_regions(target: &Target) -> bool {
     let mapped: Bytes = target.ranges.iter().map(AddrRange::len).sum();
-    target.cursor.scanned.0 > 0 && target.cursor.scanned.0 >= mapped.0 / PART_SCANNED
+    target.cursor.scanned.0 > 0 && target.cursor.scanned.0 >= mapped.0 / RESCAN_DIVISOR
         || target.states.nr_passes() == 0
 }
 
-/// What the first pass over a target has not scanned yet, as runs of unknown memory.
-fn not_scanned(target: &Target) -> impl Iterator<Item = StateRun> + '_ {
+/// Memory that the first pass over `target` has not reached yet, as unknown runs.
+fn unscanned_runs(target: &Target) -> impl Iterator<Item = StateRun> + '_ {
     let reached = target.cursor.reached();
     let is_first = target.states.nr_passes() == 0;
     let ranges = target.ranges.iter().filter(move |_| is_first);
@@ -160,32 +164,33 @@ fn not_scanned(target: &Target) -> impl Iterator<Item = StateRun> + '_ {
     })
 }
 
-/// Memory that goes on being accessed as before is a snapshot older: pages remember since when they are idle, but not since
-/// when they are busy, so that age is taken from the regions of the snapshot before.
-fn inherit_ages(regions: &mut [Region], before: &[Region]) {
+/// Sets the age of accessed regions: one more than in the previous snapshot where the access count is about
+/// the same, 0 elsewhere, averaged over the region. Page states record since when a page is idle, but not
+/// since when it is accessed.
+fn inherit_ages(regions: &mut [Region], previous: &[Region]) {
     let mut first = 0;
     for region in regions.iter_mut().filter(|region| region.nr_accesses > 0) {
-        while before
+        while previous
             .get(first)
             .is_some_and(|old| old.range.end <= region.range.start)
         {
             first += 1;
         }
-        let overlapping = before[first..]
+        let overlapping = previous[first..]
             .iter()
             .take_while(|old| old.range.start < region.range.end);
-        let mut aged = 0;
+        let mut age_bytes = 0;
         for old in overlapping {
-            let both = old
+            let overlap = old
                 .range
                 .intersection(&region.range)
-                .map_or(0, |both| both.len().0);
-            // The count of the snapshot before, in today's units even when the intervals changed since.
+                .map_or(0, |overlap| overlap.len().0);
+            // Count of the previous snapshot, already rescaled if the intervals changed since.
             let count = old.last_nr_accesses;
-            let alike = count > 0 && count.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
-            aged += u128::from(both) * if alike { u128::from(old.age) + 1 } else { 0 };
+            let is_similar = count > 0 && count.abs_diff(region.nr_accesses) <= MAX_NR_ACCESSES / 10;
+            age_bytes += u128::from(overlap) * if is_similar { u128::from(old.age) + 1 } else { 0 };
         }
-        region.age = u32::try_from(aged / u128::from(region.len().0)).unwrap_or(u32::MAX);
+        region.age = u32::try_from(age_bytes / u128::from(region.len().0)).unwrap_or(u32::MAX);
     }
 }
 
@@ -195,7 +200,7 @@ mod tests {
     use thermo_units::AddrRange;
 
     #[test]
-    fn busy_memory_grows_older_while_it_stays_as_busy() {
+    fn accessed_regions_age_while_count_is_similar() {
         let region = |start: u64, end: u64, nr_accesses, age| Region {
             nr_accesses,
             last_nr_accesses: nr_accesses,
@@ -211,7 +216,7 @@ mod tests {
         ];
         inherit_ages(&mut now, &before);
         assert_eq!(now.map(|r| r.age), [5, 0, 0, 0]);
-        // Half of it was as busy before, half was idle: the mean.
+        // Half of the region had a similar count, half was idle: the age is the mean.
         let mut wide = [region(5, 15, 70, 0)];
         inherit_ages(&mut wide, &before);
         assert_eq!(wide[0].age, 2);

@@ -1,4 +1,4 @@
-//! What scanning remembers between steps.
+//! The state of scanning between steps.
 
 use crate::attrs::Attrs;
 use crate::region::Region;
@@ -6,33 +6,33 @@ use crate::scan::Scheduler;
 use crate::target_id::TargetId;
 use thermo_units::Nanos;
 
-/// What scanning remembers between steps.
+/// The state of scanning between steps.
 #[derive(Debug, Default)]
 pub(super) struct Scanning {
     pub(super) scheduler: Scheduler,
-    /// When the next snapshot is taken.
+    /// Time of the next snapshot.
     pub(super) next_snapshot: Nanos,
-    /// When regions may be derived from pages again, as far as their cost goes.
+    /// Earliest time at which the budget allows to derive regions from pages again.
     pub(super) next_regions: Nanos,
-    /// When schemes may be applied to runs of pages again, as far as their cost goes.
+    /// Earliest time at which the budget allows to apply schemes to runs of pages again.
     pub(super) next_schemes: Nanos,
-    /// What quotas left of the last snapshot, for their next windows.
+    /// Runs that quotas left over, for the next quota windows.
     pub(super) deferred: Option<DeferredRegions>,
 }
 
-/// The runs of pages of the last snapshot, where a quota stopped a scheme before it was through.
+/// The runs of pages of the last snapshot, kept because a quota stopped a scheme before it had tried all.
 #[derive(Debug)]
 pub(super) struct DeferredRegions(pub(super) Vec<(TargetId, Vec<Region>)>);
 
 impl DeferredRegions {
-    /// Counts the same ages, so far in the aggregations of `old`, in those of `new`.
+    /// Converts ages from aggregations of `old` to aggregations of `new`.
     pub(super) fn rescale(&mut self, old: &Attrs, new: &Attrs) {
         for region in self.0.iter_mut().flat_map(|(_, runs)| runs) {
             region.age = new.aggrs_in(old.aggr * u64::from(region.age));
         }
     }
 
-    /// The runs of each of `targets`, of which some may have gone and some have come since.
+    /// The runs of each of `targets`, in order. A target that appeared since has none.
     pub(super) fn of_targets(mut self, targets: impl Iterator<Item = TargetId>) -> Vec<Vec<Region>> {
         let runs_of = |id| {
             let found = self.0.iter_mut().find(|(target, _)| *target == id);

@@ -1,4 +1,4 @@
-//! What a context remembers, how it is set up, and what it shows.
+//! The state of a context: construction, settings and queries.
 
 use super::budget_state::BudgetState;
 use super::sampling_state::Sampling;
@@ -11,10 +11,10 @@ use crate::rng::Rng;
 use crate::scheme::{self, Scheme, SchemeError, SchemeState};
 use crate::sink::{Event, Sink, TargetRegions};
 use crate::target_id::TargetId;
-use crate::tuning::{IntervalsGoal, IntervalsGoalError, Tuner};
+use crate::tuning::{IntervalsGoal, IntervalsGoalError, IntervalsTuner};
 use thermo_units::{AddrRange, Nanos};
 
-/// One monitoring and its schemes.
+/// Monitors targets and applies schemes.
 #[derive(Debug)]
 pub struct Context {
     pub(super) attrs: Attrs,
@@ -26,43 +26,45 @@ pub struct Context {
     pub(super) method: Method,
     pub(super) sampling: Sampling,
     pub(super) scanning: Scanning,
-    /// The budget, from which method and intervals follow; none when they were given by hand.
+    /// The CPU budget, which chooses method and intervals. `None` if the user set the attributes.
     pub(super) budget: Option<BudgetState>,
-    /// Tunes the intervals of samples, where a goal was set.
-    pub(super) tuner: Option<Tuner>,
-    /// When the aggregation that is running began; none when it begins with the next step.
+    /// Tunes the sampling intervals, if an intervals goal is set.
+    pub(super) tuner: Option<IntervalsTuner>,
+    /// Start of the running aggregation; `None` if it begins with the next step.
     pub(super) aggr_start: Option<Nanos>,
-    /// Since when every scheme is switched off by its watermarks, so that nobody needs access checks.
+    /// Since when monitoring is paused because watermarks deactivated every scheme.
     pub(super) paused_since: Option<Nanos>,
     pub(super) started: bool,
 }
 
-/// What comes after how many sampling intervals, as in the kernel: counting them instead of reading clocks
-/// keeps the intervals in step with each other however late a step is.
+/// The schedule in sampling intervals, as in the kernel. Counting intervals instead of reading a clock keeps
+/// them aligned however late a step is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Schedule {
+    /// Sampling intervals passed so far.
     pub(super) passed: u64,
+    /// Value of `passed` at which the running aggregation ends.
     pub(super) next_aggr: u64,
-    /// The moment targets are brought up to date next. By the clock, because intervals may be chosen anew.
+    /// Time of the next update of targets. A clock time, because the sampling interval may change.
     pub(super) next_update: Nanos,
-    /// When monitoring began.
+    /// Time when monitoring began.
     pub(super) begin: Nanos,
 }
 
-/// What to do after a step.
+/// What the caller does after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Call again at this moment (at once, if it is past).
+    /// Call again at this time, or at once if it is past.
     At(Nanos),
-    /// Every target is gone: there is nothing left to monitor.
+    /// Every target is gone. Do not call again.
     Finished,
 }
 
 impl Context {
-    /// A context that samples with `attrs`; all its random choices follow from `seed`.
+    /// A context that samples with `attrs`. `seed` determines all random choices.
     ///
     /// # Errors
-    /// When `attrs` contradict themselves.
+    /// `attrs` are inconsistent.
     pub fn new(attrs: Attrs, seed: u64) -> Result<Self, AttrsError> {
         attrs.check()?;
         Ok(Self {
@@ -83,22 +85,25 @@ impl Context {
         })
     }
 
-    /// The attributes it monitors with now.
+    /// The current attributes.
     #[must_use]
     pub const fn attrs(&self) -> &Attrs {
         &self.attrs
     }
 
-    /// Changes the attributes while monitoring: regions keep their history, counts and ages are converted, and
-    /// a new aggregation begins. From now on it samples with these; a budget chooses no longer, and a goal of
-    /// intervals tunes on from them.
+    /// Changes the attributes while monitoring. Regions keep their history, counts and ages are converted,
+    /// and a new aggregation begins. The context samples with `attrs` from now on: a budget is removed, and
+    /// an intervals goal tunes on from `attrs`.
     ///
     /// # Errors
-    /// When `attrs` contradict themselves; nothing changes then.
+    /// `attrs` are inconsistent; nothing changes.
     pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
         attrs.check()?;
         self.budget = None;
-        self.tuner = self.tuner.as_ref().map(|tuner| Tuner::new(tuner.goal(), &attrs));
+        self.tuner = self
+            .tuner
+            .as_ref()
+            .map(|tuner| IntervalsTuner::new(tuner.goal(), &attrs));
         let was_scanned = self.method == Method::Scan;
         self.switch_to(Method::Sampling);
         if was_scanned || attrs != self.attrs {
@@ -107,18 +112,19 @@ impl Context {
         Ok(())
     }
 
-    /// Tunes the intervals towards `goal` from now on, or leaves them as they are. A budget chooses intervals itself:
-    /// where one is set, the goal has no say.
+    /// Tunes the intervals towards `goal` from now on; `None` stops tuning. With a budget, which chooses the
+    /// intervals itself, the goal has no effect.
     ///
     /// # Errors
-    /// When the goal cannot be meant with the attributes in force; nothing changes then.
+    /// The goal is not valid for the current attributes; nothing changes.
     pub fn set_intervals_goal(&mut self, goal: Option<IntervalsGoal>) -> Result<(), IntervalsGoalError> {
         goal.map_or(Ok(()), |goal| goal.check(&self.attrs))?;
-        self.tuner = goal.map(|goal| Tuner::new(goal, &self.attrs));
+        self.tuner = goal.map(|goal| IntervalsTuner::new(goal, &self.attrs));
         Ok(())
     }
 
-    /// Brings the targets up to date with the next step instead of after the interval: they are others now.
+    /// Updates the targets in the next step instead of after the update interval. Call when the set of
+    /// targets changed.
     pub const fn update_targets_next(&mut self) {
         self.schedule.next_update = Nanos::ZERO;
     }
@@ -130,8 +136,8 @@ impl Context {
         self.method = method;
         self.scanning = Scanning::default();
         if method == Method::Sampling {
-            self.targets.iter_mut().for_each(Target::forget_pages);
-            // Gaps that scans left out are laid out.
+            self.targets.iter_mut().for_each(Target::clear_page_states);
+            // Lay out regions for gaps that scans excluded.
             self.update_targets_next();
         }
     }
@@ -142,18 +148,18 @@ impl Context {
             deferred.rescale(&self.attrs, &attrs);
         }
         self.attrs = attrs;
-        self.sampling.begin_anew();
+        self.sampling.restart();
         self.schedule.next_aggr = self.schedule.passed + attrs.samples_in(attrs.aggr);
         for state in &mut self.schemes {
-            state.put_off(&attrs, self.schedule.passed);
+            state.restart_apply_interval(&attrs, self.schedule.passed);
         }
         self.aggr_start = None;
     }
 
-    /// Replaces the schemes; those at the same place keep their statistics and the state of their quotas.
+    /// Replaces the schemes. A scheme at the same index keeps its statistics and the state of its quota.
     ///
     /// # Errors
-    /// When one contradicts itself; nothing changes then.
+    /// A scheme is inconsistent; nothing changes.
     pub fn set_schemes(&mut self, schemes: Vec<Scheme>) -> Result<(), SchemeError> {
         scheme::check(&schemes, &self.attrs)?;
         self.schemes.truncate(schemes.len());
@@ -163,7 +169,11 @@ impl Context {
                 None => {
                     let mut state = SchemeState::new(scheme);
                     if self.started {
-                        state.fall_in(&self.attrs, self.schedule.passed, self.schedule.next_aggr);
+                        state.align_with_aggregation(
+                            &self.attrs,
+                            self.schedule.passed,
+                            self.schedule.next_aggr,
+                        );
                     }
                     self.schemes.push(state);
                 }
@@ -172,13 +182,13 @@ impl Context {
         Ok(())
     }
 
-    /// The schemes with what they did so far.
+    /// The schemes with their state and statistics.
     #[must_use]
     pub fn schemes(&self) -> &[SchemeState] {
         &self.schemes
     }
 
-    /// Every target with its regions, in the order targets appeared.
+    /// All targets with their regions, in the order they appeared.
     pub fn targets(&self) -> impl Iterator<Item = TargetRegions<'_>> {
         self.targets.iter().map(|t| TargetRegions {
             id: t.id,
@@ -190,33 +200,34 @@ impl Context {
         })
     }
 
-    /// What of each target has been idle for `least` or longer at `now`: ascending ranges, by pages where it scans.
+    /// The ranges of each target that have been idle for at least `min_age` at `now`, ascending. Page-exact
+    /// when scanning, whole regions when sampling.
     #[must_use]
-    pub fn idle_for(&self, least: Nanos, now: Nanos) -> Vec<(TargetId, Vec<AddrRange>)> {
-        let idle = |target: &Target| {
+    pub fn idle_for(&self, min_age: Nanos, now: Nanos) -> Vec<(TargetId, Vec<AddrRange>)> {
+        let idle_ranges = |target: &Target| {
             let mut idle = Vec::new();
             match self.method {
                 Method::Scan => target
                     .states
-                    .idle_for(least, now)
-                    .for_each(|range| range.join_onto(&mut idle)),
+                    .idle_for(min_age, now)
+                    .for_each(|range| range.coalesce_into(&mut idle)),
                 Method::Sampling => target
                     .regions
                     .iter()
-                    .filter(|region| self.has_been_idle(region, least))
-                    .for_each(|region| region.range.join_onto(&mut idle)),
+                    .filter(|region| self.has_been_idle(region, min_age))
+                    .for_each(|region| region.range.coalesce_into(&mut idle)),
             }
             (target.id, idle)
         };
-        self.targets.iter().map(idle).collect()
+        self.targets.iter().map(idle_ranges).collect()
     }
 
-    fn has_been_idle(&self, region: &Region, least: Nanos) -> bool {
+    fn has_been_idle(&self, region: &Region, min_age: Nanos) -> bool {
         let is_idle = region.last_nr_accesses == 0 && region.nr_accesses == 0 && !region.unknown;
-        is_idle && self.attrs.aggr * u64::from(region.age) >= least
+        is_idle && self.attrs.aggr * u64::from(region.age) >= min_age
     }
 
-    /// How many regions there are over all targets.
+    /// Number of regions over all targets.
     #[must_use]
     pub fn nr_regions(&self) -> usize {
         self.targets.iter().map(|t| t.regions.len()).sum()
@@ -224,10 +235,10 @@ impl Context {
 
     pub(super) fn pause(&mut self, now: Nanos) {
         self.paused_since.get_or_insert(now);
-        self.sampling.lose_step();
+        self.sampling.clear_due();
     }
 
-    /// Goes on after a pause, which does not count as time of the aggregation.
+    /// Resumes after a pause. The pause does not count as part of the aggregation.
     pub(super) fn resume(&mut self, now: Nanos) {
         if let Some(since) = self.paused_since.take() {
             let paused = now.saturating_sub(since);
@@ -246,8 +257,8 @@ impl Context {
         });
     }
 
-    /// How long targets are taken to be as they are now. A program that was just started maps most of its memory
-    /// in the next moments, so that during the first update interval every aggregation looks at them anew.
+    /// Time until the next update of targets: the update interval, but at most one aggregation during the
+    /// first update interval, because a program maps most of its memory just after it started.
     pub(super) fn until_update(&self, now: Nanos) -> Nanos {
         let Attrs {
             sample, aggr, update, ..

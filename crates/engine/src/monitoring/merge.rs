@@ -1,23 +1,23 @@
-//! The end of an aggregation: regions age, and neighbours that are accessed alike become one.
+//! The end of an aggregation: regions age, and adjacent regions with similar access counts are merged.
 
 use super::target::Target;
 use crate::region::Region;
 use thermo_units::Bytes;
 
-/// How far merging may go.
+/// Limits of merging.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MergeLimits {
-    /// The most regions there may be afterwards.
+    /// Maximum number of regions after merging.
     pub(crate) max_nr_regions: usize,
-    /// The most `nr_accesses` can be: the largest difference there is.
+    /// Maximum of `nr_accesses`, and so of the difference between two regions.
     pub(crate) max_nr_accesses: u32,
-    /// No region grows past this by merging, so that the least number of regions stays possible.
+    /// Maximum size of a merged region. It keeps the minimum number of regions possible.
     pub(crate) sz_limit: Bytes,
 }
 
-/// Ages every region of targets, then merges neighbours whose access counts differ by at most a tenth of the largest
-/// count; when that leaves more than `max_nr_regions`, again with ever larger differences, and in the end whether
-/// something is known of them or not.
+/// Ages all regions, then merges adjacent regions whose access counts differ by at most a tenth of the
+/// highest count. While more than `max_nr_regions` remain, merging is repeated with larger differences, and
+/// at last also between known and unknown regions.
 pub(crate) fn merge_and_age(targets: &mut [Target], limits: MergeLimits) {
     let highest = targets
         .iter()
@@ -25,19 +25,24 @@ pub(crate) fn merge_and_age(targets: &mut [Target], limits: MergeLimits) {
         .map(|r| r.nr_accesses)
         .max()
         .unwrap_or(0);
-    let (mut threshold, mut apart) = (highest / 10, true);
+    let (mut threshold, mut keep_unknown_apart) = (highest / 10, true);
     for region in targets.iter_mut().flat_map(|t| &mut t.regions) {
-        grow_older(region, threshold);
+        update_age(region, threshold);
     }
     loop {
         for target in targets.iter_mut() {
-            merge(&mut target.regions, threshold, apart, limits.sz_limit);
+            merge(
+                &mut target.regions,
+                threshold,
+                keep_unknown_apart,
+                limits.sz_limit,
+            );
         }
         let count: usize = targets.iter().map(|t| t.regions.len()).sum();
-        if count <= limits.max_nr_regions || !apart {
+        if count <= limits.max_nr_regions || !keep_unknown_apart {
             return;
         }
-        apart = threshold < limits.max_nr_accesses;
+        keep_unknown_apart = threshold < limits.max_nr_accesses;
         threshold = if threshold >= limits.max_nr_accesses / 2 {
             limits.max_nr_accesses
         } else {
@@ -46,27 +51,28 @@ pub(crate) fn merge_and_age(targets: &mut [Target], limits: MergeLimits) {
     }
 }
 
-/// A region whose count hardly changed is one aggregation older; one that changed, or went from never accessed
-/// to accessed or back, begins anew (Linux 6.18).
-fn grow_older(region: &mut Region, threshold: u32) {
+/// Adds 1 to the age of a region if its access count changed by at most `threshold`. Otherwise, or if the
+/// count changed from or to 0, the age becomes 0 (Linux 6.18).
+fn update_age(region: &mut Region, threshold: u32) {
     let changed = region.nr_accesses.abs_diff(region.last_nr_accesses) > threshold
         || (region.nr_accesses == 0) != (region.last_nr_accesses == 0);
     region.age = if changed { 0 } else { region.age.saturating_add(1) };
 }
 
-/// One pass over the regions of a target, each joined to the one before it where allowed. Known and unknown ones stay
-/// `apart`, or else what is joined is unknown: no scheme is to take the unknown part for cold.
-fn merge(regions: &mut Vec<Region>, threshold: u32, apart: bool, sz_limit: Bytes) {
+/// Merges each region of a target into the region before it where allowed. Without `keep_unknown_apart`, an
+/// idle region merged from known and unknown ones is unknown, so that no scheme treats the unknown part as
+/// cold.
+fn merge(regions: &mut Vec<Region>, threshold: u32, keep_unknown_apart: bool, sz_limit: Bytes) {
     regions.dedup_by(|region, before| {
-        let alike = before.range.end == region.range.start
-            && (before.unknown == region.unknown || !apart)
+        let mergeable = before.range.end == region.range.start
+            && (before.unknown == region.unknown || !keep_unknown_apart)
             && before.nr_accesses.abs_diff(region.nr_accesses) <= threshold
             && before.len() + region.len() <= sz_limit;
-        if alike {
+        if mergeable {
             before.merge(region);
             before.unknown = (before.unknown || region.unknown) && before.nr_accesses == 0;
         }
-        alike
+        mergeable
     });
 }
 
@@ -75,7 +81,7 @@ mod tests {
     use super::*;
     use thermo_units::AddrRange;
 
-    /// Regions of `(pages, nr_accesses, last_nr_accesses, age)` one after the other.
+    /// Adjacent regions of `(pages, nr_accesses, last_nr_accesses, age)`.
     fn target(rows: &[(u64, u32, u32, u32)]) -> Target {
         let mut start = 0;
         let regions = rows
@@ -91,7 +97,7 @@ mod tests {
                 }
             })
             .collect();
-        Target::of(regions)
+        Target::with_regions(regions)
     }
 
     fn rows(target: &Target) -> Vec<(u64, u32, u32)> {
@@ -109,9 +115,8 @@ mod tests {
     };
 
     #[test]
-    fn ages_by_the_rules() {
-        // Highest count 20, so the threshold is 2. Sizes differ so that nothing but neighbours merge; the size
-        // limit of one page keeps all apart.
+    fn age_grows_unless_access_count_changed() {
+        // The highest count is 20, so the threshold is 2. The size limit of one page prevents merging.
         let mut target = target(&[
             (1, 20, 20, 4),
             (1, 10, 13, 4),
@@ -126,14 +131,14 @@ mod tests {
                 ..LIMITS
             },
         );
-        // same: older; changed by 3 > 2: young; 0 -> 2 and 2 -> 0: young though within 2; never accessed: older.
+        // Unchanged: 5. Changed by 3 > 2: 0. Changed by 2 from or to 0: 0. Still never accessed: 5.
         let ages: Vec<u32> = target.regions.iter().map(|r| r.age).collect();
         assert_eq!(ages, [5, 0, 0, 0, 5]);
     }
 
     #[test]
-    fn merges_what_is_alike_with_means_by_size() {
-        // Threshold 2. (10 and 12) merge to (10*1 + 12*3)/4 = 11 with age (3*1 + 7*3)/4 = 6; 20 stays apart.
+    fn similar_regions_merge_to_weighted_means() {
+        // Threshold 2. 10 and 12 merge to (10*1 + 12*3)/4 = 11 with age (3*1 + 7*3)/4 = 6. 20 is not merged.
         let mut target = target(&[(1, 10, 10, 2), (3, 12, 12, 6), (2, 20, 20, 0)]);
         merge_and_age(std::slice::from_mut(&mut target), LIMITS);
         assert_eq!(rows(&target), [(4, 11, 6), (2, 20, 1)]);
@@ -142,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_limit_holds_even_when_there_are_too_many() {
+    fn size_limit_holds_above_max_nr_regions() {
         let mut target = target(&[(2, 0, 0, 0); 6]);
         let limits = MergeLimits {
             max_nr_regions: 3,
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_regions_merge_by_larger_differences_and_age_once() {
+    fn excess_regions_merge_and_age_once() {
         let mut target = target(&[(1, 20, 20, 0), (1, 0, 0, 0), (1, 20, 20, 0), (1, 0, 0, 0)]);
         merge_and_age(
             std::slice::from_mut(&mut target),
@@ -163,12 +168,12 @@ mod tests {
                 ..LIMITS
             },
         );
-        // ((20+0)/2 = 10, (10*2+20)/3 = 13, (13*3+0)/4 = 9), everything one aggregation older, once.
+        // (20+0)/2 = 10, (10*2+20)/3 = 13, (13*3+0)/4 = 9. All ages grow by 1.
         assert_eq!(rows(&target), [(4, 9, 1)]);
     }
 
     #[test]
-    fn a_gap_parts_and_so_does_not_knowing() {
+    fn gaps_and_unknown_regions_prevent_merging() {
         let mut target = target(&[(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0)]);
         target.regions[1].unknown = true;
         target.regions[2].range = AddrRange::new(0x10_0000, 0x10_1000);
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn not_knowing_parts_no_longer_when_there_are_too_many() {
+    fn excess_unknown_regions_merge() {
         let mut target = target(&[(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0), (1, 20, 20, 0)]);
         target.regions[1].unknown = true;
         let limits = MergeLimits {
@@ -186,7 +191,7 @@ mod tests {
             ..LIMITS
         };
         merge_and_age(std::slice::from_mut(&mut target), limits);
-        // Those that are known joined first, however they differ.
+        // Known regions merged first, at any difference.
         assert_eq!(rows(&target), [(2, 0, 1), (2, 10, 1)]);
         assert!(target.regions[0].unknown && !target.regions[1].unknown);
     }

@@ -1,14 +1,14 @@
-//! Regions over time: laid out at the start, cut by what was seen, merged and aged at each aggregation, split for
-//! the next.
+//! Regions over time: initial regions, splits at change points, merging and aging at the end of each
+//! aggregation, random splits for the next aggregation.
 
-mod evidence;
+mod change_point;
 mod merge;
 mod rescale;
 mod split;
 mod target;
 
-pub(crate) use evidence::Evidence;
+pub(crate) use change_point::CheckLog;
 pub(crate) use merge::{MergeLimits, merge_and_age};
 pub(crate) use rescale::rescale;
 pub(crate) use split::Splitter;
-pub(crate) use target::{Target, lay_out};
+pub(crate) use target::{Target, initial_regions};

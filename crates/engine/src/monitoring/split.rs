@@ -1,19 +1,19 @@
-//! The beginning of an aggregation: regions are split at random, so that what differs inside them can show.
+//! The start of an aggregation: regions are split at random, so that differences inside them can be measured.
 
 use super::target::Target;
 use crate::region::Region;
 use crate::rng::Rng;
 use thermo_units::{Addr, PAGE_SIZE};
 
-/// Splits regions and remembers how many there were, to notice when two pieces are not enough.
+/// Splits regions at random. Keeps the last number of regions, to detect that splitting in two has no effect.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     last_nr_regions: usize,
 }
 
 impl Splitter {
-    /// Splits every region of targets in two, or in three when the number of regions has stood still since the last
-    /// time and there is room. Nothing when more than half of `max_nr_regions` are there already.
+    /// Splits each region in two, or in three if the number of regions did not change since the last call and
+    /// is below a third of `max_nr_regions`. Does nothing if there are more than half of `max_nr_regions`.
     pub(crate) fn split(&mut self, targets: &mut [Target], max_nr_regions: usize, rng: &mut Rng) {
         let count: usize = targets.iter().map(|t| t.regions.len()).sum();
         if count > max_nr_regions / 2 {
@@ -35,7 +35,7 @@ impl Splitter {
     }
 }
 
-/// The pieces of `region`, ascending. Each cut falls at a random tenth of what is left of it on the left.
+/// The pieces of `region`, ascending. Each split is at a random tenth of the remaining left part.
 fn split_region(mut region: Region, pieces: usize, rng: &mut Rng) -> impl Iterator<Item = Region> + use<> {
     let mut right_parts = Vec::with_capacity(pieces - 1);
     while right_parts.len() + 1 < pieces && region.len().0 > 2 * PAGE_SIZE {
@@ -69,11 +69,11 @@ mod tests {
                 }
             })
             .collect();
-        Target::of(regions)
+        Target::with_regions(regions)
     }
 
     #[test]
-    fn pieces_cover_the_region_and_inherit_what_was_counted() {
+    fn pieces_cover_region_and_inherit_counts() {
         let mut targets = [target(&[100])];
         Splitter::default().split(&mut targets, 10, &mut Rng::new(1));
         let regions = &targets[0].regions;
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn two_pages_stay_whole() {
+    fn two_page_region_is_not_split() {
         let mut targets = [target(&[1, 2])];
         Splitter::default().split(&mut targets, 10, &mut Rng::new(1));
         assert_eq!(targets[0].regions.len(), 2);
     }
 
     #[test]
-    fn standing_still_splits_in_three_and_half_full_not_at_all() {
+    fn unchanged_number_of_regions_splits_in_three() {
         let mut splitter = Splitter::default();
         let mut targets = [target(&[100, 100])];
         splitter.split(&mut targets, 20, &mut Rng::new(1));

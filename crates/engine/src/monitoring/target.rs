@@ -1,9 +1,9 @@
-//! The targets of a context and where their regions lie.
+//! The targets of a context and their regions.
 
 use crate::access_tables::AccessTables;
 use crate::ops::TargetLayout;
 use crate::region::Region;
-use crate::scan::{Condensed, Cursor, PageStates};
+use crate::scan::{CoalescedRuns, Cursor, PageStates};
 use crate::target_id::TargetId;
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
@@ -13,28 +13,26 @@ use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 pub(crate) struct Target {
     pub(crate) id: TargetId,
     pub(crate) pid: Option<u32>,
-    /// What to monitor of it: ascending, disjoint, page-aligned.
+    /// Monitored address ranges: ascending, disjoint, page-aligned.
     pub(crate) ranges: Vec<AddrRange>,
-    /// Ascending, disjoint, page-aligned.
+    /// Regions: ascending, disjoint, page-aligned.
     pub(crate) regions: Vec<Region>,
-    /// What is known page by page; empty while it is sampled.
+    /// Page states of full scans; empty while the target is sampled.
     pub(crate) states: PageStates,
-    /// Where its scan is.
+    /// Position of the scan.
     pub(crate) cursor: Cursor,
     /// What its regions are derived from.
-    pub(crate) condensed: Condensed,
+    pub(crate) coalesced: CoalescedRuns,
     /// The page-exact results of the last snapshot.
     pub(crate) tables: Option<AccessTables>,
-    /// Resident bytes in regions that hold pages which are not alike.
+    /// Resident bytes in regions that average differing pages.
     pub(crate) averaged: Bytes,
-    /// How much of it is resident; none where that is not known.
+    /// Resident bytes; `None` if unknown.
     pub(crate) resident: Option<Bytes>,
-    /// Whether its scan waits. See [`TargetLayout::defer_scan`].
-    pub(crate) defer_scan: bool,
 }
 
 impl Target {
-    /// A target of which nothing is known.
+    /// A target without page states.
     pub(crate) fn new(layout: TargetLayout, regions: Vec<Region>) -> Self {
         let mut target = Self {
             id: layout.id,
@@ -43,62 +41,60 @@ impl Target {
             regions,
             states: PageStates::new(layout.is_new),
             cursor: Cursor::default(),
-            condensed: Condensed::default(),
+            coalesced: CoalescedRuns::default(),
             tables: None,
             averaged: Bytes::ZERO,
             resident: None,
-            defer_scan: false,
         };
         target.update(layout);
         target
     }
 
-    /// Takes over what is known of it now. What becomes of its regions is the caller's.
+    /// Takes over a new layout. The caller updates the regions.
     pub(crate) fn update(&mut self, layout: TargetLayout) {
         self.resident = layout.resident;
-        self.defer_scan = layout.defer_scan;
         self.ranges = layout.ranges;
         self.states.set_backings(layout.backings);
     }
 
-    /// What it counts for beside others: how much of it is resident, or else all that it maps.
+    /// Weight among targets: resident bytes, or mapped bytes if those are unknown.
     pub(crate) fn weight(&self) -> Bytes {
         let mapped = || self.ranges.iter().map(AddrRange::len).sum();
         self.resident.unwrap_or_else(mapped)
     }
 
-    /// Forgets what is known page by page.
-    pub(crate) fn forget_pages(&mut self) {
+    /// Drops the page states and everything derived from them.
+    pub(crate) fn clear_page_states(&mut self) {
         self.states = PageStates::default();
         self.cursor = Cursor::default();
-        self.condensed = Condensed::default();
+        self.coalesced = CoalescedRuns::default();
         self.regions.iter_mut().for_each(|region| region.resident = None);
     }
 
-    /// One with these regions and no place of its own, to be worked on.
+    /// A target with these regions and no address ranges, for tests.
     #[cfg(test)]
-    pub(crate) fn of(regions: Vec<Region>) -> Self {
+    pub(crate) fn with_regions(regions: Vec<Region>) -> Self {
         let layout = TargetLayout::new(TargetId(0), None, Vec::new());
         Self::new(layout, regions)
     }
 
-    /// Bytes its regions cover.
+    /// Bytes covered by the regions.
     pub(crate) fn len(&self) -> Bytes {
         self.regions.iter().map(Region::len).sum()
     }
 
-    /// Makes the regions cover exactly `ranges` (`damon_set_regions()`): what lies outside is dropped, what is
-    /// new gets regions that know nothing yet, what stays keeps its history.
+    /// Makes the regions cover exactly `ranges` (`damon_set_regions()`). Memory outside `ranges` is dropped.
+    /// New memory gets new regions. All other memory keeps its access counts and ages.
     pub(crate) fn set_ranges(&mut self, ranges: &[AddrRange]) {
         let mut next = Vec::with_capacity(self.regions.len() + ranges.len());
-        // Both ascend, and there may be a million of either.
+        // Both lists are ascending and may have a million entries, so one pass handles both.
         let mut regions = self.regions.as_slice();
         for range in ranges {
             regions = &regions[regions.partition_point(|region| region.range.end <= range.start)..];
             let mut covered = range.start;
             for region in regions.iter().take_while(|region| region.range.start < range.end) {
                 let mut region = region.clone();
-                // A region over two ranges is cut to each in turn.
+                // A region across two ranges becomes one region in each.
                 region.range.start = region.range.start.max(range.start);
                 region.range.end = region.range.end.min(range.end);
                 if region.range.start > covered {
@@ -115,14 +111,14 @@ impl Target {
     }
 }
 
-/// Covers `start..end`, which no region covers: by stretching the last region of the same range to it when that
-/// is its neighbour and the gap is at the range's end or beginning, by a new region otherwise.
+/// Covers the gap `start..end`: extends the adjacent region on the left if it lies in the same range and is
+/// at least as long as the gap, or else adds a new region.
 ///
-/// The kernel stretches the first and last region of a range to its borders; a mapping that grows (a heap) thus
-/// keeps its history instead of beginning a new region every update.
+/// The kernel extends the first and last region of a range to the ends of the range. A growing mapping (a
+/// heap) thus keeps its history and does not get a new region at every update.
 fn fill(regions: &mut Vec<Region>, start: Addr, end: Addr, range_start: Addr) {
     match regions.last_mut() {
-        // Growth by less than the region itself: assume it is more of the same.
+        // The mapping grew by at most the size of the region: assume the same access pattern.
         Some(last)
             if last.range.end == start && last.range.start >= range_start && end - start <= last.len() =>
         {
@@ -132,8 +128,8 @@ fn fill(regions: &mut Vec<Region>, start: Addr, end: Addr, range_start: Addr) {
     }
 }
 
-/// First regions for `ranges`: pieces of about `sz` bytes, as even as whole pages allow.
-pub(crate) fn lay_out(ranges: &[AddrRange], sz: Bytes) -> Vec<Region> {
+/// Initial regions for `ranges`: equal pieces of about `sz` bytes, in whole pages.
+pub(crate) fn initial_regions(ranges: &[AddrRange], sz: Bytes) -> Vec<Region> {
     let mut regions = Vec::new();
     for range in ranges {
         let pieces = (range.len().0 / sz.0.max(PAGE_SIZE)).max(1);
@@ -162,7 +158,8 @@ mod tests {
             .collect()
     }
 
-    /// A target whose regions lie at `ranges`; each remembers its index as its age, so that history shows.
+    /// A target with one region for each of `ranges`. The age of a region is its index + 1, to identify it
+    /// later.
     fn target(ranges: &[(u64, u64)]) -> Target {
         let aged = |(age, range): (usize, AddrRange)| Region {
             age: u32::try_from(age + 1).unwrap_or(0),
@@ -182,29 +179,29 @@ mod tests {
     }
 
     #[test]
-    fn first_regions_are_even_and_the_last_takes_the_rest() {
-        let regions = lay_out(&pages(&[(0, 10)]), Bytes(3 * 4096));
+    fn initial_regions_are_even_except_the_last() {
+        let regions = initial_regions(&pages(&[(0, 10)]), Bytes(3 * 4096));
         let lens: Vec<u64> = regions.iter().map(|r| r.len().0 / 4096).collect();
         assert_eq!(lens, [3, 3, 4]);
-        assert_eq!(lay_out(&pages(&[(5, 6)]), Bytes(10 * 4096)).len(), 1);
+        assert_eq!(initial_regions(&pages(&[(5, 6)]), Bytes(10 * 4096)).len(), 1);
     }
 
     #[test]
-    fn the_same_ranges_change_nothing() {
+    fn set_ranges_keeps_regions_of_same_ranges() {
         let mut target = target(&[(10, 20), (20, 30), (50, 60)]);
         target.set_ranges(&pages(&[(10, 30), (50, 60)]));
         assert_eq!(shape(&target), [(10, 20, 1), (20, 30, 2), (50, 60, 3)]);
     }
 
     #[test]
-    fn what_is_unmapped_goes_and_what_stays_keeps_its_history() {
+    fn set_ranges_drops_unmapped_and_keeps_history() {
         let mut target = target(&[(10, 20), (20, 30), (50, 60)]);
         target.set_ranges(&pages(&[(15, 25)]));
         assert_eq!(shape(&target), [(15, 20, 1), (20, 25, 2)]);
     }
 
     #[test]
-    fn a_little_growth_stretches_and_much_growth_is_new() {
+    fn set_ranges_extends_region_for_small_growth() {
         let mut grown = target(&[(10, 20)]);
         grown.set_ranges(&pages(&[(10, 25)]));
         assert_eq!(shape(&grown), [(10, 25, 1)]);
@@ -214,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_between_regions_are_filled() {
+    fn set_ranges_fills_gaps_between_regions() {
         let mut target = target(&[(10, 12), (18, 20)]);
         target.set_ranges(&pages(&[(10, 20), (30, 40)]));
         assert_eq!(
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_over_two_ranges_is_cut_to_both() {
+    fn set_ranges_splits_region_across_two_ranges() {
         let mut target = target(&[(10, 40)]);
         target.set_ranges(&pages(&[(10, 20), (30, 40)]));
         assert_eq!(shape(&target), [(10, 20, 1), (30, 40, 1)]);

@@ -1,40 +1,35 @@
-//! Where the scan of a target is.
+//! The position of the scan in a target.
 
 use thermo_units::{Addr, Bytes, Nanos};
 
-/// Passes over a target do not begin more often: seven of them, which tell hot from warm, span nearly a second.
-const SHORTEST_PASS: Nanos = Nanos::millis(125);
-/// A target whose scan is deferred is scanned nevertheless when its last pass is so old.
-const LONGEST_DEFERRAL: Nanos = Nanos::secs(60);
+/// Minimum time between the starts of two passes over a target. The window of seven passes then spans nearly
+/// a second.
+const MIN_PASS_INTERVAL: Nanos = Nanos::millis(125);
 
-/// Where the scan of a target is.
+/// The position of the scan in a target.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
-    /// Where the pass under way goes on, if one is.
+    /// Next address of the running pass; `None` between passes.
     pub(super) at: Option<Addr>,
-    /// When the pass that is under way, or was last, began.
+    /// Start of the running pass, or of the last one between passes.
     pub(super) began: Option<Nanos>,
-    /// CPU time spent on it, divided by its weight.
+    /// CPU time spent on the target, divided by its weight.
     pub(super) virtual_time: u64,
-    /// Whether its last pass ended before the next may begin. Time in which it had no turn gives it none later.
+    /// True if the last pass ended before the next may begin. The target gets no credit for the time it
+    /// waits.
     pub(super) waits: bool,
-    /// Address space scanned since the target's regions were derived last.
+    /// Bytes of address space scanned since the target's regions were derived.
     pub(crate) scanned: Bytes,
 }
 
 impl Cursor {
-    /// What the first pass has not scanned yet begins here.
+    /// Next address of the running pass. 0 between passes.
     pub(crate) fn reached(&self) -> Addr {
         self.at.unwrap_or(Addr(0))
     }
 
-    /// When the next pass over a target may begin, whose scan is deferred or not; none: at once.
-    pub(super) fn due(&self, defer_scan: bool) -> Option<Nanos> {
-        let least = if defer_scan {
-            LONGEST_DEFERRAL
-        } else {
-            SHORTEST_PASS
-        };
-        Some(self.began?.saturating_add(least))
+    /// Earliest start of the next pass; `None` before the first pass, which may start at once.
+    pub(super) fn next_pass(&self) -> Option<Nanos> {
+        Some(self.began?.saturating_add(MIN_PASS_INTERVAL))
     }
 }

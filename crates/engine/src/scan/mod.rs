@@ -1,10 +1,11 @@
 //! Page-exact monitoring: every page of a target is scanned, pass after pass.
 //!
-//! * A **pass** is a cursor over what a target maps. It advances in chunks, so that the cost of each is known before the
-//!   next. Each target has its own pace: `scheduler` divides the budget among them.
-//! * What is known of a page is one byte, or nothing where 512 neighbours are alike: `page_states`.
-//! * Tables of idle ages and re-accesses come from the page states directly ([`AccessTables`]). Regions are derived from
-//!   runs of alike pages, coalesced where they differ least until there are few enough (`coalesce`).
+//! * A **pass** scans all mapped memory of a target once, in chunks. The cost of each chunk is known before
+//!   the next. Each target has its own pace: `scheduler` divides the budget among them.
+//! * The state of a page is one byte. 512 neighbouring pages in the same state share a byte: `page_states`.
+//! * Tables of idle ages and re-accesses are computed from the page states directly ([`AccessTables`]).
+//!   Regions are derived from runs of pages in the same state; the most similar ones are coalesced until
+//!   there are few enough (`coalesce`).
 //!
 //! [`AccessTables`]: crate::AccessTables
 
@@ -15,20 +16,20 @@ mod page_states;
 mod region_builder;
 mod scheduler;
 
-pub use chunk::{PageSeen, Preparation, ScanChunk};
-pub(crate) use coalesce::{Condensed, regions_of};
+pub use chunk::{Preparation, ScanChunk, ScanResult};
+pub(crate) use coalesce::{CoalescedRuns, coalesce_targets};
 pub(crate) use cursor::Cursor;
 pub use page_states::PageStates;
 pub(crate) use page_states::{State, StateRun};
 pub(crate) use region_builder::GapCost;
-pub(crate) use scheduler::{Scheduler, Turn};
+pub(crate) use scheduler::{ScanProgress, Scheduler};
 
-/// How many passes a page's access rate is counted over.
+/// Number of passes over which a page's access rate is counted.
 pub const WINDOW: u32 = 7;
 
-/// What one pass that found the page accessed counts in `nr_accesses`, so that the mean of a region's pages keeps a
-/// figure more than whole passes would.
+/// Value in `nr_accesses` of one pass that found the page accessed. Ten instead of one, so that the mean over
+/// the pages of a region keeps one decimal digit.
 pub const PER_PASS: u32 = 10;
 
-/// The most `nr_accesses` can be of a scanned region. A snapshot interval stands for this many sampling intervals.
+/// Maximum `nr_accesses` of a scanned region. A snapshot interval counts as this many sampling intervals.
 pub const MAX_NR_ACCESSES: u32 = WINDOW * PER_PASS;

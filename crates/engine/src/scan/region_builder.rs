@@ -1,4 +1,4 @@
-//! Builds regions from runs of pages, and says what merging two of them would tell wrongly.
+//! Builds regions from runs of pages and computes the cost of merging two of them.
 
 use super::page_states::{State, StateRun};
 use super::{MAX_NR_ACCESSES, PER_PASS, WINDOW};
@@ -6,44 +6,47 @@ use crate::region::Region;
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Nanos};
 
-/// What the gap between two runs costs when they become one region.
+/// Cost of including the gap between two runs in one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GapCost {
-    /// As much as the heat that would be told of it: for snapshots, whose readers know what is mapped.
-    ByHeat,
-    /// Its bytes, whatever the heat: for schemes, which act on what they are told.
+    /// By the accesses that the region would report for the gap. For snapshots, whose readers know the
+    /// mappings.
+    ByAccesses,
+    /// By the bytes of the gap. For schemes, which act on the whole region.
     ByBytes,
 }
 
-/// So many bytes of a hole told as idle are as bad as one byte told wrongly: what lies between the libraries of a
-/// process costs less than a few pages of heat, what lies between its heap and its mappings more than all it has.
-const IDLE_HOLE: u128 = 4096;
+/// So many bytes of a gap in an idle region cost as much as one byte reported wrongly. The gaps between the
+/// libraries of a process then cost less than a few accessed pages; the gap between heap and mappings costs
+/// more than all its memory.
+const IDLE_GAP_DIVISOR: u128 = 4096;
 
-/// How hot is what was idle for a round only, so far above nothing that no time of 64 bits makes two times alike. See
-/// [`RegionBuilder::rate`].
-const IDLE: u64 = 64 * 50;
+/// Score of memory that has been idle for one interval. Large enough that 64-bit idle times never reach score
+/// 0, where different times would get the same score. See [`RegionBuilder::compute_score`].
+const IDLE_SCORE: u64 = 64 * 50;
 
-/// How hot the unknown is taken to be where it is joined with what is known, so that it is far from what is hot; and
-/// how unlike the two are at least, however long the known has been idle.
-const UNKNOWN: u64 = IDLE - WINDOW as u64 * 100;
-const UNLIKE_UNKNOWN: u64 = WINDOW as u64 * 50;
+/// Score of unknown memory when compared with known memory: far below accessed memory.
+const UNKNOWN_SCORE: u64 = IDLE_SCORE - WINDOW as u64 * 100;
+/// Minimum difference between unknown and known memory, however long the known memory has been idle.
+const MIN_UNKNOWN_DIFFERENCE: u64 = WINDOW as u64 * 50;
 
-/// A run of memory on its way to become a region.
+/// A run of memory, or several merged runs, that becomes a region.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RegionBuilder {
-    /// Whose it is, by number.
+    /// Index of the target.
     pub(super) target: usize,
     range: AddrRange,
-    /// Resident bytes in it.
-    present: u64,
-    /// Whether it holds pages that are not alike.
-    mixed: bool,
+    /// Resident bytes.
+    resident: u64,
+    /// True if pages with different states were merged.
+    is_mixed: bool,
+    /// Resident bytes with unknown state.
     unknown: u64,
-    /// Sum over its judged bytes of the rounds they were touched in.
-    touched: u128,
-    /// Sum over its judged bytes of how long they have been idle.
-    idle: u128,
-    /// How hot it is; see [`RegionBuilder::rate`].
+    /// Number of passes in which the memory was accessed, summed over the known bytes.
+    accessed_sum: u128,
+    /// Idle time in nanoseconds, summed over the known bytes.
+    idle_sum: u128,
+    /// Access frequency; see [`RegionBuilder::compute_score`].
     score: u64,
 }
 
@@ -53,151 +56,158 @@ impl RegionBuilder {
         let mut builder = Self {
             target: 0,
             range: run.range,
-            present: len,
-            mixed: false,
+            resident: len,
+            is_mixed: false,
             unknown: 0,
-            touched: 0,
-            idle: 0,
+            accessed_sum: 0,
+            idle_sum: 0,
             score: 0,
         };
         match run.state {
-            State::Accessed(rounds) => builder.touched = u128::from(rounds) * u128::from(len),
-            State::Idle(since) => builder.idle = u128::from(now.saturating_sub(since).0) * u128::from(len),
+            State::Accessed(passes) => builder.accessed_sum = u128::from(passes) * u128::from(len),
+            State::Idle(since) => {
+                builder.idle_sum = u128::from(now.saturating_sub(since).0) * u128::from(len);
+            }
             State::Unknown => builder.unknown = len,
         }
-        builder.score = builder.rate(interval);
+        builder.score = builder.compute_score(interval);
         builder
     }
 
-    fn judged(&self) -> u64 {
-        self.present - self.unknown
+    /// Resident bytes with known state.
+    fn known(&self) -> u64 {
+        self.resident - self.unknown
     }
 
-    /// One number for how hot it is: above [`IDLE`] by the rounds it was touched in, below it the colder the
-    /// longer it has been idle, each doubling of the time half a step. In hundredths.
-    fn rate(&self, interval: Nanos) -> u64 {
-        let judged = u128::from(self.judged().max(1));
-        if self.touched > 0 {
-            return IDLE + u64::try_from(self.touched * 100 / judged).unwrap_or(0);
+    /// Access frequency as one number, in hundredths of a pass. Accessed memory: [`IDLE_SCORE`] plus the mean
+    /// number of passes that found an access. Idle memory: [`IDLE_SCORE`] minus half a pass for each doubling
+    /// of the idle time.
+    fn compute_score(&self, interval: Nanos) -> u64 {
+        let known = u128::from(self.known().max(1));
+        if self.accessed_sum > 0 {
+            return IDLE_SCORE + u64::try_from(self.accessed_sum * 100 / known).unwrap_or(0);
         }
-        let rounds = self.idle_time().0 / interval.0.max(1);
-        IDLE - log2_hundredths(rounds.max(1)) / 2
+        let intervals = self.idle_time().0 / interval.0.max(1);
+        IDLE_SCORE - log2_hundredths(intervals.max(1)) / 2
     }
 
-    /// How long its judged pages have been idle, in the mean.
+    /// Mean idle time of the known bytes.
     fn idle_time(&self) -> Nanos {
-        let mean = self.idle / u128::from(self.judged().max(1));
+        let mean = self.idle_sum / u128::from(self.known().max(1));
         Nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// True when both were never touched in the window and have been idle for about as long: within an eighth,
-    /// or within what two rounds can tell apart.
+    /// True if both are idle and their idle times differ by at most 1/8, or by at most two intervals.
     fn is_as_idle(&self, next: &Self, interval: Nanos) -> bool {
         let (a, b) = (self.idle_time().0, next.idle_time().0);
-        let close = a.abs_diff(b) <= (a.max(b) / 8).max(interval.0.saturating_mul(2));
-        self.touched == 0 && next.touched == 0 && close
+        let is_close = a.abs_diff(b) <= (a.max(b) / 8).max(interval.0.saturating_mul(2));
+        self.accessed_sum == 0 && next.accessed_sum == 0 && is_close
     }
 
-    /// True when both are of one target, and joining them puts at most `tolerance` bytes' worth into the wrong place.
-    pub(super) fn can_join(&self, next: &Self, tolerance: u64, gaps: GapCost, interval: Nanos) -> bool {
-        self.target == next.target && self.cost_of_joining(next, gaps, interval) <= tolerance
+    /// True if both belong to one target and their merge costs at most `tolerance`.
+    pub(super) fn can_merge(&self, next: &Self, tolerance: u64, gaps: GapCost, interval: Nanos) -> bool {
+        self.target == next.target && self.merge_cost(next, gaps, interval) <= tolerance
     }
 
-    /// Whether a region of it would be unknown: more than half of it is.
+    /// True if more than half of the resident bytes are unknown.
     const fn is_unknown(&self) -> bool {
-        self.unknown * 2 > self.present
+        self.unknown * 2 > self.resident
     }
 
-    /// Its score, or where on that scale the unknown stands.
-    const fn place(&self) -> u64 {
-        if self.is_unknown() { UNKNOWN } else { self.score }
+    const fn effective_score(&self) -> u64 {
+        if self.is_unknown() {
+            UNKNOWN_SCORE
+        } else {
+            self.score
+        }
     }
 
-    /// How many bytes' worth of heat would be told wrongly if both were one region, gaps between them
-    /// included. Zero for neighbours that are alike.
-    fn cost_of_joining(&self, next: &Self, gaps: GapCost, interval: Nanos) -> u64 {
-        let smaller = self.present.min(next.present);
+    /// Cost of merging both into one region, with the gap between them: the bytes that would be reported
+    /// wrongly, weighted by the difference of their scores. Zero for adjacent runs in the same state.
+    fn merge_cost(&self, next: &Self, gaps: GapCost, interval: Nanos) -> u64 {
+        let smaller = self.resident.min(next.resident);
         (smaller / 100)
-            .saturating_mul(self.unlike(next, interval))
-            .saturating_add(self.cost_of_gap(next, gaps))
+            .saturating_mul(self.difference(next, interval))
+            .saturating_add(self.gap_cost(next, gaps))
     }
 
-    /// How unlike both are, in hundredths of a step of heat.
-    fn unlike(&self, next: &Self, interval: Nanos) -> u64 {
-        let apart = self.place().abs_diff(next.place());
+    /// Difference of the scores, in hundredths of a pass.
+    fn difference(&self, next: &Self, interval: Nanos) -> u64 {
+        let difference = self.effective_score().abs_diff(next.effective_score());
         match (self.is_unknown(), next.is_unknown()) {
             (false, false) if self.is_as_idle(next, interval) => 0,
-            (false, false) => apart,
+            (false, false) => difference,
             (true, true) => 0,
-            _ => apart.max(UNLIKE_UNKNOWN),
+            _ => difference.max(MIN_UNKNOWN_DIFFERENCE),
         }
     }
 
-    /// How many bytes' worth of heat would be told of the hole between both: as much as of what is around it, and where
-    /// that was touched at all, as a region touched in one round of the window. Told as idle it misleads hardly anybody,
-    /// and yet no map of memory should be of gaps where there is another way.
-    fn cost_of_gap(&self, next: &Self, gaps: GapCost) -> u64 {
-        let hole = (next.range.start - self.range.end).0;
+    /// Cost of reporting the gap between both as accessed. The gap would get the mean access frequency of its
+    /// neighbours; if these were accessed at all, it costs at least as much as memory accessed in one pass of
+    /// the window. An idle gap has a small cost too, so that regions cover gaps only if nothing cheaper is
+    /// left to merge.
+    fn gap_cost(&self, next: &Self, gaps: GapCost) -> u64 {
+        let gap = (next.range.start - self.range.end).0;
         if gaps == GapCost::ByBytes {
-            return hole.saturating_mul(4);
+            return gap.saturating_mul(4);
         }
-        let touched = self.touched + next.touched;
+        let accessed_sum = self.accessed_sum + next.accessed_sum;
         let window = u128::from(WINDOW);
-        let hole = u128::from(hole);
-        let told_hot = match u128::from(self.judged() + next.judged()) {
+        let gap = u128::from(gap);
+        let accessed_cost = match u128::from(self.known() + next.known()) {
             0 => 0,
-            _ if touched == 0 => 0,
-            judged => (hole * touched / (judged * window)).max(hole / window),
+            _ if accessed_sum == 0 => 0,
+            known => (gap * accessed_sum / (known * window)).max(gap / window),
         };
-        u64::try_from(told_hot + hole / IDLE_HOLE).unwrap_or(u64::MAX)
+        u64::try_from(accessed_cost + gap / IDLE_GAP_DIVISOR).unwrap_or(u64::MAX)
     }
 
-    /// Resident bytes, where it holds pages that are not alike.
+    /// Resident bytes if pages with different states were merged, otherwise 0.
     pub(super) const fn averaged(&self) -> Bytes {
-        Bytes(if self.mixed { self.present } else { 0 })
+        Bytes(if self.is_mixed { self.resident } else { 0 })
     }
 
-    /// It was built so long ago; idle memory has been idle for longer since.
-    pub(super) fn grow_older(&mut self, by: Nanos, interval: Nanos) {
-        if self.touched == 0 {
-            self.idle += u128::from(by.0) * u128::from(self.judged());
-            self.score = self.rate(interval);
+    /// Adds `elapsed` to the idle time.
+    pub(super) fn add_idle_time(&mut self, elapsed: Nanos, interval: Nanos) {
+        if self.accessed_sum == 0 {
+            self.idle_sum += u128::from(elapsed.0) * u128::from(self.known());
+            self.score = self.compute_score(interval);
         }
     }
 
-    pub(super) fn join(&mut self, next: &Self, interval: Nanos) {
-        self.mixed |= next.mixed || self.unlike(next, interval) > 0;
+    pub(super) fn merge(&mut self, next: &Self, interval: Nanos) {
+        self.is_mixed |= next.is_mixed || self.difference(next, interval) > 0;
         self.range.end = next.range.end;
-        self.present += next.present;
+        self.resident += next.resident;
         self.unknown += next.unknown;
-        self.touched += next.touched;
-        self.idle += next.idle;
-        self.score = self.rate(interval);
+        self.accessed_sum += next.accessed_sum;
+        self.idle_sum += next.idle_sum;
+        self.score = self.compute_score(interval);
     }
 
     pub(super) fn region(&self, interval: Nanos) -> Region {
-        let judged = u128::from(self.judged().max(1));
-        let nr_accesses = self.touched * u128::from(PER_PASS) / judged;
-        // Rarely touched is not never touched: at least one look saw something.
-        let least = u128::from(self.touched > 0);
-        let nr_accesses = u32::try_from(nr_accesses.max(least)).unwrap_or(MAX_NR_ACCESSES);
-        let age = self.idle / judged / u128::from(interval.0.max(1));
+        let known = u128::from(self.known().max(1));
+        let nr_accesses = self.accessed_sum * u128::from(PER_PASS) / known;
+        // Memory that was rarely accessed counts at least one access, so that it differs from idle memory.
+        let min = u128::from(self.accessed_sum > 0);
+        let nr_accesses = u32::try_from(nr_accesses.max(min)).unwrap_or(MAX_NR_ACCESSES);
+        let age = self.idle_sum / known / u128::from(interval.0.max(1));
         Region {
             nr_accesses,
             nr_accesses_bp: u64::from(nr_accesses) * 10_000,
-            age: if self.touched > 0 {
+            age: if self.accessed_sum > 0 {
                 0
             } else {
                 u32::try_from(age).unwrap_or(u32::MAX)
             },
             unknown: self.is_unknown(),
-            resident: Some(Bytes(self.present)),
+            resident: Some(Bytes(self.resident)),
             ..Region::new(self.range)
         }
     }
 }
 
-/// The logarithm to base two of `n`, at least 1, in hundredths; between powers of two along a line.
+/// Base-2 logarithm of `n` (at least 1) in hundredths. Linear between powers of two.
 fn log2_hundredths(n: u64) -> u64 {
     let whole = u64::from(n.ilog2());
     let beyond = u128::from(n) * 100 / (1 << whole) - 100;
@@ -209,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logarithms_are_in_hundredths() {
+    fn log2_is_in_hundredths() {
         assert_eq!([1, 2, 3, 4, 1024].map(log2_hundredths), [0, 100, 150, 200, 1000]);
     }
 }

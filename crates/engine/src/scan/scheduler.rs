@@ -1,12 +1,13 @@
-//! The scan scheduler: whose chunk is scanned next.
+//! The scan scheduler: chooses the target whose next chunk is scanned.
 //!
-//! Each target is scanned at its own pace; none waits for the pass of another. The budget is divided by weight: half of
-//! it evenly, half by resident bytes, so that small targets are passed often, and large ones as often as their share
-//! pays for. What small targets do not use, because passes come no more often than `cursor::SHORTEST_PASS`, goes to the
-//! others.
+//! Each target is scanned at its own pace; no pass waits for the pass of another target. Half of the budget
+//! is divided evenly, half by resident bytes, so that passes over small targets are frequent and passes over
+//! large ones as frequent as their share allows. Budget that small targets cannot use, because passes start
+//! at most every `cursor::MIN_PASS_INTERVAL`, goes to the others.
 //!
-//! This is stride scheduling: a target's *virtual time* advances by what its chunks cost, divided by its weight, and the
-//! target that is behind comes next. The budget as a whole is kept by the context, which rests while in debt.
+//! This is stride scheduling: the *virtual time* of a target advances by the cost of its chunks, divided by
+//! its weight. The target with the smallest virtual time is next. The context enforces the total budget by
+//! resting while in debt.
 
 use super::chunk::{Preparation, ScanChunk};
 use crate::monitoring::Target;
@@ -15,94 +16,106 @@ use crate::target_id::TargetId;
 use thermo_units::Nanos;
 use thermo_units::{Addr, AddrRange};
 
-/// Most bytes of address space in one chunk: about a millisecond of work where all of it is resident and was accessed, so
-/// that a budget of a hundredth of a CPU is kept within a second. A multiple of what a page-table page maps.
+/// Maximum address space in one chunk: about a millisecond of work if all of it is resident and was accessed,
+/// so that a budget of 1 % of a CPU is kept within a second. A multiple of the memory that a page-table page
+/// maps.
 const CHUNK: u64 = 64 << 20;
-/// Most ranges scanned in one step, so that hundreds of small mappings do not each cost one.
-const MOST_RANGES: usize = 32;
+/// Maximum number of ranges in one step. Lets one step scan many small mappings.
+const MAX_RANGES: usize = 32;
 
-/// What came of a turn.
+/// Result of [`Scheduler::scan_next`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Something was scanned, or prepared; with a sentence the user should know, if there is one.
+pub(crate) enum ScanProgress {
+    /// A chunk was scanned or a pass was prepared. May carry a warning for the user.
     Worked(Option<String>),
-    /// Nothing is due before this moment.
-    Wait(Nanos),
+    /// No pass is due before this time.
+    WaitUntil(Nanos),
 }
 
-/// Chooses, and scans.
+/// Chooses the next target and scans it.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     chunk: ScanChunk,
-    /// Whose chunk was scanned in the last turn: its cost is known after it.
+    /// Target scanned in the last step, to be charged with its cost.
     last: Option<TargetId>,
-    /// Whether the preparation of joint passes is under way.
+    /// True while joint passes are being prepared.
     is_preparing: bool,
 }
 
 impl Scheduler {
-    /// Scans the next chunk of the target whose turn it is.
-    pub(crate) fn turn(&mut self, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) -> Turn {
+    /// Scans the next chunk of the target with the smallest virtual time.
+    pub(crate) fn scan_next(
+        &mut self,
+        now: Nanos,
+        targets: &mut [Target],
+        ops: &mut dyn Operations,
+    ) -> ScanProgress {
         self.last = None;
         let is_joint = ops.scans_jointly();
         if is_joint && targets.iter().all(|target| target.cursor.at.is_none()) {
-            return self.begin_jointly(now, targets, ops);
+            return self.begin_joint_passes(now, targets, ops);
         }
         let is_ready = |target: &Target| {
-            target.cursor.at.is_some() || !is_joint && due(target).is_none_or(|due| due <= now)
+            target.cursor.at.is_some() || !is_joint && next_pass(target).is_none_or(|start| start <= now)
         };
-        // Of targets alike the first goes first: they are in the order of their ids.
+        // Among equal virtual times the first target wins; targets are ordered by id.
         let ready = (0..targets.len()).filter(|nth| is_ready(&targets[*nth]));
         let Some(nth) = ready.min_by_key(|nth| targets[*nth].cursor.virtual_time) else {
-            return Turn::Wait(targets.iter().filter_map(due).min().unwrap_or(Nanos::MAX));
+            let earliest = targets.iter().filter_map(next_pass).min();
+            return ScanProgress::WaitUntil(earliest.unwrap_or(Nanos::MAX));
         };
         if targets[nth].cursor.at.is_none() {
             begin_pass(nth, now, targets, ops);
         }
         self.scan(&mut targets[nth], now, ops);
         self.last = Some(targets[nth].id);
-        Turn::Worked(None)
+        ScanProgress::Worked(None)
     }
 
-    /// Begins a pass over all targets, where they have to be scanned together.
-    fn begin_jointly(&mut self, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) -> Turn {
-        let latest = targets.iter().filter_map(due).max();
-        if let Some(due) = latest.filter(|due| !self.is_preparing && *due > now) {
-            return Turn::Wait(due);
+    /// Prepares and begins passes over all targets, for operations that must scan them together.
+    fn begin_joint_passes(
+        &mut self,
+        now: Nanos,
+        targets: &mut [Target],
+        ops: &mut dyn Operations,
+    ) -> ScanProgress {
+        let latest = targets.iter().filter_map(next_pass).max();
+        if let Some(start) = latest.filter(|start| !self.is_preparing && *start > now) {
+            return ScanProgress::WaitUntil(start);
         }
         match ops.prepare_passes(!self.is_preparing) {
-            Preparation::Part(warning) => {
+            Preparation::InProgress(warning) => {
                 self.is_preparing = true;
-                Turn::Worked(warning)
+                ScanProgress::Worked(warning)
             }
             Preparation::Ready => {
                 self.is_preparing = false;
                 (0..targets.len()).for_each(|nth| begin_pass(nth, now, targets, ops));
                 match targets.is_empty() {
-                    true => Turn::Wait(Nanos::MAX),
-                    false => Turn::Worked(None),
+                    true => ScanProgress::WaitUntil(Nanos::MAX),
+                    false => ScanProgress::Worked(None),
                 }
             }
         }
     }
 
-    /// Scans the next chunk of `target`, and ends its pass if that was the last.
+    /// Scans the next chunk of `target`. Ends the pass after the last chunk.
     fn scan(&mut self, target: &mut Target, now: Nanos, ops: &mut dyn Operations) {
         let mut scanned = 0;
-        for _ in 0..MOST_RANGES {
+        for _ in 0..MAX_RANGES {
             let Some(range) = next_range(target) else {
                 target.cursor.at = None;
-                target.cursor.waits = due(target).is_some_and(|due| due > now);
+                target.cursor.waits = next_pass(target).is_some_and(|start| start > now);
                 return target.states.end_pass(now);
             };
             self.chunk.reset(range);
-            target.states.tell_steady(&mut self.chunk);
-            let run = TargetRange {
+            target.states.mark_steadily_accessed(&mut self.chunk);
+            let target_range = TargetRange {
                 target: target.id,
                 range,
             };
-            let next = ops.scan(&run, &mut self.chunk).max(range.end);
-            target.states.take_in(&self.chunk, now);
+            let next = ops.scan(&target_range, &mut self.chunk).max(range.end);
+            target.states.update(&self.chunk, now);
             target.states.forget(AddrRange {
                 start: range.end,
                 end: next,
@@ -116,41 +129,42 @@ impl Scheduler {
         }
     }
 
-    /// Books what the last turn has cost to the target whose turn it was.
+    /// Charges the cost of the last step to the target that was scanned.
     pub(crate) fn charge(&mut self, cost: Nanos, targets: &mut [Target]) {
         let Some(id) = self.last.take() else { return };
         let total: u64 = targets.iter().map(|target| target.weight().0).sum();
         let count = targets.len() as f64;
         if let Some(target) = targets.iter_mut().find(|target| target.id == id) {
-            let part = target.weight().0 as f64 / total.max(1) as f64;
-            let weight = 0.5 / count + 0.5 * part;
+            let resident_share = target.weight().0 as f64 / total.max(1) as f64;
+            let weight = 0.5 / count + 0.5 * resident_share;
             let time = cost.0 as f64 / weight.max(f64::MIN_POSITIVE);
             target.cursor.virtual_time = target.cursor.virtual_time.saturating_add(time as u64);
         }
     }
 }
 
-/// When the next pass over `target` may begin; none: at once.
-fn due(target: &Target) -> Option<Nanos> {
-    target.cursor.due(target.defer_scan)
+/// Earliest start of the next pass over `target`; `None` before its first pass.
+fn next_pass(target: &Target) -> Option<Nanos> {
+    target.cursor.next_pass()
 }
 
-/// Begins a pass over the target at place `nth`.
+/// Begins a pass over the target with index `nth`. A target that is new or waited starts at the smallest
+/// virtual time of the running passes.
 fn begin_pass(nth: usize, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) {
-    let under_way = targets.iter().filter(|target| target.cursor.at.is_some());
-    let behind = under_way.map(|target| target.cursor.virtual_time).min();
+    let running = targets.iter().filter(|target| target.cursor.at.is_some());
+    let min_virtual_time = running.map(|target| target.cursor.virtual_time).min();
     let target = &mut targets[nth];
     let cursor = &mut target.cursor;
     if cursor.waits || cursor.began.is_none() {
-        cursor.virtual_time = cursor.virtual_time.max(behind.unwrap_or(0));
+        cursor.virtual_time = cursor.virtual_time.max(min_virtual_time.unwrap_or(0));
     }
     (cursor.at, cursor.began) = (Some(Addr(0)), Some(now));
     target.states.begin_pass(now);
     ops.begin_pass(target.id);
 }
 
-/// The next range of the pass under way: at most a chunk, which ends at a multiple of its size, so that it never divides
-/// a page-table page.
+/// The next range of the running pass: at most a chunk. It ends at a multiple of the chunk size or at the end
+/// of the mapping, so that it never divides the pages of a page-table page.
 fn next_range(target: &Target) -> Option<AddrRange> {
     let from = target.cursor.at?;
     let first = target.ranges.partition_point(|range| range.end <= from);

@@ -1,20 +1,20 @@
-//! Applying schemes: choose, cut, ask the operations once, account.
+//! Applying schemes: select memory, split regions, send one request to the operations, update statistics.
 
-use super::candidate::{ApplyInput, Candidate, TargetMut, Turn};
-use super::cut::cut_at;
+use super::candidate::{ApplyInput, ApplyTrigger, Candidate, TargetMut};
 use super::feedback::Score;
 use super::select::select;
-use super::state::{SchemeState, Topic};
+use super::split::split_at;
+use super::state::{SchemeState, WarningTopic};
 use crate::action::Action;
 use crate::ops::{Applied, Operations, OpsError, Request, Skip, TargetRange};
 use crate::scheme::OpsFilter;
 use crate::sink::{Event, Sink, TriedRegion};
 use thermo_units::{Bytes, Nanos};
 
-/// Applies every scheme that has its turn by `input`, in their order.
+/// Applies, in order, every scheme that `input.trigger` selects.
 ///
-/// Each is reported to the sink as [`Event::SchemeApplied`], also when nothing matched; what cannot be done, as a
-/// warning, once.
+/// The sink gets one [`Event::SchemeApplied`] for each applied scheme, also if nothing matched, and one
+/// warning for each kind of failure.
 pub fn apply(
     states: &mut [SchemeState],
     targets: &mut [TargetMut<'_>],
@@ -23,25 +23,25 @@ pub fn apply(
     sink: &mut dyn Sink,
 ) {
     for (index, state) in states.iter_mut().enumerate() {
-        let has_turn = match input.turn {
-            Turn::Due => state.begin_snapshot(input),
-            Turn::NextWindow => state.next_window_start().is_some_and(|start| start <= input.now),
+        let is_due = match input.trigger {
+            ApplyTrigger::ApplyInterval => state.begin_snapshot(input),
+            ApplyTrigger::QuotaWindow => state.next_window_start().is_some_and(|start| start <= input.now),
         };
-        if has_turn {
+        if is_due {
             state.apply(index, targets, input, ops, sink);
         }
     }
 }
 
 impl SchemeState {
-    /// True, and one snapshot more, if it is due.
+    /// Returns whether the scheme is due, and if so counts a snapshot.
     fn begin_snapshot(&mut self, input: &ApplyInput<'_>) -> bool {
-        let is_due = self.take_turn(input.attrs, input.passed);
+        let is_due = self.advance_if_due(input.attrs, input.passed_sample_intervals);
         self.stats.nr_snapshots += u64::from(is_due);
         is_due
     }
 
-    /// Begins the next quota window if it is time to.
+    /// Begins the next quota window if the current one has ended.
     fn renew_window(
         &mut self,
         index: usize,
@@ -49,26 +49,26 @@ impl SchemeState {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) {
-        if !self.scheme.quota.is_set() || !self.window.is_over(input.now, &self.scheme.quota) {
+        if !self.scheme.quota.is_set() || !self.window.has_ended(input.now, &self.scheme.quota) {
             return;
         }
-        let mut complaints = Vec::new();
+        let mut warnings = Vec::new();
         let score: Score = self.window.goals.score(
             &self.scheme.quota.goals,
             &mut |metric| ops.metric(metric),
-            &mut |goal, error| complaints.push((goal, format!("goal {goal} is left out: {error}"))),
+            &mut |goal, error| warnings.push((goal, format!("goal {goal} is ignored: {error}"))),
         );
-        for (goal, text) in complaints {
-            self.warn(Topic::Goal(goal), index, &text, input.now, sink);
+        for (goal, text) in warnings {
+            self.warn_once(WarningTopic::Goal(goal), index, &text, input.now, sink);
         }
         let unit = self.scheme.action.unit();
         if self.window.renew(input.now, &self.scheme.quota, unit, score) {
             self.stats.qt_exceeds += 1;
         }
-        self.stats.effective_sz = self.window.shown_limit();
+        self.stats.effective_sz = self.window.reported_limit();
     }
 
-    /// Applies the scheme to what it takes now.
+    /// Applies the scheme to the memory that it selects now.
     fn apply(
         &mut self,
         index: usize,
@@ -78,17 +78,17 @@ impl SchemeState {
         sink: &mut dyn Sink,
     ) {
         self.renew_window(index, input, ops, sink);
-        let room = self.window.room(&self.scheme.quota);
-        let chosen = if room.is_some_and(|room| room < self.scheme.action.unit()) {
+        let budget = self.window.remaining(&self.scheme.quota);
+        let selected = if budget.is_some_and(|budget| budget < self.scheme.action.unit()) {
             Vec::new()
         } else {
-            select(&self.scheme, targets, input, room, self.window.position, ops)
+            select(&self.scheme, targets, input, budget, self.window.position, ops)
         };
-        cut_out(targets, &chosen);
-        let results = self.carry_out(&chosen, index, input.now, ops, sink);
-        self.note_position(&chosen);
-        self.restart_ages(targets, &chosen, &results);
-        let (tried, skipped) = self.account(&chosen, results);
+        split_at_selection(targets, &selected);
+        let results = self.request_all(&selected, index, input.now, ops, sink);
+        self.save_position(&selected);
+        self.reset_ages(targets, &selected, &results);
+        let (tried, skipped) = self.update_stats(&selected, results);
         let (now, stats) = (input.now, &self.stats);
         sink.on(&Event::SchemeApplied {
             now,
@@ -99,74 +99,74 @@ impl SchemeState {
         });
     }
 
-    /// Asks the operations: once for everything, or once for what was allowed by name and once for what the
-    /// ops filters have a say in. One result a candidate; `None`: it could not be asked for.
-    fn carry_out(
+    /// Sends up to two requests: one for candidates that a core filter allowed, one for those that the ops
+    /// filters decide about. Returns one result for each candidate; `None`: the request failed.
+    fn request_all(
         &mut self,
-        chosen: &[Candidate],
+        selected: &[Candidate],
         index: usize,
         now: Nanos,
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Vec<Option<Applied>> {
         let filters = std::mem::take(&mut self.scheme.filters.ops);
-        let (free, filtered): (Vec<usize>, Vec<usize>) =
-            (0..chosen.len()).partition(|at| filters.is_empty() || chosen[*at].allowed);
-        let mut results = vec![None; chosen.len()];
-        for (places, filters) in [(free, &[][..]), (filtered, &filters[..])] {
-            if places.is_empty() {
+        let (unfiltered, filtered): (Vec<usize>, Vec<usize>) =
+            (0..selected.len()).partition(|at| filters.is_empty() || selected[*at].allowed);
+        let mut results = vec![None; selected.len()];
+        for (indices, filters) in [(unfiltered, &[][..]), (filtered, &filters[..])] {
+            if indices.is_empty() {
                 continue;
             }
-            let runs: Vec<TargetRange> = places.iter().map(|at| chosen[*at].run).collect();
-            match self.ask(&runs, filters, ops) {
+            let ranges: Vec<TargetRange> = indices.iter().map(|at| selected[*at].target_range).collect();
+            match self.request(&ranges, filters, ops) {
                 Ok((applied, notes)) => {
-                    let applied = places.iter().zip(applied);
+                    let applied = indices.iter().zip(applied);
                     applied.for_each(|(at, applied)| results[*at] = Some(applied));
                     for note in notes {
-                        self.warn(Topic::Note(note.clone()), index, &note, now, sink);
+                        self.warn_once(WarningTopic::Note(note.clone()), index, &note, now, sink);
                     }
                 }
-                Err(error) => self.warn(Topic::Apply, index, &error.to_string(), now, sink),
+                Err(error) => self.warn_once(WarningTopic::Apply, index, &error.to_string(), now, sink),
             }
         }
         self.scheme.filters.ops = filters;
         results
     }
 
-    /// One request: what became of each run, and what there is to say of it.
-    fn ask(
+    /// Sends one request. Returns the result for each range, and notes for the user.
+    fn request(
         &mut self,
-        runs: &[TargetRange],
+        ranges: &[TargetRange],
         filters: &[OpsFilter],
         ops: &mut dyn Operations,
     ) -> Result<(Vec<Applied>, Vec<String>), OpsError> {
         let action = self.scheme.action;
-        let sz: Bytes = runs.iter().map(|run| run.range.len()).sum();
+        let sz: Bytes = ranges.iter().map(|target_range| target_range.range.len()).sum();
         let limited = self.scheme.quota.is_set();
         if limited {
             self.window.charge(sz);
         }
         let mut notes = Vec::new();
         let mut applied = if action == Action::Stat && filters.is_empty() {
-            let passed = |run: &TargetRange| Applied {
-                passed_filters: run.range.len(),
+            let all_passed = |target_range: &TargetRange| Applied {
+                passed_filters: target_range.range.len(),
                 ..Applied::default()
             };
-            runs.iter().map(passed).collect()
+            ranges.iter().map(all_passed).collect()
         } else {
             let outcome = ops.apply(&Request {
                 action,
-                runs,
+                ranges,
                 filters,
             })?;
             self.stats.spent += outcome.spent;
             if limited {
-                self.window.measure(sz, outcome.spent);
+                self.window.record_cost(sz, outcome.spent);
             }
             notes = outcome.notes;
-            outcome.runs
+            outcome.results
         };
-        applied.resize(runs.len(), Applied::default());
+        applied.resize(ranges.len(), Applied::default());
         if action == Action::Stat {
             applied
                 .iter_mut()
@@ -175,21 +175,29 @@ impl SchemeState {
         Ok((applied, notes))
     }
 
-    /// Where the next window goes on: behind what was tried last, if the quota ended this one.
-    fn note_position(&mut self, chosen: &[Candidate]) {
-        if let Some(last) = chosen.last() {
-            let full = self.window.is_full(&self.scheme.quota, self.scheme.action.unit());
-            self.window.position = full.then_some((last.run.target, last.run.range.end));
+    /// Saves where the next window continues: behind the last tried range, if the quota is used up.
+    fn save_position(&mut self, selected: &[Candidate]) {
+        if let Some(last) = selected.last() {
+            let used_up = self
+                .window
+                .is_used_up(&self.scheme.quota, self.scheme.action.unit());
+            self.window.position = used_up.then_some((last.target_range.target, last.target_range.range.end));
         }
     }
 
-    /// What was done to memory makes its past meaningless; looking at it does not.
-    fn restart_ages(&self, targets: &mut [TargetMut<'_>], chosen: &[Candidate], results: &[Option<Applied>]) {
+    /// Sets the age of all regions that were acted on to 0: the action may change how they are accessed.
+    /// [`Action::Stat`] changes nothing, so ages stay.
+    fn reset_ages(&self, targets: &mut [TargetMut<'_>], selected: &[Candidate], results: &[Option<Applied>]) {
         if self.scheme.action == Action::Stat {
             return;
         }
-        for (candidate, _) in chosen.iter().zip(results).filter(|(_, result)| result.is_some()) {
-            let (regions, range) = (&mut *targets[candidate.target].regions, candidate.run.range);
+        for (candidate, _) in selected
+            .iter()
+            .zip(results)
+            .filter(|(_, result)| result.is_some())
+        {
+            let range = candidate.target_range.range;
+            let regions = &mut *targets[candidate.target_index].regions;
             let first = regions.partition_point(|region| region.range.start < range.start);
             let inside = regions[first..]
                 .iter_mut()
@@ -198,29 +206,33 @@ impl SchemeState {
         }
     }
 
-    /// Adds to the statistics; returns what the sink is told.
-    fn account(
+    /// Adds the results to the statistics. Returns the tried regions and the skipped bytes for the sink.
+    fn update_stats(
         &mut self,
-        chosen: &[Candidate],
+        selected: &[Candidate],
         results: Vec<Option<Applied>>,
     ) -> (Vec<TriedRegion>, Vec<(Skip, Bytes)>) {
         let mut skipped = Applied::default();
-        let mut tried = Vec::with_capacity(chosen.len());
-        for (candidate, result) in chosen.iter().zip(results) {
-            let result = result.unwrap_or_default();
+        let mut tried = Vec::with_capacity(selected.len());
+        let has_ops_filters = !self.scheme.filters.ops.is_empty();
+        for (candidate, result) in selected.iter().zip(results) {
+            let mut result = result.unwrap_or_default();
+            // As for virtual addresses in the kernel: no filter, nothing that passed one.
+            if !has_ops_filters {
+                result.passed_filters = Bytes::ZERO;
+            }
             let stats = &mut self.stats;
             stats.nr_tried += 1;
-            stats.sz_tried += candidate.run.range.len();
+            stats.sz_tried += candidate.target_range.range.len();
             stats.nr_applied += u64::from(result.applied > Bytes::ZERO);
             stats.sz_applied += result.applied;
             stats.sz_ops_filter_passed += result.passed_filters;
             stats.sz_changed += result.changed.unwrap_or_default();
-            result
-                .skipped
-                .iter()
-                .for_each(|(why, sz)| skipped.skip(*why, *sz));
+            for (reason, sz) in &result.skipped {
+                skipped.skip(*reason, *sz);
+            }
             tried.push(TriedRegion {
-                run: candidate.run,
+                target_range: candidate.target_range,
                 nr_accesses: candidate.nr_accesses,
                 age: candidate.age,
                 passed_filters: result.passed_filters,
@@ -230,14 +242,14 @@ impl SchemeState {
     }
 }
 
-/// Makes a region of its own of each piece that was chosen.
-fn cut_out(targets: &mut [TargetMut<'_>], chosen: &[Candidate]) {
-    let mut borders = vec![Vec::new(); targets.len()];
-    for candidate in chosen {
-        let range = candidate.run.range;
-        borders[candidate.target].extend([range.start, range.end]);
+/// Splits regions at the ends of each selected range.
+fn split_at_selection(targets: &mut [TargetMut<'_>], selected: &[Candidate]) {
+    let mut points = vec![Vec::new(); targets.len()];
+    for candidate in selected {
+        let range = candidate.target_range.range;
+        points[candidate.target_index].extend([range.start, range.end]);
     }
-    for (target, borders) in targets.iter_mut().zip(borders) {
-        cut_at(target.regions, borders);
+    for (target, points) in targets.iter_mut().zip(points) {
+        split_at(target.regions, points);
     }
 }

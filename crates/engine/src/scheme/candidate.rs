@@ -1,4 +1,4 @@
-//! What applying schemes works on: targets, when it is, and the pieces of memory that are chosen.
+//! Input of applying schemes: the targets, the time, and the memory that is selected.
 
 use crate::attrs::Attrs;
 use crate::ops::TargetRange;
@@ -6,53 +6,53 @@ use crate::region::Region;
 use crate::target_id::TargetId;
 use thermo_units::Nanos;
 
-/// A target schemes work on; the regions are the context's own.
+/// A target that schemes are applied to. It borrows the context's regions.
 #[derive(Debug)]
 pub struct TargetMut<'a> {
-    /// Which one.
+    /// Identifier.
     pub id: TargetId,
-    /// Its regions: ascending, disjoint. Schemes cut them where they act on a part only.
+    /// Regions: ascending, disjoint. A scheme splits a region if it acts on a part only.
     pub regions: &'a mut Vec<Region>,
 }
 
-/// What applying depends on besides the schemes and the regions.
+/// Input of [`apply`](super::apply()) besides the schemes and the regions.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyInput<'a> {
-    /// Which schemes are applied.
-    pub turn: Turn,
-    /// When it is.
+    /// Selects the schemes that are applied.
+    pub trigger: ApplyTrigger,
+    /// The current time.
     pub now: Nanos,
-    /// Sampling intervals passed since the context began.
-    pub passed: u64,
-    /// The attributes in force.
+    /// Sampling intervals since the context began.
+    pub passed_sample_intervals: u64,
+    /// The current monitoring attributes.
     pub attrs: &'a Attrs,
 }
 
-/// Which schemes have their turn.
+/// Why schemes are applied now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// Those whose apply interval is over. To be asked after each sampling interval, and in the last of an aggregation
-    /// after merging and before counts are reset.
-    Due,
-    /// Those that their quota stopped in a snapshot, and that have a new window now: they go on with the regions as
-    /// [`Turn::Due`] left them.
-    NextWindow,
+pub enum ApplyTrigger {
+    /// Schemes whose apply interval has ended. Used after each sampling interval. In the last sampling
+    /// interval of an aggregation: after merging, before access counts are reset.
+    ApplyInterval,
+    /// Schemes whose quota ended before all memory of the last snapshot was tried, and whose next quota
+    /// window has begun. They continue with the same regions.
+    QuotaWindow,
 }
 
-/// A region that matches, or the part of one that filters leave.
+/// A matching region, or the part of a region that passes the core filters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
-    /// Place of its target.
-    pub(super) target: usize,
-    /// What it is.
-    pub(super) run: TargetRange,
-    /// Whether a core filter allowed it by name, so that ops filters are not asked.
+    /// Index of the target in the input.
+    pub(super) target_index: usize,
+    /// Target and address range.
+    pub(super) target_range: TargetRange,
+    /// True if a core filter allowed the range explicitly. Ops filters are then skipped.
     pub(super) allowed: bool,
-    /// Moving access count of its region, in access checks.
+    /// Moving access count of the region, in access checks.
     pub(super) nr_accesses: u32,
-    /// Age of its region.
+    /// Age of the region, in aggregations.
     pub(super) age: u32,
     pub(super) score: u8,
-    /// Who goes first among those of one score, higher first.
-    pub(super) finer: i64,
+    /// Order among candidates with the same score, higher first.
+    pub(super) tie_break: i64,
 }

@@ -1,67 +1,68 @@
-//! The feedback loop of goals: how far they are reached, and what that makes of the size quota.
+//! The feedback loop of quota goals: scores of goals, and the size quota that follows from a score.
 
 use super::goal::{Goal, SystemMetric};
 use crate::ops::OpsError;
 
-/// A goal that is reached, in the unit of scores.
-pub(crate) const REACHED: u64 = 10_000;
+/// The score of a goal that is exactly reached.
+pub(crate) const SCORE_REACHED: u64 = 10_000;
 
-/// How far the goals of a scheme are reached.
+/// Score of the goals of a scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Score {
-    /// In ten-thousandths of the goal; of several goals the one reached best, so that the quota is the least
-    /// aggressive one.
+    /// Current value in ten-thousandths of the target. The highest score of all goals counts, which makes the
+    /// quota the least aggressive one.
     Known(u64),
-    /// Nothing can be said this time: a growth has no begin yet, or a value could not be read.
+    /// No score this time: the growth of a total has no earlier value yet, or a value could not be read.
     NotYet,
     /// No goal can be measured on this machine.
     Unmeasurable,
 }
 
-/// The next input of a loop whose last input was `last` and reached `score`; never below `least`.
+/// The next input of a feedback loop whose input `last` got `score`. At least `min`.
 ///
-/// The kernel's `damon_feed_loop_next_input()`: in proportion to the distance, at most doubled, and back to
-/// `least` at once when the goal is passed by as much again.
-pub(crate) fn feed(last: u64, score: u64, least: u64) -> u64 {
-    if score >= 2 * REACHED {
-        return least;
+/// As in the kernel's `damon_feed_loop_next_input()`, the input changes in proportion to the distance from
+/// the goal. It at most doubles. At twice the goal or more it falls to `min` at once.
+pub(crate) fn feed_loop_next_input(last: u64, score: u64, min: u64) -> u64 {
+    if score >= 2 * SCORE_REACHED {
+        return min;
     }
-    let step = u128::from(last) * u128::from(score.abs_diff(REACHED)) / u128::from(REACHED);
+    let step = u128::from(last) * u128::from(score.abs_diff(SCORE_REACHED)) / u128::from(SCORE_REACHED);
     let step = u64::try_from(step).unwrap_or(u64::MAX);
-    if score > REACHED {
-        last.saturating_sub(step).max(least)
+    if score > SCORE_REACHED {
+        last.saturating_sub(step).max(min)
     } else {
         last.saturating_add(step)
     }
 }
 
-/// What goals need to remember from one window to the next: totals of which the growth counts.
+/// Previous values of cumulative metrics, kept from one window to the next. Such goals use the growth.
 #[derive(Debug, Clone, Default)]
-pub(super) struct GoalMemory {
+pub(super) struct GoalTotals {
+    /// One for each goal.
     totals: Vec<Option<u64>>,
 }
 
-impl GoalMemory {
-    /// How far `goals` are reached now. A goal whose value cannot be had is left out and named to `complain`
-    /// with its place among the goals.
+impl GoalTotals {
+    /// The present score of `goals`. A goal whose value cannot be read is ignored; `report` gets its index
+    /// and the error.
     pub(super) fn score(
         &mut self,
         goals: &[Goal],
         value_of: &mut dyn FnMut(&SystemMetric) -> Result<u64, OpsError>,
-        complain: &mut dyn FnMut(usize, &OpsError),
+        report: &mut dyn FnMut(usize, &OpsError),
     ) -> Score {
         self.totals.resize(goals.len(), None);
         let mut best = Score::Unmeasurable;
         for (index, goal) in goals.iter().enumerate() {
             let score = match (goal, goal.target()) {
                 (_, 0) => continue,
-                (Goal::UserInput { current, .. }, target) => Score::Known(share(*current, target)),
+                (Goal::UserInput { current, .. }, target) => Score::Known(ratio(*current, target)),
                 (Goal::Metric { metric, .. }, target) => match value_of(metric) {
                     Ok(value) => self
-                        .present(index, metric, value)
-                        .map_or(Score::NotYet, |value| Score::Known(share(value, target))),
+                        .current_value(index, metric, value)
+                        .map_or(Score::NotYet, |value| Score::Known(ratio(value, target))),
                     Err(error) => {
-                        complain(index, &error);
+                        report(index, &error);
                         if matches!(error, OpsError::Unsupported { .. }) {
                             continue;
                         }
@@ -78,13 +79,13 @@ impl GoalMemory {
         best
     }
 
-    /// Forgets every total: the goals changed.
+    /// Drops all totals, after the goals changed.
     pub(super) fn clear(&mut self) {
         self.totals.clear();
     }
 
-    /// The value a goal goes by: the growth of a total, or the value itself.
-    fn present(&mut self, index: usize, metric: &SystemMetric, value: u64) -> Option<u64> {
+    /// The value to compare with the target: the growth of a cumulative metric, or else `value`.
+    fn current_value(&mut self, index: usize, metric: &SystemMetric, value: u64) -> Option<u64> {
         if *metric != SystemMetric::SomeMemPsiUs {
             return Some(value);
         }
@@ -94,9 +95,9 @@ impl GoalMemory {
 }
 
 /// `value` in ten-thousandths of `target`.
-fn share(value: u64, target: u64) -> u64 {
-    let share = u128::from(value) * u128::from(REACHED) / u128::from(target.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
+fn ratio(value: u64, target: u64) -> u64 {
+    let ratio = u128::from(value) * u128::from(SCORE_REACHED) / u128::from(target.max(1));
+    u64::try_from(ratio).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loop_follows_the_distance() {
+    fn feed_loop_is_proportional_to_distance() {
         for (last, score, next) in [
             (10_000, 10_000, 10_000),
             (10_000, 0, 20_000),
@@ -117,7 +118,11 @@ mod tests {
             (u64::MAX, 0, u64::MAX),
             (u64::MAX, u64::MAX, 10_000),
         ] {
-            assert_eq!(feed(last, score, 10_000), next, "feed({last}, {score})");
+            assert_eq!(
+                feed_loop_next_input(last, score, 10_000),
+                next,
+                "last {last}, score {score}"
+            );
         }
     }
 
@@ -136,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_goal_reached_best_decides_and_goals_of_zero_are_ignored() {
+    fn score_is_best_goal_without_zero_targets() {
         let goals = [
             Goal::UserInput {
                 target: 200,
@@ -151,20 +156,20 @@ mod tests {
                 current: 80,
             },
         ];
-        let mut memory = GoalMemory::default();
-        let score = memory.score(&goals, &mut |_| Ok(0), &mut |_, _| panic!("nothing failed"));
+        let mut totals = GoalTotals::default();
+        let score = totals.score(&goals, &mut |_| Ok(0), &mut |_, _| panic!("nothing failed"));
         assert_eq!(score, Score::Known(8_000));
-        let score = memory.score(&goals[2..], &mut |_| Ok(0), &mut |_, _| panic!("nothing failed"));
+        let score = totals.score(&goals[2..], &mut |_| Ok(0), &mut |_, _| panic!("nothing failed"));
         assert_eq!(score, Score::Unmeasurable);
     }
 
     #[test]
-    fn stall_time_counts_by_its_growth() {
-        let mut memory = GoalMemory::default();
+    fn score_of_stall_time_uses_growth() {
+        let mut totals = GoalTotals::default();
         let mut total = 5_000_000;
         let mut score = |growth: u64| {
             total += growth;
-            memory.score(&[psi(10_000)], &mut |_| Ok(total), &mut |_, _| {})
+            totals.score(&[psi(10_000)], &mut |_| Ok(total), &mut |_, _| {})
         };
         assert_eq!(score(0), Score::NotYet);
         assert_eq!(score(5_000), Score::Known(5_000));
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_left_out_and_named() {
+    fn score_ignores_and_reports_unreadable_goals() {
         let goals = [
             psi(10),
             Goal::UserInput {
@@ -181,15 +186,15 @@ mod tests {
                 current: 5,
             },
         ];
-        let mut named = Vec::new();
-        let mut memory = GoalMemory::default();
-        let score = memory.score(&goals, &mut |_| Err(unsupported()), &mut |index, _| {
-            named.push(index)
+        let mut reported = Vec::new();
+        let mut totals = GoalTotals::default();
+        let score = totals.score(&goals, &mut |_| Err(unsupported()), &mut |index, _| {
+            reported.push(index)
         });
-        assert_eq!((score, named), (Score::Known(5_000), vec![0]));
-        let score = memory.score(&goals[..1], &mut |_| Err(unsupported()), &mut |_, _| {});
+        assert_eq!((score, reported), (Score::Known(5_000), vec![0]));
+        let score = totals.score(&goals[..1], &mut |_| Err(unsupported()), &mut |_, _| {});
         assert_eq!(score, Score::Unmeasurable);
-        let score = memory.score(
+        let score = totals.score(
             &goals[..1],
             &mut |_| Err(OpsError::Failed("gone".into())),
             &mut |_, _| {},

@@ -1,8 +1,8 @@
-//! Which of the matching memory a scheme takes.
+//! Filters of a scheme: further conditions on memory that matches the access pattern.
 //!
-//! Filters are asked in order; the first whose type matches (or, with `matching` false, does not) decides:
-//! allowed or left alone. When none decides, memory is left alone if the last filter of the group allows, and
-//! taken otherwise (Linux 6.14 and newer).
+//! Filters are evaluated in order. The first filter that applies to the memory decides whether the memory is
+//! allowed or rejected. If no filter applies, the memory is rejected if the last filter of the group allows,
+//! and allowed otherwise (Linux 6.14 and newer).
 
 use crate::target_id::TargetId;
 use thermo_units::AddrRange;
@@ -11,56 +11,56 @@ use thermo_units::Bytes;
 /// The filters of a scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filters {
-    /// Those the engine answers itself. They come first.
+    /// Filters that the engine evaluates. They come first.
     pub core: Vec<CoreFilter>,
-    /// Those the operations answer page by page.
+    /// Filters that the operations evaluate for each page.
     pub ops: Vec<OpsFilter>,
 }
 
-/// A filter on what `K` says.
+/// A filter on the property `K`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter<K> {
-    /// What it looks at.
+    /// The property of memory that is tested.
     pub kind: K,
-    /// Whether it speaks of what matches (true) or of what does not.
+    /// True: the filter applies to memory with the property; false: to memory without the property.
     pub matching: bool,
-    /// Whether that is allowed (true) or left alone.
+    /// True: the filter allows this memory; false: the filter rejects it.
     pub allow: bool,
 }
 
-/// A filter on where memory lies.
+/// A filter on the location of memory.
 pub type CoreFilter = Filter<CoreFilterKind>;
 
-/// A filter on what a page is.
+/// A filter on properties of pages.
 pub type OpsFilter = Filter<OpsFilterKind>;
 
-/// What a core filter looks at.
+/// The property that a core filter tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CoreFilterKind {
-    /// Addresses. Regions are split at its borders.
+    /// An address range. Regions are split at its ends.
     Addr(AddrRange),
-    /// A target, counted from 0 in the order targets appeared.
+    /// A target. Targets are counted from 0 in the order of their appearance.
     Target(TargetId),
 }
 
-/// What an ops filter looks at.
+/// The property that an ops filter tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpsFilterKind {
     /// Anonymous pages.
     Anon,
     /// Pages charged to this memory control group (path below the controller's mount).
     Memcg(String),
-    /// Pages touched since they were last looked at.
+    /// Pages accessed since their last access check.
     Young,
     /// Pages on an active LRU list.
     Active,
     /// Huge pages of a size within these bounds.
     HugepageSize {
-        /// The least.
+        /// Minimum.
         min: Bytes,
-        /// The most.
+        /// Maximum.
         max: Bytes,
     },
-    /// Pages no process maps.
+    /// Pages that no process maps.
     Unmapped,
 }

@@ -1,45 +1,50 @@
-//! What the core filters say about a range.
+//! Evaluation of core filters on an address range.
 
 use super::filter::{CoreFilter, CoreFilterKind, Filters};
 use crate::target_id::TargetId;
 use thermo_units::{Addr, AddrRange};
 
-/// What the core filters say.
+/// Result of the core filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// A filter allowed it: the ops filters are not asked any more.
+pub(super) enum Decision {
+    /// A core filter allowed the memory. Ops filters are skipped.
     Allowed,
-    /// No filter spoke, and that does not keep it out.
-    Open,
-    /// Left alone.
+    /// No core filter applied, and the default does not reject the memory. Ops filters decide.
+    Undecided,
+    /// The memory is skipped.
     Rejected,
 }
 
 impl Filters {
-    /// Cuts `range` of `target` where the verdict changes, and hands each part on that is not rejected.
-    /// Borders of address filters count from the page they lie in, as in the kernel.
-    pub(super) fn parts(&self, target: TargetId, range: AddrRange, mut take: impl FnMut(AddrRange, Verdict)) {
+    /// Splits `range` of `target` where the decision changes, and passes each part that is not rejected to
+    /// `emit`. The ends of address filters are rounded down to whole pages, as in the kernel.
+    pub(super) fn split_by_decision(
+        &self,
+        target: TargetId,
+        range: AddrRange,
+        mut emit: impl FnMut(AddrRange, Decision),
+    ) {
         if self.core.is_empty() {
-            return take(range, Verdict::Open);
+            return emit(range, Decision::Undecided);
         }
-        let mut borders: Vec<Addr> = self
+        let mut boundaries: Vec<Addr> = self
             .core
             .iter()
-            .flat_map(borders)
+            .flat_map(boundaries)
             .filter(|at| range.contains(*at))
             .collect();
-        borders.push(range.end);
-        borders.sort_unstable();
+        boundaries.push(range.end);
+        boundaries.sort_unstable();
 
-        let mut part: Option<(AddrRange, Verdict)> = None;
+        let mut part: Option<(AddrRange, Decision)> = None;
         let mut start = range.start;
-        for end in borders.into_iter().filter(|at| *at > range.start) {
+        for end in boundaries.into_iter().filter(|at| *at > range.start) {
             if start == end {
                 continue;
             }
-            let verdict = self.verdict(target, start);
+            let decision = self.decide(target, start);
             part = match part {
-                Some((before, same)) if same == verdict => Some((
+                Some((before, same)) if same == decision => Some((
                     AddrRange {
                         start: before.start,
                         end,
@@ -47,33 +52,32 @@ impl Filters {
                     same,
                 )),
                 before => {
-                    hand_on(before, &mut take);
-                    Some((AddrRange { start, end }, verdict))
+                    emit_unless_rejected(before, &mut emit);
+                    Some((AddrRange { start, end }, decision))
                 }
             };
             start = end;
         }
-        hand_on(part, &mut take);
+        emit_unless_rejected(part, &mut emit);
     }
 
-    /// The verdict on the page at `addr`.
-    fn verdict(&self, target: TargetId, addr: Addr) -> Verdict {
-        let speaks = |filter: &&CoreFilter| filter.kind.is(target, addr) == filter.matching;
-        match self.core.iter().find(speaks) {
-            Some(filter) if filter.allow => Verdict::Allowed,
-            Some(_) => Verdict::Rejected,
-            // A list that ends by allowing means "only these"; with ops filters behind it the question is
-            // theirs to answer.
+    /// The decision on the page at `addr`.
+    fn decide(&self, target: TargetId, addr: Addr) -> Decision {
+        let applies = |filter: &&CoreFilter| filter.kind.matches(target, addr) == filter.matching;
+        match self.core.iter().find(applies) {
+            Some(filter) if filter.allow => Decision::Allowed,
+            Some(_) => Decision::Rejected,
+            // A list whose last filter allows means "only these". If ops filters follow, they decide.
             None if self.ops.is_empty() && self.core.last().is_some_and(|last| last.allow) => {
-                Verdict::Rejected
+                Decision::Rejected
             }
-            None => Verdict::Open,
+            None => Decision::Undecided,
         }
     }
 }
 
 impl CoreFilterKind {
-    fn is(&self, target: TargetId, addr: Addr) -> bool {
+    fn matches(&self, target: TargetId, addr: Addr) -> bool {
         match self {
             Self::Addr(range) => range.start.align_down() <= addr && addr < range.end.align_down(),
             Self::Target(id) => *id == target,
@@ -81,7 +85,8 @@ impl CoreFilterKind {
     }
 }
 
-fn borders(filter: &CoreFilter) -> impl Iterator<Item = Addr> + use<> {
+/// The addresses where the result of `filter` can change.
+fn boundaries(filter: &CoreFilter) -> impl Iterator<Item = Addr> + use<> {
     let range = match filter.kind {
         CoreFilterKind::Addr(range) => Some(range),
         CoreFilterKind::Target(_) => None,
@@ -91,11 +96,11 @@ fn borders(filter: &CoreFilter) -> impl Iterator<Item = Addr> + use<> {
         .flat_map(|range| [range.start.align_down(), range.end.align_down()])
 }
 
-fn hand_on(part: Option<(AddrRange, Verdict)>, take: &mut impl FnMut(AddrRange, Verdict)) {
-    if let Some((range, verdict)) = part
-        && verdict != Verdict::Rejected
+fn emit_unless_rejected(part: Option<(AddrRange, Decision)>, emit: &mut impl FnMut(AddrRange, Decision)) {
+    if let Some((range, decision)) = part
+        && decision != Decision::Rejected
     {
-        take(range, verdict);
+        emit(range, decision);
     }
 }
 
@@ -120,7 +125,7 @@ mod tests {
         }
     }
 
-    /// The parts of pages 0 to 10 of target 0 that are taken: first page, last page + 1, allowed by name.
+    /// The parts of pages 0 to 10 of target 0 that pass: first page, last page + 1, explicitly allowed.
     fn parts(core: &[CoreFilter], with_ops_filter: bool) -> Vec<(u64, u64, bool)> {
         let young = OpsFilter {
             kind: OpsFilterKind::Young,
@@ -133,20 +138,20 @@ mod tests {
             core: core.to_vec(),
             ops,
         }
-        .parts(TargetId(0), AddrRange::new(0, 10 << 12), |range, verdict| {
+        .split_by_decision(TargetId(0), AddrRange::new(0, 10 << 12), |range, decision| {
             parts.push((
                 range.start.0 >> 12,
                 range.end.0 >> 12,
-                verdict == Verdict::Allowed,
+                decision == Decision::Allowed,
             ));
         });
         parts
     }
 
     #[test]
-    fn one_filter_in_all_its_forms() {
-        for (matching, allow, taken, with_ops_filter) in [
-            // Whatever it does not speak of goes by the default: reject lists keep the rest …
+    fn one_filter_decides_in_all_forms() {
+        for (matching, allow, passed, with_ops_filter) in [
+            // Memory to which no filter applies gets the default. Reject lists keep it.
             (
                 true,
                 false,
@@ -154,7 +159,7 @@ mod tests {
                 vec![(0, 3, false), (7, 10, false)],
             ),
             (false, false, vec![(3, 7, false)], vec![(3, 7, false)]),
-            // … and allow lists drop it, unless the ops filters still have a say.
+            // Allow lists reject it, unless ops filters decide.
             (
                 true,
                 true,
@@ -169,7 +174,11 @@ mod tests {
             ),
         ] {
             let filter = [addr(3, 7, matching, allow)];
-            assert_eq!(parts(&filter, false), taken, "matching {matching}, allow {allow}");
+            assert_eq!(
+                parts(&filter, false),
+                passed,
+                "matching {matching}, allow {allow}"
+            );
             assert_eq!(
                 parts(&filter, true),
                 with_ops_filter,
@@ -179,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_filter_that_speaks_decides() {
+    fn first_applicable_filter_decides() {
         assert_eq!(
             parts(&[addr(4, 5, true, false), addr(3, 7, true, true)], false),
             [(3, 4, true), (5, 7, true)]
@@ -199,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_where_nothing_changes() {
+    fn range_stays_whole_where_decision_is_constant() {
         assert_eq!(
             parts(&[addr(3, 5, true, true), addr(5, 7, true, true)], false),
             [(3, 7, true)]
@@ -209,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn borders_inside_a_page_count_from_its_begin() {
+    fn filter_ends_round_down_to_pages() {
         let range = AddrRange::new((3 << 12) + 5, (7 << 12) + 5);
         let filter = CoreFilter {
             kind: CoreFilterKind::Addr(range),

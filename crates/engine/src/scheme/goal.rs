@@ -1,58 +1,58 @@
-//! What a quota is tuned towards, and the metrics of the machine that goals and watermarks go by.
+//! Goals that tune a quota, and the metrics of the machine that goals and watermarks use.
 
-/// A value of the machine that can be asked for.
+/// A value that the operations can read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SystemMetric {
-    /// Total "some" memory stall time of the machine, in microseconds since boot; goals use its growth over a
-    /// window.
+    /// Total "some" memory stall time of the machine (PSI), in microseconds since boot. Goals use its growth
+    /// over a window.
     SomeMemPsiUs,
-    /// Used memory of a node, in ten-thousandths of it.
+    /// Used memory of a NUMA node, in ten-thousandths of the node's memory.
     NodeMemUsedBp {
-        /// The node.
+        /// Number of the node.
         nid: u32,
     },
-    /// Free memory of a node, in ten-thousandths of it.
+    /// Free memory of a NUMA node, in ten-thousandths of the node's memory.
     NodeMemFreeBp {
-        /// The node.
+        /// Number of the node.
         nid: u32,
     },
-    /// Memory of a node that a memory control group uses, in ten-thousandths of the node.
+    /// Memory of a node that a memory control group uses, in ten-thousandths of the node's memory.
     NodeMemcgUsedBp {
-        /// The node.
+        /// Number of the node.
         nid: u32,
-        /// The group, below the controller's mount.
+        /// Path of the group below the controller's mount.
         path: String,
     },
-    /// Memory of a node that a memory control group does not use, in ten-thousandths of the node.
+    /// Memory of a node that a memory control group does not use, in ten-thousandths of the node's memory.
     NodeMemcgFreeBp {
-        /// The node.
+        /// Number of the node.
         nid: u32,
-        /// The group, below the controller's mount.
+        /// Path of the group below the controller's mount.
         path: String,
     },
-    /// Active LRU pages, in ten-thousandths of active and inactive.
+    /// Active LRU pages, in ten-thousandths of active and inactive pages.
     ActiveMemBp,
-    /// Inactive LRU pages, in ten-thousandths of active and inactive.
+    /// Inactive LRU pages, in ten-thousandths of active and inactive pages.
     InactiveMemBp,
-    /// Free memory of the machine, in thousandths of it (watermarks).
+    /// Free memory of the machine, in thousandths of all memory (watermarks).
     FreeMemRate,
 }
 
-/// One goal: bring a value to its target.
+/// A goal: a value and its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goal {
-    /// A value the user gives (`user_input`).
+    /// A value that the user supplies (`user_input`).
     UserInput {
-        /// What it should be; 0 switches the goal off.
+        /// The wanted value; 0 disables the goal.
         target: u64,
-        /// What it is now.
+        /// The current value.
         current: u64,
     },
-    /// A value of the machine.
+    /// A metric of the machine.
     Metric {
-        /// Which.
+        /// The metric.
         metric: SystemMetric,
-        /// What it should be; 0 switches the goal off.
+        /// The wanted value; 0 disables the goal.
         target: u64,
     },
 }
@@ -60,15 +60,15 @@ pub enum Goal {
 /// How the size quota follows its goals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GoalTuner {
-    /// In proportion to the distance, all the time (the kernel's `consist`).
+    /// Always, in proportion to the distance from the goal (the kernel's `consist`).
     #[default]
     Consist,
-    /// As much as allowed until the goal is reached, then nothing (`temporal`).
+    /// Without a limit by goals until the goal is reached, then nothing (the kernel's `temporal`).
     Temporal,
 }
 
 impl Goal {
-    /// What the value should be; 0: the goal is switched off.
+    /// The wanted value; 0: the goal is disabled.
     #[must_use]
     pub const fn target(&self) -> u64 {
         match self {
@@ -76,8 +76,8 @@ impl Goal {
         }
     }
 
-    /// Whether both go by the same value, whatever it should be.
-    pub(super) fn is_of(&self, other: &Self) -> bool {
+    /// True if both goals use the same value, with any targets.
+    pub(super) fn has_same_metric(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::UserInput { .. }, Self::UserInput { .. }) => true,
             (Self::Metric { metric, .. }, Self::Metric { metric: other, .. }) => metric == other,

@@ -1,30 +1,32 @@
-//! Regions smaller than a huge page, judged together: huge page by huge page.
+//! Regions for actions on huge pages: one region for each huge page that holds several smaller regions.
 //!
-//! Where every page is looked at, a region is a run of pages that are alike. Of a huge page that a program uses at
-//! random, a few pages are idle in any window; a pattern that asked every run for itself would never find such a huge
-//! page hot, though nearly all of it is. So for actions on huge pages, what fills a huge page together is one region:
-//! as hot as its pages in the mean, and as old as the youngest of them.
+//! With full scans, a region is a range of pages with the same access history. A huge page that a program
+//! accesses at random always has a few idle pages, so it consists of many regions. A pattern that is matched
+//! against each of these regions never finds such a huge page hot, although nearly all of it is. Actions on
+//! huge pages therefore match against the combined region of a huge page. Its access count is the mean over
+//! its pages. Its age is the minimum.
 
 use crate::action::Action;
 use crate::region::Region;
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange};
 
-/// The regions an action on huge pages is to judge: whole aligned units only, of `regions` (ascending).
+/// The regions that an action on huge pages is matched against: whole aligned huge pages only. `regions` is
+/// ascending.
 ///
-/// What is not there all over is left out, but for [`Action::Collapse`], which is made to fill holes: whether there is
-/// enough of it is for the operations to see.
-pub(super) fn by_units(regions: &[Region], action: Action) -> Vec<Region> {
+/// A huge page that `regions` does not cover fully is skipped, except for [`Action::Collapse`], which may
+/// fill gaps: the operations decide whether enough of the huge page is resident.
+pub(super) fn huge_page_regions(regions: &[Region], action: Action) -> Vec<Region> {
     let unit = action.unit();
     let mut units = Vec::new();
-    let mut mixed: Option<Mixed> = None;
+    let mut mixed: Option<MixedHugePage> = None;
     for region in regions {
         let mut at = region.range.start;
         while at < region.range.end {
             let base = Addr(at.0 / unit.0 * unit.0);
             let next = Addr(base.0.saturating_add(unit.0));
             if mixed.as_ref().is_some_and(|mixed| mixed.base != base) {
-                units.extend(mixed.take().and_then(|mixed| mixed.region(action)));
+                units.extend(mixed.take().and_then(|mixed| mixed.into_region(action)));
             }
             let is_whole = at == base && next <= region.range.end;
             let end = if is_whole {
@@ -41,29 +43,31 @@ pub(super) fn by_units(regions: &[Region], action: Action) -> Vec<Region> {
                 });
             } else {
                 mixed
-                    .get_or_insert_with(|| Mixed::new(base))
+                    .get_or_insert_with(|| MixedHugePage::new(base))
                     .add(range.len(), region);
             }
             at = end;
         }
     }
-    units.extend(mixed.and_then(|mixed| mixed.region(action)));
+    units.extend(mixed.and_then(|mixed| mixed.into_region(action)));
     units
 }
 
-/// A unit that several regions lie in.
+/// A huge page that no single region covers.
 #[derive(Debug)]
-struct Mixed {
+struct MixedHugePage {
     base: Addr,
-    /// Bytes of it that lie in regions.
+    /// Bytes covered by regions.
     covered: u64,
+    /// Bytes covered by unknown regions.
     unknown: u64,
-    /// Sum over its bytes of how often they were accessed, as [`Region::nr_accesses_bp`] counts.
+    /// Sum of [`Region::nr_accesses_bp`] over all covered bytes.
     accesses: u128,
+    /// Lowest age of the regions.
     age: u32,
 }
 
-impl Mixed {
+impl MixedHugePage {
     const fn new(base: Addr) -> Self {
         Self {
             base,
@@ -81,24 +85,25 @@ impl Mixed {
         self.age = self.age.min(region.age);
     }
 
-    fn region(self, action: Action) -> Option<Region> {
-        const ONE_LOOK: u64 = 10_000;
+    fn into_region(self, action: Action) -> Option<Region> {
+        const ONE_ACCESS_BP: u64 = 10_000;
         let unit = action.unit().0;
         if self.covered < unit && action != Action::Collapse {
             return None;
         }
         let mean = u64::try_from(self.accesses / u128::from(self.covered.max(1))).unwrap_or(u64::MAX);
-        // Rarely accessed is not never accessed.
-        let least = if self.accesses > 0 { ONE_LOOK } else { 0 };
-        let nr_accesses_bp = mean.max(least);
-        // A part that cannot be judged could be hot; that a part of it is hot is known whatever the rest is.
-        let unknown = if action.is_for_cold() {
+        // A huge page with any access is not idle, so the mean is rounded up to one access.
+        let min = if self.accesses > 0 { ONE_ACCESS_BP } else { 0 };
+        let nr_accesses_bp = mean.max(min);
+        // An unknown part could be hot, so it rules out actions on cold memory. For other actions, most of
+        // the huge page must be known.
+        let unknown = if action.requires_cold() {
             self.unknown > 0
         } else {
             self.unknown * 2 > self.covered
         };
         Some(Region {
-            nr_accesses: u32::try_from(nr_accesses_bp / ONE_LOOK).unwrap_or(u32::MAX),
+            nr_accesses: u32::try_from(nr_accesses_bp / ONE_ACCESS_BP).unwrap_or(u32::MAX),
             nr_accesses_bp,
             age: self.age,
             unknown,
@@ -121,55 +126,55 @@ mod tests {
         }
     }
 
-    /// Pages, accesses and age of each.
-    fn joined(regions: &[Region], action: Action) -> Vec<(u64, u64, u32, u32)> {
-        let units = by_units(regions, action).into_iter();
-        let told = |unit: Region| {
+    /// First page, end page, accesses and age of each huge page region.
+    fn combined(regions: &[Region], action: Action) -> Vec<(u64, u64, u32, u32)> {
+        let units = huge_page_regions(regions, action).into_iter();
+        let row = |unit: Region| {
             let (start, end) = (unit.range.start.0 / PAGE_SIZE, unit.range.end.0 / PAGE_SIZE);
             (start, end, unit.moving_nr_accesses(), unit.age)
         };
-        units.map(told).collect()
+        units.map(row).collect()
     }
 
     #[test]
-    fn a_huge_page_is_as_hot_as_its_pages_are_in_the_mean_and_as_old_as_the_youngest() {
+    fn huge_page_has_mean_accesses_and_lowest_age() {
         let regions = [
             region(0, 128, 70, 4),
             region(128, 129, 0, 9),
             region(129, 512, 70, 6),
-            // Alone in three whole ones and in parts of two.
+            // Covers three whole huge pages and parts of another.
             region(512, 2060, 30, 2),
             region(2060, 2560, 0, 50),
         ];
         assert_eq!(
-            joined(&regions, Action::Hugepage),
+            combined(&regions, Action::Hugepage),
             [(0, 512, 69, 4), (512, 2048, 30, 2), (2048, 2560, 1, 2)]
         );
     }
 
     #[test]
-    fn holes_are_for_a_collapse_alone() {
+    fn only_collapse_accepts_gaps() {
         let regions = [
             region(0, 500, 70, 4),
             region(520, 1024, 70, 4),
             region(1024, 1030, 7, 1),
         ];
-        assert_eq!(joined(&regions, Action::Nohugepage), []);
+        assert_eq!(combined(&regions, Action::Nohugepage), []);
         assert_eq!(
-            joined(&regions, Action::Collapse),
+            combined(&regions, Action::Collapse),
             [(0, 512, 70, 4), (512, 1024, 70, 4), (1024, 1536, 7, 1)]
         );
     }
 
     #[test]
-    fn a_part_that_is_not_known_is_not_cold() {
+    fn huge_page_with_unknown_part_is_not_cold() {
         let unknown = Region {
             unknown: true,
             ..region(0, 1, 0, 9)
         };
         let regions = [unknown, region(1, 512, 0, 9)];
         let is_unknown = |action| {
-            by_units(&regions, action)
+            huge_page_regions(&regions, action)
                 .iter()
                 .map(|unit| unit.unknown)
                 .collect::<Vec<_>>()

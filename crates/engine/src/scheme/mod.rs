@@ -1,22 +1,23 @@
 //! Schemes (DAMOS): apply an action to memory of a given access pattern, within limits.
 //!
-//! A [`Scheme`] is what the user wrote; how it is carried out, and what that needs to remember, is in
-//! [`SchemeState`]. A context calls [`apply`](apply()) after each sampling interval and [`check_watermarks`] before
-//! the next. Each time a scheme is due:
+//! A [`Scheme`] holds the user's settings. [`SchemeState`] holds the state that a running scheme needs. A
+//! context calls [`apply`](apply()) after each sampling interval and [`check_watermarks`] before the next
+//! one. Each time a scheme is due:
 //!
-//! 1. the quota window is renewed if it is over: goals and the throughput so far set its size (`window`,
-//!    `spending`, `feed`);
-//! 2. what matches the pattern and passes the core filters is scored, and the best of it chosen as far as the
-//!    quota reaches (`select`, `priority`, `verdict`, `joined`, `units`);
-//! 3. regions are cut where only a part was chosen (`cut`), the operations are asked to act on all of it at
-//!    once, and what became of it is accounted (`apply`).
+//! 1. If the quota window has ended, the next window begins. Goals and the measured throughput set its size
+//!    limit (`window`, `time_quota`, `feedback`).
+//! 2. Memory that matches the pattern and passes the core filters gets a score. The highest scores are
+//!    selected until the quota is used up (`select`, `priority`, `filter_eval`, `huge_page_units`,
+//!    `pending_huge_pages`).
+//! 3. Regions of which only a part was selected are split (`split`). One request to the operations covers all
+//!    selected memory. The results are added to the statistics (`apply`).
 //!
-//! It differs from the kernel in that a scheme's pieces are handed over together, coldest (or hottest) first
-//! across all targets, where the kernel goes by address and takes whatever is above a lowest score.
+//! Difference from the kernel: all selected memory is handed over in one request, the coldest (or hottest)
+//! first across all targets. The kernel goes by address and takes every region above a minimum score.
 //!
 //! # Example
-//! "Page out memory regions larger than 100 MiB that were hardly accessed (5 % of all looks at most) for more
-//! than two minutes":
+//! "Page out memory regions larger than 100 MiB that were accessed in at most 5 % of all access checks for
+//! more than two minutes":
 //!
 //! ```
 //! use thermo_engine::scheme::{self, AccessPattern, Age, Bounds, Rate, Scheme};
@@ -38,36 +39,36 @@
 mod apply;
 mod candidate;
 mod check;
-mod cut;
 mod feedback;
 mod filter;
 mod filter_eval;
 mod goal;
 mod huge_page_units;
 mod pattern;
+mod pending_huge_pages;
 mod priority;
 mod quota;
 mod select;
+mod split;
 mod state;
 mod stats;
 mod time_quota;
-mod units;
 mod validation_error;
 mod watermark_eval;
 mod watermarks;
 mod window;
 
 pub use apply::apply;
-pub use candidate::{ApplyInput, TargetMut, Turn};
+pub use candidate::{ApplyInput, ApplyTrigger, TargetMut};
 pub use check::check;
-pub(crate) use feedback::{REACHED, feed};
+pub(crate) use feedback::{SCORE_REACHED, feed_loop_next_input};
 pub use filter::{CoreFilter, CoreFilterKind, Filter, Filters, OpsFilter, OpsFilterKind};
 pub use goal::{Goal, GoalTuner, SystemMetric};
 pub use pattern::{AccessPattern, Age, Bounds, Rate};
 pub use quota::{Quota, Weights};
 pub use state::SchemeState;
 pub use stats::SchemeStats;
-pub use validation_error::{Contradiction, SchemeError};
+pub use validation_error::{SchemeError, SchemeErrorKind};
 pub use watermark_eval::check_watermarks;
 pub use watermarks::{WatermarkMetric, Watermarks};
 
@@ -77,24 +78,24 @@ use thermo_units::Nanos;
 /// One scheme.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scheme {
-    /// What to do.
+    /// The action to apply.
     pub action: Action,
-    /// To memory of which access pattern.
+    /// The access pattern that memory must have.
     pub pattern: AccessPattern,
-    /// How often; `None`: once an aggregation.
+    /// Time between two applications; `None`: the aggregation interval.
     pub apply_interval: Option<Nanos>,
-    /// How much.
+    /// Limits on bytes and CPU time.
     pub quota: Quota,
-    /// While which state of the machine.
+    /// States of the machine in which the scheme is active.
     pub watermarks: Watermarks,
-    /// To which of the matching memory.
+    /// Further conditions on matching memory.
     pub filters: Filters,
-    /// After how many snapshots (apply intervals in which it was active) it stops; 0: never.
+    /// The scheme stops after this number of snapshots (apply intervals in which it was active); 0: never.
     pub max_nr_snapshots: u64,
 }
 
 impl Scheme {
-    /// A scheme that does `action` to everything, without a limit: change what should be otherwise.
+    /// A scheme that applies `action` to all memory, without limits. Change its fields to restrict it.
     #[must_use]
     pub fn new(action: Action) -> Self {
         Self {

@@ -1,36 +1,36 @@
-//! Which memory a scheme is for: size, access rate and age of its region, each within bounds.
+//! Access patterns: bounds on size, access rate and age of a region.
 
 use crate::attrs::Attrs;
 use crate::region::Region;
 use thermo_units::{Bytes, Nanos, Permille};
 
-/// A least and a most value, both included.
+/// A minimum and a maximum, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds<T> {
-    /// The least.
+    /// Minimum.
     pub min: T,
-    /// The most.
+    /// Maximum.
     pub max: T,
 }
 
 impl<T: PartialOrd> Bounds<T> {
-    /// True when `value` lies within.
+    /// True if `value` is within the bounds.
     pub fn contains(&self, value: &T) -> bool {
         self.min <= *value && *value <= self.max
     }
 }
 
-/// How often memory is accessed, as the user said it.
+/// An access rate, in the unit that the user chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// A share of all looks; 1000 is every look.
+    /// Share of all access checks; 1000 means every check.
     Permille(Permille),
-    /// Looks per aggregation (the unit of DAMON's files).
+    /// Accesses found per aggregation (the unit of DAMON's control files).
     Samples(u32),
 }
 
 impl Rate {
-    /// In looks per aggregation. Shares are rounded down, as damo does.
+    /// The rate in accesses found per aggregation. Shares are rounded down, as in damo.
     #[must_use]
     pub fn samples(self, attrs: &Attrs) -> u32 {
         match self {
@@ -43,17 +43,17 @@ impl Rate {
     }
 }
 
-/// For how long memory has been accessed as it is, as the user said it.
+/// An age: the time for which a region has had its access rate. In the unit that the user chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// A span of time.
+    /// Duration.
     Time(Nanos),
-    /// Aggregations (the unit of DAMON's files).
+    /// Number of aggregations (the unit of DAMON's control files).
     Aggrs(u32),
 }
 
 impl Age {
-    /// In aggregations, rounded down as damo does.
+    /// The age in aggregations, rounded down as in damo.
     #[must_use]
     pub fn aggrs(self, attrs: &Attrs) -> u32 {
         match self {
@@ -64,7 +64,7 @@ impl Age {
     }
 }
 
-/// The access pattern of a scheme. The default is everything.
+/// The access pattern of a scheme. The default matches all memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessPattern {
     /// Size of the region.
@@ -95,20 +95,20 @@ impl Default for AccessPattern {
 }
 
 impl AccessPattern {
-    /// Whether `region`, monitored with `attrs`, is of this pattern. Memory that could not be judged has no
-    /// access rate, so it matches only a pattern that takes every rate.
+    /// True if `region`, monitored with `attrs`, matches this pattern. A region with unknown access rate
+    /// matches only a pattern that includes all rates.
     #[must_use]
     pub fn matches(&self, region: &Region, attrs: &Attrs) -> bool {
-        let (least, most) = (
+        let (min_rate, max_rate) = (
             self.nr_accesses.min.samples(attrs),
             self.nr_accesses.max.samples(attrs),
         );
-        let any_rate = least == 0 && most >= attrs.max_nr_accesses();
+        let includes_all_rates = min_rate == 0 && max_rate >= attrs.max_nr_accesses();
         let rate = region.moving_nr_accesses();
         (if region.unknown {
-            any_rate
+            includes_all_rates
         } else {
-            least <= rate && rate <= most
+            min_rate <= rate && rate <= max_rate
         }) && self.sz.contains(&region.len())
             && self.age.min.aggrs(attrs) <= region.age
             && region.age <= self.age.max.aggrs(attrs)
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_inclusive() {
+    fn pattern_bounds_are_inclusive() {
         let attrs = Attrs::default();
         let pattern = AccessPattern {
             sz: Bounds {
@@ -145,7 +145,7 @@ mod tests {
                 max: Age::Time(Nanos::secs(1)),
             },
         };
-        for (fits, region) in [
+        for (matches, region) in [
             (true, region(2, 2, 3)),
             (true, region(4, 10, 10)),
             (false, region(1, 2, 3)),
@@ -155,12 +155,12 @@ mod tests {
             (false, region(2, 2, 2)),
             (false, region(2, 2, 11)),
         ] {
-            assert_eq!(pattern.matches(&region, &attrs), fits, "{region:?}");
+            assert_eq!(pattern.matches(&region, &attrs), matches, "{region:?}");
         }
     }
 
     #[test]
-    fn unknown_memory_is_never_cold() {
+    fn unknown_region_is_never_cold() {
         let attrs = Attrs::default();
         let unknown = Region {
             unknown: true,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_become_looks_rounded_down() {
+    fn rates_and_ages_round_down() {
         let attrs = Attrs::default();
         assert_eq!(Rate::Permille(Permille(50)).samples(&attrs), 1);
         assert_eq!(Rate::Permille(Permille(49)).samples(&attrs), 0);

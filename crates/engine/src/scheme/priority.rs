@@ -1,4 +1,4 @@
-//! Which regions go first when a quota does not allow all: a score from 0 to 99, higher goes first.
+//! Priority of regions under a quota: a score from 0 to 99. Regions with higher scores go first.
 
 use super::quota::Weights;
 use crate::action::Priority;
@@ -9,7 +9,7 @@ use thermo_units::Bytes;
 /// The highest score (`DAMOS_MAX_SCORE`).
 pub(super) const MAX_SCORE: u8 = 99;
 
-/// The score of `region` for an action that goes by `priority`.
+/// The score of `region` for an action with this `priority`.
 pub(super) fn score(priority: Priority, weights: Weights, region: &Region, attrs: &Attrs) -> u8 {
     match priority {
         Priority::Hot => hotness(weights, region, attrs),
@@ -18,14 +18,14 @@ pub(super) fn score(priority: Priority, weights: Weights, region: &Region, attrs
     }
 }
 
-/// How hot a region is: its access rate, and its age — how long it has been hot, or how long it has not been
-/// accessed — in powers of two seconds, each weighted. The kernel's `damon_hot_score()`; without weights
-/// every region is alike.
+/// Weighted mean of access rate and age, as in the kernel's `damon_hot_score()`. The age is the binary
+/// logarithm of seconds. It raises the hotness of an accessed region and lowers the hotness of an idle one.
+/// Without weights the result is 0 for every region.
 fn hotness(weights: Weights, region: &Region, attrs: &Attrs) -> u8 {
     let rate = u64::from(region.moving_nr_accesses()) * 100 / u64::from(attrs.max_nr_accesses());
     let age_secs = u128::from(region.age) * u128::from(attrs.aggr.0) / 1_000_000_000;
     let age_log = (u128::BITS - age_secs.leading_zeros()).min(32);
-    // 0 is idle for ever, 50 is unsettled, 100 is hot for ever.
+    // 0: idle for the longest time; 50: changed less than 1 s ago; 100: accessed for the longest time.
     let age = if rate == 0 { 32 - age_log } else { 32 + age_log } * 100 / 32 / 2;
 
     let (rate_weight, age_weight) = (u64::from(weights.nr_accesses), u64::from(weights.age));
@@ -36,9 +36,9 @@ fn hotness(weights: Weights, region: &Region, attrs: &Attrs) -> u8 {
         .min(MAX_SCORE)
 }
 
-/// Who goes first among regions of one score, higher first: a score knows ages as powers of two seconds only, so that
-/// memory idle for 31 seconds scores like memory idle for 16. Nothing where age has no weight.
-pub(super) fn finer(priority: Priority, weights: Weights, region: &Region) -> i64 {
+/// Order of regions with the same score, higher first. Scores use the logarithm of the age, so a region idle
+/// for 31 s scores like a region idle for 16 s; this value compares exact ages. 0 if the age has no weight.
+pub(super) fn tie_break(priority: Priority, weights: Weights, region: &Region) -> i64 {
     let age = i64::from(region.age);
     let hotter = if region.moving_nr_accesses() > 0 {
         age
@@ -53,11 +53,11 @@ pub(super) fn finer(priority: Priority, weights: Weights, region: &Region) -> i6
     }
 }
 
-/// Bytes by score.
+/// Bytes for each score.
 pub(super) struct Histogram([u64; MAX_SCORE as usize + 1]);
 
 impl Histogram {
-    /// The bytes of `scored`, counted.
+    /// Sums up `(score, bytes)` pairs.
     pub(super) fn new(scored: impl Iterator<Item = (u8, Bytes)>) -> Self {
         let mut bytes = [0_u64; MAX_SCORE as usize + 1];
         for (score, sz) in scored {
@@ -67,12 +67,12 @@ impl Histogram {
         Self(bytes)
     }
 
-    /// The lowest score that need be considered to fill `room`.
-    pub(super) fn min_score(&self, room: Bytes) -> u8 {
+    /// The lowest score needed to fill `budget`.
+    pub(super) fn min_score(&self, budget: Bytes) -> u8 {
         let mut sum = 0_u64;
         for score in (1..=MAX_SCORE).rev() {
             sum = sum.saturating_add(self.0[usize::from(score)]);
-            if sum >= room.0 {
+            if sum >= budget.0 {
                 return score;
             }
         }
@@ -99,7 +99,7 @@ mod tests {
             nr_accesses: weights.0,
             age: weights.1,
         };
-        // 20 looks an aggregation of 100 ms: 10 aggregations are a second.
+        // 20 access checks in an aggregation of 100 ms; 10 aggregations are 1 s.
         score(
             Priority::Hot,
             weights,
@@ -109,22 +109,22 @@ mod tests {
     }
 
     #[test]
-    fn scores_worked_out_by_hand() {
+    fn scores_match_values_computed_by_hand() {
         for (weights, nr_accesses, age, expected) in [
-            // Without weights all are alike.
+            // Without weights all regions are alike.
             ((0, 0), 20, 100, 0),
-            // Rate alone: 20 of 20 is 100, 10 is 50 (49.5 rounded down), 0 is 0.
+            // Rate only: 20 of 20 is 100, 10 is 50 (49.5 rounded down), 0 is 0.
             ((1, 0), 20, 0, 99),
             ((1, 0), 10, 0, 49),
             ((1, 0), 0, 0, 0),
-            // Age alone: under a second 50; 1 s is 33/32 of it, 8 s 36/32; idle 8 s 28/32 (43.75).
+            // Age only: less than 1 s is 50; 1 s is 33/32 of 50; 8 s is 36/32; idle for 8 s is 28/32 (43.75).
             ((0, 1), 20, 9, 49),
             ((0, 1), 20, 10, 50),
             ((0, 1), 20, 80, 55),
             ((0, 1), 0, 80, 42),
-            // 3 parts rate (0), 7 parts age (idle 120 s: 7 bits, 25/32, 39): 273 / 10 = 27.
+            // Weight 3 for the rate (0), 7 for the age (idle for 120 s: 7 bits, 25/32, 39): 273 / 10 = 27.
             ((3, 7), 0, 1200, 26),
-            // 2^31 s and more cannot get hotter, nor colder.
+            // The age is limited to 2^31 s.
             ((0, 1), 20, u32::MAX, 94),
         ] {
             assert_eq!(
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn among_alike_scores_the_exact_age_decides() {
+    fn tie_break_compares_exact_ages() {
         let weights = |age| Weights {
             sz: 0,
             nr_accesses: 0,
@@ -144,17 +144,17 @@ mod tests {
         };
         let (idle, older, busy) = (region(0, 160), region(0, 310), region(20, 160));
         let attrs = Attrs::default();
-        let of = |region| score(Priority::Cold, weights(1), region, &attrs);
-        assert_eq!(of(&idle), of(&older));
-        let cold = |region| finer(Priority::Cold, weights(1), region);
+        let cold_score = |region| score(Priority::Cold, weights(1), region, &attrs);
+        assert_eq!(cold_score(&idle), cold_score(&older));
+        let cold = |region| tie_break(Priority::Cold, weights(1), region);
         assert!(cold(&older) > cold(&idle) && cold(&idle) > cold(&busy));
-        let hot = |region| finer(Priority::Hot, weights(1), region);
+        let hot = |region| tie_break(Priority::Hot, weights(1), region);
         assert!(hot(&busy) > hot(&idle) && hot(&idle) > hot(&older));
-        assert_eq!(finer(Priority::Cold, weights(0), &older), 0);
+        assert_eq!(tie_break(Priority::Cold, weights(0), &older), 0);
     }
 
     #[test]
-    fn cold_is_the_opposite_and_none_is_the_most() {
+    fn cold_inverts_score_and_none_is_maximal() {
         let weights = Weights {
             sz: 0,
             nr_accesses: 3,
@@ -166,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_scores_that_fill_the_room() {
+    fn min_score_fills_budget_from_the_top() {
         let histogram =
             Histogram::new([(99, Bytes(10)), (70, Bytes(20)), (70, Bytes(5)), (3, Bytes(100))].into_iter());
-        for (room, min_score) in [(1, 99), (10, 99), (11, 70), (35, 70), (36, 3), (135, 3), (136, 0)] {
-            assert_eq!(histogram.min_score(Bytes(room)), min_score, "room for {room}");
+        for (budget, min_score) in [(1, 99), (10, 99), (11, 70), (35, 70), (36, 3), (135, 3), (136, 0)] {
+            assert_eq!(histogram.min_score(Bytes(budget)), min_score, "budget {budget}");
         }
     }
 }

@@ -1,22 +1,22 @@
-//! How much a scheme may do: bytes and time in a window, and which regions go first.
+//! Quotas: limits on bytes and CPU time in a window, and the priority of regions.
 
 use super::goal::{Goal, GoalTuner};
 use thermo_units::{Bytes, Nanos};
 
-/// Limits of a scheme. The default is none.
+/// Limits of a scheme. The default has no limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quota {
-    /// CPU time to spend in a window; zero: no limit.
+    /// CPU time for the action in a window; zero: no limit.
     pub time: Nanos,
     /// Bytes to act on in a window; zero: no limit.
     pub sz: Bytes,
     /// Length of the window.
     pub reset_interval: Nanos,
-    /// What makes a region go first.
+    /// Weights of the priority score.
     pub weights: Weights,
-    /// What the size limit is tuned towards.
+    /// Goals that the size limit is tuned towards.
     pub goals: Vec<Goal>,
-    /// How it is tuned.
+    /// How the size limit follows the goals.
     pub tuner: GoalTuner,
 }
 
@@ -33,10 +33,10 @@ impl Default for Quota {
     }
 }
 
-/// How much size, access rate and age count in a region's priority, relative to each other.
+/// Relative weights of size, access rate and age in the priority of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Weights {
-    /// Size. Kept for the files' sake: it changes nothing, as in the kernel.
+    /// Size. Has no effect, as in the kernel; exists because DAMON's control files have it.
     pub sz: u32,
     /// Access rate.
     pub nr_accesses: u32,

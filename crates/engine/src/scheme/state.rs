@@ -1,173 +1,183 @@
-//! A scheme at work: what the user wrote, and what carrying it out has to remember.
+//! A running scheme: the user's settings and the state between two applications.
 
 use std::collections::BTreeSet;
 
-use super::window::Window;
+use super::window::QuotaWindow;
 use super::{Goal, Scheme, SchemeStats, WatermarkMetric};
 use crate::attrs::Attrs;
 use crate::sink::{Event, Sink};
 use thermo_units::PAGE_SIZE;
 use thermo_units::{Bytes, Nanos};
 
-/// What a user is warned about once.
+/// Topics of warnings. A warning is printed once for each topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Topic {
-    /// The action itself.
+pub(super) enum WarningTopic {
+    /// The action failed.
     Apply,
-    /// The goal at this place.
+    /// The goal with this index cannot be read.
     Goal(usize),
-    /// The metric of its watermarks.
+    /// The metric of the watermarks cannot be read.
     Watermarks,
-    /// What the operations said of an action.
+    /// A note of the operations about an action.
     Note(String),
 }
 
-/// A scheme at work.
+/// A running scheme.
 #[derive(Debug, Clone)]
 pub struct SchemeState {
     pub(super) scheme: Scheme,
     pub(super) stats: SchemeStats,
-    pub(super) window: Window,
-    /// Whether the watermarks let it work.
+    pub(super) window: QuotaWindow,
+    /// True while the watermarks allow the scheme to act.
     pub(super) activated: bool,
-    /// When the watermarks are to be looked at next.
+    /// Time of the next watermark check.
     pub(super) next_check: Nanos,
-    /// In passed sampling intervals; `None` until the first look at the clock.
+    /// Time of the next application, in passed sampling intervals; `None` until the first check.
     next_apply: Option<u64>,
-    told: BTreeSet<Topic>,
+    warned: BTreeSet<WarningTopic>,
 }
 
 impl SchemeState {
-    /// `scheme`, about to begin. It is active until its watermarks were looked at.
+    /// A new running scheme. It is active until its watermarks are checked for the first time.
     #[must_use]
     pub fn new(scheme: Scheme) -> Self {
         Self {
             scheme,
             stats: SchemeStats::default(),
-            window: Window::default(),
+            window: QuotaWindow::default(),
             activated: true,
             next_check: Nanos::ZERO,
             next_apply: None,
-            told: BTreeSet::new(),
+            warned: BTreeSet::new(),
         }
     }
 
-    /// What the user wrote.
+    /// The user's settings.
     #[must_use]
     pub const fn scheme(&self) -> &Scheme {
         &self.scheme
     }
 
-    /// Totals since it began.
+    /// Statistics since the start.
     #[must_use]
     pub const fn stats(&self) -> &SchemeStats {
         &self.stats
     }
 
-    /// Whether it is applied when it is due: its watermarks let it, and it has snapshots left.
+    /// True if the watermarks allow the scheme to act and it has snapshots left.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         self.activated && !self.is_finished()
     }
 
-    /// Whether it was applied as often as it may be.
+    /// True if the scheme has used up its snapshots.
     pub(super) const fn is_finished(&self) -> bool {
         self.scheme.max_nr_snapshots > 0 && self.stats.nr_snapshots >= self.scheme.max_nr_snapshots
     }
 
-    /// Takes the place of the scheme so far; statistics and the quota window stay. `attrs` are those that hold
-    /// from now on, `passed` counts sampling intervals as for [`apply`](super::apply()). The scheme is
-    /// due at the latest one new apply interval from now.
+    /// Replaces the settings; statistics and the quota window stay. `attrs` are the attributes from now on,
+    /// `passed` is the number of passed sampling intervals, as for [`apply`](super::apply()). The scheme is
+    /// next due in one new apply interval at the latest.
     pub fn commit(&mut self, scheme: Scheme, attrs: &Attrs, passed: u64) {
         let before = std::mem::replace(&mut self.scheme, scheme);
         let latest = passed.saturating_add(self.interval(attrs));
         self.next_apply = Some(self.next_apply.map_or(latest, |next| next.min(latest)));
         if before.action != self.scheme.action {
-            self.told.remove(&Topic::Apply);
+            self.warned.remove(&WarningTopic::Apply);
         }
         if before.quota != self.scheme.quota {
-            self.change_quota(&before.quota.goals);
+            self.update_window(&before.quota.goals);
         }
         if before.watermarks != self.scheme.watermarks {
-            self.told.remove(&Topic::Watermarks);
+            self.warned.remove(&WarningTopic::Watermarks);
             self.next_check = Nanos::ZERO;
             self.activated |= self.scheme.watermarks.metric == WatermarkMetric::None;
         }
     }
 
-    /// Counts its apply interval anew from `passed`, with the attributes that hold from now on
-    /// (`damon_set_attrs()` does so, too): an aggregation begins there.
-    pub(crate) fn put_off(&mut self, attrs: &Attrs, passed: u64) {
+    /// Restarts the apply interval at `passed`, where an aggregation with the new `attrs` begins, as the
+    /// kernel's `damon_set_attrs()` does.
+    pub(crate) fn restart_apply_interval(&mut self, attrs: &Attrs, passed: u64) {
         self.next_apply = Some(passed.saturating_add(self.interval(attrs)));
     }
 
-    /// Makes it due in step with the aggregation that is running, which ends at `next_aggr`: then, or whole
-    /// intervals before.
-    pub(crate) fn fall_in(&mut self, attrs: &Attrs, passed: u64, next_aggr: u64) {
+    /// Aligns the apply interval with the current aggregation: the scheme is next due at `next_aggr`, the end
+    /// of the aggregation, or whole intervals before it.
+    pub(crate) fn align_with_aggregation(&mut self, attrs: &Attrs, passed: u64, next_aggr: u64) {
         let next_aggr = next_aggr.max(passed + 1);
         let interval = self.interval(attrs);
         self.next_apply = Some(next_aggr - (next_aggr - passed - 1) / interval * interval);
     }
 
-    /// Takes over totals of a scheme that is carried out elsewhere. True when it was applied since the last time.
-    pub(crate) fn take_over(&mut self, stats: SchemeStats) -> bool {
+    /// Replaces the statistics of a scheme that is applied elsewhere (offload). Returns true if it was
+    /// applied since the last call.
+    pub(crate) fn import_stats(&mut self, stats: SchemeStats) -> bool {
         let applied = stats.nr_tried != self.stats.nr_tried;
         self.stats = stats;
         applied
     }
 
-    /// Makes a changed quota hold in the window that goes on.
-    fn change_quota(&mut self, goals_before: &[Goal]) {
+    /// Applies a changed quota to the current window.
+    fn update_window(&mut self, goals_before: &[Goal]) {
         let goals = &self.scheme.quota.goals;
-        let same =
-            goals_before.len() == goals.len() && goals_before.iter().zip(goals).all(|(a, b)| a.is_of(b));
-        if !same {
+        let same_metrics = goals_before.len() == goals.len()
+            && goals_before.iter().zip(goals).all(|(a, b)| a.has_same_metric(b));
+        if !same_metrics {
             self.window.goals.clear();
-            self.told.retain(|topic| !matches!(topic, Topic::Goal(_)));
+            self.warned
+                .retain(|topic| !matches!(topic, WarningTopic::Goal(_)));
         }
         self.window.set_limit(&self.scheme.quota, Bytes(PAGE_SIZE));
-        self.stats.effective_sz = self.window.shown_limit();
+        self.stats.effective_sz = self.window.reported_limit();
     }
 
-    /// Whether it is to be applied after `passed` sampling intervals. First it is due at a whole multiple of its
-    /// interval, so that schemes applied once an aggregation see whole ones. While it is inactive it stays due.
+    /// True if the scheme is due after `passed` sampling intervals. It is first due at a multiple of its
+    /// interval, so that a scheme applied once an aggregation sees whole aggregations. An inactive scheme is
+    /// not due, but its application stays pending.
     pub(crate) fn is_due(&self, attrs: &Attrs, passed: u64) -> bool {
-        self.is_active() && passed >= self.turn(attrs, passed)
+        self.is_active() && passed >= self.next_apply(attrs, passed)
     }
 
-    /// The same; if so, says when next.
-    pub(super) fn take_turn(&mut self, attrs: &Attrs, passed: u64) -> bool {
+    /// Same as [`Self::is_due`]. If true, schedules the next application.
+    pub(super) fn advance_if_due(&mut self, attrs: &Attrs, passed: u64) -> bool {
         let is_due = self.is_due(attrs, passed);
         self.next_apply = Some(match is_due {
             true => passed.saturating_add(self.interval(attrs)),
-            false => self.turn(attrs, passed),
+            false => self.next_apply(attrs, passed),
         });
         is_due
     }
 
-    /// When a window begins in which it goes on with what its quota left of the last snapshot; nothing where nothing
-    /// was left, or where its apply interval was set: then it acts just so often.
+    /// Start of the quota window in which the scheme continues with the rest of the last snapshot. `None` if
+    /// there is no rest, or if an apply interval is set: the scheme then acts once an apply interval only.
     pub(crate) fn next_window_start(&self) -> Option<Nanos> {
-        let stopped =
+        let has_rest =
             self.is_active() && self.scheme.apply_interval.is_none() && self.window.position.is_some();
-        stopped.then(|| self.window.end(&self.scheme.quota)).flatten()
+        has_rest.then(|| self.window.end(&self.scheme.quota)).flatten()
     }
 
-    /// After how many sampling intervals its turn is, or was.
-    fn turn(&self, attrs: &Attrs, passed: u64) -> u64 {
+    /// Number of passed sampling intervals at which the scheme is (or was) next due.
+    fn next_apply(&self, attrs: &Attrs, passed: u64) -> u64 {
         let interval = self.interval(attrs);
         let first = || passed.max(1).div_ceil(interval).saturating_mul(interval);
         self.next_apply.unwrap_or_else(first)
     }
 
-    /// Its apply interval in sampling intervals, at least 1.
+    /// Apply interval in sampling intervals, at least 1.
     fn interval(&self, attrs: &Attrs) -> u64 {
         attrs.samples_in(self.scheme.apply_interval.unwrap_or(attrs.aggr))
     }
 
-    /// Tells `text` of scheme `index`, unless the topic was spoken of before.
-    pub(super) fn warn(&mut self, topic: Topic, index: usize, text: &str, now: Nanos, sink: &mut dyn Sink) {
-        if self.told.insert(topic) {
+    /// Emits a warning about scheme `index`, unless one with the same topic was emitted before.
+    pub(super) fn warn_once(
+        &mut self,
+        topic: WarningTopic,
+        index: usize,
+        text: &str,
+        now: Nanos,
+        sink: &mut dyn Sink,
+    ) {
+        if self.warned.insert(topic) {
             let text = format!("scheme {index} ({}): {text}", self.scheme.action);
             sink.on(&Event::Warning { now, text: &text });
         }
@@ -180,14 +190,14 @@ mod tests {
     use crate::action::Action;
     use crate::scheme::Quota;
 
-    /// The passed counts, of 1 to `until`, at which the scheme has its turn.
-    fn turns(state: &mut SchemeState, from: u64, until: u64) -> Vec<u64> {
+    /// The values of `passed`, in `from..=until`, at which the scheme is due.
+    fn due_at(state: &mut SchemeState, from: u64, until: u64) -> Vec<u64> {
         (from..=until)
-            .filter(|passed| state.take_turn(&Attrs::default(), *passed))
+            .filter(|passed| state.advance_if_due(&Attrs::default(), *passed))
             .collect()
     }
 
-    fn every(interval: Option<Nanos>) -> Scheme {
+    fn stat_every(interval: Option<Nanos>) -> Scheme {
         Scheme {
             apply_interval: interval,
             ..Scheme::new(Action::Stat)
@@ -195,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn due_once_an_aggregation_or_more_often_or_less() {
+    fn scheme_is_due_at_multiples_of_interval() {
         for (interval, expected) in [
             (None, vec![20, 40, 60]),
             (Some(Nanos::millis(100)), vec![20, 40, 60]),
@@ -203,43 +213,43 @@ mod tests {
             (Some(Nanos::millis(250)), vec![50]),
         ] {
             assert_eq!(
-                turns(&mut SchemeState::new(every(interval)), 1, 60),
+                due_at(&mut SchemeState::new(stat_every(interval)), 1, 60),
                 expected,
                 "{interval:?}"
             );
         }
         assert_eq!(
-            turns(&mut SchemeState::new(every(Some(Nanos::millis(1)))), 1, 60).len(),
+            due_at(&mut SchemeState::new(stat_every(Some(Nanos::millis(1)))), 1, 60).len(),
             60
         );
         assert_eq!(
-            turns(&mut SchemeState::new(every(None)), 33, 80),
+            due_at(&mut SchemeState::new(stat_every(None)), 33, 80),
             [40, 60, 80],
-            "one that came late"
+            "a scheme added late"
         );
     }
 
     #[test]
-    fn a_commit_never_puts_the_turn_off() {
-        let mut state = SchemeState::new(every(None));
-        assert_eq!(turns(&mut state, 1, 30), [20]);
-        state.commit(every(None), &Attrs::default(), 30);
-        state.commit(every(Some(Nanos::millis(25))), &Attrs::default(), 30);
-        assert_eq!(turns(&mut state, 31, 40), [35, 40]);
+    fn commit_never_delays_application() {
+        let mut state = SchemeState::new(stat_every(None));
+        assert_eq!(due_at(&mut state, 1, 30), [20]);
+        state.commit(stat_every(None), &Attrs::default(), 30);
+        state.commit(stat_every(Some(Nanos::millis(25))), &Attrs::default(), 30);
+        assert_eq!(due_at(&mut state, 31, 40), [35, 40]);
     }
 
     #[test]
-    fn snapshots_run_out_and_a_commit_can_add_some() {
+    fn commit_can_add_snapshots() {
         let mut state = SchemeState::new(Scheme {
             max_nr_snapshots: 1,
-            ..every(None)
+            ..stat_every(None)
         });
         state.stats.nr_snapshots = 1;
         assert!(!state.is_active());
         state.commit(
             Scheme {
                 max_nr_snapshots: 2,
-                ..every(None)
+                ..stat_every(None)
             },
             &Attrs::default(),
             0,
@@ -249,32 +259,32 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_size_limit_holds_at_once_and_what_was_charged_stays() {
+    fn commit_changes_size_limit_and_keeps_charge() {
         let quota = |sz| Quota {
             sz: Bytes::mib(sz),
             ..Quota::default()
         };
         let mut state = SchemeState::new(Scheme {
             quota: quota(10),
-            ..every(None)
+            ..stat_every(None)
         });
-        let least = Bytes(PAGE_SIZE);
+        let unit = Bytes(PAGE_SIZE);
         state.window.renew(
             Nanos::ZERO,
             &state.scheme.quota,
-            least,
+            unit,
             super::super::feedback::Score::Unmeasurable,
         );
         state.window.charge(Bytes::mib(4));
         state.commit(
             Scheme {
                 quota: quota(5),
-                ..every(None)
+                ..stat_every(None)
             },
             &Attrs::default(),
             0,
         );
-        assert_eq!(state.window.room(&state.scheme.quota), Some(Bytes::mib(1)));
+        assert_eq!(state.window.remaining(&state.scheme.quota), Some(Bytes::mib(1)));
         assert_eq!(state.stats().effective_sz, Bytes::mib(5));
     }
 }

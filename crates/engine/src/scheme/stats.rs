@@ -1,4 +1,4 @@
-//! What a scheme did since it began. Names are those of DAMON's `stats` files.
+//! Statistics of a scheme since its start. Names are those of DAMON's `stats` files.
 
 use thermo_units::{Bytes, Nanos};
 
@@ -13,16 +13,17 @@ pub struct SchemeStats {
     pub nr_applied: u64,
     /// Bytes acted on.
     pub sz_applied: Bytes,
-    /// Bytes that passed the ops filters.
+    /// Bytes that passed the ops filters; 0 without ops filters.
     pub sz_ops_filter_passed: Bytes,
-    /// Bytes seen to have changed afterwards, of actions that leave a trace.
+    /// Bytes that changed state, for actions whose effect can be read back.
     pub sz_changed: Bytes,
-    /// Windows in which a quota was used up.
+    /// Quota windows in which the quota was used up.
     pub qt_exceeds: u64,
     /// Apply intervals in which the scheme was active.
     pub nr_snapshots: u64,
-    /// CPU time its actions took.
+    /// CPU time that the action took.
     pub spent: Nanos,
-    /// The size limit in force; 0: none. A limit that allows nothing is shown as 1 byte, which no page fits.
+    /// Current size limit; 0: no limit. A limit that allows no memory is reported as 1 byte, which is less
+    /// than a page.
     pub effective_sz: Bytes,
 }

@@ -1,76 +1,76 @@
-//! What can be wrong with a scheme, in words.
+//! Errors in the settings of a scheme.
 
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Permille};
 
-/// A scheme that contradicts itself.
+/// A scheme with contradictory settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("scheme {scheme}: {contradiction}")]
+#[error("scheme {scheme}: {kind}")]
 pub struct SchemeError {
-    /// Which, counted from 0.
+    /// Index of the scheme, from 0.
     pub scheme: usize,
-    /// Why it cannot be meant.
-    pub contradiction: Contradiction,
+    /// The contradiction.
+    pub kind: SchemeErrorKind,
 }
 
-/// What in a scheme cannot be meant.
+/// A contradiction in the settings of a scheme.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Contradiction {
-    /// Bounds of the access pattern the wrong way round: nothing can match.
+pub enum SchemeErrorKind {
+    /// The minimum of a bound of the access pattern is above the maximum.
     #[error(
-        "the least {what} ({min}) is above the most ({max}), so nothing can match: swap them or widen one"
+        "the minimum {bound} ({min}) is above the maximum ({max}), so nothing can match: swap the two or widen one"
     )]
-    Bounds {
+    MinAboveMax {
         /// `size`, `nr_accesses` or `age`.
-        what: &'static str,
-        /// The lower bound.
+        bound: &'static str,
+        /// The minimum.
         min: String,
-        /// The upper bound.
+        /// The maximum.
         max: String,
     },
-    /// A share above the whole.
-    #[error("{what} is {given}, and the most is 100 %")]
-    OverAll {
-        /// Of what.
-        what: &'static str,
-        /// What was given.
+    /// A share is above 100 %.
+    #[error("{setting} is {given}, but the maximum is 100 %")]
+    ShareAboveWhole {
+        /// The setting.
+        setting: &'static str,
+        /// The given value.
         given: Permille,
     },
-    /// Watermarks out of order.
+    /// Watermarks are out of order.
     #[error(
         "the watermarks are out of order (high {high}, mid {mid}, low {low}): high must be the largest, low the smallest"
     )]
     Watermarks {
-        /// The upper.
+        /// The high watermark.
         high: Permille,
-        /// The middle.
+        /// The middle watermark.
         mid: Permille,
-        /// The lower.
+        /// The low watermark.
         low: Permille,
     },
-    /// Watermarks that would be looked at all the time.
+    /// The watermark interval is 0.
     #[error(
-        "the interval of its watermarks is 0: say how often to look at them while the scheme rests, like 5s"
+        "the watermark interval is 0: give the time between two checks while the scheme is inactive, like 5s"
     )]
     WatermarkInterval,
-    /// A filter on nothing.
-    #[error(
-        "filter {filter} is for the addresses {range}, which is nothing: the end must lie behind the start"
-    )]
+    /// The address range of a core filter is empty.
+    #[error("filter {filter} has the empty address range {range}: its end must be above its start")]
     EmptyFilter {
-        /// Which core filter, from 0.
+        /// Index of the core filter, from 0.
         filter: usize,
-        /// Its range.
+        /// The address range.
         range: AddrRange,
     },
-    /// A filter no page passes.
-    #[error("filter {filter} is for huge pages from {min} to {max}: the least must not be above the most")]
+    /// No huge page size matches an ops filter.
+    #[error(
+        "filter {filter} is for huge pages from {min} to {max}: the minimum must not be above the maximum"
+    )]
     HugepageSize {
-        /// Which ops filter, from 0.
+        /// Index of the ops filter, from 0.
         filter: usize,
-        /// The least.
+        /// The minimum.
         min: Bytes,
-        /// The most.
+        /// The maximum.
         max: Bytes,
     },
 }

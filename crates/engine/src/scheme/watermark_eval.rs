@@ -1,59 +1,67 @@
-//! Watermarks at work: which schemes may act now, and how long monitoring can rest when none may.
+//! Watermark checks: they activate and deactivate schemes, and pause monitoring while all schemes are
+//! inactive.
 
 use super::SystemMetric;
-use super::state::{SchemeState, Topic};
+use super::state::{SchemeState, WarningTopic};
 use super::watermarks::{WatermarkMetric, Watermarks};
 use crate::ops::{Operations, OpsError};
 use crate::sink::{Event, Sink};
 use thermo_units::Nanos;
 
-/// Watermarks are not looked at more often than this: asking costs a read of `/proc/meminfo`, and the caller
-/// comes by every sampling interval.
-const LEAST_INTERVAL: Nanos = Nanos::millis(100);
+/// Minimum time between two checks. A check reads `/proc/meminfo`, and the caller may call every sampling
+/// interval.
+const MIN_INTERVAL: Nanos = Nanos::millis(100);
 
-/// Looks at the watermarks of all schemes, each when it is time to: ten times a second while it is active,
-/// once in its own interval while it is not.
+/// Checks the watermarks of all schemes that are due: ten times a second for active schemes, once in the
+/// watermark interval for inactive ones.
 ///
-/// Returns when to come again if all schemes are inactive, so that monitoring would be for nothing until then;
-/// `None` if any is active or there are none. Schemes that ran out of snapshots have no say.
+/// Returns the time of the next check if all schemes are inactive; monitoring can pause until then. Returns
+/// `None` if any scheme is active or there are no schemes. Schemes that have used up their snapshots are
+/// ignored.
 pub fn check_watermarks(
     states: &mut [SchemeState],
     now: Nanos,
     ops: &mut dyn Operations,
     sink: &mut dyn Sink,
 ) -> Option<Nanos> {
-    let mut asked = None;
+    let mut value = None;
     for (index, state) in states.iter_mut().enumerate() {
         if state.scheme.watermarks.metric == WatermarkMetric::FreeMemRate && now >= state.next_check {
-            let free = asked.get_or_insert_with(|| ops.metric(&SystemMetric::FreeMemRate));
-            state.check(index, free, now, sink);
+            let free = value.get_or_insert_with(|| ops.metric(&SystemMetric::FreeMemRate));
+            state.check_watermarks(index, free, now, sink);
         }
     }
-    let mut in_question = states.iter().filter(|state| !state.is_finished()).peekable();
-    in_question.peek()?;
-    if in_question.clone().any(SchemeState::is_active) {
+    let mut unfinished = states.iter().filter(|state| !state.is_finished()).peekable();
+    unfinished.peek()?;
+    if unfinished.clone().any(SchemeState::is_active) {
         return None;
     }
-    in_question.map(|state| state.next_check).min()
+    unfinished.map(|state| state.next_check).min()
 }
 
 impl SchemeState {
-    fn check(&mut self, index: usize, free: &Result<u64, OpsError>, now: Nanos, sink: &mut dyn Sink) {
+    fn check_watermarks(
+        &mut self,
+        index: usize,
+        free: &Result<u64, OpsError>,
+        now: Nanos,
+        sink: &mut dyn Sink,
+    ) {
         let before = self.activated;
         match free {
             Ok(free) => self.activated = self.scheme.watermarks.allow(*free, before),
             Err(error) => {
-                // Once it could be read: a failure that passes. Never: better to do nothing than without the
-                // limits that were asked for.
+                // A failed read may be temporary: the state stays. If the metric is unsupported, the scheme
+                // is deactivated: acting without the requested watermarks would be wrong.
                 self.activated &= !matches!(error, OpsError::Unsupported { .. });
-                let text = format!("its watermarks cannot be looked at: {error}");
-                self.warn(Topic::Watermarks, index, &text, now, sink);
+                let text = format!("the watermark metric cannot be read: {error}");
+                self.warn_once(WarningTopic::Watermarks, index, &text, now, sink);
             }
         }
         let wait = if self.activated {
-            LEAST_INTERVAL
+            MIN_INTERVAL
         } else {
-            self.scheme.watermarks.interval.max(LEAST_INTERVAL)
+            self.scheme.watermarks.interval.max(MIN_INTERVAL)
         };
         self.next_check = now.saturating_add(wait);
         if self.activated != before {
@@ -69,7 +77,7 @@ impl SchemeState {
 }
 
 impl Watermarks {
-    /// Whether a scheme that was `active` may act at this `value` of the metric.
+    /// True if a scheme that was `active` is active at this `value` of the metric.
     fn allow(&self, value: u64, active: bool) -> bool {
         let (high, mid, low) = (
             u64::from(self.high.0),
@@ -86,8 +94,8 @@ mod tests {
     use thermo_units::Permille;
 
     #[test]
-    fn between_mid_and_high_it_stays_as_it_is() {
-        let marks = Watermarks {
+    fn watermarks_keep_state_between_mid_and_high() {
+        let watermarks = Watermarks {
             metric: WatermarkMetric::FreeMemRate,
             interval: Nanos::secs(5),
             high: Permille(500),
@@ -103,8 +111,12 @@ mod tests {
             (199, false, false),
             (0, false, false),
         ] {
-            assert_eq!(marks.allow(value, true), from_active, "active at {value}");
-            assert_eq!(marks.allow(value, false), from_inactive, "inactive at {value}");
+            assert_eq!(watermarks.allow(value, true), from_active, "active at {value}");
+            assert_eq!(
+                watermarks.allow(value, false),
+                from_inactive,
+                "inactive at {value}"
+            );
         }
     }
 }

@@ -1,28 +1,29 @@
-//! In which state of the machine a scheme works.
+//! Watermarks: the states of the machine in which a scheme is active.
 
 use thermo_units::{Nanos, Permille};
 
-/// What is compared with the marks.
+/// The metric that is compared with the watermarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WatermarkMetric {
     /// Nothing: always active.
     #[default]
     None,
-    /// Free memory in thousandths of all.
+    /// Free memory, in thousandths of all memory.
     FreeMemRate,
 }
 
-/// The marks. A scheme stops above `high` and below `low`; stopped, it starts again between `low` and `mid`.
+/// Watermarks of a scheme. They deactivate the scheme above `high` and below `low`, and activate it again
+/// between `low` and `mid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Watermarks {
-    /// What is compared.
+    /// The metric.
     pub metric: WatermarkMetric,
-    /// How often, while stopped.
+    /// Time between two checks while the scheme is inactive.
     pub interval: Nanos,
-    /// Above: stop, there is enough.
+    /// Above: inactive, enough memory is free.
     pub high: Permille,
-    /// At or below: start.
+    /// Below, and not below `low`: active.
     pub mid: Permille,
-    /// Below: stop, others (kswapd) must act now.
+    /// Below: inactive, kswapd must reclaim first.
     pub low: Permille,
 }

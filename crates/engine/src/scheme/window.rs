@@ -1,38 +1,39 @@
-//! The quota window: how much of it is used, how large the next one is, and where to go on in it.
+//! Quota windows: bytes used, size limit of the next window, and the position where it continues.
 
-use super::feedback::{GoalMemory, REACHED, Score, feed};
+use super::feedback::{GoalTotals, SCORE_REACHED, Score, feed_loop_next_input};
 use super::goal::GoalTuner;
 use super::quota::Quota;
-use super::time_quota::Spending;
+use super::time_quota::TimeQuota;
 use crate::target_id::TargetId;
 use thermo_units::Addr;
 use thermo_units::{Bytes, Nanos};
 
-/// Where a scheme stopped when its quota was used up.
+/// The address behind the last range tried when the quota was used up.
 pub(super) type Position = (TargetId, Addr);
 
-/// The quota of one scheme at work.
+/// The quota state of one scheme.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Window {
-    /// When it began; `None` before the first.
-    begin: Option<Nanos>,
-    /// Bytes tried in it.
+pub(super) struct QuotaWindow {
+    /// Start of the current window; `None` before the first.
+    start: Option<Nanos>,
+    /// Bytes tried in the current window.
     charged: Bytes,
-    /// What time quotas go by.
-    spending: Spending,
-    /// The size that goals are tuned to, in ten-thousandths of a byte.
+    /// CPU time and throughput.
+    time_quota: TimeQuota,
+    /// Size limit that the goals are tuned to, in ten-thousandths of a byte.
     tuned_bp: u64,
+    /// Score of the goals at the start of the current window.
     score: Option<Score>,
-    /// The size limit in force; `None`: none.
+    /// Current size limit; `None`: no limit.
     limit: Option<Bytes>,
-    /// What its goals remember.
-    pub(super) goals: GoalMemory,
-    /// Where to go on.
+    /// Previous values of the goals' cumulative metrics.
+    pub(super) goals: GoalTotals,
+    /// Where the next window continues; `None`: at the highest scores.
     pub(super) position: Option<Position>,
 }
 
 impl Quota {
-    /// Whether anything is limited.
+    /// True if any limit is set.
     pub(super) fn is_set(&self) -> bool {
         self.time > Nanos::ZERO || self.sz > Bytes::ZERO || self.has_goals()
     }
@@ -42,39 +43,40 @@ impl Quota {
     }
 }
 
-impl Window {
-    /// When it is over; `None` before the first.
+impl QuotaWindow {
+    /// End of the current window; `None` before the first.
     pub(super) fn end(&self, quota: &Quota) -> Option<Nanos> {
-        self.begin.map(|begin| begin.saturating_add(quota.reset_interval))
+        self.start.map(|start| start.saturating_add(quota.reset_interval))
     }
 
-    /// Whether a new window is due.
-    pub(super) fn is_over(&self, now: Nanos, quota: &Quota) -> bool {
+    /// True if a new window is due.
+    pub(super) fn has_ended(&self, now: Nanos, quota: &Quota) -> bool {
         self.end(quota).is_none_or(|end| now >= end)
     }
 
-    /// Ends the window and begins the next at `now`, with a limit made of the `score` of the goals. True when
-    /// the one that ended was used up.
-    pub(super) fn renew(&mut self, now: Nanos, quota: &Quota, least: Bytes, score: Score) -> bool {
-        let used_up = self.charged > Bytes::ZERO && self.is_full(quota, least);
-        let passed = now.saturating_sub(self.begin.unwrap_or(now)).0;
+    /// Ends the window and begins the next one at `now`, with a limit computed from the `score` of the goals.
+    /// `unit` is the smallest size that the action accepts. Returns true if the ended window was used up.
+    pub(super) fn renew(&mut self, now: Nanos, quota: &Quota, unit: Bytes, score: Score) -> bool {
+        let used_up = self.charged > Bytes::ZERO && self.is_used_up(quota, unit);
+        let passed = now.saturating_sub(self.start.unwrap_or(now)).0;
         let windows = (passed / quota.reset_interval.0.max(1)).max(1);
-        self.spending.renew(quota.time, windows);
-        (self.begin, self.charged) = (Some(now), Bytes::ZERO);
-        // Never less than one byte, as in the kernel.
-        self.tuned_bp = self.tuned_bp.max(REACHED);
+        self.time_quota.renew(quota.time, windows);
+        (self.start, self.charged) = (Some(now), Bytes::ZERO);
+        // At least one byte, as in the kernel.
+        self.tuned_bp = self.tuned_bp.max(SCORE_REACHED);
         if let Score::Known(score) = score {
-            self.tuned_bp = feed(self.tuned_bp, score, REACHED);
+            self.tuned_bp = feed_loop_next_input(self.tuned_bp, score, SCORE_REACHED);
         }
         self.score = Some(score);
-        self.set_limit(quota, least);
+        self.set_limit(quota, unit);
         used_up
     }
 
-    /// Works the limit out anew, for a quota that changed in the middle of a window.
-    pub(super) fn set_limit(&mut self, quota: &Quota, least: Bytes) {
+    /// Computes the limit of the current window. Also called if the quota changes during a window.
+    pub(super) fn set_limit(&mut self, quota: &Quota, unit: Bytes) {
         let sz = (quota.sz > Bytes::ZERO).then_some(quota.sz);
-        let limits = [sz, self.spending.reach(quota.time, least), self.goal_limit(quota)];
+        let by_time = self.time_quota.affordable_bytes(quota.time, unit);
+        let limits = [sz, by_time, self.goal_limit(quota)];
         self.limit = limits.into_iter().flatten().min();
     }
 
@@ -84,44 +86,45 @@ impl Window {
         }
         let score = self.score.unwrap_or(Score::NotYet);
         if score == Score::Unmeasurable {
-            // The goals are left out. Where they were the only limit, "no limit" is not what was meant.
-            let limited_otherwise = quota.time > Nanos::ZERO || quota.sz > Bytes::ZERO;
-            return (!limited_otherwise).then_some(Bytes::ZERO);
+            // The goals are ignored. If they are the only limit, nothing is allowed: acting without any limit
+            // would not be what the user asked for.
+            let has_other_limit = quota.time > Nanos::ZERO || quota.sz > Bytes::ZERO;
+            return (!has_other_limit).then_some(Bytes::ZERO);
         }
         match quota.tuner {
-            GoalTuner::Consist => Some(Bytes(self.tuned_bp / REACHED)),
+            GoalTuner::Consist => Some(Bytes(self.tuned_bp / SCORE_REACHED)),
             GoalTuner::Temporal => match score {
-                Score::Known(score) if score < REACHED => None,
+                Score::Known(score) if score < SCORE_REACHED => None,
                 _ => Some(Bytes::ZERO),
             },
         }
     }
 
-    /// Bytes that may still be tried in this window; `None`: any number.
-    pub(super) fn room(&self, quota: &Quota) -> Option<Bytes> {
-        if self.spending.is_over(quota.time) {
+    /// Bytes that may still be tried in this window; `None`: no limit.
+    pub(super) fn remaining(&self, quota: &Quota) -> Option<Bytes> {
+        if self.time_quota.is_used_up(quota.time) {
             return Some(Bytes::ZERO);
         }
         self.limit.map(|limit| limit.saturating_sub(self.charged))
     }
 
-    /// Whether not even `least` bytes may be tried any more.
-    pub(super) fn is_full(&self, quota: &Quota, least: Bytes) -> bool {
-        self.room(quota).is_some_and(|room| room < least)
+    /// True if fewer than `unit` bytes may still be tried.
+    pub(super) fn is_used_up(&self, quota: &Quota, unit: Bytes) -> bool {
+        self.remaining(quota).is_some_and(|remaining| remaining < unit)
     }
 
-    /// Counts what was tried.
+    /// Adds tried bytes.
     pub(super) fn charge(&mut self, sz: Bytes) {
         self.charged = Bytes(self.charged.0.saturating_add(sz.0));
     }
 
-    /// Counts what was really done and the CPU time it took.
-    pub(super) fn measure(&mut self, sz: Bytes, spent: Nanos) {
-        self.spending.measure(sz, spent);
+    /// Adds the CPU time that the action took for `sz` bytes.
+    pub(super) fn record_cost(&mut self, sz: Bytes, spent: Nanos) {
+        self.time_quota.record(sz, spent);
     }
 
-    /// The limit as the statistics show it: 0 is none.
-    pub(super) fn shown_limit(&self) -> Bytes {
+    /// The limit as reported in the statistics: 0 means no limit, so a limit of 0 bytes is reported as 1.
+    pub(super) fn reported_limit(&self) -> Bytes {
         self.limit.map_or(Bytes::ZERO, |limit| limit.max(Bytes(1)))
     }
 }
@@ -133,9 +136,9 @@ mod tests {
 
     const PAGE: Bytes = Bytes(4096);
 
-    fn renewed(window: &mut Window, at_ms: u64, quota: &Quota, score: Score) -> Option<u64> {
+    fn renewed(window: &mut QuotaWindow, at_ms: u64, quota: &Quota, score: Score) -> Option<u64> {
         window.renew(Nanos::millis(at_ms), quota, PAGE, score);
-        window.room(quota).map(|room| room.0)
+        window.remaining(quota).map(|remaining| remaining.0)
     }
 
     fn goal(tuner: GoalTuner) -> Quota {
@@ -152,34 +155,34 @@ mod tests {
     }
 
     #[test]
-    fn a_size_limits_from_the_first_window_on() {
+    fn size_quota_limits_from_first_window() {
         let quota = Quota {
             sz: Bytes(10_000),
             reset_interval: Nanos::secs(1),
             ..Quota::default()
         };
-        let mut window = Window::default();
-        assert!(window.is_over(Nanos::ZERO, &quota));
+        let mut window = QuotaWindow::default();
+        assert!(window.has_ended(Nanos::ZERO, &quota));
         assert_eq!(renewed(&mut window, 0, &quota, Score::Unmeasurable), Some(10_000));
         window.charge(Bytes(8192));
-        assert_eq!(window.room(&quota), Some(Bytes(1808)));
-        assert!(window.is_full(&quota, PAGE));
-        assert!(!window.is_over(Nanos::millis(999), &quota));
-        assert!(window.is_over(Nanos::millis(1000), &quota));
+        assert_eq!(window.remaining(&quota), Some(Bytes(1808)));
+        assert!(window.is_used_up(&quota, PAGE));
+        assert!(!window.has_ended(Nanos::millis(999), &quota));
+        assert!(window.has_ended(Nanos::millis(1000), &quota));
         assert!(
             window.renew(Nanos::secs(1), &quota, PAGE, Score::Unmeasurable),
-            "it was used up"
+            "the first window was used up"
         );
         assert!(
             !window.renew(Nanos::secs(2), &quota, PAGE, Score::Unmeasurable),
-            "this one was not"
+            "the second window was not used"
         );
     }
 
     #[test]
-    fn the_consistent_tuner_feeds_back() {
+    fn consist_tuner_follows_feedback_loop() {
         let quota = goal(GoalTuner::Consist);
-        let mut window = Window::default();
+        let mut window = QuotaWindow::default();
         for (at, score, bytes) in [
             (0, 0, 2),
             (1, 0, 4),
@@ -198,24 +201,24 @@ mod tests {
     }
 
     #[test]
-    fn the_temporal_tuner_is_all_or_nothing() {
+    fn temporal_tuner_allows_all_or_nothing() {
         let mut quota = goal(GoalTuner::Temporal);
-        let mut window = Window::default();
+        let mut window = QuotaWindow::default();
         assert_eq!(renewed(&mut window, 0, &quota, Score::NotYet), Some(0));
         assert_eq!(renewed(&mut window, 1000, &quota, Score::Known(9_999)), None);
         assert_eq!(renewed(&mut window, 2000, &quota, Score::Known(10_000)), Some(0));
-        assert_eq!(window.shown_limit(), Bytes(1));
+        assert_eq!(window.reported_limit(), Bytes(1));
         quota.sz = Bytes::mib(1);
         assert_eq!(renewed(&mut window, 3000, &quota, Score::Known(0)), Some(1 << 20));
     }
 
     #[test]
-    fn goals_that_cannot_be_measured_leave_the_other_limits_or_nothing() {
+    fn unmeasurable_goals_leave_other_limits_or_nothing() {
         let mut quota = goal(GoalTuner::Consist);
-        let mut window = Window::default();
+        let mut window = QuotaWindow::default();
         assert_eq!(renewed(&mut window, 0, &quota, Score::Unmeasurable), Some(0));
         quota.sz = Bytes::mib(1);
         window.set_limit(&quota, PAGE);
-        assert_eq!(window.room(&quota), Some(Bytes::mib(1)));
+        assert_eq!(window.remaining(&quota), Some(Bytes::mib(1)));
     }
 }

@@ -1,18 +1,18 @@
-//! What all tests on the simulated machine have in common: pages by their numbers, and a context that runs from time 0.
+//! Shared code of the tests on the simulated machine: page ranges, and runs of a context from time 0.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test file uses only some of these functions")]
 
 use thermo_engine::scheme::{AccessPattern, Age, Bounds, Rate};
 use thermo_engine::{Context, Sink};
 use thermo_sim::{Machine, run};
 use thermo_units::{AddrRange, Nanos, PAGE_SIZE};
 
-/// The pages from number `start` up to, not including, number `end`.
+/// The pages `start..end`, by page number.
 pub const fn pages(start: u64, end: u64) -> AddrRange {
     AddrRange::new(start * PAGE_SIZE, end * PAGE_SIZE)
 }
 
-/// What was never accessed for so long.
+/// The pattern of memory without accesses for at least `span`.
 pub fn idle_for(span: Nanos) -> AccessPattern {
     AccessPattern {
         nr_accesses: Bounds {
@@ -27,7 +27,8 @@ pub fn idle_for(span: Nanos) -> AccessPattern {
     }
 }
 
-/// Runs `context` on `machine` from time 0 to `until`, with `touch` before each step. Returns when the last one was.
+/// Runs `context` on `machine` from time 0 to `until`. Calls `touch` before each step. Returns the time of
+/// the last step.
 pub fn run_until(
     context: &mut Context,
     machine: &mut Machine,
@@ -38,7 +39,7 @@ pub fn run_until(
     run(context, machine, sink, Nanos(0), until, touch).unwrap()
 }
 
-/// The same while nothing is touched.
+/// Same as [`run_until`], without accesses.
 pub fn idle_until(context: &mut Context, machine: &mut Machine, sink: &mut dyn Sink, until: Nanos) -> Nanos {
     run_until(context, machine, sink, until, |_, _| {})
 }

@@ -1,10 +1,10 @@
-//! Scans and the budget, on a simulated machine.
+//! Scans and the CPU budget, on a simulated machine.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "../common/mod.rs"]
 mod common;
-mod world;
+mod properties;
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use thermo_engine::access_tables::{NR_AGES, UnknownReason};
 use thermo_engine::budget::{CpuShare, Method, MethodPolicy};
 use thermo_engine::scheme::Rate;
 use thermo_engine::{AccessTables, Action, Attrs, Context, Event, Region, Scheme, TargetId};
-use thermo_sim::{Machine, Place};
+use thermo_sim::{Machine, PageLocation};
 use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 const ONE_PERCENT: CpuShare = CpuShare(10_000);
 
-/// A machine that can be scanned, at the cost of real ones, ten times as much for a page so that targets can be small:
-/// 3 µs a probe, 600 ns a page.
+/// A machine that supports scans. A probe costs 3 µs. A scanned page costs 600 ns, ten times as much as on
+/// real machines, so that targets can be small.
 fn machine() -> Machine {
     let mut machine = Machine::new();
     machine.scans = true;
@@ -28,8 +28,8 @@ fn machine() -> Machine {
     machine
 }
 
-/// Runs for `secs` from 0 and returns the regions of the first target in the last snapshot.
-fn watch(
+/// Runs from 0 to `secs`. Returns the regions of the first target in the last snapshot.
+fn monitor(
     context: &mut Context,
     machine: &mut Machine,
     secs: u64,
@@ -45,7 +45,7 @@ fn watch(
     last
 }
 
-/// A process that maps `range` and has touched all of it, and a context that watches it with one percent.
+/// A process that maps `range` and has accessed each page once, and a context with a budget of 1 %.
 fn at_one_percent(range: AddrRange) -> (Machine, TargetId, Context) {
     let mut machine = machine();
     let id = machine.spawn(&[range]);
@@ -61,7 +61,7 @@ fn touch_all(machine: &mut Machine, id: TargetId) {
 }
 
 #[test]
-fn borders_are_exact() {
+fn scan_finds_exact_hot_ranges() {
     let mut machine = machine();
     let id = machine.spawn(&[pages(1000, 5000)]);
     touch_all(&mut machine, id);
@@ -69,7 +69,7 @@ fn borders_are_exact() {
     let mut context = Context::new(Attrs::default(), 1)
         .unwrap()
         .with_budget(ONE_PERCENT, MethodPolicy::Auto);
-    let regions = watch(&mut context, &mut machine, 30, |machine, _| {
+    let regions = monitor(&mut context, &mut machine, 30, |machine, _| {
         hot.iter().for_each(|hot| machine.touch(id, *hot));
     });
     let found: Vec<AddrRange> = regions
@@ -85,12 +85,12 @@ fn borders_are_exact() {
 }
 
 #[test]
-fn the_budget_is_kept_on_small_and_large_targets() {
+fn scans_stay_within_budget_at_any_target_size() {
     for nr_pages in [1 << 11, 1 << 15, 1 << 20] {
         let (mut machine, _, mut context) = at_one_percent(pages(0, nr_pages));
-        watch(&mut context, &mut machine, 3, |_, _| {});
+        monitor(&mut context, &mut machine, 3, |_, _| {});
         let at_start = machine.spent_monitoring;
-        watch(&mut context, &mut machine, 240, |_, _| {});
+        monitor(&mut context, &mut machine, 240, |_, _| {});
         let steady = machine.spent_monitoring.saturating_sub(at_start);
         let permille = steady.0 * 1000 / Nanos::secs(237).0;
         assert!(
@@ -102,58 +102,69 @@ fn the_budget_is_kept_on_small_and_large_targets() {
     }
 }
 
-/// What a snapshot said of one target: when, its tables, and how many regions it had.
-type Said = (Nanos, AccessTables, usize);
+/// One target in one snapshot.
+struct TargetSnapshot {
+    end: Nanos,
+    tables: AccessTables,
+}
 
-/// Runs for `secs` and returns what the snapshots said, by target.
+/// Runs from 0 to `secs`. Returns all snapshots, by target.
 fn tables_of(
     context: &mut Context,
     machine: &mut Machine,
     secs: u64,
     touch: impl FnMut(&mut Machine, Nanos),
-) -> BTreeMap<TargetId, Vec<Said>> {
-    let mut said: BTreeMap<TargetId, Vec<Said>> = BTreeMap::new();
+) -> BTreeMap<TargetId, Vec<TargetSnapshot>> {
+    let mut snapshots: BTreeMap<TargetId, Vec<TargetSnapshot>> = BTreeMap::new();
     let mut sink = |event: &Event<'_>| {
         if let Event::Aggregated { targets, end, .. } = event {
             for target in *targets {
                 let tables = *target.tables.unwrap();
-                said.entry(target.id)
+                snapshots
+                    .entry(target.id)
                     .or_default()
-                    .push((*end, tables, target.regions.len()));
+                    .push(TargetSnapshot { end: *end, tables });
             }
         }
     };
     run_until(context, machine, &mut sink, Nanos::secs(secs), touch);
-    said
+    snapshots
 }
 
 #[test]
-fn snapshots_come_every_second_however_long_a_pass_is() {
+fn snapshots_come_every_second_during_long_passes() {
     // A pass takes a minute.
     let (mut machine, id, mut context) = at_one_percent(pages(0, 1 << 20));
     machine.knows_resident = true;
-    let said = tables_of(&mut context, &mut machine, 150, |machine, _| {
+    let snapshots = tables_of(&mut context, &mut machine, 150, |machine, _| {
         machine.touch(id, pages(5000, 6000));
     });
-    let said = &said[&id];
-    assert!(said.len() >= 148, "{}", said.len());
-    for pair in said.windows(2) {
-        let apart = pair[1].0 - pair[0].0;
-        assert!(apart < Nanos::millis(1500), "{apart} at {}", pair[1].0);
+    let snapshots = &snapshots[&id];
+    assert!(snapshots.len() >= 148, "{}", snapshots.len());
+    for pair in snapshots.windows(2) {
+        let interval = pair[1].end - pair[0].end;
+        assert!(interval < Nanos::millis(1500), "{interval} at {}", pair[1].end);
     }
     let all = Bytes(PAGE_SIZE << 20);
-    let not_scanned = |said: &Said| said.1.unknown[UnknownReason::NotScanned.index()];
-    assert!(said.iter().all(|said| said.1.resident() == all));
-    assert!(not_scanned(&said[2]) > Bytes(all.0 / 2), "{:?}", said[2].1);
-    let first_pass = said.iter().position(|said| said.1.nr_passes == 1).unwrap();
+    let not_scanned = |snapshot: &TargetSnapshot| snapshot.tables.unknown[UnknownReason::NotScanned.index()];
+    assert!(snapshots.iter().all(|snapshot| snapshot.tables.resident() == all));
+    assert!(
+        not_scanned(&snapshots[2]) > Bytes(all.0 / 2),
+        "{:?}",
+        snapshots[2].tables
+    );
+    let first_pass = snapshots
+        .iter()
+        .position(|snapshot| snapshot.tables.nr_passes == 1)
+        .unwrap();
     assert!((20..80).contains(&first_pass), "{first_pass}");
     assert!(
-        said[first_pass..]
+        snapshots[first_pass..]
             .iter()
-            .all(|said| not_scanned(said) == Bytes(0))
+            .all(|snapshot| not_scanned(snapshot) == Bytes(0))
     );
-    let last = said.last().unwrap().1;
-    assert_eq!(last.idle[0][0], Bytes(1000 * PAGE_SIZE), "what was accessed");
+    let last = snapshots.last().unwrap().tables;
+    assert_eq!(last.idle[0][0], Bytes(1000 * PAGE_SIZE), "accessed bytes");
     assert!(
         last.pass > Nanos::secs(20) && last.pass < Nanos::secs(70),
         "{}",
@@ -162,7 +173,7 @@ fn snapshots_come_every_second_however_long_a_pass_is() {
 }
 
 #[test]
-fn a_small_target_is_not_kept_waiting_by_a_large_one() {
+fn small_target_is_not_delayed_by_large_one() {
     let mut machine = machine();
     let small = machine.spawn(&[pages(0, 200)]);
     let large = machine.spawn(&[pages(0, 1 << 20)]);
@@ -171,22 +182,24 @@ fn a_small_target_is_not_kept_waiting_by_a_large_one() {
     let mut context = Context::new(Attrs::default(), 1)
         .unwrap()
         .with_budget(CpuShare(5_000), MethodPolicy::Auto);
-    let said = tables_of(&mut context, &mut machine, 300, |machine, _| {
+    let snapshots = tables_of(&mut context, &mut machine, 300, |machine, _| {
         machine.touch(small, pages(50, 100));
     });
-    // Each chunk of the large one costs 10 ms: two seconds of the budget.
-    let settled = said[&small].iter().filter(|said| said.0 > Nanos::secs(20));
-    for (at, tables, _) in settled {
-        assert_eq!(tables.idle[0][0], Bytes(50 * PAGE_SIZE), "at {at}");
-        assert!(tables.pass < Nanos::secs(5), "{} at {at}", tables.pass);
+    // Each chunk of the large target costs 10 ms, which is the budget of 2 s.
+    for TargetSnapshot { end, tables } in &snapshots[&small] {
+        if *end <= Nanos::secs(20) {
+            continue;
+        }
+        assert_eq!(tables.idle[0][0], Bytes(50 * PAGE_SIZE), "at {end}");
+        assert!(tables.pass < Nanos::secs(5), "{} at {end}", tables.pass);
     }
-    let passes = |id: TargetId| said[&id].last().unwrap().1.nr_passes;
+    let passes = |id: TargetId| snapshots[&id].last().unwrap().tables.nr_passes;
     assert!(passes(small) >= 60, "{} passes", passes(small));
     assert!(passes(large) >= 1, "{} passes", passes(large));
 }
 
 #[test]
-fn the_budget_is_divided_half_evenly_and_half_by_size() {
+fn budget_is_shared_half_evenly_half_by_size() {
     let mut machine = machine();
     machine.knows_resident = true;
     let sizes = [1 << 15, 1 << 15, 1 << 17];
@@ -198,12 +211,12 @@ fn the_budget_is_divided_half_evenly_and_half_by_size() {
     let mut context = Context::new(Attrs::default(), 1)
         .unwrap()
         .with_budget(ONE_PERCENT, MethodPolicy::Auto);
-    let said = tables_of(&mut context, &mut machine, 600, |_, _| {});
+    let snapshots = tables_of(&mut context, &mut machine, 600, |_, _| {});
     let passes: Vec<u64> = ids
         .iter()
-        .map(|id| said[id].last().unwrap().1.nr_passes)
+        .map(|id| snapshots[id].last().unwrap().tables.nr_passes)
         .collect();
-    // Pages scanned: a third of a half and a sixth of a half each, beside a third and two thirds.
+    // Share of the budget: small targets 1/2 x 1/3 + 1/2 x 1/6 each, the large target 1/2 x 1/3 + 1/2 x 2/3.
     let scanned = |nth: usize| (passes[nth] * sizes[nth]) as f64;
     let ratio = scanned(2) / scanned(0);
     assert!((1.7..=2.3).contains(&ratio), "{ratio}: {passes:?}");
@@ -211,10 +224,10 @@ fn the_budget_is_divided_half_evenly_and_half_by_size() {
 }
 
 #[test]
-fn a_target_that_comes_later_does_not_keep_the_others_waiting() {
+fn later_target_does_not_delay_others() {
     let (mut machine, first, mut context) = at_one_percent(pages(0, 1 << 15));
     let mut second = None;
-    let said = tables_of(&mut context, &mut machine, 160, |machine, now| {
+    let snapshots = tables_of(&mut context, &mut machine, 160, |machine, now| {
         if now > Nanos::secs(100) && second.is_none() {
             let id = machine.spawn(&[pages(0, 1 << 15)]);
             touch_all(machine, id);
@@ -222,8 +235,10 @@ fn a_target_that_comes_later_does_not_keep_the_others_waiting() {
         }
     });
     let passes = |id: TargetId, at: u64| {
-        let said = said[&id].iter().rfind(|said| said.0 <= Nanos::secs(at));
-        said.map_or(0, |said| said.1.nr_passes)
+        let snapshot = snapshots[&id]
+            .iter()
+            .rfind(|snapshot| snapshot.end <= Nanos::secs(at));
+        snapshot.map_or(0, |snapshot| snapshot.tables.nr_passes)
     };
     let (of_first, of_second) = (
         passes(first, 150) - passes(first, 105),
@@ -233,45 +248,28 @@ fn a_target_that_comes_later_does_not_keep_the_others_waiting() {
 }
 
 #[test]
-fn a_deferred_scan_waits_and_does_not_wait_for_ever() {
+fn reaccessed_memory_is_counted_by_idle_age() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
-    let other = machine.spawn(&[pages(0, 2000)]);
-    let said = tables_of(&mut context, &mut machine, 150, |machine, now| {
-        if now > Nanos::secs(20) {
-            machine.deferred.insert(id);
-        }
-    });
-    let passes = |id: TargetId, from: u64, to: u64| {
-        let within = said[&id]
-            .iter()
-            .filter(|said| (Nanos::secs(from)..Nanos::secs(to)).contains(&said.0));
-        let counts: Vec<u64> = within.map(|said| said.1.nr_passes).collect();
-        counts.last().unwrap() - counts[0]
-    };
-    assert!(passes(id, 5, 20) > 10);
-    assert_eq!(passes(id, 24, 75), 0, "it is deferred");
-    assert!((1..=2).contains(&passes(id, 24, 149)), "once a minute");
-    assert!(passes(other, 24, 75) > 10, "the others are scanned");
-}
-
-#[test]
-fn memory_that_comes_back_is_counted_by_how_long_it_was_idle() {
-    let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
-    let said = tables_of(&mut context, &mut machine, 60, |machine, now| {
+    let snapshots = tables_of(&mut context, &mut machine, 60, |machine, now| {
         if now > Nanos::secs(40) && now < Nanos::secs(41) {
             machine.touch(id, pages(100, 150));
         }
     });
     let reaccessed: Vec<Bytes> = (0..NR_AGES)
-        .map(|age| said[&id].iter().map(|said| said.1.reaccessed[age]).sum())
+        .map(|age| {
+            let of_age = snapshots[&id]
+                .iter()
+                .map(|snapshot| snapshot.tables.reaccessed[age]);
+            of_age.sum()
+        })
         .collect();
     let expected = Bytes(50 * PAGE_SIZE);
-    assert_eq!(reaccessed[5], expected, "after 30 s to a minute: {reaccessed:?}");
+    assert_eq!(reaccessed[5], expected, "idle for 30 s to 60 s: {reaccessed:?}");
     assert_eq!(reaccessed.iter().copied().sum::<Bytes>(), expected);
 }
 
 #[test]
-fn each_of_many_targets_has_room_for_regions_of_its_own() {
+fn regions_each_raises_max_nr_regions_per_target() {
     let hot: Vec<AddrRange> = (0..4).map(|nth| pages(nth * 100 + 50, nth * 100 + 60)).collect();
     let found_with = |regions_each| {
         let mut machine = machine();
@@ -284,23 +282,23 @@ fn each_of_many_targets_has_room_for_regions_of_its_own() {
         let mut context = Context::new(few, 1)
             .unwrap()
             .with_budget(ONE_PERCENT, MethodPolicy::Scan)
-            .with_regions_each(regions_each);
-        let regions = watch(&mut context, &mut machine, 120, |machine, _| {
+            .with_regions_per_target(regions_each);
+        let regions = monitor(&mut context, &mut machine, 120, |machine, _| {
             ids.iter()
                 .for_each(|id| hot.iter().for_each(|hot| machine.touch(*id, *hot)));
         });
-        let told_hot = regions.iter().filter(|region| region.nr_accesses > 0);
-        told_hot.map(|region| region.range).collect::<Vec<_>>()
+        let hot_regions = regions.iter().filter(|region| region.nr_accesses > 0);
+        hot_regions.map(|region| region.range).collect::<Vec<_>>()
     };
     assert_eq!(found_with(20), hot);
     assert!(
         found_with(0).len() < hot.len(),
-        "a hundred regions are three of each"
+        "100 regions are 3 for each target"
     );
 }
 
 #[test]
-fn many_targets_have_long_passes_and_exact_pages() {
+fn hot_ranges_are_exact_with_many_targets() {
     let mut machine = machine();
     let ids: Vec<TargetId> = (0..200).map(|_| machine.spawn(&[pages(0, 2000)])).collect();
     ids.iter().for_each(|id| touch_all(&mut machine, *id));
@@ -308,9 +306,9 @@ fn many_targets_have_long_passes_and_exact_pages() {
     let mut context = Context::new(Attrs::default(), 1)
         .unwrap()
         .with_budget(ONE_PERCENT, MethodPolicy::Auto)
-        .with_regions_each(20);
+        .with_regions_per_target(20);
     // A pass takes 24 s.
-    let regions = watch(&mut context, &mut machine, 300, |machine, _| {
+    let regions = monitor(&mut context, &mut machine, 300, |machine, _| {
         ids.iter().for_each(|id| machine.touch(*id, hot));
     });
     let found: Vec<AddrRange> = regions
@@ -322,30 +320,26 @@ fn many_targets_have_long_passes_and_exact_pages() {
 }
 
 #[test]
-fn a_scheme_takes_exactly_what_matches_and_not_again_at_once() {
+fn scheme_takes_each_matching_page_once() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::Cold);
     scheme.pattern = idle_for(Nanos::secs(20));
     context.set_schemes(vec![scheme]).unwrap();
     let hot = pages(700, 800);
-    watch(&mut context, &mut machine, 35, |machine, _| {
+    monitor(&mut context, &mut machine, 35, |machine, _| {
         machine.touch(id, hot)
     });
     let stats = *context.schemes()[0].stats();
-    assert_eq!(
-        stats.sz_tried,
-        Bytes(1900 * PAGE_SIZE),
-        "tried once, all that is cold"
-    );
+    assert_eq!(stats.sz_tried, Bytes(1900 * PAGE_SIZE), "all cold pages, once");
 }
 
 #[test]
-fn what_is_acted_on_as_touched_does_not_look_idle_for_it() {
+fn acting_on_hot_pages_keeps_access_counts() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::LruPrio);
     scheme.pattern.nr_accesses.min = Rate::Samples(1);
     context.set_schemes(vec![scheme]).unwrap();
-    // Too few pages for a change of heat to count as one before the window has gone by.
+    // So few pages that a change of their access rate shows only after the history window.
     let few = pages(1000, 1008);
     let mut counts = Vec::new();
     let mut sink = |event: &Event<'_>| {
@@ -377,23 +371,23 @@ fn what_is_acted_on_as_touched_does_not_look_idle_for_it() {
 }
 
 #[test]
-fn pageout_leaves_the_hot_page_in_the_middle() {
+fn pageout_skips_single_hot_page() {
     let (mut machine, id, mut context) = at_one_percent(pages(0, 2000));
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.pattern = idle_for(Nanos::secs(10));
     context.set_schemes(vec![scheme]).unwrap();
-    watch(&mut context, &mut machine, 40, |machine, _| {
+    monitor(&mut context, &mut machine, 40, |machine, _| {
         machine.touch(id, pages(1000, 1001))
     });
     assert_eq!(
-        machine.count(id, pages(0, 2000), |page| page.place == Place::Present),
+        machine.count(id, pages(0, 2000), |page| page.location == PageLocation::Present),
         1
     );
     assert_eq!(machine.count(id, pages(0, 2000), |page| page.refaults > 0), 0);
 }
 
 #[test]
-fn schemes_see_runs_that_are_finer_than_the_regions() {
+fn schemes_act_on_page_runs_finer_than_regions() {
     let mut machine = machine();
     let id = machine.spawn(&[pages(0, 2000)]);
     touch_all(&mut machine, id);
@@ -407,19 +401,19 @@ fn schemes_see_runs_that_are_finer_than_the_regions() {
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.pattern = idle_for(Nanos::secs(5));
     context.set_schemes(vec![scheme]).unwrap();
-    // Every tenth page is busy: 200 of them, far more than regions.
-    let regions = watch(&mut context, &mut machine, 40, |machine, _| {
+    // Every tenth page is accessed: 200 pages, far more than regions.
+    let regions = monitor(&mut context, &mut machine, 40, |machine, _| {
         (0..2000)
             .step_by(10)
             .for_each(|nth| machine.touch(id, pages(nth, nth + 1)));
     });
     assert!(regions.len() <= 10, "{} regions", regions.len());
-    let present = machine.count(id, pages(0, 2000), |page| page.place == Place::Present);
-    assert_eq!(present, 200, "what is left in memory is what is busy");
+    let present = machine.count(id, pages(0, 2000), |page| page.location == PageLocation::Present);
+    assert_eq!(present, 200, "only the accessed pages stay resident");
 }
 
 #[test]
-fn a_quota_is_used_in_every_window_also_between_snapshots() {
+fn quota_is_used_in_each_window_between_snapshots() {
     let (mut machine, _, mut context) = at_one_percent(pages(0, 1 << 15));
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.pattern = idle_for(Nanos::secs(5));
@@ -431,7 +425,10 @@ fn a_quota_is_used_in_every_window_also_between_snapshots() {
         Event::SchemeApplied { now, tried, .. } if !tried.is_empty() => {
             applied.push((
                 *now,
-                tried.iter().map(|tried| tried.run.range.len()).sum::<Bytes>(),
+                tried
+                    .iter()
+                    .map(|tried| tried.target_range.range.len())
+                    .sum::<Bytes>(),
             ));
         }
         _ => {}
@@ -439,7 +436,7 @@ fn a_quota_is_used_in_every_window_also_between_snapshots() {
     idle_until(&mut context, &mut machine, &mut sink, Nanos::secs(30));
     assert!(
         applied.len() > 35,
-        "{} windows of 44 were used: {applied:?}",
+        "the scheme acted in {} of 44 windows: {applied:?}",
         applied.len()
     );
     assert!(
@@ -448,18 +445,18 @@ fn a_quota_is_used_in_every_window_also_between_snapshots() {
     );
     let windows = applied.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0));
     assert!(
-        windows.into_iter().all(|apart| apart >= Nanos::millis(500)),
+        windows.into_iter().all(|interval| interval >= Nanos::millis(500)),
         "{applied:?}"
     );
     let snapshots = context.schemes()[0].stats().nr_snapshots;
     assert!(
         (20..=30).contains(&snapshots),
-        "a snapshot counts once: {snapshots}"
+        "each snapshot is counted once: {snapshots}"
     );
 }
 
 #[test]
-fn targets_come_and_go_during_passes() {
+fn targets_appear_and_exit_during_passes() {
     let mut machine = machine();
     let mut ids: Vec<TargetId> = (0..50).map(|_| machine.spawn(&[pages(0, 400)])).collect();
     ids.iter().for_each(|id| touch_all(&mut machine, *id));
@@ -467,8 +464,8 @@ fn targets_come_and_go_during_passes() {
         .unwrap()
         .with_budget(ONE_PERCENT, MethodPolicy::Auto);
     let mut nth = 0;
-    watch(&mut context, &mut machine, 30, |machine, now| {
-        // The last updates find everything settled.
+    monitor(&mut context, &mut machine, 30, |machine, now| {
+        // No changes in the last seconds, so that the last updates see the final state.
         if now > Nanos::secs(25) {
             return;
         }
@@ -482,9 +479,9 @@ fn targets_come_and_go_during_passes() {
             ids.push(id);
         }
     });
-    let watched: Vec<TargetId> = context.targets().map(|t| t.id).collect();
+    let monitored: Vec<TargetId> = context.targets().map(|t| t.id).collect();
     assert!(
-        watched.len() >= 10 && context.nr_regions() >= watched.len(),
-        "{watched:?}"
+        monitored.len() >= 10 && context.nr_regions() >= monitored.len(),
+        "{monitored:?}"
     );
 }

@@ -1,17 +1,16 @@
-//! Schemes applied to regions: examples with numbers worked out by hand, and rules that hold whatever the
-//! regions are.
+//! Schemes applied to regions: examples with values computed by hand, and property tests.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod bench;
 #[path = "../common/mod.rs"]
 mod common;
-mod huge;
-mod limits;
-mod machine;
-mod rules;
-mod whole;
+mod huge_pages;
+mod properties;
+mod quotas;
+mod with_context;
 
-use machine::{Asked, Bench, region};
+use bench::{Bench, LoggedRequest, region};
 use thermo_engine::ops::Skip;
 use thermo_engine::scheme::{
     AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, OpsFilter, OpsFilterKind, Rate, Scheme,
@@ -35,14 +34,14 @@ fn idle_for(aggrs: u32) -> AccessPattern {
 }
 
 #[test]
-fn everything_that_matches_is_asked_for_at_once_and_its_age_begins_anew() {
+fn matching_regions_share_one_request_and_restart_age() {
     let scheme = Scheme {
         pattern: idle_for(5),
         ..Scheme::new(Action::Pageout)
     };
     let first = [region(0, 10, 0, 5), region(10, 20, 3, 9), region(20, 30, 0, 4)];
     let mut bench = Bench::new(scheme, &[&first, &[region(7, 8, 0, 60)]]);
-    assert_eq!(bench.pieces_at(Nanos::ZERO), [(0, 0, 10), (1, 7, 8)]);
+    assert_eq!(bench.ranges_at(Nanos::ZERO), [(0, 0, 10), (1, 7, 8)]);
     assert_eq!(bench.ages(), [(0, 0), (10, 9), (20, 4), (7, 0)]);
 
     let stats = bench.states[0].stats();
@@ -64,19 +63,22 @@ fn everything_that_matches_is_asked_for_at_once_and_its_age_begins_anew() {
     assert_eq!(
         bench.tried[0].iter().map(|tried| tried.age).collect::<Vec<_>>(),
         [5, 60],
-        "as they were before"
+        "ages before the action"
     );
 
     assert_eq!(
-        bench.pieces_at(Nanos::millis(100)),
+        bench.ranges_at(Nanos::millis(100)),
         [],
-        "the ages are too low now"
+        "the ages are now too low"
     );
-    assert!(bench.tried[1].is_empty(), "that nothing matched is told too");
+    assert!(
+        bench.tried[1].is_empty(),
+        "an event is emitted although nothing matched"
+    );
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn stat_changes_nothing() {
     let mut bench = Bench::new(
         Scheme::new(Action::Stat),
         &[&[region(0, 10, 0, 5), region(10, 20, 3, 9)]],
@@ -87,19 +89,19 @@ fn looking_changes_nothing() {
     assert_eq!((stats.nr_tried, stats.nr_applied), (2, 0));
     assert_eq!(
         (stats.sz_tried, stats.sz_ops_filter_passed),
-        (Bytes(20 * PAGE_SIZE), Bytes(20 * PAGE_SIZE))
+        (Bytes(20 * PAGE_SIZE), Bytes::ZERO)
     );
 }
 
 #[test]
-fn what_cannot_be_done_is_said_once_and_changes_nothing() {
+fn failed_action_is_warned_once_and_changes_nothing() {
     let mut bench = Bench::new(Scheme::new(Action::MigrateCold), &[&[region(0, 10, 0, 5)]]);
     bench.machine.refuses = true;
     bench.apply_at(Nanos::ZERO);
     bench.apply_at(Nanos::millis(100));
     assert_eq!(
         bench.warnings,
-        ["scheme 0 (migrate_cold): this is not supported: a test said so"]
+        ["scheme 0 (migrate_cold): this is not supported: the test disables it"]
     );
     let stats = bench.states[0].stats();
     assert_eq!(
@@ -110,8 +112,8 @@ fn what_cannot_be_done_is_said_once_and_changes_nothing() {
 }
 
 #[test]
-fn unknown_memory_is_never_cold() {
-    for (action, taken) in [
+fn cold_actions_skip_unknown_memory() {
+    for (action, is_taken) in [
         (Action::Pageout, false),
         (Action::Cold, false),
         (Action::LruDeprio, false),
@@ -121,12 +123,12 @@ fn unknown_memory_is_never_cold() {
         let mut unknown = region(0, 10, 0, 50);
         unknown.unknown = true;
         let mut bench = Bench::new(Scheme::new(action), &[&[unknown]]);
-        assert_eq!(!bench.pieces_at(Nanos::ZERO).is_empty(), taken, "{action}");
+        assert_eq!(!bench.ranges_at(Nanos::ZERO).is_empty(), is_taken, "{action}");
     }
 }
 
 #[test]
-fn an_address_filter_cuts_regions_where_it_ends() {
+fn address_filter_splits_regions_at_its_ends() {
     let range = AddrRange::new(4 * PAGE_SIZE, 15 * PAGE_SIZE);
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.filters.core = vec![CoreFilter {
@@ -135,12 +137,12 @@ fn an_address_filter_cuts_regions_where_it_ends() {
         allow: true,
     }];
     let mut bench = Bench::new(scheme, &[&[region(0, 10, 0, 5), region(10, 20, 0, 9)]]);
-    assert_eq!(bench.pieces_at(Nanos::ZERO), [(0, 4, 10), (0, 10, 15)]);
+    assert_eq!(bench.ranges_at(Nanos::ZERO), [(0, 4, 10), (0, 10, 15)]);
     assert_eq!(bench.ages(), [(0, 5), (4, 0), (10, 0), (15, 9)]);
 }
 
 #[test]
-fn what_a_core_filter_allows_the_ops_filters_are_not_asked_about() {
+fn core_filter_allow_bypasses_ops_filters() {
     let mut scheme = Scheme::new(Action::Pageout);
     scheme.filters.core = vec![CoreFilter {
         kind: CoreFilterKind::Target(TargetId(1)),
@@ -160,19 +162,22 @@ fn what_a_core_filter_allows_the_ops_filters_are_not_asked_about() {
             &[region(8, 9, 0, 0)],
         ],
     );
-    let asked = |pieces: &[_], filtered| Asked {
+    let request = |ranges: &[_], filtered| LoggedRequest {
         action: Action::Pageout,
-        pieces: pieces.to_vec(),
+        ranges: ranges.to_vec(),
         filtered,
     };
     assert_eq!(
         bench.apply_at(Nanos::ZERO),
-        [asked(&[(1, 5, 6)], false), asked(&[(0, 0, 1), (2, 8, 9)], true)]
+        [
+            request(&[(1, 5, 6)], false),
+            request(&[(0, 0, 1), (2, 8, 9)], true)
+        ]
     );
 }
 
 #[test]
-fn watermarks_start_and_stop_a_scheme_and_let_monitoring_rest() {
+fn watermarks_activate_scheme_and_pause_monitoring() {
     let watermarks = Watermarks {
         metric: WatermarkMetric::FreeMemRate,
         interval: Nanos::secs(5),
@@ -185,35 +190,45 @@ fn watermarks_start_and_stop_a_scheme_and_let_monitoring_rest() {
         ..Scheme::new(Action::Pageout)
     };
     let mut bench = Bench::new(scheme, &[&[region(0, 10, 0, 5)]]);
-    assert_eq!(bench.check_at(Nanos::secs(1), 600), Some(Nanos::secs(6)));
-    assert_eq!(bench.pieces_at(Nanos::secs(1)), []);
     assert_eq!(
-        bench.check_at(Nanos::secs(2), 300),
+        bench.check_watermarks_at(Nanos::secs(1), 600),
+        Some(Nanos::secs(6))
+    );
+    assert_eq!(bench.ranges_at(Nanos::secs(1)), []);
+    assert_eq!(
+        bench.check_watermarks_at(Nanos::secs(2), 300),
         Some(Nanos::secs(6)),
-        "not before its interval is over"
+        "no check before the interval ends"
     );
     assert_eq!(
-        bench.check_at(Nanos::secs(6), 450),
+        bench.check_watermarks_at(Nanos::secs(6), 450),
         Some(Nanos::secs(11)),
-        "not before mid"
+        "inactive until below mid"
     );
-    assert_eq!(bench.check_at(Nanos::secs(11), 399), None);
-    assert_eq!(bench.pieces_at(Nanos::secs(11)), [(0, 0, 10)]);
-    assert_eq!(bench.check_at(Nanos::secs(12), 500), None, "not past high");
-    assert_eq!(bench.check_at(Nanos::secs(13), 100), Some(Nanos::secs(18)));
+    assert_eq!(bench.check_watermarks_at(Nanos::secs(11), 399), None);
+    assert_eq!(bench.ranges_at(Nanos::secs(11)), [(0, 0, 10)]);
+    assert_eq!(
+        bench.check_watermarks_at(Nanos::secs(12), 500),
+        None,
+        "active up to high"
+    );
+    assert_eq!(
+        bench.check_watermarks_at(Nanos::secs(13), 100),
+        Some(Nanos::secs(18))
+    );
     assert_eq!(bench.activity, [(0, false, 600), (0, true, 399), (0, false, 100)]);
 
     let other = Scheme::new(Action::Stat);
     bench.states.push(thermo_engine::scheme::SchemeState::new(other));
     assert_eq!(
-        bench.check_at(Nanos::secs(18), 100),
+        bench.check_watermarks_at(Nanos::secs(18), 100),
         None,
         "another scheme is active"
     );
 }
 
 #[test]
-fn watermarks_that_cannot_be_looked_at_keep_the_scheme_off() {
+fn unreadable_watermark_metric_deactivates_scheme() {
     let watermarks = Watermarks {
         metric: WatermarkMetric::FreeMemRate,
         interval: Nanos::secs(5),
@@ -238,7 +253,7 @@ fn watermarks_that_cannot_be_looked_at_keep_the_scheme_off() {
 }
 
 #[test]
-fn a_scheme_that_ran_out_of_snapshots_stops_and_does_not_stop_monitoring() {
+fn finished_scheme_stops_but_monitoring_continues() {
     let scheme = Scheme {
         max_nr_snapshots: 2,
         ..Scheme::new(Action::Willneed)
@@ -249,5 +264,5 @@ fn a_scheme_that_ran_out_of_snapshots_stops_and_does_not_stop_monitoring() {
     }
     assert_eq!(bench.states[0].stats().nr_tried, 2);
     assert!(!bench.states[0].is_active());
-    assert_eq!(bench.check_at(Nanos::ZERO, 500), None);
+    assert_eq!(bench.check_watermarks_at(Nanos::ZERO, 500), None);
 }

@@ -1,20 +1,23 @@
 /*
- * A program that knows what its registers hold, and what its calls may answer.
+ * A test target that knows what its registers hold and what its system calls may return.
  *
- *   registers spin | read | calls | events | allows | denies | traced | leaderless | kind:KIND
+ *   registers spin | read | calls | events | allows | denies | traced | leaderless | kind:KIND | execs:FIFO
  *
- * spin: the main thread runs in circles with general registers, all vector registers and the red zone set to known
- *       values, and looks at them after each round.
- * read: the same, but each round is a read of standard input that waits for the next byte.
- * calls: threads wait again and again in each kind of call that a stop could break; none may fail.
+ * spin: the main thread loops with general registers, all vector registers and the red zone set to known
+ *       values, and checks them after each round.
+ * read: as spin, but each round reads standard input and waits for the next byte.
+ * calls: threads wait repeatedly in each kind of system call that a stop could interrupt; none may fail.
  * events: as calls, with the main thread in epoll_wait, so that no thread waits in a read.
- * allows, denies: as read, with a seccomp filter that lets madvise be, or has it fail.
+ * allows, denies: as read, with a seccomp filter that allows madvise, or makes it fail.
  * traced: as read, traced by its own parent.
- * leaderless: as read, in a second thread, when the first has ended.
- * kind:KIND: rounds in a second thread, each one call of a kind (see `kinds`), while the first pokes it to go on.
+ * leaderless: as read, in a second thread, after the main thread has ended.
+ * kind:KIND: a second thread makes one call of a kind per round (see `kinds`), and the main thread wakes it.
+ * execs:FIFO: as read, and at a byte in FIFO a second thread executes this program as "replaced", which prints
+ *       "replaced" and waits. Both have the same addresses.
  *
- * Prints "ready PID START END TID" with 4 MiB of its own memory and the thread that makes the rounds. At the byte 'q', or the end of standard input, it prints
- * "intact ROUNDS" and ends well. What was wrong is printed at once, and ends it with 1.
+ * Prints "ready PID START END TID" with 4 MiB of its own memory and the thread that makes the rounds. At the byte
+ * 'q', or the end of standard input, it prints "intact ROUNDS" and exits with 0. An error is printed at once, and
+ * the exit code is 1.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,6 +37,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -46,7 +50,7 @@ unsigned char vectors[16 * 32] __attribute__((aligned(32)));
 unsigned char vectors_after[16 * 32] __attribute__((aligned(32)));
 uint64_t red[16], red_after[16], general_after[8];
 char byte;
-/* The call that a round makes, and the six things it is given. */
+/* The system call of a round, and its six arguments. */
 long call_nr = SYS_read;
 uint64_t call_args[6];
 static const uint64_t general[8] = {0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, 0x7777, 0x8888};
@@ -54,8 +58,8 @@ static const uint64_t general[8] = {0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x66
 long round_avx(long turns);
 long round_sse(long turns);
 
-/* One round: everything is set, then `turns` turns of an empty loop, or with 0 one call; then all is stored. Returns
- * what the call answered. */
+/* One round: sets all registers, runs `turns` turns of an empty loop, or with 0 makes one system
+ * call, and stores all registers. Returns the result of the call. */
 #define ROUND(name, load, store)                                                                                   \
 	__asm__(".text\n" #name ":\n"                                                                              \
 		"push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"                            \
@@ -103,14 +107,14 @@ static void check_surroundings(void)
 		wrong("the signal mask");
 }
 
-/* Returns what the read answered. */
+/* Returns the result of the system call. */
 static long checked_round(long turns)
 {
 	static int has_avx = -1;
 	static uint64_t round;
 	uint64_t expected[8];
 	size_t width, n;
-	long answer;
+	long result;
 
 	if (has_avx < 0)
 		has_avx = __builtin_cpu_supports("avx");
@@ -120,7 +124,7 @@ static long checked_round(long turns)
 		vectors[n] = (unsigned char)(n * 7 + round);
 	for (n = 0; n < 16; n++)
 		red[n] = 0xfeed0000 + n + round;
-	answer = has_avx ? round_avx(turns) : round_sse(turns);
+	result = has_avx ? round_avx(turns) : round_sse(turns);
 	for (n = 0; n < 16; n++)
 		if (memcmp(vectors + 32 * n, vectors_after + 32 * n, width))
 			wrong("a vector register");
@@ -133,7 +137,7 @@ static long checked_round(long turns)
 	}
 	if (memcmp(expected, general_after, sizeof expected))
 		wrong("a general register");
-	return answer;
+	return result;
 }
 
 static _Atomic long calls;
@@ -206,7 +210,7 @@ static void *receives(void *unused)
 	KEEP("recv", recv(ends[0], &one, 1, 0) == -1 && errno == EAGAIN);
 }
 
-/* A read of a socket that has a timeout is not made again by the kernel. */
+/* The kernel does not restart a read of a socket that has a timeout. */
 static void *reads_a_socket(void *unused)
 {
 	struct timeval time = {0, 3000};
@@ -286,7 +290,7 @@ static struct {
 	size_t size;
 } masked = {&every_signal, 8};
 
-static void wake(void)
+static void wake_futex(void)
 {
 	futex_word++;
 	syscall(SYS_futex, &futex_word, 1 /* FUTEX_WAKE */, 1, NULL, NULL, 0);
@@ -298,7 +302,7 @@ static void write_to_pipe(void)
 		wrong("write");
 }
 
-static void make_happen(void)
+static void write_event(void)
 {
 	eventfd_write(event, 1);
 }
@@ -310,19 +314,20 @@ static void send_signal(void)
 	pthread_kill(worker, SIGUSR2);
 }
 
-/* What a round of each kind does, what it must answer, and how it is made to go on. Those with an end wait half a
- * millisecond or one. Those with a mask keep every signal out of their call: the ones that are sent may not end it. */
+/* For each kind: the system call, its arguments, the required result, and how the main thread wakes
+ * it. Kinds with a timeout wait half a millisecond or one. Kinds with a mask block every signal
+ * during their call: the signals that are sent must not end it. */
 static const struct kind {
 	const char *name;
 	long nr;
 	uint64_t args[6];
-	long answer;
-	void (*poke)(void);
+	long result;
+	void (*wake)(void);
 } kinds[] = {
 	{"avx", -1, {0}, 0, NULL},
 	{"pipe", SYS_read, {0, (uint64_t)&byte, 1}, 1, write_to_pipe},
-	{"futex", SYS_futex, {(uint64_t)&futex_word}, 0, wake},
-	{"epoll", SYS_epoll_wait, {0, (uint64_t)&happened, 1, (uint64_t)-1}, 1, make_happen},
+	{"futex", SYS_futex, {(uint64_t)&futex_word}, 0, wake_futex},
+	{"epoll", SYS_epoll_wait, {0, (uint64_t)&happened, 1, (uint64_t)-1}, 1, write_event},
 	{"sleep", SYS_nanosleep, {(uint64_t)&soon}, 0, NULL},
 	{"poll", SYS_poll, {0, 0, 1}, 0, NULL},
 	{"ppoll", SYS_ppoll, {0, 0, (uint64_t)&soon, (uint64_t)&every_signal, 8}, 0, send_signal},
@@ -339,20 +344,20 @@ static void nothing(int signal)
 
 static void *rounds_of_a_kind(void *unused)
 {
-	long answer;
+	long result;
 
 	(void)unused;
 	worker_tid = (int)syscall(SYS_gettid);
 	while (!is_over) {
-		/* The kernel writes there how much is left. */
+		/* The kernel stores the remaining time there. */
 		soon = (struct timespec){0, 500000};
 		if (kind->nr == SYS_futex)
 			call_args[2] = (uint64_t)futex_word;
-		answer = checked_round(kind->nr < 0 ? 200000 : 0);
-		if (kind->nr == SYS_futex && answer == -EAGAIN)
-			answer = 0;
-		if (answer != kind->answer) {
-			errno = answer < 0 ? (int)-answer : 0;
+		result = checked_round(kind->nr < 0 ? 200000 : 0);
+		if (kind->nr == SYS_futex && result == -EAGAIN)
+			result = 0;
+		if (result != kind->result) {
+			errno = result < 0 ? (int)-result : 0;
 			wrong(kind->name);
 		}
 		calls++;
@@ -392,31 +397,32 @@ static void start_kind(const char *name)
 		usleep(1000);
 }
 
-/* Until standard input has something. The thread itself is in a poll with an end, or runs: nobody's first choice. */
-static void poke_until_told(void)
+/* Wakes the second thread until standard input is readable. The main thread itself is in a poll
+ * with a timeout, or runs, so it is never preferred. */
+static void wake_until_input(void)
 {
 	struct pollfd input = {.fd = 0, .events = POLLIN};
-	int answer;
+	int ready;
 
-	while (!(answer = poll(&input, 1, 2)))
-		if (kind->poke)
-			kind->poke();
-	if (answer < 0)
+	while (!(ready = poll(&input, 1, 2)))
+		if (kind->wake)
+			kind->wake();
+	if (ready < 0)
 		wrong("poll");
 	is_over = 1;
 	while (!has_ended) {
-		if (kind->poke)
-			kind->poke();
+		if (kind->wake)
+			kind->wake();
 		usleep(1000);
 	}
 }
 
-static void filter_madvise(unsigned answer)
+static void filter_madvise(unsigned action)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, answer),
+		BPF_STMT(BPF_RET | BPF_K, action),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {sizeof code / sizeof *code, code};
@@ -434,24 +440,56 @@ static void be_traced(void)
 		ptrace(PTRACE_TRACEME);
 		return;
 	}
-	/* It never stops. */
+	/* The child never stops, so this waits until it ends. */
 	waitpid(child, NULL, 0);
 	_exit(0);
 }
 
-static long read_until_told(void)
+/* Waits in poll, where no thread is chosen for a call. */
+static void *exec_when_told(void *fifo)
 {
-	long rounds = 0, answer;
+	struct pollfd told = {.fd = open(fifo, O_RDWR | O_CLOEXEC), .events = POLLIN};
+
+	poll(&told, 1, -1);
+	execl("/proc/self/exe", "registers", "replaced", NULL);
+	_exit(1);
+}
+
+static void be_replaced(void)
+{
+	struct pollfd input = {.fd = 0, .events = POLLIN};
+
+	puts("replaced");
+	fflush(stdout);
+	poll(&input, 1, -1);
+	_exit(0);
+}
+
+/* Executes this program again, with addresses that are not randomised. */
+static void fix_addresses(char **argv)
+{
+	int before = personality(0xffffffff);
+
+	if (before & ADDR_NO_RANDOMIZE)
+		return;
+	personality(before | ADDR_NO_RANDOMIZE);
+	execv("/proc/self/exe", argv);
+	_exit(1);
+}
+
+static long read_until_quit(void)
+{
+	long rounds = 0, result;
 
 	call_args[1] = (uint64_t)&byte;
 	call_args[2] = 1;
 	for (;;) {
-		answer = checked_round(0);
-		if (answer < 0) {
-			errno = (int)-answer;
-			wrong("a read that waits");
+		result = checked_round(0);
+		if (result < 0) {
+			errno = (int)-result;
+			wrong("a waiting read");
 		}
-		if (answer == 0 || byte == 'q')
+		if (result == 0 || byte == 'q')
 			return rounds;
 		rounds++;
 	}
@@ -459,14 +497,14 @@ static long read_until_told(void)
 
 static uintptr_t memory;
 
-static void say_ready(int tid)
+static void print_ready(int tid)
 {
 	printf("ready %d %lx %lx %d\n", getpid(), (long)memory, (long)memory + (4 << 20), tid);
 	fflush(stdout);
 }
 
-/* Waits until the first thread has ended. */
-static void *outlives_the_first(void *unused)
+/* Waits until the main thread has ended. */
+static void *run_after_main_ended(void *unused)
 {
 	char line[512], *state;
 	ssize_t got;
@@ -480,12 +518,12 @@ static void *outlives_the_first(void *unused)
 		got = read(file, line, sizeof line - 1);
 		close(file);
 		if (got <= 0)
-			wrong("the state of the first thread");
+			wrong("reading the state of the main thread");
 		line[got] = 0;
 		state = strrchr(line, ')');
 	} while (!state || state[2] != 'Z');
-	say_ready((int)syscall(SYS_gettid));
-	printf("intact %ld\n", read_until_told());
+	print_ready((int)syscall(SYS_gettid));
+	printf("intact %ld\n", read_until_quit());
 	fflush(stdout);
 	_exit(0);
 }
@@ -498,6 +536,10 @@ int main(int argc, char **argv)
 	long rounds = 0;
 	sigset_t mask;
 
+	if (!strcmp(mode, "replaced"))
+		be_replaced();
+	if (!strncmp(mode, "execs:", 6))
+		fix_addresses(argv);
 	memory = (uintptr_t)mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	memory = (memory + (2 << 20) - 1) & ~(uintptr_t)((2 << 20) - 1);
@@ -520,10 +562,12 @@ int main(int argc, char **argv)
 	else if (!strncmp(mode, "kind:", 5))
 		start_kind(mode + 5);
 	else if (!strcmp(mode, "leaderless")) {
-		pthread_create(&outliving, NULL, outlives_the_first, NULL);
+		pthread_create(&outliving, NULL, run_after_main_ended, NULL);
 		syscall(SYS_exit, 0);
 	}
-	say_ready(kind ? worker_tid : getpid());
+	else if (!strncmp(mode, "execs:", 6))
+		pthread_create(&outliving, NULL, exec_when_told, (void *)(mode + 6));
+	print_ready(kind ? worker_tid : getpid());
 	if (!strcmp(mode, "spin")) {
 		struct pollfd input = {.fd = 0, .events = POLLIN};
 		while (!poll(&input, 1, 0)) {
@@ -536,11 +580,11 @@ int main(int argc, char **argv)
 
 		epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event);
 		if (epoll_wait(epoll, &event, 1, -1) != 1)
-			wrong("epoll_wait for ever");
+			wrong("epoll_wait without a timeout");
 	} else if (kind)
-		poke_until_told();
+		wake_until_input();
 	else
-		rounds = read_until_told();
+		rounds = read_until_quit();
 	check_surroundings();
 	printf("intact %ld\n", calls ? (long)calls : rounds);
 	return 0;

@@ -1,4 +1,4 @@
-//! Whether a process is frozen together with its control group, version 1 and 2.
+//! Whether a process is frozen with its control group, version 1 and 2.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::{Version, below, mounts};
 use crate::file::{self, FileError};
 use crate::proc;
 
-/// Where groups are frozen on this machine.
+/// The hierarchies that can freeze groups on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freezers {
     root: PathBuf,
@@ -15,10 +15,10 @@ pub struct Freezers {
 }
 
 impl Freezers {
-    /// Those of the machine at `root`.
+    /// Finds them on the machine at `root`.
     ///
     /// # Errors
-    /// When `/proc/mounts` cannot be read.
+    /// Fails if `/proc/mounts` cannot be read.
     pub fn find(root: &Path) -> Result<Self, FileError> {
         let mounts = mounts(root)?;
         let has = |name: &str| {
@@ -36,19 +36,19 @@ impl Freezers {
         })
     }
 
-    /// Whether process `pid` is frozen by its group or by one above it; `None` when nothing tells.
+    /// Whether process `pid` is frozen by its group or an ancestor; `None` if no hierarchy reports it.
     #[must_use]
     pub fn is_frozen(&self, pid: u32) -> Option<bool> {
         let text = proc::text(&self.root, pid, "cgroup").ok()?;
-        let told = text
+        let states = text
             .lines()
-            .filter_map(|line| self.told_by(line))
+            .filter_map(|line| self.frozen_state(line))
             .collect::<Vec<bool>>();
-        (!told.is_empty()).then(|| told.contains(&true))
+        (!states.is_empty()).then(|| states.contains(&true))
     }
 
-    /// What a line of `/proc/PID/cgroup` leads to: `4:freezer:/path` or `0::/path`.
-    fn told_by(&self, line: &str) -> Option<bool> {
+    /// The state for a line of `/proc/PID/cgroup`: `4:freezer:/path` or `0::/path`.
+    fn frozen_state(&self, line: &str) -> Option<bool> {
         let mut fields = line.splitn(3, ':');
         let (nr, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         if nr == "0" && controllers.is_empty() {
@@ -59,7 +59,7 @@ impl Freezers {
         if !controllers.split(',').any(|one| one == "freezer") {
             return None;
         }
-        // The group at the top has no such file: it cannot be frozen.
+        // The root group has no such file: it cannot be frozen.
         let state = file::text(&below(self.v1.as_ref()?, path).join("freezer.state")).ok()?;
         Some(state.trim() == "FROZEN")
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_tell() {
+    fn frozen_state_is_read_in_both_versions() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         put(

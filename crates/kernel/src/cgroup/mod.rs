@@ -1,4 +1,4 @@
-//! Control groups, version 1 and 2: where they are mounted, who is in them, groups of our own.
+//! Control groups, version 1 and 2: mounts, members, and temporary groups.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,18 +8,18 @@ use crate::file::{self, FileError};
 
 mod freezer;
 mod of_process;
-mod own;
+mod temporary;
 mod unit;
 
 pub use freezer::Freezers;
-pub use own::OwnGroup;
+pub use temporary::TemporaryGroup;
 
-/// Which of the two interfaces a hierarchy speaks.
+/// The interface of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy a controller.
+    /// One hierarchy for each controller.
     V1,
-    /// One for all.
+    /// One unified hierarchy.
     V2,
 }
 
@@ -28,9 +28,9 @@ pub enum Version {
 pub struct Mount {
     /// Its interface.
     pub version: Version,
-    /// Where it is mounted, below the root that was asked.
+    /// The mount point, below the given root.
     pub dir: PathBuf,
-    /// Its controllers. On version 2 those the root group offers.
+    /// Its controllers; on version 2 those available in the root group.
     pub controllers: Vec<String>,
 }
 
@@ -38,39 +38,41 @@ pub struct Mount {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CgroupError {
-    /// No mounted hierarchy has it.
+    /// The group does not exist in any mounted hierarchy.
     #[error(
-        "there is no control group {path:?}: looked below {looked}. List them with `systemd-cgls` or `find /sys/fs/cgroup -name cgroup.procs`"
+        "control group {path:?} not found below {searched}. List groups with `systemd-cgls` or `find /sys/fs/cgroup -name cgroup.procs`"
     )]
     NoGroup {
-        /// What was asked for.
+        /// The requested name.
         path: String,
-        /// Where it was looked for.
-        looked: String,
+        /// The folders that were searched.
+        searched: String,
     },
-    /// No group bears the name of the unit.
+    /// No group has the name of the unit.
     #[error(
-        "there is no unit {unit}, or none of its processes runs: no control group of that name lies below {looked}. \
-         `systemctl status {unit}` shows its group; give that by --cgroup"
+        "unit {unit} does not exist or has no running process: no control group of that name, owned by root or \
+         user {uid}, below {searched}. `systemctl status {unit}` shows its group; pass that with --cgroup"
     )]
     NoUnit {
-        /// What was asked for.
+        /// The requested name.
         unit: String,
-        /// Where it was looked for.
-        looked: String,
+        /// The user whose groups count beside those of root.
+        uid: u32,
+        /// The folders that were searched.
+        searched: String,
     },
-    /// Several groups do.
-    #[error("{unit} is a unit of several users ({found}): give the one that is meant by --cgroup")]
+    /// Several groups have the name of the unit.
+    #[error("{unit} is a unit of several users ({found}): pass the group of the right one with --cgroup")]
     SeveralUnits {
-        /// What was asked for.
+        /// The requested name.
         unit: String,
-        /// Their folders.
+        /// The folders of these groups.
         found: String,
     },
-    /// The controller is mounted nowhere.
+    /// No hierarchy has the controller.
     #[error("no mounted control group hierarchy has the {0} controller")]
     NoController(String),
-    /// A file of it failed.
+    /// Access to one of its files failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -78,7 +80,7 @@ pub enum CgroupError {
 /// A control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Which interface its files have.
+    /// The interface of its files.
     pub version: Version,
     /// Its folder.
     pub dir: PathBuf,
@@ -87,7 +89,7 @@ pub struct Group {
 /// The mounted hierarchies.
 ///
 /// # Errors
-/// When `/proc/mounts` cannot be read.
+/// Fails if `/proc/mounts` cannot be read.
 pub fn mounts(root: &Path) -> Result<Vec<Mount>, FileError> {
     let text = file::text(&root.join("proc/mounts"))?;
     Ok(text.lines().filter_map(|line| mount(root, line)).collect())
@@ -119,14 +121,15 @@ fn mount(root: &Path, line: &str) -> Option<Mount> {
     }
 }
 
-// Blanks in mount points are written `\040`, and so on (fstab(5)).
+// Spaces in mount points are written as `\040`, and so on (fstab(5)).
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ")
         .replace("\\011", "\t")
         .replace("\\134", "\\")
 }
 
-// `path`, which may begin with `/` and may not climb, below `dir`.
+// Appends `path`, which may begin with `/`, to `dir`. Components `..` are ignored, so the result stays below
+// `dir`.
 fn below(dir: &Path, path: &str) -> PathBuf {
     let steps = Path::new(path)
         .components()
@@ -135,18 +138,18 @@ fn below(dir: &Path, path: &str) -> PathBuf {
 }
 
 impl Group {
-    /// Whether it is the first of its hierarchy, in which all processes of the machine are.
+    /// Whether it is the root group of its hierarchy, which contains all processes.
     ///
     /// # Errors
-    /// When mounts cannot be read.
-    pub fn is_whole_machine(&self, root: &Path) -> Result<bool, CgroupError> {
+    /// Fails if the mounts cannot be read.
+    pub fn is_root(&self, root: &Path) -> Result<bool, CgroupError> {
         Ok(mounts(root)?.iter().any(|mount| mount.dir == self.dir))
     }
 
-    /// Its path below the mount, as the kernel's own files and `/proc/PID/cgroup` name it: `/` is the first of the hierarchy.
+    /// Its path below the mount, as in `/proc/PID/cgroup`; `/` is the root group.
     ///
     /// # Errors
-    /// When mounts cannot be read.
+    /// Fails if the mounts cannot be read.
     pub fn path(&self, root: &Path) -> Result<String, CgroupError> {
         let mounts = mounts(root)?;
         let below = mounts
@@ -157,11 +160,11 @@ impl Group {
         Ok(Path::new("/").join(path).display().to_string())
     }
 
-    /// Finds a group by its path below a mount (`/system.slice/redis`), as `/proc/PID/cgroup` shows it, or by
-    /// its folder (`/sys/fs/cgroup/…`). Version 2 and the memory controller are looked at first.
+    /// Finds a group by its path below a mount (`/system.slice/redis`), as in `/proc/PID/cgroup`, or by its
+    /// folder (`/sys/fs/cgroup/…`). Version 2 and the memory controller are searched first.
     ///
     /// # Errors
-    /// When there is no such group.
+    /// Fails if there is no such group.
     pub fn find(root: &Path, path: &str) -> Result<Self, CgroupError> {
         let mut mounts = mounts(root)?;
         let is = |mount: &Mount, name: &str| mount.controllers.iter().any(|one| one == name);
@@ -191,7 +194,7 @@ impl Group {
     /// Finds a group by its path below the mount of `controller`.
     ///
     /// # Errors
-    /// When no hierarchy has the controller, or it has no such group.
+    /// Fails if no hierarchy has the controller, or the group does not exist there.
     pub fn find_in(root: &Path, controller: &str, path: &str) -> Result<Self, CgroupError> {
         let mount = mount_of(root, controller)?;
         let dir = if below(root, path).starts_with(&mount.dir) {
@@ -210,7 +213,7 @@ impl Group {
         }
     }
 
-    /// True while the group is there.
+    /// True while the group exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.dir.join("cgroup.procs").exists()
@@ -219,40 +222,40 @@ impl Group {
     /// The processes in the group and in all groups below it, ascending.
     ///
     /// # Errors
-    /// When the group itself cannot be read; groups below it may vanish meanwhile.
+    /// Fails if the group itself cannot be read; groups below it may vanish meanwhile.
     pub fn procs(&self) -> Result<Vec<u32>, FileError> {
         let mut pids = BTreeSet::new();
-        note_procs(&file::text(&self.dir.join("cgroup.procs"))?, &mut pids);
-        walk(&self.dir, &mut pids);
+        add_procs(&file::text(&self.dir.join("cgroup.procs"))?, &mut pids);
+        add_procs_below(&self.dir, &mut pids);
         Ok(pids.into_iter().collect())
     }
 
-    /// Moves process `pid`, all its threads, into the group.
+    /// Moves process `pid` with all its threads into the group.
     ///
     /// # Errors
-    /// When the kernel refuses: no such process, no right, or (version 2) the group has groups below it that
-    /// use controllers.
+    /// Fails if the process does not exist, without the right to move it, or (version 2) if the group has
+    /// child groups with controllers.
     pub fn add(&self, pid: u32) -> Result<(), FileError> {
         file::write(&self.dir.join("cgroup.procs"), &pid.to_string())
     }
 }
 
-fn walk(dir: &Path, pids: &mut BTreeSet<u32>) {
+fn add_procs_below(dir: &Path, pids: &mut BTreeSet<u32>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
     {
-        note_procs(
+        add_procs(
             &file::text(&entry.path().join("cgroup.procs")).unwrap_or_default(),
             pids,
         );
-        walk(&entry.path(), pids);
+        add_procs_below(&entry.path(), pids);
     }
 }
 
-// A process of another pid namespace reads as 0.
-fn note_procs(text: &str, pids: &mut BTreeSet<u32>) {
+// A process outside our pid namespace reads as 0.
+fn add_procs(text: &str, pids: &mut BTreeSet<u32>) {
     pids.extend(
         text.lines()
             .filter_map(|line| line.trim().parse::<u32>().ok())
@@ -269,18 +272,18 @@ fn mount_of(root: &Path, controller: &str) -> Result<Mount, CgroupError> {
 }
 
 fn no_group(path: &str, mounts: &[Mount]) -> CgroupError {
-    let looked: Vec<_> = mounts
+    let searched: Vec<_> = mounts
         .iter()
         .map(|mount| mount.dir.display().to_string())
         .collect();
-    let looked = if looked.is_empty() {
-        "nothing, as no hierarchy is mounted".to_owned()
+    let searched = if searched.is_empty() {
+        "nothing: no hierarchy is mounted".to_owned()
     } else {
-        looked.join(", ")
+        searched.join(", ")
     };
     CgroupError::NoGroup {
         path: path.to_owned(),
-        looked,
+        searched,
     }
 }
 
@@ -305,7 +308,7 @@ mod tests {
                       cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n";
 
     #[test]
-    fn a_group_is_found_below_the_memory_mount_first() {
+    fn find_prefers_memory_hierarchy() {
         let groups = [
             ("sys/fs/cgroup/pids/a", "1\n"),
             ("sys/fs/cgroup/memory/a", "5\n"),
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_groups_below_count_once() {
+    fn procs_includes_child_groups_once() {
         let groups = [("cg/a", "5\n9\n"), ("cg/a/b", "7\n0\n"), ("cg/a/b/c", "5\n")];
         let root = machine("cgroup2 /cg cgroup2 rw 0 0\n", &groups);
         let group = Group::find(root.path(), "a").unwrap();
@@ -331,19 +334,19 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_not_there_is_named_with_where_it_was_looked_for() {
+    fn missing_group_error_names_searched_mounts() {
         let root = machine(V1, &[]);
-        let told = Group::find(root.path(), "/no/such").unwrap_err().to_string();
+        let message = Group::find(root.path(), "/no/such").unwrap_err().to_string();
         assert!(
-            told.contains("\"/no/such\"") && told.contains("cgroup/memory"),
-            "{told}"
+            message.contains("\"/no/such\"") && message.contains("cgroup/memory"),
+            "{message}"
         );
-        let told = Group::find_in(root.path(), "io", "/a").unwrap_err().to_string();
-        assert!(told.contains("io controller"), "{told}");
+        let message = Group::find_in(root.path(), "io", "/a").unwrap_err().to_string();
+        assert!(message.contains("io controller"), "{message}");
     }
 
     #[test]
-    fn a_path_cannot_climb_out_of_the_mount() {
+    fn group_path_cannot_leave_mount() {
         let root = machine(V1, &[("sys/fs/cgroup/memory/etc", "5\n")]);
         assert_eq!(
             Group::find(root.path(), "/../../etc").unwrap().procs().unwrap(),

@@ -1,4 +1,4 @@
-//! The groups a process is in (proc_pid_cgroup(5)).
+//! The groups of a process (proc_pid_cgroup(5)).
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::{Group, Version, mounts};
 use crate::file;
 
 impl Group {
-    /// The groups of process `pid`, or of this one: that of version 1 in the hierarchy of `controller`, if there is one, and
-    /// that of version 2. None where they cannot be read.
+    /// The groups of process `pid`, or of this process: the version 1 group in the hierarchy of `controller`,
+    /// if any, and the version 2 group. Empty if they cannot be read.
     #[must_use]
     pub fn of_process(root: &Path, pid: Option<u32>, controller: &str) -> Vec<Self> {
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_in_one_group_of_each_hierarchy() {
+    fn of_process_returns_one_group_per_hierarchy() {
         let root = tempfile::tempdir().unwrap();
         let file = |path: &str, text: &str| {
             let path = root.path().join(path);

@@ -1,61 +1,67 @@
-//! The control group of a systemd unit: the one that bears its name. Found in the tree of groups, so that neither
-//! a bus nor systemd itself has to answer.
+//! The control group of a systemd unit: the group with its name. It is found in the tree of groups, without
+//! D-Bus or systemd.
+//!
+//! A user may create groups of any name in a group that is delegated to that user. So groups count only if
+//! root or a user chosen by the caller owns them.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{CgroupError, Group, Mount, Version, mounts};
 
-/// Units lie no deeper than this: `user.slice/user-1000.slice/user@1000.service/app.slice/app-x.slice/x.service`.
+/// Maximum depth of a unit: `user.slice/user-1000.slice/user@1000.service/app.slice/app-x.slice/x.service`.
 const DEPTH: usize = 10;
 
 impl Group {
-    /// Finds the group of `unit` (`redis.service`; `redis` means that too). Looked at are version 2, then systemd's
-    /// own hierarchy, then the memory controller's: the first that has it.
+    /// Finds the group of `unit` (`redis.service`; `redis` is short for it) among the groups that root or user
+    /// `uid` owns. Searched in this order: version 2, systemd's own hierarchy, the hierarchy of the memory
+    /// controller; in each, `system.slice` first.
     ///
     /// # Errors
-    /// When no group bears its name, or several do: the same unit of several users.
-    pub fn of_unit(root: &Path, unit: &str) -> Result<Self, CgroupError> {
-        let name = whole_name(unit);
+    /// Fails if no group has its name, or several have: the same unit of several users.
+    pub fn find_unit(root: &Path, unit: &str, uid: u32) -> Result<Self, CgroupError> {
+        Self::find_owned_unit(root, unit, &[0, uid])
+    }
+
+    fn find_owned_unit(root: &Path, unit: &str, owners: &[u32]) -> Result<Self, CgroupError> {
+        let name = full_name(unit);
         let is = |mount: &Mount, name: &str| mount.controllers.iter().any(|one| one == name);
         let mut mounts = mounts(root)?;
         mounts
             .retain(|mount| mount.version == Version::V2 || is(mount, "name=systemd") || is(mount, "memory"));
         mounts.sort_by_key(|mount| (mount.version == Version::V1, is(mount, "memory")));
         for mount in &mounts {
-            let mut found = Vec::new();
-            look(&mount.dir, &name, DEPTH, &mut found);
-            found.sort();
-            match found.len() {
-                0 => {}
-                1 => {
-                    return Ok(Self {
-                        version: mount.version,
-                        dir: found.remove(0),
-                    });
-                }
-                _ => {
-                    let found: Vec<String> = found.iter().map(|dir| dir.display().to_string()).collect();
-                    return Err(CgroupError::SeveralUnits {
-                        unit: name,
-                        found: found.join(", "),
-                    });
-                }
+            let found = groups_named(&mount.dir, &name, owners);
+            if let [dir] = &found[..] {
+                return Ok(Self {
+                    version: mount.version,
+                    dir: dir.clone(),
+                });
+            }
+            if !found.is_empty() {
+                let found: Vec<String> = found.iter().map(|dir| dir.display().to_string()).collect();
+                return Err(CgroupError::SeveralUnits {
+                    unit: name,
+                    found: found.join(", "),
+                });
             }
         }
-        let looked: Vec<String> = mounts
+        let searched: Vec<String> = mounts
             .iter()
             .map(|mount| mount.dir.display().to_string())
             .collect();
+        let uid = owners.last().copied().unwrap_or_default();
         Err(CgroupError::NoUnit {
             unit: name,
-            looked: looked.join(", "),
+            uid,
+            searched: searched.join(", "),
         })
     }
 }
 
-/// As systemctl does: a name without a type is a service.
-fn whole_name(unit: &str) -> String {
+/// As in systemctl, a name without a type is a service.
+fn full_name(unit: &str) -> String {
     let types = ["service", "scope", "slice", "socket", "mount", "swap"];
     match unit.rsplit_once('.') {
         Some((_, kind)) if types.contains(&kind) => unit.to_owned(),
@@ -63,17 +69,44 @@ fn whole_name(unit: &str) -> String {
     }
 }
 
-fn look(dir: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {
+/// The groups of a hierarchy with this name and one of these owners, sorted.
+fn groups_named(mount: &Path, name: &str, owners: &[u32]) -> Vec<PathBuf> {
+    let system = mount.join("system.slice");
+    // Nearly all units are here, and only systemd creates groups here: no search is needed.
+    if let Some(dir) = entry(&system, name).filter(|dir| is_group(dir, owners)) {
+        return vec![dir];
+    }
+    let mut found = Vec::new();
+    search(mount, name, owners, DEPTH, &mut found);
+    found.sort();
+    found
+}
+
+/// The path of `name` in `dir`, unless `name` would leave `dir`.
+fn entry(dir: &Path, name: &str) -> Option<PathBuf> {
+    (!name.contains('/')).then(|| dir.join(name))
+}
+
+fn is_group(dir: &Path, owners: &[u32]) -> bool {
+    is_owned(fs::symlink_metadata(dir), owners) && dir.join("cgroup.procs").exists()
+}
+
+fn is_owned(metadata: std::io::Result<Metadata>, owners: &[u32]) -> bool {
+    metadata.is_ok_and(|metadata| metadata.is_dir() && owners.contains(&metadata.uid()))
+}
+
+fn search(dir: &Path, name: &str, owners: &[u32], depth: usize, found: &mut Vec<PathBuf>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        // Groups of other users are not entered either: they may contain any number of groups.
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || !is_owned(entry.metadata(), owners) {
             continue;
         }
         if entry.file_name() == name && entry.path().join("cgroup.procs").exists() {
             found.push(entry.path());
         } else {
-            look(&entry.path(), name, depth, found);
+            search(&entry.path(), name, owners, depth, found);
         }
     }
 }
@@ -97,8 +130,14 @@ mod tests {
 
     const V2: &str = "cgroup2 /cg cgroup2 rw 0 0\n";
 
+    /// Finds a unit in groups that the user of this test owns.
+    fn find_unit(root: &Path, unit: &str) -> Result<Group, CgroupError> {
+        let uid = fs::metadata(root).unwrap().uid();
+        Group::find_unit(root, unit, uid)
+    }
+
     #[test]
-    fn a_unit_is_found_wherever_it_lies() {
+    fn unit_is_found_at_any_depth() {
         let groups = [
             "cg/system.slice/redis.service",
             "cg/user.slice/u.slice/app.slice/a.b.scope",
@@ -109,7 +148,7 @@ mod tests {
             ("redis.service", groups[0]),
             ("a.b.scope", groups[1]),
         ] {
-            let found = Group::of_unit(root.path(), unit).unwrap();
+            let found = find_unit(root.path(), unit).unwrap();
             assert_eq!(
                 (found.version, found.dir),
                 (Version::V2, root.path().join(group)),
@@ -119,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn systemds_own_hierarchy_comes_before_the_memory_controllers() {
+    fn unit_search_prefers_systemd_hierarchy() {
         let mounts =
             "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/systemd cgroup rw,name=systemd 0 0\n";
         let root = machine(
@@ -130,22 +169,48 @@ mod tests {
                 "cg/memory/y.service",
             ],
         );
-        let dir = |unit| Group::of_unit(root.path(), unit).unwrap().dir;
+        let dir = |unit| find_unit(root.path(), unit).unwrap().dir;
         assert_eq!(dir("x"), root.path().join("cg/systemd/system.slice/x.service"));
         assert_eq!(dir("y"), root.path().join("cg/memory/y.service"));
     }
 
     #[test]
-    fn none_and_several_are_told() {
+    fn missing_and_ambiguous_units_are_errors() {
         let root = machine(V2, &["cg/user-1.slice/a.service", "cg/user-2.slice/a.service"]);
-        let told = |unit| Group::of_unit(root.path(), unit).unwrap_err().to_string();
+        let message = |unit| find_unit(root.path(), unit).unwrap_err().to_string();
         assert!(
-            told("a").contains("user-1.slice/a.service") && told("a").contains("--cgroup"),
+            message("a").contains("user-1.slice/a.service") && message("a").contains("--cgroup"),
             "{}",
-            told("a")
+            message("a")
         );
-        assert!(told("b").contains("no unit b.service"), "{}", told("b"));
-        // Names cannot climb.
-        assert!(Group::of_unit(root.path(), "../../etc").is_err());
+        assert!(
+            message("b").contains("unit b.service does not exist"),
+            "{}",
+            message("b")
+        );
+        // Names cannot leave the mount.
+        assert!(find_unit(root.path(), "../../etc").is_err());
+    }
+
+    #[test]
+    fn unit_in_system_slice_comes_first() {
+        let groups = [
+            "cg/system.slice/redis.service",
+            "cg/system.slice/docker-1.scope/system.slice/redis.service",
+            "cg/user.slice/redis.service",
+        ];
+        let root = machine(V2, &groups);
+        let found = find_unit(root.path(), "redis").unwrap();
+        assert_eq!(found.dir, root.path().join(groups[0]));
+    }
+
+    #[test]
+    fn groups_of_other_users_are_no_units() {
+        let root = machine(V2, &["cg/user.slice/u.slice/redis.service"]);
+        let uid = fs::metadata(root.path()).unwrap().uid();
+        let find = |owners: &[u32]| Group::find_owned_unit(root.path(), "redis", owners);
+        assert!(find(&[7, uid]).is_ok());
+        let error = find(&[7]).unwrap_err().to_string();
+        assert!(error.contains("owned by root or user 7"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Driving a kdamond: setting it up, switching it on and off, reading what it found.
+//! Controls a kdamond: configuration, start and stop, results.
 
 use std::path::{Path, PathBuf};
 
@@ -7,33 +7,33 @@ use thermo_units::AddrRange;
 use super::setup::{Folder, Setup};
 use crate::file::{self, FileError};
 
-/// The tree's `kdamonds` folder.
+/// The folder `kdamonds` of the tree.
 #[derive(Debug, Clone)]
 pub struct Admin(PathBuf);
 
-/// One kdamond that is set up.
+/// The folder of one configured kdamond.
 #[derive(Debug, Clone)]
-pub struct Control(PathBuf);
+pub struct KdamondControl(PathBuf);
 
-/// What a kdamond can be told.
+/// Commands to a kdamond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Begin with what is set up.
+    /// Start.
     On,
-    /// End.
+    /// Stop.
     Off,
-    /// Go on with what is set up now, keeping the regions.
+    /// Apply the configuration that is set now, and keep the regions.
     Commit,
-    /// Fill the files of statistics.
+    /// Update the statistics files.
     UpdateStats,
-    /// Fill the folders of tried regions, by the end of the aggregation that is running.
+    /// Update the folders of tried regions, by the end of the current aggregation.
     UpdateTriedRegions,
 }
 
 impl Command {
-    /// The word that is written to `state`.
+    /// The keyword that is written to `state`.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn keyword(self) -> &'static str {
         match self {
             Self::On => "on",
             Self::Off => "off",
@@ -47,26 +47,26 @@ impl Command {
 /// A region that a scheme tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TriedRegion {
-    /// Where.
+    /// Its addresses.
     pub range: AddrRange,
-    /// In how many samples it was accessed.
+    /// The number of samples in which it was accessed.
     pub nr_accesses: u32,
-    /// In aggregations.
+    /// In aggregation intervals.
     pub age: u32,
 }
 
-/// Totals of a scheme since it began.
+/// Totals of a scheme since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchemeStats {
-    /// Regions it was tried on.
+    /// Regions on which it was tried.
     pub nr_tried: u64,
     /// Their bytes.
     pub sz_tried: u64,
-    /// Regions it was applied to.
+    /// Regions to which it was applied.
     pub nr_applied: u64,
-    /// Bytes it was applied to.
+    /// Bytes to which it was applied.
     pub sz_applied: u64,
-    /// How often its quota was used up.
+    /// How often the quota was exceeded.
     pub qt_exceeds: u64,
 }
 
@@ -77,73 +77,74 @@ impl Admin {
         Self(root.join("sys/kernel/mm/damon/admin/kdamonds"))
     }
 
-    /// How many kdamonds are set up, whoever did.
+    /// The number of configured kdamonds, of any user.
     ///
     /// # Errors
-    /// When there is no DAMON, or we may not look.
+    /// Fails if the kernel has no DAMON, or without permission.
     pub fn nr_kdamonds(&self) -> Result<u64, FileError> {
         file::number(&self.0.join("nr_kdamonds"))
     }
 
-    /// Sets up so many; all there were are forgotten.
+    /// Sets the number of kdamonds. All existing configurations are lost.
     ///
     /// # Errors
-    /// When one of them runs.
+    /// Fails if one of them runs.
     pub fn set_nr_kdamonds(&self, count: u64) -> Result<(), FileError> {
         Folder(self.0.clone()).write("nr_kdamonds", count)
     }
 
-    /// The kdamond at this place.
+    /// The kdamond at this index.
     #[must_use]
-    pub fn kdamond(&self, index: u64) -> Control {
-        Control(self.0.join(index.to_string()))
+    pub fn kdamond(&self, index: u64) -> KdamondControl {
+        KdamondControl(self.0.join(index.to_string()))
     }
 }
 
-impl Control {
-    /// Whether it runs. One whose targets are all gone ends by itself.
+impl KdamondControl {
+    /// Whether the kdamond runs. It stops by itself when all its targets have ended.
     ///
     /// # Errors
-    /// When it is not set up any more.
+    /// Fails if the kdamond is no longer configured.
     pub fn is_running(&self) -> Result<bool, FileError> {
         let path = self.0.join("state");
         let state = file::while_busy(|| file::text(&path))?;
         Ok(state.trim() != "off")
     }
 
-    /// Its thread, while it runs.
+    /// The pid of its thread, while it runs.
     ///
     /// # Errors
-    /// When it is not set up any more.
+    /// Fails if the kdamond is no longer configured.
     pub fn pid(&self) -> Result<Option<u32>, FileError> {
         let path = self.0.join("pid");
         let pid = file::while_busy(|| file::text(&path))?;
         Ok(pid.trim().parse().ok())
     }
 
-    /// Tells it `command` and waits until it is done.
+    /// Sends `command` and waits until it is done.
     ///
     /// # Errors
-    /// When the kernel refuses it.
-    pub fn tell(&self, command: Command) -> Result<(), FileError> {
-        Folder(self.0.clone()).write("state", command.word())
+    /// Fails if the kernel refuses the command.
+    pub fn send(&self, command: Command) -> Result<(), FileError> {
+        Folder(self.0.clone()).write("state", command.keyword())
     }
 
-    /// Sets its context up, all anew. Holds from the next [`Command::On`] or [`Command::Commit`] on.
+    /// Writes the whole configuration of its context. It takes effect with the next [`Command::On`] or
+    /// [`Command::Commit`].
     ///
     /// # Errors
-    /// When a value is none, or this kernel does not know it.
+    /// Fails if a value is invalid, or this kernel does not support it.
     pub fn set_up(&self, setup: &Setup) -> Result<(), FileError> {
         let folder = Folder(self.0.join("contexts"));
         folder.write("nr_contexts", 1)?;
-        folder.below("0").set_up(setup)
+        folder.subfolder("0").set_up(setup)
     }
 
-    /// What the scheme at this place tried when [`Command::UpdateTriedRegions`] was told last: in the order it tried
-    /// them, which is by target, then address.
+    /// The regions that the scheme at this index tried, as of the last [`Command::UpdateTriedRegions`], in
+    /// the order of trying: by target, then by address.
     ///
     /// # Errors
-    /// When the scheme is not set up.
+    /// Fails if the scheme is not configured.
     pub fn tried_regions(&self, scheme: usize) -> Result<Vec<TriedRegion>, FileError> {
         let dir = self.scheme(scheme).join("tried_regions");
         let entries = std::fs::read_dir(&dir).map_err(|source| FileError::new(&dir, source))?;
@@ -152,14 +153,14 @@ impl Control {
         numbers.sort_unstable();
         numbers
             .into_iter()
-            .map(|number| region(&dir.join(number.to_string())))
+            .map(|number| tried_region(&dir.join(number.to_string())))
             .collect()
     }
 
-    /// The totals of the scheme at this place when [`Command::UpdateStats`] was told last.
+    /// The totals of the scheme at this index, as of the last [`Command::UpdateStats`].
     ///
     /// # Errors
-    /// When the scheme is not set up.
+    /// Fails if the scheme is not configured.
     pub fn stats(&self, scheme: usize) -> Result<SchemeStats, FileError> {
         let dir = self.scheme(scheme).join("stats");
         let number = |name| file::number(&dir.join(name));
@@ -177,7 +178,7 @@ impl Control {
     }
 }
 
-fn region(dir: &Path) -> Result<TriedRegion, FileError> {
+fn tried_region(dir: &Path) -> Result<TriedRegion, FileError> {
     let number = |name| file::number(&dir.join(name));
     let small = |name| number(name).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     Ok(TriedRegion {
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
     use crate::damon::setup::{Filter, FilterKind, Quota, Scheme, Watermarks};
 
-    /// A folder in which every file that is asked for is there, as far as `names` say.
+    /// A fake tree with the files `names`.
     fn tree(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
@@ -292,15 +293,15 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_written_file_by_file() {
+    fn set_up_writes_every_file() {
         let names = names();
         let (root, dir) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let admin = Admin::new(root.path());
         admin.set_nr_kdamonds(1).unwrap();
         assert_eq!(admin.nr_kdamonds().unwrap(), 1);
         admin.kdamond(0).set_up(&setup()).unwrap();
-        admin.kdamond(0).tell(Command::On).unwrap();
-        for (name, says) in [
+        admin.kdamond(0).send(Command::On).unwrap();
+        for (name, value) in [
             ("0/state", "on"),
             ("0/contexts/0/operations", "vaddr"),
             ("0/contexts/0/monitoring_attrs/intervals/aggr_us", "100000"),
@@ -312,12 +313,12 @@ mod tests {
             ("0/contexts/0/schemes/0/watermarks/metric", "free_mem_rate"),
             ("0/contexts/0/schemes/0/filters/0/matching", "N"),
         ] {
-            assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), says, "{name}");
+            assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), value, "{name}");
         }
     }
 
     #[test]
-    fn what_an_older_kernel_cannot_say_is_an_error_with_the_file_s_name() {
+    fn unsupported_setting_error_names_file() {
         let names = names();
         let (root, _dir) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let mut allowing = setup();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn tried_regions_come_in_the_order_of_their_numbers() {
+    fn tried_regions_are_sorted_by_number() {
         let (root, dir) = tree(&CONTEXT);
         let tried = dir.join("0/contexts/0/schemes/1/tried_regions");
         for (number, start) in [(9, 4096), (10, 8192), (37, 4096)] {
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_off_is_off() {
+    fn is_running_and_pid_follow_state() {
         let (root, dir) = tree(&CONTEXT);
         let kdamond = Admin::new(root.path()).kdamond(0);
         fs::write(dir.join("0/state"), "on\n").unwrap();

@@ -1,39 +1,39 @@
 //! In-kernel DAMON's sysfs tree (Documentation/admin-guide/mm/damon/usage.rst).
 //!
-//! Here it is only read. [`Admin`] writes: who may, and when, is not decided in this crate.
+//! This module only reads the tree. [`Admin`] writes it. This crate does not decide who may write, or when.
 
 mod admin;
 mod setup;
 
-pub use admin::{Admin, Command, Control, SchemeStats, TriedRegion};
+pub use admin::{Admin, Command, KdamondControl, SchemeStats, TriedRegion};
 pub use setup::{Filter, FilterKind, Goal, Quota, Scheme, Setup, Watermarks};
 
 use std::path::Path;
 
 use crate::file::{self, FileError};
 
-/// What the kernel's DAMON is and does.
+/// The state of in-kernel DAMON.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DamonFacts {
-    /// Each kdamond that is set up, in its order.
+    /// The configured kdamonds, in order.
     pub kdamonds: Vec<Kdamond>,
 }
 
-/// One kdamond that is set up.
+/// A configured kdamond.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kdamond {
     /// True while it runs.
     pub running: bool,
-    /// Its thread, while it runs.
+    /// The pid of its thread, while it runs.
     pub pid: Option<u32>,
-    /// The operations its first context could use (`vaddr`, `fvaddr`, `paddr`).
+    /// The operations available to its first context (`vaddr`, `fvaddr`, `paddr`).
     pub avail_operations: Vec<String>,
 }
 
-/// Reads it; `None` when this kernel has no such tree.
+/// Reads the state; `None` if this kernel has no such tree.
 ///
 /// # Errors
-/// When the tree is there and cannot be read.
+/// Fails if the tree exists but cannot be read.
 pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
     let dir = root.join("sys/kernel/mm/damon/admin/kdamonds");
     let count = match file::number(&dir.join("nr_kdamonds")) {
@@ -48,45 +48,46 @@ pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
     }))
 }
 
-/// Whether a kdamond runs, be it one of the tree or of one of the kernel's own modules.
+/// Whether any kdamond runs, of the sysfs tree or of a kernel module.
 #[must_use]
-pub fn runs(root: &Path) -> bool {
+pub fn is_running(root: &Path) -> bool {
     let tree = root.join("sys/kernel/mm/damon/admin/kdamonds");
     let count = file::number(&tree.join("nr_kdamonds")).unwrap_or(0);
-    (0..count).any(|index| says(&tree.join(format!("{index}/state")), "on")) || enabled_module(root).is_some()
+    (0..count).any(|index| has_value(&tree.join(format!("{index}/state")), "on"))
+        || enabled_module(root).is_some()
 }
 
-/// The first enabled of the kernel's own modules that use DAMON, each for itself alone.
+/// The first enabled kernel module that uses DAMON.
 #[must_use]
 pub fn enabled_module(root: &Path) -> Option<&'static str> {
-    let is_enabled = |name: &str| says(&root.join(format!("sys/module/{name}/parameters/enabled")), "Y");
+    let is_enabled = |name: &str| has_value(&root.join(format!("sys/module/{name}/parameters/enabled")), "Y");
     ["damon_reclaim", "damon_lru_sort", "damon_stat"]
         .into_iter()
         .find(|name| is_enabled(name))
 }
 
-fn says(path: &Path, word: &str) -> bool {
-    file::text(path).is_ok_and(|text| text.trim() == word)
+fn has_value(path: &Path, value: &str) -> bool {
+    file::text(path).is_ok_and(|text| text.trim() == value)
 }
 
-/// Whether this kernel's DAMON can watch address spaces of processes; `None` when that cannot be told without setting
-/// a context up, because the kernel does not describe its types.
+/// Whether this kernel's DAMON can monitor virtual address spaces; `None` if the kernel has no BTF, without
+/// which this is not known before a context is set up.
 #[must_use]
 pub fn has_vaddr(root: &Path) -> Option<bool> {
-    // The functions of vaddr.c are in the description of types, as all of the kernel's are.
-    const ONE_OF_ITS_FUNCTIONS: &[u8] = b"damon_va_";
-    let types = std::fs::read(root.join("sys/kernel/btf/vmlinux")).ok()?;
-    let first = ONE_OF_ITS_FUNCTIONS[0];
-    let starts_here = |at: &[u8]| at[0] == first && at == ONE_OF_ITS_FUNCTIONS;
-    Some(types.windows(ONE_OF_ITS_FUNCTIONS.len()).any(starts_here))
+    // BTF contains all kernel functions, so also those of vaddr.c.
+    const FUNCTION_PREFIX: &[u8] = b"damon_va_";
+    let btf = std::fs::read(root.join("sys/kernel/btf/vmlinux")).ok()?;
+    let first = FUNCTION_PREFIX[0];
+    let is_match = |window: &[u8]| window[0] == first && window == FUNCTION_PREFIX;
+    Some(btf.windows(FUNCTION_PREFIX.len()).any(is_match))
 }
 
 fn kdamond(dir: &Path) -> Kdamond {
-    let word = |name: &str| file::text(&dir.join(name)).unwrap_or_default();
-    let operations = word("contexts/0/avail_operations");
+    let read = |name: &str| file::text(&dir.join(name)).unwrap_or_default();
+    let operations = read("contexts/0/avail_operations");
     Kdamond {
-        running: word("state").trim() == "on",
-        pid: word("pid").trim().parse().ok(),
+        running: read("state").trim() == "on",
+        pid: read("pid").trim().parse().ok(),
         avail_operations: operations.split_ascii_whitespace().map(str::to_owned).collect(),
     }
 }
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_running_kdamond_is_seen() {
+    fn running_kdamond_is_listed() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(read(root.path()).unwrap(), None);
         let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
@@ -116,28 +117,28 @@ mod tests {
     }
 
     #[test]
-    fn kdamonds_of_modules_run_as_well() {
+    fn enabled_module_counts_as_running() {
         let root = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| {
             let path = root.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        assert!(!runs(root.path()));
+        assert!(!is_running(root.path()));
         put("sys/module/damon_stat/parameters/enabled", "N\n");
         put("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "2\n");
         put("sys/kernel/mm/damon/admin/kdamonds/0/state", "off\n");
         put("sys/kernel/mm/damon/admin/kdamonds/1/state", "off\n");
-        assert!(!runs(root.path()));
+        assert!(!is_running(root.path()));
         put("sys/module/damon_stat/parameters/enabled", "Y\n");
-        assert!(runs(root.path()));
+        assert!(is_running(root.path()));
         put("sys/module/damon_stat/parameters/enabled", "N\n");
         put("sys/kernel/mm/damon/admin/kdamonds/1/state", "on\n");
-        assert!(runs(root.path()));
+        assert!(is_running(root.path()));
     }
 
     #[test]
-    fn what_it_can_watch_is_told_by_the_kernel_s_types() {
+    fn has_vaddr_is_read_from_btf() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(has_vaddr(root.path()), None);
         let btf = root.path().join("sys/kernel/btf");
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_off_has_no_thread() {
+    fn stopped_kdamond_has_no_pid() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
         std::fs::create_dir_all(dir.join("0")).unwrap();

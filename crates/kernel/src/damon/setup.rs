@@ -1,4 +1,5 @@
-//! What a kdamond is to do, in the tree's own words and units: microseconds, samples, aggregations, permille.
+//! The configuration of a kdamond, with the names and units of the sysfs tree: microseconds, samples,
+//! aggregations, permille.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use thermo_units::AddrRange;
 
 use crate::file::{self, FileError};
 
-/// One context: how to look, at whom, what to do.
+/// One context: monitoring attributes, targets and schemes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// Sampling interval.
@@ -15,37 +16,37 @@ pub struct Setup {
     pub aggr_us: u64,
     /// Update interval.
     pub update_us: u64,
-    /// Fewest and most regions.
+    /// Minimum and maximum number of regions.
     pub nr_regions: (u64, u64),
     /// The processes to monitor, by address space (`vaddr`).
     pub targets: Vec<u32>,
-    /// What to do.
+    /// The schemes.
     pub schemes: Vec<Scheme>,
 }
 
-/// A scheme. Bounds are the least and the most that match.
+/// A scheme. Bounds are the minimum and the maximum that match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheme {
     /// Its action.
     pub action: &'static str,
-    /// 0: once an aggregation.
+    /// 0: once each aggregation interval.
     pub apply_interval_us: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub sz: (u64, u64),
-    /// Samples.
+    /// Access count in samples.
     pub nr_accesses: (u64, u64),
-    /// Aggregations.
+    /// Age in aggregation intervals.
     pub age: (u64, u64),
-    /// How much it may do.
+    /// Its quota.
     pub quota: Quota,
-    /// When it is active.
+    /// Its watermarks.
     pub watermarks: Option<Watermarks>,
-    /// What it leaves alone.
+    /// Its filters.
     pub filters: Vec<Filter>,
 }
 
 impl Scheme {
-    /// One that takes every region and does `action`.
+    /// A scheme that applies `action` to every region.
     #[must_use]
     pub fn new(action: &'static str) -> Self {
         let any_count = (0, u64::from(u32::MAX));
@@ -62,74 +63,74 @@ impl Scheme {
     }
 }
 
-/// How much a scheme may do in how long; zeroes are no limits.
+/// How much a scheme may do per reset interval; zero: no limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quota {
-    /// CPU time.
+    /// CPU time in milliseconds.
     pub ms: u64,
     /// Bytes.
     pub bytes: u64,
-    /// The time both are for.
+    /// The reset interval of both limits.
     pub reset_interval_ms: u64,
     /// Weights of size, access rate and age.
     pub weights: (u32, u32, u32),
-    /// What the limits are tuned towards.
+    /// Goals for tuning the limits.
     pub goals: Vec<Goal>,
 }
 
 /// A goal of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Goal {
-    /// The kernel's name of it.
+    /// The metric, by the kernel's name.
     pub metric: &'static str,
-    /// What it should be.
+    /// The target value.
     pub target_value: u64,
-    /// What it is, where a user tells.
+    /// The current value, for metrics that the user sets.
     pub current_value: u64,
-    /// Of which node, where it is of one.
+    /// The NUMA node, for metrics of a node.
     pub nid: Option<u32>,
-    /// Of which control group, where it is of one.
+    /// The control group, for metrics of a group.
     pub path: Option<String>,
 }
 
-/// Between which rates of free memory (permille) a scheme works.
+/// The free-memory rates (permille) between which a scheme is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
-    /// How often they are looked at.
+    /// Check interval.
     pub interval_us: u64,
-    /// Above it: inactive.
+    /// Inactive above this rate.
     pub high: u32,
-    /// Below it: active.
+    /// Activated below this rate.
     pub mid: u32,
-    /// Below it: inactive.
+    /// Inactive below this rate.
     pub low: u32,
 }
 
-/// What a scheme leaves alone, or takes.
+/// A filter: it excludes or includes memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// What it is about.
+    /// What the filter matches.
     pub kind: FilterKind,
-    /// Whether it is for what is of that kind, or for what is not.
+    /// True: the filter applies to memory of this kind. False: to all other memory.
     pub matching: bool,
-    /// Whether that is taken. Kernels before 6.14 can only leave alone.
+    /// Whether the memory is included. Kernels before 6.14 support only exclusion.
     pub allow: bool,
 }
 
-/// What a filter is about.
+/// What a filter matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterKind {
-    /// Addresses.
+    /// An address range.
     Addr(AddrRange),
-    /// The target at this place of the list.
+    /// The target at this index.
     Target(usize),
 }
 
-/// Writes files of one folder of the tree.
+/// A folder of the tree whose files are written.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    pub(super) fn below(&self, path: impl AsRef<Path>) -> Self {
+    pub(super) fn subfolder(&self, path: impl AsRef<Path>) -> Self {
         Self(self.0.join(path))
     }
 
@@ -138,38 +139,39 @@ impl Folder {
         file::while_busy(|| file::write(&path, &value))
     }
 
-    /// Writes what newer kernels alone have. Where it is not there the value must be the one that older ones mean.
+    /// Writes a file that only newer kernels have. If it is missing, the value must be the default of older
+    /// kernels.
     fn write_if_newer(&self, name: &str, value: impl ToString, is_default: bool) -> Result<(), FileError> {
         match self.write(name, value) {
             Err(error) if error.is_missing() && is_default => Ok(()),
-            answer => answer,
+            result => result,
         }
     }
 
     fn write_bounds(&self, name: &str, (min, max): (u64, u64)) -> Result<(), FileError> {
-        let folder = self.below(name);
+        let folder = self.subfolder(name);
         folder.write("min", min)?;
         folder.write("max", max)
     }
 
-    /// The context at this folder.
+    /// Configures the context at this folder.
     pub(super) fn set_up(&self, setup: &Setup) -> Result<(), FileError> {
         self.write("operations", "vaddr")?;
-        let attrs = self.below("monitoring_attrs");
-        let intervals = attrs.below("intervals");
+        let attrs = self.subfolder("monitoring_attrs");
+        let intervals = attrs.subfolder("intervals");
         intervals.write("sample_us", setup.sample_us)?;
         intervals.write("aggr_us", setup.aggr_us)?;
         intervals.write("update_us", setup.update_us)?;
         attrs.write_bounds("nr_regions", setup.nr_regions)?;
-        let targets = self.below("targets");
+        let targets = self.subfolder("targets");
         targets.write("nr_targets", setup.targets.len())?;
         for (nth, pid) in setup.targets.iter().enumerate() {
-            targets.below(nth.to_string()).write("pid_target", pid)?;
+            targets.subfolder(nth.to_string()).write("pid_target", pid)?;
         }
-        let schemes = self.below("schemes");
+        let schemes = self.subfolder("schemes");
         schemes.write("nr_schemes", setup.schemes.len())?;
         for (nth, scheme) in setup.schemes.iter().enumerate() {
-            schemes.below(nth.to_string()).set_scheme(scheme)?;
+            schemes.subfolder(nth.to_string()).set_scheme(scheme)?;
         }
         Ok(())
     }
@@ -179,18 +181,18 @@ impl Folder {
         if scheme.apply_interval_us != 0 {
             self.write("apply_interval_us", scheme.apply_interval_us)?;
         }
-        let pattern = self.below("access_pattern");
+        let pattern = self.subfolder("access_pattern");
         pattern.write_bounds("sz", scheme.sz)?;
         pattern.write_bounds("nr_accesses", scheme.nr_accesses)?;
         pattern.write_bounds("age", scheme.age)?;
         if scheme.quota != Quota::default() {
-            self.below("quotas").set_quota(&scheme.quota)?;
+            self.subfolder("quotas").set_quota(&scheme.quota)?;
         }
         if let Some(watermarks) = &scheme.watermarks {
-            self.below("watermarks").set_watermarks(watermarks)?;
+            self.subfolder("watermarks").set_watermarks(watermarks)?;
         }
         if !scheme.filters.is_empty() {
-            self.below("filters").set_filters(&scheme.filters)?;
+            self.subfolder("filters").set_filters(&scheme.filters)?;
         }
         Ok(())
     }
@@ -199,17 +201,17 @@ impl Folder {
         self.write("ms", quota.ms)?;
         self.write("bytes", quota.bytes)?;
         self.write("reset_interval_ms", quota.reset_interval_ms)?;
-        let weights = self.below("weights");
+        let weights = self.subfolder("weights");
         weights.write("sz_permil", quota.weights.0)?;
         weights.write("nr_accesses_permil", quota.weights.1)?;
         weights.write("age_permil", quota.weights.2)?;
         if quota.goals.is_empty() {
             return Ok(());
         }
-        let goals = self.below("goals");
+        let goals = self.subfolder("goals");
         goals.write("nr_goals", quota.goals.len())?;
         for (nth, goal) in quota.goals.iter().enumerate() {
-            let folder = goals.below(nth.to_string());
+            let folder = goals.subfolder(nth.to_string());
             folder.write("target_metric", goal.metric)?;
             folder.write("target_value", goal.target_value)?;
             folder.write("current_value", goal.current_value)?;
@@ -232,7 +234,7 @@ impl Folder {
     fn set_filters(&self, filters: &[Filter]) -> Result<(), FileError> {
         self.write("nr_filters", filters.len())?;
         for (nth, filter) in filters.iter().enumerate() {
-            let folder = self.below(nth.to_string());
+            let folder = self.subfolder(nth.to_string());
             match &filter.kind {
                 FilterKind::Addr(range) => {
                     folder.write("type", "addr")?;

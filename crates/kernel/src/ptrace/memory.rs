@@ -1,30 +1,40 @@
-//! Another process's memory, written (`process_vm_writev(2)`). It is read by [`crate::process_vm::read`].
+//! The memory of another process, for writing (`/proc/PID/mem`). [`crate::process_vm::read`] reads it by number.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use thermo_units::Addr;
 
-/// Writes `bytes` to `addr` in process `pid`, all of them.
-///
-/// # Errors
-/// `EFAULT` when not all of it may be written (a part may have been), `ESRCH`, `EPERM`.
-pub fn write(pid: u32, addr: Addr, bytes: &[u8]) -> io::Result<()> {
-    let ours = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    let theirs = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(addr.0 as usize),
-        iov_len: bytes.len(),
-    };
-    // SAFETY: the kernel only reads `bytes`. What it writes is the other process's; of ours, were it the same,
-    // callers give memory that nothing of ours is in.
-    let written =
-        unsafe { libc::process_vm_writev(pid.cast_signed(), &raw const ours, 1, &raw const theirs, 1, 0) };
-    match usize::try_from(written) {
-        Ok(written) if written == bytes.len() => Ok(()),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
+/// The address space that a thread had when this was opened. If the process executes another program, writes
+/// never reach that program: they fail.
+#[derive(Debug)]
+pub struct Memory(File);
+
+impl Memory {
+    /// Opens the memory of thread `tid` of process `pid`.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ESRCH` if it has ended, `EACCES` without the right to trace it.
+    pub fn open(root: &Path, pid: u32, tid: u32) -> io::Result<Self> {
+        let path = root.join(format!("proc/{pid}/task/{tid}/mem"));
+        OpenOptions::new().write(true).open(path).map(Self)
+    }
+
+    /// Writes all of `bytes` to `addr`. As for every tracer, the kernel lets this also write to pages that the
+    /// process itself may only read.
+    ///
+    /// # Errors
+    /// `EIO` if a part is not mapped (the other part may have been written), `ESRCH` if the process has ended or
+    /// runs another program.
+    pub fn write(&self, addr: Addr, bytes: &[u8]) -> io::Result<()> {
+        match self.0.write_all_at(bytes, addr.0) {
+            Err(error) if error.kind() == io::ErrorKind::WriteZero => {
+                Err(io::Error::from_raw_os_error(libc::ESRCH))
+            }
+            result => result,
+        }
     }
 }
 
@@ -34,8 +44,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mapped_is_not_written() {
-        let refused = write(std::process::id(), Addr(0x10), b"text").unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EFAULT));
+    fn write_to_unmapped_memory_is_refused() {
+        let pid = std::process::id();
+        let memory = Memory::open(Path::new("/"), pid, pid).unwrap();
+        let error = memory.write(Addr(0x10), b"text").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
     }
 }

@@ -1,12 +1,13 @@
-//! Stopping a thread of another process and changing what it does next (`ptrace(2)`), on x86-64.
+//! Stops a thread of another process and changes its state (`ptrace(2)`), on x86-64.
 //!
-//! Owned here: one safe function per request, and telling stops apart. How they are put together to a system call
-//! that another process makes is not: see `inject` of the crate `ops`.
+//! This module has one safe function for each request, and classifies stops. The crate `inject` combines them
+//! to a system call that another process makes.
 //!
-//! A [`Tracee`] belongs to the *thread* that seized it; when that thread ends, however it ends, the kernel lets all
-//! its tracees go on as their registers then say. `PTRACE_O_EXITKILL` is never set. `PTRACE_O_TRACESYSGOOD` always
-//! is: without it, a tracee whose tracer dies while it is stopped at a system call is sent a `SIGTRAP`, which ends
-//! it; with it the kernel sends a signal that does not exist, that is nothing.
+//! A [`Tracee`] belongs to the *thread* that seized it. When that thread ends, for any reason, the kernel
+//! resumes all its tracees with their current registers. `PTRACE_O_EXITKILL` is never set.
+//! `PTRACE_O_TRACESYSGOOD` is always set: without it, a tracee that is stopped at a system call gets a
+//! `SIGTRAP` when its tracer dies, which ends it. With it, the kernel sends a signal number that does not
+//! exist, which has no effect.
 
 mod memory;
 mod registers;
@@ -17,7 +18,7 @@ mod stop;
 mod tracee;
 mod xstate;
 
-pub use memory::write;
+pub use memory::Memory;
 pub use registers::Registers;
 pub use rseq::RseqArea;
 pub use seccomp::Instruction;
@@ -27,15 +28,15 @@ pub use xstate::size_of_features;
 
 use std::io;
 
-/// One request, whose answer is a number that is negative for an error.
+/// One request, whose result is a number; negative for an error.
 ///
 /// # Safety
-/// `addr` and `data` must be what ptrace(2) says of `request`: pointers to memory of the size it reads or writes,
-/// which lives through the call.
+/// `addr` and `data` must be as ptrace(2) requires for `request`: pointers to memory of the size that it
+/// reads or writes, which lives through the call.
 unsafe fn request(request: libc::c_uint, tid: u32, addr: usize, data: usize) -> io::Result<libc::c_long> {
-    // SAFETY: the caller's. The C library hands both on to the kernel unchanged; no PEEK request is made here, for
-    // which it would take `data` as its own.
-    let answer = unsafe {
+    // SAFETY: ensured by the caller. The C library passes both to the kernel unchanged; it changes `data`
+    // only for PEEK requests, which are not used here.
+    let result = unsafe {
         libc::ptrace(
             request,
             tid.cast_signed(),
@@ -43,16 +44,16 @@ unsafe fn request(request: libc::c_uint, tid: u32, addr: usize, data: usize) -> 
             std::ptr::without_provenance_mut::<libc::c_void>(data),
         )
     };
-    if answer < 0 {
+    if result < 0 {
         Err(io::Error::last_os_error())
     } else {
-        Ok(answer)
+        Ok(result)
     }
 }
 
-/// A request whose answer the kernel writes to `data`, as its address and size.
-fn into<T>(kind: libc::c_uint, tid: u32, addr: usize, data: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: `data` is exclusively ours through the call, and callers name a kind whose answer is a `T`, or at
-    // most `addr` bytes where that is its size.
+/// A request whose result the kernel writes to `data`.
+fn request_into<T>(kind: libc::c_uint, tid: u32, addr: usize, data: &mut T) -> io::Result<libc::c_long> {
+    // SAFETY: `data` is borrowed exclusively through the call. Callers pass a request that writes a `T`, or
+    // at most `addr` bytes where `addr` is a size.
     unsafe { request(kind, tid, addr, std::ptr::from_mut(data).expose_provenance()) }
 }

@@ -2,15 +2,12 @@
 
 use std::io;
 
-use super::{Tracee, into, request};
+use super::{Tracee, request, request_into};
 
-/// All of the general registers, as `struct user_regs_struct` has them.
+/// All general registers, laid out as `struct user_regs_struct`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-#[allow(
-    missing_docs,
-    reason = "they are called by the names the processor's manual gives them"
-)]
+#[allow(missing_docs, reason = "register names of the processor manual")]
 pub struct Registers {
     pub r15: u64,
     pub r14: u64,
@@ -27,7 +24,7 @@ pub struct Registers {
     pub rdx: u64,
     pub rsi: u64,
     pub rdi: u64,
-    /// The number of the system call it is in; -1 outside of one.
+    /// The number of the current system call; -1 outside of one.
     pub orig_rax: u64,
     pub rip: u64,
     pub cs: u64,
@@ -42,22 +39,22 @@ pub struct Registers {
     pub gs: u64,
 }
 
-/// The selector of 64-bit code in user space.
+/// The code segment selector of 64-bit user space.
 const USER_CS_64: u64 = 0x33;
 
 const NT_PRSTATUS: usize = 1;
 
 impl Registers {
-    /// False for a thread that runs 32-bit code now.
+    /// False for a thread that currently runs 32-bit code.
     #[must_use]
     pub const fn is_64_bit(&self) -> bool {
         self.cs == USER_CS_64
     }
 
-    /// The system call it is in, if it is in one.
+    /// The current system call, if any.
     #[must_use]
     pub const fn syscall(&self) -> Option<u64> {
-        // The kernel looks at the lower half only.
+        // The kernel checks the lower half only.
         if (self.orig_rax as u32).cast_signed() < 0 {
             None
         } else {
@@ -67,17 +64,17 @@ impl Registers {
 }
 
 impl Tracee {
-    /// Reads them.
+    /// Reads the registers.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped; `ENOSYS` for a thread of a 32-bit program.
+    /// `ESRCH` if the thread is not stopped; `ENOSYS` for a thread of a 32-bit program.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut registers = Registers::default();
         let mut vector = libc::iovec {
             iov_base: (&raw mut registers).cast(),
             iov_len: size_of::<Registers>(),
         };
-        into(libc::PTRACE_GETREGSET, self.tid(), NT_PRSTATUS, &mut vector)?;
+        request_into(libc::PTRACE_GETREGSET, self.tid(), NT_PRSTATUS, &mut vector)?;
         if vector.iov_len == size_of::<Registers>() {
             Ok(registers)
         } else {
@@ -85,17 +82,18 @@ impl Tracee {
         }
     }
 
-    /// Sets all of them at once.
+    /// Sets all registers in one request.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped; nothing was set then.
+    /// `ESRCH` if the thread is not stopped; no register is changed then.
     pub fn set_registers(&mut self, registers: &Registers) -> io::Result<()> {
         let vector = libc::iovec {
             iov_base: std::ptr::from_ref(registers).cast_mut().cast(),
             iov_len: size_of::<Registers>(),
         };
         let vector = (&raw const vector).expose_provenance();
-        // SAFETY: the vector and the registers it points to live through the call, which only reads them.
+        // SAFETY: the vector, and the registers that it points to, live through the call, which only reads
+        // them.
         unsafe { request(libc::PTRACE_SETREGSET, self.tid(), NT_PRSTATUS, vector) }.map(|_| ())
     }
 }
@@ -105,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_laid_out_as_the_kernel_has_them() {
+    fn registers_match_kernel_layout() {
         assert_eq!(size_of::<Registers>(), size_of::<libc::user_regs_struct>());
         assert_eq!(
             std::mem::offset_of!(Registers, orig_rax),
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_system_call_there_is_no_number() {
+    fn syscall_is_none_outside_of_system_calls() {
         let with = |orig_rax| Registers {
             orig_rax,
             ..Registers::default()

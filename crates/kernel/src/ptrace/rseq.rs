@@ -4,20 +4,20 @@ use std::io;
 
 use thermo_units::Addr;
 
-use super::{Tracee, into};
+use super::{Tracee, request_into};
 
-/// Where a thread keeps what it tells the kernel of them.
+/// The `struct rseq` area that a thread registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RseqArea {
     /// The address of `struct rseq`.
-    pub at: Addr,
+    pub addr: Addr,
 }
 
 impl RseqArea {
-    /// Where the pointer to the sequence under way stands.
+    /// The address of the field `rseq_cs`, a pointer to the sequence that is running.
     #[must_use]
-    pub const fn pointer(self) -> Addr {
-        Addr(self.at.0 + 8)
+    pub const fn rseq_cs(self) -> Addr {
+        Addr(self.addr.0 + 8)
     }
 }
 
@@ -32,20 +32,20 @@ struct Configuration {
 }
 
 impl Tracee {
-    /// Where it keeps them; nothing when it uses none.
+    /// The registered area; `None` if the thread has none.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped; `EIO` when the kernel does not tell (before 5.13).
+    /// `ESRCH` if the thread is not stopped; `EIO` on kernels without the request (before 5.13).
     pub fn rseq(&self) -> io::Result<Option<RseqArea>> {
         const GET_CONFIGURATION: libc::c_uint = 0x420f;
         let mut configuration = Configuration::default();
-        into(
+        request_into(
             GET_CONFIGURATION,
             self.tid(),
             size_of::<Configuration>(),
             &mut configuration,
         )?;
-        let at = Addr(configuration.pointer);
-        Ok((at.0 != 0).then_some(RseqArea { at }))
+        let addr = Addr(configuration.pointer);
+        Ok((addr.0 != 0).then_some(RseqArea { addr }))
     }
 }

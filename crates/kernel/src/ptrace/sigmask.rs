@@ -1,18 +1,18 @@
-//! The signals a stopped thread keeps from itself.
+//! The signal mask of a stopped thread.
 
 use std::io;
 
-use super::{Tracee, into};
+use super::{Tracee, request_into};
 
 impl Tracee {
-    /// Reads the mask, one bit a signal, from signal 1: the one it has outside of a call that changes it for its own
-    /// time (Linux 5.1; before, within such a call, that call's).
+    /// Reads the mask of blocked signals: one bit a signal, signal 1 in the lowest. Within a system call that
+    /// sets a temporary mask, this is the original mask (since Linux 5.1; before, the temporary one).
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped.
+    /// `ESRCH` if the thread is not stopped.
     pub fn sigmask(&self) -> io::Result<u64> {
         let mut mask = 0_u64;
-        into(libc::PTRACE_GETSIGMASK, self.tid(), size_of::<u64>(), &mut mask)?;
+        request_into(libc::PTRACE_GETSIGMASK, self.tid(), size_of::<u64>(), &mut mask)?;
         Ok(mask)
     }
 }

@@ -1,4 +1,4 @@
-//! A thread that is traced by ours.
+//! A thread that this thread traces.
 
 use std::io;
 use std::thread;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use super::request;
 use super::stop::{self, Stop};
 
-/// How long a stop is waited for in a hot loop: most come within this.
-const HOT: Duration = Duration::from_micros(20);
-/// How long is slept between two looks after that. It leaves the processor to the tracee.
-const NAP: Duration = Duration::from_micros(10);
+/// Time of busy waiting for a stop: most stops happen within it.
+const SPIN_TIME: Duration = Duration::from_micros(20);
+/// Sleep between two checks after that. It leaves the processor to the tracee.
+const SLEEP_TIME: Duration = Duration::from_micros(10);
 
-/// A thread seized by ours. It goes on when this is dropped, and when our thread ends without dropping it.
+/// A seized thread. It resumes when this value is dropped, and when the tracing thread ends.
 #[derive(Debug)]
 pub struct Tracee {
     tid: u32,
     is_stopped: bool,
-    /// The signal it is stopped for, which it must not lose; 0: none.
+    /// The signal at whose delivery the thread is stopped, and which must not be lost; 0: none.
     signal: i32,
 }
 
@@ -25,11 +25,11 @@ impl Tracee {
     /// Seizes thread `tid` without stopping it.
     ///
     /// # Errors
-    /// `ESRCH` when there is none, `EPERM` without the right or when somebody else traces it.
+    /// `ESRCH` if there is none, `EPERM` without the right or if another process traces it.
     pub fn seize(tid: u32) -> io::Result<Self> {
-        // Naps are as long as they are said to be, not 50 microseconds longer. Where that is refused they are longer.
+        // Without timer slack, sleeps are not 50 microseconds longer than requested. If this fails, they are.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        // SAFETY: no memory is involved; `data` is a set of flags.
+        // SAFETY: passes no pointers; `data` is a set of flags.
         unsafe { request(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as usize) }?;
         Ok(Self {
             tid,
@@ -38,81 +38,81 @@ impl Tracee {
         })
     }
 
-    /// The number of the thread.
+    /// The thread id.
     #[must_use]
     pub const fn tid(&self) -> u32 {
         self.tid
     }
 
-    /// Asks it to stop before it runs any more of its program. A call that can sleep ends early by this, as it would
-    /// for a signal.
+    /// Requests a stop before the thread runs more of its program. An interruptible system call ends early,
+    /// as for a signal.
     ///
     /// # Errors
-    /// `ESRCH` when it ended.
+    /// `ESRCH` if the thread has ended.
     pub fn interrupt(&mut self) -> io::Result<()> {
-        // SAFETY: no memory is involved.
+        // SAFETY: passes no pointers.
         unsafe { request(libc::PTRACE_INTERRUPT, self.tid, 0, 0) }.map(|_| ())
     }
 
-    /// Waits until it has stopped, at most until `deadline`; nothing when it has not.
+    /// Waits for a stop, at most until `deadline`; `None` if the thread has not stopped by then.
     ///
     /// # Errors
-    /// `ESRCH` when it ended.
+    /// `ESRCH` if the thread has ended.
     pub fn wait(&mut self, deadline: Instant) -> io::Result<Option<Stop>> {
-        let begin = Instant::now();
-        let mut looks = 0_u32;
+        let start = Instant::now();
+        let mut checks = 0_u32;
         loop {
-            looks += 1;
-            // Somebody of our own process who waits for children may have taken the news of the stop, so now and
-            // then the thread itself is asked.
-            let seen = match stop::news(self.tid)? {
-                None if looks.is_multiple_of(32) => stop::present(self.tid)?,
-                seen => seen,
+            checks += 1;
+            // Another thread of this process that waits for children may have consumed the stop, so every
+            // 32nd check asks the thread itself.
+            let stopped = match stop::poll_wait(self.tid)? {
+                None if checks.is_multiple_of(32) => stop::current(self.tid)?,
+                stopped => stopped,
             };
-            if let Some(stop) = seen {
+            if let Some(stop) = stopped {
                 self.is_stopped = true;
                 self.signal = stop.signal();
-                return Ok(seen);
+                return Ok(stopped);
             }
             let now = Instant::now();
             if now >= deadline {
                 return Ok(None);
             }
-            if now.duration_since(begin) < HOT {
+            if now.duration_since(start) < SPIN_TIME {
                 std::hint::spin_loop();
             } else {
-                thread::sleep(NAP);
+                thread::sleep(SLEEP_TIME);
             }
         }
     }
 
-    /// Lets it run. A signal it was stopped for reaches it.
+    /// Resumes the thread, with the signal at which it was stopped, if any.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped.
-    pub fn go_on(&mut self) -> io::Result<()> {
+    /// `ESRCH` if the thread is not stopped.
+    pub fn cont(&mut self) -> io::Result<()> {
         self.resume(libc::PTRACE_CONT)
     }
 
-    /// Lets it run up to the next begin or end of a system call.
+    /// Resumes the thread up to the next entry or exit of a system call.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped.
-    pub fn go_on_to_syscall(&mut self) -> io::Result<()> {
+    /// `ESRCH` if the thread is not stopped.
+    pub fn cont_to_syscall(&mut self) -> io::Result<()> {
         self.resume(libc::PTRACE_SYSCALL)
     }
 
-    /// Lets go of it; it runs on. A signal it was stopped for reaches it.
+    /// Detaches; the thread resumes, with the signal at which it was stopped, if any.
     ///
     /// # Errors
-    /// `ESRCH` when it is not stopped: then it is let go of when our thread ends.
+    /// `ESRCH` if the thread is not stopped: it is then detached when the tracing thread ends.
     pub fn detach(mut self) -> io::Result<()> {
         self.resume(libc::PTRACE_DETACH)
     }
 
-    fn resume(&mut self, how: libc::c_uint) -> io::Result<()> {
-        // SAFETY: no memory is involved; `data` is the number of a signal.
-        unsafe { request(how, self.tid, 0, self.signal as usize) }?;
+    fn resume(&mut self, kind: libc::c_uint) -> io::Result<()> {
+        // SAFETY: passes no pointers; `data` is a signal number.
+        unsafe { request(kind, self.tid, 0, self.signal as usize) }?;
         (self.is_stopped, self.signal) = (false, 0);
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Tracee {
 impl Drop for Tracee {
     fn drop(&mut self) {
         if self.is_stopped {
-            // It may have been killed meanwhile; nothing else can go wrong.
+            // Fails only if the thread was killed meanwhile.
             drop(self.resume(libc::PTRACE_DETACH));
         }
     }

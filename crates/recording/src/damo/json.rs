@@ -1,4 +1,4 @@
-//! The parts of damo's JSON that a recording needs; everything else in it is passed over.
+//! The fields of damo's JSON that a recording needs. All other fields are ignored.
 
 use serde::Deserialize;
 
@@ -29,7 +29,7 @@ pub(super) struct TimedRegions {
     pub sample_interval_us: Option<MicrosAsNanos>,
 }
 
-/// A region, already small: there can be millions.
+/// A region in compact form, because there can be millions.
 #[derive(Deserialize)]
 #[serde(from = "RawRegion")]
 pub(super) struct DamoRegion {
@@ -39,7 +39,7 @@ pub(super) struct DamoRegion {
     pub age: Age,
 }
 
-/// How often it was seen accessed, as far as the file says.
+/// Access count of a region, in the unit of the file.
 #[derive(Clone, Copy)]
 pub(super) enum Accesses {
     Samples(u32),
@@ -47,17 +47,18 @@ pub(super) enum Accesses {
 }
 
 impl Accesses {
-    pub(super) fn of(self, max: u32) -> u32 {
+    /// The count as `nr_accesses`, of at most `max`.
+    pub(super) fn to_samples(self, max: u32) -> u32 {
         match self {
             Self::Samples(samples) => samples,
-            Self::Permyriad(part) => {
-                u32::try_from(u64::from(part) * u64::from(max) / 10_000).unwrap_or(u32::MAX)
+            Self::Permyriad(share) => {
+                u32::try_from(u64::from(share) * u64::from(max) / 10_000).unwrap_or(u32::MAX)
             }
         }
     }
 }
 
-/// For how long, as far as the file says.
+/// Age of a region, in the unit of the file.
 #[derive(Clone, Copy)]
 pub(super) enum Age {
     Aggregations(u32),
@@ -65,7 +66,7 @@ pub(super) enum Age {
 }
 
 impl Age {
-    pub(super) fn in_units_of(self, aggr_ns: u64) -> u32 {
+    pub(super) fn to_aggregations(self, aggr_ns: u64) -> u32 {
         match self {
             Self::Aggregations(age) => age,
             Self::Nanos(ns) => u32::try_from(ns / aggr_ns.max(1)).unwrap_or(u32::MAX),
@@ -101,10 +102,10 @@ struct RawAge {
 
 impl From<RawRegion> for DamoRegion {
     fn from(raw: RawRegion) -> Self {
-        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let percent = raw.nr_accesses.percent.map_or(0, |percent| small(percent.0));
-        let accesses = raw.nr_accesses.samples.map(|n| Accesses::Samples(small(n.0)));
-        let age = raw.age.aggr_intervals.map(|n| Age::Aggregations(small(n.0)));
+        let to_u32 = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let percent = raw.nr_accesses.percent.map_or(0, |percent| to_u32(percent.0));
+        let accesses = raw.nr_accesses.samples.map(|n| Accesses::Samples(to_u32(n.0)));
+        let age = raw.age.aggr_intervals.map(|n| Age::Aggregations(to_u32(n.0)));
         Self {
             start: raw.start.0,
             end: raw.end.0,

@@ -1,4 +1,5 @@
-//! damo's records: JSON with one list of snapshots for each target, taken whole and put into the order of time.
+//! Reads damo's records: JSON with one list of snapshots per target. The whole file is read into memory and
+//! sorted by time.
 
 mod json;
 mod quantity;
@@ -10,41 +11,46 @@ use crate::error::ReadError;
 use crate::model::{Metadata, Record, Region, SCHEMA, Settings, Snapshot, Target};
 use json::{Intervals, TargetRecord, TimedRegions};
 
-/// What damo monitors with when a file does not say.
-const DEFAULTS: (u64, u64, u64) = (5_000_000, 100_000_000, 1_000_000_000);
+/// damo's default sampling, aggregation and update intervals in ns, for files without intervals.
+const DEFAULT_INTERVALS: (u64, u64, u64) = (5_000_000, 100_000_000, 1_000_000_000);
 
-/// Reads all of damo's JSON from `input`.
+/// Reads damo's JSON from `input`. `path` is for errors.
 pub(crate) fn read(path: &Path, input: impl Read) -> Result<(Metadata, Vec<Record>), ReadError> {
     let mut parser = serde_json::Deserializer::from_reader(input);
-    let parsed = serde::Deserialize::deserialize(&mut parser).and_then(|all| parser.end().map(|()| all));
+    let parsed =
+        serde::Deserialize::deserialize(&mut parser).and_then(|targets| parser.end().map(|()| targets));
     let targets: Vec<TargetRecord> = parsed.map_err(|error| json_error(path, &error))?;
     let metadata = metadata(&targets);
     let mut snapshots: Vec<Snapshot> = targets.into_iter().flat_map(snapshots_of).collect();
     snapshots.sort_by_key(|snapshot| snapshot.time_ns);
     Ok((
         metadata,
-        together(snapshots).into_iter().map(Record::Snapshot).collect(),
+        merge_targets(snapshots)
+            .into_iter()
+            .map(Record::Snapshot)
+            .collect(),
     ))
 }
 
 fn json_error(path: &Path, error: &serde_json::Error) -> ReadError {
-    let whole = error.to_string();
-    // serde_json ends its sentence with the place, which the error shows at its front.
-    let why = whole
+    let message = error.to_string();
+    // serde_json appends the position. ReadError has it at the front.
+    let reason = message
         .rsplit_once(" at line ")
-        .map_or(whole.as_str(), |(why, _)| why)
+        .map_or(message.as_str(), |(reason, _)| reason)
         .to_owned();
     ReadError::Json {
         path: path.to_owned(),
         line: error.line(),
         column: error.column(),
-        why,
+        reason,
     }
 }
 
 fn settings(intervals: Option<&Intervals>) -> Settings {
-    let (sample_ns, aggr_ns, update_ns) =
-        intervals.map_or(DEFAULTS, |i| (i.sample_us.0, i.aggr_us.0, i.ops_update_us.0));
+    let (sample_ns, aggr_ns, update_ns) = intervals.map_or(DEFAULT_INTERVALS, |i| {
+        (i.sample_us.0, i.aggr_us.0, i.ops_update_us.0)
+    });
     Settings {
         sample_ns: sample_ns.max(1),
         aggr_ns,
@@ -77,14 +83,14 @@ fn metadata(targets: &[TargetRecord]) -> Metadata {
     }
 }
 
-/// The snapshots of one target, each as if it were alone.
+/// The snapshots of one target, each with this target only.
 fn snapshots_of(record: TargetRecord) -> impl Iterator<Item = Snapshot> {
     let settings = settings(record.intervals.as_ref());
-    let known = record.intervals.is_some();
+    let has_intervals = record.intervals.is_some();
     let id = u32::try_from(record.target_id.0).unwrap_or(u32::MAX);
     record.snapshots.into_iter().map(move |timed| {
-        let span = timed.end_time.0.saturating_sub(timed.start_time.0);
-        let aggr_ns = if known { settings.aggr_ns } else { span }.max(1);
+        let duration = timed.end_time.0.saturating_sub(timed.start_time.0);
+        let aggr_ns = if has_intervals { settings.aggr_ns } else { duration }.max(1);
         let sample_ns = timed
             .sample_interval_us
             .map_or(settings.sample_ns, |us| us.0)
@@ -107,15 +113,15 @@ fn snapshots_of(record: TargetRecord) -> impl Iterator<Item = Snapshot> {
     })
 }
 
-/// Regions in ascending order; damo's place holder, an empty region, is left out.
+/// Regions in ascending order, without damo's placeholder, an empty region.
 fn regions(timed: &TimedRegions, max_nr_accesses: u32, aggr_ns: u64) -> Vec<Region> {
-    let real = timed.regions.iter().filter(|region| region.start < region.end);
-    let mut regions: Vec<Region> = real
+    let non_empty = timed.regions.iter().filter(|region| region.start < region.end);
+    let mut regions: Vec<Region> = non_empty
         .map(|region| Region {
             start: region.start,
             end: region.end,
-            nr_accesses: region.accesses.of(max_nr_accesses),
-            age: region.age.in_units_of(aggr_ns),
+            nr_accesses: region.accesses.to_samples(max_nr_accesses),
+            age: region.age.to_aggregations(aggr_ns),
             unknown: false,
         })
         .collect();
@@ -123,22 +129,23 @@ fn regions(timed: &TimedRegions, max_nr_accesses: u32, aggr_ns: u64) -> Vec<Regi
     regions
 }
 
-/// Puts snapshots of different targets into one when they end less than half an aggregation apart: DAMON's
-/// tracepoints stamp each target of one aggregation a little later than the one before.
-fn together(snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
-    let mut joined: Vec<Snapshot> = Vec::new();
+/// Merges snapshots of different targets that end less than half an aggregation apart: DAMON's tracepoints
+/// stamp the targets of one aggregation one after the other.
+fn merge_targets(snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
+    let mut merged: Vec<Snapshot> = Vec::new();
     for mut snapshot in snapshots {
-        let same = joined.last_mut().filter(|last| {
-            let near = snapshot.time_ns - last.time_ns < last.aggr_ns.div_ceil(2);
-            near && snapshot
-                .targets
-                .iter()
-                .all(|t| last.targets.iter().all(|l| l.id != t.id))
+        let same_aggregation = merged.last_mut().filter(|last| {
+            let is_close = snapshot.time_ns - last.time_ns < last.aggr_ns.div_ceil(2);
+            is_close
+                && snapshot
+                    .targets
+                    .iter()
+                    .all(|t| last.targets.iter().all(|l| l.id != t.id))
         });
-        match same {
+        match same_aggregation {
             Some(last) => last.targets.append(&mut snapshot.targets),
-            None => joined.push(snapshot),
+            None => merged.push(snapshot),
         }
     }
-    joined
+    merged
 }

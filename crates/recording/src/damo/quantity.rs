@@ -1,14 +1,15 @@
-//! damo's numbers: plain, as text, with thousands commas, with units ("700 ms", "1.5 GiB", "1 m 30 s", "max").
+//! Numbers in damo's JSON: as numbers or as text, with thousands separators or units ("700 ms", "1.5 GiB", "1
+//! m 30 s", "max").
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// A unit and how many of the quantity's own it is.
+/// Names of units with their factors.
 type Units = &'static [(&'static str, f64)];
 
 const NO_UNITS: Units = &[];
-/// In nanoseconds.
+/// Factors to nanoseconds.
 const TIMES: Units = &[
     ("ns", 1.0),
     ("us", 1e3),
@@ -18,7 +19,7 @@ const TIMES: Units = &[
     ("h", 3600e9),
     ("d", 86400e9),
 ];
-/// In bytes; damo's K is 1024.
+/// Factors to bytes. damo's K is 1024.
 const SIZES: Units = &[
     ("B", 1.0),
     ("K", 1024.0),
@@ -38,105 +39,112 @@ const SIZES: Units = &[
     ("E", 1152921504606846976.0),
     ("EiB", 1152921504606846976.0),
 ];
-/// In ten-thousandths.
+/// Factor to ten-thousandths.
 const PERCENT: Units = &[("%", 100.0)];
 
-/// How texts of one kind become a whole number: its name, what a bare number counts, which units there are.
-struct Grammar {
-    what: &'static str,
-    bare: f64,
+/// Parses one quantity to an integer.
+struct QuantityParser {
+    /// Name of the quantity, for errors.
+    name: &'static str,
+    /// Factor of a number without a unit.
+    default_factor: f64,
     units: Units,
 }
 
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $bare:literal, $units:expr) => {
+    ($(#[$doc:meta])* $type:ident, $name:literal, $default_factor:literal, $units:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
-        pub(super) struct $name(pub u64);
+        pub(super) struct $type(pub u64);
 
-        impl<'de> Deserialize<'de> for $name {
+        impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let grammar = Grammar { what: $what, bare: $bare, units: $units };
-                deserializer.deserialize_any(grammar).map(Self)
+                let parser = QuantityParser {
+                    name: $name,
+                    default_factor: $default_factor,
+                    units: $units,
+                };
+                deserializer.deserialize_any(parser).map(Self)
             }
         }
     };
 }
 
-quantity!(/** A number of things. */ Count, "a number", 1.0, NO_UNITS);
+quantity!(/** A number without a unit. */ Count, "a number", 1.0, NO_UNITS);
 quantity!(/** A number of bytes, or an address. */ ByteCount, "a number of bytes", 1.0, SIZES);
 quantity!(/** A time in ns. */ Nanoseconds, "a time", 1.0, TIMES);
-quantity!(/** A time in ns, written in µs when it has no unit. */ MicrosAsNanos, "a time", 1000.0, TIMES);
-quantity!(/** A share in ten-thousandths, written in percent. */ Percent, "a percentage", 100.0, PERCENT);
+quantity!(/** A time in ns; in the file, a number without a unit is in us. */ MicrosAsNanos, "a time", 1000.0, TIMES);
+quantity!(/** A share in ten-thousandths; in the file in percent. */ Percent, "a percentage", 100.0, PERCENT);
 
-impl Grammar {
+impl QuantityParser {
     fn parse(&self, text: &str) -> Option<u64> {
         if text == "max" {
             return Some(u64::MAX);
         }
-        let plain: String = text.chars().filter(|c| *c != ',').collect();
-        if let Ok(number) = plain.trim().parse() {
-            return Some(self.whole(number));
+        let without_commas: String = text.chars().filter(|c| *c != ',').collect();
+        let mut rest = without_commas.trim();
+        if let Ok(number) = rest.parse() {
+            return Some(self.integer(number));
         }
-        if let Ok(number) = plain.trim().parse::<f64>() {
-            return self.fraction(number * self.bare);
+        if let Ok(number) = rest.parse::<f64>() {
+            return to_u64(number * self.default_factor);
         }
-        let mut rest = plain.trim();
         let mut sum = 0.0;
         while !rest.is_empty() {
-            let number = until(&mut rest, |c| !c.is_ascii_digit() && c != '.' && c != '-');
-            let unit = until(&mut rest, |c| c.is_whitespace() || c.is_ascii_digit());
+            let number = split_off_until(&mut rest, |c| !c.is_ascii_digit() && c != '.' && c != '-');
+            let unit = split_off_until(&mut rest, |c| c.is_whitespace() || c.is_ascii_digit());
             let factor = self.units.iter().find(|(name, _)| *name == unit)?.1;
             sum += number.parse::<f64>().ok()? * factor;
         }
-        self.fraction(sum)
+        to_u64(sum)
     }
 
-    /// Whole numbers stay exact: addresses do not fit into a float.
+    /// Integers are not converted to a float, which cannot hold all addresses.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "the factor is 1, 100 or 1000"
     )]
-    const fn whole(&self, number: u64) -> u64 {
-        number.saturating_mul(self.bare as u64)
-    }
-
-    /// Negative numbers are damo's mark for "not really there".
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "as saturates, which is meant"
-    )]
-    fn fraction(&self, number: f64) -> Option<u64> {
-        number.is_finite().then_some(number as u64)
+    const fn integer(&self, number: u64) -> u64 {
+        number.saturating_mul(self.default_factor as u64)
     }
 }
 
-/// Cuts the front of `rest` up to where `stop` says and the white space behind it.
-fn until<'a>(rest: &mut &'a str, stop: impl Fn(char) -> bool) -> &'a str {
+/// Rounds down. A negative number is damo's marker for a missing value and becomes 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the conversion saturates"
+)]
+fn to_u64(number: f64) -> Option<u64> {
+    number.is_finite().then_some(number as u64)
+}
+
+/// Removes and returns the front of `rest` up to a character that matches `stop`, and removes white space
+/// behind it.
+fn split_off_until<'a>(rest: &mut &'a str, stop: impl Fn(char) -> bool) -> &'a str {
     let (front, back) = rest.split_at(rest.find(stop).unwrap_or(rest.len()));
     *rest = back.trim_start();
     front
 }
 
-impl Visitor<'_> for Grammar {
+impl Visitor<'_> for QuantityParser {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)
+        f.write_str(self.name)
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
-        Ok(self.whole(number))
+        Ok(self.integer(number))
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
-        Ok(self.whole(u64::try_from(number).unwrap_or(0)))
+        Ok(self.integer(u64::try_from(number).unwrap_or(0)))
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
-        self.fraction(number * self.bare)
+        to_u64(number * self.default_factor)
             .ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
     }
 
@@ -156,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_in_many_dresses() {
+    fn quantity_reads_numbers_commas_and_units() {
         assert_eq!(
             read::<ByteCount>("\"139,637,976,727,552\"").0,
             139_637_976_727_552
@@ -173,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_number_is_named() {
+    fn quantity_error_quotes_invalid_text() {
         let error = serde_json::from_str::<Count>("\"many\"")
             .err()
             .unwrap()

@@ -1,10 +1,10 @@
-//! Access tables as rows, the same for CSV and Parquet: one for each table, name and idle age that has bytes.
+//! Access tables as rows for CSV and Parquet: one row per table, name and idle age with bytes.
 
 use thermo_engine::access_tables::{AGE_EDGES_S, PageKind, UnknownReason};
 
 use crate::model::{AccessTables, Snapshot, Target};
 
-/// One number of the access tables of a target in a snapshot.
+/// One cell of a target's access tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgeRow {
     pub time_ns: u64,
@@ -17,25 +17,25 @@ pub(super) struct AgeRow {
     pub as_of_ns: u64,
     /// `idle`, `unknown` or `reaccessed`.
     pub table: &'static str,
-    /// Kind of the pages for `idle`, the reason for `unknown`, nothing for `reaccessed`.
+    /// Kind of the pages for `idle`, the reason for `unknown`, empty for `reaccessed`.
     pub name: &'static str,
-    /// Least idle age; none for `unknown`.
+    /// Minimum idle age; `None` for `unknown`.
     pub min_age_s: Option<u64>,
-    /// The idle age that no longer belongs; none for `unknown` and for the last.
+    /// Upper limit of the idle age, exclusive; `None` for `unknown` and for the last bucket.
     pub max_age_s: Option<u64>,
     pub bytes: u64,
 }
 
-/// The rows of all targets of `snapshot`.
+/// The rows of all targets in `snapshot`.
 pub(super) fn rows(snapshot: &Snapshot) -> impl Iterator<Item = AgeRow> + '_ {
     snapshot
         .targets
         .iter()
         .filter_map(|target| Some((target, target.tables.as_deref()?)))
-        .flat_map(|(target, tables)| rows_of(snapshot.time_ns, target, tables))
+        .flat_map(|(target, tables)| target_rows(snapshot.time_ns, target, tables))
 }
 
-fn rows_of(time_ns: u64, target: &Target, tables: &AccessTables) -> Vec<AgeRow> {
+fn target_rows(time_ns: u64, target: &Target, tables: &AccessTables) -> Vec<AgeRow> {
     let row = |table, name, age: Option<usize>, bytes| AgeRow {
         time_ns,
         target: target.id,

@@ -1,4 +1,4 @@
-//! Tables of a recording as comma-separated values.
+//! CSV export.
 
 use std::io::Write;
 
@@ -11,11 +11,11 @@ const REGIONS: &str = "time_ns,target,pid,start,end,nr_accesses,max_nr_accesses,
 const AGES: &str =
     "time_ns,target,pid,method,pass_ns,nr_passes,as_of_ns,table,name,min_age_s,max_age_s,bytes";
 
-/// Writes `table` of all snapshots to `out`, a row a line, below a line of names. Addresses and sizes are in bytes;
-/// `pid` is empty for physical memory.
+/// Writes `table` of all snapshots to `out`, with a header line. Addresses and sizes are in bytes. `pid` is
+/// empty for physical memory.
 ///
 /// # Errors
-/// The recording cannot be read on, or `out` not be written.
+/// The recording cannot be read, or `out` cannot be written.
 pub fn csv(recording: &mut Recording, table: Table, mut out: impl Write) -> Result<(), ExportError> {
     match table {
         Table::Regions => writeln!(out, "{REGIONS}")?,
@@ -24,14 +24,14 @@ pub fn csv(recording: &mut Recording, table: Table, mut out: impl Write) -> Resu
     for snapshot in snapshots(recording) {
         let snapshot = snapshot?;
         match table {
-            Table::Regions => regions(&snapshot, &mut out)?,
-            Table::Ages => ages::rows(&snapshot).try_for_each(|row| age(&row, &mut out))?,
+            Table::Regions => write_regions(&snapshot, &mut out)?,
+            Table::Ages => ages::rows(&snapshot).try_for_each(|row| write_age_row(&row, &mut out))?,
         }
     }
     Ok(out.flush()?)
 }
 
-fn regions(snapshot: &Snapshot, out: &mut impl Write) -> std::io::Result<()> {
+fn write_regions(snapshot: &Snapshot, out: &mut impl Write) -> std::io::Result<()> {
     let (time, max) = (snapshot.time_ns, snapshot.max_nr_accesses);
     for target in &snapshot.targets {
         let pid = or_empty(target.pid);
@@ -45,7 +45,7 @@ fn regions(snapshot: &Snapshot, out: &mut impl Write) -> std::io::Result<()> {
     Ok(())
 }
 
-fn age(row: &AgeRow, out: &mut impl Write) -> std::io::Result<()> {
+fn write_age_row(row: &AgeRow, out: &mut impl Write) -> std::io::Result<()> {
     write!(
         out,
         "{},{},{},{},",

@@ -1,8 +1,8 @@
-//! damo's record format: a list with one entry for each target, each with all its snapshots.
+//! Export to damo's record format: a list with one entry per target, each with all its snapshots.
 //!
-//! That order is not ours, so the recording is read once to learn the targets and once more for each of them:
-//! time is spent instead of memory. Memory that could not be judged is left out, because damo knows no such
-//! thing and would take it for cold.
+//! A recording is in the order of time. To save memory, the export reads the recording once to find the
+//! targets, and once more for each target. Regions of unknown access are omitted: damo has no such state and
+//! would treat them as cold.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
@@ -15,38 +15,38 @@ use super::{ExportError, snapshots};
 use crate::model::{Metadata, Region, Settings, Snapshot, Target};
 use crate::reader::{Recording, open};
 
-/// Writes the recording at `path` to `out` as JSON that damo 3.4 reads, zlib-compressed if `compressed` (which is
-/// what `damo record` itself writes).
+/// Writes the recording at `path` to `out` as JSON that damo 3.4 reads. `compressed` adds zlib compression,
+/// as `damo record` does.
 ///
 /// # Errors
-/// The recording cannot be read, or `out` not be written.
+/// The recording cannot be read, or `out` cannot be written.
 pub fn damo_json(path: &Path, out: impl Write, compressed: bool) -> Result<(), ExportError> {
     if compressed {
         let mut zlib = BufWriter::new(ZlibEncoder::new(out, Compression::fast()));
-        records(path, &mut zlib)?;
+        write_targets(path, &mut zlib)?;
         let encoder = zlib.into_inner().map_err(io::IntoInnerError::into_error)?;
         return Ok(encoder.finish()?.flush()?);
     }
     let mut plain = BufWriter::new(out);
-    records(path, &mut plain)?;
+    write_targets(path, &mut plain)?;
     Ok(plain.flush()?)
 }
 
-fn records(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
-    let targets = targets(&mut open(path)?)?;
+fn write_targets(path: &Path, out: &mut impl Write) -> Result<(), ExportError> {
+    let targets = target_ids(&mut open(path)?)?;
     write!(out, "[")?;
     for (index, target) in targets.iter().enumerate() {
         let mut recording = open(path)?;
         write!(out, "{}", if index == 0 { "\n" } else { ",\n" })?;
-        head(&recording.metadata, *target, out)?;
-        snapshots_of(&mut recording, *target, out)?;
+        write_target_head(&recording.metadata, *target, out)?;
+        write_snapshots(&mut recording, *target, out)?;
         write!(out, "]}}")?;
     }
     writeln!(out, "\n]")?;
     Ok(())
 }
 
-fn targets(recording: &mut Recording) -> Result<BTreeSet<u32>, ExportError> {
+fn target_ids(recording: &mut Recording) -> Result<BTreeSet<u32>, ExportError> {
     let mut ids = BTreeSet::new();
     for snapshot in snapshots(recording) {
         ids.extend(snapshot?.targets.iter().map(|target| target.id));
@@ -54,7 +54,7 @@ fn targets(recording: &mut Recording) -> Result<BTreeSet<u32>, ExportError> {
     Ok(ids)
 }
 
-fn head(metadata: &Metadata, target: u32, out: &mut impl Write) -> io::Result<()> {
+fn write_target_head(metadata: &Metadata, target: u32, out: &mut impl Write) -> io::Result<()> {
     let Settings {
         sample_ns,
         aggr_ns,
@@ -79,20 +79,20 @@ fn head(metadata: &Metadata, target: u32, out: &mut impl Write) -> io::Result<()
     write!(out, "\"data_source\": \"unknown\", \"snapshots\": [")
 }
 
-fn snapshots_of(recording: &mut Recording, id: u32, out: &mut impl Write) -> Result<(), ExportError> {
+fn write_snapshots(recording: &mut Recording, id: u32, out: &mut impl Write) -> Result<(), ExportError> {
     let mut separator = "\n";
     for snapshot in snapshots(recording) {
         let snapshot = snapshot?;
         for target in snapshot.targets.iter().filter(|target| target.id == id) {
             write!(out, "{separator}")?;
-            timed(&snapshot, target, out)?;
+            write_snapshot(&snapshot, target, out)?;
             separator = ",\n";
         }
     }
     Ok(())
 }
 
-fn timed(snapshot: &Snapshot, target: &Target, out: &mut impl Write) -> io::Result<()> {
+fn write_snapshot(snapshot: &Snapshot, target: &Target, out: &mut impl Write) -> io::Result<()> {
     let Snapshot {
         start_ns,
         time_ns,
@@ -100,8 +100,8 @@ fn timed(snapshot: &Snapshot, target: &Target, out: &mut impl Write) -> io::Resu
         max_nr_accesses,
         ..
     } = *snapshot;
-    let judged = || target.regions.iter().filter(|region| !region.unknown);
-    let total: u64 = judged()
+    let known = || target.regions.iter().filter(|region| !region.unknown);
+    let total: u64 = known()
         .map(|region| region.end.saturating_sub(region.start))
         .sum();
     let sample_us = (aggr_ns / u64::from(max_nr_accesses.max(1)) / 1000).max(1);
@@ -109,15 +109,15 @@ fn timed(snapshot: &Snapshot, target: &Target, out: &mut impl Write) -> io::Resu
         out,
         "{{\"start_time\": \"{start_ns}\", \"end_time\": \"{time_ns}\", \"regions\": ["
     )?;
-    for (index, region) in judged().enumerate() {
+    for (index, region) in known().enumerate() {
         write!(out, "{}", if index == 0 { "" } else { ", " })?;
-        one_region(region, snapshot, out)?;
+        write_region(region, snapshot, out)?;
     }
     write!(out, "], \"total_bytes\": \"{total}\", \"damos_stats\": null, ")?;
     write!(out, "\"sample_interval_us\": \"{sample_us}\"}}")
 }
 
-fn one_region(region: &Region, snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
+fn write_region(region: &Region, snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
     let Region {
         start,
         end,

@@ -1,7 +1,7 @@
-//! Recordings for other tools: damo's JSON, CSV, Parquet.
+//! Exports recordings for other tools: damo's JSON, CSV, Parquet.
 //!
-//! CSV and Parquet hold one table each ([`Table`]): the regions, or the access tables; notes, costs and the like stay
-//! behind.
+//! A CSV or Parquet file holds one table ([`Table`]): the regions or the access tables. Other records are not
+//! exported.
 
 mod ages;
 mod csv;
@@ -20,26 +20,26 @@ use crate::error::ReadError;
 use crate::model::{Record, Snapshot};
 use crate::reader::Recording;
 
-/// What CSV and Parquet can hold.
+/// The table to export to CSV or Parquet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Table {
-    /// A row for each region of each snapshot.
+    /// One row per region of each snapshot.
     #[default]
     Regions,
-    /// The access tables: a row for each number that is not zero, by target, snapshot, kind or reason, and idle age.
+    /// The access tables: one row per non-zero number, with target, snapshot, kind or reason, and idle age.
     Ages,
 }
 
-/// An export that did not come to its end.
+/// An export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The recording cannot be read on.
+    /// The recording cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// What was made of it cannot be written.
-    #[error("cannot write what was exported: {0}; make room, or give another place")]
+    /// The output cannot be written.
+    #[error("cannot write the export: {0}; free space there, or choose another path")]
     Write(#[from] io::Error),
-    /// The Parquet library refused something.
+    /// The Parquet library failed.
     #[cfg(feature = "parquet")]
     #[error("cannot write Parquet: {0}")]
     Parquet(#[from] ::parquet::errors::ParquetError),

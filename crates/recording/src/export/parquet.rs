@@ -1,4 +1,4 @@
-//! Tables of a recording as Parquet, zstd-compressed, a row group for about every 64 Ki rows.
+//! Parquet export, compressed with zstd.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ const AGES: &str = "message ages {
     optional int64 max_age_s (INTEGER(64,false));
     required int64 bytes (INTEGER(64,false));
 }";
-/// Parquet reads fastest in large groups, but a whole group waits in memory.
+/// Rows per row group. Larger groups are faster to read but need more memory to write.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// Writes `table` of all snapshots to `out` with the columns of [`csv`](super::csv()).
+/// Writes `table` of all snapshots to `out`, with the columns of [`csv`](super::csv()).
 ///
 /// # Errors
-/// The recording cannot be read on, or `out` not be written.
+/// The recording cannot be read, or `out` cannot be written.
 pub fn parquet(recording: &mut Recording, table: Table, out: impl Write + Send) -> Result<(), ExportError> {
     match table {
         Table::Regions => write_all::<RegionColumns>(recording, REGIONS, out),
@@ -55,14 +55,14 @@ pub fn parquet(recording: &mut Recording, table: Table, out: impl Write + Send) 
     }
 }
 
-/// The rows of one group, column by column.
+/// The columns of one row group.
 trait Columns: Default {
     fn push(&mut self, snapshot: &Snapshot);
 
     /// Number of rows.
     fn len(&self) -> usize;
 
-    /// Writes all columns, in the order of the schema.
+    /// Writes all columns in the order of the schema.
     fn write<W: Write + Send>(&self, group: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()>;
 }
 
@@ -90,14 +90,14 @@ fn write_all<C: Columns>(
     Ok(())
 }
 
-/// Regions. Parquet stores unsigned numbers in signed ones of the same bits.
+/// Columns of the table of regions. Parquet stores unsigned integers as signed integers with the same bits.
 #[derive(Default)]
 struct RegionColumns {
     time_ns: Vec<i64>,
     target: Vec<i32>,
-    /// Only those that are there; `pid_there` says for each row whether one is.
+    /// The values that are not null. `pid_levels` has a definition level per row: 1 for a value, 0 for null.
     pid: Vec<i32>,
-    pid_there: Vec<i16>,
+    pid_levels: Vec<i16>,
     start: Vec<i64>,
     end: Vec<i64>,
     nr_accesses: Vec<i32>,
@@ -114,7 +114,7 @@ impl Columns for RegionColumns {
                 self.time_ns.push(snapshot.time_ns.cast_signed());
                 self.target.push(target.id.cast_signed());
                 self.pid.extend(target.pid.map(u32::cast_signed));
-                self.pid_there.push(i16::from(target.pid.is_some()));
+                self.pid_levels.push(i16::from(target.pid.is_some()));
                 self.start.push(region.start.cast_signed());
                 self.end.push(region.end.cast_signed());
                 self.nr_accesses.push(region.nr_accesses.cast_signed());
@@ -134,7 +134,7 @@ impl Columns for RegionColumns {
     fn write<W: Write + Send>(&self, mut group: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
         column::<Int64Type, W>(&mut group, &self.time_ns, None)?;
         column::<Int32Type, W>(&mut group, &self.target, None)?;
-        column::<Int32Type, W>(&mut group, &self.pid, Some(&self.pid_there))?;
+        column::<Int32Type, W>(&mut group, &self.pid, Some(&self.pid_levels))?;
         column::<Int64Type, W>(&mut group, &self.start, None)?;
         column::<Int64Type, W>(&mut group, &self.end, None)?;
         column::<Int32Type, W>(&mut group, &self.nr_accesses, None)?;
@@ -147,7 +147,7 @@ impl Columns for RegionColumns {
     }
 }
 
-/// Access tables.
+/// Rows of the table of ages.
 #[derive(Default)]
 struct AgeColumns(Vec<AgeRow>);
 
@@ -160,14 +160,14 @@ impl Columns for AgeColumns {
         self.0.len()
     }
 
-    fn write<W: Write + Send>(&self, mut whole: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
-        let group = &mut whole;
+    fn write<W: Write + Send>(&self, mut writer: SerializedRowGroupWriter<'_, W>) -> ParquetResult<()> {
+        let group = &mut writer;
         self.numbers(group, |row| row.time_ns)?;
         let targets: Vec<i32> = self.0.iter().map(|row| row.target.cast_signed()).collect();
         column::<Int32Type, W>(group, &targets, None)?;
         let pids = self.0.iter().filter_map(|row| row.pid.map(u32::cast_signed));
-        let there: Vec<i16> = self.0.iter().map(|row| i16::from(row.pid.is_some())).collect();
-        column::<Int32Type, W>(group, &pids.collect::<Vec<_>>(), Some(&there))?;
+        let levels: Vec<i16> = self.0.iter().map(|row| i16::from(row.pid.is_some())).collect();
+        column::<Int32Type, W>(group, &pids.collect::<Vec<_>>(), Some(&levels))?;
         self.names(group, |row| row.method)?;
         self.numbers(group, |row| row.pass_ns)?;
         self.numbers(group, |row| row.nr_passes)?;
@@ -177,7 +177,7 @@ impl Columns for AgeColumns {
         self.optional_numbers(group, |row| row.min_age_s)?;
         self.optional_numbers(group, |row| row.max_age_s)?;
         self.numbers(group, |row| row.bytes)?;
-        whole.close()?;
+        writer.close()?;
         Ok(())
     }
 }
@@ -186,39 +186,40 @@ impl AgeColumns {
     fn numbers<W: Write + Send>(
         &self,
         group: &mut SerializedRowGroupWriter<'_, W>,
-        of: fn(&AgeRow) -> u64,
+        get: fn(&AgeRow) -> u64,
     ) -> ParquetResult<()> {
-        let values: Vec<i64> = self.0.iter().map(|row| of(row).cast_signed()).collect();
+        let values: Vec<i64> = self.0.iter().map(|row| get(row).cast_signed()).collect();
         column::<Int64Type, W>(group, &values, None)
     }
 
     fn optional_numbers<W: Write + Send>(
         &self,
         group: &mut SerializedRowGroupWriter<'_, W>,
-        of: fn(&AgeRow) -> Option<u64>,
+        get: fn(&AgeRow) -> Option<u64>,
     ) -> ParquetResult<()> {
-        let values: Vec<i64> = self.0.iter().filter_map(of).map(u64::cast_signed).collect();
-        let there: Vec<i16> = self.0.iter().map(|row| i16::from(of(row).is_some())).collect();
-        column::<Int64Type, W>(group, &values, Some(&there))
+        let values: Vec<i64> = self.0.iter().filter_map(get).map(u64::cast_signed).collect();
+        let levels: Vec<i16> = self.0.iter().map(|row| i16::from(get(row).is_some())).collect();
+        column::<Int64Type, W>(group, &values, Some(&levels))
     }
 
     fn names<W: Write + Send>(
         &self,
         group: &mut SerializedRowGroupWriter<'_, W>,
-        of: fn(&AgeRow) -> &'static str,
+        get: fn(&AgeRow) -> &'static str,
     ) -> ParquetResult<()> {
-        let values: Vec<ByteArray> = self.0.iter().map(|row| ByteArray::from(of(row))).collect();
+        let values: Vec<ByteArray> = self.0.iter().map(|row| ByteArray::from(get(row))).collect();
         column::<ByteArrayType, W>(group, &values, None)
     }
 }
 
+/// Writes the next column. `levels` are the definition levels of a column that may be null.
 fn column<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     values: &[T::T],
-    there: Option<&[i16]>,
+    levels: Option<&[i16]>,
 ) -> ParquetResult<()> {
-    let no_more = || ParquetError::General("the schema has fewer columns than a row".to_owned());
-    let mut column = group.next_column()?.ok_or_else(no_more)?;
-    column.typed::<T>().write_batch(values, there, None)?;
+    let missing = || ParquetError::General("the schema has fewer columns than a row".to_owned());
+    let mut column = group.next_column()?.ok_or_else(missing)?;
+    column.typed::<T>().write_batch(values, levels, None)?;
     column.close()
 }

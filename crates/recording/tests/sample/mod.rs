@@ -1,5 +1,5 @@
-//! A recording to test with: one of every kind of record.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+//! A sample recording with every kind of record.
+#![allow(dead_code, reason = "each test file uses a part of this module")]
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub fn region(start: u64, pages: u64, nr_accesses: u32, age: u32) -> Region {
     }
 }
 
-/// Access tables of two kinds of pages, with a little of everything.
+/// Access tables of two kinds of pages, with entries in every table.
 pub fn tables() -> AccessTables {
     let mut tables = AccessTables {
         pass: Nanos::millis(130),
@@ -58,7 +58,7 @@ pub fn tables() -> AccessTables {
     tables
 }
 
-/// The `n`th snapshot of two targets; the second has lost its regions.
+/// The `n`th snapshot of two targets. The second one has no regions.
 pub fn snapshot(n: u64) -> Snapshot {
     let regions = vec![region(0x1000, 4, 20, 3), region(0x7fff_0000_0000, 9, 0, 250)];
     Snapshot {
@@ -148,7 +148,7 @@ pub fn records() -> Vec<Record> {
     ]
 }
 
-/// Writes `records` to `path`, one batch for each `batch` of them, with the end mark.
+/// Writes `records` to `path` in batches of `batch` records, with the end-of-stream marker.
 pub fn write(path: &Path, records: &[Record], batch: usize) {
     let mut writer = Writer::create(path, &metadata()).unwrap();
     for part in records.chunks(batch.max(1)) {

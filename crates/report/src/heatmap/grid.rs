@@ -1,29 +1,29 @@
-//! Access rates of one target on a grid of time × address that stays small: when it grows too large, its cells
-//! double in size.
+//! Access rates of one target on a bounded grid of time by address. When the grid is full, its cells double
+//! in size.
 //!
-//! Only cells that held memory exist. All cells of a grid have the same size, a power of two.
+//! Only cells with memory exist. All cells of a grid have the same size, a power of two.
 
 use std::collections::BTreeMap;
 
-/// Cells a grid may have in the direction of addresses.
-pub(crate) const MOST_CELLS: usize = 1024;
+/// Maximum number of cells of a grid, along the address axis.
+pub(crate) const MAX_CELLS: usize = 1024;
 
-/// Cells are at least a page.
+/// The minimum cell size is one page.
 const PAGE_SHIFT: u32 = 12;
 
-/// Not there: no memory, or no target.
+/// Rate of a cell without memory, or without a live target.
 pub const ABSENT: i16 = -1;
-/// There, but not to be judged; or nobody knows whether it was there.
+/// Rate of a cell whose accesses are unknown, or for which it is unknown whether memory was mapped.
 pub const UNKNOWN: i16 = -2;
 
-/// The grid of one target.
+/// The grid of one target: cells by address divided by the cell size.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
     shift: u32,
     cells: BTreeMap<u64, CellRow>,
 }
 
-/// All columns of one cell of addresses, from the first in which it held memory.
+/// All columns of one cell, from the first column in which the cell had memory.
 #[derive(Debug, Clone)]
 struct CellRow {
     low: u64,
@@ -32,7 +32,7 @@ struct CellRow {
     sums: Vec<Sum>,
 }
 
-/// Sums over what fell into one cell and column; weights are byte seconds.
+/// Sums over all pieces in one cell and column, in byte seconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     weight: f32,
@@ -40,7 +40,7 @@ struct Sum {
     unknown: f32,
 }
 
-/// A piece of memory to add.
+/// An address range with its access rate (0 to 1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) start: u64,
@@ -65,9 +65,9 @@ impl Grid {
         1 << self.shift
     }
 
-    /// Adds ascending `pieces` to each of `columns`: its index and the seconds of it that they fill.
+    /// Adds `pieces`, in ascending order, to each of `columns` (index, seconds within the column).
     pub(crate) fn add(&mut self, pieces: &[Piece], columns: &[(usize, f64)]) {
-        while self.shift < 63 && touched(pieces, self.shift) > MOST_CELLS {
+        while self.shift < 63 && count_cells(pieces, self.shift) > MAX_CELLS {
             self.coarsen();
         }
         for piece in pieces.iter().filter(|piece| piece.start < piece.end) {
@@ -84,16 +84,16 @@ impl Grid {
                 });
                 (row.low, row.high) = (row.low.min(low), row.high.max(high));
                 for &(column, seconds) in columns {
-                    row.sum(column).add(piece, (high - low) as f64 * seconds);
+                    row.sum_mut(column).add(piece, (high - low) as f64 * seconds);
                 }
             }
         }
-        while self.cells.len() > MOST_CELLS {
+        while self.cells.len() > MAX_CELLS {
             self.coarsen();
         }
     }
 
-    /// Doubles the bytes of a cell.
+    /// Doubles the size of cells in bytes.
     pub(crate) fn coarsen(&mut self) {
         self.shift += 1;
         for (index, row) in std::mem::take(&mut self.cells) {
@@ -106,7 +106,7 @@ impl Grid {
         }
     }
 
-    /// Doubles the time of a column.
+    /// Doubles the duration of columns.
     pub(crate) fn halve_columns(&mut self) {
         for row in self.cells.values_mut() {
             let mut halved = vec![Sum::default(); (row.first % 2 + row.sums.len()).div_ceil(2)];
@@ -117,19 +117,19 @@ impl Grid {
         }
     }
 
-    /// Runs of touching cells: first and last byte seen, and for each cell its rates in thousandths (or [`ABSENT`],
-    /// [`UNKNOWN`]) in `columns` columns.
+    /// Runs of adjacent cells: start address, end address, and the rates of each cell in `columns` columns.
+    /// Rates are in thousandths, [`ABSENT`] or [`UNKNOWN`].
     pub(crate) fn areas(&self, columns: usize) -> Vec<(u64, u64, Vec<Vec<i16>>)> {
         let mut areas: Vec<(u64, u64, Vec<Vec<i16>>)> = Vec::new();
         let mut next = None;
         for (&index, row) in &self.cells {
-            let values = (0..columns).map(|column| row.value(column)).collect();
+            let rates = (0..columns).map(|column| row.rate(column)).collect();
             match areas.last_mut() {
                 Some(area) if next == Some(index) => {
                     area.1 = row.high;
-                    area.2.push(values);
+                    area.2.push(rates);
                 }
-                _ => areas.push((row.low, row.high, vec![values])),
+                _ => areas.push((row.low, row.high, vec![rates])),
             }
             next = Some(index + 1);
         }
@@ -137,8 +137,8 @@ impl Grid {
     }
 }
 
-/// The number of cells that `pieces` touch when a cell is `1 << shift` bytes.
-fn touched(pieces: &[Piece], shift: u32) -> usize {
+/// Number of cells of `1 << shift` bytes that `pieces` overlap.
+fn count_cells(pieces: &[Piece], shift: u32) -> usize {
     let (mut count, mut next) = (0, 0);
     for piece in pieces.iter().filter(|piece| piece.start < piece.end) {
         let (low, high) = (piece.start >> shift, (piece.end - 1) >> shift);
@@ -149,7 +149,7 @@ fn touched(pieces: &[Piece], shift: u32) -> usize {
 }
 
 impl CellRow {
-    fn sum(&mut self, column: usize) -> &mut Sum {
+    fn sum_mut(&mut self, column: usize) -> &mut Sum {
         if column < self.first {
             let missing = self.first - column;
             self.sums
@@ -166,15 +166,15 @@ impl CellRow {
     fn merge(&mut self, other: Self) {
         (self.low, self.high) = (self.low.min(other.low), self.high.max(other.high));
         for (offset, sum) in other.sums.into_iter().enumerate() {
-            self.sum(other.first + offset).merge(sum);
+            self.sum_mut(other.first + offset).merge(sum);
         }
     }
 
-    fn value(&self, column: usize) -> i16 {
+    fn rate(&self, column: usize) -> i16 {
         column
             .checked_sub(self.first)
             .and_then(|offset| self.sums.get(offset))
-            .map_or(ABSENT, |sum| sum.value())
+            .map_or(ABSENT, |sum| sum.rate())
     }
 }
 
@@ -194,7 +194,7 @@ impl Sum {
         self.unknown += other.unknown;
     }
 
-    fn value(self) -> i16 {
+    fn rate(self) -> i16 {
         if self.weight <= 0.0 {
             return ABSENT;
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_make_areas_and_columns_without_snapshots_are_absent() {
+    fn grid_splits_areas_at_gaps() {
         let mut grid = Grid::new();
         grid.add(
             &[piece(0, 8192, 1.0), piece(1 << 30, (1 << 30) + 4096, 0.0)],
@@ -233,18 +233,18 @@ mod tests {
     }
 
     #[test]
-    fn a_terabyte_is_coarsened_before_it_is_walked() {
+    fn grid_coarsens_before_adding_terabytes() {
         let mut grid = Grid::new();
         grid.add(
             &[piece(4096, 1 << 40, 0.25), piece(1 << 46, 1 << 47, 0.0)],
             &[(0, 0.1)],
         );
-        assert!(grid.len() <= MOST_CELLS);
+        assert!(grid.len() <= MAX_CELLS);
         assert_eq!(grid.areas(1)[0].2[0], [250]);
     }
 
     #[test]
-    fn halving_and_coarsening_keep_the_mean() {
+    fn halve_columns_and_coarsen_keep_mean() {
         let mut grid = Grid::new();
         grid.add(&[piece(0, 4096, 1.0), piece(4096, 8192, 0.0)], &[(1, 1.0)]);
         grid.add(&[piece(0, 8192, 1.0)], &[(2, 1.0)]);

@@ -1,13 +1,14 @@
-//! A heatmap as one self-contained page: zoom, and what lies under the pointer.
+//! A heatmap as one self-contained HTML page with zoom and tooltips.
 
 use super::Heatmap;
 use crate::picture::palette;
 
 impl Heatmap {
-    /// The page. It loads nothing from anywhere.
+    /// The page. It loads no other resources.
     #[must_use]
     pub fn html(&self) -> String {
-        // A "<" could end the script the data stands in; within JSON strings the escape means the same.
+        // "<" could end the script element that holds the data. In JSON strings, the escape means the same
+        // character.
         let data = serde_json::to_string(self)
             .unwrap_or_else(|_| "null".to_owned())
             .replace('<', "\\u003c");
@@ -19,7 +20,7 @@ impl Heatmap {
             palette::ABSENT
         );
         let page = include_str!("page.html").replace("{{colours}}", &colours);
-        // Last, so that nothing in the data is taken for a place to fill.
+        // The data is filled in last, so that placeholders in it are not replaced.
         page.replace("{{data}}", &data)
     }
 }

@@ -1,8 +1,8 @@
-//! Heatmaps: time × address, the access rate as shade or colour.
+//! Heatmaps: time by address, with the access rate as shade or colour.
 //!
-//! [`HeatmapAccumulator`] sums rates up on a `grid` that stays small whatever the recording's size. [`Heatmap`] is the
-//! result, and JSON; `view` fits it to as many rows and columns as a picture has; `text`, `picture` and `html`
-//! draw. Addresses without memory are folded away; time runs to the right, addresses upward.
+//! [`HeatmapAccumulator`] sums rates on a `grid` of bounded size. [`Heatmap`] is the result and its JSON.
+//! `view` fits it to the rows and columns of a picture; `text`, `picture` and `html` draw it. Addresses
+//! without memory are folded. Time runs to the right, addresses upward.
 
 mod grid;
 mod html;
@@ -18,29 +18,30 @@ use thermo_recording::model::{Mappings, Record, Snapshot, Target};
 use crate::heat::{HeatSizes, rate};
 use crate::layout::Layout;
 use crate::tables::LastKnown;
-use crate::{Accumulator, Doubt, SCHEMA};
+use crate::{Accumulator, Basis, SCHEMA};
 pub use grid::{ABSENT, UNKNOWN};
-use grid::{Grid, MOST_CELLS, Piece};
+use grid::{Grid, MAX_CELLS, Piece};
 
-/// Columns of the grid; when they are full their time is doubled.
-const MOST_COLUMNS: u64 = 512;
-/// Cells of all targets together.
-const MOST_CELLS_OF_ALL: usize = 2 * MOST_CELLS;
-/// Targets with a grid of their own; later ones are only counted.
-const MOST_TARGETS: usize = 64;
-/// Mappings whose names are kept for one target.
-const MOST_NAMES: usize = 8192;
+/// Maximum number of columns of the grid; when it is reached, the duration of a column doubles.
+const MAX_COLUMNS: u64 = 512;
+/// Maximum number of cells of all targets together.
+const MAX_TOTAL_CELLS: usize = 2 * MAX_CELLS;
+/// Maximum number of targets with a grid; further targets are only counted.
+const MAX_TARGETS: usize = 64;
+/// Maximum number of mapping names kept for one target.
+const MAX_NAMES: usize = 8192;
 
-/// A heatmap in the making.
+/// Builds a [`Heatmap`].
 #[derive(Debug, Clone, Default)]
 pub struct HeatmapAccumulator {
     layout: Layout,
-    doubt: Doubt,
+    basis: Basis,
     last: LastKnown,
     column_ns: u64,
     columns: usize,
     targets: BTreeMap<u32, TargetGrid>,
     left_out: std::collections::BTreeSet<u32>,
+    /// Mapping names by target and start address, with the end address.
     names: BTreeMap<u32, BTreeMap<u64, (u64, String)>>,
 }
 
@@ -48,9 +49,9 @@ pub struct HeatmapAccumulator {
 struct TargetGrid {
     pid: Option<u32>,
     grid: Grid,
-    /// By column, from the first in which the target lived to the last: whether a snapshot told of all its memory. One
-    /// before the first complete scan pass does not.
-    told: BTreeMap<usize, bool>,
+    /// For each column with a snapshot of the target: true if a snapshot covers all of its memory. Snapshots
+    /// before the end of the first scan pass do not.
+    covered: BTreeMap<usize, bool>,
 }
 
 impl TargetGrid {
@@ -58,35 +59,35 @@ impl TargetGrid {
         Self {
             pid,
             grid: Grid::new(),
-            told: BTreeMap::new(),
+            covered: BTreeMap::new(),
         }
     }
 
-    fn add(&mut self, pieces: &[Piece], columns: &[(usize, f64)], tells_all: bool) {
+    fn add(&mut self, pieces: &[Piece], columns: &[(usize, f64)], covers_all: bool) {
         self.grid.add(pieces, columns);
         for (column, _) in columns {
-            *self.told.entry(*column).or_default() |= tells_all;
+            *self.covered.entry(*column).or_default() |= covers_all;
         }
     }
 
     fn halve_columns(&mut self) {
         self.grid.halve_columns();
-        for (column, told) in std::mem::take(&mut self.told) {
-            *self.told.entry(column / 2).or_default() |= told;
+        for (column, covered) in std::mem::take(&mut self.covered) {
+            *self.covered.entry(column / 2).or_default() |= covered;
         }
     }
 
-    /// The areas of the grid. What is absent in a column of which nothing, or not all, was told while the target lived
-    /// may have been there: it is unknown.
+    /// The areas of the grid. In columns that no snapshot covers completely while the target was live, absent
+    /// cells may have had memory, so they become [`UNKNOWN`].
     fn areas(&self, columns: usize) -> Vec<(u64, u64, Vec<Vec<i16>>)> {
         let mut areas = self.grid.areas(columns);
-        let lived = self.told.keys().next().zip(self.told.keys().next_back());
-        let lived = lived.map_or(0..0, |(first, last)| *first..*last + 1);
-        let in_doubt: Vec<usize> = lived
-            .filter(|column| self.told.get(column) != Some(&true))
+        let live = self.covered.keys().next().zip(self.covered.keys().next_back());
+        let live = live.map_or(0..0, |(first, last)| *first..*last + 1);
+        let uncovered: Vec<usize> = live
+            .filter(|column| self.covered.get(column) != Some(&true))
             .collect();
         for rates in areas.iter_mut().flat_map(|area| &mut area.2) {
-            for &column in &in_doubt {
+            for &column in &uncovered {
                 if let Some(rate) = rates.get_mut(column).filter(|rate| **rate == ABSENT) {
                     *rate = UNKNOWN;
                 }
@@ -102,9 +103,9 @@ impl Accumulator for HeatmapAccumulator {
     fn add(&mut self, record: &Record) {
         self.layout.add(record);
         if let Record::Mappings(mappings) = record {
-            self.learn_names(mappings);
+            self.add_names(mappings);
         }
-        if let Some(snapshot) = self.doubt.add(record) {
+        if let Some(snapshot) = self.basis.add(record) {
             let columns = self.columns_of(snapshot);
             for target in snapshot
                 .targets
@@ -113,7 +114,7 @@ impl Accumulator for HeatmapAccumulator {
             {
                 self.add_target(target, snapshot.max_nr_accesses, &columns);
             }
-            self.keep_small();
+            self.limit_cells();
             self.last.add(snapshot, &self.layout);
         }
     }
@@ -132,34 +133,34 @@ impl Accumulator for HeatmapAccumulator {
                 id: *id,
                 pid: target.pid,
                 cell_bytes: target.grid.cell_bytes(),
-                scanned: target.told.values().any(|told| *told),
+                scanned: target.covered.values().any(|covered| *covered),
                 areas: target.areas(self.columns).into_iter().map(area).collect(),
             }
         };
         Heatmap {
             schema: SCHEMA,
-            start_ns: self.doubt.start_ns,
+            start_ns: self.basis.start_ns,
             column_ns: self.column_ns,
             columns: self.columns,
             targets: self.targets.iter().map(target).collect(),
             targets_left_out: self.left_out.len(),
             unknown_share: HeatSizes::from(&self.last.tables().sum()).unknown.share,
-            basis: self.doubt,
+            basis: self.basis,
         }
     }
 }
 
 impl HeatmapAccumulator {
-    /// The columns that `snapshot` covers and the seconds of each.
+    /// The columns that `snapshot` covers, each with the seconds covered.
     fn columns_of(&mut self, snapshot: &Snapshot) -> Vec<(usize, f64)> {
-        let origin = self.doubt.start_ns;
+        let origin = self.basis.start_ns;
         let from = snapshot.start_ns.saturating_sub(origin);
         let to = snapshot.time_ns.saturating_sub(origin).max(from + 1);
         if self.column_ns == 0 {
             self.column_ns = (to - from).max(snapshot.aggr_ns).max(1);
         }
-        // The last snapshot may run a little over the border: that alone is no reason to begin a column.
-        while (to - 1) / self.column_ns >= MOST_COLUMNS {
+        // `to` is exclusive: a snapshot that ends on a column border begins no new column.
+        while (to - 1) / self.column_ns >= MAX_COLUMNS {
             self.column_ns *= 2;
             self.columns = self.columns.div_ceil(2);
             for target in self.targets.values_mut() {
@@ -176,35 +177,35 @@ impl HeatmapAccumulator {
     }
 
     fn add_target(&mut self, target: &Target, max_nr_accesses: u32, columns: &[(usize, f64)]) {
-        if self.targets.len() >= MOST_TARGETS && !self.targets.contains_key(&target.id) {
+        if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(&target.id) {
             self.left_out.insert(target.id);
             return;
         }
         let mut pieces = Vec::with_capacity(target.regions.len());
         for region in &target.regions {
             let (rate, unknown) = (rate(region, max_nr_accesses), region.unknown);
-            let of_region = self.layout.pieces(target.id, region);
-            pieces.extend(of_region.map(|(start, end)| Piece {
+            let ranges = self.layout.mapped_ranges(target.id, region);
+            pieces.extend(ranges.map(|(start, end)| Piece {
                 start,
                 end,
                 rate,
                 unknown,
             }));
         }
-        let tells_all = target.tables.as_deref().is_none_or(|tables| tables.nr_passes > 0);
+        let covers_all = target.tables.as_deref().is_none_or(|tables| tables.nr_passes > 0);
         self.targets
             .entry(target.id)
             .or_insert_with(|| TargetGrid::new(target.pid))
-            .add(&pieces, columns, tells_all);
+            .add(&pieces, columns, covers_all);
     }
 
-    fn keep_small(&mut self) {
+    fn limit_cells(&mut self) {
         while self
             .targets
             .values()
             .map(|target| target.grid.len())
             .sum::<usize>()
-            > MOST_CELLS_OF_ALL
+            > MAX_TOTAL_CELLS
         {
             if let Some(largest) = self.targets.values_mut().max_by_key(|target| target.grid.len()) {
                 largest.grid.coarsen();
@@ -212,14 +213,14 @@ impl HeatmapAccumulator {
         }
     }
 
-    fn learn_names(&mut self, mappings: &Mappings) {
+    fn add_names(&mut self, mappings: &Mappings) {
         let names = self.names.entry(mappings.target).or_default();
         for mapping in &mappings.mappings {
-            let room = names.len() < MOST_NAMES;
+            let has_room = names.len() < MAX_NAMES;
             match names.get_mut(&mapping.start) {
                 Some((end, name)) if *name == mapping.name => *end = mapping.end.max(*end),
                 Some(known) => *known = (mapping.end, mapping.name.clone()),
-                None if room => {
+                None if has_room => {
                     names.insert(mapping.start, (mapping.end, mapping.name.clone()));
                 }
                 None => {}
@@ -228,7 +229,7 @@ impl HeatmapAccumulator {
     }
 }
 
-/// The names within `start..end`, neighbours of one name together.
+/// The mapping names within `start..end`; adjacent mappings of the same name are merged.
 fn names_of(names: &BTreeMap<u64, (u64, String)>, start: u64, end: u64) -> Vec<Named> {
     let mut found: Vec<Named> = Vec::new();
     let first = names
@@ -255,82 +256,83 @@ fn names_of(names: &BTreeMap<u64, (u64, String)>, start: u64, end: u64) -> Vec<N
 pub struct Heatmap {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// When the first column begins.
+    /// Start of the first column.
     pub start_ns: u64,
-    /// The time of a column.
+    /// Duration of a column.
     pub column_ns: u64,
-    /// How many columns there are.
+    /// Number of columns.
     pub columns: usize,
-    /// Each target that ever had regions.
+    /// One entry for each target that had regions, up to a maximum number.
     pub targets: Vec<TargetMap>,
-    /// Targets beyond the most that are kept.
+    /// Number of further targets.
     pub targets_left_out: usize,
-    /// The share of memory that could not be judged in the last snapshot, 0 to 1.
+    /// Share of resident memory whose idle age is unknown in the last snapshot, 0 to 1.
     pub unknown_share: f64,
-    /// What it stands on.
-    pub basis: Doubt,
+    /// The data behind the report.
+    pub basis: Basis,
 }
 
 /// The memory of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TargetMap {
-    /// Which one.
+    /// Target id.
     pub id: u32,
-    /// Its process.
+    /// Process id; `None` for physical memory.
     pub pid: Option<u32>,
-    /// The bytes of a cell.
+    /// Size of a cell in bytes.
     pub cell_bytes: u64,
-    /// Whether a scan pass over it was complete; if not, there may be memory between the areas.
+    /// True if a scan pass was complete. If not, there may be memory between the areas.
     pub scanned: bool,
-    /// Memory without gaps, ascending.
+    /// Contiguous areas, in ascending order.
     pub areas: Vec<Area>,
 }
 
-/// Memory without gaps.
+/// A contiguous range of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Area {
-    /// First byte.
+    /// First address.
     pub start: u64,
-    /// Byte after the last.
+    /// Address after the last byte.
     pub end: u64,
-    /// What lies in it.
+    /// The mappings in the area.
     pub names: Vec<Named>,
-    /// For each cell, ascending, its access rate in thousandths in each column; [`ABSENT`] (-1) where was no
-    /// memory or the target did not live, [`UNKNOWN`] (-2) where it could not be judged, or no snapshot told of it.
+    /// One row for each cell, in ascending order: the access rate in each column in thousandths. [`ABSENT`]
+    /// (-1): no memory, or no live target. [`UNKNOWN`] (-2): accesses unknown, or no snapshot covers the
+    /// cell.
     pub rates: Vec<Vec<i16>>,
 }
 
-/// A named piece of an area.
+/// A named range of an area.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Named {
-    /// First byte.
+    /// First address.
     pub start: u64,
-    /// Byte after the last.
+    /// Address after the last byte.
     pub end: u64,
-    /// What the kernel calls it; empty for anonymous memory.
+    /// The kernel's name of the mapping; empty for anonymous memory.
     pub name: String,
 }
 
 impl Heatmap {
-    /// The time all columns cover, in seconds.
+    /// Duration of all columns together, in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.columns as f64 * self.column_ns as f64 / 1e9
     }
 
-    /// The `most` largest targets in their order, and how many others there are.
-    fn largest(&self, most: usize) -> (Vec<&TargetMap>, usize) {
+    /// The `count` largest targets in order of their ids, and the number of other targets.
+    fn largest(&self, count: usize) -> (Vec<&TargetMap>, usize) {
         let bytes = |target: &TargetMap| target.cells() as u64 * target.cell_bytes;
         let mut targets: Vec<&TargetMap> = self.targets.iter().collect();
         targets.sort_by_key(|target| std::cmp::Reverse(bytes(target)));
-        targets.truncate(most);
+        targets.truncate(count);
         targets.sort_by_key(|target| target.id);
         let others = self.targets.len() - targets.len() + self.targets_left_out;
         (targets, others)
     }
 
-    /// `start_ns,pid,start,end,access_rate_permille`: a row for each cell and column that held memory; the rate is
-    /// empty where it is unknown.
+    /// `start_ns,pid,start,end,access_rate_permille`: a row for each cell and column with memory. An unknown
+    /// rate is empty.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = "start_ns,pid,start,end,access_rate_permille\n".to_owned();
@@ -362,7 +364,7 @@ impl TargetMap {
 }
 
 impl Area {
-    /// The addresses of a cell.
+    /// Start and end address of cell number `index`.
     fn cell(&self, index: usize, cell_bytes: u64) -> (u64, u64) {
         let base = self.start / cell_bytes * cell_bytes;
         let start = base.saturating_add(index as u64 * cell_bytes);

@@ -2,7 +2,7 @@
 
 use thermo_units::Bytes;
 
-use super::view::{Band, Row, TargetView, fit, labelled};
+use super::view::{Band, Row, TargetView, fit, label};
 use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::layout::short_name;
 use crate::picture::{Anchor, CHAR_WIDTH, Item, PictureError, Rgb, Scene, palette};
@@ -13,18 +13,18 @@ const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = 210.0;
 const TOP: f64 = 44.0;
-/// Height of all bands together, in rows of a pixel.
+/// Height of all bands together; a row is one pixel high.
 const ROWS: usize = 520;
-/// A band is at least as high as its label.
-const LEAST_ROWS: usize = 15;
-/// Between two bands.
+/// Minimum height of a band: the height of its label.
+const MIN_ROWS: usize = 15;
+/// Space between two bands.
 const FOLD: f64 = 5.0;
-/// Between two address labels.
+/// Distance between two address labels.
 const LABEL_GAP: f64 = 60.0;
-/// Targets in one picture.
-const MOST_TARGETS: usize = 16;
-/// Letters of a mapping's name.
-const NAME_LETTERS: usize = 24;
+/// Maximum number of targets in one picture.
+const MAX_TARGETS: usize = 16;
+/// Maximum characters of a mapping's name.
+const NAME_CHARS: usize = 24;
 
 impl Heatmap {
     /// The heatmap as an SVG document.
@@ -47,7 +47,7 @@ impl Heatmap {
         let incomplete = incomplete.map(|text| format!("; {text}")).unwrap_or_default();
         scene.title(format!(
             "Access rate by time and address ({}{incomplete})",
-            self.basis.basis()
+            self.basis.summary()
         ));
         let mut y = TOP;
         if self.targets.is_empty() {
@@ -56,8 +56,8 @@ impl Heatmap {
             return scene;
         }
         let columns = self.columns.min((WIDTH - LEFT - RIGHT) as usize);
-        let (targets, others) = self.largest(MOST_TARGETS);
-        let views = fit(&targets, columns, ROWS.max(40 * targets.len()), LEAST_ROWS);
+        let (targets, others) = self.largest(MAX_TARGETS);
+        let views = fit(&targets, columns, ROWS.max(40 * targets.len()), MIN_ROWS);
         for view in &views {
             scene.text(LEFT - 8.0, y + 4.0, Anchor::Right, "address");
             scene.text(LEFT, y + 4.0, Anchor::Left, heading(view));
@@ -78,12 +78,12 @@ impl Heatmap {
 fn heading(view: &TargetView<'_>) -> String {
     let bytes = Bytes(view.target.cells() as u64 * view.target.cell_bytes);
     format!(
-        "{}, {bytes}; addresses without memory are left out",
+        "{}, {bytes}; addresses without memory are omitted",
         target_name(view.target.pid)
     )
 }
 
-/// Draws bands from `y` down, highest address first; gives the y below the last.
+/// Draws bands from `y` down, highest address first. Returns the y below the last band.
 fn bands(scene: &mut Scene, bands: &[Band<'_>], columns: usize, mut y: f64) -> f64 {
     let width = WIDTH - LEFT - RIGHT;
     for (index, band) in bands.iter().enumerate().rev() {
@@ -117,7 +117,7 @@ fn bands(scene: &mut Scene, bands: &[Band<'_>], columns: usize, mut y: f64) -> f
     y
 }
 
-/// Labels to the left: the first address at the bottom, others as there is room.
+/// Address labels on the left: the first address at the bottom, others every [`LABEL_GAP`].
 fn addresses(scene: &mut Scene, band: &Band<'_>, y: f64) {
     let height = band.rows.len() as f64;
     let labels = ((height - 8.0) / LABEL_GAP).floor().max(0.0) as usize;
@@ -134,7 +134,7 @@ fn addresses(scene: &mut Scene, band: &Band<'_>, y: f64) {
     }
 }
 
-/// Names to the right, each at the middle of its rows, none over another.
+/// Mapping names on the right, each at the middle of its rows. A name that would overlap another is omitted.
 fn names(scene: &mut Scene, band: &Band<'_>, y: f64) {
     let x = WIDTH - RIGHT;
     let mut free_from = y - 4.0;
@@ -156,7 +156,7 @@ fn names(scene: &mut Scene, band: &Band<'_>, y: f64) {
             x + 9.0,
             middle,
             Anchor::Left,
-            style.cut(&labelled(short_name(name), run[0].more_names), NAME_LETTERS),
+            style.cut(&label(short_name(name), run[0].more_names), NAME_CHARS),
         );
         free_from = middle + 7.0;
     }
@@ -167,7 +167,7 @@ fn legend(scene: &mut Scene, y: f64, unknown_share: f64) {
     let label = "accessed in";
     let x = LEFT + (label.len() + 2) as f64 * CHAR_WIDTH as f64;
     scene.text(LEFT, y + 7.0, Anchor::Left, label);
-    // Along the legend the root of the rate grows evenly, as the colours do.
+    // Like the colours, the legend is linear in the square root of the rate.
     let rate = |step: usize| (step as f64 / (STEPS - 1) as f64).powi(2);
     let pixels = (0..STEPS)
         .map(|step| palette::of_rate((rate(step) * 1000.0).round() as i16))
@@ -186,11 +186,11 @@ fn legend(scene: &mut Scene, y: f64, unknown_share: f64) {
         scene.line((at, y + height), (at, y + height + 5.0), palette::INK);
         scene.text(at, y + height + 13.0, Anchor::Middle, format!("{percent}"));
     }
-    scene.text(x + width + 24.0, y + 7.0, Anchor::Left, "% of looks");
-    let unknown = format!("unknown ({} in the end)", percent(unknown_share));
+    scene.text(x + width + 24.0, y + 7.0, Anchor::Left, "% of access checks");
+    let unknown = format!("unknown (last: {})", percent(unknown_share));
     for (at, fill, name) in [
         (480.0, palette::UNKNOWN, unknown.as_str()),
-        (730.0, palette::ABSENT, "no memory there then"),
+        (730.0, palette::ABSENT, "no memory mapped"),
     ] {
         scene.rect(x + at, y, 14.0, 14.0, fill);
         scene.text(x + at + 20.0, y + 7.0, Anchor::Left, name);

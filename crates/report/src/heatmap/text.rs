@@ -1,8 +1,8 @@
-//! A heatmap in characters.
+//! A heatmap as text.
 
 use thermo_units::{Bytes, Nanos};
 
-use super::view::{Band, Row, TargetView, fit, labelled};
+use super::view::{Band, Row, TargetView, fit, label};
 use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::NO_SNAPSHOTS;
 use crate::layout::short_name;
@@ -10,12 +10,12 @@ use crate::picture::axis;
 use crate::regions::target_name;
 use crate::style::{Style, percent};
 
-/// Width of the addresses to the left, with the line after them.
+/// Columns for addresses and the left border.
 const LEFT: usize = 16;
-/// Width of the names to the right.
+/// Columns for mapping names.
 const RIGHT: usize = 18;
 
-/// From which rate (in thousandths) on a level is used; a character; an ASCII character; an ANSI colour.
+/// Shades: minimum rate in thousandths, character, ASCII character, ANSI colour.
 const LEVELS: [(i16, char, char, u8); 5] = [
     (0, '·', '.', 24),
     (1, '░', ':', 37),
@@ -25,16 +25,16 @@ const LEVELS: [(i16, char, char, u8); 5] = [
 ];
 
 impl Heatmap {
-    /// The heatmap with axes and legend, and how far it can be believed.
+    /// The heatmap with axes, legend and warnings.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         let incomplete = self.basis.first_pass_text();
         let incomplete = incomplete.map(|text| format!("warning: {text}.\n"));
-        self.picture(style) + &incomplete.unwrap_or_default()
+        self.map_text(style) + &incomplete.unwrap_or_default()
     }
 
     /// The heatmap with axes and legend.
-    pub(crate) fn picture(&self, style: &Style) -> String {
+    pub(crate) fn map_text(&self, style: &Style) -> String {
         if self.targets.is_empty() {
             return format!("{NO_SNAPSHOTS}\n");
         }
@@ -56,8 +56,7 @@ impl Heatmap {
         text.push_str(&self.legend(style));
         if others > 0 {
             text.push_str(&format!(
-                "{others} more targets, all smaller or later, are not shown.
-"
+                "{others} more targets, all smaller or later, are not shown.\n"
             ));
         }
         text
@@ -73,19 +72,19 @@ impl Heatmap {
         let row = Bytes(views.iter().map(bytes).sum::<u64>() / rows.max(1) as u64);
         let title = format!(
             "Heatmap, {}; a character is {column} × about {row}\n",
-            self.basis.basis()
+            self.basis.summary()
         );
         style.plain(&title)
     }
 
     fn legend(&self, style: &Style) -> String {
-        let names = ["none", "<5 %", "5-20 %", "20-50 %", "50-100 % of looks"];
+        let names = ["none", "<5 %", "5-20 %", "20-50 %", "50-100 %"];
         let level =
             |((rate, ..), name): (&(i16, char, char, u8), &str)| format!("{} {name}", shade(*rate, style));
         let levels: Vec<String> = LEVELS.iter().zip(names).map(level).collect();
         let unknown = percent(self.unknown_share);
         format!(
-            "accessed in: {}  ? unknown\nunknown in the end: {unknown}\n",
+            "access rate: {}  ? unknown\nunknown in the last snapshot: {unknown}\n",
             levels.join("  ")
         )
     }
@@ -111,10 +110,10 @@ fn bytes(view: &TargetView<'_>) -> u64 {
     view.target.cells() as u64 * view.target.cell_bytes
 }
 
-/// The rows, highest address first, and between bands a line that says how much is left out.
+/// The rows, highest address first, with a line between bands for the size of the gap.
 fn bands_text(view: &TargetView<'_>, style: &Style) -> String {
     let bands = &view.bands;
-    let left_out = match view.target.scanned {
+    let gap_kind = match view.target.scanned {
         true => "without memory",
         false => "without memory, or not scanned yet",
     };
@@ -123,14 +122,14 @@ fn bands_text(view: &TargetView<'_>, style: &Style) -> String {
     for band in bands.iter().rev() {
         if let Some(above) = above.filter(|_| bands.len() <= 6) {
             let gap = Bytes(above.start.saturating_sub(band.end));
-            let line = format!("{}: {gap} {left_out}\n", " ".repeat(LEFT - 1));
+            let line = format!("{}: {gap} {gap_kind}\n", " ".repeat(LEFT - 1));
             text.push_str(&line);
         }
         let mut name_above = None;
         for row in band.rows.iter().rev() {
             let name = row.name.filter(|name| name_above != Some(*name));
             let name = name
-                .map(|name| labelled(short_name(name), row.more_names))
+                .map(|name| label(short_name(name), row.more_names))
                 .unwrap_or_default();
             name_above = row.name;
             text.push_str(&row_text(row, &name, style));

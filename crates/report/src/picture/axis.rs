@@ -1,30 +1,30 @@
-//! Where the ticks of an axis stand, and what is written at them.
+//! Positions and labels of axis ticks.
 
 use thermo_units::{Bytes, Nanos};
 
-/// Round values from 0 to below or at `end` seconds, about `count` of them.
+/// About `count` round values from 0 to `end` seconds.
 pub(crate) fn ticks(end: f64, count: usize) -> Vec<f64> {
     const STEPS: [f64; 30] = [
         1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
         60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 43_200.0, 86_400.0,
     ];
-    let least = end / count.max(1) as f64;
+    let min_step = end / count.max(1) as f64;
     let step = STEPS
         .into_iter()
-        .find(|step| *step >= least)
-        .unwrap_or(86_400.0 * (least / 86_400.0).ceil());
+        .find(|step| *step >= min_step)
+        .unwrap_or(86_400.0 * (min_step / 86_400.0).ceil());
     steps(step, end)
 }
 
-/// Round byte counts from 0 to below or at `end`, about `count` of them.
+/// About `count` round byte counts from 0 to `end`; the step is a power of two.
 pub(crate) fn byte_ticks(end: f64, count: usize) -> Vec<f64> {
-    let least = (end / count.max(1) as f64).max(1.0);
-    let power = 2_f64.powf(least.log2().ceil());
-    steps(power, end)
+    let min_step = (end / count.max(1) as f64).max(1.0);
+    let step = 2_f64.powf(min_step.log2().ceil());
+    steps(step, end)
 }
 
 fn steps(step: f64, end: f64) -> Vec<f64> {
-    // Ticks are multiples, not sums, so that errors do not add up; one too many never hurts, thousands would.
+    // Ticks are multiples of the step, so that rounding errors do not add up. The count is bounded at 1000.
     (0..1000)
         .map(|n| f64::from(n) * step)
         .take_while(|tick| *tick <= end * 1.000_001)
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_few() {
+    fn ticks_are_round_and_bounded() {
         assert_eq!(ticks(30.0, 4), [0.0, 10.0, 20.0, 30.0]);
         assert_eq!(
             ticks(0.35, 5),

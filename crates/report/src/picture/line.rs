@@ -9,15 +9,15 @@ const LEFT: f64 = 96.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 72.0;
-/// Labels of lines are at least so many pixels apart.
+/// Minimum distance between line labels, in pixels.
 const LABEL_HEIGHT: f64 = 14.0;
 
-/// Sizes in bytes over seconds.
+/// A chart of sizes in bytes over time in seconds.
 pub(crate) struct LineChart {
     pub(crate) title: String,
-    /// Name and points of each line.
+    /// Name and points (seconds, bytes) of each line.
     pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
-    /// What stands there when no line has points.
+    /// The text of a chart without points.
     pub(crate) empty: String,
 }
 
@@ -28,19 +28,19 @@ impl LineChart {
         scene.title(&self.title);
         let points = || self.lines.iter().flat_map(|(_, points)| points);
         let seconds = points().map(|point| point.0).fold(0.0, f64::max);
-        let most = points().map(|point| point.1).fold(0.0, f64::max);
+        let max_bytes = points().map(|point| point.1).fold(0.0, f64::max);
         if points().next().is_none() {
             scene.text(LEFT, TOP + 20.0, Anchor::Left, self.empty.as_str());
             return scene;
         }
         let plot = Plot {
             seconds,
-            most: (most * 1.08).max(1.0),
+            max_bytes: (max_bytes * 1.08).max(1.0),
         };
-        plot.sizes(&mut scene);
+        plot.byte_axis(&mut scene);
         scene.time_axis(LEFT, plot.bottom(), plot.width(), seconds);
         for ((_, points), colour) in self.lines.iter().zip(LINES.iter().cycle()) {
-            let points = thinned(points)
+            let points = downsample(points)
                 .into_iter()
                 .map(|(s, b)| (plot.x(s), plot.y(b)))
                 .collect();
@@ -50,12 +50,12 @@ impl LineChart {
                 width: 2,
             });
         }
-        self.label(&plot, &mut scene);
+        self.line_labels(&plot, &mut scene);
         scene
     }
 
-    /// Writes the name of each line, in its colour, where it ends; names that would lie on each other are moved down.
-    fn label(&self, plot: &Plot, scene: &mut Scene) {
+    /// Writes the name of each line at its end, in its colour. Labels that would overlap are moved down.
+    fn line_labels(&self, plot: &Plot, scene: &mut Scene) {
         let end = |points: &[(f64, f64)]| points.last().map(|point| plot.y(point.1));
         let lines = self.lines.iter().zip(LINES.iter().cycle());
         let mut labels: Vec<(f64, &str, &Rgb)> = lines
@@ -78,10 +78,10 @@ impl LineChart {
     }
 }
 
-/// Where things are.
+/// Maps data to pixels.
 struct Plot {
     seconds: f64,
-    most: f64,
+    max_bytes: f64,
 }
 
 impl Plot {
@@ -98,11 +98,11 @@ impl Plot {
     }
 
     fn y(&self, bytes: f64) -> f64 {
-        self.bottom() - bytes / self.most * (self.bottom() - TOP)
+        self.bottom() - bytes / self.max_bytes * (self.bottom() - TOP)
     }
 
-    fn sizes(&self, scene: &mut Scene) {
-        for tick in axis::byte_ticks(self.most, 6) {
+    fn byte_axis(&self, scene: &mut Scene) {
+        for tick in axis::byte_ticks(self.max_bytes, 6) {
             let y = self.y(tick);
             scene.line((LEFT, y), (LEFT + self.width(), y), GUIDE);
             scene.text(LEFT - 8.0, y, Anchor::Right, axis::bytes(tick));
@@ -111,23 +111,23 @@ impl Plot {
     }
 }
 
-/// At most about two points a pixel: of each stretch the smallest and the largest, in their order.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Reduces `points` to about two for each pixel: the minimum and maximum of each chunk, in their order.
+fn downsample(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let chunk = points.len() / WIDTH + 1;
     if chunk < 3 {
         return points.to_vec();
     }
-    let extremes = |stretch: &[(f64, f64)]| {
-        let by = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
-        let mut ends: Vec<(f64, f64)> = stretch
+    let extremes = |chunk: &[(f64, f64)]| {
+        let by_bytes = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let mut extremes: Vec<(f64, f64)> = chunk
             .iter()
-            .min_by(by)
+            .min_by(by_bytes)
             .into_iter()
-            .chain(stretch.iter().max_by(by))
+            .chain(chunk.iter().max_by(by_bytes))
             .copied()
             .collect();
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        ends
+        extremes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        extremes
     };
     points.chunks(chunk).flat_map(extremes).collect()
 }

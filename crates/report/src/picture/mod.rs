@@ -1,4 +1,4 @@
-//! Pictures: a scene of rectangles, lines, texts and rasters, drawn the same as SVG and as PNG.
+//! Pictures: a scene of rectangles, lines, texts and rasters, which is drawn as SVG or PNG.
 
 pub(crate) mod axis;
 mod line;
@@ -9,15 +9,15 @@ mod svg;
 pub(crate) use line::LineChart;
 pub(crate) use palette::Rgb;
 
-/// Why a picture cannot be made.
+/// An error of drawing a picture.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureError {
-    /// The PNG encoder refused.
+    /// The PNG encoder failed.
     #[error("the picture cannot be encoded as PNG: {0}")]
     Png(#[from] ::png::EncodingError),
 }
 
-/// Width of a character of the ordinary size, in pixels; the PNG font is that wide, the SVG font is set so.
+/// Width of a character of [`Size::Normal`] in pixels, in PNG and SVG.
 pub(crate) const CHAR_WIDTH: usize = 8;
 
 /// Text size.
@@ -27,7 +27,7 @@ pub(crate) enum Size {
     Title,
 }
 
-/// Which point of a text is where it is said to be.
+/// The point of a text that its `x` refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Left,
@@ -35,7 +35,7 @@ pub(crate) enum Anchor {
     Right,
 }
 
-/// One thing of a scene; later ones lie on top.
+/// An element of a scene. Later elements are drawn over earlier ones.
 #[derive(Debug, Clone)]
 pub(crate) enum Item {
     Rect {
@@ -50,7 +50,7 @@ pub(crate) enum Item {
         colour: Rgb,
         width: u32,
     },
-    /// `y` is the middle of the letters.
+    /// `y` is the vertical middle of the text.
     Text {
         x: f64,
         y: f64,
@@ -59,7 +59,7 @@ pub(crate) enum Item {
         colour: Rgb,
         text: String,
     },
-    /// Pixels, row by row from the top, stretched without smoothing.
+    /// Pixels, row by row from the top, scaled without smoothing.
     Raster {
         x: f64,
         y: f64,
@@ -129,7 +129,7 @@ impl Scene {
         });
     }
 
-    /// The time axis below `y`, from `x` over `width` pixels for `seconds`.
+    /// Draws a time axis of `seconds` at `y`, from `x` over `width` pixels.
     pub(crate) fn time_axis(&mut self, x: f64, y: f64, width: f64, seconds: f64) {
         self.line((x, y), (x + width, y), palette::INK);
         for tick in axis::ticks(seconds, 10) {
@@ -137,16 +137,11 @@ impl Scene {
             self.line((at, y), (at, y + 6.0), palette::INK);
             self.text(at, y + 16.0, Anchor::Middle, axis::seconds(tick));
         }
-        self.text(
-            x + width / 2.0,
-            y + 36.0,
-            Anchor::Middle,
-            "time since the beginning",
-        );
+        self.text(x + width / 2.0, y + 36.0, Anchor::Middle, "time since the start");
     }
 }
 
-/// `text` safe within XML and HTML.
+/// `text`, escaped for XML and HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -154,7 +149,7 @@ pub(crate) fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A self-contained page of a picture and a text.
+/// A self-contained HTML page with a picture and a text.
 pub(crate) fn page(title: &str, svg: &str, text: &str) -> String {
     include_str!("page.html")
         .replace("{{title}}", &escape(title))

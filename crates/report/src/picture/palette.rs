@@ -1,22 +1,22 @@
-//! Colours: water for cold memory, fire for hot, grey for what is not known.
+//! Colours: blue for cold memory, red for hot memory, grey for unknown.
 
 /// Red, green, blue.
 pub(crate) type Rgb = [u8; 3];
 
 /// Text and axes.
 pub(crate) const INK: Rgb = [28, 39, 51];
-/// Lines that guide the eye.
+/// Grid lines.
 pub(crate) const GUIDE: Rgb = [205, 212, 219];
-/// The page.
+/// The background.
 pub(crate) const PAPER: Rgb = [255, 255, 255];
-/// Memory that cannot be judged.
+/// Memory whose accesses are unknown.
 pub(crate) const UNKNOWN: Rgb = [150, 150, 150];
 /// No memory, or no snapshot.
 pub(crate) const ABSENT: Rgb = [240, 242, 245];
-/// The lines of a chart, in their order.
+/// The lines of a chart, in order.
 pub(crate) const LINES: [Rgb; 3] = [[31, 111, 160], [214, 90, 40], [110, 80, 160]];
 
-/// Colours by the square root of the access rate, evenly spaced from 0 to 1.
+/// Colours at evenly spaced square roots of the access rate, from 0 to 1.
 pub(crate) const RAMP: [Rgb; 6] = [
     [11, 29, 58],
     [24, 78, 119],
@@ -26,7 +26,8 @@ pub(crate) const RAMP: [Rgb; 6] = [
     [214, 40, 40],
 ];
 
-/// The colour of an access rate in thousandths. The root spreads the low rates, where most differences are.
+/// The colour of an access rate in thousandths. The square root gives low rates, where most rates are, more
+/// colours.
 pub(crate) fn of_rate(permille: i16) -> Rgb {
     let at = (f64::from(permille) / 1000.0).clamp(0.0, 1.0).sqrt() * (RAMP.len() - 1) as f64;
     let low = (at as usize).min(RAMP.len() - 2);

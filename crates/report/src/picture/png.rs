@@ -1,4 +1,4 @@
-//! A scene as PNG, with a bitmap font: no font files are needed where it is drawn.
+//! Draws a scene as PNG. The bitmap font is compiled in, so no font files are needed.
 
 use std::convert::Infallible;
 
@@ -14,7 +14,7 @@ use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
 use super::palette::PAPER;
 use super::{Anchor, Item, PictureError, Rgb, Scene, Size};
 
-/// Pixels in memory.
+/// The pixels of a picture.
 struct Canvas {
     width: usize,
     height: usize,
@@ -37,7 +37,7 @@ impl Scene {
     }
 }
 
-/// Rows of `columns` pixels as a PNG file.
+/// Encodes rows of `columns` pixels as a PNG file.
 pub(super) fn encode(columns: usize, pixels: &[Rgb]) -> Result<Vec<u8>, PictureError> {
     let mut file = Vec::new();
     let rows = pixels.len() / columns.max(1);
@@ -95,7 +95,7 @@ impl Canvas {
         }
     }
 
-    /// Fills a rectangle; `colour` gets the place in it, from 0 to 1 in both directions.
+    /// Fills a rectangle. `colour` gets the position in the rectangle, from 0 to 1 in both directions.
     fn fill(&mut self, x: f64, y: f64, width: f64, height: f64, colour: impl Fn(f64, f64) -> Rgb) {
         let columns = (x.round() as usize)..((x + width).round() as usize).min(self.width);
         for row in (y.round() as usize)..((y + height).round() as usize).min(self.height) {

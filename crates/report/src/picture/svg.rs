@@ -1,4 +1,4 @@
-//! A scene as SVG. Rasters are embedded as PNG, stretched without smoothing.
+//! Draws a scene as SVG. Rasters are embedded as PNG and scaled without smoothing.
 
 use base64::Engine;
 
@@ -51,7 +51,7 @@ fn item(item: &Item) -> String {
             size,
             colour,
             text,
-        } => letters((*x, *y), *anchor, *size, *colour, text),
+        } => text_element((*x, *y), *anchor, *size, *colour, text),
         Item::Raster {
             x,
             y,
@@ -60,7 +60,7 @@ fn item(item: &Item) -> String {
             columns,
             pixels,
         } => {
-            let data = embedded(*columns, pixels);
+            let data = data_url(*columns, pixels);
             format!(
                 "<image x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
                  preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" href=\"{data}\"/>\n"
@@ -69,13 +69,13 @@ fn item(item: &Item) -> String {
     }
 }
 
-fn letters((x, y): (f64, f64), anchor: Anchor, size: Size, colour: Rgb, text: &str) -> String {
+fn text_element((x, y): (f64, f64), anchor: Anchor, size: Size, colour: Rgb, text: &str) -> String {
     let anchor = match anchor {
         Anchor::Left => "start",
         Anchor::Middle => "middle",
         Anchor::Right => "end",
     };
-    // A monospaced letter is about 0.6 em wide: 13.3 px make the 8 px that the layout counts on.
+    // A monospaced character is about 0.6 em wide: a font of 13.3 px has characters of `CHAR_WIDTH` = 8 px.
     let (size, weight) = match size {
         Size::Normal => ("13.3", "normal"),
         Size::Title => ("15", "bold"),
@@ -87,9 +87,9 @@ fn letters((x, y): (f64, f64), anchor: Anchor, size: Size, colour: Rgb, text: &s
     )
 }
 
-/// A raster as the address of an image that holds it.
-fn embedded(columns: usize, pixels: &[Rgb]) -> String {
-    // Encoding pixels into memory fails only for a raster without pixels, which is nothing to draw.
+/// A raster as a data URL of a PNG image.
+fn data_url(columns: usize, pixels: &[Rgb]) -> String {
+    // Encoding to memory fails only for a raster without pixels, and such a raster shows nothing.
     let png = super::png::encode(columns, pixels).unwrap_or_default();
     let data = base64::engine::general_purpose::STANDARD.encode(png);
     format!("data:image/png;base64,{data}")

@@ -1,6 +1,7 @@
-//! Every region of every snapshot, written as it is read: a recording of any length needs no memory.
+//! All regions of all snapshots. Regions are written while they are read, so memory use does not depend on
+//! the length of the recording.
 //!
-//! With [`Which::Last`] only the last snapshot in which a target lived is kept and written at the end.
+//! With [`Snapshots::Last`], only the last snapshot with data is kept, and is written at the end.
 
 mod text;
 
@@ -10,39 +11,39 @@ use serde::Serialize;
 use thermo_recording::model::{Record, Region, Snapshot, Target};
 use thermo_units::{Bytes, Nanos};
 
-use crate::confidence::lives;
+use crate::confidence::has_data;
 use crate::layout::short_name;
 use crate::style::Style;
 use crate::{Layout, NO_SNAPSHOTS, SCHEMA};
-use text::Lines;
+use text::LineFormatter;
 
-/// Which snapshots.
+/// The snapshots to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// All in which a target lived.
+pub enum Snapshots {
+    /// All snapshots with data.
     All,
-    /// The last of them.
+    /// The last snapshot with data.
     Last,
 }
 
-/// How they are written.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Tables.
+    /// A table for each target.
     Text(Style),
     /// One JSON object.
     Json,
-    /// One row a region.
+    /// One row for each region.
     Csv,
 }
 
-/// Writes regions as their records come.
+/// Writes regions while their records are read.
 pub struct RegionsWriter<W: Write> {
     out: W,
-    which: Which,
+    snapshots: Snapshots,
     format: Format,
     layout: Layout,
-    lines: Option<Lines>,
+    lines: Option<LineFormatter>,
     last: Option<Snapshot>,
     start_ns: Option<u64>,
     written: u64,
@@ -73,11 +74,11 @@ struct RegionJson {
 }
 
 impl<W: Write> RegionsWriter<W> {
-    /// A writer to `out`; what stands before the first region is written with the first record.
-    pub fn new(out: W, which: Which, format: Format) -> Self {
+    /// A writer to `out`. Nothing is written before the first snapshot.
+    pub fn new(out: W, snapshots: Snapshots, format: Format) -> Self {
         Self {
             out,
-            which,
+            snapshots,
             format,
             layout: Layout::default(),
             lines: None,
@@ -87,18 +88,18 @@ impl<W: Write> RegionsWriter<W> {
         }
     }
 
-    /// Takes the next record.
+    /// Adds the next record.
     ///
     /// # Errors
-    /// What writing answers.
+    /// Any error of writing to `out`.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         self.layout.add(record);
         match record {
-            Record::Snapshot(snapshot) if lives(snapshot) => {
+            Record::Snapshot(snapshot) if has_data(snapshot) => {
                 self.start_ns.get_or_insert(snapshot.start_ns);
-                match self.which {
-                    Which::All => self.write(snapshot),
-                    Which::Last => {
+                match self.snapshots {
+                    Snapshots::All => self.write(snapshot),
+                    Snapshots::Last => {
                         self.last = Some(snapshot.clone());
                         Ok(())
                     }
@@ -108,10 +109,10 @@ impl<W: Write> RegionsWriter<W> {
         }
     }
 
-    /// Writes what is left and gives `out` back.
+    /// Writes the rest and returns `out`.
     ///
     /// # Errors
-    /// What writing answers.
+    /// Any error of writing to `out`.
     pub fn finish(mut self) -> io::Result<W> {
         if let Some(last) = self.last.take() {
             self.write(&last)?;
@@ -171,7 +172,7 @@ impl<W: Write> RegionsWriter<W> {
                     age_ns(region, snapshot).to_string(),
                     region.unknown.to_string(),
                     self.layout
-                        .name(target.id, region.start, region.end)
+                        .mapping_name(target.id, region.start, region.end)
                         .unwrap_or_default()
                         .to_owned(),
                 ])?;
@@ -189,7 +190,7 @@ impl<W: Write> RegionsWriter<W> {
         }
         writeln!(
             self.out,
-            "snapshot at {} ({} looks per region)",
+            "snapshot at {} ({} access checks per region)",
             Nanos(since),
             snapshot.max_nr_accesses
         )?;
@@ -209,12 +210,12 @@ impl<W: Write> RegionsWriter<W> {
             "{}, {} regions, {} unknown",
             target_name(target.pid),
             target.regions.len(),
-            Bytes(unknown(target))
+            Bytes(unknown_bytes(target))
         )?;
-        let lines = self.lines.get_or_insert_with(|| Lines::new(style));
+        let lines = self.lines.get_or_insert_with(|| LineFormatter::new(style));
         self.out.write_all(lines.headings().as_bytes())?;
         for region in &target.regions {
-            let name = self.layout.name(target.id, region.start, region.end);
+            let name = self.layout.mapping_name(target.id, region.start, region.end);
             let line = lines.line(region, snapshot, name.map_or("", short_name));
             self.out.write_all(line)?;
         }
@@ -222,8 +223,8 @@ impl<W: Write> RegionsWriter<W> {
     }
 }
 
-/// Bytes of regions that could not be judged.
-fn unknown(target: &Target) -> u64 {
+/// Bytes of regions whose accesses are unknown.
+fn unknown_bytes(target: &Target) -> u64 {
     let unknown = target.regions.iter().filter(|region| region.unknown);
     unknown
         .map(|region| region.end.saturating_sub(region.start))

@@ -1,7 +1,7 @@
-//! One line a region, for tables of hundreds of thousands of them.
+//! Formats one line for each region, in tables of hundreds of thousands of regions.
 //!
-//! Sizes, rates and ages take few different values in a recording, and a number costs ten times more to format than
-//! to copy, so cells are kept as they were last written.
+//! Formatting a number costs ten times more than copying its text, and a recording has few distinct sizes,
+//! rates and ages. So formatted cells are cached.
 
 use thermo_recording::model::{Region, Snapshot};
 use thermo_units::{Bytes, Nanos};
@@ -10,21 +10,21 @@ use super::age_ns;
 use crate::heat::rate;
 use crate::style::{Style, percent};
 
-/// Writes lines of one width.
+/// Formats the lines of a table.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineFormatter {
     style: Style,
     bar: usize,
     name_width: usize,
-    /// `nr_accesses` of how many looks: where this changes, no rate that was kept holds.
+    /// Number of access checks that `rates` refers to; the cached rates are dropped when it changes.
     max_nr_accesses: u32,
-    sizes: Cells,
-    rates: Cells,
-    ages: Cells,
+    sizes: CellCache,
+    rates: CellCache,
+    ages: CellCache,
     line: Vec<u8>,
 }
 
-impl Lines {
+impl LineFormatter {
     pub(super) fn new(style: Style) -> Self {
         let bar = style.width.saturating_sub(72).clamp(6, 40);
         Self {
@@ -32,14 +32,14 @@ impl Lines {
             bar,
             name_width: style.width.saturating_sub(52 + bar).max(8),
             max_nr_accesses: 0,
-            sizes: Cells::default(),
-            rates: Cells::default(),
-            ages: Cells::default(),
+            sizes: CellCache::default(),
+            rates: CellCache::default(),
+            ages: CellCache::default(),
             line: Vec::new(),
         }
     }
 
-    /// The headings.
+    /// The line of column headings.
     pub(super) fn headings(&self) -> String {
         let bar = self.bar;
         format!(
@@ -48,10 +48,10 @@ impl Lines {
         )
     }
 
-    /// The line of `region`, ended; `name` is what its mapping is called.
+    /// The line of `region`, with newline; `name` is the name of its mapping.
     pub(super) fn line(&mut self, region: &Region, snapshot: &Snapshot, name: &str) -> &[u8] {
         if snapshot.max_nr_accesses != self.max_nr_accesses {
-            self.rates = Cells::default();
+            self.rates = CellCache::default();
             self.max_nr_accesses = snapshot.max_nr_accesses;
         }
         let (style, bar) = (self.style, self.bar);
@@ -83,43 +83,44 @@ impl Lines {
     }
 }
 
-/// Appends `addr` in hexadecimal, to the right of 14 columns.
+/// Appends `addr` in hexadecimal, aligned right in 14 columns.
 fn push_address(line: &mut Vec<u8>, addr: u64) {
     const COLUMNS: usize = 18;
     let mut text = [b' '; COLUMNS];
-    let mut place = COLUMNS;
+    let mut start = COLUMNS;
     let mut rest = addr;
-    while rest > 0 || place == COLUMNS {
-        place -= 1;
-        text[place] = b"0123456789abcdef"[(rest % 16) as usize];
+    while rest > 0 || start == COLUMNS {
+        start -= 1;
+        text[start] = b"0123456789abcdef"[(rest % 16) as usize];
         rest /= 16;
     }
-    place -= 2;
-    text[place..place + 2].copy_from_slice(b"0x");
-    line.extend_from_slice(&text[place.min(COLUMNS - 14)..]);
+    start -= 2;
+    text[start..start + 2].copy_from_slice(b"0x");
+    line.extend_from_slice(&text[start.min(COLUMNS - 14)..]);
 }
 
-/// Cells by the number they show: a place for each number, the last one to come to a place keeps it.
+/// A direct-mapped cache of cell texts by number: a new number replaces the number in its slot.
 #[derive(Debug)]
-struct Cells(Vec<Option<(u64, String)>>);
+struct CellCache(Vec<Option<(u64, String)>>);
 
-impl Default for Cells {
+impl Default for CellCache {
     fn default() -> Self {
-        Self(vec![None; Self::PLACES])
+        Self(vec![None; Self::SLOTS])
     }
 }
 
-impl Cells {
-    const PLACES: usize = 1024;
+impl CellCache {
+    const SLOTS: usize = 1024;
 
-    fn cell(&mut self, number: u64, make: impl FnOnce() -> String) -> &str {
+    /// The text of `number`; calls `format` if it is not cached.
+    fn cell(&mut self, number: u64, format: impl FnOnce() -> String) -> &str {
         // Multiplying by the golden ratio spreads numbers that are all multiples of a page or an interval.
-        let place = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % Self::PLACES;
-        let kept = &mut self.0[place];
-        if kept.as_ref().is_none_or(|(of, _)| *of != number) {
-            *kept = None;
+        let index = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % Self::SLOTS;
+        let slot = &mut self.0[index];
+        if slot.as_ref().is_none_or(|(cached, _)| *cached != number) {
+            *slot = None;
         }
-        &kept.get_or_insert_with(|| (number, make())).1
+        &slot.get_or_insert_with(|| (number, format())).1
     }
 }
 
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_stand_to_the_right() {
+    fn push_address_aligns_right() {
         for addr in [0, 0x1000, 0x7fff_ffff_f000, u64::MAX] {
             let mut line = Vec::new();
             push_address(&mut line, addr);
@@ -137,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_share_a_place_do_not_mix() {
-        let mut cells = Cells::default();
+    fn cell_cache_keeps_colliding_numbers_apart() {
+        let mut cells = CellCache::default();
         for number in (0..5000).chain(0..5000) {
             assert_eq!(cells.cell(number, || number.to_string()), number.to_string());
         }

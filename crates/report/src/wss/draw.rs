@@ -1,4 +1,4 @@
-//! The working set as text, CSV and pictures.
+//! The working set as text, CSV, SVG, PNG and HTML.
 
 use thermo_units::{Bytes, Nanos};
 
@@ -8,11 +8,11 @@ use crate::ages;
 use crate::picture::{LineChart, PictureError};
 use crate::style::{Style, Table, csv_text, percent};
 
-/// Besides the shortest window, these get a line in pictures.
+/// Windows with a line in pictures, besides the shortest window.
 const DRAWN_WINDOWS_S: [u64; 2] = [10, 60];
 
 impl Wss {
-    /// A table of windows with bars, then the course of the shortest over time.
+    /// A table of windows with bars, then the shortest window over time.
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         if self.basis.snapshots == 0 {
@@ -24,34 +24,34 @@ impl Wss {
         }
         if let Some(shortest) = self.windows.first() {
             let width = style.width.saturating_sub(24).clamp(8, 120);
-            let course = style.sparkline(&crate::series::binned(&shortest.over_time, width));
+            let line = style.sparkline(&crate::series::binned(&shortest.over_time, width));
             let window = ages::text(shortest.window_s);
-            text.push_str(&format!("over time ({window}): {course}\n"));
+            text.push_str(&format!("over time ({window}): {line}\n"));
         }
         let unknown = Bytes(self.unknown_bytes);
         text.push_str(&format!("Unknown: {unknown} at most. Method: {}.\n", self.method));
         text + &self.basis.text()
     }
 
-    /// A title and the windows as rows with bars, or why there are none.
+    /// A title and a row with a bar for each window, or the reasons why there are no windows.
     pub(crate) fn rows(&self, style: &Style) -> String {
         let title = format!(
             "Working set: memory accessed within a window, {}\n",
-            self.basis.basis()
+            self.basis.summary()
         );
         if self.windows.is_empty() {
             return title + &ages::missing_text(&self.missing);
         }
         let width = style.width.saturating_sub(56).clamp(6, 60);
-        let mut table = Table::new(1, &["window", "median", "least", "most", "of resident", ""]);
+        let mut table = Table::new(1, &["window", "median", "min", "max", "of resident", ""]);
         for window in &self.windows {
             let sizes = [window.bytes.p50, window.bytes.min, window.bytes.max];
-            let [median, least, most] = sizes.map(|bytes| Bytes(bytes).to_string());
+            let [median, min, max] = sizes.map(|bytes| Bytes(bytes).to_string());
             table.row([
                 ages::text(window.window_s),
                 median,
-                least,
-                most,
+                min,
+                max,
                 percent(window.share_of_resident),
                 style.bar(window.share_of_resident, width),
             ]);
@@ -85,13 +85,13 @@ impl Wss {
         )
     }
 
-    /// The working set over time, a line for each of some windows.
+    /// A chart of the working set over time as an SVG document, with a line for some windows.
     #[must_use]
     pub fn svg(&self) -> String {
         self.chart().scene().svg()
     }
 
-    /// The same as a PNG file.
+    /// The chart as a PNG file.
     ///
     /// # Errors
     /// [`PictureError`] when it cannot be encoded.
@@ -99,7 +99,7 @@ impl Wss {
         self.chart().scene().png()
     }
 
-    /// The same as a page, with the table below.
+    /// The chart as an HTML page, with the table below.
     #[must_use]
     pub fn html(&self) -> String {
         let table = self.text(&Style {
@@ -124,7 +124,7 @@ impl Wss {
         LineChart {
             title: format!(
                 "Working set: memory accessed within a window ({})",
-                self.basis.basis()
+                self.basis.summary()
             ),
             lines: self.windows.iter().filter(is_drawn).map(line).collect(),
             empty: match self.basis.snapshots {

@@ -1,4 +1,4 @@
-//! A made-up recording, the same on every machine: a server of two processes whose hot set moves.
+//! A synthetic recording, the same on every machine: a server of two processes with a moving hot set.
 
 use thermo_engine::access_tables::{AGE_EDGES_S, Backing, PageKind, UnknownReason, age_bucket};
 use thermo_engine::budget::Method;
@@ -16,7 +16,7 @@ const LIBC: u64 = 0x7f3a_93c0_0000;
 const STACK: u64 = 0x7ffd_1f5c_4000;
 const CHILD: u64 = 0x7f10_2000_0000;
 
-/// What stands at the recording's beginning.
+/// Metadata of the recording.
 pub fn metadata() -> Metadata {
     Metadata {
         schema: SCHEMA,
@@ -41,7 +41,7 @@ pub fn metadata() -> Metadata {
     }
 }
 
-/// `snapshots` of 100 ms each, with all that comes with them.
+/// `snapshots` snapshots of 100 ms each, with mappings, footprints, costs, schemes and a warning.
 pub fn records(snapshots: u64) -> Vec<Record> {
     let mut records = vec![mappings(1, true), mappings(2, false)];
     for n in 0..snapshots {
@@ -79,8 +79,8 @@ pub fn records(snapshots: u64) -> Vec<Record> {
     records
 }
 
-/// The same with the tables of a scan whose passes take 130 ms, and with totals of the machine.
-#[allow(dead_code, reason = "not every test needs tables")]
+/// [`records`] with access tables of scan passes of 130 ms, and with totals of the machine.
+#[allow(dead_code, reason = "some tests need no tables")]
 pub fn records_with_tables(snapshots: u64) -> Vec<Record> {
     let mut records = records(snapshots);
     let mut rss = [0; 3];
@@ -106,7 +106,7 @@ pub fn records_with_tables(snapshots: u64) -> Vec<Record> {
     records
 }
 
-/// Tables after `age` of watching: a hot part, parts that were left at the edges of all ages, a cold rest.
+/// Tables after monitoring for `age`: hot memory, some memory of each idle age, and the rest cold.
 fn tables(age: Nanos, resident: Bytes, time_ns: u64) -> AccessTables {
     let mut tables = AccessTables::new(Method::Scan);
     if age < Nanos::millis(200) {
@@ -173,7 +173,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
         tables: None,
         regions: server(n, all),
     }];
-    // The child lives in the middle third.
+    // The child is live in the middle third.
     if (all / 3..all * 2 / 3).contains(&n) {
         targets.push(Target {
             id: 2,
@@ -193,7 +193,7 @@ fn snapshot(n: u64, time_ns: u64, all: u64) -> Snapshot {
     }
 }
 
-/// A hot set of 96 MiB that climbs through the arena, a warm index, a shared library, a large cold rest.
+/// A hot set of 96 MiB that moves up through the arena, a warm index, a shared library, and cold memory.
 fn server(n: u64, all: u64) -> Vec<Region> {
     let hot = ARENA + (100 + n * 800 / all.max(1)) * MIB;
     let age = n as u32;
@@ -254,9 +254,6 @@ fn scheme(n: u64, time_ns: u64) -> Record {
         sz_changed: n * 3 * MIB,
         qt_exceeds: n / 10,
         effective_sz: 20 * MIB,
-        skipped: vec![
-            ("accessed since it was looked at".to_owned(), MIB),
-            ("quota used up".to_owned(), 3 * MIB),
-        ],
+        skipped: vec![("young".to_owned(), MIB), ("quota used up".to_owned(), 3 * MIB)],
     })
 }

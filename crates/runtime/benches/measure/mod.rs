@@ -1,13 +1,12 @@
-//! Measuring two ways to do the same thing side by side: rounds in turns, so that whatever else the machine does
-//! falls on both, and the ratio of each round by itself.
+//! Compares two ways to do the same work. They run alternately, so that other load on the machine affects
+//! both, and the ratio is computed for each round.
 //!
-//! Times are CPU times of the measuring thread: all the work is done in it, in system calls or outside, and what
-//! others take of the machine meanwhile is not counted.
+//! Times are CPU times of the measuring thread, which does all the work. Other load is not counted.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 use thermo_kernel::clock;
 
-/// Prints what the columns of [`Pair::print`] are.
+/// Prints the column heads of [`Pair::print`].
 pub fn print_head(what: &str) {
     println!(
         "\n{what:<44} {:>12} {:>12} {:>7} {:>15}",
@@ -15,8 +14,9 @@ pub fn print_head(what: &str) {
     );
 }
 
-/// Whether something of this name is to be measured: all is, unless words after `--` say what, each a part of names.
-pub fn is_asked_for(name: &str) -> bool {
+/// True if the measurement `name` is selected: if no words follow `--`, or if one of these words is a part of
+/// `name`.
+pub fn is_selected(name: &str) -> bool {
     let mut words = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
@@ -24,32 +24,32 @@ pub fn is_asked_for(name: &str) -> bool {
     words.peek().is_none() || words.any(|word| name.contains(&word))
 }
 
-/// How much CPU time `work` took, in nanoseconds.
+/// CPU time of `work` in nanoseconds.
 pub fn time(work: impl FnOnce()) -> f64 {
     let began = clock::thread_cpu();
     work();
     clock::thread_cpu().saturating_sub(began).0 as f64
 }
 
-/// The times of one thing done in two ways, a pair a round.
+/// The times of both ways, one pair per round.
 #[derive(Debug, Default)]
 pub struct Pair {
     ours: Vec<f64>,
     raw: Vec<f64>,
 }
 
-/// One of the two.
+/// One of the two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Through this project.
+    /// Through the crates of this project.
     Ours,
-    /// By bare system calls.
+    /// Bare system calls.
     Raw,
 }
 
 impl Pair {
-    /// Measures `rounds` pairs. `run` does it once and returns the nanoseconds that count. Each way goes first in
-    /// every other round.
+    /// Measures `rounds` pairs. `run` does the work once and returns the time in nanoseconds. The order
+    /// alternates from round to round.
     pub fn measure(rounds: usize, mut run: impl FnMut(Method) -> f64) -> Self {
         let mut pair = Self::default();
         for round in 0..rounds {
@@ -58,19 +58,19 @@ impl Pair {
             } else {
                 [Method::Raw, Method::Ours]
             };
-            for way in order {
-                let took = run(way);
-                match way {
-                    Method::Ours => pair.ours.push(took),
-                    Method::Raw => pair.raw.push(took),
+            for method in order {
+                let time = run(method);
+                match method {
+                    Method::Ours => pair.ours.push(time),
+                    Method::Raw => pair.raw.push(time),
                 }
             }
         }
         pair
     }
 
-    /// One line: both medians, each divided by `per` and in `unit`, and the ratio ours / raw, or raw / ours where
-    /// `as_throughput`.
+    /// Prints one line: both medians, divided by `per`, in `unit`; and the ratio ours / raw, or with
+    /// `as_throughput` raw / ours.
     pub fn print(&self, name: &str, per: f64, unit: &str, as_throughput: bool) {
         let ratios = self.ours.iter().zip(&self.raw);
         let ratios: Vec<f64> = ratios
@@ -84,12 +84,10 @@ impl Pair {
             format!("{:.3}..{:.3}", quantile(&ratios, 0.25), quantile(&ratios, 0.75)),
         );
     }
-}
 
-impl Pair {
-    /// The same as throughput: `what` divided by each time.
-    pub fn print_rates(&self, name: &str, what: f64, unit: &str) {
-        let rates = |times: &[f64]| -> Vec<f64> { times.iter().map(|time| what / time).collect() };
+    /// Prints rates instead of times: `amount` divided by each time.
+    pub fn print_rates(&self, name: &str, amount: f64, unit: &str) {
+        let rates = |times: &[f64]| -> Vec<f64> { times.iter().map(|time| amount / time).collect() };
         let inverse = Self {
             ours: rates(&self.ours),
             raw: rates(&self.raw),
@@ -98,7 +96,7 @@ impl Pair {
     }
 }
 
-/// The value below which a share `at` of `values` lies, without interpolation.
+/// The quantile `at` (0 to 1) of `values`, without interpolation.
 pub fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! The scanned program: small pages of which a fixed set is accessed all the time, others now and then, each noted.
+//! The scanned program, with 4 KiB pages. It accesses a fixed set of pages all the time, and single other
+//! pages, which it logs.
 
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -28,16 +29,16 @@ impl Random {
     }
 }
 
-/// The pages of the set, in random order: `each` of every 512. The same ones in the child and for who scans it.
+/// The pages of the set in random order: `each` of every 512. The same set in the child and in the parent.
 pub fn set_of(pages: usize, each: usize) -> Vec<usize> {
     let mut random = Random(1);
     let mut set = Vec::new();
     for table in 0..pages / TABLE {
-        let mut of_table: Vec<usize> = (0..TABLE).collect();
+        let mut table_pages: Vec<usize> = (0..TABLE).collect();
         for nth in 0..each {
-            of_table.swap(nth, nth + random.next(TABLE - nth));
+            table_pages.swap(nth, nth + random.next(TABLE - nth));
         }
-        set.extend(of_table[..each].iter().map(|nth| table * TABLE + nth));
+        set.extend(table_pages[..each].iter().map(|nth| table * TABLE + nth));
     }
     for nth in (1..set.len()).rev() {
         set.swap(nth, random.next(nth + 1));
@@ -45,7 +46,7 @@ pub fn set_of(pages: usize, each: usize) -> Vec<usize> {
     set
 }
 
-/// Memory that threads read: a page each.
+/// Memory as an array of pages.
 type Memory = &'static [[u8; PAGE_SIZE as usize]];
 
 fn map(bytes: usize) -> Memory {
@@ -60,41 +61,42 @@ fn read(memory: Memory, page: usize) {
     black_box(memory[page][0]);
 }
 
-static SPINS: AtomicBool = AtomicBool::new(false);
-static LOGS: AtomicBool = AtomicBool::new(false);
+static SPINNING: AtomicBool = AtomicBool::new(false);
+static LOGGING: AtomicBool = AtomicBool::new(false);
 static ACCESSES: AtomicU64 = AtomicU64::new(0);
-/// CPU time that they took, in nanoseconds.
-static SPENT: AtomicU64 = AtomicU64::new(0);
+/// CPU time of these accesses in nanoseconds.
+static CPU_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Has this thread run on CPU `cpu` alone, if there are as many.
+/// Binds this thread to CPU `cpu`, if it exists.
 pub fn run_on(cpu: usize) {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu);
-    // With one CPU it runs where it can.
+    // Fails on a machine with one CPU; the thread then runs on that CPU.
     let _ = rustix::thread::sched_setaffinity(None, &cpus);
 }
 
-/// Reads pages of the set as fast as it can, while it is told to.
+/// Reads the pages of the set as fast as possible while `SPINNING` is set.
 fn spin(memory: Memory, set: &[usize]) {
     run_on(1);
     let mut before = clock::thread_cpu();
-    while SPINS.load(Ordering::Relaxed) {
+    while SPINNING.load(Ordering::Relaxed) {
         for pages in set.chunks(4096) {
             pages.iter().for_each(|page| read(memory, *page));
             ACCESSES.fetch_add(pages.len() as u64, Ordering::Relaxed);
             let now = clock::thread_cpu();
-            SPENT.fetch_add(now.saturating_sub(before).0, Ordering::Relaxed);
+            CPU_NS.fetch_add(now.saturating_sub(before).0, Ordering::Relaxed);
             before = now;
         }
     }
 }
 
-/// Reads random pages outside of the set, 20 each millisecond, and notes when.
+/// Reads 20 random pages outside of the set per millisecond while `LOGGING` is set. Returns time and page of
+/// each access.
 fn log(memory: Memory, set: &[usize]) -> Vec<(u64, usize)> {
     let mut is_in_set = vec![false; memory.len()];
     set.iter().for_each(|page| is_in_set[*page] = true);
     let (mut random, mut log) = (Random(2), Vec::new());
-    while LOGS.load(Ordering::Relaxed) {
+    while LOGGING.load(Ordering::Relaxed) {
         for _ in 0..20 {
             let page = random.next(memory.len());
             if !is_in_set[page] {
@@ -107,8 +109,8 @@ fn log(memory: Memory, set: &[usize]) -> Vec<(u64, usize)> {
     log
 }
 
-/// The child's life; nothing in the parent.
-pub fn live() {
+/// Runs the program of the child. Returns at once in the parent.
+pub fn run_if_child() {
     let Some(bytes) = std::env::var(AS_CHILD).ok().and_then(|bytes| bytes.parse().ok()) else {
         return;
     };
@@ -122,11 +124,11 @@ pub fn live() {
         match words[..] {
             ["spin", each] => {
                 let set = set_of(memory.len(), each.parse().unwrap());
-                SPINS.store(true, Ordering::Relaxed);
+                SPINNING.store(true, Ordering::Relaxed);
                 spinner = Some(thread::spawn(move || spin(memory, &set)));
             }
-            ["rest"] => {
-                SPINS.store(false, Ordering::Relaxed);
+            ["stop"] => {
+                SPINNING.store(false, Ordering::Relaxed);
                 if let Some(thread) = spinner.take() {
                     thread.join().unwrap();
                 }
@@ -134,34 +136,34 @@ pub fn live() {
             ["read-all"] => (0..memory.len()).for_each(|page| read(memory, page)),
             ["log", each] => {
                 let set = set_of(memory.len(), each.parse().unwrap());
-                LOGS.store(true, Ordering::Relaxed);
+                LOGGING.store(true, Ordering::Relaxed);
                 logger = Some(thread::spawn(move || log(memory, &set)));
             }
             ["logged"] => {
-                LOGS.store(false, Ordering::Relaxed);
+                LOGGING.store(false, Ordering::Relaxed);
                 let log: Vec<(u64, usize)> = logger.take().unwrap().join().unwrap();
                 let words: Vec<String> = log.iter().map(|(at, page)| format!("{at} {page}")).collect();
                 println!("{}", words.join(" "));
                 continue;
             }
             ["count"] => {}
-            _ => panic!("{line}?"),
+            _ => panic!("unknown command {line:?}"),
         }
-        let counts = [&ACCESSES, &SPENT].map(|count| count.load(Ordering::Relaxed));
+        let counts = [&ACCESSES, &CPU_NS].map(|count| count.load(Ordering::Relaxed));
         println!("{} {}", counts[0], counts[1]);
     }
     std::process::exit(0);
 }
 
-/// The child, seen from outside. It ends with its standard input.
-pub struct Scanned {
+/// Handle of the child, which ends when its standard input is closed.
+pub struct ScannedChild {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     pub range: AddrRange,
 }
 
-impl Scanned {
+impl ScannedChild {
     pub fn start(bytes: u64) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .env(AS_CHILD, bytes.to_string())
@@ -188,8 +190,8 @@ impl Scanned {
         line.trim_end().to_owned()
     }
 
-    fn ask(&mut self, what: &str) -> String {
-        writeln!(self.stdin, "{what}").unwrap();
+    fn request(&mut self, command: &str) -> String {
+        writeln!(self.stdin, "{command}").unwrap();
         self.line()
     }
 
@@ -201,34 +203,35 @@ impl Scanned {
         Addr(self.range.start.0 + nth as u64 * PAGE_SIZE)
     }
 
-    /// Has it access `each` pages of every 2 MiB again and again.
+    /// Makes the child access `each` pages of every 2 MiB again and again.
     pub fn spin(&mut self, each: usize) {
-        self.ask(&format!("spin {each}"));
+        self.request(&format!("spin {each}"));
     }
 
-    pub fn rest(&mut self) {
-        self.ask("rest");
+    /// Ends `spin`.
+    pub fn stop(&mut self) {
+        self.request("stop");
     }
 
     pub fn read_all(&mut self) {
-        self.ask("read-all");
+        self.request("read-all");
     }
 
-    /// Accesses so far, and the CPU time they took.
+    /// Number of accesses, and their CPU time.
     pub fn count(&mut self) -> (u64, Nanos) {
-        let text = self.ask("count");
-        let (accesses, spent) = text.split_once(' ').unwrap();
-        (accesses.parse().unwrap(), Nanos(spent.parse().unwrap()))
+        let text = self.request("count");
+        let (accesses, cpu) = text.split_once(' ').unwrap();
+        (accesses.parse().unwrap(), Nanos(cpu.parse().unwrap()))
     }
 
-    /// Has it access and note pages outside of the set of `each`.
+    /// Makes the child access and log pages outside of the set of `each`.
     pub fn log(&mut self, each: usize) {
-        self.ask(&format!("log {each}"));
+        self.request(&format!("log {each}"));
     }
 
-    /// What it noted: when, and which page.
+    /// The log: time and page of each access.
     pub fn logged(&mut self) -> Vec<(Nanos, usize)> {
-        let text = self.ask("logged");
+        let text = self.request("logged");
         let words: Vec<u64> = text
             .split_whitespace()
             .map(|word| word.parse().unwrap())
@@ -241,9 +244,9 @@ impl Scanned {
     }
 }
 
-impl Drop for Scanned {
+impl Drop for ScannedChild {
     fn drop(&mut self) {
-        // It may be dead already; nothing else can go wrong.
+        // The only possible error is that the child has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,9 @@
-//! A process to watch: this test binary again, told by its environment to be the child, obeying lines on its
-//! standard input. It ends when its input does, so a test that fails leaves none behind.
+//! A child process to monitor: this test binary, started with an environment variable. The child executes
+//! commands from its standard input. It ends when the input is closed, so a failed test leaves no child
+//! behind.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub mod look;
+pub mod access;
 
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -25,20 +26,20 @@ use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 const AS_CHILD: &str = "THERMO_TEST_CHILD_BYTES";
 const HUGE: u64 = 2 << 20;
 
-/// The tracker that reads page tables, where it can be had; says why not otherwise.
+/// The `pte` tracker; prints the reason if it is not available.
 pub fn tracker() -> Option<PteTracker> {
     PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}")).ok()
 }
 
-/// What every test file that uses a child must have as a test of the name `child`: the child's own life. Does
-/// nothing in the parent.
-pub fn live_as_child() {
+/// Runs the program of the child. Returns at once in the parent. Each test file that uses a child must call
+/// this in a test named `child`.
+pub fn run_if_child() {
     let Some(bytes) = std::env::var(AS_CHILD).ok().and_then(|bytes| bytes.parse().ok()) else {
         return;
     };
-    // Page by page unless told otherwise: what the machine's THP mode is must not matter.
+    // Without huge pages at first, whatever the THP mode of the machine.
     rustix::thread::disable_transparent_huge_pages(true).unwrap();
-    // More than malloc keeps, so fresh from the kernel, and room to begin on a huge page's border.
+    // Large enough that malloc maps new memory, with room for alignment to a huge page.
     let mut memory = vec![0_u8; bytes + HUGE as usize];
     let skip = memory.as_ptr().align_offset(HUGE as usize);
     let memory = &mut memory[skip..][..bytes];
@@ -51,7 +52,7 @@ pub fn live_as_child() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            // Reads every page from and to these offsets.
+            // Reads every page between these offsets.
             ["touch", from, to] => {
                 let (from, to): (usize, usize) = (from.parse().unwrap(), to.parse().unwrap());
                 let sum: u64 = memory[from..to]
@@ -61,7 +62,7 @@ pub fn live_as_child() {
                     .sum();
                 black_box(sum);
             }
-            // Lets it have huge pages from now on.
+            // Allows huge pages.
             ["allow"] => rustix::thread::disable_transparent_huge_pages(false).unwrap(),
             // Writes zeroes to all but the first page of every 2 MiB.
             ["thin"] => {
@@ -70,39 +71,41 @@ pub fn live_as_child() {
                     huge[PAGE_SIZE as usize..].fill(0);
                 }
             }
-            // Looks at every byte.
-            ["check"] => {
-                for (n, (eight, word)) in memory.chunks_exact(8).zip(contents()).enumerate() {
-                    let is_first_page = n * 8 % (HUGE as usize) < PAGE_SIZE as usize;
-                    let expected = if is_thin && !is_first_page { [0; 8] } else { word };
-                    assert_eq!(eight, expected, "at {:#x}", n * 8);
-                }
-            }
+            ["check"] => check_contents(memory, is_thin),
             ["collapse"] => {
                 rustix::thread::disable_transparent_huge_pages(false).unwrap();
-                let us = PidFd::open(std::process::id()).unwrap();
+                let own_pidfd = PidFd::open(std::process::id()).unwrap();
                 let start = memory.as_ptr() as u64;
                 let all = AddrRange::new(start, start + bytes as u64);
-                // What came of it is for the parent to look at.
-                let _ = process_madvise(us.as_fd(), &[all], Advice::Collapse);
+                // The parent checks the result.
+                let _ = process_madvise(own_pidfd.as_fd(), &[all], Advice::Collapse);
             }
-            _ => panic!("{line}?"),
+            _ => panic!("unknown command {line:?}"),
         }
         println!("\ndone");
         std::io::stdout().flush().unwrap();
     }
-    // Not through the test harness, whose words nobody reads.
+    // Skips the output of the test harness.
     std::process::exit(0);
 }
 
-/// What is written there, eight bytes at a time: neither zeroes nor alike, or a page could be had without memory or
-/// space.
+/// Verifies every byte. With `is_thin`, only the first page of every 2 MiB is not zero.
+fn check_contents(memory: &[u8], is_thin: bool) {
+    for (n, (eight, word)) in memory.chunks_exact(8).zip(contents()).enumerate() {
+        let is_first_page = n * 8 % (HUGE as usize) < PAGE_SIZE as usize;
+        let expected = if is_thin && !is_first_page { [0; 8] } else { word };
+        assert_eq!(eight, expected, "at {:#x}", n * 8);
+    }
+}
+
+/// The content of the memory, eight bytes at a time. Not zero and not repeating, so that a page can neither
+/// be dropped nor compressed to nothing.
 fn contents() -> impl Iterator<Item = [u8; 8]> {
     let next = |word: &u64| Some(word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
     std::iter::successors(next(&0x9e37_79b9_7f4a_7c15), next).map(|word| (word >> 40).to_ne_bytes())
 }
 
-/// A child with memory of a known place, all of it written once.
+/// A child with memory at a known address. All of the memory was written once.
 pub struct Target {
     child: Child,
     stdin: ChildStdin,
@@ -112,11 +115,11 @@ pub struct Target {
 
 impl Target {
     pub fn start(bytes: u64) -> Self {
-        Self::start_as(&std::env::current_exe().unwrap(), bytes)
+        Self::start_program(&std::env::current_exe().unwrap(), bytes)
     }
 
-    /// The same, by a copy of this program.
-    pub fn start_as(program: &Path, bytes: u64) -> Self {
+    /// The same as `start`, with a copy of this program.
+    pub fn start_program(program: &Path, bytes: u64) -> Self {
         let mut child = Command::new(program)
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(AS_CHILD, bytes.to_string())
@@ -141,31 +144,31 @@ impl Target {
         self.child.id()
     }
 
-    /// The table of processes with this one as target 0.
+    /// This process as target 0.
     pub fn processes(&self) -> Processes {
         let id = TargetId(0);
         Processes::from([(id, Process::open(id, self.pid()).unwrap())])
     }
 
-    /// Has the child read every page of `range`, and returns when it has.
+    /// Makes the child read every page of `range`.
     pub fn touch(&mut self, range: AddrRange) {
         let (from, to) = (range.start - self.range.start, range.end - self.range.start);
-        self.tell(&format!("touch {} {}", from.0, to.0));
+        self.command(&format!("touch {} {}", from.0, to.0));
     }
 
-    /// Has the child ask for huge pages.
+    /// Makes the child collapse its memory into huge pages.
     pub fn collapse(&mut self) {
-        self.tell("collapse");
+        self.command("collapse");
     }
 
-    /// A child whose `bytes` are all huge pages, where those can be had; says why not otherwise.
+    /// A child whose memory consists of huge pages. Prints the reason if huge pages are not available.
     pub fn start_huge(bytes: u64) -> Option<Self> {
         let mut target = Self::start(bytes);
         target.collapse();
         let huge = target.huge();
         if huge < Bytes(bytes) {
             eprintln!(
-                "SKIP: no huge pages are to be had here ({huge} of {})",
+                "SKIP: huge pages are not available here ({huge} of {})",
                 Bytes(bytes)
             );
             return None;
@@ -173,7 +176,7 @@ impl Target {
         Some(target)
     }
 
-    /// How much of the child is huge pages.
+    /// Bytes of the child in huge pages.
     pub fn huge(&self) -> Bytes {
         smaps::rollup(Path::new("/"), self.pid()).unwrap().anon_huge_pages
     }
@@ -183,29 +186,29 @@ impl Target {
         self.child.wait().unwrap();
     }
 
-    /// Every page's address.
+    /// The address of every page.
     pub fn pages(&self) -> impl Iterator<Item = Addr> + use<> {
         (self.range.start.0..self.range.end.0)
             .step_by(PAGE_SIZE as usize)
             .map(Addr)
     }
 
-    /// Has the child do what `live_as_child` knows by this word.
-    pub fn tell(&mut self, what: &str) {
-        writeln!(self.stdin, "{what}").unwrap();
+    /// Makes the child execute a command of `run_if_child`.
+    pub fn command(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").unwrap();
         self.wait_for("done");
     }
 
-    fn wait_for(&mut self, word: &str) -> String {
+    fn wait_for(&mut self, prefix: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert_ne!(
                 self.stdout.read_line(&mut line).unwrap(),
                 0,
-                "the child ended before it said {word:?}"
+                "the child ended before it printed {prefix:?}"
             );
-            if let Some(rest) = line.trim_end().strip_prefix(word) {
+            if let Some(rest) = line.trim_end().strip_prefix(prefix) {
                 return rest.to_owned();
             }
         }
@@ -214,26 +217,26 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may be dead already; nothing else can go wrong.
+        // The only possible error is that the child has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Tries until `attempt` is content: others on the machine may spoil any one try. The last complaint is the
-/// test's failure.
-pub fn repeat_until_good(mut attempt: impl FnMut() -> Result<(), String>) {
+/// Repeats `attempt` until it succeeds, because other programs on the machine can disturb a single attempt.
+/// After a minute the last error fails the test.
+pub fn retry(mut attempt: impl FnMut() -> Result<(), String>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match attempt() {
             Ok(()) => return,
-            Err(complaint) if Instant::now() > deadline => panic!("{complaint}"),
+            Err(error) if Instant::now() > deadline => panic!("{error}"),
             Err(_) => {}
         }
     }
 }
 
-/// How much of `range` is swapped out.
+/// Bytes of `range` that are swapped out.
 pub fn swapped(pid: u32, range: AddrRange) -> Bytes {
     let mut pages = Vec::new();
     Pagemap::open(Path::new("/"), pid)
@@ -243,21 +246,21 @@ pub fn swapped(pid: u32, range: AddrRange) -> Bytes {
     Bytes(pages.iter().filter(|page| page.is_swapped()).count() as u64 * 4096)
 }
 
-/// Swap for a test: what there is, or zram of our own, which is taken away again when dropped.
+/// Swap for a test: the swap of the machine, or a zram device that is removed when dropped.
 pub enum Swap {
-    Theirs,
-    Ours(#[expect(dead_code, reason = "kept for its end")] ZramSwap),
+    Existing,
+    Own(#[expect(dead_code, reason = "removes the device when dropped")] ZramSwap),
 }
 
 pub fn swap() -> Option<Swap> {
     let root = Path::new("/");
     if meminfo::read(root).unwrap().swap_free >= Bytes::mib(256) {
-        return Some(Swap::Theirs);
+        return Some(Swap::Existing);
     }
     match ZramSwap::create(root, Bytes::mib(256)) {
-        Ok(zram) => Some(Swap::Ours(zram)),
+        Ok(zram) => Some(Swap::Own(zram)),
         Err(why) => {
-            eprintln!("SKIP: no swap is free and none can be made: {why}");
+            eprintln!("SKIP: no swap is free and no zram device can be created: {why}");
             None
         }
     }

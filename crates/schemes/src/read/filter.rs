@@ -1,4 +1,4 @@
-//! Filters. Both kinds stand in one list; the order within a kind is kept.
+//! Reads filters. Core and ops filters share one list; the order within a kind is kept.
 
 use thermo_engine::ops::TargetId;
 use thermo_engine::scheme::{Bounds, CoreFilter, CoreFilterKind, Filters, OpsFilter, OpsFilterKind};
@@ -6,7 +6,7 @@ use thermo_units::AddrRange;
 use thermo_units::Bytes;
 use thermo_units::text::ParseError;
 
-use super::pattern::{bounds, in_order};
+use super::pattern::{bounds, check_order};
 use crate::tree::{Fields, Node};
 use crate::vocabulary::Vocabulary;
 use crate::{exact, quantity};
@@ -18,12 +18,12 @@ enum Kind {
     Ops(OpsFilterKind),
 }
 
-/// The filters in this list.
-pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters, ParseError> {
+/// Reads a list of filters.
+pub(crate) fn read(text: &str, node: Node, vocab: &Vocabulary) -> Result<Filters, ParseError> {
     let mut filters = Filters::default();
     for node in node.list(text, "filters")? {
-        let mut fields = Fields::of(text, node, "a filter")?;
-        let kind = kind(&mut fields, words)?;
+        let mut fields = Fields::new(text, node, "a filter")?;
+        let kind = kind(&mut fields, vocab)?;
         let mut asked = |name: &str| {
             fields
                 .take(name)
@@ -33,20 +33,18 @@ pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters
         let matching = asked("matching")?.unwrap_or(true);
         let old_allow = asked("filter_pass")?;
         let allow = asked("allow")?.or(old_allow).unwrap_or(false);
-        // damo writes every field, null where the type has no use for it.
+        // damo writes every field, with null or "" where the type does not use it.
         for unused in ["memcg_path", "address_range", "damon_target_idx", "hugepage_size"] {
-            let said = |node: &Node| !matches!(&node.kind, crate::tree::Kind::Text(text) if text.is_empty());
-            if let Some(node) = fields.take(unused).filter(said) {
-                return Err(node.fault(
-                    text,
-                    format!("a filter of this type has no {unused}: leave it out"),
-                ));
+            let is_set =
+                |node: &Node| !matches!(&node.kind, crate::tree::Kind::Text(text) if text.is_empty());
+            if let Some(node) = fields.take(unused).filter(is_set) {
+                return Err(node.error(text, format!("a filter of this type has no {unused}: remove it")));
             }
         }
         fields.finish(
             "a filter",
             &[
-                words.filter_type,
+                vocab.filter_type,
                 "matching",
                 "allow",
                 "memcg_path",
@@ -71,12 +69,12 @@ pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Filters
     Ok(filters)
 }
 
-fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, ParseError> {
+fn kind(fields: &mut Fields<'_>, vocab: &Vocabulary) -> Result<Kind, ParseError> {
     let text = fields.text;
-    let Some(node) = fields.take(words.filter_type) else {
-        return Err(fields.fault(format!(
+    let Some(node) = fields.take(vocab.filter_type) else {
+        return Err(fields.error(format!(
             "this filter has no {}: use one of {TYPES}",
-            words.filter_type
+            vocab.filter_type
         )));
     };
     Ok(match quantity::string(text, &node)?.as_str() {
@@ -95,9 +93,9 @@ fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, ParseError>
             };
             let read = |node: &Node| quantity::bytes(text, node);
             let Some((bounds, at)) = bounds(fields, "hugepage_size", any, read)? else {
-                return Err(fields.fault("this filter needs a hugepage_size, like [\"2M\", \"max\"]"));
+                return Err(fields.error("this filter needs a hugepage_size, like [\"2M\", \"max\"]"));
             };
-            in_order(bounds, "hugepage_size", exact::bytes)
+            check_order(bounds, "hugepage_size", exact::bytes)
                 .map_err(|message| ParseError::at_offset(text, at, message))?;
             Kind::Ops(OpsFilterKind::HugepageSize {
                 min: bounds.min,
@@ -110,9 +108,9 @@ fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, ParseError>
         }
         "addr" => Kind::Core(CoreFilterKind::Addr(range(fields)?)),
         other => {
-            return Err(node.fault(
+            return Err(node.error(
                 text,
-                format!("{other:?} is not a type of filters: use one of {TYPES}"),
+                format!("{other:?} is not a filter type: use one of {TYPES}"),
             ));
         }
     })
@@ -121,12 +119,12 @@ fn kind(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<Kind, ParseError>
 fn required(fields: &mut Fields<'_>, name: &str, example: &str) -> Result<Node, ParseError> {
     fields
         .take(name)
-        .ok_or_else(|| fields.fault(format!("this filter needs a {name}, like {example}")))
+        .ok_or_else(|| fields.error(format!("this filter needs a {name}, like {example}")))
 }
 
 fn range(fields: &mut Fields<'_>) -> Result<AddrRange, ParseError> {
     let text = fields.text;
-    let mut inner = Fields::of(
+    let mut inner = Fields::new(
         text,
         required(fields, "address_range", "{ start = 0x1000, end = 0x2000 }")?,
         "address_range",
@@ -141,8 +139,8 @@ fn range(fields: &mut Fields<'_>) -> Result<AddrRange, ParseError> {
     };
     let range = AddrRange::new(address("start")?, address("end")?);
     if range.is_empty() {
-        let message = format!("the address_range {range} is empty: its end must lie above its start");
-        return Err(inner.fault(message));
+        let message = format!("the address_range {range} is empty: its end must be above its start");
+        return Err(inner.error(message));
     }
     inner.finish("address_range", &["start", "end"])?;
     Ok(range)

@@ -1,4 +1,4 @@
-//! From the tree to schemes, whichever vocabulary it speaks.
+//! Converts the tree into schemes, with the vocabulary of either format.
 
 mod filter;
 mod pattern;
@@ -13,70 +13,71 @@ use crate::quantity;
 use crate::tree::{Fields, Node};
 use crate::vocabulary::Vocabulary;
 
-pub(crate) use pattern::in_order;
+pub(crate) use pattern::check_order;
 
-/// A list of schemes.
-pub(crate) fn schemes(text: &str, nodes: Vec<Node>, words: &Vocabulary) -> Result<Vec<Scheme>, ParseError> {
-    nodes.into_iter().map(|node| scheme(text, node, words)).collect()
+/// Reads a list of schemes.
+pub(crate) fn schemes(text: &str, nodes: Vec<Node>, vocab: &Vocabulary) -> Result<Vec<Scheme>, ParseError> {
+    nodes.into_iter().map(|node| scheme(text, node, vocab)).collect()
 }
 
-fn scheme(text: &str, node: Node, words: &Vocabulary) -> Result<Scheme, ParseError> {
-    let mut fields = Fields::of(text, node, "a scheme")?;
+fn scheme(text: &str, node: Node, vocab: &Vocabulary) -> Result<Scheme, ParseError> {
+    let mut fields = Fields::new(text, node, "a scheme")?;
     let Some(action) = fields.take("action") else {
-        return Err(fields.fault("this scheme has no action: give one, like \"pageout\" or \"stat\""));
+        return Err(fields.error("this scheme has no action: give one, like \"pageout\" or \"stat\""));
     };
     let name = quantity::string(text, &action)?;
     let mut scheme = Scheme::new(
         name.parse::<Action>()
-            .map_err(|error| action.fault(text, error.to_string()))?,
+            .map_err(|error| action.error(text, error.to_string()))?,
     );
     refuse_destinations(text, &mut fields, scheme.action)?;
-    match words.access_pattern {
-        None => scheme.pattern = pattern::read(&mut fields, words)?,
+    match vocab.access_pattern {
+        None => scheme.pattern = pattern::read(&mut fields, vocab)?,
         Some(table) => {
             if let Some(node) = fields.take(table) {
-                let mut fields = Fields::of(text, node, table)?;
-                scheme.pattern = pattern::read(&mut fields, words)?;
-                fields.finish(table, &[words.sz, "nr_accesses", "age"])?;
+                let mut fields = Fields::new(text, node, table)?;
+                scheme.pattern = pattern::read(&mut fields, vocab)?;
+                fields.finish(table, &[vocab.sz, "nr_accesses", "age"])?;
             }
         }
     }
-    let (interval, bare) = words.apply_interval;
+    let (interval, bare) = vocab.apply_interval;
     if let Some(node) = fields.take(interval) {
         scheme.apply_interval = Some(quantity::nanos(text, &node, bare)?).filter(|span| *span != Nanos::ZERO);
     }
-    if let Some(node) = fields.take(words.quota) {
-        scheme.quota = quota::read(text, node, words)?;
+    if let Some(node) = fields.take(vocab.quota) {
+        scheme.quota = quota::read(text, node, vocab)?;
     }
     if let Some(node) = fields.take("watermarks") {
-        scheme.watermarks = watermarks(text, node, words)?;
+        scheme.watermarks = watermarks(text, node, vocab)?;
     }
     if let Some(node) = fields.take("filters") {
-        scheme.filters = filter::read(text, node, words)?;
+        scheme.filters = filter::read(text, node, vocab)?;
     }
     if let Some(node) = fields.take("max_nr_snapshots") {
         scheme.max_nr_snapshots = quantity::count(text, &node)?;
     }
-    for name in words.ignored {
+    for name in vocab.ignored {
         fields.take(name);
     }
     let mut known = vec!["action"];
-    known.extend(words.access_pattern);
-    if words.access_pattern.is_none() {
-        known.extend([words.sz, "nr_accesses", "age"]);
+    known.extend(vocab.access_pattern);
+    if vocab.access_pattern.is_none() {
+        known.extend([vocab.sz, "nr_accesses", "age"]);
     }
-    known.extend([interval, words.quota, "watermarks", "filters", "max_nr_snapshots"]);
+    known.extend([interval, vocab.quota, "watermarks", "filters", "max_nr_snapshots"]);
     fields.finish("a scheme", &known)?;
     Ok(scheme)
 }
 
-/// damo writes where to migrate to. Saying nothing about what cannot be followed would be a lie.
+/// Returns an error for damo's migration destinations, which are not supported. Silently ignoring them would
+/// mislead.
 fn refuse_destinations(text: &str, fields: &mut Fields<'_>, action: Action) -> Result<(), ParseError> {
     let migrates = matches!(action, Action::MigrateHot | Action::MigrateCold);
     let refused = |node: &Node, name: &str| {
-        node.fault(
+        node.error(
             text,
-            format!("{name}: a node to migrate to cannot be chosen: leave it out, the nearest is taken"),
+            format!("{name}: choosing the node to migrate to is not supported: remove it, the nearest node is used"),
         )
     };
     if let Some(node) = fields.take("target_nid") {
@@ -86,57 +87,56 @@ fn refuse_destinations(text: &str, fields: &mut Fields<'_>, action: Action) -> R
         }
     }
     if let Some(node) = fields.take("dests") {
-        let place = Node {
+        let position = Node {
             at: node.at,
             kind: crate::tree::Kind::Null,
         };
         if !node.list(text, "dests")?.is_empty() {
-            return Err(refused(&place, "dests"));
+            return Err(refused(&position, "dests"));
         }
     }
     Ok(())
 }
 
-fn watermarks(text: &str, node: Node, words: &Vocabulary) -> Result<Watermarks, ParseError> {
-    let mut fields = Fields::of(text, node, "watermarks")?;
-    let mut marks = Watermarks::default();
+fn watermarks(text: &str, node: Node, vocab: &Vocabulary) -> Result<Watermarks, ParseError> {
+    let mut fields = Fields::new(text, node, "watermarks")?;
+    let mut watermarks = Watermarks::default();
     if let Some(node) = fields.take("metric") {
-        marks.metric = match quantity::string(text, &node)?.as_str() {
+        watermarks.metric = match quantity::string(text, &node)?.as_str() {
             "none" => WatermarkMetric::None,
             "free_mem_rate" => WatermarkMetric::FreeMemRate,
             other => {
-                let message =
-                    format!("{other:?} is not a metric of watermarks: use one of none, free_mem_rate");
-                return Err(node.fault(text, message));
+                let message = format!("{other:?} is not a watermark metric: use one of none, free_mem_rate");
+                return Err(node.error(text, message));
             }
         };
     }
-    let (interval, bare) = words.watermarks_interval;
+    let (interval, bare) = vocab.watermarks_interval;
     if let Some(node) = fields.take(interval) {
-        marks.interval = quantity::nanos(text, &node, bare)?;
+        watermarks.interval = quantity::nanos(text, &node, bare)?;
     }
     let mut share = |name: &str| match fields.take(name) {
-        Some(node) => quantity::permille(text, &node, words.share),
+        Some(node) => quantity::permille(text, &node, vocab.share),
         None => Ok(Permille(0)),
     };
-    let [high, mid, low] = words.marks;
-    (marks.high, marks.mid, marks.low) = (share(high)?, share(mid)?, share(low)?);
-    check_watermarks(&fields, &marks)?;
+    let [high, mid, low] = vocab.watermarks;
+    (watermarks.high, watermarks.mid, watermarks.low) = (share(high)?, share(mid)?, share(low)?);
+    check_watermarks(&fields, &watermarks)?;
     fields.finish("watermarks", &["metric", interval, high, mid, low])?;
-    Ok(marks)
+    Ok(watermarks)
 }
 
-fn check_watermarks(fields: &Fields<'_>, marks: &Watermarks) -> Result<(), ParseError> {
-    let Watermarks { high, mid, low, .. } = marks;
+fn check_watermarks(fields: &Fields<'_>, watermarks: &Watermarks) -> Result<(), ParseError> {
+    let Watermarks { high, mid, low, .. } = watermarks;
     if !(low <= mid && mid <= high) {
         let message = format!(
             "the watermarks are out of order (high {high}, mid {mid}, low {low}): high must be the largest and low \
              the smallest"
         );
-        return Err(fields.fault(message));
+        return Err(fields.error(message));
     }
-    if marks.metric != WatermarkMetric::None && marks.interval == Nanos::ZERO {
-        return Err(fields.fault("the watermarks are never looked at: give an interval, like \"5s\""));
+    if watermarks.metric != WatermarkMetric::None && watermarks.interval == Nanos::ZERO {
+        return Err(fields.error("the watermarks are never checked: give an interval, like \"5s\""));
     }
     Ok(())
 }

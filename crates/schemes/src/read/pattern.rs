@@ -1,4 +1,4 @@
-//! Access patterns: bounds of size, rate and age.
+//! Reads access patterns: bounds of size, rate and age.
 
 use std::fmt::Display;
 
@@ -10,28 +10,28 @@ use crate::tree::{Fields, Kind, Node};
 use crate::vocabulary::Vocabulary;
 use crate::{exact, quantity};
 
-/// The pattern in these fields; what is not said is any.
-pub(crate) fn read(fields: &mut Fields<'_>, words: &Vocabulary) -> Result<AccessPattern, ParseError> {
+/// Reads the pattern from `fields`; missing bounds match anything.
+pub(crate) fn read(fields: &mut Fields<'_>, vocab: &Vocabulary) -> Result<AccessPattern, ParseError> {
     let text = fields.text;
     let mut pattern = AccessPattern::default();
-    if let Some((bounds, at)) = bounds(fields, words.sz, pattern.sz, |node| quantity::bytes(text, node))? {
-        in_order(bounds, words.sz, exact::bytes)
+    if let Some((bounds, at)) = bounds(fields, vocab.sz, pattern.sz, |node| quantity::bytes(text, node))? {
+        check_order(bounds, vocab.sz, exact::bytes)
             .map_err(|message| ParseError::at_offset(text, at, message))?;
         pattern.sz = bounds;
     }
-    let read_rate = |node: &Node| quantity::rate(text, node, words.rate);
+    let read_rate = |node: &Node| quantity::rate(text, node, vocab.rate);
     if let Some((bounds, at)) = bounds(fields, "nr_accesses", pattern.nr_accesses, read_rate)? {
         pattern.nr_accesses =
-            harmonise_rates(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
+            unify_rates(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
     }
-    let read_age = |node: &Node| quantity::age(text, node, words.age);
+    let read_age = |node: &Node| quantity::age(text, node, vocab.age);
     if let Some((bounds, at)) = bounds(fields, "age", pattern.age, read_age)? {
-        pattern.age = harmonise_ages(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
+        pattern.age = unify_ages(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
     }
     Ok(pattern)
 }
 
-/// `{ min, max }` or `[min, max]`, and where that stands.
+/// Reads `{ min, max }` or `[min, max]`; also returns the position.
 pub(crate) fn bounds<T: Copy>(
     fields: &mut Fields<'_>,
     name: &str,
@@ -48,27 +48,27 @@ pub(crate) fn bounds<T: Copy>(
             Ok([min, max]) => (Some(min), Some(max)),
             Err(nodes) => {
                 let message = format!(
-                    "{name} has {} entries and must have two: the least and the most",
+                    "{name} has {} entries and must have two: minimum and maximum",
                     nodes.len()
                 );
                 return Err(ParseError::at_offset(text, at, message));
             }
         },
         Kind::Table(_) => {
-            let mut fields = Fields::of(text, node, name)?;
+            let mut fields = Fields::new(text, node, name)?;
             let both = (fields.take("min"), fields.take("max"));
             fields.finish(name, &["min", "max"])?;
             both
         }
         _ => {
             let message = format!(
-                "{name} is {} and must be a least and a most, like [\"min\", \"max\"]",
-                node.what()
+                "{name} must be a minimum and a maximum, like [\"min\", \"max\"], found {}",
+                node.describe_kind()
             );
             return Err(ParseError::at_offset(text, at, message));
         }
     };
-    let value = |node: Option<Node>, else_: T| node.map_or(Ok(else_), |node| read(&node));
+    let value = |node: Option<Node>, default: T| node.map_or(Ok(default), |node| read(&node));
     Ok(Some((
         Bounds {
             min: value(min, any.min)?,
@@ -78,8 +78,8 @@ pub(crate) fn bounds<T: Copy>(
     )))
 }
 
-/// Refuses bounds between which nothing lies.
-pub(crate) fn in_order<T: PartialOrd + Copy, D: Display>(
+/// Returns an error if the minimum is above the maximum.
+pub(crate) fn check_order<T: PartialOrd + Copy, D: Display>(
     Bounds { min, max }: Bounds<T>,
     what: &str,
     show: impl Fn(T) -> D,
@@ -89,12 +89,12 @@ pub(crate) fn in_order<T: PartialOrd + Copy, D: Display>(
     }
     let (min, max) = (show(min), show(max));
     Err(format!(
-        "the least {what} ({min}) is above the most ({max}), so nothing matches: swap them or raise the most"
+        "the minimum {what} ({min}) is above the maximum ({max}), so nothing matches: swap them or raise the maximum"
     ))
 }
 
-/// Brings both bounds to the same unit where one of them is none or all, which needs no unit.
-fn harmonise_rates(bounds: Bounds<Rate>) -> Result<Bounds<Rate>, String> {
+/// Converts both bounds to the same unit. That is possible if one of them is 0 or 100 %, which needs no unit.
+fn unify_rates(bounds: Bounds<Rate>) -> Result<Bounds<Rate>, String> {
     let what = "access rate";
     let samples = |rate| match rate {
         Rate::Samples(n) => Some(n),
@@ -103,14 +103,16 @@ fn harmonise_rates(bounds: Bounds<Rate>) -> Result<Bounds<Rate>, String> {
         Rate::Permille(_) => None,
     };
     match (bounds.min, bounds.max) {
-        (Rate::Permille(min), Rate::Permille(max)) => in_order(Bounds { min, max }, what, exact::permille)?,
+        (Rate::Permille(min), Rate::Permille(max)) => {
+            check_order(Bounds { min, max }, what, exact::permille)?
+        }
         (min, max) => {
             let (Some(min), Some(max)) = (samples(min), samples(max)) else {
                 return Err(
                     "one bound is in percent, the other in samples: use the same for both".to_owned(),
                 );
             };
-            in_order(Bounds { min, max }, what, |n| format!("{n} samples"))?;
+            check_order(Bounds { min, max }, what, |n| format!("{n} samples"))?;
             return Ok(Bounds {
                 min: Rate::Samples(min),
                 max: Rate::Samples(max),
@@ -120,8 +122,8 @@ fn harmonise_rates(bounds: Bounds<Rate>) -> Result<Bounds<Rate>, String> {
     Ok(bounds)
 }
 
-/// As [`harmonise_rates`], for ages.
-fn harmonise_ages(bounds: Bounds<Age>) -> Result<Bounds<Age>, String> {
+/// As [`unify_rates`], for ages.
+fn unify_ages(bounds: Bounds<Age>) -> Result<Bounds<Age>, String> {
     let aggrs = |age| match age {
         Age::Aggrs(n) => Some(n),
         Age::Time(Nanos::ZERO) => Some(0),
@@ -129,7 +131,7 @@ fn harmonise_ages(bounds: Bounds<Age>) -> Result<Bounds<Age>, String> {
         Age::Time(_) => None,
     };
     match (bounds.min, bounds.max) {
-        (Age::Time(min), Age::Time(max)) => in_order(Bounds { min, max }, "age", exact::nanos)?,
+        (Age::Time(min), Age::Time(max)) => check_order(Bounds { min, max }, "age", exact::nanos)?,
         (min, max) => {
             let (Some(min), Some(max)) = (aggrs(min), aggrs(max)) else {
                 return Err(
@@ -137,7 +139,7 @@ fn harmonise_ages(bounds: Bounds<Age>) -> Result<Bounds<Age>, String> {
                         .to_owned(),
                 );
             };
-            in_order(Bounds { min, max }, "age", |n| format!("{n} aggr_intervals"))?;
+            check_order(Bounds { min, max }, "age", |n| format!("{n} aggr_intervals"))?;
             return Ok(Bounds {
                 min: Age::Aggrs(min),
                 max: Age::Aggrs(max),

@@ -1,4 +1,4 @@
-//! Quotas and their goals.
+//! Reads quotas and their goals.
 
 use thermo_engine::scheme::{Goal, GoalTuner, Quota, SystemMetric, Weights};
 use thermo_units::text::ParseError;
@@ -11,23 +11,23 @@ use crate::vocabulary::Vocabulary;
 const METRICS: &str = "user_input, some_mem_psi_us, node_mem_used_bp, node_mem_free_bp, node_memcg_used_bp, \
                        node_memcg_free_bp, active_mem_bp, inactive_mem_bp";
 
-/// The quota in this table.
-pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Quota, ParseError> {
-    let name = words.quota;
-    let mut fields = Fields::of(text, node, name)?;
+/// Reads the quota from a table.
+pub(crate) fn read(text: &str, node: Node, vocab: &Vocabulary) -> Result<Quota, ParseError> {
+    let name = vocab.quota;
+    let mut fields = Fields::new(text, node, name)?;
     let mut quota = Quota::default();
-    if let Some(node) = fields.take(words.quota_time.0) {
-        quota.time = quantity::nanos(text, &node, words.quota_time.1)?;
+    if let Some(node) = fields.take(vocab.quota_time.0) {
+        quota.time = quantity::nanos(text, &node, vocab.quota_time.1)?;
     }
-    if let Some(node) = fields.take(words.quota_sz) {
+    if let Some(node) = fields.take(vocab.quota_sz) {
         quota.sz = quantity::bytes(text, &node)?;
     }
-    let window = fields.take(words.reset_interval.0);
+    let window = fields.take(vocab.reset_interval.0);
     if let Some(node) = &window {
-        quota.reset_interval = quantity::nanos(text, node, words.reset_interval.1)?;
+        quota.reset_interval = quantity::nanos(text, node, vocab.reset_interval.1)?;
     }
     if let Some(node) = fields.take("weights") {
-        quota.weights = weights(text, node, words)?;
+        quota.weights = weights(text, node, vocab)?;
     }
     if let Some(node) = fields.take("goals") {
         quota.goals = node
@@ -36,50 +36,50 @@ pub(crate) fn read(text: &str, node: Node, words: &Vocabulary) -> Result<Quota, 
             .map(|node| goal(text, node))
             .collect::<Result<_, _>>()?;
     }
-    if let Some(node) = fields.take(words.tuner) {
+    if let Some(node) = fields.take(vocab.tuner) {
         quota.tuner = tuner(text, &node)?;
     }
     let limited = quota.time != Nanos::ZERO || quota.sz != Bytes::ZERO || !quota.goals.is_empty();
-    let (window_name, _) = words.reset_interval;
-    if limited && (quota.reset_interval == Nanos::ZERO || (words.window_required && window.is_none())) {
-        let message = format!("the limit does not say per which time: give {window_name}, like \"1s\"");
+    let (window_name, _) = vocab.reset_interval;
+    if limited && (quota.reset_interval == Nanos::ZERO || (vocab.window_required && window.is_none())) {
+        let message = format!("the quota has no window: give {window_name}, like \"1s\"");
         return Err(window.map_or_else(
-            || fields.fault(message.clone()),
-            |node| node.fault(text, message.clone()),
+            || fields.error(message.clone()),
+            |node| node.error(text, message.clone()),
         ));
     }
-    for name in words.ignored {
+    for name in vocab.ignored {
         fields.take(name);
     }
     let known = [
-        words.quota_time.0,
-        words.quota_sz,
+        vocab.quota_time.0,
+        vocab.quota_sz,
         window_name,
         "weights",
         "goals",
-        words.tuner,
+        vocab.tuner,
     ];
     fields.finish(name, &known)?;
     Ok(quota)
 }
 
-fn weights(text: &str, node: Node, words: &Vocabulary) -> Result<Weights, ParseError> {
-    let mut fields = Fields::of(text, node, "weights")?;
+fn weights(text: &str, node: Node, vocab: &Vocabulary) -> Result<Weights, ParseError> {
+    let mut fields = Fields::new(text, node, "weights")?;
     let mut weight = |name: &str| match fields.take(name) {
-        // damo writes weights as percentages of nothing in particular.
+        // damo writes weights as percentages.
         Some(node) if matches!(&node.kind, Kind::Text(text) if text.contains('%')) => {
             quantity::permille(text, &node, Bare("%")).map(|share| share.0)
         }
         Some(node) => quantity::small(text, &node),
         None => Ok(0),
     };
-    let [sz, nr_accesses, age] = words.weights;
+    let [sz, nr_accesses, age] = vocab.weights;
     let weights = Weights {
         sz: weight(sz)?,
         nr_accesses: weight(nr_accesses)?,
         age: weight(age)?,
     };
-    fields.finish("weights", &words.weights)?;
+    fields.finish("weights", &vocab.weights)?;
     Ok(weights)
 }
 
@@ -87,7 +87,7 @@ fn tuner(text: &str, node: &Node) -> Result<GoalTuner, ParseError> {
     match quantity::string(text, node)?.as_str() {
         "consist" => Ok(GoalTuner::Consist),
         "temporal" => Ok(GoalTuner::Temporal),
-        other => Err(node.fault(
+        other => Err(node.error(
             text,
             format!("{other:?} is not a goal tuner: use one of consist, temporal"),
         )),
@@ -95,12 +95,12 @@ fn tuner(text: &str, node: &Node) -> Result<GoalTuner, ParseError> {
 }
 
 fn goal(text: &str, node: Node) -> Result<Goal, ParseError> {
-    let mut fields = Fields::of(text, node, "a goal")?;
+    let mut fields = Fields::new(text, node, "a goal")?;
     let Some(metric) = fields.take("metric") else {
-        return Err(fields.fault(format!("this goal has no metric: use one of {METRICS}")));
+        return Err(fields.error(format!("this goal has no metric: use one of {METRICS}")));
     };
     let Some(target) = fields.take("target_value") else {
-        return Err(fields.fault("this goal has no target_value: say what the metric should be"));
+        return Err(fields.error("this goal has no target_value: give the value that the metric should have"));
     };
     let current = fields.take("current_value");
     let current = current.map_or(Ok(0), |node| quantity::count(text, &node))?;
@@ -125,13 +125,13 @@ fn goal(text: &str, node: Node) -> Result<Goal, ParseError> {
     })
 }
 
-/// The metric of the system that a goal names, with what else says which; none for a number users give.
+/// The system metric that a goal names, with its node and control group; `None` for `user_input`.
 fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Option<SystemMetric>, ParseError> {
     let nid = fields.take("nid");
     let nid = nid.map_or(Ok(0), |node| quantity::small(text, &node))?;
     let path = fields.take("path");
     let path = path.map(|node| quantity::string(text, &node)).transpose()?;
-    let group = || path.ok_or_else(|| fields.fault("this goal needs the path of a memory control group"));
+    let group = || path.ok_or_else(|| fields.error("this goal needs the path of a memory control group"));
     Ok(Some(match quantity::string(text, name)?.as_str() {
         "user_input" => return Ok(None),
         "some_mem_psi_us" => SystemMetric::SomeMemPsiUs,
@@ -142,8 +142,8 @@ fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Optio
         "active_mem_bp" => SystemMetric::ActiveMemBp,
         "inactive_mem_bp" => SystemMetric::InactiveMemBp,
         other => {
-            let message = format!("{other:?} is not a metric of goals: use one of {METRICS}");
-            return Err(name.fault(text, message));
+            let message = format!("{other:?} is not a goal metric: use one of {METRICS}");
+            return Err(name.error(text, message));
         }
     }))
 }

@@ -1,4 +1,4 @@
-//! From JSON.
+//! Parses JSON into the tree.
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
@@ -7,7 +7,7 @@ use thermo_units::text::ParseError;
 
 use super::{Entry, Kind, Node};
 
-/// Plain JSON: no extension is read, so that what we accept damo accepts.
+/// Plain JSON without extensions, so that damo accepts every file that we accept.
 const PLAIN: ParseOptions = ParseOptions {
     allow_comments: false,
     allow_loose_object_property_names: false,
@@ -21,7 +21,7 @@ const PLAIN: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// The tree of a JSON text; `None` when there is no value in it.
+/// The tree of a JSON text; `None` if the text has no value.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, ParseError> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &PLAIN).map_err(|error| {
         let message = format!("this is not JSON: {}", error.kind());

@@ -1,4 +1,4 @@
-//! JSON and TOML as one tree in which everything knows its place.
+//! One tree for JSON and TOML; every node has its position in the text.
 
 mod json;
 mod toml;
@@ -8,7 +8,7 @@ pub(crate) use toml::parse as parse_toml;
 
 use thermo_units::text::ParseError;
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// Byte offset in the text.
@@ -20,12 +20,12 @@ pub(crate) struct Node {
 pub(crate) enum Kind {
     Null,
     Bool(bool),
-    /// As it is written, in decimal.
+    /// The decimal text of the number.
     Number(String),
     Text(String),
     List(Vec<Node>),
     Table(Vec<Entry>),
-    /// What no scheme has a use for (dates).
+    /// A date: no scheme has a use for it.
     Other,
 }
 
@@ -38,50 +38,53 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// A mistake at this value.
-    pub(crate) fn fault(&self, text: &str, message: impl Into<String>) -> ParseError {
+    /// An error at this value.
+    pub(crate) fn error(&self, text: &str, message: impl Into<String>) -> ParseError {
         ParseError::at_offset(text, self.at, message)
     }
 
-    /// What it is, for sentences.
-    pub(crate) const fn what(&self) -> &'static str {
+    /// The kind of value, for error messages.
+    pub(crate) const fn describe_kind(&self) -> &'static str {
         match self.kind {
-            Kind::Null => "nothing (null)",
+            Kind::Null => "null",
             Kind::Bool(_) => "true or false",
             Kind::Number(_) => "a number",
-            Kind::Text(_) => "a text",
+            Kind::Text(_) => "a string",
             Kind::List(_) => "a list",
             Kind::Table(_) => "a table",
             Kind::Other => "a date",
         }
     }
 
-    /// Its entries, if it is a list.
+    /// The entries of a list; an error for other values.
     pub(crate) fn list(self, text: &str, name: &str) -> Result<Vec<Self>, ParseError> {
         match self.kind {
             Kind::List(nodes) => Ok(nodes),
-            _ => Err(self.fault(text, format!("{name} is {} and must be a list", self.what()))),
+            _ => Err(self.error(
+                text,
+                format!("{name} must be a list, found {}", self.describe_kind()),
+            )),
         }
     }
 }
 
-/// The fields of a table, to be taken one by one.
+/// The fields of a table that were not taken yet.
 pub(crate) struct Fields<'t> {
     pub(crate) text: &'t str,
-    /// Where the table begins.
+    /// Byte offset of the table in the text.
     pub(crate) at: usize,
     entries: Vec<Entry>,
 }
 
 impl<'t> Fields<'t> {
-    /// The fields of `node`, called `name` in sentences.
-    pub(crate) fn of(text: &'t str, node: Node, name: &str) -> Result<Self, ParseError> {
-        let what = node.what();
+    /// The fields of the table `node`, called `name` in error messages.
+    pub(crate) fn new(text: &'t str, node: Node, name: &str) -> Result<Self, ParseError> {
+        let found = node.describe_kind();
         let Kind::Table(entries) = node.kind else {
             return Err(ParseError::at_offset(
                 text,
                 node.at,
-                format!("{name} is {what} and must be a table"),
+                format!("{name} must be a table, found {found}"),
             ));
         };
         for (index, entry) in entries.iter().enumerate() {
@@ -100,24 +103,28 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// Takes the field of this name, unless it is absent or null.
+    /// Takes the field `name`; `None` if it is absent or null.
     pub(crate) fn take(&mut self, name: &str) -> Option<Node> {
         let index = self.entries.iter().position(|entry| entry.name == name)?;
         let node = self.entries.swap_remove(index).node;
         (!matches!(node.kind, Kind::Null)).then_some(node)
     }
 
-    /// A mistake of the table as a whole.
-    pub(crate) fn fault(&self, message: impl Into<String>) -> ParseError {
+    /// An error about the table as a whole.
+    pub(crate) fn error(&self, message: impl Into<String>) -> ParseError {
         ParseError::at_offset(self.text, self.at, message)
     }
 
-    /// Refuses what was not taken.
+    /// Returns an error if any field was not taken.
     pub(crate) fn finish(self, name: &str, known: &[&str]) -> Result<(), ParseError> {
         match self.entries.iter().min_by_key(|entry| entry.at) {
             None => Ok(()),
             Some(entry) => {
-                let message = format!("{name} has no {:?}: use one of {}", entry.name, known.join(", "));
+                let message = format!(
+                    "{name} has no field {:?}: use one of {}",
+                    entry.name,
+                    known.join(", ")
+                );
                 Err(ParseError::at_offset(self.text, entry.at, message))
             }
         }

@@ -1,4 +1,4 @@
-//! From TOML.
+//! Parses TOML into the tree.
 
 use thermo_units::text::ParseError;
 use toml::Spanned;
@@ -10,7 +10,7 @@ use super::{Entry, Kind, Node};
 pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
     let parsed = DeTable::parse(text).map_err(|error| {
         let message = format!("this is not TOML: {}", error.message());
-        ParseError::of_parser(text, error.span(), &message)
+        ParseError::from_parser(text, error.span(), &message)
     })?;
     Ok(Node {
         at: 0,
@@ -32,7 +32,7 @@ fn node(value: Spanned<DeValue<'_>>) -> Node {
     let kind = match value.into_inner() {
         DeValue::Boolean(value) => Kind::Bool(value),
         DeValue::Integer(number) => Kind::Number(
-            // An address is written in hexadecimal; everything behind this reads decimal.
+            // Addresses may be hexadecimal; the tree holds decimal numbers.
             u64::from_str_radix(number.as_str(), number.radix())
                 .map_or_else(|_| number.as_str().to_owned(), |n| n.to_string()),
         ),

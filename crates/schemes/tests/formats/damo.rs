@@ -1,4 +1,4 @@
-//! damo's list: its texts, its numbers and its nulls.
+//! damo's list: strings, numbers and nulls.
 
 use thermo_engine::ops::TargetId;
 use thermo_engine::scheme::{
@@ -37,7 +37,7 @@ const WHOLE: &str = r#"[
     ]"#;
 
 #[test]
-fn patterns_and_times_are_read() {
+fn damo_patterns_and_times_are_parsed() {
     let scheme = one("a.json", WHOLE);
     assert_eq!(
         scheme.pattern.nr_accesses,
@@ -58,7 +58,7 @@ fn patterns_and_times_are_read() {
 }
 
 #[test]
-fn quotas_and_goals_are_read() {
+fn damo_quotas_and_goals_are_parsed() {
     let scheme = one("a.json", WHOLE);
     let quota = &scheme.quota;
     assert_eq!(
@@ -101,15 +101,15 @@ fn quotas_and_goals_are_read() {
 }
 
 #[test]
-fn watermarks_and_filters_are_read() {
+fn damo_watermarks_and_filters_are_parsed() {
     let scheme = one("a.json", WHOLE);
-    let marks = scheme.watermarks;
+    let watermarks = scheme.watermarks;
     assert_eq!(
-        (marks.metric, marks.interval),
+        (watermarks.metric, watermarks.interval),
         (WatermarkMetric::FreeMemRate, Nanos::secs(5))
     );
     assert_eq!(
-        (marks.high, marks.mid, marks.low),
+        (watermarks.high, watermarks.mid, watermarks.low),
         (Permille(500), Permille(400), Permille(200))
     );
     assert_eq!(

@@ -1,15 +1,15 @@
-//! What the three formats accept, and that they agree.
+//! The syntax of the three formats, and their agreement.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod damo;
 
 use thermo_engine::scheme::{Age, Bounds, CoreFilter, CoreFilterKind, Rate, Weights, check};
 use thermo_engine::{Action, Attrs, Scheme};
-use thermo_schemes::{Format, checked_json, fits_line, normal_form, parse, parse_as, print_line, sentence};
+use thermo_schemes::{Format, checked_json, describe, fits_line, normal_form, parse, parse_as, print_line};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 fn one(name: &str, text: &str) -> Scheme {
-    let mut schemes = parse(name, text).unwrap_or_else(|fault| panic!("{}", fault.in_file(name)));
+    let mut schemes = parse(name, text).unwrap_or_else(|error| panic!("{}", error.in_file(name)));
     assert_eq!(schemes.len(), 1);
     schemes.remove(0)
 }
@@ -29,8 +29,8 @@ fn times(min: Nanos, max: Nanos) -> Bounds<Age> {
 }
 
 #[test]
-fn the_early_line_with_null_and_the_later_one_with_words() {
-    // Both sentences of the patches that schemes come from.
+fn line_accepts_null_and_words_as_bounds() {
+    // The two example schemes of the first DAMOS patches.
     let early = one("a.damos", "2M null null 5 1s null nohugepage\n");
     assert_eq!(
         early,
@@ -48,13 +48,13 @@ fn the_early_line_with_null_and_the_later_one_with_words() {
     assert_eq!(early.pattern.age, times(Nanos::secs(1), Nanos::MAX));
     let rare = one("a.damos", "100M null 0 5 2m null pageout");
     assert_eq!(
-        sentence(&rare),
-        "Page out memory regions of 100 MiB or more, accessed in at most 5 % of looks for at least 2 minutes."
+        describe(&rare),
+        "Page out memory regions of 100 MiB or more, accessed in at most 5 % of access checks for at least 2 minutes."
     );
 }
 
 #[test]
-fn a_line_may_end_with_a_limit() {
+fn line_accepts_limit_at_end() {
     let limited = one("-", "4K max\tmin min\t5s max\tpageout\t500M 1s");
     assert_eq!(
         (limited.quota.sz, limited.quota.reset_interval),
@@ -62,13 +62,13 @@ fn a_line_may_end_with_a_limit() {
     );
     assert_eq!(limited.quota.weights, Weights::default());
     assert_eq!(
-        sentence(&limited),
+        describe(&limited),
         "Page out memory regions of 4 KiB or more, not accessed for at least 5 seconds; at most 500 MiB every second."
     );
 }
 
 #[test]
-fn damos_defaults_are_no_limit() {
+fn damo_defaults_mean_no_limit() {
     let text = r#"[{"action": "stat", "quotas": {"time_ms": "0 ns", "sz_bytes": "0 B", "reset_interval_ms": "max"},
         "watermarks": {"metric": "none", "interval_us": "0 ns", "high_permil": "0 %", "mid_permil": "0 %",
         "low_permil": "0 %"}, "filters": []}]"#;
@@ -78,14 +78,14 @@ fn damos_defaults_are_no_limit() {
 }
 
 #[test]
-fn a_line_says_the_same_as_damos_list() {
+fn line_and_damo_json_agree() {
     let list = r#"[{"action": "nohugepage", "access_pattern": {"sz_bytes": {"min": "2.000 MiB", "max": "max"},
         "nr_accesses": {"min": "0 %", "max": "0 %"}, "age": {"min": "7 s", "max": "max"}}}]"#;
     assert_eq!(one("-", list), one("-", "2M max min min 7s max nohugepage"));
 }
 
 #[test]
-fn toml_takes_tables_lists_and_hexadecimal_addresses() {
+fn toml_accepts_tables_lists_and_hexadecimal() {
     let text = "
 [[scheme]]
 action = \"cold\"
@@ -120,7 +120,7 @@ filters = [{ type = \"addr\", address_range = { start = 0x1000, end = \"0x2000\"
 }
 
 #[test]
-fn the_normal_form_is_the_line_where_it_holds_everything() {
+fn normal_form_is_line_if_possible() {
     let simple = one("-", "4096 null 0 0 5000ms null pageout 512000K 1000ms");
     assert_eq!(normal_form(&simple), "4K max 0% 0% 5s max pageout 500M 1s");
     let more = Scheme {
@@ -137,7 +137,7 @@ fn the_normal_form_is_the_line_where_it_holds_everything() {
 }
 
 #[test]
-fn every_ready_scheme_reads_and_says_what_it_is_for() {
+fn every_scheme_file_parses_and_starts_with_comment() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemes");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -145,20 +145,20 @@ fn every_ready_scheme_reads_and_says_what_it_is_for() {
         let name = path.to_string_lossy();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# "), "{name} does not begin with a comment");
-        let schemes = parse(&name, &text).unwrap_or_else(|fault| panic!("{}", fault.in_file(&name)));
+        let schemes = parse(&name, &text).unwrap_or_else(|error| panic!("{}", error.in_file(&name)));
         assert!(
-            schemes.iter().all(|scheme| sentence(scheme).ends_with('.')),
+            schemes.iter().all(|scheme| describe(scheme).ends_with('.')),
             "{name}"
         );
         assert_eq!(
             check(&schemes, &Attrs::default()),
             Ok(()),
-            "{name}: the engine takes it"
+            "{name}: the engine accepts it"
         );
         assert_eq!(
             parse("", &text).unwrap(),
             schemes,
-            "{name}: its content shows its format"
+            "{name}: the format is detected from the content"
         );
         count += 1;
     }
@@ -166,7 +166,7 @@ fn every_ready_scheme_reads_and_says_what_it_is_for() {
 }
 
 #[test]
-fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() {
+fn everything_toml_has_every_key_and_matches_docs() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let text = std::fs::read_to_string(format!("{root}/schemes/everything.toml")).unwrap();
     let guide = std::fs::read_to_string(format!("{root}/docs/reference/formats.md")).unwrap();
@@ -174,7 +174,7 @@ fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() 
         guide.contains(&text),
         "docs/reference/formats.md quotes another schemes/everything.toml"
     );
-    // What was not said would be as in a scheme of which nothing but the action is said.
+    // A missing key would have the value of a scheme with only an action.
     let (scheme, nothing) = (one("everything.toml", &text), Scheme::new(Action::Stat));
     assert_ne!(scheme.pattern.sz, nothing.pattern.sz);
     assert_ne!(scheme.pattern.nr_accesses, nothing.pattern.nr_accesses);
@@ -188,10 +188,15 @@ fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() 
     assert_ne!(quota.weights, unlimited.weights);
     assert_ne!(quota.tuner, unlimited.tuner);
     assert_eq!(quota.goals.len(), 8, "one of each metric");
-    let (marks, none) = (&scheme.watermarks, &nothing.watermarks);
-    assert_ne!(marks.metric, none.metric);
+    let (watermarks, none) = (&scheme.watermarks, &nothing.watermarks);
+    assert_ne!(watermarks.metric, none.metric);
     assert_ne!(
-        (marks.interval, marks.high, marks.mid, marks.low),
+        (
+            watermarks.interval,
+            watermarks.high,
+            watermarks.mid,
+            watermarks.low
+        ),
         (none.interval, none.high, none.mid, none.low)
     );
     let filters = &scheme.filters;
@@ -203,29 +208,29 @@ fn the_file_that_shows_every_key_leaves_none_out_and_is_what_the_guide_quotes() 
 }
 
 #[test]
-fn sentences_tell_all_of_it() {
+fn descriptions_are_complete() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemes/");
     let read = |name: &str| parse(name, &std::fs::read_to_string(format!("{file}{name}")).unwrap()).unwrap();
     assert_eq!(
-        sentence(&read("proactive_reclaim.toml")[0]),
+        describe(&read("proactive_reclaim.toml")[0]),
         "Page out memory regions of 4 KiB or more, not accessed for at least 2 minutes; at most 10 milliseconds of CPU \
-         time and 128 MiB every second; coldest first; only while 20 % to 50 % of memory is free, beginning at 40 % or \
-         less (looked at every 5 seconds)."
+         time and 128 MiB every second; coldest first; only while 20 % to 50 % of memory is free, starting at 40 % or \
+         less (checked every 5 seconds)."
     );
     assert_eq!(
-        sentence(&read("pressure_goal.toml")[0]),
+        describe(&read("pressure_goal.toml")[0]),
         "Page out memory regions of 4 KiB or more, not accessed for at least 30 seconds; at most 1 GiB every second; \
-         as much as brings the memory stall time of the machine to 10 milliseconds (adjusted every second); coldest \
-         first; leaves pages touched since the last look alone; leaves pages that are not anonymous alone."
+         tuned to bring the memory stall time of the machine to 10 milliseconds (adjusted every second); coldest \
+         first; skips pages accessed since the last access check; skips pages that are not anonymous."
     );
     assert_eq!(
-        sentence(&read("ethp.damos")[0]),
-        "Allow huge pages for memory regions of any size, accessed in at least 5 % of looks."
+        describe(&read("ethp.damos")[0]),
+        "Allow huge pages for memory regions of any size, accessed in at least 5 % of access checks."
     );
 }
 
 #[test]
-fn scripts_get_plain_numbers() {
+fn checked_json_has_plain_numbers() {
     let value = checked_json(&[
         one("-", "4K max 0 5 2m max pageout 128M 1s"),
         one("-", "[{\"action\": \"stat\"}]"),
@@ -252,7 +257,7 @@ fn scripts_get_plain_numbers() {
 }
 
 #[test]
-fn scripts_get_sizes_of_filters_as_numbers() {
+fn checked_json_has_numeric_filter_sizes() {
     let text = "[[scheme]]\naction = \"stat\"\nfilters = [
         { type = \"target\", damon_target_idx = 0 },
         { type = \"hugepage_size\", hugepage_size = [\"2M\", \"max\"], allow = true },
@@ -268,7 +273,7 @@ fn scripts_get_sizes_of_filters_as_numbers() {
 }
 
 #[test]
-fn a_format_can_be_forced() {
+fn parse_as_forces_format() {
     assert!(parse_as(Format::Json, "4K max 0 0 5s max pageout").is_err());
     assert_eq!(
         parse_as(Format::Line, "4K max 0 0 5s max pageout").unwrap().len(),

@@ -1,4 +1,4 @@
-//! What the verbs that follow an experiment file have in common: their arguments, the run, the tables.
+//! Arguments, run and output shared by all subcommands that run an experiment file.
 
 use std::path::PathBuf;
 
@@ -9,25 +9,25 @@ use thermo_term::{interrupt, output};
 
 use crate::{programs, stop};
 
-/// Which experiment to run, how much of it, and in which form to print it.
+/// Selects the experiment, the runs to make and the output format.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The experiment; workloads/experiments/VERB.toml when not given
+    /// Experiment file [default: workloads/experiments/SUBCOMMAND.toml]
     file: Option<PathBuf>,
 
-    /// Repeats, other than the experiment's own number
+    /// Number of repeats [default: as in the experiment file]
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
 
-    /// Only this workload; may be given more than once
+    /// Run only this workload; may be given more than once
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
 
-    /// Only this configuration besides the one others are compared to; may be given more than once
+    /// Run only this configuration and its baseline; may be given more than once
     #[arg(long, value_name = "NAME")]
     configuration: Vec<String>,
 
-    /// The folder the runs are kept in; the experiment's name when not given
+    /// Folder for the runs [default: the experiment's name]
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 
@@ -39,34 +39,34 @@ pub struct Arguments {
     #[arg(long)]
     csv: bool,
 
-    /// Write the tables and pictures of every run to a page, too
+    /// Also write an HTML page with the tables and plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// Runs the experiment given, else the one of `verb` in the project's folder of experiments.
-    pub fn run(self, verb: &str) -> anyhow::Result<Exit> {
-        let ready = || PathBuf::from(format!("workloads/experiments/{verb}.toml"));
-        let experiment = Experiment::read(&self.file.clone().unwrap_or_else(ready))?;
+    /// Runs the given experiment file, or by default `workloads/experiments/SUBCOMMAND.toml`.
+    pub fn run(self, subcommand: &str) -> anyhow::Result<Exit> {
+        let default_file = || PathBuf::from(format!("workloads/experiments/{subcommand}.toml"));
+        let experiment = Experiment::read(&self.file.clone().unwrap_or_else(default_file))?;
         let options = self.options(&experiment)?;
-        let results = run(&experiment, &options, &mut tell)?;
+        let results = run(&experiment, &options, &mut print_progress)?;
         if let Some(path) = &self.html {
             std::fs::write(path, results.html())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         self.print(&results)?;
         if !self.json && !self.csv {
-            output::text(&thermo_experiments::ethp_sentences(&results))?;
+            output::text(&thermo_experiments::huge_page_summary(&results))?;
         }
         Ok(match () {
-            () if interrupt::asked() => Exit::Interrupted,
+            () if interrupt::requested() => Exit::Interrupted,
             () if !results.failures().is_empty() => Exit::Negative,
             () => Exit::Done,
         })
     }
 
-    /// Whether JSON was asked for.
+    /// True with `--json`.
     pub const fn wants_json(&self) -> bool {
         self.json
     }
@@ -82,8 +82,8 @@ impl Arguments {
             only_workloads: self.workload.clone(),
             only_configurations: self.configuration.clone(),
             thermo: programs::find("thermo")?,
-            lab: programs::ourselves()?,
-            stop: stop::at_signal()?,
+            lab: programs::current_exe()?,
+            stop: stop::on_signal()?,
         })
     }
 
@@ -99,9 +99,9 @@ impl Arguments {
     }
 }
 
-fn tell(progress: &Progress) {
+fn print_progress(progress: &Progress) {
     match progress {
-        Progress::Planned { runs, there } => eprintln!("{runs} runs to make, {there} are there already"),
+        Progress::Planned { runs, finished } => eprintln!("{runs} runs to make, {finished} already done"),
         Progress::SettingUp { workload } => eprintln!("setting up {workload}"),
         Progress::Begin {
             nr,
@@ -109,12 +109,12 @@ fn tell(progress: &Progress) {
             configuration,
             repeat,
         } => {
-            eprintln!("run {nr}: {workload} with {configuration}, round {}", repeat + 1);
+            eprintln!("run {nr}: {workload} with {configuration}, repeat {}", repeat + 1);
         }
         Progress::End { run, seconds } => match &run.failure {
             Some(failure) => eprintln!("  failed after {seconds:.0} s: {failure}"),
             None => eprintln!("  done in {seconds:.0} s"),
         },
-        Progress::Stopped => eprintln!("stopped; start it again to go on from here"),
+        Progress::Stopped => eprintln!("stopped; run the same command again to resume"),
     }
 }

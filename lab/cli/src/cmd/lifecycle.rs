@@ -1,28 +1,28 @@
-//! `thermo-lab lifecycle`: applications switched among in little memory, with and without hints.
+//! `thermo-lab lifecycle`: switches between applications under a memory limit, with and without hints.
 
 use std::path::PathBuf;
 
-use thermo_experiments::lifecycle::{self, Conditions, Plan};
+use thermo_experiments::lifecycle::{self, Options, Plan};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 
 use crate::{programs, stop};
 
-/// Which experiment, and how much of it.
+/// Selects the experiment, the runs to make and the output format.
 #[derive(Debug, clap::Args)]
 pub struct Lifecycle {
-    /// The experiment; workloads/experiments/lifecycle.toml when not given
+    /// Experiment file [default: workloads/experiments/lifecycle.toml]
     file: Option<PathBuf>,
 
-    /// Repeats, other than the experiment's own number
+    /// Number of repeats [default: as in the experiment file]
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
 
-    /// Switches a run, other than the experiment's own number
+    /// Switches in each run [default: as in the experiment file]
     #[arg(long, value_name = "N")]
     switches: Option<usize>,
 
-    /// The folder the runs are kept in; the experiment's name when not given
+    /// Folder for the runs [default: the experiment's name]
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 
@@ -32,25 +32,25 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Makes the runs that are not there yet, and prints the table.
+    /// Makes the missing runs and prints the table.
     pub fn run(self) -> anyhow::Result<Exit> {
-        let ready = PathBuf::from("workloads/experiments/lifecycle.toml");
-        let plan = Plan::read(&self.file.unwrap_or(ready))?;
-        let conditions = Conditions {
+        let default_file = PathBuf::from("workloads/experiments/lifecycle.toml");
+        let plan = Plan::read(&self.file.unwrap_or(default_file))?;
+        let options = Options {
             results_dir: self.results.unwrap_or_else(|| PathBuf::from(&plan.name)),
             repeats: self.repeats,
             switches: self.switches,
             thermo: programs::find("thermo")?,
-            stop: stop::at_signal()?,
+            stop: stop::on_signal()?,
         };
-        let results = lifecycle::run(&plan, &conditions, &mut |told| eprintln!("{told}"))?;
+        let results = lifecycle::run(&plan, &options, &mut |message| eprintln!("{message}"))?;
         if self.json {
             output::json(&results.json())?;
         } else {
             output::text(&format!("{}\n\n{}", plan.about, results.table()))?;
         }
         Ok(match () {
-            () if interrupt::asked() => Exit::Interrupted,
+            () if interrupt::requested() => Exit::Interrupted,
             () if !results.failures().is_empty() => Exit::Negative,
             () => Exit::Done,
         })

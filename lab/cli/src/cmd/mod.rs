@@ -1,4 +1,5 @@
-//! The verbs, one file for each that needs more than an experiment file.
+//! The subcommands. Those that only run an experiment file share `experiment.rs`; each other one has its own
+//! file.
 
 mod experiment;
 mod lifecycle;
@@ -9,11 +10,12 @@ mod workload;
 use clap::{Parser, Subcommand};
 use thermo_term::exit::Exit;
 
-/// Measure what something saves and costs, on real programs and on workloads whose accesses are known.
+/// Measure savings and costs of memory management on real programs and on workloads with known accesses.
 ///
-/// Experiments set up swap, control groups and load of their own: run them on a machine where nobody else works. They
-/// start `thermo` and `thermo-nbd`, which are expected beside this command or on PATH. Data goes to standard output,
-/// everything else to standard error. Exit codes: 0 done, 1 a run failed, 2 error or misuse, 130 interrupted.
+/// Experiments set up their own swap, control groups and load. Run them on a machine that does no other work.
+/// They start `thermo` and `thermo-nbd`, which must be in the folder of this command or on PATH. Results go
+/// to standard output, messages to standard error. Exit codes: 0 done, 1 a run failed, 2 error or misuse, 130
+/// interrupted.
 #[derive(Debug, Parser)]
 #[command(
     name = "thermo-lab",
@@ -25,15 +27,16 @@ use thermo_term::exit::Exit;
 )]
 pub struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Compare trackers, patterns and settings of monitoring, or judge one recording, by what really was touched.
+enum Command {
+    /// Measure the accuracy and the cost of monitoring, or judge one recording, against known accesses.
     ///
-    /// Workloads that write down what they touch are watched in several ways; how much of what was told to be hot is,
-    /// and the other way round, how exact borders are, how soon changes are told, and what looking costs are compared.
+    /// The workloads log which memory they access. Each is monitored with several methods and settings. The
+    /// tables compare precision and recall of hot memory, errors at the borders of hot memory, the delay
+    /// until a change is detected, and the CPU time of monitoring.
     #[command(after_help = "Examples:
   thermo-lab monitor --repeats 3 --workload stairs --html monitor.html
   thermo-lab monitor --judge recording.arrow --truth truth.jsonl --json")]
@@ -41,8 +44,8 @@ enum Verb {
 
     /// Compare configurations of proactive reclaim over workloads and repeats.
     ///
-    /// Every run is kept as soon as it ends; an experiment that was interrupted goes on where it was when it is
-    /// started again. It makes its own zram swap and control groups, and removes them.
+    /// Every run is saved as soon as it ends; an interrupted experiment resumes when started again. It
+    /// creates its own zram swap and control groups, and removes them at the end.
     #[command(after_help = "Examples:
   thermo-lab reclaim
   thermo-lab reclaim my.toml --repeats 3 --workload redis --json")]
@@ -50,38 +53,40 @@ enum Verb {
 
     /// Compare huge pages everywhere with huge pages where memory is hot.
     ///
-    /// The configurations set the machine's mode of transparent huge pages for their runs, and what it was before is put
-    /// back after each. The tables end with how much of the memory overhead of `thp` the others remove, and how much of
-    /// its speed-up they preserve.
+    /// The configurations set the system's THP mode for their runs; the previous mode is restored after each
+    /// run. The tables end with the share of the memory overhead of `thp` that each other configuration
+    /// removes, and the share of its speed-up that each preserves.
     #[command(after_help = "Examples:
   thermo-lab huge-pages
   thermo-lab huge-pages --repeats 2 --workload python --configuration thp --configuration ethp")]
     HugePages(experiment::Arguments),
 
-    /// Compare sudden memory pressure with and without LRU lists that were sorted beforehand.
+    /// Compare sudden memory pressure with and without proactive LRU sorting.
     ///
-    /// Each workload runs alone (`orig`), under pressure (`mprs`: its memory limited to 75 % of its peak for a second,
-    /// after every ten at 200 %), and under pressure while `thermo lru-sort` sorts (`plrus`). It makes its own zram swap
-    /// and control groups, and removes them.
+    /// Each workload runs alone (`orig`), under memory pressure (`mprs`: its limit alternates between 200 %
+    /// of its peak for 10 s and 75 % for 1 s), and under memory pressure with `thermo lru-sort` (`plrus`). It
+    /// creates its own zram swap and control groups, and removes them at the end.
     #[command(after_help = "Examples:
   thermo-lab lru-sort --html lru-sort.html
   thermo-lab lru-sort --repeats 10 --workload redis --configuration mprs --configuration plrus --json")]
     LruSort(experiment::Arguments),
 
-    /// Compare applications switched among in little memory, with and without hints about those put away.
+    /// Compare switching between applications under a memory limit, with and without hints about background
+    /// ones.
     ///
-    /// Prints the table of the patches of 2019 (counter, A, B, delta, ratio) with starts, kills, launch times and CPU
-    /// time. Every run is kept as soon as it ends. It makes its own zram swap and control groups, and removes them.
+    /// Prints the table of the kernel patches of 2019 (counter, A, B, delta, ratio) with starts, kills,
+    /// launch times and CPU time. Every run is saved as soon as it ends. It creates its own zram swap and
+    /// control groups, and removes them at the end.
     #[command(after_help = "Examples:
   thermo-lab lifecycle
   thermo-lab lifecycle --repeats 3 --switches 20 --results /tmp/trial --json")]
     Lifecycle(lifecycle::Lifecycle),
 
-    /// Show what giving free buffers back under pressure saves, and costs, with `thermo-nbd` and many devices.
+    /// Measure the effect of freeing buffer pools under memory pressure, with `thermo-nbd` and many devices.
     ///
-    /// Three experiments: pages swapped in and out without squeezing and with; the same for squeezes of 1, 10 and
-    /// 100 ms; throughput when no free page is ever kept. It makes its own zram swap and control group (root), and
-    /// removes them.
+    /// Three experiments: pages swapped in and out without and with squeezing; the same for squeezes of 1, 10
+    /// and 100 ms; throughput when pools never keep a free page. It needs root, creates its own zram swap and
+    /// control group, and removes them at the end.
     #[command(after_help = "Examples:
   thermo-lab squeeze --devices 64
   thermo-lab squeeze --part throughput --repeats 5 --json")]
@@ -94,20 +99,20 @@ enum Verb {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the subcommand.
     ///
     /// # Errors
-    /// One sentence for the user.
+    /// When it cannot be run; the message is one sentence for the user.
     pub fn run(self) -> anyhow::Result<Exit> {
-        match self.verb {
-            Verb::Monitor(verb) => verb.run(),
-            Verb::Reclaim(arguments) => arguments.run("reclaim"),
-            Verb::HugePages(arguments) => arguments.run("huge-pages"),
-            Verb::LruSort(arguments) => arguments.run("lru-sort"),
-            Verb::Lifecycle(verb) => verb.run(),
-            Verb::Squeeze(verb) => verb.run(),
-            Verb::Neighbour(verb) => verb.run(),
-            Verb::Workload(verb) => verb.run(),
+        match self.command {
+            Command::Monitor(command) => command.run(),
+            Command::Reclaim(arguments) => arguments.run("reclaim"),
+            Command::HugePages(arguments) => arguments.run("huge-pages"),
+            Command::LruSort(arguments) => arguments.run("lru-sort"),
+            Command::Lifecycle(command) => command.run(),
+            Command::Squeeze(command) => command.run(),
+            Command::Neighbour(command) => command.run(),
+            Command::Workload(command) => command.run(),
         }
     }
 }

@@ -1,15 +1,15 @@
-//! `thermo-lab monitor`: how well monitoring sees, by what workloads say they touched.
+//! `thermo-lab monitor`: accuracy of monitoring, against the accesses that workloads log.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Error;
-use thermo_experiments::monitor::verdict;
+use thermo_experiments::monitor::evaluate;
 use thermo_term::exit::Exit;
 use thermo_term::output;
 
 use super::experiment::Arguments;
 
-/// An experiment, or one recording to judge.
+/// Runs an experiment, or judges one recording.
 #[derive(Debug, clap::Args)]
 pub struct Monitor {
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub struct Monitor {
     #[arg(long, value_name = "RECORDING", requires = "truth", conflicts_with = "file")]
     judge: Option<PathBuf>,
 
-    /// What the workload touched, as `thermo-lab workload --truth` wrote it down
+    /// The log of accesses that `thermo-lab workload --truth` wrote
     #[arg(long, value_name = "FILE", requires = "judge")]
     truth: Option<PathBuf>,
 }
@@ -34,12 +34,12 @@ impl Monitor {
     }
 
     fn judge(&self, recording: &Path, truth: &Path) -> anyhow::Result<Exit> {
-        let verdict = verdict(recording, truth).map_err(Error::msg)?;
+        let evaluation = evaluate(recording, truth).map_err(Error::msg)?;
         if self.experiment.wants_json() {
-            output::json(&serde_json::to_value(&verdict)?)?;
+            output::json(&serde_json::to_value(&evaluation)?)?;
         } else {
             let name = recording.file_stem().unwrap_or_default().to_string_lossy();
-            output::text(verdict.text(&name).trim_end())?;
+            output::text(evaluation.text(&name).trim_end())?;
         }
         Ok(Exit::Done)
     }

@@ -1,4 +1,4 @@
-//! `thermo-lab squeeze`: what giving free buffers back under pressure saves, and costs.
+//! `thermo-lab squeeze`: savings and cost of freeing buffer pools under memory pressure.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use thermo_experiments::squeeze::{
-    DEFAULT_PAGES, Setting, Swapping, Throughput, pressure, table, throughput,
+    DEFAULT_PAGES, Options, PressureRun, ThroughputRun, pressure, table, throughput,
 };
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
@@ -15,55 +15,55 @@ use thermo_units::Bytes;
 
 use crate::{programs, stop};
 
-/// The duration of a squeeze that pools have without being told otherwise, in milliseconds.
+/// Default duration of a squeeze, in milliseconds.
 const DEFAULT_MS: u64 = 10;
-/// What the patch tried.
+/// The durations that the kernel patch compared, in milliseconds.
 const DURATIONS: [u64; 3] = [1, 10, 100];
 
-/// One of the experiments.
+/// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Many devices under memory pressure: pages swapped in and out, before (no squeezing) and after.
+    /// Many devices under memory pressure: pages swapped in and out without and with squeezing.
     Pressure,
     /// The same with squeezes of 1, 10 and 100 ms.
     Durations,
-    /// Throughput with no free page ever kept, against the default.
+    /// Throughput of pools that keep no free page, compared with the default.
     Throughput,
 }
 
-/// Which experiments, and how much of them.
+/// Selects the experiments, their size and the output format.
 #[derive(Debug, clap::Args)]
 pub struct Squeeze {
-    /// Only this experiment; may be given more than once
+    /// Run only this experiment; may be given more than once
     #[arg(long, value_enum)]
     part: Vec<Part>,
 
-    /// Devices; may be given more than once
+    /// Number of devices; may be given more than once
     #[arg(long, value_name = "COUNT", default_values_t = [64, 256])]
     devices: Vec<usize>,
 
-    /// Bursts that each device gets in one run under pressure
+    /// Bursts of reads that each device gets in one run under memory pressure
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     rounds: usize,
 
-    /// Memory that something else in the group uses round and round
+    /// Memory that a second process in the control group keeps accessing
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     neighbour: Bytes,
 
-    /// Runs of each configuration; the throughput takes 5 when not given, the others 1
+    /// Runs of each configuration [default: 5 for throughput, 1 for the others]
     #[arg(long, value_name = "COUNT")]
     repeats: Option<usize>,
 
-    /// Bytes of one request when throughput is measured
+    /// Size of one request in the throughput experiment, 512 B to 32 MiB
     #[arg(long, value_name = "SIZE", default_value = "128K")]
     block: Bytes,
 
     /// Measure the throughput of `dd if=/dev/zero of=DEVICE bs=4k; sync` through the kernel's NBD
-    /// client and this free device of it, such as /dev/nbd0, as the patch did (needs nbd-client)
+    /// client, as the kernel patch did. DEVICE is a free NBD device such as /dev/nbd0 (needs nbd-client)
     #[arg(long, value_name = "DEVICE", conflicts_with = "block")]
-    through: Option<PathBuf>,
+    nbd_device: Option<PathBuf>,
 
-    /// The folder the runs are kept in
+    /// Folder for the runs
     #[arg(long, value_name = "FOLDER", default_value = "squeeze")]
     results: PathBuf,
 
@@ -72,7 +72,7 @@ pub struct Squeeze {
     json: bool,
 }
 
-/// The neighbour in the group: not for people.
+/// Internal: the second process in the control group, started by the experiment.
 #[derive(Debug, clap::Args)]
 pub struct Neighbour {
     size: usize,
@@ -81,18 +81,18 @@ pub struct Neighbour {
 
 impl Neighbour {
     pub fn run(self) -> anyhow::Result<Exit> {
-        pressure::be_neighbour(self.size, &self.marker)?;
+        pressure::run_neighbour(self.size, &self.marker)?;
         Ok(Exit::Done)
     }
 }
 
-/// Keeps every run as soon as it ends, a line of JSON each.
-struct Kept {
+/// Appends every run to a file as soon as it ends, as one line of JSON.
+struct RunLog {
     file: File,
 }
 
-impl Kept {
-    fn keep(&mut self, part: &str, run: &Value) -> anyhow::Result<()> {
+impl RunLog {
+    fn append(&mut self, part: &str, run: &Value) -> anyhow::Result<()> {
         writeln!(self.file, "{}", json!({ "schema": 1, "part": part, "run": run }))?;
         eprintln!("{part}: {run}");
         Ok(())
@@ -100,63 +100,67 @@ impl Kept {
 }
 
 impl Squeeze {
-    /// Runs what was asked for.
+    /// Runs the selected experiments and prints their tables.
     pub fn run(self) -> anyhow::Result<Exit> {
         let load = self.load()?;
-        let setting = Setting {
+        let options = Options {
             thermo_nbd: programs::find("thermo-nbd")?,
-            stop: stop::at_signal()?,
+            stop: stop::on_signal()?,
         };
-        let folder = self.results.display();
-        std::fs::create_dir_all(&self.results).with_context(|| format!("cannot make {folder}"))?;
-        let path = self.results.join("runs.jsonl");
-        let file = File::options().create(true).append(true).open(&path);
-        let mut kept = Kept {
-            file: file.with_context(|| format!("cannot write {}", path.display()))?,
-        };
-        let (mut text, mut told) = (String::new(), json!({ "schema": 1 }));
-        if self.wants(Part::Pressure) {
-            let runs = self.pressure(&setting, &mut kept, "pressure", &[0, DEFAULT_MS])?;
+        let mut log = self.open_log()?;
+        let (mut text, mut report) = (String::new(), json!({ "schema": 1 }));
+        if self.is_selected(Part::Pressure) {
+            let runs = self.pressure(&options, &mut log, "pressure", &[0, DEFAULT_MS])?;
             text += &format!(
                 "Memory pressure\n{}\n",
                 table::before_and_after(&runs, DEFAULT_MS)
             );
-            told["pressure"] = serde_json::to_value(runs)?;
+            report["pressure"] = serde_json::to_value(runs)?;
         }
-        if self.wants(Part::Durations) {
-            let runs = self.pressure(&setting, &mut kept, "durations", &DURATIONS)?;
+        if self.is_selected(Part::Durations) {
+            let runs = self.pressure(&options, &mut log, "durations", &DURATIONS)?;
             text += &format!("Duration of a squeeze, ms\n{}\n", table::durations(&runs));
-            told["durations"] = serde_json::to_value(runs)?;
+            report["durations"] = serde_json::to_value(runs)?;
         }
-        if self.wants(Part::Throughput) {
-            let runs = self.throughput(&setting, &mut kept, &load)?;
+        if self.is_selected(Part::Throughput) {
+            let runs = self.throughput(&options, &mut log, &load)?;
             text += &format!("Throughput, MB/s\n{}\n", table::throughput(&runs));
-            told["throughput"] = serde_json::to_value(runs)?;
+            report["throughput"] = serde_json::to_value(runs)?;
         }
         if self.json {
-            output::json(&told)?;
+            output::json(&report)?;
         } else {
             output::text(text.trim_end())?;
         }
-        Ok(if interrupt::asked() {
+        Ok(if interrupt::requested() {
             Exit::Interrupted
         } else {
             Exit::Done
         })
     }
 
-    fn wants(&self, part: Part) -> bool {
+    fn is_selected(&self, part: Part) -> bool {
         self.part.is_empty() || self.part.contains(&part)
+    }
+
+    fn open_log(&self) -> anyhow::Result<RunLog> {
+        let folder = self.results.display();
+        std::fs::create_dir_all(&self.results).with_context(|| format!("cannot create {folder}"))?;
+        let path = self.results.join("runs.jsonl");
+        let file = File::options().create(true).append(true).open(&path);
+        Ok(RunLog {
+            file: file.with_context(|| format!("cannot write {}", path.display()))?,
+        })
     }
 
     fn pressure(
         &self,
-        setting: &Setting,
-        kept: &mut Kept,
+        options: &Options,
+        log: &mut RunLog,
         part: &str,
         durations: &[u64],
-    ) -> anyhow::Result<Vec<Swapping>> {
-        // How long a squeeze should be is asked of the first number of devices alone.
+    ) -> anyhow::Result<Vec<PressureRun>> {
+        // Durations are compared for the first number of devices only.
         let devices = if part == "pressure" {
             &self.devices[..]
         } else {
@@ -166,17 +170,17 @@ impl Squeeze {
         for &devices in devices {
             for _ in 0..self.repeats.unwrap_or(1) {
                 for &duration_ms in durations {
-                    if interrupt::asked() {
+                    if interrupt::requested() {
                         return Ok(runs);
                     }
-                    let shape = pressure::Shape {
+                    let parameters = pressure::Parameters {
                         devices,
                         duration_ms,
                         rounds: self.rounds,
                         neighbour: self.neighbour,
                     };
-                    let run = pressure::run(setting, &shape)?;
-                    kept.keep(part, &serde_json::to_value(&run)?)?;
+                    let run = pressure::run(options, &parameters)?;
+                    log.append(part, &serde_json::to_value(&run)?)?;
                     runs.push(run);
                 }
             }
@@ -186,22 +190,22 @@ impl Squeeze {
 
     fn throughput(
         &self,
-        setting: &Setting,
-        kept: &mut Kept,
+        options: &Options,
+        log: &mut RunLog,
         load: &throughput::Load,
-    ) -> anyhow::Result<Vec<Throughput>> {
+    ) -> anyhow::Result<Vec<ThroughputRun>> {
         let mut runs = Vec::new();
         for _ in 0..self.repeats.unwrap_or(5) {
             for max_buffer_pages in [0, DEFAULT_PAGES] {
-                if interrupt::asked() {
+                if interrupt::requested() {
                     return Ok(runs);
                 }
-                let shape = throughput::Shape {
+                let parameters = throughput::Parameters {
                     max_buffer_pages,
                     load: load.clone(),
                 };
-                let run = throughput::run(setting, &shape)?;
-                kept.keep("throughput", &serde_json::to_value(&run)?)?;
+                let run = throughput::run(options, &parameters)?;
+                log.append("throughput", &serde_json::to_value(&run)?)?;
                 runs.push(run);
             }
         }
@@ -209,11 +213,11 @@ impl Squeeze {
     }
 
     fn load(&self) -> anyhow::Result<throughput::Load> {
-        if let Some(device) = &self.through {
-            let shown = device.display();
+        if let Some(device) = &self.nbd_device {
+            let path = device.display();
             anyhow::ensure!(
                 device.exists(),
-                "there is no {shown}: load the kernel's NBD client (modprobe nbd), or leave out --through"
+                "{path} does not exist: load the kernel's NBD client (modprobe nbd), or omit --nbd-device"
             );
             return Ok(throughput::Load::Dd {
                 device: device.clone(),
@@ -223,7 +227,7 @@ impl Squeeze {
             .ok()
             .filter(|block| (512..=32 << 20).contains(block));
         let block =
-            block.with_context(|| format!("--block {} is no request: 512 B to 32 MiB", self.block))?;
+            block.with_context(|| format!("--block {} is out of range: use 512 B to 32 MiB", self.block))?;
         Ok(throughput::Load::Client { block, depth: 8 })
     }
 }

@@ -1,4 +1,4 @@
-//! `thermo-lab workload`: memory accesses of a known pattern.
+//! `thermo-lab workload`: accesses memory in a known pattern.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use thermo_term::{interrupt, output};
 use thermo_units::Nanos;
 use thermo_workload::{Config, HintMethod, Mode, Options, Summary, TruthWriter, run};
 
-/// How soon an interruption or the end of the duration is noticed.
-const POLL: Duration = Duration::from_millis(20);
+/// How often the thread checks for a signal and for the end of the duration.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Make the memory accesses that a masim configuration describes.
+/// Access memory as a masim configuration describes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo-lab workload workloads/stairs.cfg
   thermo-lab workload workloads/hot-cold.cfg --duration 30s --truth truth.jsonl")]
 pub struct Workload {
-    /// The configuration, in masim's format
+    /// Configuration file, in masim's format
     file: PathBuf,
 
-    /// Print the configuration as it was understood, and do nothing
+    /// Print the configuration as parsed, and exit
     #[arg(long)]
     print_config: bool,
 
-    /// Map the regions, but make no access
+    /// Map the regions without accessing them
     #[arg(long)]
     dry_run: bool,
 
@@ -36,7 +36,7 @@ pub struct Workload {
     #[arg(long, short)]
     quiet: bool,
 
-    /// What an access does where the configuration does not say: ro, wo or rw
+    /// Access mode of patterns that give none: ro, wo or rw
     #[arg(long, value_name = "MODE", default_value = "wo")]
     default_rw_mode: Mode,
 
@@ -44,37 +44,37 @@ pub struct Workload {
     #[arg(long)]
     huge_pages: bool,
 
-    /// How many times the whole configuration is run
+    /// Run the whole configuration this many times
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "duration")]
     repeat: u64,
 
-    /// Run the configuration again and again for this long
+    /// Repeat the configuration for this long
     #[arg(long, value_name = "TIME")]
     duration: Option<Nanos>,
 
-    /// Tell the system at the begin of a phase what it will use: none, madvise or mlock
+    /// How to tell the kernel at the start of each phase which regions it uses: none, madvise or mlock
     #[arg(long, value_name = "METHOD", default_value = "none")]
     hint: HintMethod,
 
-    /// Print how many accesses were made, each time this span has passed
+    /// Print the number of accesses at this interval
     #[arg(long, value_name = "TIME")]
     log_interval: Option<Nanos>,
 
-    /// Write which bytes were touched when, as JSON lines
+    /// Log which bytes were accessed when, as JSON lines
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
 
-    /// Length of the spans of the truth
+    /// Time that one line of the truth file covers
     #[arg(long, value_name = "TIME", default_value = "100ms", requires = "truth")]
     truth_span: Nanos,
 
-    /// What draws the random addresses
+    /// Seed of the random addresses
     #[arg(long, value_name = "N", default_value_t = 42)]
     seed: u64,
 }
 
 impl Workload {
-    /// Runs it to its end, or to the first Ctrl-C.
+    /// Runs the workload to its end, or until the first Ctrl-C.
     pub fn run(self) -> anyhow::Result<Exit> {
         let config = read(&self.file)?;
         if self.print_config {
@@ -83,16 +83,16 @@ impl Workload {
         }
         let options = self.options();
         interrupt::listen()?;
-        stop_in_time(Arc::clone(&options.stop), self.duration);
+        stop_at_signal_or_after(Arc::clone(&options.stop), self.duration);
         let begin = Instant::now();
         let summary = match &self.truth {
             None => run(&config, &options, &mut |_| {})?,
             Some(path) => run_with_truth(&config, &options, path)?,
         };
         if self.log_interval.is_some() && !self.quiet {
-            tell_all(&summary, begin.elapsed())?;
+            print_total(&summary, begin.elapsed())?;
         }
-        Ok(if interrupt::asked() {
+        Ok(if interrupt::requested() {
             Exit::Interrupted
         } else {
             Exit::Done
@@ -119,34 +119,35 @@ impl Workload {
     }
 }
 
-/// The last line of the log.
-fn tell_all(summary: &Summary, span: Duration) -> std::io::Result<()> {
-    let (made, us) = (summary.nr_accesses, span.as_micros().max(1));
-    let per_ms = u128::from(made) * 1000 / us;
-    output::text(&format!("all: {made} accesses in {us} us, {per_ms} a ms"))
+/// Prints the last line of the log. Experiment files parse it.
+fn print_total(summary: &Summary, elapsed: Duration) -> std::io::Result<()> {
+    let (accesses, us) = (summary.nr_accesses, elapsed.as_micros().max(1));
+    let per_ms = u128::from(accesses) * 1000 / us;
+    output::text(&format!("all: {accesses} accesses in {us} us, {per_ms} a ms"))
 }
 
 fn read(file: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the configuration {}", file.display()))?;
-    Config::parse(&text).map_err(|fault| anyhow!(fault.in_file(&file.display().to_string())))
+    Config::parse(&text).map_err(|error| anyhow!(error.in_file(&file.display().to_string())))
 }
 
 fn run_with_truth(config: &Config, options: &Options, path: &Path) -> anyhow::Result<Summary> {
-    let cannot_write = || format!("cannot write the truth to {}", path.display());
+    let cannot_write = || format!("cannot write the truth file {}", path.display());
     let writer = TruthWriter::create(path).with_context(cannot_write)?;
     let summary = run(config, options, &mut |truth| writer.write(truth))?;
     writer.finish().with_context(cannot_write)?;
     Ok(summary)
 }
 
-/// Sets `stop` at the first signal, or when `duration` has passed. The thread ends with the process.
-fn stop_in_time(stop: Arc<AtomicBool>, duration: Option<Nanos>) {
+/// Sets `stop` at the first signal, or after `duration`. The thread runs until the process ends.
+fn stop_at_signal_or_after(stop: Arc<AtomicBool>, duration: Option<Nanos>) {
     let begin = Instant::now();
-    let over = move || duration.is_some_and(|duration| begin.elapsed() >= Duration::from_nanos(duration.0));
+    let is_over =
+        move || duration.is_some_and(|duration| begin.elapsed() >= Duration::from_nanos(duration.0));
     thread::spawn(move || {
-        while !interrupt::asked() && !over() {
-            thread::sleep(POLL);
+        while !interrupt::requested() && !is_over() {
+            thread::sleep(POLL_INTERVAL);
         }
         stop.store(true, Ordering::Relaxed);
     });

@@ -1,4 +1,4 @@
-//! An application of a run: started in its group, spoken to, killed.
+//! An application of a run: starts it in its cgroup, exchanges lines with it, kills it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,97 +13,101 @@ use std::time::Duration;
 
 use super::plan::AppPlan;
 use crate::placeholder::Values;
+use crate::process::JOIN_CGROUPS;
 
-/// As for programs of other experiments: in the groups from its first instruction on.
-const ENTER: &str = r#"n=$1; shift
-while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done
-exec "$@""#;
-
-/// One that runs; it ends with this value.
+/// A running application. Dropping it kills the application.
 #[derive(Debug)]
 pub(super) struct App {
     child: Child,
-    to: Voice,
-    from: Receiver<String>,
+    input: Input,
+    replies: Receiver<String>,
 }
 
+/// Where requests are sent.
 #[derive(Debug)]
-enum Voice {
+enum Input {
     Pipe(ChildStdin),
     Tcp(TcpStream),
 }
 
-/// What waiting for an answer came to.
+/// Result of waiting for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// It answered.
-    Answer,
-    /// Not yet.
-    Nothing,
-    /// It has ended.
+pub(super) enum Reply {
+    /// The expected reply arrived.
+    Received,
+    /// No reply yet.
+    None,
+    /// The application has ended.
     Ended,
 }
 
 impl App {
-    /// Starts it in the groups of `doors`. It is ready when it answers `ready`.
+    /// Starts an application in the cgroups of `procs_files`. It prints a line with `ready` when it is ready.
     pub(super) fn start(
         plan: &AppPlan,
         values: &Values,
-        doors: &[PathBuf],
+        procs_files: &[PathBuf],
         folder: &Path,
     ) -> Result<Self, String> {
-        let said =
-            fs::File::create(folder.join(format!("{}.err", plan.name))).map_err(|why| why.to_string())?;
+        let stderr =
+            fs::File::create(folder.join(format!("{}.err", plan.name))).map_err(|error| error.to_string())?;
         let mut command = Command::new("/bin/sh");
         command
-            .args(["-c", ENTER, "sh", &doors.len().to_string()])
-            .args(doors);
+            .args(["-c", JOIN_CGROUPS, "sh", &procs_files.len().to_string()])
+            .args(procs_files);
         command
             .args(values.fill_all(&plan.command))
             .current_dir(folder)
             .process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr);
         let mut child = command
             .spawn()
-            .map_err(|why| format!("cannot start {}: {why}", plan.name))?;
+            .map_err(|error| format!("cannot start {}: {error}", plan.name))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let speak = || -> Result<(Voice, Receiver<String>), String> {
+        let open = || -> Result<(Input, Receiver<String>), String> {
             match &plan.connect {
                 None => {
                     let (stdin, stdout) = stdin.zip(stdout).ok_or("it has no standard input")?;
-                    Ok((Voice::Pipe(stdin), lines(stdout)))
+                    Ok((Input::Pipe(stdin), lines(stdout)))
                 }
                 Some(port) => {
                     let stream = connect(&values.fill(port), &mut child)?;
-                    let reader = stream.try_clone().map_err(|why| why.to_string())?;
-                    Ok((Voice::Tcp(stream), lines(reader)))
+                    let reader = stream.try_clone().map_err(|error| error.to_string())?;
+                    Ok((Input::Tcp(stream), lines(reader)))
                 }
             }
         };
-        match speak() {
-            Ok((to, from)) => Ok(Self { child, to, from }),
-            Err(why) => {
+        match open() {
+            Ok((input, replies)) => Ok(Self {
+                child,
+                input,
+                replies,
+            }),
+            Err(error) => {
                 drop((child.kill(), child.wait()));
-                Err(format!("{}: {why}", plan.name))
+                Err(format!("{}: {error}", plan.name))
             }
         }
     }
 
-    /// Says something to it.
-    pub(super) fn say(&mut self, text: &str) {
-        // One that has ended is found out when it does not answer.
-        let _ = match &mut self.to {
-            Voice::Pipe(pipe) => pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush()),
-            Voice::Tcp(stream) => stream.write_all(text.as_bytes()),
+    /// Sends `text` to the application.
+    pub(super) fn send(&mut self, text: &str) {
+        // If the application has ended, `wait_for_reply` reports it.
+        let _ = match &mut self.input {
+            Input::Pipe(pipe) => pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush()),
+            Input::Tcp(stream) => stream.write_all(text.as_bytes()),
         };
     }
 
-    /// Waits for a line that holds `word`.
-    pub(super) fn hear(&mut self, word: &str, time: Duration) -> Heard {
-        match self.from.recv_timeout(time) {
-            Ok(line) if line.contains(word) => Heard::Answer,
-            Ok(_) | Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Heard::Ended,
+    /// Waits at most `timeout` for a line that contains `word`.
+    pub(super) fn wait_for_reply(&mut self, word: &str, timeout: Duration) -> Reply {
+        match self.replies.recv_timeout(timeout) {
+            Ok(line) if line.contains(word) => Reply::Received,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => Reply::None,
+            Err(RecvTimeoutError::Disconnected) => Reply::Ended,
         }
     }
 
@@ -118,7 +122,7 @@ impl Drop for App {
     }
 }
 
-/// Its lines; the channel closes when it ends.
+/// A channel of the lines in `from`. It closes when the application ends.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -134,21 +138,21 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Tries until it answers or has ended.
+/// Tries to connect until the application accepts or has ended.
 fn connect(port: &str, child: &mut Child) -> Result<TcpStream, String> {
     let port: u16 = port
         .parse()
-        .map_err(|why| format!("{port:?} is no port: {why}"))?;
+        .map_err(|error| format!("{port:?} is no port: {error}"))?;
     loop {
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
             Ok(stream) => return Ok(stream),
             Err(_) if child.try_wait().is_ok_and(|ended| ended.is_none()) => {
                 thread::sleep(Duration::from_millis(2))
             }
-            Err(why) => return Err(format!("it ended before it listened: {why}")),
+            Err(error) => return Err(format!("it ended before it accepted connections: {error}")),
         }
     }
 }
 
-/// The applications that run, by their place in the plan.
-pub(super) type Running = BTreeMap<usize, App>;
+/// The running applications by their index in the plan.
+pub(super) type RunningApps = BTreeMap<usize, App>;

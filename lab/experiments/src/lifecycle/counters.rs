@@ -1,4 +1,4 @@
-//! The kernel's counters, of the machine and of the group.
+//! The kernel's counters, of the machine and of the cgroup.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// Counters by name.
 pub(super) type Counters = BTreeMap<String, f64>;
 
-/// Those of the machine that the table shows: everything that counts reclaim, compaction, faults and swap.
+/// Prefixes of the `/proc/vmstat` counters in the table: reclaim, compaction, faults and swap.
 const OF_MACHINE: [&str; 17] = [
     "allocstall",
     "compact",
@@ -28,7 +28,7 @@ const OF_MACHINE: [&str; 17] = [
     "pginodesteal",
 ];
 
-/// Reads them all. Names of the group's begin with `memcg.`.
+/// Reads all counters. The names of the cgroup's counters begin with `memcg.`.
 pub(super) fn read(group: &Path) -> Counters {
     let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let mut counters: Counters = numbers(&vmstat)
@@ -42,7 +42,7 @@ pub(super) fn read(group: &Path) -> Counters {
             counters.insert(format!("memcg.{name}"), number);
         }
     }
-    // Version 1 counts how often the limit was hit here, version 2 in memory.events.
+    // Version 1 counts hits of the limit in memory.failcnt, version 2 in memory.events.
     let hits = fs::read_to_string(group.join("memory.failcnt"))
         .ok()
         .and_then(|text| text.trim().parse().ok());
@@ -71,7 +71,7 @@ fn numbers(text: &str) -> impl Iterator<Item = (&str, f64)> {
     })
 }
 
-/// What was counted between two readings.
+/// Differences between two readings.
 pub(super) fn between(before: &Counters, after: &Counters) -> Counters {
     let difference = |(name, after): (&String, &f64)| Some((name.clone(), after - before.get(name)?));
     after.iter().filter_map(difference).collect()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_of_a_group_are_read() {
+    fn counters_of_both_cgroup_versions_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let put = |name, text| fs::write(folder.path().join(name), text).unwrap();
         put("memory.stat", "pgmajfault 1\ntotal_pgmajfault 7\nrss 9\n");

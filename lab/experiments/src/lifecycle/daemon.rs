@@ -1,4 +1,4 @@
-//! `thermo lifecycle run` beside the applications, told of every switch.
+//! Runs `thermo lifecycle run` and sends it every change of an application's state.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::plan::Plan;
-use crate::group::Group;
-use crate::process::{Program, Start, tail};
+use crate::cgroup::Cgroup;
+use crate::process::{Program, ProgramSpec, last_lines};
 
-/// The daemon of a run; it ends with this value.
+/// The daemon of a run. Dropping it ends the daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
     program: Program,
@@ -26,14 +26,14 @@ impl Daemon {
     pub(super) fn start(
         plan: &Plan,
         thermo: &Path,
-        apps: &Group,
-        ours: &Group,
+        apps: &Cgroup,
+        thermo_group: &Cgroup,
         folder: &Path,
     ) -> Result<Self, String> {
         let (config, socket) = (folder.join("apps.toml"), folder.join("lifecycle.sock"));
-        fs::write(&config, description(plan, apps))
-            .map_err(|why| format!("cannot write {}: {why}", config.display()))?;
-        let words: [&str; 9] = [
+        fs::write(&config, daemon_config(plan, apps))
+            .map_err(|error| format!("cannot write {}: {error}", config.display()))?;
+        let argv: [&str; 9] = [
             &thermo.display().to_string(),
             "lifecycle",
             "run",
@@ -44,20 +44,20 @@ impl Daemon {
             "--socket",
             &socket.display().to_string(),
         ];
-        let words = words.map(str::to_owned);
-        let program = Start {
-            words: &words,
+        let argv = argv.map(str::to_owned);
+        let program = ProgramSpec {
+            argv: &argv,
             env: &BTreeMap::new(),
             dir: folder,
-            doors: &ours.doors(),
+            procs_files: &thermo_group.procs_files(),
             output: &folder.join("thermo.out"),
         }
         .start()
-        .map_err(|why| format!("cannot start thermo: {why}"))?;
+        .map_err(|error| format!("cannot start thermo: {error}"))?;
         Self::connect(program, &socket)
     }
 
-    /// Waits until it listens.
+    /// Waits until the daemon accepts a connection.
     fn connect(mut program: Program, socket: &Path) -> Result<Self, String> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -68,27 +68,33 @@ impl Daemon {
             }
             let ended = program.wait(Duration::ZERO).is_ok_and(|status| status.is_some());
             if ended || Instant::now() > deadline {
-                return Err(format!("thermo does not listen: {}", tail(&program.printed())));
+                return Err(format!(
+                    "thermo does not accept connections: {}",
+                    last_lines(&program.printed())
+                ));
             }
             sleep(Duration::from_millis(10));
         }
     }
 
-    /// Tells it the state of an application, and waits until that was heard.
+    /// Sends the state of an application and waits for the reply.
     pub(super) fn set(&mut self, app: &str, state: &str) -> Result<(), String> {
-        let line = format!("{{\"verb\":\"set\",\"app\":\"{app}\",\"state\":\"{state}\"}}\n");
-        let mut answer = String::new();
+        let request = format!("{{\"verb\":\"set\",\"app\":\"{app}\",\"state\":\"{state}\"}}\n");
+        let mut reply = String::new();
         let exchanged = self
             .stream
             .get_mut()
-            .write_all(line.as_bytes())
-            .and_then(|()| self.stream.read_line(&mut answer));
+            .write_all(request.as_bytes())
+            .and_then(|()| self.stream.read_line(&mut reply));
         match exchanged {
-            Ok(_) if answer.contains("\"ok\":true") => Ok(()),
-            Ok(_) => Err(format!("thermo refused {app} {state}: {}", tail(&answer))),
-            Err(why) => Err(format!(
-                "thermo does not answer: {why}: {}",
-                tail(&self.program.printed())
+            Ok(_) if reply.contains("\"ok\":true") => Ok(()),
+            Ok(_) => Err(format!(
+                "thermo rejected state {state} of {app}: {}",
+                last_lines(&reply)
+            )),
+            Err(error) => Err(format!(
+                "thermo does not reply: {error}: {}",
+                last_lines(&self.program.printed())
             )),
         }
     }
@@ -98,8 +104,8 @@ impl Daemon {
     }
 }
 
-/// The applications of `plan`, whose groups are below `apps`, as the daemon reads them.
-fn description(plan: &Plan, apps: &Group) -> String {
+/// The daemon's configuration file for the applications of `plan`, whose cgroups are children of `apps`.
+fn daemon_config(plan: &Plan, apps: &Cgroup) -> String {
     let mut text = format!("duty = \"{}\"\n", plan.duty);
     for app in &plan.apps {
         let group = apps.path().join(&app.name);

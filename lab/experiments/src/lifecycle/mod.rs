@@ -1,89 +1,91 @@
-//! The experiment of the life cycle: real applications that are started and switched among in a limited group, with
-//! (B) and without (A) `thermo lifecycle` being told of every switch.
+//! The life cycle experiment: switches between real applications in a cgroup with a memory limit, without (A)
+//! and with (B) hints about every switch to `thermo lifecycle`.
 //!
-//! A seeded script says who comes to the front when, the same for A and B of a round. What was pushed out by others
-//! is killed by rank when pressure passes a threshold, as Android's lmkd does: a fixture of the experiment; the
-//! product kills nobody. Every run is kept as soon as it ends, and an interrupted experiment goes on where it was.
+//! A seeded script decides which application comes to the foreground; it is the same for A and B of a repeat.
+//! When memory pressure exceeds a threshold, the experiment kills the least recently used application, like
+//! Android's lmkd. Thermocline itself never kills an application. Every run is saved as soon as it ends, and
+//! an interrupted experiment resumes where it stopped.
 
 mod app;
 mod counters;
 mod daemon;
-mod fixture;
+mod low_memory_killer;
 mod plan;
 mod run_store;
 mod session;
-mod show;
+mod table;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use plan::Plan;
-pub use run_store::{Kept, Results};
+pub use run_store::{Results, Run};
 
 use thermo_engine::rng::Rng;
 
 use crate::Error;
-use crate::group::Hierarchies;
+use crate::cgroup::Hierarchies;
 use crate::swap::Swap;
 
-/// With or without hints.
+/// An arm of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Arm {
-    /// Without.
+    /// Without hints.
     A,
-    /// With.
+    /// With hints.
     B,
 }
 
-/// How an experiment is run.
+/// Options of a life cycle experiment.
 #[derive(Debug, Clone)]
-pub struct Conditions {
-    /// The folder runs are kept in.
+pub struct Options {
+    /// The results folder.
     pub results_dir: PathBuf,
-    /// Repeats, other than the plan's own number.
+    /// Number of repeats; as in the plan when `None`.
     pub repeats: Option<usize>,
-    /// Switches a run, other than the plan's own number.
+    /// Switches in a run; as in the plan when `None`.
     pub switches: Option<usize>,
-    /// The command that is tried.
+    /// Path of the `thermo` to measure.
     pub thermo: PathBuf,
-    /// Set from outside to end after the run under way was given up.
+    /// Set by the caller to abort the current run and end.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Makes the runs that are not there yet.
+/// Makes the missing runs. `progress` gets a line of text for each event.
 ///
 /// # Errors
-/// The machine cannot be prepared, or the folder holds another experiment's runs. A run that fails is kept as failed.
-pub fn run(plan: &Plan, conditions: &Conditions, tell: &mut dyn FnMut(&str)) -> Result<Results, Error> {
+/// When swap or cgroups cannot be set up, or the folder holds the runs of another experiment. A failed run is
+/// saved as failed.
+pub fn run(plan: &Plan, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results, Error> {
     plan.check_programs()?;
-    let hierarchies = Hierarchies::of_this_host()?;
-    let switches = conditions.switches.unwrap_or(plan.switches);
-    let mut results = Results::open(&conditions.results_dir, &plan.text, switches)?;
-    let repeats = conditions.repeats.unwrap_or(plan.repeats);
-    let _swap = Swap::make(plan.zram)?;
+    let hierarchies = Hierarchies::detect()?;
+    let switches = options.switches.unwrap_or(plan.switches);
+    let mut results = Results::open(&options.results_dir, &plan.text, switches)?;
+    let repeats = options.repeats.unwrap_or(plan.repeats);
+    let _swap = Swap::create(plan.zram)?;
     for repeat in 0..repeats {
-        // Whoever comes first finds another machine than who comes second: they take turns by chance.
+        // The first arm changes the state of the machine for the second, so their order is random.
         let mut arms = [Arm::A, Arm::B];
         if Rng::new(plan.seed ^ (repeat as u64) << 32).below(2) == 0 {
             arms.reverse();
         }
         for arm in arms {
-            if conditions.stop.load(Ordering::Relaxed) {
+            if options.stop.load(Ordering::Relaxed) {
                 return Ok(results);
             }
-            if results.has(arm, repeat) {
+            if results.has_result(arm, repeat) {
                 continue;
             }
-            tell(&format!("round {} of {repeats}, {arm:?}", repeat + 1));
-            let made = session::once(plan, conditions, &hierarchies, arm, repeat, switches);
-            if conditions.stop.load(Ordering::Relaxed) {
+            progress(&format!("repeat {} of {repeats}, {arm:?}", repeat + 1));
+            let outcome = session::run_once(plan, options, &hierarchies, arm, repeat, switches);
+            if options.stop.load(Ordering::Relaxed) {
                 return Ok(results);
             }
-            if let Err(why) = &made {
-                tell(&format!("  failed: {why}"));
+            if let Err(error) = &outcome {
+                progress(&format!("  failed: {error}"));
             }
-            results.keep(Kept::of(arm, repeat, made))?;
+            results.append(Run::new(arm, repeat, outcome))?;
         }
     }
     Ok(results)

@@ -1,4 +1,4 @@
-//! The experiment as a person writes it (TOML): `workloads/experiments/lifecycle.toml` tells of each key.
+//! The experiment file (TOML). `workloads/experiments/lifecycle.toml` documents each key.
 
 use std::path::{Path, PathBuf};
 
@@ -8,44 +8,44 @@ use thermo_units::{Bytes, Nanos, Permille};
 
 use crate::Error;
 use crate::needs::{self, Need};
-use crate::text::{self, Place};
+use crate::text::{self, Location};
 
-/// An experiment, read and checked.
+/// A parsed and validated experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// What it asks, in a sentence.
+    /// The question that the experiment answers, in a sentence.
     #[serde(default)]
     pub about: String,
-    /// Of the script of switches.
+    /// Seed of the script of switches.
     pub seed: u64,
-    /// How many runs with and without.
+    /// Number of runs of each arm.
     #[serde(deserialize_with = "repeats")]
     pub repeats: usize,
-    /// The size of the zram swap made for it.
-    #[serde(deserialize_with = "text::word")]
+    /// Size of the zram swap that exists during the experiment.
+    #[serde(deserialize_with = "text::parsed")]
     pub zram: Bytes,
-    /// Memory touched and freed before each run.
-    #[serde(deserialize_with = "text::word")]
+    /// Memory to touch and free before each run.
+    #[serde(deserialize_with = "text::parsed")]
     pub warm: Bytes,
-    /// What all applications may have together.
-    #[serde(deserialize_with = "text::word")]
+    /// Memory limit of all applications together.
+    #[serde(deserialize_with = "text::parsed")]
     pub limit: Bytes,
     /// Switches in a run.
     #[serde(deserialize_with = "switches")]
     pub switches: usize,
-    /// How long each application stays in front.
-    #[serde(deserialize_with = "text::word")]
+    /// Time that each application stays in the foreground.
+    #[serde(deserialize_with = "text::parsed")]
     pub dwell: Nanos,
-    /// The fixture kills when tasks stalled for so long within a second.
-    #[serde(deserialize_with = "text::word")]
+    /// Kill an application when tasks stalled for this long within a second.
+    #[serde(deserialize_with = "text::parsed")]
     pub kill_stall: Nanos,
-    /// The fixture kills when less than this share of swap is free.
-    #[serde(deserialize_with = "text::word")]
+    /// Kill an application when less than this share of swap is free.
+    #[serde(deserialize_with = "text::parsed")]
     pub kill_swap_free: Permille,
-    /// Lines added to each application in the daemon's description.
+    /// Lines added to each application in the daemon's configuration.
     #[serde(default)]
     pub rules: String,
     /// The daemon's `duty`.
@@ -53,81 +53,81 @@ pub struct Plan {
     /// The applications.
     #[serde(rename = "app")]
     pub apps: Vec<AppPlan>,
-    /// The folder the file is in.
+    /// The folder of the file, for the placeholder `{here}`.
     #[serde(skip)]
     pub here: PathBuf,
-    /// The text it was read from.
+    /// The text of the file.
     #[serde(skip)]
     pub text: String,
 }
 
-/// One application.
+/// An application.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppPlan {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Programs it needs.
+    /// Programs that must be installed.
     #[serde(default)]
     pub needs: Vec<Need>,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// A TCP port of this machine it is spoken to at; on its standard input when not given.
+    /// Local TCP port for requests; standard input when not given.
     pub connect: Option<String>,
-    /// Said once it runs; its answer holds `ready`.
+    /// Request sent after the start. The reply contains `ready`.
     #[serde(default)]
     pub first: String,
-    /// Said to have it used; its answer holds `done`.
-    #[serde(default = "line")]
+    /// Request that makes the application access its data. The reply contains `done`.
+    #[serde(default = "default_request")]
     pub say: String,
 }
 
-/// Where the applications stand.
+/// Positions of the applications in the text.
 #[derive(Deserialize)]
-struct Places {
-    app: Vec<Place>,
+struct Locations {
+    app: Vec<Location>,
 }
 
-fn line() -> String {
+fn default_request() -> String {
     "use\n".to_owned()
 }
 
 fn repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     text::checked(from, |&repeats: &usize| {
-        (repeats < 1).then(|| "0 repeats measure nothing: 10 or more give a spread".to_owned())
+        (repeats < 1).then(|| "0 repeats measure nothing: use at least 1, or 10 to see the spread".to_owned())
     })
 }
 
 fn switches<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     text::checked(from, |&switches: &usize| {
-        (switches < 2).then(|| "without switches nobody is put away: give 2 or more".to_owned())
+        (switches < 2).then(|| "no application goes to the background: use 2 or more switches".to_owned())
     })
 }
 
 impl Plan {
-    /// Reads and checks the file at `path`.
+    /// Reads and validates the file at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or with the place of the first mistake in it.
+    /// When the file cannot be read, or the first error in it with its position.
     pub fn read(path: &Path) -> Result<Self, Error> {
         text::read(path, Self::parse)
     }
 
-    /// Checks an experiment's text; `here` is the folder its `{here}` stands for.
+    /// Parses and validates the text of an experiment. `here` is the value of the placeholder `{here}`.
     ///
     /// # Errors
-    /// The first mistake, with its place.
+    /// The first error, with its position.
     pub fn parse(text: &str, here: &Path) -> Result<Self, ParseError> {
-        let read: Self = text::parse(text)?;
-        check(text, &read.apps)?;
+        let parsed: Self = text::parse(text)?;
+        check(text, &parsed.apps)?;
         let (here, text) = (here.to_owned(), text.to_owned());
-        Ok(Self { here, text, ..read })
+        Ok(Self { here, text, ..parsed })
     }
 
-    /// Checks that every program is there.
+    /// Checks that every program is installed.
     ///
     /// # Errors
-    /// Those that are not, with their packages.
+    /// The missing programs, with their packages.
     pub fn check_programs(&self) -> Result<(), Error> {
         needs::check(self.apps.iter().flat_map(|app| &app.needs))
     }
@@ -138,19 +138,22 @@ fn check(text: &str, apps: &[AppPlan]) -> Result<(), ParseError> {
         return Err(ParseError::new(
             1,
             1,
-            "switching takes two applications: add [[app]]",
+            "switching needs two applications: add [[app]]",
         ));
     }
-    let places: Places = text::parse(text)?;
-    for (nth, (place, app)) in places.app.iter().zip(apps).enumerate() {
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if app.name.is_empty() || !app.name.chars().all(is_word) {
-            let why = "a name is of letters, digits and -: it is that of a control group";
-            return Err(text::fault(text, place, why));
+    let locations: Locations = text::parse(text)?;
+    for (nth, (location, app)) in locations.app.iter().zip(apps).enumerate() {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if app.name.is_empty() || !app.name.chars().all(is_allowed) {
+            let message = format!(
+                "{:?} is not a valid name: use letters, digits and '-', it names a control group",
+                app.name
+            );
+            return Err(text::error_at(text, location, message));
         }
         if app.command.is_empty() || apps[..nth].iter().any(|other| other.name == app.name) {
-            let why = format!("{}: it needs a command, and a name of its own", app.name);
-            return Err(text::fault(text, place, why));
+            let message = format!("{}: each application needs a command and a unique name", app.name);
+            return Err(text::error_at(text, location, message));
         }
     }
     Ok(())
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ready_experiment_is_whole() {
+    fn shipped_experiment_is_valid() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/experiments/lifecycle.toml");
         let plan = Plan::read(&file).unwrap();
         assert!(plan.apps.len() >= 8 && plan.repeats >= 10);
@@ -170,20 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn errors_have_position() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/experiments/lifecycle.toml");
         let text = std::fs::read_to_string(file).unwrap();
-        for (good, bad, says) in [
+        for (good, bad, message) in [
             ("repeats = 10", "repeats = 0", "measure nothing"),
             ("switches = 60", "switches = 1", "2 or more"),
             ("limit = \"480M\"", "limit = \"much\"", "much"),
             ("seed = 1", "speed = 1", "unknown field"),
-            ("name = \"node\"", "name = \"python\"", "of its own"),
+            ("name = \"node\"", "name = \"python\"", "unique name"),
             ("name = \"node\"", "name = \"a/b\"", "control group"),
         ] {
             assert!(text.contains(good));
-            let fault = Plan::parse(&text.replacen(good, bad, 1), Path::new(".")).unwrap_err();
-            assert!(fault.message.contains(says) && fault.line > 1, "{bad}: {fault}");
+            let error = Plan::parse(&text.replacen(good, bad, 1), Path::new(".")).unwrap_err();
+            assert!(
+                error.message.contains(message) && error.line > 1,
+                "{bad}: {error}"
+            );
         }
     }
 }

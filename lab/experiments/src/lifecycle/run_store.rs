@@ -1,4 +1,4 @@
-//! The runs that were made, kept line by line in a folder.
+//! Stores runs in a results folder, one JSON line for each run.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -12,22 +12,22 @@ use crate::Error;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
-    /// With or without hints.
+pub struct Run {
+    /// Without or with hints.
     pub arm: Arm,
-    /// The round, from 0.
+    /// Repeat, from 0.
     pub repeat: usize,
-    /// Why it failed, if it did.
+    /// Reason of a failed run.
     pub failure: Option<String>,
-    /// What it measured, by name.
+    /// Measurements by name.
     pub measured: std::collections::BTreeMap<String, f64>,
 }
 
-impl Kept {
-    pub(super) fn of(arm: Arm, repeat: usize, made: Result<Counters, String>) -> Self {
-        let (measured, failure) = match made {
+impl Run {
+    pub(super) fn new(arm: Arm, repeat: usize, outcome: Result<Counters, String>) -> Self {
+        let (measured, failure) = match outcome {
             Ok(measured) => (measured, None),
-            Err(why) => (Counters::new(), Some(why)),
+            Err(reason) => (Counters::new(), Some(reason)),
         };
         Self {
             arm,
@@ -38,32 +38,37 @@ impl Kept {
     }
 }
 
-/// All runs of a folder.
+/// The runs in a results folder.
 #[derive(Debug)]
 pub struct Results {
     path: PathBuf,
     file: File,
-    /// They.
-    pub runs: Vec<Kept>,
+    /// All runs, including failed ones.
+    pub runs: Vec<Run>,
 }
 
 impl Results {
-    /// Opens the folder: a new one, or the one an interrupted experiment left.
+    /// Opens the folder: a new one, or that of an interrupted experiment.
     pub(super) fn open(folder: &Path, text: &str, switches: usize) -> Result<Self, Error> {
-        let failed = |doing, path: &Path| {
+        let failed = |operation, path: &Path| {
             let path = path.to_owned();
-            move |source| Error::File { doing, path, source }
+            move |source| Error::File {
+                operation,
+                path,
+                source,
+            }
         };
-        fs::create_dir_all(folder).map_err(failed("make", folder))?;
+        fs::create_dir_all(folder).map_err(failed("create", folder))?;
         let (copy, path) = (folder.join("experiment.toml"), folder.join("runs.jsonl"));
+        // Do not change this line: it must equal that of existing folders.
         let text = format!("# switches a run: {switches}\n{text}");
         match fs::read_to_string(&copy) {
-            Ok(there) if there != text => {
-                let (there, here) = (
-                    format!("of {} bytes", there.len()),
-                    format!("of {} bytes", text.len()),
-                );
-                return Err(Error::OtherExperiment { path, there, here });
+            Ok(stored) if stored != text => {
+                return Err(Error::OtherExperiment {
+                    path,
+                    found: format!("{} bytes", stored.len()),
+                    expected: format!("{} bytes", text.len()),
+                });
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -71,8 +76,8 @@ impl Results {
             }
             Err(error) => return Err(failed("read", &copy)(error)),
         }
-        let runs = lines(&path)?;
-        // Written anew: a last line that was cut off is not there any more.
+        let runs = read_runs(&path)?;
+        // Rewrite the file to drop a truncated last line.
         let mut file = File::create(&path).map_err(failed("write", &path))?;
         for run in &runs {
             file.write_all(line(run).as_bytes())
@@ -85,20 +90,21 @@ impl Results {
         Ok(Self { path, file, runs })
     }
 
-    /// Whether the run was made and did not fail.
-    pub(super) fn has(&self, arm: Arm, repeat: usize) -> bool {
+    /// True when the run exists and did not fail.
+    pub(super) fn has_result(&self, arm: Arm, repeat: usize) -> bool {
         self.runs
             .iter()
             .any(|run| run.arm == arm && run.repeat == repeat && run.failure.is_none())
     }
 
-    pub(super) fn keep(&mut self, run: Kept) -> Result<(), Error> {
-        let kept = self
+    /// Appends a run.
+    pub(super) fn append(&mut self, run: Run) -> Result<(), Error> {
+        let written = self
             .file
             .write_all(line(&run).as_bytes())
             .and_then(|()| self.file.sync_data());
-        kept.map_err(|source| Error::File {
-            doing: "write",
+        written.map_err(|source| Error::File {
+            operation: "write",
             path: self.path.clone(),
             source,
         })?;
@@ -106,7 +112,7 @@ impl Results {
         Ok(())
     }
 
-    /// What was measured under a name in one arm.
+    /// The measurements called `name` in the successful runs of an arm.
     #[must_use]
     pub fn values(&self, arm: Arm, name: &str) -> Vec<f64> {
         let of_arm = self
@@ -116,28 +122,29 @@ impl Results {
         of_arm.filter_map(|run| run.measured.get(name).copied()).collect()
     }
 
-    /// The runs that failed and were not made again.
+    /// The failed runs without a later successful run.
     #[must_use]
-    pub fn failures(&self) -> Vec<&Kept> {
-        let failed = |run: &&Kept| run.failure.is_some() && !self.has(run.arm, run.repeat);
+    pub fn failures(&self) -> Vec<&Run> {
+        let failed = |run: &&Run| run.failure.is_some() && !self.has_result(run.arm, run.repeat);
         self.runs.iter().filter(failed).collect()
     }
 }
 
-fn line(run: &Kept) -> String {
-    // Text keys and finite numbers: there is nothing that JSON could not say.
+fn line(run: &Run) -> String {
+    // Serialising cannot fail: all maps have string keys and all numbers are finite.
     serde_json::to_string(run).unwrap_or_default() + "\n"
 }
 
-/// The runs in a file; none if it is not there yet. A last line without an end was cut off.
-fn lines(path: &Path) -> Result<Vec<Kept>, Error> {
+/// Reads the runs in a file; none if it does not exist. A last line without a newline is truncated and
+/// skipped.
+fn read_runs(path: &Path) -> Result<Vec<Run>, Error> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        // It would be written anew, without the runs in it.
+        // Going on would overwrite the file and lose its runs.
         Err(source) => {
             return Err(Error::File {
-                doing: "read",
+                operation: "read",
                 path: path.to_owned(),
                 source,
             });
@@ -145,10 +152,10 @@ fn lines(path: &Path) -> Result<Vec<Kept>, Error> {
     };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let read = |(nth, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|why| Error::NotResults {
+        serde_json::from_str(line).map_err(|error| Error::InvalidResults {
             path: path.to_owned(),
             line: nth + 1,
-            message: why.to_string(),
+            message: error.to_string(),
         })
     };
     whole.lines().enumerate().map(read).collect()
@@ -160,16 +167,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_there_again_and_other_texts_are_refused() {
+    fn reopened_results_have_runs_and_reject_other_texts() {
         let folder = tempfile::tempdir().unwrap();
         let open = |text| Results::open(folder.path(), text, 5);
         let mut results = open("a").unwrap();
         let measured = Counters::from([("kills".to_owned(), 3.0)]);
-        results.keep(Kept::of(Arm::A, 0, Ok(measured))).unwrap();
-        results.keep(Kept::of(Arm::B, 0, Err("it ended".into()))).unwrap();
+        results.append(Run::new(Arm::A, 0, Ok(measured))).unwrap();
+        results
+            .append(Run::new(Arm::B, 0, Err("it ended".into())))
+            .unwrap();
         results.file.write_all(b"{\"arm\":").unwrap();
         let results = open("a").unwrap();
-        assert!(results.has(Arm::A, 0) && !results.has(Arm::B, 0));
+        assert!(results.has_result(Arm::A, 0) && !results.has_result(Arm::B, 0));
         assert_eq!(
             (results.values(Arm::A, "kills"), results.failures().len()),
             (vec![3.0], 1)
@@ -179,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_cannot_be_read_are_not_taken_for_none() {
+    fn unreadable_runs_are_an_error_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         drop(Results::open(folder.path(), "a", 5).unwrap());
-        // Not UTF-8: the bytes are somebody's runs, whatever happened to them.
+        // Not UTF-8: a damaged file may still hold runs, so it must not be overwritten.
         let path = folder.path().join("runs.jsonl");
         fs::write(&path, b"\xff\xfe\n").unwrap();
         let error = Results::open(folder.path(), "a", 5).unwrap_err().to_string();

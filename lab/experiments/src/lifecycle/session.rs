@@ -1,7 +1,6 @@
-//! One run: the applications come to the front one after the other, as the script says.
+//! One run: brings the applications to the foreground one after the other, in the order of a seeded script.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,45 +8,46 @@ use std::time::{Duration, Instant};
 use thermo_engine::rng::Rng;
 use thermo_units::{Nanos, PAGE_SIZE};
 
-use super::app::{App, Heard, Running};
+use super::app::{App, Reply, RunningApps};
 use super::counters::{self, Counters};
 use super::daemon::Daemon;
-use super::fixture::Fixture;
-use super::{Arm, Conditions, Plan};
-use crate::group::{Group, Hierarchies};
+use super::low_memory_killer::LowMemoryKiller;
+use super::{Arm, Options, Plan};
+use crate::cgroup::{Cgroup, Hierarchies};
 use crate::placeholder::Values;
+use crate::run::free_port;
 use crate::warm;
 
-/// How often pressure is looked at.
-const TICK: Duration = Duration::from_millis(50);
-/// A launch that takes longer has failed.
-const LONGEST_LAUNCH: Duration = Duration::from_secs(180);
+/// Interval for checking memory pressure.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Timeout of a launch.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A run under way. Fields are dropped in order: applications before their groups.
+/// A run in progress. Fields are dropped in order: applications before their cgroups.
 struct Session<'a> {
     plan: &'a Plan,
-    conditions: &'a Conditions,
-    running: Running,
+    options: &'a Options,
+    running: RunningApps,
     daemon: Option<Daemon>,
-    fixture: Fixture,
-    /// Who was used when: the larger the later.
+    killer: LowMemoryKiller,
+    /// Applications in order of use, the most recently used last.
     used: Vec<usize>,
     cold_ms: Vec<f64>,
     hot_ms: Vec<f64>,
     kills: usize,
     deaths: usize,
-    subgroups: Subgroups,
-    ours: Group,
-    group: Group,
+    child_groups: ChildGroups,
+    thermo_group: Cgroup,
+    group: Cgroup,
     folder: PathBuf,
 }
 
-/// A group for each application below that of all; they go with this value.
-struct Subgroups(Vec<PathBuf>);
+/// The cgroups of the applications, children of the cgroup of all applications. Dropping it removes them.
+struct ChildGroups(Vec<PathBuf>);
 
-impl Drop for Subgroups {
+impl Drop for ChildGroups {
     fn drop(&mut self) {
-        // Memory is let go of after the end: removing takes a few tries.
+        // Removing can fail until the memory of ended applications is freed, so it is retried.
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline
             && self
@@ -60,50 +60,51 @@ impl Drop for Subgroups {
     }
 }
 
-/// Makes a run. What it measured, by name.
-pub(super) fn once(
+/// Makes a run and returns its measurements by name.
+pub(super) fn run_once(
     plan: &Plan,
-    conditions: &Conditions,
+    options: &Options,
     hierarchies: &Hierarchies,
     arm: Arm,
     repeat: usize,
     switches: usize,
 ) -> Result<Counters, String> {
     let _ = warm::warm(plan.warm);
-    let mut session = Session::prepare(plan, conditions, hierarchies, arm, repeat)?;
+    let mut session = Session::prepare(plan, options, hierarchies, arm, repeat)?;
     let before = counters::read(session.group.path());
     let stalled_before = session.group.stalled_micros();
     let begin = Instant::now();
     let mut rng = Rng::new(plan.seed ^ (repeat as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut front = None;
+    let mut foreground = None;
     for _ in 0..switches {
-        let next = pick(&mut rng, plan.apps.len(), front);
-        session.switch(front, next)?;
-        front = Some(next);
+        let next = pick_next(&mut rng, plan.apps.len(), foreground);
+        session.switch(foreground, next)?;
+        foreground = Some(next);
     }
     let mut measured = counters::between(&before, &counters::read(session.group.path()));
     if let (Some(before), Some(after)) = (stalled_before, session.group.stalled_micros()) {
         let stalled_ms = after.saturating_sub(before) as f64 / 1e3;
         measured.insert("memory.stalled_ms".to_owned(), stalled_ms);
     }
-    session.sum_up(begin, &mut measured);
+    session.finish(begin, &mut measured);
     Ok(measured)
 }
 
-/// Who comes next: the first in the plan more often than the last (one over its place), and never who is in front.
-fn pick(rng: &mut Rng, nr: usize, front: Option<usize>) -> usize {
+/// Draws the next foreground application. Weights decrease with the index in the plan, as 1 / (index + 2).
+/// The current foreground application has weight 0.
+fn pick_next(rng: &mut Rng, nr_apps: usize, foreground: Option<usize>) -> usize {
     let weight = |nth: usize| {
-        if Some(nth) == front {
+        if Some(nth) == foreground {
             0
         } else {
             10_000 / (nth as u64 + 2)
         }
     };
-    let sum: u64 = (0..nr).map(weight).sum();
-    let mut left = rng.below(sum);
-    for nth in 0..nr {
-        match left.checked_sub(weight(nth)) {
-            Some(rest) => left = rest,
+    let sum: u64 = (0..nr_apps).map(weight).sum();
+    let mut drawn = rng.below(sum);
+    for nth in 0..nr_apps {
+        match drawn.checked_sub(weight(nth)) {
+            Some(rest) => drawn = rest,
             None => return nth,
         }
     }
@@ -113,51 +114,59 @@ fn pick(rng: &mut Rng, nr: usize, front: Option<usize>) -> usize {
 impl<'a> Session<'a> {
     fn prepare(
         plan: &'a Plan,
-        conditions: &'a Conditions,
+        options: &'a Options,
         hierarchies: &Hierarchies,
         arm: Arm,
         repeat: usize,
     ) -> Result<Self, String> {
         let name = |kind| format!("thermo-eval-{}-{repeat}-{arm:?}-{kind}", std::process::id());
-        let group = |kind| Group::create(hierarchies, &name(kind)).map_err(|why| why.to_string());
-        let (ours, group) = (group("thermo")?, group("apps")?);
-        group.limit(plan.limit.0).map_err(|why| why.to_string())?;
-        let folder = conditions.results_dir.join(format!("{repeat}-{arm:?}"));
+        let group = |kind| Cgroup::create(hierarchies, &name(kind)).map_err(|error| error.to_string());
+        let (thermo_group, group) = (group("thermo")?, group("apps")?);
+        group
+            .set_memory_limit(plan.limit.0)
+            .map_err(|error| error.to_string())?;
+        let folder = options.results_dir.join(format!("{repeat}-{arm:?}"));
         let folder = std::path::absolute(&folder).unwrap_or(folder);
-        let wrong = |why: std::io::Error| format!("cannot make {}: {why}", folder.display());
-        fs::create_dir_all(&folder).map_err(wrong)?;
-        let mut subgroups = Subgroups(Vec::new());
+        let failed = |error: std::io::Error| format!("cannot create {}: {error}", folder.display());
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let mut child_groups = ChildGroups(Vec::new());
         for app in &plan.apps {
-            let below = group.path().join(&app.name);
-            fs::create_dir(&below).map_err(|why| format!("cannot make {}: {why}", below.display()))?;
-            subgroups.0.push(below);
+            let child = group.path().join(&app.name);
+            fs::create_dir(&child).map_err(|error| format!("cannot create {}: {error}", child.display()))?;
+            child_groups.0.push(child);
         }
         let daemon = match arm {
             Arm::A => None,
-            Arm::B => Some(Daemon::start(plan, &conditions.thermo, &group, &ours, &folder)?),
+            Arm::B => Some(Daemon::start(
+                plan,
+                &options.thermo,
+                &group,
+                &thermo_group,
+                &folder,
+            )?),
         };
         Ok(Self {
             plan,
-            conditions,
-            running: Running::new(),
+            options,
+            running: RunningApps::new(),
             daemon,
-            fixture: Fixture::new(plan.kill_stall, plan.kill_swap_free),
+            killer: LowMemoryKiller::new(plan.kill_stall, plan.kill_swap_free),
             used: Vec::new(),
             cold_ms: Vec::new(),
             hot_ms: Vec::new(),
             kills: 0,
             deaths: 0,
-            subgroups,
-            ours,
+            child_groups,
+            thermo_group,
             group,
             folder,
         })
     }
 
-    /// Puts who is in front away, and brings `next` there.
-    fn switch(&mut self, front: Option<usize>, next: usize) -> Result<(), String> {
-        if let (Some(daemon), Some(front)) = (&mut self.daemon, front) {
-            daemon.set(&self.plan.apps[front].name, "cached")?;
+    /// Moves the `foreground` application to the background and `next` to the foreground.
+    fn switch(&mut self, foreground: Option<usize>, next: usize) -> Result<(), String> {
+        if let (Some(daemon), Some(foreground)) = (&mut self.daemon, foreground) {
+            daemon.set(&self.plan.apps[foreground].name, "cached")?;
         }
         if let Some(daemon) = &mut self.daemon {
             daemon.set(&self.plan.apps[next].name, "foreground")?;
@@ -165,9 +174,9 @@ impl<'a> Session<'a> {
         self.used.retain(|nth| *nth != next);
         self.used.push(next);
         let begin = Instant::now();
-        // One that died under its use is started anew once.
-        let hot = self.running.contains_key(&next) && self.use_it(next, begin)?;
-        if hot {
+        // An application that ends during its use is started again once.
+        let is_hot = self.running.contains_key(&next) && self.use_app(next, begin)?;
+        if is_hot {
             self.hot_ms.push(begin.elapsed().as_secs_f64() * 1e3);
         } else {
             self.start(next, begin)?;
@@ -176,8 +185,8 @@ impl<'a> Session<'a> {
         let dwell = Duration::from_nanos(self.plan.dwell.0);
         let arrived = Instant::now();
         while arrived.elapsed() < dwell {
-            self.tick(next)?;
-            std::thread::sleep(TICK.min(dwell.saturating_sub(arrived.elapsed())));
+            self.kill_if_needed(next)?;
+            std::thread::sleep(POLL_INTERVAL.min(dwell.saturating_sub(arrived.elapsed())));
         }
         Ok(())
     }
@@ -186,13 +195,13 @@ impl<'a> Session<'a> {
         let plan = &self.plan.apps[nth];
         let values = Values::default()
             .with("here", self.plan.here.display())
-            .with("port", free_port()?);
-        let mut doors = self.group.doors();
-        doors[0] = self.subgroups.0[nth].join("cgroup.procs");
-        let mut app = App::start(plan, &values, &doors, &self.folder)?;
-        app.say(&plan.first);
+            .with("port", free_port().map_err(|error| error.to_string())?);
+        let mut procs_files = self.group.procs_files();
+        procs_files[0] = self.child_groups.0[nth].join("cgroup.procs");
+        let mut app = App::start(plan, &values, &procs_files, &self.folder)?;
+        app.send(&plan.first);
         self.running.insert(nth, app);
-        if self.wait_for(nth, "ready", begin)? && self.use_it(nth, begin)? {
+        if self.wait_for(nth, "ready", begin)? && self.use_app(nth, begin)? {
             return Ok(());
         }
         Err(format!(
@@ -201,54 +210,61 @@ impl<'a> Session<'a> {
         ))
     }
 
-    /// Has an application used; false when it has ended.
-    fn use_it(&mut self, nth: usize, begin: Instant) -> Result<bool, String> {
+    /// Makes an application access its data. Returns false when the application has ended.
+    fn use_app(&mut self, nth: usize, begin: Instant) -> Result<bool, String> {
         if let Some(app) = self.running.get_mut(&nth) {
-            app.say(&self.plan.apps[nth].say);
+            app.send(&self.plan.apps[nth].say);
         }
         self.wait_for(nth, "done", begin)
     }
 
+    /// Waits for a reply that contains `word`. Returns false when the application has ended.
     fn wait_for(&mut self, nth: usize, word: &str, begin: Instant) -> Result<bool, String> {
         loop {
-            let heard = self
+            let reply = self
                 .running
                 .get_mut(&nth)
-                .map_or(Heard::Ended, |app| app.hear(word, TICK));
-            match heard {
-                Heard::Answer => return Ok(true),
-                Heard::Ended => {
-                    // Not by the fixture: the kernel ran out of what the group may have.
+                .map_or(Reply::Ended, |app| app.wait_for_reply(word, POLL_INTERVAL));
+            match reply {
+                Reply::Received => return Ok(true),
+                Reply::Ended => {
+                    // Killed by the kernel at the limit of the cgroup, not by the experiment.
                     self.running.remove(&nth);
                     self.deaths += 1;
                     return Ok(false);
                 }
-                Heard::Nothing => self.tick(nth)?,
+                Reply::None => self.kill_if_needed(nth)?,
             }
-            if begin.elapsed() > LONGEST_LAUNCH {
-                return Err(format!("{} did not answer {word}", self.plan.apps[nth].name));
+            if begin.elapsed() > LAUNCH_TIMEOUT {
+                return Err(format!(
+                    "{} did not reply {word} within {} s",
+                    self.plan.apps[nth].name,
+                    LAUNCH_TIMEOUT.as_secs()
+                ));
             }
         }
     }
 
-    /// Kills by rank when it is time.
-    fn tick(&mut self, front: usize) -> Result<(), String> {
-        if self.conditions.stop.load(Ordering::Relaxed) {
+    /// Kills the least recently used background application when memory pressure is too high. Fails when the
+    /// user stopped the experiment.
+    fn kill_if_needed(&mut self, foreground: usize) -> Result<(), String> {
+        if self.options.stop.load(Ordering::Relaxed) {
             return Err("stopped".to_owned());
         }
         let stalled = Nanos::micros(self.group.stalled_micros().unwrap_or(0));
-        if self.fixture.see(Instant::now(), stalled, swap()) {
-            let mut ranked = self.used.iter().copied().filter(|nth| *nth != front);
-            if let Some(longest_ago) = ranked.find(|nth| self.running.contains_key(nth)) {
-                self.running.remove(&longest_ago);
+        if self.killer.should_kill(Instant::now(), stalled, swap()) {
+            let mut background = self.used.iter().copied().filter(|nth| *nth != foreground);
+            if let Some(least_recent) = background.find(|nth| self.running.contains_key(nth)) {
+                self.running.remove(&least_recent);
                 self.kills += 1;
-                self.fixture.killed(Instant::now());
+                self.killer.record_kill(Instant::now());
             }
         }
         Ok(())
     }
 
-    fn sum_up(&mut self, begin: Instant, measured: &mut Counters) {
+    /// Adds launch times, counts, CPU time and memory to `measured`, and ends the daemon.
+    fn finish(&mut self, begin: Instant, measured: &mut Counters) {
         let mut put = |name: &str, number: f64| {
             measured.insert(name.to_owned(), number);
         };
@@ -264,9 +280,9 @@ impl<'a> Session<'a> {
             ("hot", &mut self.hot_ms),
         ] {
             times.sort_by(f64::total_cmp);
-            for (word, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+            for (suffix, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
                 if let Some(time) = percentile(times, share) {
-                    put(&format!("{name}_ms.{word}"), time);
+                    put(&format!("{name}_ms.{suffix}"), time);
                 }
             }
             if !times.is_empty() {
@@ -280,7 +296,7 @@ impl<'a> Session<'a> {
             put("cpu_s.apps.user", cpu.user);
             put("cpu_s.apps.system", cpu.system);
         }
-        if let Some(cpu) = self.ours.cpu() {
+        if let Some(cpu) = self.thermo_group.cpu() {
             put("cpu_s.thermo", cpu.user + cpu.system);
         }
         put("runtime_s", begin.elapsed().as_secs_f64());
@@ -294,7 +310,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The smallest that at least this share is not above.
+/// The nearest-rank percentile: the smallest value such that at least `share` of all values are not above it.
 #[expect(
     clippy::cast_sign_loss,
     clippy::cast_possible_truncation,
@@ -305,17 +321,10 @@ fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(nth.saturating_sub(1)).copied()
 }
 
-/// Free and all swap.
+/// Free and total swap in bytes.
 fn swap() -> (u64, u64) {
     let info = thermo_kernel::meminfo::read(std::path::Path::new("/")).unwrap_or_default();
     (info.swap_free.0, info.swap_total.0)
-}
-
-/// A TCP port nobody listens on.
-fn free_port() -> Result<u16, String> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|why| format!("no free TCP port: {why}"))?;
-    Ok(listener.local_addr().map_err(|why| why.to_string())?.port())
 }
 
 #[cfg(test)]
@@ -324,13 +333,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_is_the_same_for_both_and_prefers_the_first() {
+    fn script_follows_seed_and_prefers_first_apps() {
         let script = |seed| {
             let mut rng = Rng::new(seed);
-            let mut front = None;
+            let mut foreground = None;
             let next = |_| {
-                front = Some(pick(&mut rng, 9, front));
-                front.unwrap()
+                foreground = Some(pick_next(&mut rng, 9, foreground));
+                foreground.unwrap()
             };
             (0..1000).map(next).collect::<Vec<usize>>()
         };
@@ -343,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_launches_that_were_made() {
+    fn percentiles_are_actual_values() {
         let times: Vec<f64> = (1..=10).map(f64::from).collect();
         let found = [0.5, 0.9, 0.99, 1.0].map(|share| percentile(&times, share).unwrap());
         assert_eq!(found, [5.0, 9.0, 10.0, 10.0]);

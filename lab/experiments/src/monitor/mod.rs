@@ -1,13 +1,13 @@
-//! How well monitoring sees: a recording of a workload, judged by what the workload says it touched.
+//! Accuracy of monitoring: compares a recording of a workload with the accesses that the workload logged.
 //!
-//! [`Truth`] is read from the file that `thermo-lab workload --truth` writes, [`judge`] compares it with the snapshots of a
-//! recording, and a run of an experiment that leaves [`RECORDING`] beside [`TRUTH`] in its work folder has the outcome
-//! among its measurements, so that trackers, patterns and settings are compared by the tables and pictures that all
-//! experiments have.
+//! [`Truth`] is read from the file that `thermo-lab workload --truth` writes. [`measure_accuracy`] compares
+//! it with the snapshots of a recording. A run that leaves both [`RECORDING`] and [`TRUTH`] in its work
+//! folder gets the results as measurements, so that the tables and plots of experiments compare monitoring
+//! methods, patterns and settings.
 //!
-//! Not here: making the recording (the experiment file attaches a `thermo record`).
+//! The recording is made by a `thermo record` that the experiment file attaches, not by this module.
 
-mod judge;
+mod accuracy;
 mod ranges;
 mod truth;
 
@@ -17,38 +17,37 @@ use thermo_recording::model::{Metadata, Record, Snapshot};
 use thermo_report::Accumulator as _;
 use thermo_report::info::{Info, InfoAccumulator};
 
-pub use judge::{Judged, Nth, judge};
+pub use accuracy::{Accuracy, NthAccuracy, measure_accuracy};
 pub use truth::{Truth, TruthError};
 
 use crate::metric::{self, Measurements};
 
-/// The recording of a run, in its work folder.
+/// File name of a run's recording, in its work folder.
 pub const RECORDING: &str = "recording.arrow";
-/// The truth of a run, in its work folder.
+/// File name of a run's truth, in its work folder.
 pub const TRUTH: &str = "truth.jsonl";
 
-/// A recording and what it is worth.
+/// Accuracy and cost of a recording.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Verdict {
-    /// 1.
+pub struct Evaluation {
+    /// Version of this format: 1.
     pub schema: u32,
-    /// How well it tells what is hot.
+    /// Accuracy of hot memory.
     #[serde(flatten)]
-    pub judged: Judged,
-    /// CPU time of looking, in percent of one CPU.
+    pub accuracy: Accuracy,
+    /// CPU time of monitoring, in percent of one CPU.
     pub monitoring_cpu_percent: Option<f64>,
-    /// How memory was looked at, at last.
+    /// The last monitoring plan in the recording.
     pub plan: Option<String>,
 }
 
-/// Judges the recording at `recording` by the truth at `truth`.
+/// Evaluates the recording at `recording` against the truth file at `truth`.
 ///
 /// # Errors
-/// A sentence: one of them cannot be read, or nothing of the recording can be judged by that truth.
-pub fn verdict(recording: &Path, truth: &Path) -> Result<Verdict, String> {
+/// A sentence: a file cannot be read, or no aggregation of the recording lies within a phase of the truth.
+pub fn evaluate(recording: &Path, truth: &Path) -> Result<Evaluation, String> {
     let truth = Truth::read(truth).map_err(|error| error.to_string())?;
-    let read = thermo_recording::read_all(recording).map_err(|error| error.to_string())?;
-    let (metadata, records, _) = read;
+    let (metadata, records, _) = thermo_recording::read_all(recording).map_err(|error| error.to_string())?;
     let snapshots: Vec<&Snapshot> = records
         .iter()
         .filter_map(|record| match record {
@@ -56,16 +55,17 @@ pub fn verdict(recording: &Path, truth: &Path) -> Result<Verdict, String> {
             _ => None,
         })
         .collect();
-    let judged = judge(&snapshots, &truth).ok_or_else(|| {
+    let accuracy = measure_accuracy(&snapshots, &truth).ok_or_else(|| {
         format!(
-            "{}: no aggregation lies within a phase of the truth as a whole; record for longer, while the workload runs",
+            "{}: no aggregation interval lies completely within a phase of the workload; record for longer, while \
+             the workload runs",
             recording.display()
         )
     })?;
     let info = info(&metadata, &records);
-    Ok(Verdict {
+    Ok(Evaluation {
         schema: 1,
-        judged,
+        accuracy,
         monitoring_cpu_percent: info.cost.monitoring_cpu_percent,
         plan: info
             .notes
@@ -82,42 +82,42 @@ fn info(metadata: &Metadata, records: &[Record]) -> Info {
     info.finish()
 }
 
-/// Removes what an earlier run left in `folder`.
-pub(crate) fn begin(folder: &Path) {
+/// Removes the recording and the truth of an earlier run from `folder`.
+pub(crate) fn remove_old_files(folder: &Path) {
     for name in [RECORDING, TRUTH] {
         drop(std::fs::remove_file(folder.join(name)));
     }
 }
 
-/// What a run that left a recording in `folder` is worth; nothing where it left none.
+/// Evaluates the recording in `folder`. Empty when the run left no recording or no truth.
 ///
 /// # Errors
-/// Those of [`verdict`].
+/// Those of [`evaluate`].
 pub(crate) fn measure(folder: &Path) -> Result<Measurements, String> {
     let (recording, truth) = (folder.join(RECORDING), folder.join(TRUTH));
     if !recording.exists() || !truth.exists() {
         return Ok(Measurements::new());
     }
-    Ok(verdict(&recording, &truth)?.measurements())
+    Ok(evaluate(&recording, &truth)?.measurements())
 }
 
-impl Verdict {
+impl Evaluation {
     fn measurements(&self) -> Measurements {
-        let Judged {
+        let Accuracy {
             precision,
             recall,
             unknown_share,
-            error,
+            hot_error,
             edge_error_pages,
-            notice_s,
+            detection_delay_s,
             ..
-        } = self.judged;
+        } = self.accuracy;
         [
             (metric::PRECISION, Some(precision * 100.0)),
             (metric::RECALL, Some(recall * 100.0)),
-            (metric::HOT_ERROR, Some(error * 100.0)),
+            (metric::HOT_ERROR, Some(hot_error * 100.0)),
             (metric::EDGE_ERROR, Some(edge_error_pages)),
-            (metric::NOTICE, notice_s),
+            (metric::DETECTION_DELAY, detection_delay_s),
             (metric::UNKNOWN, Some(unknown_share * 100.0)),
             (metric::MONITORING_CPU, self.monitoring_cpu_percent),
         ]
@@ -126,46 +126,46 @@ impl Verdict {
         .collect()
     }
 
-    /// The head of a table, a row of it that begins with `name`, and a line of how precision and recall come about in
-    /// the first aggregations of phases.
+    /// A table head, a row that begins with `name`, and a line with precision and recall of the first
+    /// aggregations of phases.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
-        let Judged {
+        let Accuracy {
             snapshots,
             precision,
             recall,
             unknown_share,
-            error,
+            hot_error,
             edge_error_pages,
-            notice_s,
+            detection_delay_s,
             regions,
             ..
-        } = self.judged;
+        } = self.accuracy;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        let notice = notice_s.map_or("-".to_owned(), |seconds| format!("{seconds:.2} s"));
-        let looking = self
+        let delay = detection_delay_s.map_or("-".to_owned(), |seconds| format!("{seconds:.2} s"));
+        let cpu = self
             .monitoring_cpu_percent
             .map_or("-".to_owned(), |cpu| format!("{cpu:.2} %"));
-        let nth = |nth: &Nth| format!("{}: {:.3} {:.3}", nth.nth, nth.precision, nth.recall);
-        let nth: Vec<String> = self.judged.nth.iter().map(nth).collect();
+        let nth = |nth: &NthAccuracy| format!("{}: {:.3} {:.3}", nth.nth, nth.precision, nth.recall);
+        let nth: Vec<String> = self.accuracy.nth.iter().map(nth).collect();
         let nth = nth.join(", ");
         format!(
             "{:<28} {:>6} {:>10} {:>8} {:>10} {:>11} {:>9} {:>8} {:>8} {:>8}\n\
-             {name:<28} {snapshots:>6} {:>10} {:>8} {:>10} {edge_error_pages:>11.1} {notice:>9} {:>8} {regions:>8.0} {looking:>8}\n  \
-             precision and recall in the aggregation of the phase: {nth}\n",
+             {name:<28} {snapshots:>6} {:>10} {:>8} {:>10} {edge_error_pages:>11.1} {delay:>9} {:>8} {regions:>8.0} {cpu:>8}\n  \
+             precision and recall in aggregation N of each phase: {nth}\n",
             "",
             "judged",
             "precision",
             "recall",
             "hot error",
             "edge, pages",
-            "noticed",
+            "delay",
             "unknown",
             "regions",
-            "looking",
+            "CPU",
             percent(precision),
             percent(recall),
-            percent(error),
+            percent(hot_error),
             percent(unknown_share),
         )
     }

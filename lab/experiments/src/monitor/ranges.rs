@@ -1,9 +1,9 @@
-//! Sets of bytes as lists of ranges: ascending, disjoint, not touching.
+//! Sets of bytes as lists of ranges: ascending, disjoint, not adjacent.
 
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
 /// The union of `ranges`.
-pub(super) fn joined(mut ranges: Vec<AddrRange>) -> Vec<AddrRange> {
+pub(super) fn union(mut ranges: Vec<AddrRange>) -> Vec<AddrRange> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_unstable_by_key(|range| range.start);
     let mut out: Vec<AddrRange> = Vec::new();
@@ -16,11 +16,12 @@ pub(super) fn joined(mut ranges: Vec<AddrRange>) -> Vec<AddrRange> {
     out
 }
 
+/// Number of bytes in a set.
 pub(super) fn length(ranges: &[AddrRange]) -> u64 {
     ranges.iter().map(|range| range.len().0).sum()
 }
 
-/// Bytes in both.
+/// Number of bytes in both sets.
 pub(super) fn overlap(a: &[AddrRange], b: &[AddrRange]) -> u64 {
     let (mut sum, mut i, mut j) = (0, 0, 0);
     while let (Some(first), Some(second)) = (a.get(i), b.get(j)) {
@@ -34,8 +35,8 @@ pub(super) fn overlap(a: &[AddrRange], b: &[AddrRange]) -> u64 {
     sum
 }
 
-/// How much of both together is in both, 0 to 1; two that are empty are alike.
-pub(super) fn likeness(a: &[AddrRange], b: &[AddrRange]) -> f64 {
+/// Jaccard similarity: the intersection divided by the union, 0 to 1. Two empty sets have 1.
+pub(super) fn similarity(a: &[AddrRange], b: &[AddrRange]) -> f64 {
     let both = overlap(a, b);
     let either = length(a) + length(b) - both;
     if either == 0 {
@@ -45,8 +46,8 @@ pub(super) fn likeness(a: &[AddrRange], b: &[AddrRange]) -> f64 {
     }
 }
 
-/// What is in `a` and not in `b`.
-pub(super) fn without(a: &[AddrRange], b: &[AddrRange]) -> Vec<AddrRange> {
+/// The bytes in `a` that are not in `b`.
+pub(super) fn difference(a: &[AddrRange], b: &[AddrRange]) -> Vec<AddrRange> {
     let mut out = Vec::new();
     let mut first = 0;
     for range in a {
@@ -70,8 +71,8 @@ pub(super) fn without(a: &[AddrRange], b: &[AddrRange]) -> Vec<AddrRange> {
     out
 }
 
-/// How many pages the borders of `truth` lie from the nearest of `found`, in the mean over all borders. A range of
-/// which no border was found counts by its length, and none for more than that.
+/// Mean distance in pages of the borders of `truth` from the nearest border of `found`. The distance is at
+/// most the length of the range.
 pub(super) fn edge_error_pages(found: &[AddrRange], truth: &[AddrRange]) -> Option<f64> {
     let mut borders: Vec<Addr> = found.iter().flat_map(|range| [range.start, range.end]).collect();
     borders.sort_unstable();
@@ -80,11 +81,11 @@ pub(super) fn edge_error_pages(found: &[AddrRange], truth: &[AddrRange]) -> Opti
         let around = borders[at.saturating_sub(1)..].iter().take(2);
         around.map(|border| border.0.abs_diff(addr.0)).min()
     };
-    let off = |range: &AddrRange| {
-        let most = range.len().0;
-        [range.start, range.end].map(|addr| nearest(addr).unwrap_or(most).min(most) / PAGE_SIZE)
+    let distances = |range: &AddrRange| {
+        let max = range.len().0;
+        [range.start, range.end].map(|addr| nearest(addr).unwrap_or(max).min(max) / PAGE_SIZE)
     };
-    let all: Vec<u64> = truth.iter().flat_map(off).collect();
+    let all: Vec<u64> = truth.iter().flat_map(distances).collect();
     (!all.is_empty()).then(|| all.iter().sum::<u64>() as f64 / all.len() as f64)
 }
 
@@ -99,22 +100,22 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_ranges() {
+    fn set_operations_match_expected_ranges() {
         let (a, b) = (pages(&[(0, 10), (20, 30)]), pages(&[(5, 25), (28, 40)]));
-        assert_eq!(joined([a.clone(), b.clone()].concat()), pages(&[(0, 40)]));
-        assert_eq!(joined(pages(&[(3, 4), (1, 2), (2, 3), (9, 9)])), pages(&[(1, 4)]));
+        assert_eq!(union([a.clone(), b.clone()].concat()), pages(&[(0, 40)]));
+        assert_eq!(union(pages(&[(3, 4), (1, 2), (2, 3), (9, 9)])), pages(&[(1, 4)]));
         assert_eq!(overlap(&a, &b), (5 + 5 + 2) * 4096);
-        assert_eq!(without(&a, &b), pages(&[(0, 5), (25, 28)]));
-        assert_eq!(without(&b, &a), pages(&[(10, 20), (30, 40)]));
-        assert_eq!(without(&a, &[]), a);
-        assert_eq!(likeness(&a, &a), 1.0);
-        assert_eq!(likeness(&a, &[]), 0.0);
-        assert_eq!(likeness(&[], &[]), 1.0);
-        assert_eq!(likeness(&pages(&[(0, 10)]), &pages(&[(5, 15)])), 1.0 / 3.0);
+        assert_eq!(difference(&a, &b), pages(&[(0, 5), (25, 28)]));
+        assert_eq!(difference(&b, &a), pages(&[(10, 20), (30, 40)]));
+        assert_eq!(difference(&a, &[]), a);
+        assert_eq!(similarity(&a, &a), 1.0);
+        assert_eq!(similarity(&a, &[]), 0.0);
+        assert_eq!(similarity(&[], &[]), 1.0);
+        assert_eq!(similarity(&pages(&[(0, 10)]), &pages(&[(5, 15)])), 1.0 / 3.0);
     }
 
     #[test]
-    fn borders_are_as_far_off_as_the_nearest_that_was_found() {
+    fn edge_error_uses_nearest_found_border() {
         let truth = pages(&[(100, 200)]);
         for (found, expected) in [
             (&[(100, 200)][..], 0.0),

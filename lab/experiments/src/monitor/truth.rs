@@ -1,39 +1,39 @@
-//! What a workload says it touched, and the phases of it.
+//! The accesses that a workload logged, grouped into phases.
 
 use std::path::{Path, PathBuf};
 
 use thermo_units::AddrRange;
 use thermo_workload::Truth as Span;
 
-use super::ranges::{joined, likeness};
+use super::ranges::{similarity, union};
 
-/// Spans whose bytes are as alike as this belong to one phase: what is touched at random differs a little each time.
+/// Minimum similarity of the spans of a phase. Random accesses differ a little from span to span.
 const SAME_PHASE: f64 = 0.9;
-/// A phase has at least so many spans; shorter ones are those in which two phases mix.
-const FEWEST_SPANS: usize = 4;
+/// Minimum number of spans in a phase. Shorter ones are transitions between two phases.
+const MIN_SPANS: usize = 4;
 
-/// What was touched when, from the file of a workload.
+/// The accesses of a workload over time, from its truth file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truth {
-    /// The process that did it.
+    /// The process of the workload.
     pub pid: u32,
-    /// Times in which the same was touched, ascending.
+    /// The phases, ascending.
     pub phases: Vec<Phase>,
 }
 
-/// A span of time in which about the same bytes were touched.
+/// A span of time in which about the same bytes were accessed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
-    /// When it began, on `CLOCK_MONOTONIC`.
+    /// Start (`CLOCK_MONOTONIC`).
     pub start_ns: u64,
-    /// When it ended.
+    /// End (`CLOCK_MONOTONIC`).
     pub end_ns: u64,
-    /// What was touched: ascending, disjoint.
+    /// The accessed ranges, ascending and disjoint.
     pub ranges: Vec<AddrRange>,
     spans: usize,
 }
 
-/// Why a truth cannot be had.
+/// A truth file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TruthError {
     /// The file cannot be read.
@@ -41,26 +41,26 @@ pub enum TruthError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A line is not one of a truth.
+    /// The file has an invalid line.
     #[error("{path}:{line}: {message}; `thermo-lab workload --truth` writes such files", path = path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Its line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
 }
 
 impl Truth {
-    /// Reads the file at `path`; a last line that is not whole is left out.
+    /// Reads the file at `path`. A truncated last line is skipped.
     ///
     /// # Errors
-    /// It cannot be read, has no whole line, or one that is not of a truth.
+    /// When the file cannot be read, has no complete line, or has an invalid one.
     pub fn read(path: &Path) -> Result<Self, TruthError> {
         let text = std::fs::read_to_string(path).map_err(|source| TruthError::File {
             path: path.to_owned(),
@@ -80,26 +80,29 @@ impl Truth {
         for (nth, line) in whole.lines().enumerate() {
             let span = Span::parse(line).map_err(|error| (nth + 1, error.to_string()))?;
             if pid.is_some_and(|pid| pid != span.pid) {
-                return Err((nth + 1, "a second process: a truth is of one".to_owned()));
+                return Err((
+                    nth + 1,
+                    "a second process: a truth file must be of one process".to_owned(),
+                ));
             }
             pid = Some(span.pid);
             add(&mut phases, span);
         }
-        phases.retain(|phase| phase.spans >= FEWEST_SPANS);
-        let pid = pid.ok_or_else(|| (1, "there is no whole line".to_owned()))?;
+        phases.retain(|phase| phase.spans >= MIN_SPANS);
+        let pid = pid.ok_or_else(|| (1, "there is no complete line".to_owned()))?;
         Ok(Self { pid, phases })
     }
 }
 
-/// Adds a span to the last phase, or begins one.
+/// Adds a span to the last phase, or starts a new phase.
 fn add(phases: &mut Vec<Phase>, span: Span) {
-    let ranges = joined(span.ranges);
+    let ranges = union(span.ranges);
     match phases.last_mut() {
-        Some(last) if likeness(&last.ranges, &ranges) >= SAME_PHASE => {
+        Some(last) if similarity(&last.ranges, &ranges) >= SAME_PHASE => {
             last.end_ns = span.end.0;
             last.spans += 1;
             if last.ranges != ranges {
-                last.ranges = joined([std::mem::take(&mut last.ranges), ranges].concat());
+                last.ranges = union([std::mem::take(&mut last.ranges), ranges].concat());
             }
         }
         _ => phases.push(Phase {
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_become_phases_and_those_that_mix_two_are_left_out() {
+    fn spans_form_phases_without_transitions() {
         let mut text = String::new();
         (0..5).for_each(|nth| text += &line(nth * 100, "[[0,40960]]"));
         text += &line(500, "[[0,40960],[81920,122880]]");
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_touched_at_random_is_one_phase() {
+    fn random_accesses_form_one_phase() {
         let missing = |nth: u64| {
             line(
                 nth * 100,
@@ -161,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_line() {
+    fn errors_have_line_number() {
         let good = line(0, "[]");
         assert_eq!(Truth::parse(&format!("{good}nonsense\n")).unwrap_err().0, 2);
-        assert!(Truth::parse("").unwrap_err().1.contains("no whole line"));
+        assert!(Truth::parse("").unwrap_err().1.contains("no complete line"));
         let other = good.replace(":7", ":8");
         assert!(
             Truth::parse(&format!("{good}{other}"))

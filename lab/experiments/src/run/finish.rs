@@ -1,17 +1,17 @@
-//! The end of a run: everything is stopped, and what was printed is looked at.
+//! The end of a run: stops all programs and checks their output.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{GRACE, Running, ended};
+use super::{ActiveRun, GRACE, wait_for_end};
 use crate::error::RunFailure;
 use crate::metric;
-use crate::process::{bad_end, tail};
+use crate::process::{describe_failure, last_lines};
 use crate::sample::Outcome;
 
-impl Running<'_> {
-    /// Stops everything, and believes the result only if every program says that it is right.
+impl ActiveRun<'_> {
+    /// Stops all programs. Fails unless the output matches the workload's check and has all latencies.
     pub(super) fn finish(mut self, mut outcome: Outcome) -> Result<Outcome, RunFailure> {
         let printed = self.stop()?;
         if let Some(check) = self
@@ -20,20 +20,20 @@ impl Running<'_> {
             .as_ref()
             .filter(|check| !check.is_match(&printed))
         {
-            let sentence = format!(
-                "the output has no {check:?}, the sign of a right result: {}",
-                tail(&printed)
+            let message = format!(
+                "the output has no {check:?}, so the result is wrong: {}",
+                last_lines(&printed)
             );
-            return Err(RunFailure::wrong(sentence));
+            return Err(RunFailure::failed(message));
         }
         for (name, pattern) in &self.workload.latency {
             let number = pattern
                 .captures(&printed)
                 .and_then(|found| found.get(1)?.as_str().parse::<f64>().ok());
             let number = number.filter(|number| number.is_finite()).ok_or_else(|| {
-                RunFailure::wrong(format!(
-                    "the output has no number at {pattern:?}: {}",
-                    tail(&printed)
+                RunFailure::failed(format!(
+                    "the output has no number for {pattern:?}: {}",
+                    last_lines(&printed)
                 ))
             })?;
             outcome
@@ -43,15 +43,15 @@ impl Running<'_> {
         Ok(outcome)
     }
 
-    /// Stops what runs, none of which may have ended badly; what the load and the command printed.
+    /// Stops all programs and returns the output of the load and the command. Fails when a program failed.
     fn stop(&mut self) -> Result<String, RunFailure> {
         if let Some(mut thermo) = self.attached.take() {
             let status = thermo.end(Signal::INT, GRACE);
             let interrupted = status.is_some_and(|status| status.code() == Some(130));
-            if let Some(how) = status.and_then(bad_end).filter(|_| !interrupted) {
-                return Err(RunFailure::wrong(format!(
+            if let Some(how) = status.and_then(describe_failure).filter(|_| !interrupted) {
+                return Err(RunFailure::failed(format!(
                     "thermo {how}: {}",
-                    tail(&thermo.printed())
+                    last_lines(&thermo.printed())
                 )));
             }
         }
@@ -59,12 +59,13 @@ impl Running<'_> {
         if let Some(load) = self.load.take() {
             printed.push_str(&load.printed());
             let command = self.command.as_mut();
-            // A server that died under its load is a failure even if the load did not mind.
-            if let Some((status, said)) = command.and_then(|command| ended(command, Duration::ZERO)) {
-                let how = bad_end(status).unwrap_or_else(|| "ended".into());
-                return Err(RunFailure::wrong(format!(
-                    "the command {how} under its load: {}",
-                    tail(&said)
+            // A server that ended during the load is a failure even if the load succeeded.
+            if let Some((status, output)) = command.and_then(|command| wait_for_end(command, Duration::ZERO))
+            {
+                let how = describe_failure(status).unwrap_or_else(|| "ended".into());
+                return Err(RunFailure::failed(format!(
+                    "the command {how} during its load: {}",
+                    last_lines(&output)
                 )));
             }
         }

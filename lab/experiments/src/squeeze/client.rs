@@ -1,4 +1,4 @@
-//! The load: a connection that asks for several blocks at once and waits for all of them.
+//! The load: an NBD client that sends several requests at once and waits for all replies.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// An answer that takes longer never comes.
-const PATIENCE: Duration = Duration::from_secs(120);
-const HEAD_OF_ANSWER: usize = 16;
+/// Timeout of reads and writes on the socket.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Size of the header of a simple reply.
+const REPLY_HEADER: usize = 16;
 
-/// What to do with blocks.
+/// Type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Direction {
@@ -34,17 +35,19 @@ impl Client {
 
     fn try_connect(socket: &Path, export: &str) -> std::io::Result<Self> {
         let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         stream.read_exact(&mut [0; 18])?;
-        let mut hello = 3_u32.to_be_bytes().to_vec();
-        hello.extend(b"IHAVEOPT\0\0\0\x01");
-        hello.extend(u32::try_from(export.len()).unwrap_or_default().to_be_bytes());
-        hello.extend(export.as_bytes());
-        stream.write_all(&hello)?;
-        let mut facts = [0; 10];
-        stream.read_exact(&mut facts)?;
-        let (size, _) = facts.split_first_chunk().ok_or(std::io::ErrorKind::InvalidData)?;
+        let mut handshake = 3_u32.to_be_bytes().to_vec();
+        handshake.extend(b"IHAVEOPT\0\0\0\x01");
+        handshake.extend(u32::try_from(export.len()).unwrap_or_default().to_be_bytes());
+        handshake.extend(export.as_bytes());
+        stream.write_all(&handshake)?;
+        let mut export_info = [0; 10];
+        stream.read_exact(&mut export_info)?;
+        let (size, _) = export_info
+            .split_first_chunk()
+            .ok_or(std::io::ErrorKind::InvalidData)?;
         let size = u64::from_be_bytes(*size);
         Ok(Self { stream, size })
     }
@@ -53,14 +56,27 @@ impl Client {
         self.size
     }
 
-    /// Asks for `count` blocks of `block` bytes from `offset` on (around the end), all at once, and takes the answers.
-    pub(super) fn batch(&mut self, way: Direction, offset: u64, block: u32, count: u64) -> Result<(), Error> {
-        self.try_batch(way, offset, block, count)
-            .map_err(|error| Error::Squeeze(format!("the load broke off: {error}")))
+    /// Sends requests for `count` blocks of `block` bytes, starting at `offset` and wrapping at the end, and
+    /// receives all replies.
+    pub(super) fn batch(
+        &mut self,
+        direction: Direction,
+        offset: u64,
+        block: u32,
+        count: u64,
+    ) -> Result<(), Error> {
+        self.try_batch(direction, offset, block, count)
+            .map_err(|error| Error::Squeeze(format!("the load failed: {error}")))
     }
 
-    fn try_batch(&mut self, way: Direction, offset: u64, block: u32, count: u64) -> std::io::Result<()> {
-        let data = if way == Direction::Write {
+    fn try_batch(
+        &mut self,
+        direction: Direction,
+        offset: u64,
+        block: u32,
+        count: u64,
+    ) -> std::io::Result<()> {
+        let data = if direction == Direction::Write {
             block as usize
         } else {
             0
@@ -69,19 +85,23 @@ impl Client {
         for number in 0..count {
             let at = (offset + number * u64::from(block)) % (self.size / u64::from(block) * u64::from(block));
             requests.extend(0x2560_9513_u32.to_be_bytes());
-            requests.extend([0, 0, 0, way as u8]);
+            requests.extend([0, 0, 0, direction as u8]);
             requests.extend(number.to_be_bytes());
             requests.extend(at.to_be_bytes());
             requests.extend(block.to_be_bytes());
             requests.resize(requests.len() + data, 0);
         }
         self.stream.write_all(&requests)?;
-        let body = if way == Direction::Read { block as usize } else { 0 };
-        let mut answer = vec![0; HEAD_OF_ANSWER + body];
+        let body = if direction == Direction::Read {
+            block as usize
+        } else {
+            0
+        };
+        let mut reply = vec![0; REPLY_HEADER + body];
         for _ in 0..count {
-            self.stream.read_exact(&mut answer)?;
-            if answer[4..8] != [0; 4] {
-                let code = i32::from(answer[7]);
+            self.stream.read_exact(&mut reply)?;
+            if reply[4..8] != [0; 4] {
+                let code = i32::from(reply[7]);
                 return Err(std::io::Error::from_raw_os_error(code));
             }
         }

@@ -1,16 +1,17 @@
-//! What giving free buffers back under pressure saves, and costs: the experiments of the kernel patch "xen/blkback:
-//! Squeeze page pools if a memory pressure is detected" (2019) with `thermo-nbd` in the place of blkback.
+//! Savings and cost of freeing page pools under memory pressure: the experiments of the kernel patch
+//! "xen/blkback: Squeeze page pools if a memory pressure is detected" (2019), with `thermo-nbd` in place of
+//! blkback.
 //!
-//! * [`pressure`]: many devices with induced I/O in a group that is short of memory, swap on zram: pages swapped in and
-//!   out, without squeezing and with, for several durations;
-//! * [`throughput`]: the worst case, no free page ever kept, against the default, on memory.
+//! * [`pressure`]: many devices with I/O in a cgroup under memory pressure, with zram swap: pages swapped in and
+//!   out without and with squeezing, for several durations;
+//! * [`throughput`]: pools that never keep a free page, the worst case, compared with the default, on memory.
 //!
-//! The server is a process of its own (`server`), the load comes from here (`client`) or from `dd` through the kernel's
-//! NBD client (`kernel`). Whatever is made for it
-//! (swap, group, processes) is undone when it is dropped.
+//! The server is a separate process (`server`). The load comes from this process (`client`), or from `dd`
+//! through the kernel's NBD client (`nbd_device`). Swap, cgroup and processes are removed when their values
+//! are dropped.
 
 mod client;
-mod kernel;
+mod nbd_device;
 pub mod pressure;
 mod server;
 pub mod table;
@@ -22,47 +23,47 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
-/// Pages that a pool keeps without being told otherwise, here as in blkback.
+/// Default maximum of free pages in a pool, as in blkback.
 pub const DEFAULT_PAGES: u64 = 1024;
 
-/// What all experiments need.
+/// Options of all squeeze experiments.
 #[derive(Debug, Clone)]
-pub struct Setting {
-    /// The `thermo-nbd` that is measured.
+pub struct Options {
+    /// Path of the `thermo-nbd` to measure.
     pub thermo_nbd: PathBuf,
-    /// Set from outside when it shall end early.
+    /// Set by the caller to end the run early.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Swapping of one run.
+/// Result of one run under memory pressure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Swapping {
-    /// Devices.
+pub struct PressureRun {
+    /// Number of devices.
     pub devices: usize,
-    /// `buffer_squeeze_duration_ms`; 0: no squeezing, as before the patch.
+    /// `buffer_squeeze_duration_ms`; 0 means no squeezing, as before the patch.
     pub duration_ms: u64,
     /// Pages swapped in.
     pub pswpin: u64,
     /// Pages swapped out.
     pub pswpout: u64,
-    /// Requests that were answered meanwhile.
+    /// Completed requests.
     pub requests: u64,
-    /// The most the server's buffers took, in bytes.
+    /// Peak size of the server's buffers, in bytes.
     pub peak_bytes: u64,
 }
 
-/// Throughput of one run.
+/// Result of one throughput run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Throughput {
+pub struct ThroughputRun {
     /// `max_buffer_pages`.
     pub max_buffer_pages: u64,
-    /// Megabytes (10⁶) a second.
+    /// Throughput in MB/s (10^6 bytes per second).
     pub mb_per_second: f64,
 }
 
-/// The last line of what a program said, which tells why it ended.
-fn last_words(said: &str) -> &str {
-    said.trim().lines().last().unwrap_or("it said nothing")
+/// The last line of a program's output, for error messages.
+fn last_line(output: &str) -> &str {
+    output.trim().lines().last().unwrap_or("it printed nothing")
 }
 
 #[cfg(test)]
@@ -70,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_that_is_not_empty_counts() {
-        assert_eq!(last_words("connecting\nno such export\n\n"), "no such export");
-        assert_eq!(last_words(" \n"), "it said nothing");
+    fn last_line_skips_empty_lines() {
+        assert_eq!(last_line("connecting\nno such export\n\n"), "no such export");
+        assert_eq!(last_line(" \n"), "it printed nothing");
     }
 }

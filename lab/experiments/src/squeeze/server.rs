@@ -1,4 +1,4 @@
-//! `thermo-nbd` as a process of its own, asked over its control socket.
+//! Runs `thermo-nbd` as a child process and queries its control socket.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,14 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::last_words;
+use super::last_line;
 use crate::Error;
 
-/// A server that does not come up in this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(10);
+/// Timeout for the start of the server and for its replies.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval for checking whether the server accepts connections.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A running server; ended when dropped.
+/// A running server. Dropping it kills the server.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
@@ -23,49 +24,49 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one below `folder` with `arguments`, in the group whose doors are given.
+    /// Starts a server with its sockets in `folder` and moves it to the cgroups of `procs_files`.
     pub(super) fn start(
         program: &Path,
         folder: &Path,
         arguments: &[String],
-        doors: &[PathBuf],
+        procs_files: &[PathBuf],
     ) -> Result<Self, Error> {
         let (socket, control) = (folder.join("socket"), folder.join("control"));
         let mut command = Command::new(program);
         command.arg("--unix").arg(&socket).arg("--control").arg(&control);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(folder.join("log"))
-            .map_err(|error| wrong("make the server's log", &error))?;
+            .map_err(|error| failed("create the server's log", &error))?;
         let child = command
             .stderr(log)
             .spawn()
-            .map_err(|error| wrong("start the server", &error))?;
+            .map_err(|error| failed("start the server", &error))?;
         let mut server = Self {
             child,
             socket,
             control,
         };
-        for door in doors {
-            std::fs::write(door, server.child.id().to_string()).map_err(|error| {
-                Error::Group(format!("cannot move the server to {}: {error}", door.display()))
+        for file in procs_files {
+            std::fs::write(file, server.child.id().to_string()).map_err(|error| {
+                Error::Cgroup(format!("cannot move the server to {}: {error}", file.display()))
             })?;
         }
-        server.wait_until_it_listens(folder)?;
+        server.wait_until_listening(folder)?;
         Ok(server)
     }
 
-    fn wait_until_it_listens(&mut self, folder: &Path) -> Result<(), Error> {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_until_listening(&mut self, folder: &Path) -> Result<(), Error> {
+        let deadline = Instant::now() + TIMEOUT;
         while !self.control.exists() || UnixStream::connect(&self.socket).is_err() {
             let ended = self.child.try_wait().ok().flatten().is_some();
             if ended || Instant::now() > deadline {
-                let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+                let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
                 return Err(Error::Squeeze(format!(
-                    "the server does not come up: {}",
-                    last_words(&said)
+                    "the server did not start: {}",
+                    last_line(&log)
                 )));
             }
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -74,34 +75,34 @@ impl Server {
         &self.socket
     }
 
-    /// What it does, as it tells.
+    /// The server's status report.
     pub(super) fn status(&self) -> Result<serde_json::Value, Error> {
-        self.ask("status")
+        self.request("status")
     }
 
-    fn ask(&self, question: &str) -> Result<serde_json::Value, Error> {
-        let converse = || {
+    fn request(&self, request: &str) -> Result<serde_json::Value, Error> {
+        let exchange = || {
             let mut stream = UnixStream::connect(&self.control)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(format!("{question}\n").as_bytes())?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok::<_, std::io::Error>(answer)
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.write_all(format!("{request}\n").as_bytes())?;
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply)?;
+            Ok::<_, std::io::Error>(reply)
         };
-        let answer = converse().map_err(|error| wrong("ask the server", &error))?;
-        serde_json::from_str(&answer)
-            .map_err(|error| Error::Squeeze(format!("the server's answer is no JSON: {error}")))
+        let reply = exchange().map_err(|error| failed("query the server", &error))?;
+        serde_json::from_str(&reply)
+            .map_err(|error| Error::Squeeze(format!("the server's reply is no JSON: {error}")))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing that would have to be kept.
+        // The server has no state to save.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn wrong(what: &str, error: &std::io::Error) -> Error {
-    Error::Squeeze(format!("cannot {what}: {error}"))
+fn failed(operation: &str, error: &std::io::Error) -> Error {
+    Error::Squeeze(format!("cannot {operation}: {error}"))
 }

@@ -1,26 +1,27 @@
-//! The tables, in the patch's form.
+//! The tables, in the format of the kernel patch.
 
 use std::fmt::Write as _;
 
-use super::{Swapping, Throughput};
+use super::{PressureRun, ThroughputRun};
 use crate::stats::{Summary, welch};
 
-/// Before and after: the runs with a duration of 0 against those of the default, per number of devices; means.
+/// Means without squeezing (duration 0, "before") and with a duration of `after_ms` ("after"), for each
+/// number of devices.
 #[must_use]
-pub fn before_and_after(runs: &[Swapping], after_ms: u64) -> String {
+pub fn before_and_after(runs: &[PressureRun], after_ms: u64) -> String {
     let mut text = String::new();
     for devices in sorted(runs.iter().map(|run| run.devices as u64)) {
-        let of = |duration| {
-            let mine: Vec<_> = runs
+        let means = |duration| {
+            let matching: Vec<_> = runs
                 .iter()
                 .filter(|run| run.devices as u64 == devices && run.duration_ms == duration)
                 .collect();
             (
-                mean(mine.iter().map(|run| run.pswpin)),
-                mean(mine.iter().map(|run| run.pswpout)),
+                mean(matching.iter().map(|run| run.pswpin)),
+                mean(matching.iter().map(|run| run.pswpout)),
             )
         };
-        let (before, after) = (of(0), of(after_ms));
+        let (before, after) = (means(0), means(after_ms));
         let times = |before: u64, after: u64| match (before * 10).checked_div(after) {
             Some(tenths) => format!("{}.{} times less", tenths / 10, tenths % 10),
             None => format!("{before} to 0"),
@@ -43,29 +44,29 @@ pub fn before_and_after(runs: &[Swapping], after_ms: u64) -> String {
     text
 }
 
-/// A line for each duration; means.
+/// Means for each duration.
 #[must_use]
-pub fn durations(runs: &[Swapping]) -> String {
+pub fn durations(runs: &[PressureRun]) -> String {
     let mut text = format!(
         "    duration {:>9} {:>9} {:>9}\n",
         "pswpin", "pswpout", "requests"
     );
     for duration in sorted(runs.iter().map(|run| run.duration_ms)) {
-        let mine: Vec<_> = runs.iter().filter(|run| run.duration_ms == duration).collect();
+        let matching: Vec<_> = runs.iter().filter(|run| run.duration_ms == duration).collect();
         let _ = writeln!(
             text,
             "    {duration:<8} {:>9} {:>9} {:>9}",
-            mean(mine.iter().map(|run| run.pswpin)),
-            mean(mine.iter().map(|run| run.pswpout)),
-            mean(mine.iter().map(|run| run.requests)),
+            mean(matching.iter().map(|run| run.pswpin)),
+            mean(matching.iter().map(|run| run.pswpout)),
+            mean(matching.iter().map(|run| run.requests)),
         );
     }
     text
 }
 
-/// Min, Max, Median, Avg and Stddev for each limit, and the verdict.
+/// Minimum, maximum, median, mean and standard deviation for each `max_buffer_pages`, and their comparison.
 #[must_use]
-pub fn throughput(runs: &[Throughput]) -> String {
+pub fn throughput(runs: &[ThroughputRun]) -> String {
     let mut text = format!(
         "    max_pgs   {:<9} {:<9} {:<9} {:<9} {}\n",
         "Min", "Max", "Median", "Avg", "Stddev"
@@ -78,7 +79,7 @@ pub fn throughput(runs: &[Throughput]) -> String {
             .map(|run| run.mb_per_second)
             .collect();
         values.sort_by(f64::total_cmp);
-        let Some(summary) = Summary::of(&values) else {
+        let Some(summary) = Summary::from_values(&values) else {
             continue;
         };
         let _ = writeln!(
@@ -92,23 +93,23 @@ pub fn throughput(runs: &[Throughput]) -> String {
         );
         summaries.push(summary);
     }
-    if let [worst, usual] = &summaries[..] {
-        let _ = writeln!(text, "    {}", verdict(worst, usual));
+    if let [no_free_pages, default] = &summaries[..] {
+        let _ = writeln!(text, "    {}", comparison(no_free_pages, default));
     }
     text
 }
 
-/// One sentence: whether the means differ, by Welch's form of Student's t, and by how much.
+/// One sentence: whether the means differ by Welch's t-test, and by how much.
 #[must_use]
-pub fn verdict(worst: &Summary, usual: &Summary) -> String {
-    match welch(worst, usual) {
-        None => "It takes two runs of each to tell".to_owned(),
-        Some(test) if !test.is_provable() => "No difference proven at 95.0% confidence".to_owned(),
+pub fn comparison(no_free_pages: &Summary, default: &Summary) -> String {
+    match welch(no_free_pages, default) {
+        None => "A comparison needs two runs of each".to_owned(),
+        Some(test) if !test.is_significant() => "No difference proven at 95.0% confidence".to_owned(),
         Some(_) => {
-            let percent = worst.overhead_percent(usual).unwrap_or_default();
+            let percent = no_free_pages.overhead_percent(default).unwrap_or_default();
             format!(
                 "Difference at 95.0% confidence: {:+.1} MB/s, {percent:+.1}%, when no free page is kept",
-                worst.mean - usual.mean
+                no_free_pages.mean - default.mean
             )
         }
     }
@@ -139,8 +140,8 @@ fn median(sorted: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn run(duration_ms: u64, pswpin: u64, pswpout: u64) -> Swapping {
-        Swapping {
+    fn run(duration_ms: u64, pswpin: u64, pswpout: u64) -> PressureRun {
+        PressureRun {
             devices: 64,
             duration_ms,
             pswpin,
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_patch() {
+    fn tables_match_kernel_patch() {
         let text = before_and_after(&[run(0, 76_672, 185_799), run(10, 867, 3_967)], 10);
         assert!(
             text.contains("    before      76672    185799\n    after         867      3967\n"),
@@ -169,16 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_of_the_patch_follows_from_its_numbers() {
-        let of = |max_buffer_pages, values: [f64; 5]| {
-            values.map(|mb_per_second| Throughput {
+    fn comparison_matches_kernel_patch() {
+        let runs_of = |max_buffer_pages, values: [f64; 5]| {
+            values.map(|mb_per_second| ThroughputRun {
                 max_buffer_pages,
                 mb_per_second,
             })
         };
         let runs = [
-            of(0, [417.0, 420.0, 420.0, 417.0, 423.0]),
-            of(1024, [414.0, 416.0, 425.0, 416.0, 418.0]),
+            runs_of(0, [417.0, 420.0, 420.0, 417.0, 423.0]),
+            runs_of(1024, [414.0, 416.0, 425.0, 416.0, 418.0]),
         ]
         .concat();
         let text = throughput(&runs);
@@ -190,15 +191,15 @@ mod tests {
             text.contains("    0         417.0     423.0     420.0     419.4     2.5100"),
             "{text}"
         );
-        let apart = [
-            of(0, [400.0, 401.0, 402.0, 401.0, 400.0]),
-            of(1024, [500.0, 501.0, 502.0, 501.0, 500.0]),
+        let different = [
+            runs_of(0, [400.0, 401.0, 402.0, 401.0, 400.0]),
+            runs_of(1024, [500.0, 501.0, 502.0, 501.0, 500.0]),
         ]
         .concat();
         assert!(
-            throughput(&apart).contains("-100.0 MB/s, -20.0%"),
+            throughput(&different).contains("-100.0 MB/s, -20.0%"),
             "{}",
-            throughput(&apart)
+            throughput(&different)
         );
     }
 }

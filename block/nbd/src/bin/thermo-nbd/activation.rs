@@ -1,4 +1,4 @@
-//! Sockets that somebody else opened for us: a service manager, or whoever started us with one as standard input.
+//! Inherited sockets: from socket activation by a service manager, or on standard input.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd, RawFd};
@@ -6,37 +6,37 @@ use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 use anyhow::{Context as _, bail};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-/// The first descriptor that a service manager hands over (sd_listen_fds(3)).
-const FIRST: RawFd = 3;
+/// The first descriptor passed by a service manager (sd_listen_fds(3)).
+const FIRST_FD: RawFd = 3;
 
-/// The listening sockets that a service manager opened for this process.
+/// The listening sockets that a service manager passed to this process.
 ///
 /// # Errors
-/// `LISTEN_FDS` is no number, or the descriptors are not there.
+/// `LISTEN_FDS` is not a valid number, or a descriptor is not open.
 pub fn sockets(env: impl Fn(&str) -> Option<String>) -> anyhow::Result<Vec<OwnedFd>> {
-    let ours = getpid().as_raw_nonzero().to_string();
-    let Some(count) = env("LISTEN_FDS").filter(|_| env("LISTEN_PID").is_none_or(|pid| pid == ours)) else {
+    let own_pid = getpid().as_raw_nonzero().to_string();
+    let Some(count) = env("LISTEN_FDS").filter(|_| env("LISTEN_PID").is_none_or(|pid| pid == own_pid)) else {
         return Ok(Vec::new());
     };
-    let number: RawFd = count
+    let fd_count: RawFd = count
         .parse()
         .ok()
-        .filter(|number| (0..=1024).contains(number))
-        .with_context(|| format!("LISTEN_FDS={count} is no number of sockets (0 to 1024)"))?;
-    let all = FIRST..FIRST + number;
-    // Before the first is taken: what stands for it here may get the number of one that is missing.
-    if let Some(missing) = all.clone().find(|fd| !is_there(*fd)) {
-        bail!("LISTEN_FDS={count}, but there is no descriptor {missing}");
+        .filter(|fd_count| (0..=1024).contains(fd_count))
+        .with_context(|| format!("LISTEN_FDS={count} is not a number of sockets (0 to 1024)"))?;
+    let all = FIRST_FD..FIRST_FD + fd_count;
+    // Checked before the first is duplicated: a duplicate may get the number of a missing descriptor.
+    if let Some(missing) = all.clone().find(|fd| !is_open(*fd)) {
+        bail!("LISTEN_FDS={count}, but descriptor {missing} is not open");
     }
-    all.map(|fd| own(fd).with_context(|| format!("cannot take descriptor {fd} of LISTEN_FDS={count}")))
+    all.map(|fd| duplicate(fd).with_context(|| format!("cannot use descriptor {fd} of LISTEN_FDS={count}")))
         .collect()
 }
 
-fn is_there(fd: RawFd) -> bool {
+fn is_open(fd: RawFd) -> bool {
     std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok()
 }
 
-/// The socket that standard input is, if it is one.
+/// Standard input, if it is a socket.
 ///
 /// # Errors
 /// Standard input is closed.
@@ -46,9 +46,9 @@ pub fn stdin() -> io::Result<Option<OwnedFd>> {
     Ok((kind == rustix::fs::FileType::Socket).then_some(fd))
 }
 
-// A descriptor is only a number until its owner says so; asking the kernel for another that means the same needs no
-// such word (pidfd_getfd(2), Linux 5.6).
-fn own(fd: RawFd) -> io::Result<OwnedFd> {
+// Taking ownership of a raw descriptor needs `unsafe`. Duplicating it with pidfd_getfd(2) does not (Linux
+// 5.6).
+fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(process, fd, PidfdGetfdFlags::empty())?)
 }
@@ -58,7 +58,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
 
-    fn given(pid: &str, count: &str) -> anyhow::Result<Vec<OwnedFd>> {
+    fn sockets_for(pid: &str, count: &str) -> anyhow::Result<Vec<OwnedFd>> {
         sockets(|name| match name {
             "LISTEN_PID" => Some(pid.to_owned()),
             "LISTEN_FDS" => Some(count.to_owned()),
@@ -67,25 +67,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_for_another_process_is_left_alone() {
-        assert!(given("1", "3").unwrap().is_empty());
+    fn sockets_for_another_process_are_ignored() {
+        assert!(sockets_for("1", "3").unwrap().is_empty());
         assert!(sockets(|_| None).unwrap().is_empty());
     }
 
     #[test]
-    fn what_is_no_number_or_not_there_is_said() {
-        let ours = getpid().as_raw_nonzero().to_string();
+    fn invalid_listen_fds_are_reported() {
+        let own_pid = getpid().as_raw_nonzero().to_string();
         assert!(
-            given(&ours, "many")
+            sockets_for(&own_pid, "many")
                 .unwrap_err()
                 .to_string()
                 .contains("LISTEN_FDS=many")
         );
         assert!(
-            given(&ours, "1024")
+            sockets_for(&own_pid, "1024")
                 .unwrap_err()
                 .to_string()
-                .contains("there is no descriptor")
+                .contains("is not open")
         );
     }
 }

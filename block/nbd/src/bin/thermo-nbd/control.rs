@@ -1,11 +1,12 @@
-//! The control socket: a line comes, an answer goes, and that is all of a conversation.
+//! The control socket. A client sends one line and receives one reply.
 //!
-//! `status`, `metrics`, `squeeze`, `set NAME VALUE …`. Whoever may open the socket may ask; its folder decides who that
-//! is. An answer is JSON with `"error"` in it when something was wrong, and then nothing was changed.
+//! Commands: `status`, `metrics`, `squeeze`, `set NAME=VALUE ...`. Every user who may open the socket may
+//! send commands; the permissions of its folder control that. An error is reported as JSON with the key
+//! `"error"`; nothing is changed then.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,53 +15,51 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
+use thermo_kernel::unix_socket::{self, SocketPath};
 use thermo_units::Bytes;
 
-use crate::stats::Facts;
+use crate::stats::ServerState;
 
-/// A line that is longer is no command of ours.
-const LONGEST: u64 = 4096;
-/// Who asks has so long to do it.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How soon it is seen that the server ends.
-const LOOK: Duration = Duration::from_millis(50);
+/// Longest command line, in bytes.
+const MAX_LINE: u64 = 4096;
+/// Timeout for a client to send its command and to receive the reply.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Polling interval for new clients and for the end of the server.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Listens; dropping it ends that and removes the socket.
+/// A running control socket. Dropping it closes and removes the socket.
 #[derive(Debug)]
 pub struct Control {
-    path: PathBuf,
+    /// Removes the socket.
+    _path: SocketPath,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Control {
-    /// Answers at `path`.
+    /// Listens at `path`.
     ///
     /// # Errors
-    /// Nothing can listen there.
-    pub fn start(path: &Path, facts: Arc<Facts>) -> anyhow::Result<Self> {
-        if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-            // Left behind by one that was killed.
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)
-            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .with_context(|| format!("cannot listen at {} for questions", path.display()))?;
+    /// The socket cannot be created.
+    pub fn start(path: &Path, state: Arc<ServerState>) -> anyhow::Result<Self> {
+        let (listener, socket) = unix_socket::bind(path)
+            .and_then(|(listener, socket)| listener.set_nonblocking(true).map(|()| (listener, socket)))
+            .with_context(|| format!("cannot listen at control socket {}", path.display()))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let theirs = Arc::clone(&stop);
+        let thread_stop = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("nbd-control".to_owned())
             .spawn(move || {
-                while !theirs.load(Ordering::SeqCst) {
+                while !thread_stop.load(Ordering::SeqCst) {
                     match listener.accept() {
-                        // Who hangs up before the answer wanted none.
-                        Ok((stream, _)) => drop(converse(stream, &facts)),
-                        Err(_) => std::thread::sleep(LOOK),
+                        // A client that disconnects early needs no reply.
+                        Ok((stream, _)) => drop(exchange(stream, &state)),
+                        Err(_) => std::thread::sleep(POLL_INTERVAL),
                     }
                 }
             })?;
         Ok(Self {
-            path: path.to_owned(),
+            _path: socket,
             stop,
             thread: Some(thread),
         })
@@ -73,44 +72,45 @@ impl Drop for Control {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Somebody else may have removed it.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn converse(stream: UnixStream, facts: &Facts) -> io::Result<()> {
+fn exchange(stream: UnixStream, state: &ServerState) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
-    BufReader::new(&stream).take(LONGEST).read_line(&mut line)?;
-    let answer = match answer(line.trim(), facts) {
-        Ok(answer) => answer,
+    BufReader::new(&stream).take(MAX_LINE).read_line(&mut line)?;
+    let reply = match reply(line.trim(), state) {
+        Ok(reply) => reply,
         Err(error) => json!({ "schema": 1, "error": format!("{error:#}") }).to_string(),
     };
-    (&stream).write_all(answer.as_bytes())
+    (&stream).write_all(reply.as_bytes())
 }
 
-fn answer(line: &str, facts: &Facts) -> anyhow::Result<String> {
-    let mut words = line.split_whitespace();
-    match (words.next(), words.collect::<Vec<_>>()) {
-        (Some("status"), rest) if rest.is_empty() => Ok(facts.json().to_string()),
-        (Some("metrics"), rest) if rest.is_empty() => Ok(facts.metrics()),
+fn reply(line: &str, state: &ServerState) -> anyhow::Result<String> {
+    let mut tokens = line.split_whitespace();
+    match (tokens.next(), tokens.collect::<Vec<_>>()) {
+        (Some("status"), rest) if rest.is_empty() => Ok(state.json().to_string()),
+        (Some("metrics"), rest) if rest.is_empty() => Ok(state.metrics()),
         (Some("squeeze"), rest) if rest.is_empty() => {
-            let round = facts.bus.report_pressure("asked for");
-            Ok(json!({ "schema": 1, "freed_bytes": round.freed.0, "too_soon": round.too_soon }).to_string())
+            let summary = state.bus.report_pressure("requested at the control socket");
+            Ok(
+                json!({ "schema": 1, "freed_bytes": summary.freed.0, "rate_limited": summary.rate_limited })
+                    .to_string(),
+            )
         }
         (Some("set"), settings) if !settings.is_empty() => {
-            set(&settings, facts)?;
-            Ok(facts.json().to_string())
+            set(&settings, state)?;
+            Ok(state.json().to_string())
         }
-        _ => bail!("{line:?} is not known: ask for status, metrics, squeeze, or set NAME=VALUE"),
+        _ => bail!("unknown command {line:?}. Use status, metrics, squeeze, or set NAME=VALUE"),
     }
 }
 
-// All of them, or none.
-fn set(assignments: &[&str], facts: &Facts) -> anyhow::Result<()> {
-    let (mut settings, mut budget) = (facts.pools.settings(), None);
+// Applies all assignments or none.
+fn set(assignments: &[&str], state: &ServerState) -> anyhow::Result<()> {
+    let (mut settings, mut budget) = (state.pools.settings(), None);
     for assignment in assignments {
         let (name, value) = assignment
             .split_once('=')
@@ -118,18 +118,18 @@ fn set(assignments: &[&str], facts: &Facts) -> anyhow::Result<()> {
         let number = || {
             value
                 .parse::<u64>()
-                .with_context(|| format!("{name}={value} is no number"))
+                .with_context(|| format!("{name}={value} is not a number"))
         };
         match name {
             "max_buffer_pages" => settings.max_buffer_pages = number()?,
             "buffer_squeeze_duration_ms" => settings.buffer_squeeze_duration_ms = number()?,
             "budget" => budget = Some(Bytes::from_str(value).with_context(|| assignment.to_string())?),
-            _ => bail!("{name} cannot be set; max_buffer_pages, buffer_squeeze_duration_ms and budget can"),
+            _ => bail!("{name} cannot be set. Use max_buffer_pages, buffer_squeeze_duration_ms or budget"),
         }
     }
     if let Some(budget) = budget {
-        facts.pools.set_budget(budget)?;
+        state.pools.set_budget(budget)?;
     }
-    facts.pools.configure(settings);
+    state.pools.configure(settings);
     Ok(())
 }

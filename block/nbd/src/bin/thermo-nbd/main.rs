@@ -1,13 +1,15 @@
-//! The `thermo-nbd` command: a block server whose buffers stay inside one budget and go back under pressure.
+//! The `thermo-nbd` command: a block server whose buffers share one budget and are released under memory
+//! pressure.
 //!
-//! `serve` runs a server, `ask` talks to one that runs. The server itself is the library `thermo_nbd`. Data goes to
-//! standard output, everything else to standard error.
+//! `serve` runs a server; `control_client` sends commands to a running one. The library `thermo_nbd`
+//! implements the server. Data goes to standard output, everything else to standard error.
 
 mod activation;
-mod ask;
 mod control;
+mod control_client;
 mod exports;
 mod memory;
+mod panic;
 mod serve;
 mod stats;
 
@@ -17,5 +19,6 @@ use clap::Parser;
 use thermo_term::exit;
 
 fn main() -> ExitCode {
-    exit::code_of("thermo-nbd", serve::Cli::parse().run(), |_| exit::ERROR)
+    panic::end_process_at_panic();
+    exit::finish("thermo-nbd", serve::Cli::parse().run(), |_| exit::ERROR)
 }

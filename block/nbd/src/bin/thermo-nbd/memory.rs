@@ -1,25 +1,25 @@
-//! How much memory the server may take, and how it gives it back.
+//! Options for buffer memory: the budget, and how free buffers are released.
 
-use thermo_pool::{GiveBack, Settings};
+use thermo_pool::{ReleaseAdvice, Settings};
 use thermo_units::Bytes;
 
-/// The pools.
+/// Memory options.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Memory")]
 pub struct Memory {
-    /// The most that all buffers together may take
+    /// Maximum memory of all buffers together
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     pub budget: Bytes,
 
-    /// Free pages an export keeps for the next requests
+    /// Free pages that each export keeps for later requests
     #[arg(long, value_name = "PAGES", default_value_t = Settings::default().max_buffer_pages)]
     max_buffer_pages: u64,
 
-    /// After a sign of pressure keep no free page for this long, in milliseconds; 0: ignore pressure
+    /// After a report of memory pressure, keep no free page for this many milliseconds; 0: ignore pressure
     #[arg(long, value_name = "MS", default_value_t = Settings::default().buffer_squeeze_duration_ms)]
     buffer_squeeze_duration_ms: u64,
 
-    /// Let the kernel take pages when it needs them (MADV_FREE), not at once (MADV_DONTNEED)
+    /// Release pages lazily (MADV_FREE) instead of at once (MADV_DONTNEED)
     #[arg(long)]
     lazy: bool,
 }
@@ -29,10 +29,10 @@ impl Memory {
         Settings {
             max_buffer_pages: self.max_buffer_pages,
             buffer_squeeze_duration_ms: self.buffer_squeeze_duration_ms,
-            give_back: if self.lazy {
-                GiveBack::Free
+            release_advice: if self.lazy {
+                ReleaseAdvice::Free
             } else {
-                GiveBack::DontNeed
+                ReleaseAdvice::DontNeed
             },
             ..Settings::default()
         }

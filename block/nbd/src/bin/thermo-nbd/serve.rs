@@ -1,4 +1,4 @@
-//! The flags of the server, and the server from its start to its orderly end.
+//! The command-line options of the server, and its run from start to shutdown.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,22 +6,24 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use thermo_nbd::{Encryption, Limits, Listen, Server};
-use thermo_pool::{Bus, Keeper, Pools, source};
+use thermo_pool::{Pools, PressureMonitor, ReclaimBus, source};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
 use crate::control::Control;
-use crate::stats::Facts;
-use crate::{activation, ask, exports, memory, stats};
+use crate::stats::ServerState;
+use crate::{activation, control_client, exports, memory, stats};
 
-/// How soon the end that was asked for begins.
-const POLL: Duration = Duration::from_millis(50);
+/// Polling interval for the request to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Serve files, block devices and memory over NBD and to virtual machines, with buffers that give memory back under pressure.
+/// Serve files, block devices and memory over NBD and to virtual machines, releasing free buffers under
+/// memory pressure.
 ///
-/// All clients together hold at most the budget; who finds it used up waits. When memory is short, free
-/// buffers go back to the kernel. Ctrl-C or SIGTERM ends it after the requests that have come are answered.
+/// Buffers of all clients never exceed the budget; requests wait when the budget is used up. Under memory
+/// pressure, free buffers are returned to the kernel. Ctrl-C or SIGTERM ends the server after all received
+/// requests are answered.
 ///
 /// Data goes to standard output, everything else to standard error. Exit codes: 0 done, 2 error or misuse.
 #[derive(Debug, clap::Parser)]
@@ -39,7 +41,7 @@ const POLL: Duration = Duration::from_millis(50);
 )]
 pub struct Cli {
     #[command(subcommand)]
-    ask: Option<ask::Ask>,
+    command: Option<control_client::ControlCommand>,
 
     #[command(flatten)]
     exports: exports::Exports,
@@ -53,16 +55,16 @@ pub struct Cli {
     #[command(flatten)]
     memory: memory::Memory,
 
-    /// Answer `thermo-nbd status`, `set` and `squeeze` at this Unix socket
+    /// Accept `thermo-nbd status`, `set` and `squeeze` at this Unix socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 
-    /// Print what was done as JSON at the end
+    /// Print the final status as JSON at the end
     #[arg(long)]
     json: bool,
 }
 
-/// Who may come, and how many.
+/// Client options.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Clients")]
 struct Clients {
@@ -74,27 +76,40 @@ struct Clients {
     #[arg(long, value_name = "ADDR:PORT")]
     tcp: Vec<String>,
 
-    /// Give a virtual machine an export as its disk (vhost-user-blk) at this Unix socket; may be given more than once
+    /// Serve an export to a virtual machine as its disk (vhost-user-blk) at this Unix socket; may be given
+    /// more than once
     #[arg(long, value_name = "PATH=EXPORT")]
     vhost_user: Vec<String>,
 
-    /// Serve the one client that standard input is connected to, and end when it leaves
+    /// Serve virtual machines whose memory is not sealed against shrinking, or has huge pages. A machine that
+    /// takes its memory away then ends the server
+    #[arg(long, requires = "vhost_user")]
+    allow_unsealed_memory: bool,
+
+    /// Serve the client connected to standard input, and end when it disconnects
     #[arg(short = 's', long = "stdin", conflicts_with_all = ["unix", "tcp", "vhost_user"])]
     stdin: bool,
 
-    /// Clients at a time; more are hung up on
+    /// Maximum number of clients; further clients are disconnected. The last eighth is only for IP addresses
+    /// and users without another connection
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().connections)]
     connections: usize,
 
-    /// Answers that wait for one client to take them; then nothing more is read of it
+    /// Maximum number of clients from one IP address, or of one user at Unix sockets. Default: half of
+    /// --connections
+    #[arg(long, value_name = "COUNT")]
+    connections_per_peer: Option<usize>,
+
+    /// Maximum size of unsent replies of one client; at that size, no further requests are read from it
     #[arg(long, value_name = "SIZE", default_value_t = Limits::default().client_bytes)]
     client_bytes: Bytes,
 
-    /// Hang up on a client that stops in the middle of a request for so many seconds
+    /// Disconnect a client that stops in the middle of a request for this many seconds (less than 16 KiB
+    /// count as a stop), or whose handshake lasts as long
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     stall: u64,
 
-    /// Threads that serve clients
+    /// Number of threads that serve clients
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().workers)]
     threads: usize,
 }
@@ -103,32 +118,34 @@ impl Clients {
     fn limits(&self) -> Limits {
         Limits {
             connections: self.connections,
+            connections_per_peer: self.connections_per_peer.unwrap_or(self.connections.div_ceil(2)),
             client_bytes: self.client_bytes,
-            stall: Nanos::secs(self.stall),
+            stall_timeout: Nanos::secs(self.stall),
+            allow_unsealed_memory: self.allow_unsealed_memory,
             workers: self.threads,
         }
     }
 
-    // Where to listen: what was asked for, and what a service manager opened for us.
+    // The sockets to listen at: those given as options, and those passed by a service manager.
     fn listen(&self) -> anyhow::Result<Vec<Listen>> {
-        let given = activation::sockets(|name| std::env::var(name).ok())?;
-        let machines = self.vhost_user.iter().map(|text| machine(text));
-        let machines = machines.collect::<anyhow::Result<Vec<_>>>()?;
+        let inherited = activation::sockets(|name| std::env::var(name).ok())?;
+        let vhost_sockets = self.vhost_user.iter().map(|text| parse_vhost_user(text));
+        let vhost_sockets = vhost_sockets.collect::<anyhow::Result<Vec<_>>>()?;
         let listen: Vec<_> = (self.unix.iter().cloned().map(Listen::Unix))
             .chain(self.tcp.iter().cloned().map(Listen::Tcp))
-            .chain(machines)
-            .chain(given.into_iter().map(Listen::Socket))
+            .chain(vhost_sockets)
+            .chain(inherited.into_iter().map(Listen::Socket))
             .collect();
         ensure!(
             self.stdin || !listen.is_empty(),
-            "nobody could connect: give --unix PATH, --tcp ADDR:PORT, or --vhost-user PATH=EXPORT"
+            "no socket is given. Use --unix PATH, --tcp ADDR:PORT, or --vhost-user PATH=EXPORT"
         );
         Ok(listen)
     }
 }
 
-// A path may hold an equals sign, so the last one counts.
-fn machine(text: &str) -> anyhow::Result<Listen> {
+// Splits at the last equals sign, because a path may contain one.
+fn parse_vhost_user(text: &str) -> anyhow::Result<Listen> {
     let (path, export) = text
         .rsplit_once('=')
         .filter(|(path, _)| !path.is_empty())
@@ -139,23 +156,23 @@ fn machine(text: &str) -> anyhow::Result<Listen> {
     })
 }
 
-/// Encryption.
+/// TLS options.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Encryption")]
 struct Tls {
-    /// Offer TLS with the certificates in this PEM file
+    /// Offer TLS with the certificate chain in this PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The key that belongs to them
+    /// Private key of the certificate, as a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Let in only clients that show a certificate of an authority in this PEM file
+    /// Require client certificates signed by an authority in this PEM file
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
 
-    /// Serve nobody in the clear
+    /// Reject unencrypted clients
     #[arg(long, requires = "tls_cert")]
     tls_required: bool,
 }
@@ -176,48 +193,49 @@ impl Tls {
 }
 
 impl Cli {
-    /// Serves until it is asked to end, or asks a server that runs.
+    /// Runs the server until a signal, or sends a command to a running server.
     pub fn run(self) -> anyhow::Result<Exit> {
-        if let Some(ask) = self.ask {
-            return ask.run();
+        if let Some(command) = self.command {
+            return command.run();
         }
         let (listen, encryption) = (self.clients.listen()?, self.tls.encryption()?);
         let exports = self.exports.open()?;
-        interrupt::listen().context("signals cannot be listened to")?;
+        interrupt::listen().context("cannot install signal handlers")?;
         let pools = Pools::new(self.memory.budget, self.memory.settings());
-        let bus = Bus::default();
-        let _joined = pools.join(&bus, 0);
-        let choice = source::choose(Path::new("/"), |name| std::env::var(name).ok());
-        choice
+        let bus = ReclaimBus::default();
+        let _registration = pools.register_on(&bus, 0);
+        let selection = source::choose(Path::new("/"), |name| std::env::var(name).ok());
+        selection
             .reasons
             .iter()
             .for_each(|reason| eprintln!("pressure: {reason}"));
-        let keeper = Keeper::start(&pools, &bus, choice.sources).context("no thread can be started")?;
+        let monitor = PressureMonitor::start(&pools, &bus, selection.sources)
+            .context("cannot start the pressure monitor")?;
         let server = Server::start(exports, listen, &pools, self.clients.limits(), encryption)?;
         server
             .addrs()
             .iter()
             .for_each(|addr| eprintln!("listening at {addr}"));
-        let facts = Arc::new(Facts {
+        let state = Arc::new(ServerState {
             server,
             pools,
             bus,
-            keeper,
-            reasons: choice.reasons,
+            monitor,
+            reasons: selection.reasons,
         });
         let control = match &self.control {
-            Some(path) => Some(Control::start(path, Arc::clone(&facts))?),
+            Some(path) => Some(Control::start(path, Arc::clone(&state))?),
             None => None,
         };
         if self.clients.stdin {
-            serve_stdin(&facts.server)?;
+            serve_stdin(&state.server)?;
         } else {
             wait(|| false);
         }
         drop(control);
-        let ended = stats::end(&facts, self.json);
-        drop(facts);
-        ended?;
+        let printed = stats::print_summary(&state, self.json);
+        drop(state);
+        printed?;
         Ok(Exit::Done)
     }
 }
@@ -225,7 +243,7 @@ impl Cli {
 fn serve_stdin(server: &Server) -> anyhow::Result<()> {
     let Some(client) = activation::stdin()? else {
         bail!(
-            "standard input is no socket, so there is no client on it. Start it from a program that gives it one (nbdsh: h.connect_command), or give --unix PATH"
+            "standard input is not a socket. Start thermo-nbd -s from a program that passes one (nbdsh: h.connect_command), or use --unix PATH"
         );
     };
     server.serve(client).context("the client on standard input")?;
@@ -233,8 +251,8 @@ fn serve_stdin(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn wait(is_over: impl Fn() -> bool) {
-    while !interrupt::asked() && !is_over() {
-        std::thread::sleep(POLL);
+fn wait(is_finished: impl Fn() -> bool) {
+    while !interrupt::requested() && !is_finished() {
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

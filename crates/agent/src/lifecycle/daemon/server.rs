@@ -1,6 +1,6 @@
 //! The socket and its clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -13,54 +13,71 @@ use serde_json::Value;
 use thermo_units::Nanos;
 
 use super::DaemonError;
+use super::requests::is_privileged;
 use crate::lifecycle::connection::Connection;
 use crate::lifecycle::wire;
 
-/// With more, the one that was silent longest is let go of.
-const MOST_CLIENTS: usize = 64;
-/// Read from one client in a round, so that none keeps the others waiting.
-const AT_ONCE: usize = 16 << 10;
+/// Maximum number of clients. One more disconnects the client that was silent longest.
+const MAX_CLIENTS: usize = 64;
+/// Maximum number of clients of one unprivileged user.
+const MAX_CLIENTS_OF_USER: usize = 16;
+/// Maximum number of connections accepted before requests are answered again.
+const MAX_ACCEPTS: usize = 16;
+/// Maximum bytes read from one client before the next client is read.
+const READ_SIZE: usize = 16 << 10;
 
 struct Client {
     stream: UnixStream,
     uid: u32,
     connection: Connection,
+    /// Number of the round of [`Server::take_requests`] that returned a line of this client last.
+    served: u64,
 }
 
-/// The socket. It is removed with this value.
+/// A line from a client.
+pub(super) struct Line {
+    pub(super) client: u64,
+    pub(super) uid: u32,
+    pub(super) text: Vec<u8>,
+}
+
+/// The socket. Dropping the server removes it.
 pub(super) struct Server {
     listener: UnixListener,
     path: PathBuf,
     inode: u64,
     clients: BTreeMap<u64, Client>,
-    next: u64,
+    next_id: u64,
+    round: u64,
 }
 
 impl Server {
-    /// Listens at `path`. Everybody may connect: who may do what is told by whose connection it is.
+    /// Listens at `path`. Any local user may connect; requests are checked against the user of the
+    /// connection.
     pub(super) fn listen(path: &Path) -> Result<Self, DaemonError> {
-        let wrong = |source| DaemonError::Socket {
+        let socket_error = |source| DaemonError::Socket {
             path: path.to_owned(),
             source,
         };
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             if UnixStream::connect(path).is_ok() {
-                return Err(DaemonError::Taken(path.to_owned()));
+                return Err(DaemonError::AlreadyRunning(path.to_owned()));
             }
-            // One that was killed left it.
-            fs::remove_file(path).map_err(wrong)?;
+            // A daemon that was killed left the socket behind.
+            fs::remove_file(path).map_err(socket_error)?;
         } else if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(wrong)?;
+            fs::create_dir_all(folder).map_err(socket_error)?;
         }
-        let listener = UnixListener::bind(path).map_err(wrong)?;
-        listener.set_nonblocking(true).map_err(wrong)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(wrong)?;
+        let listener = UnixListener::bind(path).map_err(socket_error)?;
+        listener.set_nonblocking(true).map_err(socket_error)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(socket_error)?;
         Ok(Self {
             listener,
-            inode: fs::symlink_metadata(path).map_err(wrong)?.ino(),
+            inode: fs::symlink_metadata(path).map_err(socket_error)?.ino(),
             path: path.to_owned(),
             clients: BTreeMap::new(),
-            next: 0,
+            next_id: 0,
+            round: 0,
         })
     }
 
@@ -68,81 +85,123 @@ impl Server {
         &self.path
     }
 
-    /// Lets in who waits.
+    /// Accepts pending connections, at most [`MAX_ACCEPTS`].
     pub(super) fn accept(&mut self, now: Nanos) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..MAX_ACCEPTS {
+            let Ok((stream, _)) = self.listener.accept() else {
+                return;
+            };
             let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
                 continue;
             };
-            if stream.set_nonblocking(true).is_err() {
-                continue;
+            if stream.set_nonblocking(true).is_ok() {
+                self.admit(stream, peer.uid.as_raw(), now);
             }
-            if self.clients.len() >= MOST_CLIENTS {
-                let silent = self
-                    .clients
-                    .iter()
-                    .min_by_key(|(_, client)| client.connection.heard_at());
-                let silent = silent.map(|(id, _)| *id);
-                silent.and_then(|id| self.clients.remove(&id));
-            }
-            let (uid, connection) = (peer.uid.as_raw(), Connection::new(now));
-            self.clients.insert(
-                self.next,
-                Client {
-                    stream,
-                    uid,
-                    connection,
-                },
-            );
-            self.next += 1;
         }
     }
 
-    /// The lines that came: from which client, of which user.
-    pub(super) fn read(&mut self, now: Nanos) -> Vec<(u64, u32, Vec<u8>)> {
-        let mut requests = Vec::new();
-        let mut gone = Vec::new();
-        for (id, client) in &mut self.clients {
-            match client.lines(now) {
-                Ok(lines) => requests.extend(lines.into_iter().map(|line| (*id, client.uid, line))),
-                Err(_) => gone.push(*id),
+    /// Adds a client. Where there are too many, the one that was silent longest is disconnected: of its own
+    /// user if that has too many, otherwise of the unprivileged users.
+    fn admit(&mut self, stream: UnixStream, uid: u32, now: Nanos) {
+        let privileged = is_privileged(uid);
+        let (id, connection) = (self.next_id, Connection::new(now));
+        self.next_id += 1;
+        let client = Client {
+            stream,
+            uid,
+            connection,
+            served: 0,
+        };
+        self.clients.insert(id, client);
+        let of_user = self.clients.values().filter(|client| client.uid == uid).count();
+        let excess = if !privileged && of_user > MAX_CLIENTS_OF_USER {
+            self.most_silent(id, |client| client.uid == uid)
+        } else if self.clients.len() > MAX_CLIENTS {
+            self.most_silent(id, |client| !is_privileged(client.uid))
+                .or_else(|| self.most_silent(id, |_| privileged))
+                .or(Some(id))
+        } else {
+            None
+        };
+        if let Some(mut client) = excess.and_then(|id| self.clients.remove(&id)) {
+            client.disconnect_with_error("too many clients: close connections that are not used");
+            // The client is gone after this, whether or not it gets the reason.
+            let _ = client.write();
+        }
+    }
+
+    /// The client that was silent longest of those that satisfy `filter`, without the client `newest`.
+    fn most_silent(&self, newest: u64, filter: impl Fn(&Client) -> bool) -> Option<u64> {
+        let clients = self
+            .clients
+            .iter()
+            .filter(|(id, client)| **id != newest && filter(client));
+        let most_silent = clients.min_by_key(|(_, client)| client.connection.last_line_at());
+        most_silent.map(|(id, _)| *id)
+    }
+
+    /// Reads from the clients. Returns at most one line of each user, from the client that waits longest, so
+    /// a user that floods the daemon delays others by one request.
+    pub(super) fn take_requests(&mut self, now: Nanos) -> Vec<Line> {
+        self.clients.retain(|_, client| client.read().is_ok());
+        self.round += 1;
+        let is_ready = |(_, client): &(&u64, &mut Client)| client.connection.is_ready();
+        let mut ready: Vec<_> = self.clients.iter_mut().filter(is_ready).collect();
+        ready.sort_by_key(|(_, client)| client.served);
+        let (mut users, mut lines) = (BTreeSet::new(), Vec::new());
+        for (id, client) in ready {
+            if users.insert(client.uid) {
+                client.served = self.round;
+                let line = client.next_line(now);
+                lines.extend(line.map(|text| Line {
+                    client: *id,
+                    uid: client.uid,
+                    text,
+                }));
             }
         }
-        for id in gone {
-            self.clients.remove(&id);
-        }
-        requests
+        lines
+    }
+
+    /// True if [`Self::take_requests`] would return a line that was received already.
+    pub(super) fn has_requests(&self) -> bool {
+        self.clients.values().any(|client| client.connection.is_ready())
     }
 
     pub(super) fn answer(&mut self, client: u64, answer: &Value) {
         if let Some(client) = self.clients.get_mut(&client) {
-            client.connection.answer(&answer.to_string());
+            client.connection.queue_line(&answer.to_string());
         }
     }
 
-    /// Writes what can be written.
+    /// Writes queued output without blocking, and disconnects finished clients.
     pub(super) fn write(&mut self) {
         self.clients
-            .retain(|_, client| client.write().is_ok() && !client.connection.is_over());
+            .retain(|_, client| client.write().is_ok() && !client.connection.is_finished());
     }
 
-    /// Lets go of those who say nothing.
-    pub(super) fn let_go(&mut self, after: Nanos, now: Nanos) {
+    /// Disconnects clients that sent no request for `time`. One that does not read the reason either is
+    /// dropped after the same time again.
+    pub(super) fn disconnect_silent(&mut self, time: Nanos, now: Nanos) {
+        let twice = Nanos(time.0.saturating_mul(2));
+        self.clients
+            .retain(|_, client| !(client.connection.is_closing() && client.connection.is_silent(twice, now)));
         for client in self.clients.values_mut() {
-            if client.connection.is_silent(after, now) && !client.connection.is_closing() {
-                client.refuse(&format!(
-                    "nothing was asked for {after}: connect again when there is something"
+            if client.connection.is_silent(time, now) && !client.connection.is_closing() {
+                client.disconnect_with_error(&format!(
+                    "no request for {time}: connect again to send the next one"
                 ));
             }
         }
         self.write();
     }
 
-    /// What a wait is to end at.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = PollFd<'_>> {
+    /// The file descriptors to wait for, with their events.
+    pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let clients = self.clients.values().map(|client| {
-            let mut flags = PollFlags::IN;
-            flags.set(PollFlags::OUT, client.connection.has_unwritten());
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, client.connection.wants_input());
+            flags.set(PollFlags::OUT, client.connection.has_unsent());
             PollFd::from_borrowed_fd(client.stream.as_fd(), flags)
         });
         std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(clients)
@@ -150,53 +209,182 @@ impl Server {
 }
 
 impl Client {
-    fn lines(&mut self, now: Nanos) -> io::Result<Vec<Vec<u8>>> {
-        let mut bytes = vec![0; AT_ONCE];
-        let read = match self.stream.read(&mut bytes) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => read,
-            Err(why) if is_later(&why) => return Ok(Vec::new()),
-            Err(why) => return Err(why),
-        };
-        if self.connection.is_closing() {
-            return Ok(Vec::new());
+    /// Reads once, if a line is missing. A client that ends its input still gets its answers.
+    fn read(&mut self) -> io::Result<()> {
+        if !self.connection.wants_input() {
+            return Ok(());
         }
-        match self.connection.take_in(&bytes[..read], now) {
-            Ok(lines) => Ok(lines),
-            Err(_) => {
-                self.refuse(&format!("a request is at most {} bytes long", wire::LONGEST_LINE));
-                Ok(Vec::new())
-            }
+        let mut bytes = [0; READ_SIZE];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => self.connection.close(),
+            Ok(read) => self.connection.receive(&bytes[..read]),
+            Err(error) if is_retryable(&error) => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
-    fn refuse(&mut self, why: &str) {
-        self.connection.answer(&wire::refused(why).to_string());
+    fn next_line(&mut self, now: Nanos) -> Option<Vec<u8>> {
+        self.connection.next_line(now).unwrap_or_else(|_| {
+            self.disconnect_with_error(&format!(
+                "the request is longer than {} bytes: send a shorter line",
+                wire::MAX_LINE
+            ));
+            None
+        })
+    }
+
+    fn disconnect_with_error(&mut self, reason: &str) {
+        self.connection
+            .queue_line(&wire::error_answer(reason).to_string());
         self.connection.close();
     }
 
     fn write(&mut self) -> io::Result<()> {
-        while self.connection.has_unwritten() {
-            match self.stream.write(self.connection.unwritten()) {
+        while self.connection.has_unsent() {
+            match self.stream.write(self.connection.unsent()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(wrote) => self.connection.wrote(wrote),
-                Err(why) if is_later(&why) => return Ok(()),
-                Err(why) => return Err(why),
+                Ok(written) => self.connection.mark_sent(written),
+                Err(error) if is_retryable(&error) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 }
 
-fn is_later(why: &io::Error) -> bool {
-    matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+fn is_retryable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Somebody may have put another in its place.
+        // Another daemon may have replaced the socket.
         if fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use std::io::{BufRead as _, BufReader};
+
+    use super::*;
+
+    const NOBODY: u32 = 65534;
+
+    fn server() -> (tempfile::TempDir, Server) {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::listen(&folder.path().join("s")).unwrap();
+        (folder, server)
+    }
+
+    /// Connects a client of user `uid`. Returns its end of the connection.
+    fn connect(server: &mut Server, uid: u32, at: u64) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        server.admit(ours, uid, Nanos::secs(at));
+        theirs
+    }
+
+    fn clients_of(server: &Server, uid: u32) -> usize {
+        server.clients.values().filter(|client| client.uid == uid).count()
+    }
+
+    #[test]
+    fn strangers_cannot_evict_root() {
+        let (_folder, mut server) = server();
+        let _root = connect(&mut server, 0, 0);
+        let first = connect(&mut server, NOBODY, 1);
+        let strangers: Vec<UnixStream> = (2..70).map(|at| connect(&mut server, NOBODY, at)).collect();
+        assert_eq!((clients_of(&server, 0), clients_of(&server, NOBODY)), (1, 16));
+        let mut reason = String::new();
+        BufReader::new(first).read_line(&mut reason).unwrap();
+        assert!(reason.contains("too many clients"), "{reason}");
+        // Many users together are limited, too.
+        let others: Vec<UnixStream> = (0..70).map(|n| connect(&mut server, 2000 + n, 100)).collect();
+        assert_eq!((clients_of(&server, 0), server.clients.len()), (1, MAX_CLIENTS));
+        let more: Vec<UnixStream> = (0..70).map(|at| connect(&mut server, 0, 200 + at)).collect();
+        assert_eq!(clients_of(&server, 0), MAX_CLIENTS);
+        let _late = connect(&mut server, NOBODY, 300);
+        assert_eq!(clients_of(&server, 0), MAX_CLIENTS);
+        drop((strangers, others, more));
+    }
+
+    #[test]
+    fn connections_are_accepted_in_rounds() {
+        let (folder, mut server) = server();
+        let connect = |_| UnixStream::connect(folder.path().join("s")).unwrap();
+        let clients: Vec<UnixStream> = (0..20).map(connect).collect();
+        server.accept(Nanos::ZERO);
+        assert_eq!(server.clients.len(), MAX_ACCEPTS);
+        server.accept(Nanos::ZERO);
+        assert_eq!(server.clients.len(), clients.len());
+    }
+
+    #[test]
+    fn users_take_turns_and_so_do_their_clients() {
+        let (_folder, mut server) = server();
+        let mut flood = [connect(&mut server, NOBODY, 0), connect(&mut server, NOBODY, 0)];
+        for (client, line) in flood.iter_mut().zip(["a\n", "b\n"]) {
+            client.write_all(line.repeat(100).as_bytes()).unwrap();
+        }
+        let mut root = connect(&mut server, 0, 0);
+        root.write_all(b"r\n").unwrap();
+        let mut round = || {
+            let lines = server.take_requests(Nanos::ZERO).into_iter();
+            let mut texts: Vec<Vec<u8>> = lines.map(|line| line.text).collect();
+            texts.sort();
+            texts
+        };
+        assert_eq!(round(), [b"a", b"r"]);
+        assert_eq!(
+            (round(), round(), round()),
+            (vec![b"b".to_vec()], vec![b"a".to_vec()], vec![b"b".to_vec()])
+        );
+        assert!(server.has_requests());
+    }
+
+    #[test]
+    fn client_that_reads_no_answers_is_held_back_then_dropped() {
+        let (_folder, mut server) = server();
+        let mut client = connect(&mut server, NOBODY, 0);
+        client.write_all(&b"x\n".repeat(10_000)).unwrap();
+        let answer = Value::String("y".repeat(4000));
+        let mut answered = 0;
+        while let [line] = &server.take_requests(Nanos::ZERO)[..] {
+            server.answer(line.client, &answer);
+            server.write();
+            answered += 1;
+        }
+        // What the socket takes, and 64 KiB.
+        assert!((16..1000).contains(&answered), "{answered}");
+        assert!(!server.has_requests());
+        server.disconnect_silent(Nanos::secs(30), Nanos::secs(30));
+        assert_eq!(server.clients.len(), 1);
+        server.disconnect_silent(Nanos::secs(30), Nanos::secs(60));
+        assert_eq!(server.clients.len(), 0);
+    }
+
+    #[test]
+    fn client_that_ends_its_input_gets_all_answers() {
+        let (_folder, mut server) = server();
+        let mut client = connect(&mut server, NOBODY, 0);
+        client.write_all(b"x\nx\n").unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        for _ in 0..3 {
+            for line in server.take_requests(Nanos::ZERO) {
+                server.answer(line.client, &Value::Null);
+            }
+            server.write();
+        }
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        assert_eq!(answers, "null\nnull\n");
     }
 }

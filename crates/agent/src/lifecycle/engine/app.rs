@@ -1,4 +1,4 @@
-//! What the engine knows of one application.
+//! The engine's state of one application.
 
 use std::collections::VecDeque;
 
@@ -8,34 +8,42 @@ use super::Order;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::{Cost, Profile, Rules, Source, State, StateEvents};
 
-/// Decisions kept for each application.
-pub(super) const KEPT: usize = 32;
+/// Number of decisions stored for each application.
+pub(super) const MAX_DECISIONS: usize = 32;
 
-/// What an application waits for, or what is done for it.
+/// A queued or running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Job {
+    /// Number of the decision that caused the job.
     pub(super) nr: u64,
-    /// `None`: a prefetch.
+    /// `None` for a prefetch.
     pub(super) profile: Option<Profile>,
+    /// Time of the event that caused the job.
     pub(super) since: Nanos,
 }
 
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) rules: Rules,
-    pub(super) words: StateEvents,
+    pub(super) events: StateEvents,
     pub(super) state: State,
+    /// Source of `state`.
     pub(super) source: Source,
+    /// Time of the last change of `state`.
     pub(super) since: Nanos,
     pub(super) last_used: Nanos,
+    /// Number of changes of `state`.
     pub(super) changes: u64,
-    /// To be thought about again then.
-    pub(super) wanted: Option<(Profile, Nanos)>,
+    /// A deferred reclaim and the time to decide about it again.
+    pub(super) deferred: Option<(Profile, Nanos)>,
     pub(super) queued: Option<Job>,
     pub(super) running: Option<Job>,
-    pub(super) last: Option<(Profile, Nanos)>,
+    /// Profile and end of the last reclaim.
+    pub(super) last_reclaim: Option<(Profile, Nanos)>,
+    /// Resident anonymous memory after the last reclaim, if that was complete.
     pub(super) anon_rss_after: Option<Bytes>,
     pub(super) working_set: Option<Bytes>,
+    /// Bytes freed by all reclaims.
     pub(super) freed: Bytes,
     pub(super) log: VecDeque<Decision>,
 }
@@ -44,16 +52,16 @@ impl App {
     pub(super) fn new(now: Nanos) -> Self {
         Self {
             rules: Rules::default(),
-            words: StateEvents::default(),
+            events: StateEvents::default(),
             state: State::Background,
             source: Source::Begin,
             since: now,
             last_used: now,
             changes: 0,
-            wanted: None,
+            deferred: None,
             queued: None,
             running: None,
-            last: None,
+            last_reclaim: None,
             anon_rss_after: None,
             working_set: None,
             freed: Bytes::ZERO,
@@ -61,7 +69,7 @@ impl App {
         }
     }
 
-    pub(super) fn enter(&mut self, to: State, source: Source, now: Nanos) {
+    pub(super) fn enter_state(&mut self, to: State, source: Source, now: Nanos) {
         if self.state.is_in_use() || to.is_in_use() {
             self.last_used = now;
         }
@@ -69,21 +77,20 @@ impl App {
         self.changes += 1;
     }
 
-    pub(super) fn waits_for(&self, kind: impl Fn(&Job) -> bool) -> bool {
-        self.running.is_none() && self.queued.as_ref().is_some_and(kind)
+    /// True if a queued job satisfies `filter` and no job runs.
+    pub(super) fn can_start(&self, filter: impl Fn(&Job) -> bool) -> bool {
+        self.running.is_none() && self.queued.as_ref().is_some_and(filter)
     }
 
+    /// Starts the queued job.
     pub(super) fn start(&mut self, name: &str) -> Option<Order> {
+        let queued = self.queued.take()?;
+        self.running = Some(queued);
         let Job {
             nr: job,
             profile,
             since,
-        } = self.queued.take()?;
-        self.running = Some(Job {
-            nr: job,
-            profile,
-            since,
-        });
+        } = queued;
         let app = name.to_owned();
         Some(match profile {
             Some(profile) => Order::Reclaim {
@@ -96,21 +103,21 @@ impl App {
         })
     }
 
-    pub(super) fn keep(&mut self, decision: Decision) {
-        if self.log.len() >= KEPT {
-            // What is still going on is not forgotten before it ended.
+    pub(super) fn log_decision(&mut self, decision: Decision) {
+        if self.log.len() >= MAX_DECISIONS {
+            // The decisions of queued and running jobs still wait for their results.
             let running = self.running.map(|job| job.nr);
             let queued = self.queued.map(|job| job.nr);
-            let over = |one: &Decision| Some(one.nr) != running && Some(one.nr) != queued;
-            if let Some(oldest) = self.log.iter().position(over) {
+            let is_finished = |other: &Decision| Some(other.nr) != running && Some(other.nr) != queued;
+            if let Some(oldest) = self.log.iter().position(is_finished) {
                 self.log.remove(oldest);
             }
         }
         self.log.push_back(decision);
     }
 
-    /// Adds what a decision came to.
-    pub(super) fn close(&mut self, nr: u64, cost: Cost) -> Option<Decision> {
+    /// Adds the result to decision `nr` and returns the decision.
+    pub(super) fn finish_decision(&mut self, nr: u64, cost: Cost) -> Option<Decision> {
         let decision = self.log.iter_mut().find(|decision| decision.nr == nr)?;
         decision.cost = Some(cost);
         Some(decision.clone())

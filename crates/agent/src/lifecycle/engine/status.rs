@@ -1,4 +1,4 @@
-//! Where applications stand.
+//! Status of the applications.
 
 use serde_json::{Value, json};
 use thermo_units::{Bytes, Nanos};
@@ -6,33 +6,33 @@ use thermo_units::{Bytes, Nanos};
 use super::{App, Engine};
 use crate::lifecycle::{Profile, Source, State};
 
-/// Where an application stands.
+/// Status of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    /// Its name.
+pub struct AppStatus {
+    /// Name of the application.
     pub name: String,
-    /// Its state.
+    /// Current state.
     pub state: State,
-    /// Who said so.
+    /// Source of the state.
     pub source: Source,
-    /// Since when, on the monotonic clock.
+    /// Time of the last state change, on the monotonic clock.
     pub since: Nanos,
-    /// Among the cached ones: 0 for the one used most recently.
+    /// Rank among cached applications, 0 for the most recently used; `None` in other states.
     pub rank: Option<usize>,
-    /// How often its state changed.
+    /// Number of state changes.
     pub changes: u64,
-    /// What reclaim of it is.
+    /// Reclaim profile.
     pub profile: Profile,
-    /// True while memory is reclaimed from it or brought in for it.
+    /// True while a reclaim or prefetch runs.
     pub busy: bool,
-    /// What was freed in all.
+    /// Bytes freed by all reclaims.
     pub freed: Bytes,
-    /// What it used last time, as far as that is known.
+    /// Working set before the last page-out, if known.
     pub working_set: Option<Bytes>,
 }
 
-impl Standing {
-    /// As JSON.
+impl AppStatus {
+    /// The status as JSON.
     #[must_use]
     pub fn json(&self, now: Nanos) -> Value {
         json!({
@@ -51,9 +51,9 @@ impl Standing {
 }
 
 impl Engine {
-    /// Where every application stands, by name.
+    /// Status of all applications, sorted by name.
     #[must_use]
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn status(&self) -> Vec<AppStatus> {
         let mut cached: Vec<(&String, &App)> = self
             .apps
             .iter()
@@ -65,7 +65,7 @@ impl Engine {
             .enumerate()
             .map(|(rank, (name, _))| (*name, rank))
             .collect();
-        let standing = |(name, app): (&String, &App)| Standing {
+        let status = |(name, app): (&String, &App)| AppStatus {
             name: name.clone(),
             state: app.state,
             source: app.source,
@@ -77,6 +77,6 @@ impl Engine {
             freed: app.freed,
             working_set: app.working_set,
         };
-        self.apps.iter().map(standing).collect()
+        self.apps.iter().map(status).collect()
     }
 }

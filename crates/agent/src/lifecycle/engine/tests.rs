@@ -2,15 +2,15 @@
 
 use super::*;
 
-mod any_order;
+mod random_events;
 
-/// A machine with this much anonymous memory in every application and this much swap.
-struct Fixed {
+/// A machine where every application has the same anonymous memory.
+struct FakeMemory {
     anon_rss: Option<Bytes>,
     swap: (Bytes, Bytes),
 }
 
-impl Facts for Fixed {
+impl MemoryInfo for FakeMemory {
     fn anon_rss(&mut self, _: &str) -> Option<Bytes> {
         self.anon_rss
     }
@@ -20,8 +20,8 @@ impl Facts for Fixed {
     }
 }
 
-fn plenty() -> Fixed {
-    Fixed {
+fn plenty() -> FakeMemory {
+    FakeMemory {
         anon_rss: Some(Bytes::mib(100)),
         swap: (Bytes::gib(1), Bytes::gib(1)),
     }
@@ -36,11 +36,11 @@ fn engine(names: &[&str], rules: Rules) -> Engine {
     engine
 }
 
-fn set(engine: &mut Engine, app: &str, state: State, at: u64, facts: &mut Fixed) -> Kind {
+fn set(engine: &mut Engine, app: &str, state: State, at: u64, memory: &mut FakeMemory) -> DecisionKind {
     engine
-        .hear(app, StateEvent::Set(state), Nanos::millis(at), facts)
+        .handle_event(app, StateEvent::Set(state), Nanos::millis(at), memory)
         .unwrap();
-    engine.why(app).unwrap().last().unwrap().kind
+    engine.decisions(app).unwrap().last().unwrap().kind
 }
 
 fn done(freed: Bytes, after: Bytes) -> Cost {
@@ -48,7 +48,7 @@ fn done(freed: Bytes, after: Bytes) -> Cost {
         freed,
         advised: freed,
         anon_rss_after: Some(after),
-        ..Cost::of_nothing(End::Done)
+        ..Cost::zero(Outcome::Done)
     }
 }
 
@@ -57,16 +57,16 @@ fn jobs(orders: &[Order]) -> Vec<u64> {
 }
 
 #[test]
-fn an_application_that_is_put_away_is_reclaimed_from() {
+fn cached_app_is_reclaimed() {
     let mut engine = engine(&["a"], Rules::default());
     assert_eq!(
         set(&mut engine, "a", State::Foreground, 0, &mut plenty()),
-        Kind::Nothing
+        DecisionKind::Nothing
     );
-    assert_eq!(engine.orders(), []);
+    assert_eq!(engine.take_orders(), []);
     let kind = set(&mut engine, "a", State::Cached, 5, &mut plenty());
-    assert_eq!(kind, Kind::Reclaim(Profile::Full));
-    let orders = engine.orders();
+    assert_eq!(kind, DecisionKind::Reclaim(Profile::Full));
+    let orders = engine.take_orders();
     let [
         Order::Reclaim {
             job,
@@ -79,71 +79,82 @@ fn an_application_that_is_put_away_is_reclaimed_from() {
         panic!("{orders:?}");
     };
     assert_eq!((app.as_str(), *since), ("a", Nanos::millis(5)));
-    assert_eq!(engine.orders(), [], "an order is given once");
-    engine.ended(*job, done(Bytes::mib(90), Bytes::mib(10)), Nanos::millis(500));
-    let last = engine.why("a").unwrap().last().unwrap().clone();
+    assert_eq!(engine.take_orders(), [], "an order is returned once");
+    engine.job_ended(*job, done(Bytes::mib(90), Bytes::mib(10)), Nanos::millis(500));
+    let last = engine.decisions("a").unwrap().last().unwrap().clone();
     assert_eq!(last.cost.unwrap().freed, Bytes::mib(90));
-    assert_eq!(engine.standings()[0].freed, Bytes::mib(90));
+    assert_eq!(engine.status()[0].freed, Bytes::mib(90));
 }
 
 #[test]
-fn unknown_applications_are_told() {
+fn event_for_unknown_app_is_an_error() {
     let mut engine = engine(&["a"], Rules::default());
-    let told = engine
-        .hear("b", StateEvent::Idle(true), Nanos::ZERO, &mut plenty())
+    let error = engine
+        .handle_event("b", StateEvent::Idle(true), Nanos::ZERO, &mut plenty())
         .unwrap_err();
-    assert!(told.to_string().contains("no application \"b\""), "{told}");
-    assert!(engine.why("b").is_err());
+    assert!(error.to_string().contains("no application \"b\""), "{error}");
+    assert!(engine.decisions("b").is_err());
 }
 
 #[test]
-fn who_comes_back_stops_the_reclaim_and_has_its_working_set_brought_in() {
+fn returning_app_cancels_reclaim_and_prefetches_working_set() {
     let rules = Rules {
         prefetch: true,
         ..Rules::default()
     };
     let mut engine = engine(&["a"], rules);
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
-    let job = jobs(&engine.orders())[0];
+    let job = jobs(&engine.take_orders())[0];
     set(&mut engine, "a", State::Foreground, 10, &mut plenty());
-    assert_eq!(engine.orders(), [Order::Cancel { job }]);
-    let kinds: Vec<Kind> = engine.why("a").unwrap().map(|decision| decision.kind).collect();
-    // Nothing is known of what it used.
-    assert_eq!(kinds, [Kind::Reclaim(Profile::Full), Kind::Cancel, Kind::Nothing]);
+    assert_eq!(engine.take_orders(), [Order::Cancel { job }]);
+    let kinds: Vec<DecisionKind> = engine
+        .decisions("a")
+        .unwrap()
+        .map(|decision| decision.kind)
+        .collect();
+    // The working set is not known yet.
+    assert_eq!(
+        kinds,
+        [
+            DecisionKind::Reclaim(Profile::Full),
+            DecisionKind::Cancel,
+            DecisionKind::Nothing
+        ]
+    );
     let cost = Cost {
         working_set: Some(Bytes::mib(9)),
-        ..Cost::of_nothing(End::Cancelled)
+        ..Cost::zero(Outcome::Cancelled)
     };
-    engine.ended(job, cost, Nanos::millis(11));
+    engine.job_ended(job, cost, Nanos::millis(11));
     assert_eq!(
         engine
-            .why("a")
+            .decisions("a")
             .unwrap()
             .next()
             .unwrap()
             .cost
             .as_ref()
             .unwrap()
-            .end,
-        End::Cancelled
+            .outcome,
+        Outcome::Cancelled
     );
     set(&mut engine, "a", State::Cached, 20_000, &mut plenty());
-    let job = jobs(&engine.orders())[0];
+    let job = jobs(&engine.take_orders())[0];
     assert_eq!(
         set(&mut engine, "a", State::Foreground, 20_001, &mut plenty()),
-        Kind::Prefetch
+        DecisionKind::Prefetch
     );
     assert_eq!(
-        engine.orders(),
+        engine.take_orders(),
         [Order::Cancel { job }],
-        "it waits for the reclaim to end"
+        "the prefetch waits for the end of the reclaim"
     );
-    engine.ended(job, Cost::of_nothing(End::Cancelled), Nanos::millis(20_002));
-    let orders = engine.orders();
+    engine.job_ended(job, Cost::zero(Outcome::Cancelled), Nanos::millis(20_002));
+    let orders = engine.take_orders();
     assert!(matches!(orders[..], [Order::Prefetch { .. }]), "{orders:?}");
     set(&mut engine, "a", State::Cached, 20_003, &mut plenty());
     assert_eq!(
-        engine.orders(),
+        engine.take_orders(),
         [Order::Cancel {
             job: jobs(&orders)[0]
         }]
@@ -151,23 +162,23 @@ fn who_comes_back_stops_the_reclaim_and_has_its_working_set_brought_in() {
 }
 
 #[test]
-fn who_comes_back_before_its_turn_is_left_alone() {
+fn returning_app_cancels_queued_reclaim() {
     let mut engine = engine(&["a", "b"], Rules::default());
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
     set(&mut engine, "b", State::Cached, 1, &mut plenty());
-    let first = jobs(&engine.orders())[0];
+    let first = jobs(&engine.take_orders())[0];
     set(&mut engine, "b", State::Foreground, 2, &mut plenty());
-    engine.ended(first, done(Bytes::mib(1), Bytes::mib(99)), Nanos::millis(3));
-    assert_eq!(engine.orders(), []);
-    let told = engine
-        .why("b")
+    engine.job_ended(first, done(Bytes::mib(1), Bytes::mib(99)), Nanos::millis(3));
+    assert_eq!(engine.take_orders(), []);
+    let reclaim = engine
+        .decisions("b")
         .unwrap()
-        .find(|decision| matches!(decision.kind, Kind::Reclaim(_)));
-    assert_eq!(told.unwrap().cost, Some(Cost::of_nothing(End::Cancelled)));
+        .find(|decision| matches!(decision.kind, DecisionKind::Reclaim(_)));
+    assert_eq!(reclaim.unwrap().cost, Some(Cost::zero(Outcome::Cancelled)));
 }
 
 #[test]
-fn who_was_used_longest_ago_comes_first_and_ranks_last() {
+fn least_recently_used_app_is_reclaimed_first() {
     let mut engine = engine(&["a", "b", "c"], Rules::default());
     for (app, at) in [("b", 1), ("c", 2), ("a", 3)] {
         set(&mut engine, app, State::Foreground, at, &mut plenty());
@@ -175,15 +186,15 @@ fn who_was_used_longest_ago_comes_first_and_ranks_last() {
     for (app, at) in [("c", 10), ("b", 11), ("a", 12)] {
         set(&mut engine, app, State::Cached, at, &mut plenty());
     }
-    let ranks: Vec<Option<usize>> = engine.standings().into_iter().map(|one| one.rank).collect();
+    let ranks: Vec<Option<usize>> = engine.status().into_iter().map(|app| app.rank).collect();
     assert_eq!(ranks, [Some(0), Some(1), Some(2)]);
     for app in ["c", "b", "a"] {
-        let orders = engine.orders();
+        let orders = engine.take_orders();
         assert!(
-            matches!(&orders[..], [Order::Reclaim { app: of, .. }] if of == app),
+            matches!(&orders[..], [Order::Reclaim { app: reclaimed, .. }] if reclaimed == app),
             "{orders:?}"
         );
-        engine.ended(
+        engine.job_ended(
             jobs(&orders)[0],
             done(Bytes::ZERO, Bytes::mib(100)),
             Nanos::millis(20),
@@ -192,7 +203,7 @@ fn who_was_used_longest_ago_comes_first_and_ranks_last() {
 }
 
 #[test]
-fn every_interval_holds_and_what_it_put_off_is_thought_about_again() {
+fn early_reclaim_is_deferred_for_each_interval() {
     let intervals = [
         (Profile::File, Profile::Some, 5_000),
         (Profile::Some, Profile::Full, 10_000),
@@ -208,8 +219,8 @@ fn every_interval_holds_and_what_it_put_off_is_thought_about_again() {
             },
         );
         set(&mut engine, "a", State::Cached, 0, &mut plenty());
-        let job = jobs(&engine.orders())[0];
-        engine.ended(job, done(Bytes::mib(60), Bytes::mib(40)), Nanos::millis(1000));
+        let job = jobs(&engine.take_orders())[0];
+        engine.job_ended(job, done(Bytes::mib(60), Bytes::mib(40)), Nanos::millis(1000));
         engine.configure(
             [(
                 "a".to_owned(),
@@ -224,35 +235,35 @@ fn every_interval_holds_and_what_it_put_off_is_thought_about_again() {
         let before = 1000 + interval - 1;
         assert_eq!(
             set(&mut engine, "a", State::Cached, before, &mut plenty()),
-            Kind::Defer(next)
+            DecisionKind::Defer(next)
         );
-        assert_eq!(engine.orders(), []);
+        assert_eq!(engine.take_orders(), []);
         let when = engine.next_wake().unwrap();
         assert_eq!(when, Nanos::millis(1000 + interval), "{last} then {next}");
-        engine.due(when, &mut plenty());
-        assert_eq!(engine.orders().len(), 1);
+        engine.retry_deferred(when, &mut plenty());
+        assert_eq!(engine.take_orders().len(), 1);
         assert_eq!(engine.next_wake(), None);
     }
 }
 
 #[test]
-fn what_was_put_off_is_dropped_when_the_application_comes_back() {
+fn returning_app_drops_deferred_reclaim() {
     let mut engine = engine(&["a"], Rules::default());
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
-    let job = jobs(&engine.orders())[0];
-    engine.ended(job, done(Bytes::mib(90), Bytes::mib(10)), Nanos::millis(1));
+    let job = jobs(&engine.take_orders())[0];
+    engine.job_ended(job, done(Bytes::mib(90), Bytes::mib(10)), Nanos::millis(1));
     set(&mut engine, "a", State::Foreground, 2, &mut plenty());
     assert_eq!(
         set(&mut engine, "a", State::Cached, 3, &mut plenty()),
-        Kind::Defer(Profile::Full)
+        DecisionKind::Defer(Profile::Full)
     );
     set(&mut engine, "a", State::Foreground, 4, &mut plenty());
     assert_eq!(engine.next_wake(), None);
 }
 
 #[test]
-fn guards_say_no_on_one_side_of_their_number_and_yes_on_the_other() {
-    let first = |facts: &mut Fixed, profile| {
+fn guards_skip_below_their_limits() {
+    let first = |memory: &mut FakeMemory, profile| {
         let mut engine = engine(
             &["a"],
             Rules {
@@ -260,57 +271,74 @@ fn guards_say_no_on_one_side_of_their_number_and_yes_on_the_other() {
                 ..Rules::default()
             },
         );
-        set(&mut engine, "a", State::Cached, 0, facts)
+        set(&mut engine, "a", State::Cached, 0, memory)
     };
-    let mut facts = plenty();
+    let mut memory = plenty();
     for (anon_rss, kind) in [
-        (Some(Bytes::mib(12)), Kind::Reclaim(Profile::Full)),
-        (Some(Bytes(Bytes::mib(12).0 - 1)), Kind::Skip),
-        (None, Kind::Skip),
+        (Some(Bytes::mib(12)), DecisionKind::Reclaim(Profile::Full)),
+        (Some(Bytes(Bytes::mib(12).0 - 1)), DecisionKind::Skip),
+        (None, DecisionKind::Skip),
     ] {
-        facts.anon_rss = anon_rss;
-        assert_eq!(first(&mut facts, Profile::Full), kind, "{anon_rss:?}");
+        memory.anon_rss = anon_rss;
+        assert_eq!(first(&mut memory, Profile::Full), kind, "{anon_rss:?}");
     }
-    assert_eq!(first(&mut facts, Profile::Some), Kind::Skip, "nobody is there");
-    facts.anon_rss = Some(Bytes::mib(1));
-    assert_eq!(first(&mut facts, Profile::Some), Kind::Reclaim(Profile::Some));
-    facts.anon_rss = Some(Bytes::mib(100));
+    assert_eq!(
+        first(&mut memory, Profile::Some),
+        DecisionKind::Skip,
+        "no process runs"
+    );
+    memory.anon_rss = Some(Bytes::mib(1));
+    assert_eq!(
+        first(&mut memory, Profile::Some),
+        DecisionKind::Reclaim(Profile::Some)
+    );
+    memory.anon_rss = Some(Bytes::mib(100));
     for (free, full, anon) in [
         (
             Bytes::mib(200),
-            Kind::Reclaim(Profile::Full),
-            Kind::Reclaim(Profile::Anon),
+            DecisionKind::Reclaim(Profile::Full),
+            DecisionKind::Reclaim(Profile::Anon),
         ),
-        (Bytes::mib(199), Kind::Reclaim(Profile::Some), Kind::Skip),
+        (
+            Bytes::mib(199),
+            DecisionKind::Reclaim(Profile::Some),
+            DecisionKind::Skip,
+        ),
     ] {
-        facts.swap = (free, Bytes::mib(1000));
+        memory.swap = (free, Bytes::mib(1000));
         assert_eq!(
-            (first(&mut facts, Profile::Full), first(&mut facts, Profile::Anon)),
+            (
+                first(&mut memory, Profile::Full),
+                first(&mut memory, Profile::Anon)
+            ),
             (full, anon)
         );
     }
-    facts.swap = (Bytes::ZERO, Bytes::ZERO);
-    assert_eq!(first(&mut facts, Profile::Full), Kind::Reclaim(Profile::Some));
+    memory.swap = (Bytes::ZERO, Bytes::ZERO);
+    assert_eq!(
+        first(&mut memory, Profile::Full),
+        DecisionKind::Reclaim(Profile::Some)
+    );
 }
 
 #[test]
-fn memory_that_hardly_changed_is_not_gone_through_again() {
+fn reclaim_is_skipped_when_memory_hardly_changed() {
     for (now, kind) in [
-        (Bytes::mib(47), Kind::Skip),
-        (Bytes::mib(48), Kind::Reclaim(Profile::Full)),
-        (Bytes::mib(32), Kind::Reclaim(Profile::Full)),
+        (Bytes::mib(47), DecisionKind::Skip),
+        (Bytes::mib(48), DecisionKind::Reclaim(Profile::Full)),
+        (Bytes::mib(32), DecisionKind::Reclaim(Profile::Full)),
     ] {
         let mut engine = engine(&["a"], Rules::default());
         set(&mut engine, "a", State::Cached, 0, &mut plenty());
-        let job = jobs(&engine.orders())[0];
-        engine.ended(job, done(Bytes::mib(60), Bytes::mib(40)), Nanos::millis(1));
+        let job = jobs(&engine.take_orders())[0];
+        engine.job_ended(job, done(Bytes::mib(60), Bytes::mib(40)), Nanos::millis(1));
         set(&mut engine, "a", State::Foreground, 2, &mut plenty());
-        let mut facts = Fixed {
+        let mut memory = FakeMemory {
             anon_rss: Some(now),
             ..plenty()
         };
         assert_eq!(
-            set(&mut engine, "a", State::Cached, 60_000, &mut facts),
+            set(&mut engine, "a", State::Cached, 60_000, &mut memory),
             kind,
             "{now}"
         );
@@ -318,13 +346,13 @@ fn memory_that_hardly_changed_is_not_gone_through_again() {
 }
 
 #[test]
-fn a_described_application_that_goes_has_its_reclaim_stopped() {
+fn removing_app_from_config_cancels_its_reclaim() {
     let mut engine = engine(&["a"], Rules::default());
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
-    let job = jobs(&engine.orders())[0];
+    let job = jobs(&engine.take_orders())[0];
     engine.configure([("b".to_owned(), Rules::default())], Nanos::millis(1));
-    assert_eq!(engine.orders(), [Order::Cancel { job }]);
-    engine.ended(job, Cost::of_nothing(End::Cancelled), Nanos::millis(2));
+    assert_eq!(engine.take_orders(), [Order::Cancel { job }]);
+    engine.job_ended(job, Cost::zero(Outcome::Cancelled), Nanos::millis(2));
     set(&mut engine, "b", State::Cached, 3, &mut plenty());
-    assert_eq!(engine.orders().len(), 1, "the way is free again");
+    assert_eq!(engine.take_orders().len(), 1, "the next reclaim may start");
 }

@@ -1,4 +1,4 @@
-//! Events of the engine over a socket, to as many as connect.
+//! Serves the events of the engine on a socket, to any number of clients.
 
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,29 +9,29 @@ use std::thread;
 
 use thermo_damonfs::Trace;
 
-/// Serves the events of `trace` at `socket` for as long as the process lives.
+/// Serves the events of `trace` at `socket` until the process ends.
 pub fn serve(socket: &Path, trace: &Arc<Trace>) -> io::Result<()> {
     let (listener, trace) = (UnixListener::bind(socket)?, Arc::clone(trace));
     thread::Builder::new().name("events".to_owned()).spawn(move || {
-        // One that went before it was served is no reason to end.
+        // An error concerns one client only.
         for stream in listener.incoming().filter_map(Result::ok) {
             let events = trace.listen();
             drop(
                 thread::Builder::new()
                     .name("events".to_owned())
-                    .spawn(move || tell(stream, &events)),
+                    .spawn(move || send_events(stream, &events)),
             );
         }
     })?;
     Ok(())
 }
 
-/// Until nobody listens any more.
-fn tell(mut stream: UnixStream, events: &Receiver<Arc<str>>) {
-    // Says that from now on nothing is missed.
-    let mut told = stream.write_all(b"\n");
-    while told.is_ok() {
+/// Sends events until the client disconnects.
+fn send_events(mut stream: UnixStream, events: &Receiver<Arc<str>>) {
+    // A line end: from now on no event is lost.
+    let mut sent = stream.write_all(b"\n");
+    while sent.is_ok() {
         let Ok(text) = events.recv() else { return };
-        told = stream.write_all(text.as_bytes());
+        sent = stream.write_all(text.as_bytes());
     }
 }

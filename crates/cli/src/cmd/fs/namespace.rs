@@ -1,10 +1,11 @@
-//! A command in mounts of its own, with our control files where the kernel's would be.
+//! Runs a command in its own mount namespace, with our control files in place of the kernel's.
 //!
-//! A tmpfs covers `/sys/kernel/mm`, whether the kernel has DAMON or not: in it lie the kernel's other folders as they
-//! are, ours as `damon`, and `.thermo` with the command's HOME, the programs that stand in for others and the socket
-//! that one of them reads. So is `/sys/module`, for the modules; and with the early layout `/sys/kernel/debug` instead,
-//! for the tool looks there only when there is nothing in sysfs. All of it lives in this mount namespace, which ends with
-//! its last process; nothing is left to clean up, however we end.
+//! A tmpfs is mounted over `/sys/kernel/mm`, whether the kernel has DAMON or not. It has the kernel's other
+//! directories (bind mounts), our control files as `damon`, and `.thermo` with the command's HOME, the
+//! replacements of perf, pgrep, pidof and ps, and the socket of events. Another tmpfs over `/sys/module` has the
+//! modules. With the debugfs layout, `damon` is in a tmpfs over `/sys/kernel/debug` instead, because tools
+//! try debugfs only when sysfs has no DAMON. The mounts exist only in this namespace, which ends with its
+//! last process, so nothing is left to clean up.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,13 +17,13 @@ use std::{env, io};
 
 use anyhow::Context as _;
 use rustix::mount::{MountFlags, mount, mount_bind};
-use thermo_damonfs::{Engine, Modules, Mounted, TRACED_EVENTS};
+use thermo_damonfs::{Engine, ModuleFiles, Mounted, TRACED_EVENTS};
 use thermo_kernel::namespace;
 use thermo_targets::TargetSpec;
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 
-use super::overlay_mount::{cover, mounted_at};
+use super::overlay_mount::{mounted_at, overlay};
 use super::{Layout, events, path_shims};
 use crate::{launch, session};
 
@@ -30,73 +31,75 @@ const MM: &str = "/sys/kernel/mm";
 const DEBUG: &str = "/sys/kernel/debug";
 const MODULE: &str = "/sys/module";
 const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
-const OURS: &str = "/sys/kernel/mm/.thermo";
+const PRIVATE_DIR: &str = "/sys/kernel/mm/.thermo";
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// Runs `command` and ends as it does.
-///
-/// Modules act on `reach`; none: on nobody.
+/// Runs `command` and returns its exit status. Modules act on `module_targets` only.
 pub fn run(
     command: &[OsString],
     layout: Layout,
     engine: &Arc<Engine>,
-    reach: Option<TargetSpec>,
+    module_targets: Option<TargetSpec>,
 ) -> anyhow::Result<Exit> {
     launch::check(command)?;
-    let path_before = env::var_os("PATH").unwrap_or_default();
-    namespace::private_mounts().context("cannot have mounts of our own (it takes CAP_SYS_ADMIN)")?;
-    let place = make_room(layout)?;
-    let ours = Path::new(OURS);
+    let old_path = env::var_os("PATH").unwrap_or_default();
+    namespace::unshare_mounts().context("cannot create a mount namespace (it needs CAP_SYS_ADMIN)")?;
+    let mount_point = create_mount_point(layout)?;
+    let private_dir = Path::new(PRIVATE_DIR);
     let mounted = [
-        super::mount(&place, layout.files(engine)?)?,
-        show_modules(ours, Modules::new(Arc::clone(engine), reach))?,
+        super::mount(&mount_point, layout.files(engine)?)?,
+        mount_modules(private_dir, ModuleFiles::new(Arc::clone(engine), module_targets))?,
     ];
-    let bin = path_shims::install(ours).context("cannot put what stands in for perf and pgrep in place")?;
-    events::serve(&ours.join("events"), engine.trace())
-        .context("cannot serve events to the stand-in for perf")?;
-    if let Err(error) = answer_tracefs(ours) {
-        eprintln!("thermo: there is no tracefs here ({error}), which damo asks for: it may refuse to work");
+    let bin = path_shims::install(private_dir)
+        .context("cannot install the replacements of perf, pgrep, pidof and ps")?;
+    events::serve(&private_dir.join("events"), engine.trace())
+        .context("cannot serve events to the replacement of perf")?;
+    if let Err(error) = provide_tracefs(private_dir) {
+        eprintln!("thermo: tracefs is not available ({error}), and damo needs it: damo may refuse to run");
     }
     let mut path = OsString::from(&bin);
     path.push(":");
-    path.push(path_before);
-    let environment = [("HOME", ours.join("home").into_os_string()), ("PATH", path)];
-    run_in(&mounted, command, &environment)
+    path.push(old_path);
+    let environment = [
+        ("HOME", private_dir.join("home").into_os_string()),
+        ("PATH", path),
+    ];
+    run_command(&mounted, command, &environment)
 }
 
-fn run_in(
+fn run_command(
     mounted: &[Mounted],
     command: &[OsString],
     environment: &[(&str, OsString)],
 ) -> anyhow::Result<Exit> {
-    interrupt::listen().context("cannot listen to Ctrl-C")?;
-    let child = launch::launch_in(command, environment)?;
+    interrupt::listen().context("cannot handle Ctrl-C")?;
+    let child = launch::launch_in_environment(command, environment)?;
     let status = session::wait_for(child)?;
     mounted.iter().for_each(|mounted| mounted.files().stop_all());
-    Ok(Exit::As(status))
+    Ok(Exit::ChildStatus(status))
 }
 
-/// Makes a folder of ours among the kernel's, and returns it. With the early layout there is none in sysfs, not even
-/// the kernel's own.
-fn make_room(layout: Layout) -> anyhow::Result<PathBuf> {
-    let cover = |folder: &Path, ours: &[&str]| {
-        cover(folder, ours).with_context(|| format!("cannot cover {}", folder.display()))
+/// Creates the mount point of the control files among the kernel's directories. With the debugfs layout sysfs
+/// has no `damon` at all.
+fn create_mount_point(layout: Layout) -> anyhow::Result<PathBuf> {
+    let overlay = |dir: &Path, added: &[&str]| {
+        overlay(dir, added).with_context(|| format!("cannot mount a tmpfs over {}", dir.display()))
     };
-    cover(Path::new(MM), &["damon", ".thermo"])?;
-    fs::create_dir(Path::new(OURS).join("home"))?;
-    fs::set_permissions(OURS, fs::Permissions::from_mode(0o700))?;
+    overlay(Path::new(MM), &["damon", ".thermo"])?;
+    fs::create_dir(Path::new(PRIVATE_DIR).join("home"))?;
+    fs::set_permissions(PRIVATE_DIR, fs::Permissions::from_mode(0o700))?;
     let sysfs = Path::new(MM).join("damon");
     if layout == Layout::Sysfs {
         return Ok(sysfs);
     }
     fs::remove_dir(sysfs)?;
-    let debugfs = debugfs()?;
-    cover(&debugfs, &["damon"])?;
+    let debugfs = mount_debugfs()?;
+    overlay(&debugfs, &["damon"])?;
     Ok(debugfs.join("damon"))
 }
 
-/// Where debugfs is; tools look for it among the mounts, so there has to be one.
-fn debugfs() -> anyhow::Result<PathBuf> {
+/// The mount point of debugfs, which is mounted if necessary: tools search the mounts for it.
+fn mount_debugfs() -> anyhow::Result<PathBuf> {
     if let Some(debugfs) = mounted_at("debugfs")? {
         return Ok(debugfs);
     }
@@ -107,27 +110,27 @@ fn debugfs() -> anyhow::Result<PathBuf> {
         MountFlags::NOSUID | MountFlags::NODEV,
         None,
     )
-    .with_context(|| format!("cannot mount debugfs at {DEBUG}, where the early layout lies"))?;
+    .with_context(|| format!("cannot mount debugfs at {DEBUG}, which the debugfs layout needs"))?;
     Ok(PathBuf::from(DEBUG))
 }
 
-/// Puts the modules among the kernel's.
-fn show_modules(ours: &Path, modules: Arc<Modules>) -> anyhow::Result<Mounted> {
-    let shown = ours.join("module");
-    fs::create_dir(&shown)?;
-    let mounted = super::mount(&shown, modules)?;
-    cover(Path::new(MODULE), &MODULES).with_context(|| format!("cannot cover {MODULE}"))?;
+/// Mounts our modules among the kernel's.
+fn mount_modules(private_dir: &Path, modules: Arc<ModuleFiles>) -> anyhow::Result<Mounted> {
+    let dir = private_dir.join("module");
+    fs::create_dir(&dir)?;
+    let mounted = super::mount(&dir, modules)?;
+    overlay(Path::new(MODULE), &MODULES).with_context(|| format!("cannot mount a tmpfs over {MODULE}"))?;
     for name in MODULES {
-        mount_bind(shown.join(name), Path::new(MODULE).join(name))?;
+        mount_bind(dir.join(name), Path::new(MODULE).join(name))?;
     }
     Ok(mounted)
 }
 
-/// Sees to it that there is a tracefs, and that its list of events has those of our engine. Which events a kernel has
-/// is all that is asked of it.
-fn answer_tracefs(ours: &Path) -> io::Result<()> {
-    let there = mounted_at("tracefs")?;
-    let tracefs = there.unwrap_or_else(|| PathBuf::from(TRACING));
+/// Mounts tracefs if necessary, and adds the events of our engine to its list of events. Tools read nothing
+/// else there.
+fn provide_tracefs(private_dir: &Path) -> io::Result<()> {
+    let mount_point = mounted_at("tracefs")?;
+    let tracefs = mount_point.unwrap_or_else(|| PathBuf::from(TRACING));
     let events = tracefs.join("available_events");
     if !events.exists() {
         mount(
@@ -143,8 +146,8 @@ fn answer_tracefs(ours: &Path) -> io::Result<()> {
         read => read.unwrap_or_default(),
     };
     let others = known.lines().filter(|line| !line.starts_with("damon:"));
-    let listed: Vec<&str> = others.chain(TRACED_EVENTS).collect();
-    let answer = ours.join("available_events");
-    fs::write(&answer, listed.join("\n") + "\n")?;
-    Ok(mount_bind(&answer, &events)?)
+    let all: Vec<&str> = others.chain(TRACED_EVENTS).collect();
+    let list = private_dir.join("available_events");
+    fs::write(&list, all.join("\n") + "\n")?;
+    Ok(mount_bind(&list, &events)?)
 }

@@ -1,4 +1,5 @@
-//! Folders of the kernel with something of ours in them: a tmpfs over the folder, in which everything else is as it was.
+//! Adds directories to a directory of the kernel: a tmpfs is mounted over it, and the old entries are
+//! bind-mounted into the tmpfs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,25 +10,26 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 
-/// Covers `folder` by one with the same in it, but for `ours`, which are empty folders.
-pub fn cover(folder: &Path, ours: &[&str]) -> io::Result<()> {
+/// Mounts a tmpfs over `dir` that has the entries of `dir`, and the empty directories `added`. An entry with
+/// a name in `added` is hidden.
+pub fn overlay(dir: &Path, added: &[&str]) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let handle = rustix::fs::open(folder, flags, Mode::empty())?;
-    // By this name it is found also when it is covered.
-    let real = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
-    let names: Vec<OsString> = fs::read_dir(&real)?
+    let handle = rustix::fs::open(dir, flags, Mode::empty())?;
+    // This name reaches the old directory also when the tmpfs is mounted over it.
+    let old = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+    let names: Vec<OsString> = fs::read_dir(&old)?
         .map(|entry| entry.map(|entry| entry.file_name()))
         .collect::<io::Result<_>>()?;
     mount(
         "thermo",
-        folder,
+        dir,
         "tmpfs",
         MountFlags::NOSUID | MountFlags::NODEV,
         c"mode=0755,size=64m",
     )?;
-    let theirs = |name: &OsString| !ours.iter().any(|our| name == our);
-    for name in names.iter().filter(|name| theirs(name)) {
-        let (from, to) = (real.join(name), folder.join(name));
+    let is_kept = |name: &OsString| !added.iter().any(|added| name == added);
+    for name in names.iter().filter(|name| is_kept(name)) {
+        let (from, to) = (old.join(name), dir.join(name));
         if from.is_dir() {
             fs::create_dir(&to)?;
         } else {
@@ -35,10 +37,10 @@ pub fn cover(folder: &Path, ours: &[&str]) -> io::Result<()> {
         }
         mount_bind_recursive(&from, &to)?;
     }
-    ours.iter().try_for_each(|name| fs::create_dir(folder.join(name)))
+    added.iter().try_for_each(|name| fs::create_dir(dir.join(name)))
 }
 
-/// Where the first file system of this kind is mounted.
+/// The mount point of the first mounted file system of this type.
 pub fn mounted_at(kind: &str) -> io::Result<Option<PathBuf>> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());

@@ -1,8 +1,9 @@
-//! Programs that come first in the command's PATH: a `perf` that records our events, and a `pgrep` that knows our
-//! kdamonds.
+//! Programs that come first in the command's PATH: a `perf` that records our events, and `pgrep`, `pidof` and
+//! `ps` that know our kdamonds.
 //!
-//! Scripts written for DAMON count kdamonds by `pgrep kdamond`. The kernel's are processes; ours are threads, which
-//! pgrep does not list, and the kernel's own have nothing to do with the files that the command sees.
+//! Tools for DAMON find kdamonds by name, and ask for the CPU time of their pid. The kernel's kdamonds are
+//! processes. Ours are threads, which these programs do not list; and the kernel's have nothing to do with the
+//! control files of the command.
 
 use std::env;
 use std::fs;
@@ -10,45 +11,32 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Files that tell a kdamond's thread, or -1, or none.
-const PIDS: &str = "/sys/kernel/mm/damon/admin/kdamonds/*/pid /sys/module/damon_*/parameters/kdamond_pid \
-                    /sys/kernel/debug/damon/kdamond_pid /sys/kernel/debug/damon/*/kdamond_pid";
+/// The functions that the scripts below share.
+const KDAMONDS: &str = include_str!("shims/kdamonds.sh");
+const SCRIPTS: [(&str, &str); 3] = [
+    ("pgrep", include_str!("shims/pgrep.sh")),
+    ("pidof", include_str!("shims/pidof.sh")),
+    ("ps", include_str!("shims/ps.sh")),
+];
 
-/// Puts both into `bin` below `ours`, and returns that folder.
-pub fn install(ours: &Path) -> io::Result<PathBuf> {
-    let bin = ours.join("bin");
+/// Writes the programs into `bin` below `private_dir`, and returns that directory.
+pub fn install(private_dir: &Path) -> io::Result<PathBuf> {
+    let bin = private_dir.join("bin");
     fs::create_dir(&bin)?;
     let thermo = env::current_exe()?;
     let quoted = thermo.to_string_lossy().replace('\'', r"'\''");
     let perf = format!(
         "exec '{quoted}' fs --as-perf {}/events -- \"$@\"\n",
-        ours.display()
+        private_dir.display()
     );
     write(&bin.join("perf"), &perf)?;
-    write(&bin.join("pgrep"), &pgrep())?;
+    for (name, script) in SCRIPTS {
+        write(&bin.join(name), &format!("{KDAMONDS}{script}"))?;
+    }
     Ok(bin)
 }
 
 fn write(path: &Path, script: &str) -> io::Result<()> {
     fs::write(path, format!("#!/bin/sh\n{script}"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-}
-
-/// Answers `pgrep kdamond…`, and leaves everything else to the real one behind it in PATH.
-fn pgrep() -> String {
-    format!(
-        r#"case "$#$1" in
-1kdamond*) ;;
-*) PATH=${{PATH#*:}} exec pgrep "$@" ;;
-esac
-found=1
-for file in {PIDS}; do
-    tid=$(cat "$file" 2>/dev/null)
-    case "$(cat "/proc/$tid/comm" 2>/dev/null)" in
-    "$1"*) echo "$tid"; found=0 ;;
-    esac
-done
-exit $found
-"#
-    )
 }

@@ -1,8 +1,9 @@
-//! The stand-in for perf: records the events of our engine as text, shows such records, and leaves everything else
-//! to the real one, if there is one.
+//! The replacement of perf: records the events of our engine as text, and prints such records. Everything
+//! else goes to the real perf, if there is one.
 //!
-//! A real perf would record the kernel's kdamonds, not ours. damo calls it as `perf record -a -o OUT -e damon:…` until
-//! it interrupts it, and `perf script --force -i OUT`; nothing else is answered here.
+//! The real perf would record the kernel's kdamonds, not ours, and print nothing. So other uses of `damon:`
+//! events are refused. damo runs `perf record -a -o OUT -e damon:...` until it interrupts it, and then
+//! `perf script --force -i OUT`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,50 +16,80 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, thread};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use thermo_damonfs::TRACED_EVENTS;
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 
-/// How soon an interruption is noticed.
-const POLL: Duration = Duration::from_millis(20);
-/// What a record of the real perf begins with.
-const REAL_RECORD: &[u8] = b"PERFILE";
+use super::perf_args::PerfArgs;
+use crate::{launch, session};
 
-/// Does what `perf ARGUMENTS` would.
+/// How often an interruption is checked.
+const POLL: Duration = Duration::from_millis(20);
+/// File of `perf record` without `-o`, and of `perf script` without `-i`.
+const DEFAULT_FILE: &str = "perf.data";
+/// First bytes of a file of the real perf.
+const REAL_PERF_MAGIC: &[u8] = b"PERFILE";
+
+/// Runs as `perf ARGUMENTS`.
 pub fn run(socket: &Path, arguments: &[OsString]) -> anyhow::Result<Exit> {
-    let verb = arguments
-        .first()
-        .and_then(|verb| verb.to_str())
-        .unwrap_or_default();
-    let ours = arguments
-        .iter()
-        .any(|argument| argument.as_encoded_bytes().starts_with(b"damon:"));
+    let (verb, rest) = arguments.split_first().unzip();
+    let verb = verb.and_then(|verb| verb.to_str()).unwrap_or_default();
+    let parsed = PerfArgs::parse(verb, rest.unwrap_or_default());
+    let has_damon_event = parsed.events.iter().any(|event| event.starts_with("damon:"));
     match verb {
         "--version" | "version" => {
             println!("perf version 0 (thermo {})", env!("CARGO_PKG_VERSION"));
             Ok(Exit::Done)
         }
-        "record" if ours => record(socket, &output(arguments)),
-        "script" => match input(arguments).filter(|path| is_ours(path)) {
-            Some(path) => show(&path),
-            None => real(arguments),
+        "record" if has_damon_event => {
+            check_events(&parsed.events)?;
+            record(&mut Source::connect(socket)?, &parsed)
+        }
+        "script" => match Some(input(&parsed)).filter(|path| is_our_record(path)) {
+            Some(path) => print_record(&path),
+            None => exec_real_perf(arguments),
         },
-        "record" if next_perf().is_none() => record_nothing(&output(arguments)),
-        _ => real(arguments),
+        _ if arguments
+            .iter()
+            .any(|argument| argument.to_string_lossy().contains("damon:")) =>
+        {
+            bail!(
+                "`perf {verb}` cannot show thermo's damon: events: record them with `perf record -e {} -- CMD`, and \
+             print them with `perf script`",
+                TRACED_EVENTS[0]
+            )
+        }
+        "record" if real_perf().is_none() => record(&mut Source::Nothing, &parsed),
+        _ => exec_real_perf(arguments),
     }
 }
 
-fn value_of(arguments: &[OsString], flag: &str) -> Option<PathBuf> {
-    let at = arguments.iter().position(|argument| argument == flag)?;
-    arguments.get(at + 1).map(PathBuf::from)
+/// Refuses events that would silently be missing from the record.
+fn check_events(events: &[String]) -> anyhow::Result<()> {
+    let is_ours = |event: &str| event == "damon:*" || TRACED_EVENTS.contains(&event);
+    match events.iter().find(|event| !is_ours(event)) {
+        None => Ok(()),
+        Some(event) => bail!(
+            "cannot record {event} with thermo's events: `perf record -e` takes {} here; record others in a \
+             `perf record` of their own",
+            TRACED_EVENTS.join(" and ")
+        ),
+    }
 }
 
-fn output(arguments: &[OsString]) -> PathBuf {
-    value_of(arguments, "-o").unwrap_or_else(|| PathBuf::from("perf.data"))
+fn output(parsed: &PerfArgs) -> PathBuf {
+    parsed
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_FILE))
 }
 
-fn input(arguments: &[OsString]) -> Option<PathBuf> {
-    value_of(arguments, "-i")
+fn input(parsed: &PerfArgs) -> PathBuf {
+    parsed
+        .input
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_FILE))
 }
 
 fn create(path: &Path) -> anyhow::Result<File> {
@@ -69,72 +100,109 @@ fn create(path: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes events until interrupted.
-fn record(socket: &Path, path: &Path) -> anyhow::Result<Exit> {
-    interrupt::listen().context("cannot listen to Ctrl-C")?;
-    let mut out = create(path)?;
-    let mut stream =
-        UnixStream::connect(socket).context("the control files are gone: is `thermo fs` still there?")?;
-    stream.set_read_timeout(Some(POLL))?;
-    let mut buffer = vec![0; 1 << 16];
-    let mut begun = false;
-    while !interrupt::asked() {
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => {
-                // The first line end says that recording has begun.
-                let from = usize::from(!begun);
-                begun = true;
-                out.write_all(&buffer[from..length])?;
-            }
-            Err(error) if is_only_waiting(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(Exit::Done)
+/// What is recorded.
+enum Source {
+    /// The events of our engine.
+    Events(UnixStream),
+    /// Without a real perf, a profile of other events is an empty file.
+    Nothing,
 }
 
-fn is_only_waiting(error: &io::Error) -> bool {
+impl Source {
+    /// Connects to the server of events. From then on, no event is lost.
+    fn connect(socket: &Path) -> anyhow::Result<Self> {
+        let gone = "the control files are gone: does `thermo fs` still run?";
+        let mut stream = UnixStream::connect(socket).context(gone)?;
+        // The server first sends a line end.
+        stream.read_exact(&mut [0]).context(gone)?;
+        stream.set_read_timeout(Some(POLL))?;
+        Ok(Self::Events(stream))
+    }
+
+    /// Appends the events of at most [`POLL`] to `out`. Returns false when the server has ended.
+    fn copy(&mut self, out: &mut File, buffer: &mut [u8]) -> anyhow::Result<bool> {
+        let Self::Events(stream) = self else {
+            thread::sleep(POLL);
+            return Ok(true);
+        };
+        match stream.read(buffer) {
+            Ok(0) => return Ok(false),
+            Ok(length) => out.write_all(&buffer[..length])?,
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    /// Appends the events that have arrived.
+    fn drain(&mut self, out: &mut File, buffer: &mut [u8]) -> anyhow::Result<()> {
+        if let Self::Events(stream) = self {
+            stream.set_nonblocking(true)?;
+            while let Ok(length @ 1..) = stream.read(buffer) {
+                out.write_all(&buffer[..length])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Records `source` until interrupted, or until the command, if there is one, has ended.
+fn record(source: &mut Source, parsed: &PerfArgs) -> anyhow::Result<Exit> {
+    interrupt::listen().context("cannot handle Ctrl-C")?;
+    let mut out = create(&output(parsed))?;
+    let mut command = match parsed.command.as_slice() {
+        [] => None,
+        command => Some(launch::launch(command)?),
+    };
+    let mut buffer = vec![0; 1 << 16];
+    while !interrupt::requested() {
+        let has_ended = match &mut command {
+            Some(child) => child.try_wait().context("cannot wait for the command")?.is_some(),
+            None => false,
+        };
+        if has_ended || !source.copy(&mut out, &mut buffer)? {
+            break;
+        }
+    }
+    source.drain(&mut out, &mut buffer)?;
+    command.map_or(Ok(Exit::Done), |child| {
+        session::wait_for(child).map(Exit::ChildStatus)
+    })
+}
+
+fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
     )
 }
 
-/// A profile that nobody is there to take.
-fn record_nothing(path: &Path) -> anyhow::Result<Exit> {
-    interrupt::listen().context("cannot listen to Ctrl-C")?;
-    create(path)?;
-    while !interrupt::asked() {
-        thread::sleep(POLL);
-    }
-    Ok(Exit::Done)
-}
-
-fn is_ours(path: &Path) -> bool {
+fn is_our_record(path: &Path) -> bool {
     let mut begin = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(REAL_RECORD.len() as u64).read_to_end(&mut begin));
-    read.is_ok() && begin != REAL_RECORD
+    let read =
+        File::open(path).and_then(|file| file.take(REAL_PERF_MAGIC.len() as u64).read_to_end(&mut begin));
+    read.is_ok() && begin != REAL_PERF_MAGIC
 }
 
-fn show(path: &Path) -> anyhow::Result<Exit> {
+fn print_record(path: &Path) -> anyhow::Result<Exit> {
     let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     io::copy(&mut file, &mut io::stdout().lock())?;
     Ok(Exit::Done)
 }
 
-/// Becomes the real perf.
-fn real(arguments: &[OsString]) -> anyhow::Result<Exit> {
-    let perf = next_perf()
-        .context("there is no perf here, and its stand-in records and shows damon: events only")?;
+/// Replaces this process by the real perf.
+fn exec_real_perf(arguments: &[OsString]) -> anyhow::Result<Exit> {
+    let perf = real_perf().context(
+        "perf is not installed, and thermo's replacement records and prints damon: events only: install perf",
+    )?;
     Err(Command::new(perf).args(arguments).exec().into())
 }
 
-/// The perf that comes behind ours in PATH.
-fn next_perf() -> Option<PathBuf> {
+/// The next perf in PATH after ours.
+fn real_perf() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    let ours = Path::new("/sys/kernel/mm/.thermo");
-    let folders = env::split_paths(&path).filter(|folder| !folder.starts_with(ours));
-    let mut found = folders.map(|folder| folder.join(OsStr::new("perf")));
+    let private_dir = Path::new("/sys/kernel/mm/.thermo");
+    let dirs = env::split_paths(&path).filter(|dir| !dir.starts_with(private_dir));
+    let mut found = dirs.map(|dir| dir.join(OsStr::new("perf")));
     found.find(|perf| perf.is_file())
 }

@@ -1,4 +1,4 @@
-//! A look before a hint: which memory is not accessed for a while.
+//! Finds memory that is idle for a given time, by monitoring for that time before a hint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::{Attrs, Context, Event, Sink, TargetId};
 use thermo_kernel::clock;
 use thermo_runtime::Vaddr;
-use thermo_runtime::kdamond::{Kdamond, Parts, Why};
+use thermo_runtime::kdamond::{ExitReason, Kdamond, Parts};
 use thermo_targets::TrackedProcesses;
 use thermo_term::interrupt;
 use thermo_units::{AddrRange, Nanos};
@@ -18,26 +18,27 @@ use thermo_units::{AddrRange, Nanos};
 use super::POLL;
 use crate::session::Host;
 
-/// What finding out may cost: it takes a moment, and somebody waits for it.
+/// CPU budget: 10 % of a CPU, because monitoring is short and the user waits for it.
 const SHARE: CpuShare = CpuShare(100_000);
 
 /// Idle memory by target: ascending ranges.
-pub type Found = BTreeMap<TargetId, Vec<AddrRange>>;
+pub type IdleRanges = BTreeMap<TargetId, Vec<AddrRange>>;
 
-/// What of `ranges` (ascending) was found idle in `target`.
-pub fn within(found: &Found, target: TargetId, ranges: &[AddrRange]) -> Vec<AddrRange> {
-    let idle = found.get(&target).map_or(&[][..], Vec::as_slice);
+/// The idle parts of `ranges` (ascending) in `target`.
+pub fn idle_parts(idle: &IdleRanges, target: TargetId, ranges: &[AddrRange]) -> Vec<AddrRange> {
+    let idle = idle.get(&target).map_or(&[][..], Vec::as_slice);
     let parts = ranges
         .iter()
         .flat_map(|range| idle.iter().filter_map(|idle| range.intersection(idle)));
     parts.collect()
 }
 
-/// Notes since when accesses of each target are known: its first pass clears the accessed bits of the past.
+/// The time of each target's first complete pass. Accesses are known from then on: that pass clears accessed
+/// bits of the past.
 #[derive(Debug, Default)]
-struct Known(BTreeMap<TargetId, Nanos>);
+struct FirstPasses(BTreeMap<TargetId, Nanos>);
 
-impl Sink for Known {
+impl Sink for FirstPasses {
     fn on(&mut self, event: &Event<'_>) {
         let Event::Aggregated { end, targets, .. } = event else {
             return;
@@ -52,9 +53,9 @@ impl Sink for Known {
     }
 }
 
-impl Known {
-    /// Whether accesses of all targets are known for `time`, and the pass that tells the last of it is through.
-    fn lasts(&self, time: Nanos, context: &Context) -> bool {
+impl FirstPasses {
+    /// Whether the accesses of all targets are known for `time`, the last complete pass included.
+    fn cover(&self, time: Nanos, context: &Context) -> bool {
         let now = clock::monotonic();
         context.targets().all(|target| {
             let tables = target.tables.filter(|tables| tables.nr_passes > 1);
@@ -64,43 +65,51 @@ impl Known {
     }
 }
 
-/// Monitors `members` for `time` and gives them back with what was not accessed meanwhile.
-pub fn look(members: TrackedProcesses, host: Host, time: Nanos) -> anyhow::Result<(TrackedProcesses, Found)> {
+/// Monitors `processes` for `time`. Returns them, with the memory that was not accessed in this time.
+///
+/// # Errors
+/// No tracker is available, monitoring failed, or every process has ended.
+pub fn find_idle(
+    processes: TrackedProcesses,
+    host: Host,
+    time: Nanos,
+) -> anyhow::Result<(TrackedProcesses, IdleRanges)> {
     let attrs = attrs(time);
     attrs.check()?;
-    let tracker = host.own_tracker(1)?;
+    let tracker = host.open_own_tracker(1)?;
     let policy = match tracker.can_scan() {
         true => MethodPolicy::Scan,
-        false => MethodPolicy::ByHand,
+        false => MethodPolicy::FixedIntervals,
     };
     let context = Context::new(attrs, 1)?
         .with_budget(SHARE, policy)
         .with_snapshot_interval(attrs.aggr);
-    // It only monitors: nothing is acted on.
+    // Without schemes the actor has nothing to do.
     let ops = Vaddr::new(
         Path::new("/"),
-        members,
+        processes,
         tracker,
         Actor::new(PageoutLimits::default(), true),
     );
-    let sink = Known::default();
+    let sink = FirstPasses::default();
     let kdamond =
         Kdamond::start(0, Parts { context, ops, sink }).context("cannot start the kdamond thread")?;
-    let is_enough = move |parts: &mut Parts<_, Known>| parts.sink.lasts(time, &parts.context);
-    while kdamond.call(is_enough) == Some(false) && !interrupt::asked() {
+    let is_enough = move |parts: &mut Parts<_, FirstPasses>| parts.sink.cover(time, &parts.context);
+    while kdamond.call(is_enough) == Some(false) && !interrupt::requested() {
         thread::sleep(POLL);
     }
     let ended = kdamond.stop();
-    match ended.why {
-        Why::Failed(error) => return Err(error.into()),
-        Why::TargetsGone => bail!("every target ended while it was monitored"),
-        Why::Stopped => {}
+    match ended.reason {
+        ExitReason::Failed(error) => return Err(error.into()),
+        ExitReason::TargetsGone => bail!("every target ended while it was monitored"),
+        ExitReason::Stopped => {}
     }
-    let found = ended.parts.context.idle_for(time, clock::monotonic());
-    Ok((ended.parts.ops.into_members(), found.into_iter().collect()))
+    let idle = ended.parts.context.idle_for(time, clock::monotonic());
+    Ok((ended.parts.ops.into_targets(), idle.into_iter().collect()))
 }
 
-/// Twenty aggregations of twenty access checks within the time, none of them faster than DAMON's.
+/// Intervals: twenty aggregations of twenty access checks within the time, but not shorter than DAMON's
+/// defaults.
 fn attrs(time: Nanos) -> Attrs {
     let aggr = Nanos((time.0 / 20).max(Nanos::millis(100).0));
     Attrs {

@@ -1,11 +1,11 @@
-//! `thermo hint`: tells the kernel at once what should become of the memory of other processes.
+//! `thermo hint`: advises the kernel about memory of other processes, once and at once.
 
+mod by_name;
 mod idle;
-mod named;
 mod page_cache;
-mod tell;
+mod results;
 
-pub use idle::look as look_for_idle;
+pub use idle::find_idle;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use thermo_actions::hint::{Hint as RangeHint, Hinted, Hinter, Kind, Limits, Selection};
+use thermo_actions::hint::{Hint as RangeHint, HintResult, Hinter, Limits, PageKind, Selection};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::Action;
@@ -24,44 +24,48 @@ use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 use thermo_units::{AddrRange, Bytes, Nanos};
 
+use crate::args::number;
 use crate::session::Host;
 
-/// How soon Ctrl-C stops what goes on.
+/// How often Ctrl-C is checked.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Tell the kernel what should become of the memory of other processes: at once, once.
+/// Advise the kernel about memory of other processes, once: page it out, bring it in, make it hot or cold.
 ///
-/// Without --idle-for or --skip-young it acts on everything that is named, touched or not. Actions: willneed (bring in), cold
-/// (first to go under pressure), pageout (reclaim now), lru_prio, lru_deprio, hugepage, collapse, stat (nothing).
+/// Without --idle-for or --skip-young the action is applied to all selected memory, accessed or not. Actions:
+/// willneed (read in from swap or files), cold (reclaim first under memory pressure), pageout (reclaim now),
+/// lru_prio and lru_deprio (move up and down on LRU lists), hugepage and collapse (make huge pages),
+/// nohugepage (split them), stat (only list the memory). Exit code 1: one of several files of --page-cache
+/// could not be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo hint cold --name firefox --anon
   thermo hint pageout --pid 4242 --idle-for 30s --max-bytes 512M --json
   thermo hint lru_prio --page-cache /var/lib/db/index.dat")]
 pub struct Hint {
-    /// What to do
+    /// Action to apply
     #[arg(value_name = "ACTION")]
     action: Action,
 
     #[command(flatten)]
-    who: Who,
+    targets: TargetArgs,
 
     #[command(flatten)]
-    what: What,
+    memory: MemoryArgs,
 
-    /// Advise at most this many bytes, all together
+    /// Advise at most this many bytes of resident memory in total
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     max_bytes: Option<Bytes>,
 
-    /// Begin nothing later than this after the first hint
+    /// Start no system call later than this after the first hint
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     max_time: Option<Nanos>,
 
-    /// Begin nothing once this much CPU time was spent on hints
+    /// Start no system call after this much CPU time was spent on hints
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     max_cpu: Option<Nanos>,
 
-    /// Decide and report everything, and do nothing
+    /// Decide and report, but change no memory
     #[arg(long)]
     dry_run: bool,
 
@@ -70,19 +74,22 @@ pub struct Hint {
     json: bool,
 }
 
-/// Whose memory.
+/// The processes or files.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Targets")]
-struct Who {
+struct TargetArgs {
     /// A process; may be given more than once
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = number::pid)]
     pid: Vec<u32>,
 
-    /// All processes of a control group and of those below it
+    /// All processes of a control group and of its descendants. PATH as in /proc/PID/cgroup, like
+    /// /system.slice/redis.service, or the whole directory: /sys/fs/cgroup/... (version 2) or
+    /// /sys/fs/cgroup/memory/... (version 1)
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
 
-    /// All processes of a systemd unit, found by the name of its control group
+    /// All processes of a systemd unit of the system or of the calling user, found by the name of its control
+    /// group
     #[arg(long, value_name = "UNIT", conflicts_with = "cgroup")]
     unit: Option<String>,
 
@@ -90,8 +97,8 @@ struct Who {
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
 
-    /// No process, but what is in memory of this file, mapped or not (lru_prio, lru_deprio, stat); may be given more
-    /// than once
+    /// Instead of processes: the resident pages of this file, mapped or not (lru_prio, lru_deprio and stat);
+    /// may be given more than once
     #[arg(
         long,
         value_name = "FILE",
@@ -100,10 +107,10 @@ struct Who {
     page_cache: Vec<PathBuf>,
 }
 
-/// Which of it.
+/// The part of the processes' memory.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Memory")]
-struct What {
+struct MemoryArgs {
     /// Anonymous pages only
     #[arg(long, conflicts_with = "file")]
     anon: bool,
@@ -112,19 +119,20 @@ struct What {
     #[arg(long)]
     file: bool,
 
-    /// Only what lies between these addresses, hexadecimal as in /proc/PID/maps
+    /// Memory between these addresses only, hexadecimal as in /proc/PID/maps
     #[arg(long, value_name = "A-B", value_parser = range)]
     range: Option<AddrRange>,
 
-    /// Only mappings with this in their name, like libc.so or heap; may be given more than once
+    /// Mappings with this text in their name only, like libc.so or heap; may be given more than once
     #[arg(long, value_name = "TEXT")]
     mapping: Vec<String>,
 
-    /// Only what is not touched for this long: looks on for that time first
+    /// Memory that is not accessed for this long only; the command monitors for that time first
     #[arg(long, value_name = "TIME")]
     idle_for: Option<Nanos>,
 
-    /// Leave pages alone whose accessed mark is set now: touched since the kernel or a monitor last took it off
+    /// Skip pages whose accessed bit is set, that is: accessed since the kernel or a monitor last cleared the
+    /// bit
     #[arg(long)]
     skip_young: bool,
 }
@@ -134,57 +142,57 @@ fn range(text: &str) -> Result<AddrRange, String> {
     let ends = text.split_once('-').and_then(|(a, b)| number(a).zip(number(b)));
     match ends {
         Some((start, end)) if start < end => Ok(AddrRange::new(start, end)),
-        Some(_) => Err("the end must lie behind the start".to_owned()),
+        Some(_) => Err("the end must be above the start".to_owned()),
         None => Err("give two addresses, like 7f2a4c000000-7f2a50000000".to_owned()),
     }
 }
 
-/// One range that was hinted at, and what came of it.
+/// One range and its result.
 struct Row {
     pid: u32,
     range: AddrRange,
-    hinted: Hinted,
+    hinted: HintResult,
 }
 
 impl Hint {
-    /// Gives the hints and tells what came of each.
+    /// Applies the hints and prints their results.
     pub fn run(self) -> anyhow::Result<Exit> {
         Actor::supports(self.action)?;
-        if !self.who.page_cache.is_empty() {
-            return self.files();
+        if !self.targets.page_cache.is_empty() {
+            return self.hint_files();
         }
-        let members = TrackedProcesses::new(Path::new("/"), self.who.spec()?)?;
+        let processes = TrackedProcesses::new(Path::new("/"), self.targets.spec()?)?;
         let host = Host::probe();
-        if let Some(report) = host.obstacle(self.action) {
+        if let Some(report) = host.unsupported(self.action) {
             return Err(anyhow!("{} cannot be done here: {}", self.action, report.reason));
         }
-        interrupt::listen().context("cannot listen to Ctrl-C")?;
-        let (members, hints) = self.hints(members, host)?;
-        if interrupt::asked() {
+        interrupt::listen().context("cannot handle Ctrl-C")?;
+        let (processes, hints) = self.hints(processes, host)?;
+        if interrupt::requested() {
             return Ok(Exit::Interrupted);
         }
-        let rows = self.give(&members, &hints)?;
+        let rows = self.apply(&processes, &hints)?;
         if self.json {
-            tell::json(self.action, self.dry_run, &rows)?;
+            results::print_json(self.action, self.dry_run, &rows)?;
         } else {
-            tell::text(self.action, &rows)?;
+            results::print_text(self.action, &rows)?;
         }
-        Ok(if interrupt::asked() {
+        Ok(if interrupt::requested() {
             Exit::Interrupted
         } else {
             Exit::Done
         })
     }
 
-    fn files(&self) -> anyhow::Result<Exit> {
+    fn hint_files(&self) -> anyhow::Result<Exit> {
         ensure!(
             self.max_time.is_none() && self.max_cpu.is_none(),
             "--max-time and --max-cpu are for hints to processes: limit page cache by --max-bytes"
         );
-        interrupt::listen().context("cannot listen to Ctrl-C")?;
+        interrupt::listen().context("cannot handle Ctrl-C")?;
         let files = page_cache::Files {
             action: self.action,
-            paths: &self.who.page_cache,
+            paths: &self.targets.page_cache,
             max_bytes: self.max_bytes,
             dry_run: self.dry_run,
             json: self.json,
@@ -192,48 +200,48 @@ impl Hint {
         files.hint()
     }
 
-    /// What is hinted at: the mappings that are meant, or what of them is idle.
+    /// A hint for each selected range: the selected mappings, or their idle parts.
     fn hints(
         &self,
-        mut members: TrackedProcesses,
+        mut processes: TrackedProcesses,
         host: Host,
     ) -> anyhow::Result<(TrackedProcesses, Vec<RangeHint>)> {
         let selection = Selection {
-            range: self.what.range,
-            names: self.what.mapping.clone(),
+            range: self.memory.range,
+            names: self.memory.mapping.clone(),
         };
-        let found = match self.what.idle_for {
+        let idle = match self.memory.idle_for {
             Some(time) => {
-                let (looked_at, found) = idle::look(members, host, time)?;
-                members = looked_at;
-                Some(found)
+                let (monitored, idle) = find_idle(processes, host, time)?;
+                processes = monitored;
+                Some(idle)
             }
             None => {
-                members.update()?;
+                processes.update()?;
                 None
             }
         };
         let mut hints = Vec::new();
-        for process in members.processes().values() {
-            // One that has ended meanwhile has no memory to speak of.
+        for process in processes.processes().values() {
+            // A process that has ended meanwhile has no ranges.
             let ranges = match selection.ranges(Path::new("/"), process.pid) {
                 Err(error) if error.is_gone() => Vec::new(),
                 ranges => ranges?,
             };
-            let meant = match &found {
-                Some(found) => idle::within(found, process.id, &ranges),
+            let selected = match &idle {
+                Some(idle) => idle::idle_parts(idle, process.id, &ranges),
                 None => ranges,
             };
-            hints.extend(meant.into_iter().map(|range| RangeHint {
+            hints.extend(selected.into_iter().map(|range| RangeHint {
                 target: process.id,
                 range,
                 action: self.action,
             }));
         }
-        Ok((members, hints))
+        Ok((processes, hints))
     }
 
-    fn give(&self, members: &TrackedProcesses, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
+    fn apply(&self, processes: &TrackedProcesses, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
         let limits = Limits {
             max_bytes: self.max_bytes,
             max_time: self.max_time,
@@ -242,17 +250,17 @@ impl Hint {
         let actor = Actor::new(PageoutLimits::default(), self.dry_run);
         let cancel = actor.cancel_flag();
         let mut hinter = Hinter::new(actor, limits);
-        if let Some(kind) = self.what.kind() {
+        if let Some(kind) = self.memory.kind() {
             hinter = hinter.only(kind);
         }
-        if self.what.skip_young {
-            let tables =
+        if self.memory.skip_young {
+            let page_tables =
                 PteTracker::new().context("--skip-young reads page tables, which cannot be done here")?;
-            hinter = hinter.skip_young(tables);
+            hinter = hinter.skip_young(page_tables);
         }
-        let processes = members.processes();
-        let given = until_asked(&cancel, || hinter.give(processes, hints));
-        let rows = hints.iter().zip(given).filter_map(|(hint, hinted)| {
+        let processes = processes.processes();
+        let results = run_cancellable(&cancel, || hinter.give(processes, hints));
+        let rows = hints.iter().zip(results).filter_map(|(hint, hinted)| {
             let pid = processes.get(&hint.target)?.pid;
             Some(Row {
                 pid,
@@ -264,13 +272,13 @@ impl Hint {
     }
 }
 
-/// Runs `f`, and cancels it when Ctrl-C is pressed.
-fn until_asked<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
+/// Runs `f`, and sets `cancel` when Ctrl-C is pressed.
+fn run_cancellable<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                cancel.store(interrupt::asked(), Ordering::Relaxed);
+                cancel.store(interrupt::requested(), Ordering::Relaxed);
                 thread::sleep(POLL);
             }
         });
@@ -280,21 +288,22 @@ fn until_asked<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
     })
 }
 
-impl Who {
+impl TargetArgs {
     fn spec(&self) -> anyhow::Result<TargetSpec> {
         ensure!(
             !self.pid.is_empty() || self.cgroup.is_some() || self.unit.is_some() || !self.name.is_empty(),
             "no target is named: give --pid PID, --cgroup PATH, --unit UNIT or --name NAME"
         );
+        let uid = rustix::process::geteuid().as_raw();
         let unit = self
             .unit
             .as_ref()
-            .map(|unit| Group::of_unit(Path::new("/"), unit))
+            .map(|unit| Group::find_unit(Path::new("/"), unit, uid))
             .transpose()?;
         let unit = unit.map(|group| group.dir.display().to_string());
         let mut pids = self.pid.clone();
         for name in &self.name {
-            pids.extend(named::pids(Path::new("/"), name)?);
+            pids.extend(by_name::pids(Path::new("/"), name)?);
         }
         pids.sort_unstable();
         pids.dedup();
@@ -307,11 +316,11 @@ impl Who {
     }
 }
 
-impl What {
-    const fn kind(&self) -> Option<Kind> {
+impl MemoryArgs {
+    const fn kind(&self) -> Option<PageKind> {
         match (self.anon, self.file) {
-            (true, _) => Some(Kind::Anon),
-            (_, true) => Some(Kind::File),
+            (true, _) => Some(PageKind::Anon),
+            (_, true) => Some(PageKind::File),
             _ => None,
         }
     }
@@ -323,9 +332,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_written_as_the_kernel_writes_them() {
+    fn ranges_parse_like_proc_maps() {
         assert_eq!(range("1000-0x2f00").unwrap(), AddrRange::new(0x1000, 0x2f00));
-        assert!(range("2000-1000").unwrap_err().contains("behind the start"));
+        assert!(range("2000-1000").unwrap_err().contains("above the start"));
         for wrong in ["", "1000", "x-y", "1000-"] {
             assert!(range(wrong).unwrap_err().contains("two addresses"), "{wrong}");
         }

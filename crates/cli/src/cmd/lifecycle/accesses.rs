@@ -1,51 +1,51 @@
-//! How much of its memory an application touches: a short look, as `thermo hint --idle-for` takes.
+//! How much of an application's memory is accessed: a short scan, as for `thermo hint --idle-for`.
 
 use std::path::Path;
 
-use thermo_actions::hint::Pieces;
-use thermo_agent::lifecycle::Accesses;
+use thermo_actions::hint::ResidentChunks;
+use thermo_agent::lifecycle::AccessProbe;
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
-use crate::cmd::hint::look_for_idle;
+use crate::cmd::hint::find_idle;
 use crate::session::Host;
 
-/// Looks by the best tracker of this host.
-struct ByLooking;
+/// Monitors with the best tracker of this host.
+struct TrackerAccesses;
 
-/// Where accesses can be told: where some tracker works.
-pub fn of_this_host() -> Option<Box<dyn Accesses>> {
+/// A source of accesses; `None` if no tracker can be used here.
+pub fn of_this_host() -> Option<Box<dyn AccessProbe>> {
     Host::probe()
         .default_tracker()
-        .map(|_| -> Box<dyn Accesses> { Box::new(ByLooking) })
+        .map(|_| -> Box<dyn AccessProbe> { Box::new(TrackerAccesses) })
 }
 
-impl Accesses for ByLooking {
-    fn touched(&mut self, pids: &[u32], time: Nanos) -> Option<Permille> {
+impl AccessProbe for TrackerAccesses {
+    fn accessed_share(&mut self, pids: &[u32], time: Nanos) -> Option<Permille> {
         let spec = TargetSpec {
             layout: LayoutRule::Mappings,
-            ..TargetSpec::of_pids(pids)
+            ..TargetSpec::for_pids(pids)
         };
-        let members = TrackedProcesses::new(Path::new("/"), spec).ok()?;
-        let (members, found) = look_for_idle(members, Host::probe(), time).ok()?;
-        let (mut there, mut idle) = (Bytes::ZERO, Bytes::ZERO);
-        for process in members.processes().values() {
-            let ranges = found.get(&process.id).cloned().unwrap_or_default();
+        let processes = TrackedProcesses::new(Path::new("/"), spec).ok()?;
+        let (processes, idle_ranges) = find_idle(processes, Host::probe(), time).ok()?;
+        let (mut all, mut idle) = (Bytes::ZERO, Bytes::ZERO);
+        for process in processes.processes().values() {
+            let ranges = idle_ranges.get(&process.id).cloned().unwrap_or_default();
             idle += resident(process.pid, ranges)?;
             let mappings = thermo_kernel::maps::read(Path::new("/"), process.pid).ok()?;
-            there += resident(process.pid, LayoutRule::Mappings.ranges(&mappings))?;
+            all += resident(process.pid, LayoutRule::Mappings.ranges(&mappings))?;
         }
-        let touched = u128::from(there.saturating_sub(idle).0) * 1000 / u128::from(there.0.max(1));
-        u32::try_from(touched).ok().map(Permille)
+        let accessed = u128::from(all.saturating_sub(idle).0) * 1000 / u128::from(all.0.max(1));
+        u32::try_from(accessed).ok().map(Permille)
     }
 }
 
-/// How much of `ranges` is in memory.
+/// Resident bytes of `ranges`.
 fn resident(pid: u32, ranges: Vec<AddrRange>) -> Option<Bytes> {
-    let mut pieces = Pieces::open(Path::new("/"), pid, ranges, None).ok()?;
+    let mut pieces = ResidentChunks::open(Path::new("/"), pid, ranges, None).ok()?;
     Some(
         std::iter::from_fn(|| pieces.next(Bytes::gib(1)))
-            .map(|piece| piece.there)
+            .map(|piece| piece.resident)
             .sum(),
     )
 }

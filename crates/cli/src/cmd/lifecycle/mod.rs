@@ -1,19 +1,20 @@
-//! `thermo lifecycle`: follows applications from the foreground to the cache and back, and hints the kernel about
-//! their memory; docs/guide/lifecycle.md tells of the description and of the socket.
+//! `thermo lifecycle`: reclaims memory from applications that go to the background. docs/guide/lifecycle.md
+//! describes the configuration and the socket.
 
 mod accesses;
-mod ask;
+mod client;
 mod run;
-mod tell;
+mod text;
 
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use thermo_term::exit::Exit;
 
-/// Follow applications through their life, and reclaim from those that are put away.
+/// Reclaim memory from applications that go to the background.
 ///
-/// `run` is the daemon; the others ask it. States: foreground, perceptible, background, cached.
+/// `run` is the daemon; the other verbs are its clients. States of an application: foreground, perceptible,
+/// background, cached.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo lifecycle run apps.toml
@@ -27,8 +28,8 @@ pub struct Lifecycle {
 enum Verb {
     /// Run the daemon in this terminal until Ctrl-C.
     ///
-    /// SIGHUP reads the description anew; with a mistake in it, everything goes on as it was. Every decision is
-    /// printed with its reason; reclaims once they ended, with what they cost.
+    /// SIGHUP makes it read the description again; a mistake in it changes nothing. Every decision is printed
+    /// with its reason, and every reclaim at its end with its cost.
     #[command(after_help = "Examples:
   thermo lifecycle run apps.toml
   thermo lifecycle run apps.toml --socket /run/user/1000/thermo.sock --json")]
@@ -37,21 +38,21 @@ enum Verb {
     #[command(after_help = "Examples:
   thermo lifecycle set firefox cached
   thermo lifecycle set firefox foreground --json")]
-    Set(ask::Set),
-    /// Show where every application stands, and what the daemon itself takes.
+    Set(client::Set),
+    /// Show the state of every application, and the daemon's own cost.
     #[command(after_help = "Examples:
   thermo lifecycle status
   thermo lifecycle status --socket /run/user/1000/thermo.sock --json")]
-    Status(ask::Status),
-    /// Show the decisions about an application, why they were made, and what they cost.
+    Status(client::Status),
+    /// Show the last decisions about an application, with their reasons and costs.
     #[command(after_help = "Examples:
   thermo lifecycle why firefox
   thermo lifecycle why firefox --json")]
-    Why(ask::Why),
+    Why(client::Why),
 }
 
 impl Lifecycle {
-    /// Does what was asked.
+    /// Runs the verb.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Run(verb) => verb.run(),
@@ -62,10 +63,11 @@ impl Lifecycle {
     }
 }
 
-/// What every verb takes.
+/// Flags of every verb.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The daemon's socket; for root /run/thermo/lifecycle.sock when not given, else $XDG_RUNTIME_DIR/thermo/…
+    /// Socket of the daemon [default for root: /run/thermo/lifecycle.sock, otherwise
+    /// $XDG_RUNTIME_DIR/thermo/lifecycle.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -74,7 +76,6 @@ struct Common {
     json: bool,
 }
 
-/// Where the socket is when nobody says so.
 fn default_socket() -> anyhow::Result<PathBuf> {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run")

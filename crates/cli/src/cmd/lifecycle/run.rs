@@ -1,4 +1,4 @@
-//! The daemon in the foreground.
+//! `lifecycle run`: the daemon, in the foreground.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 use thermo_units::Nanos;
 
-use super::{Common, accesses, default_socket, tell};
+use super::{Common, accesses, default_socket, text};
 
 /// `run CONFIG`.
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// The description of the applications (TOML); docs/guide/lifecycle.md tells of every key
+    /// Description of the applications (TOML); docs/guide/lifecycle.md lists every key
     config: PathBuf,
 
-    /// Let go of clients that ask nothing for this long
+    /// Disconnect clients that send nothing for this long
     #[arg(long, value_name = "TIME", default_value = "30s")]
     silent_after: Nanos,
 
@@ -27,46 +27,48 @@ pub struct Run {
 
 impl Run {
     pub fn run(self) -> anyhow::Result<Exit> {
-        interrupt::listen().context("cannot listen to Ctrl-C")?;
-        signals::reload_on_hangup().context("cannot listen to SIGHUP")?;
-        let named = self.common.socket;
+        interrupt::listen().context("cannot handle Ctrl-C")?;
+        signals::reload_on_hangup().context("cannot handle SIGHUP")?;
+        let socket = self.common.socket;
         let mut daemon = Daemon::new(Options {
-            // Only asked for where it is needed: it may be nowhere.
-            default_socket: default_socket().or_else(|why| named.clone().ok_or(why))?,
-            socket: named,
+            // Without a default path (no XDG_RUNTIME_DIR), --socket is enough.
+            default_socket: default_socket().or_else(|error| socket.clone().ok_or(error))?,
+            socket,
             config: self.config,
             silent_after: self.silent_after,
-            accesses: accesses::of_this_host(),
+            access_probe: accesses::of_this_host(),
         })?;
-        // What reclaims must not wait for memory itself; where that is not allowed it goes without.
+        // A reclaimer must not wait for its own pages. Without the right to lock memory it runs unlocked.
         let _ = memlock::lock_on_fault();
         for (app, pid) in daemon.missing() {
-            eprintln!("{app}: there is no process {pid}; a later one of that number is not taken for it");
+            eprintln!(
+                "thermo: {app}: there is no process {pid}; a later process with this ID does not count as {app}"
+            );
         }
-        eprintln!("listening at {}", daemon.socket().display());
+        eprintln!("thermo: listening at {}", daemon.socket().display());
         let json = self.common.json;
-        let mut broken = None;
-        let mut told = |decision: &Decision| {
+        let mut write_error = None;
+        let mut print = |decision: &Decision| {
             let value = decision.json(clock::wall_clock_offset_ns());
             let written = if json {
                 output::json(&value)
             } else {
-                output::text(&tell::decision(&value))
+                output::text(&text::decision(&value))
             };
-            broken = broken.take().or(written.err());
+            write_error = write_error.take().or(written.err());
         };
-        daemon.run(&mut stop, &mut told)?;
-        broken.map_or(Ok(Exit::Interrupted), |why| Err(why.into()))
+        daemon.run(&mut should_stop, &mut print)?;
+        write_error.map_or(Ok(Exit::Interrupted), |error| Err(error.into()))
     }
 }
 
-/// Whether it ends; what was asked for by a hangup is done on the way.
-fn stop(daemon: &mut Daemon) -> bool {
+/// Whether the daemon must stop. Handles SIGHUP, too.
+fn should_stop(daemon: &mut Daemon) -> bool {
     if signals::take_hangup() {
         match daemon.reload() {
-            Ok(()) => eprintln!("the description was read anew"),
-            Err(why) => eprintln!("{why}; everything goes on as it was"),
+            Ok(()) => eprintln!("thermo: the description was read again"),
+            Err(error) => eprintln!("thermo: {error}; the description stays unchanged"),
         }
     }
-    interrupt::asked()
+    interrupt::requested()
 }

@@ -1,14 +1,14 @@
-//! The states of 512 neighbouring pages, those of one page-table page.
+//! The states of a chunk: 512 neighbouring pages, which one page-table page maps.
 
-use super::byte::{CHUNK, CHUNK_PAGES, HISTORY};
+use super::byte::{CHUNK, CHUNK_PAGES, MAX_HISTORY};
 use super::counts::{Counts, Scanned};
 use crate::access_tables::{Backing, PageKind};
 use thermo_units::{AddrRange, PAGE_SIZE};
 
-/// 512 pages.
+/// The states of 512 pages.
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
-    /// The pass that scanned it last.
+    /// Index of the pass that last scanned the chunk.
     pub(super) pass: u32,
     pub(super) huge: bool,
     pub(super) backing: ChunkBacking,
@@ -25,7 +25,7 @@ pub(super) enum ChunkBytes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChunkBacking {
     One(Backing),
-    /// Where each part ends, in pages, and what backs it.
+    /// End of each part, in pages, and its backing.
     Several(Box<[(u16, Backing)]>),
 }
 
@@ -34,11 +34,11 @@ impl Chunk {
         if self.pass == pass {
             Scanned::InThisPass
         } else {
-            Scanned::InTheLast
+            Scanned::InLastPass
         }
     }
 
-    /// Calls `change` of `counts` for all its pages.
+    /// Calls `change` ([`Counts::add`] or [`Counts::subtract`]) for all pages.
     pub(super) fn count(
         &self,
         pass: u32,
@@ -46,18 +46,18 @@ impl Chunk {
         change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
     ) {
         match (&self.bytes, &self.backing) {
-            (ChunkBytes::Uniform(code), ChunkBacking::One(backing)) => {
+            (ChunkBytes::Uniform(byte), ChunkBacking::One(backing)) => {
                 let kind = PageKind::new(*backing, self.huge);
-                change(counts, kind, *code, self.scanned(pass), CHUNK_PAGES as u32);
+                change(counts, kind, *byte, self.scanned(pass), CHUNK_PAGES as u32);
             }
-            (ChunkBytes::Uniform(code), _) => {
-                count(&[*code; CHUNK_PAGES], self, self.scanned(pass), counts, change);
+            (ChunkBytes::Uniform(byte), _) => {
+                count(&[*byte; CHUNK_PAGES], self, self.scanned(pass), counts, change);
             }
             (ChunkBytes::Each(bytes), _) => count(bytes, self, self.scanned(pass), counts, change),
         }
     }
 
-    /// The pass under way scanned it, and all is as it was.
+    /// Records a scan by the running pass that changed no byte.
     pub(super) fn move_to_pass(&mut self, pass: u32, counts: &mut Counts) {
         if self.pass != pass {
             self.count(pass, counts, Counts::subtract);
@@ -67,7 +67,8 @@ impl Chunk {
     }
 }
 
-/// Calls `change` of `counts` for the pages of `chunk`, whose bytes are or were `bytes`.
+/// Calls `change` ([`Counts::add`] or [`Counts::subtract`]) for the pages of `chunk`, taking `bytes` as their
+/// bytes.
 pub(super) fn count(
     bytes: &[u8; CHUNK_PAGES],
     chunk: &Chunk,
@@ -75,20 +76,20 @@ pub(super) fn count(
     counts: &mut Counts,
     change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
 ) {
-    let mut part = |bytes: &[u8], backing| {
+    let mut count_part = |bytes: &[u8], backing| {
         let mut pages = [0_u32; 256];
         bytes.iter().for_each(|byte| pages[usize::from(*byte)] += 1);
         let kind = PageKind::new(backing, chunk.huge);
-        for (code, pages) in (0..=u8::MAX).zip(pages).filter(|(_, pages)| *pages > 0) {
-            change(counts, kind, code, scanned, pages);
+        for (byte, pages) in (0..=u8::MAX).zip(pages).filter(|(_, pages)| *pages > 0) {
+            change(counts, kind, byte, scanned, pages);
         }
     };
     match &chunk.backing {
-        ChunkBacking::One(backing) => part(bytes, *backing),
+        ChunkBacking::One(backing) => count_part(bytes, *backing),
         ChunkBacking::Several(parts) => {
             let mut start = 0;
             for (end, backing) in parts {
-                part(&bytes[start..usize::from(*end)], *backing);
+                count_part(&bytes[start..usize::from(*end)], *backing);
                 start = usize::from(*end);
             }
         }
@@ -96,7 +97,7 @@ pub(super) fn count(
 }
 
 impl ChunkBacking {
-    /// What backs the chunk of this number. What lies between mappings counts to the one before.
+    /// The backing of the chunk with this number. Gaps between mappings count as the mapping before.
     pub(super) fn of(number: u64, backings: &[(AddrRange, Backing)]) -> Self {
         let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);
         let first = backings.partition_point(|(range, _)| range.end <= chunk.start);
@@ -124,18 +125,18 @@ impl ChunkBacking {
 }
 
 impl ChunkBytes {
-    /// A byte for each page.
+    /// Returns one byte for each page, expanding a uniform chunk.
     pub(super) fn each(&mut self) -> &mut [u8; CHUNK_PAGES] {
         if let Self::Uniform(byte) = *self {
             *self = Self::Each(Box::new([byte; CHUNK_PAGES]));
         }
         match self {
             Self::Each(bytes) => bytes,
-            Self::Uniform(_) => unreachable!("it was made to have a byte for each page"),
+            Self::Uniform(_) => unreachable!("the chunk was expanded above"),
         }
     }
 
-    /// One byte for all pages, where they are alike.
+    /// Stores a single byte if all pages have the same.
     pub(super) fn compact(&mut self) {
         if let Self::Each(bytes) = self {
             let first = bytes[0];
@@ -146,18 +147,18 @@ impl ChunkBytes {
         }
     }
 
-    /// Whether all 64 pages of the word of this number were accessed in each of the last two passes.
-    pub(super) fn is_steady(&self, word: usize) -> bool {
-        let is_steady = |byte: u8| byte <= HISTORY && byte & 0b11 == 0b11;
+    /// True if all 64 pages of the word with this index were accessed in each of the last two passes.
+    pub(super) fn is_steadily_accessed(&self, word: usize) -> bool {
+        let is_steadily_accessed = |byte: u8| byte <= MAX_HISTORY && byte & 0b11 == 0b11;
         match self {
-            Self::Uniform(byte) => is_steady(*byte),
+            Self::Uniform(byte) => is_steadily_accessed(*byte),
             Self::Each(bytes) => bytes[word * 64..][..64]
                 .iter()
-                .fold(true, |all, byte| all & is_steady(*byte)),
+                .fold(true, |all, byte| all & is_steadily_accessed(*byte)),
         }
     }
 
-    /// The runs of pages with the same byte: where each begins, how many pages it has, and the byte.
+    /// The runs of pages with the same byte: first page, number of pages, byte.
     pub(super) fn runs(&self) -> impl Iterator<Item = (usize, usize, u8)> + '_ {
         let (uniform, each) = match self {
             Self::Uniform(byte) => (Some((0, CHUNK_PAGES, *byte)), &[][..]),
@@ -167,7 +168,7 @@ impl ChunkBytes {
         let runs = std::iter::from_fn(move || {
             let rest = &each[start.min(each.len())..];
             let first = *rest.first()?;
-            let run = (start, len_of_run(rest), first);
+            let run = (start, run_length(rest), first);
             start += run.1;
             Some(run)
         });
@@ -178,11 +179,11 @@ impl ChunkBytes {
 pub(super) fn has_history(bytes: &[u8; CHUNK_PAGES]) -> bool {
     bytes
         .iter()
-        .fold(false, |any, byte| any | (byte.wrapping_sub(1) < HISTORY))
+        .fold(false, |any, byte| any | (byte.wrapping_sub(1) < MAX_HISTORY))
 }
 
-/// How many of `bytes`, from the first, are the same.
-fn len_of_run(bytes: &[u8]) -> usize {
+/// Number of equal bytes at the start of `bytes`.
+fn run_length(bytes: &[u8]) -> usize {
     let Some(first) = bytes.first() else { return 0 };
     if bytes.get(1) != Some(first) {
         return 1;

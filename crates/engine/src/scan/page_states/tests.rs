@@ -1,39 +1,39 @@
-//! Bytes of pages over passes, worked out by hand.
+//! Page states over several passes, compared with results computed by hand.
 
 use super::*;
 use crate::access_tables::{NR_KINDS, PageKind};
 
 const PAGE: u64 = PAGE_SIZE;
-/// What was not accessed for a second is idle.
+/// Pages that were not accessed for a second are idle.
 const RECENT: Nanos = Nanos::secs(1);
 
-/// When a pass begins that ends at second `at`.
-fn before(at: u64) -> Nanos {
+/// Start of a pass that ends at second `at`.
+fn pass_start(at: u64) -> Nanos {
     Nanos::secs(at) - Nanos::millis(1)
 }
 
 /// One pass at second `at` over `pages` pages, of which `accessed` were accessed.
 fn pass_over(states: &mut PageStates, at: u64, pages: u64, accessed: impl Fn(u64) -> bool) {
-    states.begin_pass(before(at));
-    take_in(states, at, 0..pages, accessed);
+    states.begin_pass(pass_start(at));
+    scan_pages(states, at, 0..pages, accessed);
     states.end_pass(Nanos::secs(at));
 }
 
-fn take_in(states: &mut PageStates, at: u64, pages: std::ops::Range<u64>, accessed: impl Fn(u64) -> bool) {
+fn scan_pages(states: &mut PageStates, at: u64, pages: std::ops::Range<u64>, accessed: impl Fn(u64) -> bool) {
     let mut scan = ScanChunk::default();
     scan.reset(AddrRange::new(pages.start * PAGE, pages.end * PAGE));
     for page in pages {
         scan.set(Addr(page * PAGE), accessed(page));
     }
-    states.take_in(&scan, Nanos::secs(at));
+    states.update(&scan, Nanos::secs(at));
 }
 
-/// One pass over eight pages.
+/// One pass over eight pages at second `at`.
 fn pass(states: &mut PageStates, at: u64, accessed: &[u64]) {
     pass_over(states, at, 8, |page| accessed.contains(&page));
 }
 
-/// The runs as pages, at second `at`.
+/// The runs at second `at`, in pages.
 fn runs(states: &PageStates, at: u64) -> Vec<(u64, u64, State)> {
     states
         .runs(Nanos::secs(at), RECENT)
@@ -41,34 +41,34 @@ fn runs(states: &PageStates, at: u64) -> Vec<(u64, u64, State)> {
         .collect()
 }
 
-/// Pages by age, over all kinds, at second `at`.
+/// Pages by idle age, over all kinds, at second `at`.
 fn ages(states: &mut PageStates, at: u64) -> Vec<u64> {
     let ages = states.take_tables(Nanos::secs(at)).ages();
     ages.iter().map(|bytes| bytes.0 / PAGE).collect()
 }
 
-/// The counts that are kept are those of the chunks.
+/// Asserts that the maintained counts equal counts computed from the chunks.
 fn assert_counts_are_right(states: &PageStates) {
-    let mut fresh = Counts::default();
+    let mut expected = Counts::default();
     for chunk in states.chunks.values() {
-        chunk.count(states.nr_passes, &mut fresh, Counts::add);
+        chunk.count(states.nr_passes, &mut expected, Counts::add);
     }
     let groups = |counts: &Counts| {
         let groups = counts.groups();
         groups
-            .map(|group| (group.kind, group.code, group.scanned, group.pages))
+            .map(|group| (group.kind, group.byte, group.scanned, group.pages))
             .collect::<Vec<_>>()
     };
-    assert_eq!(groups(&states.counts), groups(&fresh));
+    assert_eq!(groups(&states.counts), groups(&expected));
 }
 
 #[test]
-fn accessed_pages_become_idle_since_the_pass_that_saw_them_last() {
+fn accessed_pages_become_idle_since_last_accessed_pass() {
     let mut states = PageStates::default();
     for at in 1..=3 {
         pass(&mut states, at, &[2, 3]);
     }
-    // In both of the passes that could tell.
+    // Accessed in both passes that can find accesses, so in the whole window.
     assert_eq!(
         runs(&states, 3),
         [
@@ -89,7 +89,7 @@ fn accessed_pages_become_idle_since_the_pass_that_saw_them_last() {
 }
 
 #[test]
-fn what_was_accessed_a_moment_ago_is_not_idle_yet() {
+fn recently_accessed_pages_are_not_idle() {
     let mut states = PageStates::default();
     for at in 1..=8 {
         pass(&mut states, at, &[2]);
@@ -106,23 +106,24 @@ fn what_was_accessed_a_moment_ago_is_not_idle_yet() {
 }
 
 #[test]
-fn tables_are_of_pages_and_their_ages() {
+fn tables_count_pages_by_idle_age() {
     let mut states = PageStates::default();
     pass(&mut states, 100, &[7]);
     pass(&mut states, 101, &[0, 1, 7]);
     pass(&mut states, 104, &[1]);
     let tables = states.take_tables(Nanos::secs(104));
     let pages = tables.ages().map(|bytes| bytes.0 / PAGE);
-    // Page 1 in the last pass; the others not since the first pass, four seconds ago, or little longer.
+    // Page 1 was accessed in the last pass. The others were not accessed since the first pass or a later one,
+    // at most four seconds ago.
     assert_eq!(pages[..5], [1, 0, 7, 0, 0]);
-    assert_eq!((tables.unknown(), tables.judged()), (Bytes(0), Bytes(8 * PAGE)));
-    assert_eq!((tables.nr_passes, tables.as_of), (3, before(104)));
-    assert_eq!(tables.pass, Nanos::secs(3), "what lies between two scans");
+    assert_eq!((tables.unknown(), tables.known()), (Bytes(0), Bytes(8 * PAGE)));
+    assert_eq!((tables.nr_passes, tables.as_of), (3, pass_start(104)));
+    assert_eq!(tables.pass, Nanos::secs(3), "time between two scans");
     assert_eq!(ages(&mut states, 200)[..7], [1, 0, 0, 0, 0, 0, 7]);
 }
 
 #[test]
-fn an_access_lies_half_a_pass_before_the_end_of_the_pass_that_found_it() {
+fn idle_age_includes_half_a_pass() {
     let mut states = PageStates::default();
     for at in (4..=24).step_by(4) {
         pass(&mut states, at, if at == 20 { &[3] } else { &[] });
@@ -132,15 +133,15 @@ fn an_access_lies_half_a_pass_before_the_end_of_the_pass_that_found_it() {
     assert_eq!(
         runs(&states, 24)[1].2,
         State::Idle(Nanos::secs(20)),
-        "never older for schemes"
+        "the idle age for schemes must not include it"
     );
 }
 
 #[test]
-fn accesses_after_idle_time_are_counted_once() {
+fn reaccesses_are_counted_once() {
     let mut states = PageStates::default();
     for at in 1..=20 {
-        // Page 5 after 12 s (it was seen idle first in second 1), page 6 every other pass.
+        // Page 5 is accessed after 12 s (first found idle in second 1), page 6 in every other pass.
         pass_over(&mut states, at, 8, |page| {
             page == 5 && at == 13 || page == 6 && at % 2 == 0 || page == 7
         });
@@ -149,13 +150,17 @@ fn accesses_after_idle_time_are_counted_once() {
     let pages = tables.reaccessed.map(|bytes| bytes.0 / PAGE);
     assert_eq!(pages[4], 1, "page 5, after 12 s: {pages:?}");
     assert_eq!(pages[2], 9, "page 6, after two seconds: {pages:?}");
-    assert_eq!(pages.iter().sum::<u64>(), 11, "and once after one: {pages:?}");
+    assert_eq!(
+        pages.iter().sum::<u64>(),
+        11,
+        "and one after one second: {pages:?}"
+    );
     let again = states.take_tables(Nanos::secs(20));
     assert_eq!(again.reaccessed, [Bytes(0); NR_AGES]);
 }
 
 #[test]
-fn a_snapshot_within_a_pass_knows_which_part_is_newer() {
+fn snapshot_within_pass_handles_scanned_and_unscanned_chunks() {
     let mut states = PageStates::default();
     for at in [10, 20, 30] {
         pass_over(&mut states, at, 1024, |page| page == 0 || page == 600);
@@ -164,26 +169,27 @@ fn a_snapshot_within_a_pass_knows_which_part_is_newer() {
         pass_over(&mut states, at, 1024, |_| false);
     }
     states.begin_pass(Nanos::secs(60));
-    take_in(&mut states, 60, 0..512, |_| false);
+    scan_pages(&mut states, 60, 0..512, |_| false);
     let since = |states: &PageStates, page: u64| {
         let runs = runs(states, 60);
         runs.iter().find(|run| run.0 == page).map(|run| run.2)
     };
-    // Both were accessed last in the pass that ended at 30 s, one of them known by a pass more.
+    // The last access to both was found by the pass that ended at 30 s. Only page 0 was scanned again in this
+    // pass.
     assert_eq!(since(&states, 0), Some(State::Idle(Nanos::secs(30))));
     assert_eq!(since(&states, 600), Some(State::Idle(Nanos::secs(30))));
     let tables = states.take_tables(Nanos::secs(61));
     assert_eq!(tables.ages()[5], Bytes(1024 * PAGE), "all of it for 30 to 60 s");
-    assert_eq!(tables.as_of, before(50));
+    assert_eq!(tables.as_of, pass_start(50));
     assert_counts_are_right(&states);
-    // What a pass did not come by is not mapped any more.
+    // The chunk that the pass did not scan is not mapped any more.
     states.end_pass(Nanos::secs(70));
-    assert_eq!(states.take_tables(Nanos::secs(70)).judged(), Bytes(512 * PAGE));
+    assert_eq!(states.take_tables(Nanos::secs(70)).known(), Bytes(512 * PAGE));
     assert_counts_are_right(&states);
 }
 
 #[test]
-fn kinds_follow_the_mappings_and_the_page_tables() {
+fn kinds_follow_backings_and_huge_pages() {
     let mut states = PageStates::default();
     let pages = |from: u64, to: u64| AddrRange::new(from * PAGE, to * PAGE);
     states.set_backings(vec![
@@ -193,12 +199,12 @@ fn kinds_follow_the_mappings_and_the_page_tables() {
     ]);
     let mut scan = ScanChunk::default();
     for at in 1..=2 {
-        states.begin_pass(before(at));
+        states.begin_pass(pass_start(at));
         scan.reset(pages(0, 2048));
         scan.set_range(pages(0, 200), false);
         scan.set_range(pages(512, 1536), at == 2);
         scan.set_huge(pages(1024, 1536));
-        states.take_in(&scan, Nanos::secs(at));
+        states.update(&scan, Nanos::secs(at));
         states.end_pass(Nanos::secs(at));
         assert_counts_are_right(&states);
     }
@@ -216,14 +222,14 @@ fn kinds_follow_the_mappings_and_the_page_tables() {
 }
 
 #[test]
-fn alike_pages_take_no_byte_each() {
+fn uniform_chunks_use_little_memory() {
     let mut states = PageStates::default();
     for at in 1..=10 {
         pass_over(&mut states, at, 512 * 64, |page| page >= 512 * 32);
     }
     let small = states.state_size();
     assert!(small < Bytes(64 * 128 + 4096), "{small} for 64 chunks");
-    // 0.03 % of 128 MiB are 39 KiB.
+    // The limit, 0.03 % of 128 MiB, is 39 KiB.
     pass_over(&mut states, 11, 512 * 64, |page| page % 7 == 0);
     let each = states.state_size();
     assert!(
@@ -233,7 +239,7 @@ fn alike_pages_take_no_byte_each() {
 }
 
 #[test]
-fn moments_never_run_out_and_nothing_looks_older_than_it_is() {
+fn timestamps_never_run_out_or_increase_ages() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[]);
     for at in 2..2000 {
@@ -249,7 +255,7 @@ fn moments_never_run_out_and_nothing_looks_older_than_it_is() {
 }
 
 #[test]
-fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
+fn restart_age_and_keep_only_update_states() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[0]);
     states.restart_age(AddrRange::new(0, 4 * PAGE), true, Nanos::secs(9));
@@ -262,18 +268,18 @@ fn what_goes_is_forgotten_and_what_was_acted_on_begins_anew() {
 }
 
 #[test]
-fn the_last_page_of_a_chunk_is_seen_wherever_the_scan_begins() {
+fn last_page_is_updated_by_unaligned_scan() {
     let mut states = PageStates::default();
     states.end_pass(Nanos::ZERO);
     let mut scan = ScanChunk::default();
     scan.reset(AddrRange::new(CHUNK - PAGE, 2 * CHUNK));
     scan.set(Addr(2 * CHUNK - PAGE), true);
-    states.take_in(&scan, Nanos::secs(1));
+    states.update(&scan, Nanos::secs(1));
     assert_eq!(ages(&mut states, 1)[0], 1);
 }
 
 #[test]
-fn what_is_not_resident_gets_no_age_from_an_action() {
+fn restart_age_skips_absent_pages() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[0]);
     states.forget(AddrRange::new(2 * PAGE, 4 * PAGE));
@@ -284,7 +290,7 @@ fn what_is_not_resident_gets_no_age_from_an_action() {
 }
 
 #[test]
-fn passes_are_counted_from_none() {
+fn nr_passes_counts_from_zero() {
     let mut states = PageStates::default();
     assert_eq!(states.nr_passes(), 0);
     for at in 1..=3 {
@@ -294,7 +300,7 @@ fn passes_are_counted_from_none() {
 }
 
 #[test]
-fn what_is_unmapped_is_forgotten_to_the_page() {
+fn keep_only_is_page_exact() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[]);
     states.keep_only(&[
@@ -307,7 +313,7 @@ fn what_is_unmapped_is_forgotten_to_the_page() {
 }
 
 #[test]
-fn the_first_pass_does_not_trust_accessed_bits() {
+fn first_pass_does_not_trust_accessed_bits() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[0, 1]);
     assert_eq!(runs(&states, 1)[0], (0, 2, State::Unknown));
@@ -322,16 +328,20 @@ fn the_first_pass_does_not_trust_accessed_bits() {
 }
 
 #[test]
-fn accessed_bits_of_a_target_that_just_started_are_trusted() {
+fn first_pass_trusts_accessed_bits_of_new_target() {
     let mut states = PageStates::new(true);
     pass(&mut states, 1, &[0, 1]);
-    assert_eq!(ages(&mut states, 1)[..2], [8, 0], "none is older than a second");
+    assert_eq!(
+        ages(&mut states, 1)[..2],
+        [8, 0],
+        "no page is older than a second"
+    );
     let tables = states.take_tables(Nanos::secs(3));
     assert_eq!((tables.ages()[0], tables.unknown()), (Bytes(2 * PAGE), Bytes(0)));
     assert_eq!(runs(&states, 3)[0].2, State::Accessed(7));
 }
 
-/// Pass after pass over 64 pages.
+/// The states after `passes` over 64 pages.
 fn passes_of_64(passes: std::ops::RangeInclusive<u64>, accessed: impl Fn(u64, u64) -> bool) -> PageStates {
     let mut states = PageStates::default();
     for at in passes {
@@ -340,43 +350,46 @@ fn passes_of_64(passes: std::ops::RangeInclusive<u64>, accessed: impl Fn(u64, u6
     states
 }
 
-/// The runs where everything of the window counts as accessed.
-fn heat(states: &PageStates) -> Vec<(u64, u64, State)> {
+/// The runs if every access in the window counts as recent.
+fn runs_by_history(states: &PageStates) -> Vec<(u64, u64, State)> {
     let runs = states.runs(Nanos::secs(21), Nanos::secs(1000));
     runs.map(|run| (run.range.start.0 / PAGE, run.range.end.0 / PAGE, run.state))
         .collect()
 }
 
 #[test]
-fn neighbours_that_change_together_are_what_they_are_since() {
+fn many_pages_take_new_state_after_two_passes() {
     // The first half is accessed until 18 s, the second from 19 s on.
     let states = passes_of_64(1..=20, |at, page| (page < 32) == (at < 19));
     assert_eq!(
-        heat(&states),
+        runs_by_history(&states),
         [
             (0, 32, State::Idle(Nanos::secs(18))),
             (32, 64, State::Accessed(WINDOW))
         ]
     );
-    // A pass earlier it might have been a pause.
+    // One pass earlier the change may still be a pause.
     let states = passes_of_64(1..=19, |at, page| (page < 32) == (at < 19));
     assert_eq!(
-        heat(&states),
+        runs_by_history(&states),
         [(0, 32, State::Accessed(6)), (32, 64, State::Accessed(1))]
     );
 }
 
 #[test]
-fn few_pages_and_pauses_are_told_by_the_window() {
+fn few_pages_and_pauses_use_whole_window() {
     let states = passes_of_64(1..=20, |at, page| (page < 8) == (at < 19));
-    assert_eq!(heat(&states)[0], (0, 8, State::Accessed(5)));
+    assert_eq!(runs_by_history(&states)[0], (0, 8, State::Accessed(5)));
     // Accessed in two passes of four, again and again.
     let states = passes_of_64(1..=20, |at, _| at % 4 < 2);
-    assert!(matches!(heat(&states)[..], [(0, 64, State::Accessed(3 | 4))]));
+    assert!(matches!(
+        runs_by_history(&states)[..],
+        [(0, 64, State::Accessed(3 | 4))]
+    ));
 }
 
 #[test]
-fn what_was_acted_on_as_accessed_stays_accessed() {
+fn restart_age_keeps_accessed_ranges_accessed() {
     let mut states = passes_of_64(1..=20, |at, page| page >= 8 && at < 19 || page >= 32);
     states.restart_age(AddrRange::new(0, 24 * PAGE), false, Nanos::secs(21));
     let expected = [
@@ -384,19 +397,19 @@ fn what_was_acted_on_as_accessed_stays_accessed() {
         (8, 32, State::Idle(Nanos::secs(18))),
         (32, 64, State::Accessed(WINDOW)),
     ];
-    assert_eq!(heat(&states), expected);
+    assert_eq!(runs_by_history(&states), expected);
     states.restart_age(AddrRange::new(8 * PAGE, 32 * PAGE), true, Nanos::secs(22));
-    assert_eq!(heat(&states)[1], (8, 32, State::Idle(Nanos::secs(22))));
+    assert_eq!(runs_by_history(&states)[1], (8, 32, State::Idle(Nanos::secs(22))));
 }
 
 #[test]
-fn words_accessed_in_both_of_the_last_passes_are_steady() {
+fn words_accessed_in_last_two_passes_are_steady() {
     let states = passes_of_64(1..=20, |at, _| at != 18);
     let steady = |states: &PageStates, range| {
         let mut scan = ScanChunk::default();
         scan.reset(range);
-        states.tell_steady(&mut scan);
-        [0, 64].map(|page| scan.is_steady(AddrRange::new(page * PAGE, (page + 64) * PAGE)))
+        states.mark_steadily_accessed(&mut scan);
+        [0, 64].map(|page| scan.is_steadily_accessed(AddrRange::new(page * PAGE, (page + 64) * PAGE)))
     };
     let all = AddrRange::new(0, 128 * PAGE);
     assert_eq!(steady(&states, all), [true, false]);

@@ -1,0 +1,152 @@
+//! `thermo-nbd status`, `set` and `squeeze`: send a command to the control socket of a running server.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use thermo_term::exit::Exit;
+use thermo_term::output;
+use thermo_units::Bytes;
+
+/// Timeout for the reply.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A command to a running server.
+#[derive(Debug, clap::Subcommand)]
+pub enum ControlCommand {
+    /// Print the status of a running server
+    #[command(after_help = "Examples:
+  thermo-nbd status --control /run/nbd.ctl
+  thermo-nbd status --control /run/nbd.ctl --json")]
+    Status {
+        /// Control socket of the server
+        #[arg(long, value_name = "PATH")]
+        control: PathBuf,
+        /// Print the whole status as JSON
+        #[arg(long, conflicts_with = "metrics")]
+        json: bool,
+        /// Print all metrics in the Prometheus text format
+        #[arg(long)]
+        metrics: bool,
+    },
+    /// Change max_buffer_pages, buffer_squeeze_duration_ms or budget of a running server; all given settings
+    /// or none
+    #[command(after_help = "Examples:
+  thermo-nbd set --control /run/nbd.ctl budget=32M
+  thermo-nbd set --control /run/nbd.ctl max_buffer_pages=256 buffer_squeeze_duration_ms=100")]
+    Set {
+        /// Control socket of the server
+        #[arg(long, value_name = "PATH")]
+        control: PathBuf,
+        /// Settings to change, as NAME=VALUE
+        #[arg(required = true)]
+        settings: Vec<String>,
+    },
+    /// Report memory pressure to a running server: it releases all free buffers
+    #[command(after_help = "Examples:
+  thermo-nbd squeeze --control /run/nbd.ctl
+  thermo-nbd squeeze --control /run/nbd.ctl && thermo-nbd status --control /run/nbd.ctl")]
+    Squeeze {
+        /// Control socket of the server
+        #[arg(long, value_name = "PATH")]
+        control: PathBuf,
+    },
+}
+
+impl ControlCommand {
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Status {
+                control,
+                json,
+                metrics,
+            } => {
+                if metrics {
+                    output::text(&request(&control, "metrics")?)?;
+                    return Ok(Exit::Done);
+                }
+                let status = parse_reply(&request(&control, "status")?)?;
+                if json {
+                    output::json(&status)?;
+                } else {
+                    output::text(&format_status(&status))?;
+                }
+            }
+            Self::Set { control, settings } => {
+                let status = parse_reply(&request(&control, &format!("set {}", settings.join(" ")))?)?;
+                output::text(&format_memory(&status))?;
+            }
+            Self::Squeeze { control } => {
+                let status = parse_reply(&request(&control, "squeeze")?)?;
+                output::text(&format!("{} released", bytes(&status, "freed_bytes")))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn request(control: &Path, command: &str) -> anyhow::Result<String> {
+    let exchange = || {
+        let mut stream = UnixStream::connect(control)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.write_all(format!("{command}\n").as_bytes())?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        Ok::<_, std::io::Error>(reply)
+    };
+    exchange().with_context(|| {
+        let at = control.display();
+        format!("no server replies at {at}. Give the path of `thermo-nbd --control`")
+    })
+}
+
+fn parse_reply(reply: &str) -> anyhow::Result<Value> {
+    let status: Value = serde_json::from_str(reply).context("the reply is not JSON")?;
+    if let Some(error) = status["error"].as_str() {
+        bail!("{error}");
+    }
+    Ok(status)
+}
+
+fn field(status: &Value, name: &str) -> u64 {
+    status[name].as_u64().unwrap_or_default()
+}
+
+fn bytes(status: &Value, name: &str) -> Bytes {
+    Bytes(field(status, name))
+}
+
+fn format_status(status: &Value) -> String {
+    let failed = status["failed_exports"].as_array().into_iter().flatten();
+    let failed: String = failed
+        .filter_map(Value::as_str)
+        .map(|name| format!("export {name:?} lost acknowledged writes: every flush fails until the server starts again. Check its storage\n"))
+        .collect();
+    format!(
+        "{failed}connected: {} clients, {} virtual machines; accepted {}, refused {}, connection errors {}\nrequests {}, read {}, written {}\n{}",
+        field(status, "connections"),
+        field(status, "vhost_clients"),
+        field(status, "accepted"),
+        field(status, "refused"),
+        field(status, "connection_errors"),
+        field(status, "requests"),
+        bytes(status, "read_bytes"),
+        bytes(status, "written_bytes"),
+        format_memory(status)
+    )
+}
+
+fn format_memory(status: &Value) -> String {
+    format!(
+        "buffers use {} of {}, peak {}; {} waits for memory\nmax_buffer_pages {}, buffer_squeeze_duration_ms {}",
+        bytes(status, "used_bytes"),
+        bytes(status, "budget_bytes"),
+        bytes(status, "peak_bytes"),
+        field(status, "waits_for_memory"),
+        field(status, "max_buffer_pages"),
+        field(status, "buffer_squeeze_duration_ms")
+    )
+}

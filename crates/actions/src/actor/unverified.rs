@@ -1,0 +1,48 @@
+//! Actions whose effect is not verified.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::lru_gen;
+use thermo_kernel::process_madvise::Advice;
+use thermo_targets::Process;
+
+use super::madvise_batch::Advisor;
+use super::plan::{RangePlan, Task};
+use super::state::Actor;
+use super::touch;
+
+impl Actor {
+    /// Moves the kept memory of `plans` up on the LRU lists.
+    pub(super) fn touch(&self, task: &Task<'_>, plans: Vec<RangePlan>) -> Vec<Applied> {
+        let cancel = Arc::clone(&self.cancel);
+        let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
+        let page_data = (task.pagemap, self.frames.as_ref());
+        let times = lru_gen::accesses_to_activate(&self.root);
+        let results = plans.into_iter().map(|RangePlan { mut applied, kept }| {
+            touch::touch_times(times, task.process, page_data, &kept, &mut stop, &mut applied);
+            applied
+        });
+        results.collect()
+    }
+
+    /// Makes the kernel start to read the kept memory of `plans` in.
+    pub(super) fn prefetch(&self, task: &Task<'_>, mut plans: Vec<RangePlan>) -> Vec<Applied> {
+        self.advise(task.process, Advice::WillNeed, &mut plans);
+        plans.into_iter().map(|plan| plan.applied).collect()
+    }
+
+    /// Advises the kept memory of `plans` until the cancel flag is set. Afterwards the plans keep what was
+    /// advised.
+    pub(super) fn advise(&self, process: &Process, advice: Advice, plans: &mut [RangePlan]) {
+        let mut stop = |_| self.cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
+        let advisor = Advisor {
+            root: &self.root,
+            process,
+            advice,
+            stop: &mut stop,
+        };
+        advisor.advise(plans);
+    }
+}
