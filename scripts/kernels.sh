@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Makes the table of docs/reference/kernels.md from what doctor said on each kernel: docs/reference/kernels/NAME.json, one a column.
+# Generates the table of docs/reference/kernels.md from the output of `thermo doctor --json` on several
+# kernels: docs/reference/kernels/NAME.json, one file per column.
 # Usage: scripts/kernels.sh [--check]
 #
-# --check                changes nothing, and fails where the page does not say what the files do
+# --check   change nothing, and fail if the page differs from the files
 #
-# To take them anew, with the kernels of this day:
-#   thermo doctor --json >docs/reference/kernels/6.18.json           on a machine of that kernel
-#   GUEST_OUT=/tmp/guests make guest                       leaves 6.1/ and 6.12/ there, each with doctor.json,
-#   cp /tmp/guests/6.1/doctor.json docs/reference/kernels/6.1.json   doctor-nobody.json and doctor-lockdown.json
-#   GUEST_OUT=/tmp/guests tests/guest/guest.sh idle        the same of the kernel with the idle-page bitmap
+# To update the files:
+#   thermo doctor --json >docs/reference/kernels/6.18.json   on a machine with that kernel
+#   GUEST_OUT=FOLDER make guest                              writes doctor.json, doctor-nobody.json and
+#   cp FOLDER/6.1/doctor.json docs/reference/kernels/6.1.json   doctor-lockdown.json in FOLDER/6.1 and FOLDER/6.12
+#   GUEST_OUT=FOLDER tests/guest/guest.sh idle               the same for the kernel with the idle-page bitmap
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +19,7 @@ end='<!-- made by scripts/kernels.sh: end -->'
 
 for marker in "$begin" "$end"; do
     if ! grep -qxF -- "$marker" "$page"; then
-        echo "kernels: $page has no line '$marker', so there is no place for the table" >&2
+        echo "kernels: $page has no line '$marker': add it where the table belongs" >&2
         exit 1
     fi
 done
@@ -26,19 +27,19 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# One line a feature: column, heading, tracker or action, name, true or false, why.
+# Prints one line per feature: column, heading, tracker or action, name, true or false, reason.
 list_features() {
     local file column=0
     while read -r file; do
         column=$((column + 1))
-        # Each object on a line of its own, headed by the list it is in.
+        # Put each object on its own line, after a line with the name of its list.
         sed 's/"\(actions\|trackers\)":\[/\n\1\n/g; s/{"available":/\n&/g' "$file" |
             awk -v column="$column" -v heading="$(heading_of "$file")" '
                 $0 == "actions" || $0 == "trackers" { kind = substr($0, 1, length($0) - 1) }
                 /^{"available":/ {
                     print column "\t" heading "\t" kind "\t" text("name") "\t" (/^{"available":true/ ? "true" : "false") "\t" text("reason")
                 }
-                # Of this line; empty where the object has no such field.
+                # The value of a field in this line. Empty if the object has no such field.
                 function text(field,    rest) {
                     rest = $0
                     if (!sub(".*\"" field "\":\"", "", rest)) return ""
@@ -50,7 +51,7 @@ list_features() {
     done < <(printf '%s\n' docs/reference/kernels/*.json | sort -V)
 }
 
-# "6.12.95 lockdown" of docs/reference/kernels/6.12-lockdown.json.
+# Prints the heading of a file, e.g. "6.12.95 lockdown" for docs/reference/kernels/6.12-lockdown.json.
 heading_of() { # FILE
     local variant
     variant=$(basename "$1" .json)
@@ -58,7 +59,7 @@ heading_of() { # FILE
     case "$variant" in *-*) printf ' %s' "${variant#*-}" ;; esac
 }
 
-# Reasons are told once, below the table, numbered as they come in it.
+# Prints the table. Each reason is printed once below it, numbered by first use.
 make_table() {
     awk -F '\t' '
         { columns = $1; heading[$1] = $2; row = $3 " `" $4 "`"; reason[row, $1] = $5 == "true" ? "" : $6 }
@@ -94,7 +95,7 @@ awk -v begin="$begin" -v end="$end" -v table="$work/table" '
     !inside { print }
     $0 == begin { inside = 1; while ((getline line < table) > 0) print line }' "$page" >"$work/page"
 if [ "${1:-}" = --check ]; then
-    diff -u "$page" "$work/page" || { echo "kernels: $page is not what docs/reference/kernels/ says: run scripts/kernels.sh" >&2; exit 1; }
+    diff -u "$page" "$work/page" || { echo "kernels: $page differs from docs/reference/kernels/: run scripts/kernels.sh" >&2; exit 1; }
 else
     cp "$work/page" "$page"
 fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fails when a document or comment names a file or heading that does not exist.
+"""Fails if a document or comment names a file or heading that does not exist.
 
-Checked are, in files under version control and in new ones that are not ignored:
-* relative links of *.md, with the heading after # where the target is a *.md;
+Checked in all files that git tracks or would track:
+* relative links of *.md, including the heading after # if the target is a *.md;
 * paths in *.md that begin with a folder of the repository (crates/engine/src/context.rs), outside code blocks;
-* paths docs/... in all other text files, comments and help texts included.
-A path may hold * and a trailing slash. CHANGELOG.md tells of the past and is left out.
+* paths docs/... in all other text files, including comments and help texts.
+A path may contain * and a trailing slash. CHANGELOG.md describes the past and is not checked.
 
 Usage: scripts/links.py
 """
@@ -18,7 +18,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
-# A path ends before punctuation that closes a sentence; NAME, PATH and the like are placeholders.
+# A path ends before the punctuation of its sentence. NAME, PATH and similar words are placeholders.
 PATH = re.compile(r"(?<![\w./$<-])((?:%s)/[\w.*/+-]*[\w*/])")
 DOCS_PATH = re.compile(r"(?<![\w./-])(docs/[\w.*/-]+\.(?:md|json)|docs/[\w/-]+/)(?![\w{])")
 PLACEHOLDER = re.compile(r"NAME|VERB|DATE|TEST|PATH|FILE")
@@ -31,7 +31,7 @@ def list_files():
             cwd=ROOT, check=True, capture_output=True, text=True,
         ).stdout.split("\0")
     except (OSError, subprocess.CalledProcessError):
-        # Not a clone, or one of another user: everything but what a build leaves.
+        # Not a git clone, or a clone of another user: list everything except build output.
         out = [
             os.path.relpath(os.path.join(folder, name), ROOT)
             for folder, _, names in os.walk(ROOT)
@@ -50,7 +50,7 @@ def read(path):
 
 
 def prose_lines(text):
-    """Numbered lines outside code blocks."""
+    """Yields number and text of the lines outside code blocks."""
     in_block = False
     for number, line in enumerate(text.split("\n"), 1):
         if line.lstrip().startswith("```"):
@@ -60,7 +60,7 @@ def prose_lines(text):
 
 
 def anchor_of(heading):
-    """The anchor GitHub makes of a heading."""
+    """The anchor that GitHub generates for a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -113,7 +113,7 @@ def check_other(path):
 
 def main():
     files = list_files()
-    # Folders that the repository has today; target/ and the like are not ours.
+    # Top-level folders of the repository. Others, such as target/, are not checked.
     folders = sorted({f.split("/")[0] for f in files if "/" in f and not f.startswith(".")})
     mentioned = re.compile(PATH.pattern % "|".join(map(re.escape, folders)))
     problems = 0
@@ -125,7 +125,7 @@ def main():
             print(f"{path}:{number}: {problem}", file=sys.stderr)
             problems += 1
     if problems:
-        print(f"links: {problems} names of files or headings that do not exist", file=sys.stderr)
+        print(f"links: {problems} references to files or headings that do not exist", file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Everything `make test` proves: format, links, lints, documentation, and every test, each test program by itself.
+# All checks of `make test`: format, spelling, links, dependencies, lints, documentation, and every test program,
+# one at a time.
 #
-# A test that cannot run on this machine prints a line `SKIP: why`; those are counted and listed at the end.
-# Live tests and those of the command stand on real processes of a shared machine, so a failing program of
-# theirs is run again, at most twice; when it then passes it is counted, and named, as FLAKY.
+# A test that cannot run on this machine prints a line `SKIP: reason`. Skips are counted and listed at the
+# end. Live tests and the tests of crates/cli depend on real processes of a shared machine. A failing program
+# of these is run again, at most twice. If it then passes, it is reported as FLAKY.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,12 +25,12 @@ phase() { # NAME COMMAND...
     durations+=("$name $((SECONDS - begin)) s")
 }
 
-# Builds the commands too, each for the tests of its own package; tests of thermo watch workloads of thermo-lab.
+# Also builds the commands for the tests of their packages. Tests of thermo monitor workloads of thermo-lab.
 build_tests() {
     "$cargo" test --workspace --locked --no-run --message-format=json-render-diagnostics >"$work/artifacts"
 }
 
-# One line a test program: its package folder, its name, the program.
+# Prints one line per test program: package folder, name, path.
 list_programs() {
     grep '"reason":"compiler-artifact"' "$work/artifacts" | grep '"profile":{[^}]*"test":true' | grep '"executable":"' |
         sed -E 's|.*"manifest_path":"([^"]*)/Cargo.toml".*"target":\{[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*|\1 \2 \3|' |
@@ -42,7 +43,7 @@ run_program() { # FOLDER NAME PROGRAM LOG
     (cd "$1" && CARGO_MANIFEST_DIR=$1 timeout --kill-after=20 900 "$3" --show-output "${threads[@]}") >"$4" 2>&1 </dev/null
 }
 
-may_be_run_again() { # FOLDER NAME
+may_retry() { # FOLDER NAME
     case "$1/$2" in */live_* | */crates/cli/*) true ;; *) false ;; esac
 }
 
@@ -58,9 +59,9 @@ run_tests() {
             continue
         fi
         attempt=1
-        while may_be_run_again "$folder" "$name" && [ "$attempt" -le 2 ]; do
+        while may_retry "$folder" "$name" && [ "$attempt" -le 2 ]; do
             grep -E '^test .*FAILED|panicked at' "$log" | sed 's/^/    /' || true
-            echo "$label: failed, once more by itself ($attempt of 2)"
+            echo "$label: failed, retry $attempt of 2"
             mv "$log" "$log.failed.$attempt"
             if run_program "$folder" "$name" "$program" "$log"; then
                 flaky+=("$label")
@@ -94,7 +95,9 @@ list_skips() {
 
 phase format "$cargo" fmt --all --check
 phase tables scripts/kernels.sh --check
+phase spelling scripts/spelling.sh
 phase links scripts/links.py
+phase dependencies scripts/dependencies.py
 phase lints "$cargo" clippy --workspace --locked --all-targets --quiet -- -D warnings
 RUSTDOCFLAGS="-D warnings" phase documentation "$cargo" doc --workspace --locked --no-deps --quiet
 phase build build_tests
@@ -106,7 +109,7 @@ list_skips >"$work/skips"
 skipped=$(wc -l <"$work/skips")
 passed=$(($(sum_of passed) - skipped))
 failures=$(sum_of failed)
-# A program that died without a result line failed all the same.
+# A program that ended without a result line also failed.
 [ "$failures" -ge "${#failed[@]}" ] || failures=${#failed[@]}
 
 echo
@@ -114,8 +117,8 @@ if [ "$skipped" -gt 0 ]; then
     echo "skipped on this machine:"
     sed 's/^/  /' "$work/skips"
 fi
-for name in ${flaky[@]+"${flaky[@]}"}; do echo "FLAKY: $name (failed, then passed by itself)"; done
+for name in ${flaky[@]+"${flaky[@]}"}; do echo "FLAKY: $name (failed, then passed)"; done
 for name in ${failed[@]+"${failed[@]}"}; do echo "FAILED: $name"; done
-(IFS=,; echo "time: ${durations[*]}, in all $((SECONDS - started)) s" | sed 's/,\([^ ]\)/, \1/g')
+(IFS=,; echo "time: ${durations[*]}, total $((SECONDS - started)) s" | sed 's/,\([^ ]\)/, \1/g')
 echo "$passed passed, $failures failed, $skipped skipped${flaky[0]:+, ${#flaky[@]} flaky}"
 [ "${#failed[@]}" -eq 0 ]

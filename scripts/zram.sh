@@ -1,11 +1,12 @@
-# A compressed swap device of our own: what is paged out stays in memory, smaller. To be sourced; `zram` names the
-# device while it is there.
+# Helpers for a temporary compressed swap device. Source it. `zram` is the path of the device while it exists.
+# shellcheck source=scripts/leftovers.sh
+. "$(dirname "${BASH_SOURCE[0]}")/leftovers.sh"
 
 make_zram() { # SIZE
     [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
     [ -e /sys/class/zram-control/hot_add ] || return 1
     local number
-    # Reading this file makes a device.
+    # Reading this file creates a device.
     number=$(cat /sys/class/zram-control/hot_add) || return 1
     zram=/dev/zram$number
     note_zram
@@ -14,25 +15,19 @@ make_zram() { # SIZE
     swapon --priority 32767 "$zram"
 }
 
-# What a kill -9 of this script leaves, for `thermo doctor --leftovers`: see crates/kernel/src/leftovers.rs.
+# Notes the device, in case the script is killed.
 note_zram() {
-    local folder=/run/thermocline since back
-    zram_note=$folder/zram-swap-$$-script
-    since=$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)
-    back="swapoff $zram; echo ${zram##/dev/zram} > /sys/class/zram-control/hot_remove"
-    mkdir -p "$folder"
-    printf 'thermo-leftovers 1 zram-swap %s %s\n- - swap on %s: `%s` gives it back\n' $$ "$since" "$zram" "$back" \
-        >"$zram_note.new"
-    mv "$zram_note.new" "$zram_note"
+    local back="swapoff $zram; echo ${zram##/dev/zram} > /sys/class/zram-control/hot_remove"
+    zram_note=$(note_leftover zram-swap "swap on $zram: \`$back\` removes it")
 }
 
 remove_zram() {
     [ -n "${zram:-}" ] || return 0
     swapoff "$zram" 2>/dev/null || true
-    # What could not be given back stays noted.
+    # Keep the note if the device could not be removed.
     echo "${zram##/dev/zram}" >/sys/class/zram-control/hot_remove && rm -f "$zram_note"
     zram=
 }
 
-# KiB of memory that what was paged out still takes.
+# Memory that the paged-out data uses, in KiB.
 zram_kib() { awk '{ print int($3 / 1024) }' "/sys/block/${zram##*/}/mm_stat"; }
