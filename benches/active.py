@@ -1,14 +1,14 @@
-"""How many of a process's pages in given ranges are on an active list. Usage: active.py PID START-END...
+"""Prints the share of a process's resident pages in given ranges that are on an active list, in percent.
 
-Prints percent of the pages that are there.
+Usage: active.py PID START-END...
 """
 import struct
 import sys
 
 ACTIVE = 1 << 6
 PRESENT = 1 << 63
-pid, ranges = sys.argv[1], [[int(text, 16) for text in one.split("-")] for one in sys.argv[2:]]
-active = there = 0
+pid, ranges = sys.argv[1], [[int(text, 16) for text in argument.split("-")] for argument in sys.argv[2:]]
+active = resident = 0
 with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap, open("/proc/kpageflags", "rb", buffering=0) as flags:
     for start, end in ranges:
         pagemap.seek(start // 4096 * 8)
@@ -16,6 +16,6 @@ with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap, open("/proc/kpa
         for (entry,) in struct.iter_unpack("Q", data):
             if entry & PRESENT:
                 flags.seek((entry & ((1 << 55) - 1)) * 8)
-                there += 1
+                resident += 1
                 active += bool(struct.unpack("Q", flags.read(8))[0] & ACTIVE)
-print(f"{100 * active / max(1, there):.1f}")
+print(f"{100 * active / max(1, resident):.1f}")

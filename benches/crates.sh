@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The benches of the crates: cost of probes and sweeps, throughput of schemes, cost of the engine. As root.
+# The benchmarks of the crates: cost of access checks and scans, throughput of schemes, cost of the engine.
+# Needs root.
 . "$(dirname "$0")/lib.bash"
 
 measure() {

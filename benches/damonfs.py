@@ -1,11 +1,12 @@
-"""Times the control files from inside `thermo fs`, or a kernel's own.
+"""Measures the speed of DAMON's control files: those of `thermo fs` when run inside it, otherwise the kernel's.
 
 Usage: damonfs.py DAMO
        damonfs.py DAMO --turn >>FILE
        damonfs.py --medians NAME FILE NAME FILE
 
-The first prints operations a second, and medians of several turns with damo. To compare two kinds of control files, turns of
-both are made one after the other, each printing a line of JSON, and their medians are put beside each other.
+The first form prints operations per second, and medians of several turns with damo. To compare two
+implementations, alternate turns of both, each of which prints a line of JSON, and print a table of the
+medians with the third form.
 """
 
 import json
@@ -20,10 +21,10 @@ TREE = "/sys/kernel/mm/damon/admin/kdamonds"
 CONTEXT = f"{TREE}/0/contexts/0"
 TRIED = f"{CONTEXT}/schemes/0/tried_regions"
 REGIONS = 1000
-# It is the files that are timed: looking at memory is to cost little.
+# Long intervals, so that monitoring takes little CPU time away from the files.
 INTERVALS = ("--monitoring_intervals", "100ms", "200ms", "1s")
-# Without the picture, for each dot of which damo copies all regions: minutes of its own. There is no JSON of a kernel before
-# 6.14.
+# Without the drawing, for each character of which damo copies all regions, which takes minutes. JSON needs
+# Linux 6.14.
 LINES = ("--raw_number", "--format", "set", "snapshot_head", "", "--format", "set", "region", "<start address> <access rate>")
 TURNS = 5
 
@@ -38,8 +39,8 @@ def read(path):
         return file.read()
 
 
-def rate(what, operation, threads=1, seconds=2.0):
-    """Prints how often a second `operation` is done by so many threads; each opens, works and closes."""
+def rate(label, operation, threads=1, seconds=2.0):
+    """Prints operations per second, run by so many threads at once."""
     counts = [0] * threads
     end = time.monotonic() + seconds
 
@@ -53,21 +54,21 @@ def rate(what, operation, threads=1, seconds=2.0):
         worker.start()
     for worker in workers:
         worker.join()
-    print(f"{what:44} {sum(counts) / seconds:10.0f} a second")
+    print(f"{label:44} {sum(counts) / seconds:10.0f} per second")
 
 
 def read_all(folder):
     return sum(len(read(os.path.join(at, name))) for at, _, names in os.walk(folder) for name in names)
 
 
-def span(operation):
+def duration(operation):
     begin = time.monotonic()
     operation()
     return time.monotonic() - begin
 
 
 class Target:
-    """A process with a mapping so wide that there are as many regions as are asked for."""
+    """A process with a mapping that is large enough for REGIONS regions."""
 
     def __enter__(self):
         program = "import time; b = bytearray(1 << 28); print('ready', flush=True); time.sleep(3600)"
@@ -80,8 +81,8 @@ class Target:
         self.process.wait()
 
 
-def watch_all():
-    """In the place of what is set up, a scheme that all regions are tried regions of."""
+def match_all_regions():
+    """Replaces the schemes by one that matches every region."""
     write(f"{CONTEXT}/schemes/nr_schemes", 1)
     for pattern in ("sz", "nr_accesses", "age"):
         write(f"{CONTEXT}/schemes/0/access_pattern/{pattern}/max", (1 << 64) - 1)
@@ -89,33 +90,33 @@ def watch_all():
 
 
 def collect():
-    """Seconds. A kdamond that comes to nothing in time, on a machine that is too busy, has fewer: then once more."""
+    """Collects tried regions and returns the seconds. Repeats if a busy machine has split too few regions yet."""
     deadline = time.monotonic() + 300
     while True:
-        seconds = span(lambda: write(f"{TREE}/0/state", "update_schemes_tried_regions"))
+        seconds = duration(lambda: write(f"{TREE}/0/state", "update_schemes_tried_regions"))
         found = sum(name.isdigit() for name in os.listdir(TRIED))
         if found >= REGIONS * 9 // 10:
             return seconds
         if time.monotonic() > deadline:
-            sys.exit(f"there are {found} tried regions, not some {REGIONS}")
+            sys.exit(f"only {found} tried regions after 300 s, about {REGIONS} are required")
 
 
 def turn(damo):
-    """What damo and the files take, once each: pairs of what and seconds."""
+    """Yields label and seconds of each measurement."""
 
     def run(*arguments):
-        return span(lambda: subprocess.run([damo, *arguments], check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL))
+        return duration(lambda: subprocess.run([damo, *arguments], check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL))
 
     range_of_regions = ("--monitoring_nr_regions_range", str(REGIONS), str(2 * REGIONS))
     with Target() as pid:
-        yield "damo start (it sleeps 0.5 s itself)", run("start", pid, *INTERVALS)
-        yield "damo report access, damo's default of regions", run("report", "access")
+        yield "damo start (includes a sleep of 0.5 s)", run("start", pid, *INTERVALS)
+        yield "damo report access, default number of regions", run("report", "access")
         yield "damo stop", run("stop")
         yield f"damo start, {REGIONS} regions", run("start", pid, *INTERVALS, *range_of_regions)
-        watch_all()
+        match_all_regions()
         yield f"collecting {REGIONS} tried regions", collect()
-        yield f"reading {REGIONS} tried regions, a file each value", span(lambda: read_all(TRIED))
-        yield f"damo report access, {REGIONS} regions in lines", run("report", "access", *LINES)
+        yield f"reading {REGIONS} tried regions, one file per value", duration(lambda: read_all(TRIED))
+        yield f"damo report access, {REGIONS} regions as lines", run("report", "access", *LINES)
         yield f"damo stop, {REGIONS} regions", run("stop")
 
 
@@ -131,39 +132,40 @@ def rates():
 
 
 def serving_cpu():
-    """Seconds of CPU time so far of the program that serves the files: the one that runs this."""
+    """CPU time in seconds of the parent process, which serves the files."""
     fields = read(f"/proc/{os.getppid()}/stat").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def told(spans):
-    """The same, with a line each for who waits: emulated, a turn takes minutes."""
-    for what, seconds in spans:
-        print(f"{what} {seconds:.2f} s", file=sys.stderr, flush=True)
-        yield what, seconds
+def with_progress(measurements):
+    """Prints each measurement as progress: a turn in an emulated machine takes minutes."""
+    for label, seconds in measurements:
+        print(f"{label} {seconds:.2f} s", file=sys.stderr, flush=True)
+        yield label, seconds
 
 
 def medians(turns):
-    """Of each thing the median, the least and the most."""
-    return {what: (statistics.median(of), min(of), max(of)) for what in turns[0] for of in [[turn[what] for turn in turns]]}
+    """Median, minimum and maximum of each measurement, by label."""
+    values = {label: [turn[label] for turn in turns] for label in turns[0]}
+    return {label: (statistics.median(seconds), min(seconds), max(seconds)) for label, seconds in values.items()}
 
 
 def several(damo):
     cpu = serving_cpu()
     turns = [dict(turn(damo)) for _ in range(TURNS)]
-    for what, (median, least, most) in medians(turns).items():
-        print(f"{what:50} {median:6.2f} s ({least:.2f} to {most:.2f}, {TURNS} turns)")
-    print(f"{'CPU time of who serves the files, a turn':50} {(serving_cpu() - cpu) / TURNS:6.2f} s")
+    for label, (median, least, most) in medians(turns).items():
+        print(f"{label:50} {median:6.2f} s ({least:.2f} to {most:.2f}, {TURNS} turns)")
+    print(f"{'CPU time of the serving process, per turn':50} {(serving_cpu() - cpu) / TURNS:6.2f} s")
 
 
-def compare(*named):
-    """A table of the medians of two files of turns."""
-    names = named[::2]
-    both = [medians([json.loads(line) for line in read(path).splitlines()]) for path in named[1::2]]
-    print(f"| seconds: median (least to most) | {' | '.join(names)} |\n| --- | --- | --- |")
-    for what in both[0]:
-        cells = (f"{median:.2f} ({least:.2f} to {most:.2f})" for median, least, most in (each[what] for each in both))
-        print(f"| {what} | {' | '.join(cells)} |")
+def compare(*arguments):
+    """Prints a table of the medians of two files of turns: NAME FILE NAME FILE."""
+    names = arguments[::2]
+    both = [medians([json.loads(line) for line in read(path).splitlines()]) for path in arguments[1::2]]
+    print(f"| seconds: median (min to max) | {' | '.join(names)} |\n| --- | --- | --- |")
+    for label in both[0]:
+        cells = (f"{median:.2f} ({least:.2f} to {most:.2f})" for median, least, most in (each[label] for each in both))
+        print(f"| {label} | {' | '.join(cells)} |")
 
 
 def main():
@@ -171,7 +173,7 @@ def main():
         case ["--medians", first, path, second, other]:
             compare(first, path, second, other)
         case [damo, "--turn"]:
-            print(json.dumps(dict(told(turn(damo)))), flush=True)
+            print(json.dumps(dict(with_progress(turn(damo)))), flush=True)
         case [damo]:
             rates()
             several(damo)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What the control files cost: operations per second on the tree, damo start, and damo report access over many regions.
+# Speed of the control files: operations per second on the tree, damo start, and damo report access with many
+# regions.
 #
-# `report access` is told apart into all of it and the reading of the tree alone, which is what the files answer for.
-# Needs root, FUSE, and a damo (DAMO; from pip otherwise).
+# Prints the time of `damo report access`, and the time of reading the tree alone, which depends only on the
+# files. Needs root, FUSE, and damo (DAMO=PROGRAM; otherwise it is installed with pip).
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo"
 damo=$(tests/damo/get.sh)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The memory of `thermo record` while it records 1000 regions, and how long `thermo --version` takes. As root.
+# The memory of `thermo record` while it records 1000 regions, and the run time of `thermo --version`. Needs
+# root.
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo" "$thermo_lab"
 

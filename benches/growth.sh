@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# How cost, memory and exactness grow with the target: real ones from 64 MiB to 8 GiB (SIZES, in MiB; 16384 where there
-# is memory for it), of which an eighth is hot, at the default budget for SECONDS_EACH (40) and ten seconds a GiB more;
-# what one look costs (a probe, and a GiB of small and of huge pages); and synthetic page tables up to a TiB
-# (GROWTH_MIB, GROWTH_SECONDS). As root.
+# CPU time, memory and accuracy by size of the target. Real targets of 64 MiB to 8 GiB (SIZES, in MiB), an
+# eighth of which is hot, at the default budget for SECONDS_EACH (40) plus ten seconds per GiB; the cost of
+# one access check and of scanning a GiB of small and of huge pages; and synthetic page tables of up to a TiB
+# (GROWTH_MIB, GROWTH_SECONDS). Needs root.
 . "$(dirname "$0")/lib.bash"
-. benches/eighth.bash
+. benches/targets.bash
 need_built "$thermo" "$thermo_lab"
 each=${SECONDS_EACH:-40}
 sizes=${SIZES:-64 256 1024 4096 8192}
 
-real() {
+measure_real_targets() {
     local mib
     for mib in $sizes; do
         begin_target "$mib" "$work/truth"
@@ -23,9 +23,9 @@ real() {
 
 measure() {
     echo "== real targets at 1 % of a CPU"
-    real
+    measure_real_targets
     echo
-    echo "== one look"
+    echo "== access checks and scans"
     scripts/cargo.sh bench --quiet --locked -p thermo-runtime --bench probe_cost
     echo
     echo "== synthetic page tables"

@@ -1,28 +1,27 @@
-# Sourced by the scripts next to it: where things are, and where results go.
+# Source from the scripts in this folder. Paths of the commands, background processes, and saving of results.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 thermo=${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}
-# The other commands lie beside it.
 thermo_lab=$(dirname "$thermo")/thermo-lab
 thermo_nbd=$(dirname "$thermo")/thermo-nbd
 work=$(mktemp -d)
 
-# Starts a command in the background; its number is in $last. Numbers are kept in a file, because results are made in
-# subshells.
+# Starts a command in the background; sets last to its pid. Pids are kept in a file, because measurements run
+# in subshells.
 begin() { # COMMAND...
     "$@" >/dev/null 2>"$work/errors" &
     last=$!
     echo "$last" >>"$work/started"
 }
 
-# Ends what the script began, by its number.
+# Kills all processes that the script has started.
 end_all() {
     local pid
     [ -e "$work/started" ] || return 0
     while read -r pid; do
         kill -KILL "$pid" 2>/dev/null || true
-        # So that the shell does not tell of it.
+        # Otherwise the shell prints a message about the killed process.
         wait "$pid" 2>/dev/null || true
     done <"$work/started"
     rm -f "$work/started"
@@ -38,11 +37,11 @@ trap 'exit 130' INT TERM
 need_built() { # PROGRAM...
     local program
     for program in "$@"; do
-        [ -x "$program" ] || { echo "$program is not there: run  make build" >&2 && exit 2; }
+        [ -x "$program" ] || { echo "$program does not exist: run  make build" >&2 && exit 2; }
     done
 }
 
-# Runs a command, prints what it prints, and keeps that below lab/results with all that is needed to repeat it.
+# Runs a command, prints its output, and saves the output in lab/results with date, machine and command.
 keep() { # NAME TITLE COMMAND...
     local name=$1 title=$2 file begin=$SECONDS
     shift 2
@@ -58,10 +57,10 @@ keep() { # NAME TITLE COMMAND...
         cat "$work/printed"
         echo '```'
     } >"$file"
-    echo "kept in $file" >&2
+    echo "saved in $file" >&2
 }
 
-# Starts a redis-server with so many keys of 900 bytes; sets redis_pid and socket.
+# Starts redis-server with so many keys of 900 bytes; sets redis_pid and socket.
 start_redis() { # KEYS
     local folder=$work/redis
     mkdir -p "$folder"

@@ -1,7 +1,7 @@
-"""Speaks to the life cycle daemon and prints how it fares; started by lifecycle.sh next to it."""
+"""Measures the life-cycle daemon; started by lifecycle.sh. Usage: lifecycle.py THERMO FOLDER SECONDS"""
 import json, os, random, signal, socket, statistics, subprocess, sys, time
 
-thermo, work, long = sys.argv[1], sys.argv[2], float(sys.argv[3])
+thermo, work, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 STATES = ["foreground", "perceptible", "background", "cached"]
 TARGET = """
 import sys, time
@@ -11,9 +11,9 @@ part = len(memory) // 8
 print("ready", flush=True)
 for line in sys.stdin:
     end = len(memory) if line == "all\\n" else part
-    begin = time.monotonic(); first = memory[0]; one = time.monotonic()
+    begin = time.monotonic(); first = memory[0]; first_page = time.monotonic()
     for n in range(0, end, 4096): first += memory[n]
-    print((one - begin) * 1e3, (time.monotonic() - begin) * 1e3, flush=True)
+    print((first_page - begin) * 1e3, (time.monotonic() - begin) * 1e3, flush=True)
 """
 
 
@@ -31,7 +31,7 @@ class Daemon:
                 break
             except OSError:
                 if self.process.poll() is not None:
-                    sys.exit("the daemon ended")
+                    sys.exit(f"the daemon ended with {self.process.returncode} before it accepted a connection")
                 time.sleep(0.05)
         self.lines = self.stream.makefile()
 
@@ -45,7 +45,7 @@ class Daemon:
         return self.ask(verb="set", app=app, state=state)
 
     def reclaim(self, app):
-        """The last reclaim of an application, once it has ended."""
+        """Waits for the end of the last reclaim of an application and returns its cost."""
         while True:
             done = [d for d in self.ask(verb="why", app=app)["decisions"] if d["decision"] == "reclaim"]
             if done and done[-1]["cost"]:
@@ -64,8 +64,9 @@ class Target:
         self.process.stdout.readline()
         self.pid = self.process.pid
 
-    def use(self, what):
-        self.process.stdin.write(what + "\n")
+    def use(self, part):
+        """Touches all of the memory, or an eighth ("part"). Returns the milliseconds of the first page and of the whole."""
+        self.process.stdin.write(part + "\n")
         return [float(word) for word in self.process.stdout.readline().split()]
 
     def end(self):
@@ -81,13 +82,13 @@ def many():
     before = daemon.ask(verb="status")
     rng, times, begin, sent = random.Random(1), [], time.monotonic(), 0
     changes = {}
-    while time.monotonic() - begin < long:
+    while time.monotonic() - begin < seconds:
         name, state = f"a{rng.randrange(500)}", rng.choice(STATES)
         if changes.get(name, ["background"])[-1] != state:
             changes.setdefault(name, ["background"]).append(state)
-        one = time.monotonic()
+        sent_at = time.monotonic()
         assert daemon.set(name, state)["state"] == state
-        times.append((time.monotonic() - one) * 1e3)
+        times.append((time.monotonic() - sent_at) * 1e3)
         sent += 1
         time.sleep(max(0, begin + sent / 50 - time.monotonic()))
     span = time.monotonic() - begin
@@ -96,11 +97,11 @@ def many():
     lost = sum(counted[name] != (len(states) - 1, states[-1]) for name, states in changes.items())
     times.sort()
     cpu = (after["cpu_us"] - before["cpu_us"]) / 1e6
-    print(f"500 applications, {sent} changes in {span:.0f} s ({sent / span:.0f} a second)")
-    print(f"  answered after: median {statistics.median(times):.2f} ms, 99 % {times[int(len(times) * .99)]:.2f} ms, "
-          f"longest {times[-1]:.2f} ms; inside the daemon the longest took {after['longest_request_us'] / 1e3:.2f} ms")
-    print(f"  applications whose count of changes or state is wrong: {lost}")
-    print(f"  the daemon: {cpu / span * 100:.2f} % of a CPU, {after['rss_kb'] / 1024:.1f} MiB resident")
+    print(f"500 applications, {sent} state changes in {span:.0f} s ({sent / span:.0f} per second)")
+    print(f"  response time: median {statistics.median(times):.2f} ms, 99 % {times[int(len(times) * .99)]:.2f} ms, "
+          f"max {times[-1]:.2f} ms; max inside the daemon {after['longest_request_us'] / 1e3:.2f} ms")
+    print(f"  applications with a wrong state or number of changes: {lost}")
+    print(f"  daemon: {cpu / span * 100:.2f} % of a CPU, {after['rss_kb'] / 1024:.1f} MiB resident")
     daemon.end()
     for app in apps:
         app.kill()
@@ -122,44 +123,44 @@ def reaction():
         cpu.append(cost["cpu_ms_per_mb"])
         daemon.set("a", "foreground")
         target.use("all")
-    print("from `set cached` to the first bytes freed, 64 MiB application, 20 times")
-    print(f"  median {statistics.median(reactions):.2f} ms, longest {max(reactions):.2f} ms; calls: the longest of each "
-          f"reclaim median {statistics.median(longest):.2f} ms, longest {max(longest):.2f} ms; "
-          f"{statistics.median(cpu):.2f} ms of CPU a MiB")
+    print("time from `set cached` to the first freed bytes, application of 64 MiB, 20 times")
+    print(f"  median {statistics.median(reactions):.2f} ms, max {max(reactions):.2f} ms; longest call of each "
+          f"reclaim: median {statistics.median(longest):.2f} ms, max {max(longest):.2f} ms; "
+          f"{statistics.median(cpu):.2f} ms of CPU per MiB")
     daemon.end()
     target.end()
 
 
-def coming_back():
-    print("coming back, 128 MiB application that uses an eighth; 15 times each, medians: first page, then the eighth")
-    for name, prefetch, mid in [("not put away", "false", None), ("in mid-reclaim", "false", True),
-                                ("after reclaim, no prefetch", "false", False), ("after reclaim, prefetch", "true", False)]:
+def resume():
+    print("time to resume, application of 128 MiB that uses an eighth; medians of 15: first page, then the eighth")
+    for name, prefetch, interrupt in [("without reclaim", "false", None), ("during reclaim", "false", True),
+                                      ("after reclaim, no prefetch", "false", False), ("after reclaim, prefetch", "true", False)]:
         target = Target(128)
-        daemon = Daemon(f"back{len(name)}", f'duty = "50%"\n[[app]]\nname = "a"\npid = {target.pid}\n{RULES}prefetch = {prefetch}\n')
-        firsts, parts, calls = [], [], []
+        daemon = Daemon(f"resume{len(name)}", f'duty = "50%"\n[[app]]\nname = "a"\npid = {target.pid}\n{RULES}prefetch = {prefetch}\n')
+        firsts, parts, ends = [], [], []
         for turn in range(17):
-            if mid is not None:
+            if interrupt is not None:
                 daemon.set("a", "cached")
-                if mid:
+                if interrupt:
                     time.sleep(0.05)
                 else:
                     daemon.reclaim("a")
                 daemon.set("a", "foreground")
             first, part = target.use("part")
-            if mid:
-                calls.append(daemon.reclaim("a")["end"])
-            # Before the second time nothing is known of what it uses.
+            if interrupt:
+                ends.append(daemon.reclaim("a")["end"])
+            # The first two times, the daemon does not know the working set yet.
             if turn >= 2:
                 firsts.append(first)
                 parts.append(part)
-            if mid:
+            if interrupt:
                 target.use("all")
-        ends = f"; {calls.count('cancelled')} of {len(calls)} reclaims were stopped in the middle" if mid else ""
-        print(f"  {name:<28} {statistics.median(firsts):8.3f} ms {statistics.median(parts):9.2f} ms{ends}")
+        cancelled = f"; {ends.count('cancelled')} of {len(ends)} reclaims were cancelled" if interrupt else ""
+        print(f"  {name:<28} {statistics.median(firsts):8.3f} ms {statistics.median(parts):9.2f} ms{cancelled}")
         daemon.end()
         target.end()
 
 
 many()
 reaction()
-coming_back()
+resume()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The life cycle daemon: 500 applications and 50 state changes a second for a minute (SECONDS_LONG), the time from `set
-# cached` to the first bytes freed, and how long an application that comes back in the middle of its reclaim takes to go
-# through all of its memory, with and without being brought its working set. Makes zram swap of its own; needs root.
+# The life-cycle daemon: 500 applications with 50 state changes per second for a minute (SECONDS_LONG), the
+# time from `set cached` to the first freed bytes, and the time that an application needs to touch its working
+# set when it resumes without, during and after reclaim, with and without prefetch. Creates its own zram swap.
+# Needs root.
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo"
 long=${SECONDS_LONG:-60}

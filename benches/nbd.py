@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed, CPU and memory of block servers, one beside the other. See nbd.sh.
+"""Compares speed, CPU time and memory of block servers. See nbd.sh.
 
 usage: nbd.py THERMO_NBD LOAD ROUNDS SECONDS [speed|fio|burst]...
 """
@@ -31,7 +31,7 @@ with open(f"{folder}/disk", "wb") as file:
 
 
 def processes(pid):
-    """The process and all below it."""
+    """The process and all its descendants."""
     found, parents = [pid], {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -91,7 +91,7 @@ class Server:
             time.sleep(0.02)
         time.sleep(0.1)
         self.pid = self.process.pid
-        if name == "nbd-server":  # It goes to the background: with -d it would serve one client at a time.
+        if name == "nbd-server":  # It runs as a daemon: with -d it would serve one client at a time.
             with open(f"{folder}/nbd-server.pid") as file:
                 self.pid = int(file.read())
 
@@ -111,19 +111,18 @@ class Server:
 
 
 def nbd_server_config(many):
-    # It forks a process for each client, and must stay where we can count it.
     path = f"{folder}/nbd-server-{many}.conf"
     exports = [f"e{number}" for number in range(EXPORTS)] if many else ["disk"]
     with open(path, "w") as file:
         file.write(f"[generic]\n\tunixsock = {folder}/nbd-server.sock\n\tallowlist = true\n")
         for name in exports:
-            place = f"{folder}/many/{name}" if many else f"{folder}/disk"
-            file.write(f"[{name}]\n\texportname = {place}\n\tcopyonwrite = false\n")
+            disk = f"{folder}/many/{name}" if many else f"{folder}/disk"
+            file.write(f"[{name}]\n\texportname = {disk}\n\tcopyonwrite = false\n")
     return path
 
 
 def servers(many):
-    """Name and command of each server that is installed, for one disk or for many."""
+    """Name and command of each installed server, for one disk or for many."""
     ours = [word for number in range(EXPORTS) for word in ("--export", f"e{number}={folder}/many/e{number}")] if many else ["--export", f"disk={folder}/disk"]
     found = {"thermo-nbd": [thermo_nbd, "--unix", "{s}", "--budget", "64M", "--control", f"{folder}/control"] + ours}
     if shutil.which("nbdkit"):
@@ -150,9 +149,9 @@ JOBS = [  # name, many exports, connections, depth, block, mode
 ]
 
 
-def first_line(client, patience=45):
-    """What the load says, or nothing when it does not end."""
-    ready, _, _ = select.select([client.stdout], [], [], patience)
+def first_line(client, timeout=45):
+    """The result line of the load. If the load does not end in time, no request and 64 errors."""
+    ready, _, _ = select.select([client.stdout], [], [], timeout)
     line = client.stdout.readline().split() if ready else []
     if not ready:
         client.kill()
@@ -163,11 +162,11 @@ def measure(server, connections, depth, block, mode):
     before = cpu(server.pid)
     words = [load, server.socket, ",".join(server.exports), str(connections), str(depth), str(block), mode, str(seconds), "hold", "0.3"]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    requests, took, errors = first_line(client)
+    requests, elapsed, errors = first_line(client)
     used, memory = cpu(server.pid) - before, anon(server.pid)
     client.wait()
     requests = int(requests)
-    return {"iops": requests / float(took), "us": used * 1e6 / max(requests, 1), "anon": memory, "errors": int(errors)}
+    return {"iops": requests / float(elapsed), "us": used * 1e6 / max(requests, 1), "anon": memory, "errors": int(errors)}
 
 
 def speed():
@@ -187,10 +186,10 @@ def speed():
     print("\n| job | " + " | ".join(["nbdkit-file IOPS", "server", "IOPS ratio [min-max]", "CPU us/I/O", "CPU ratio", "anon MiB", "errors"]) + " |")
     print("|---|---|---|---|---|---|---|---|")
     for job, found in results.items():
-        anchor = found.get("nbdkit-file") or found["thermo-nbd"]
+        baseline = found.get("nbdkit-file") or found["thermo-nbd"]
         for name, runs in found.items():
-            ratios = sorted(run["iops"] / base["iops"] for run, base in zip(runs, anchor))
-            print(f"| {job} | {median(anchor, 'iops'):.0f} | {name} | {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}] | {median(runs, 'us'):.1f} | {median(runs, 'us') / max(median(anchor, 'us'), 0.01):.2f} | {median(runs, 'anon'):.1f} | {sum(run['errors'] for run in runs)} |")
+            ratios = sorted(run["iops"] / base["iops"] for run, base in zip(runs, baseline))
+            print(f"| {job} | {median(baseline, 'iops'):.0f} | {name} | {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}] | {median(runs, 'us'):.1f} | {median(runs, 'us') / max(median(baseline, 'us'), 0.01):.2f} | {median(runs, 'anon'):.1f} | {sum(run['errors'] for run in runs)} |")
 
 
 def fio():
@@ -210,8 +209,8 @@ def fio():
                 result = json.loads(text[text.index("{"):])["jobs"][0]
                 found.setdefault(name, []).append(result["read"]["iops"] + result["write"]["iops"])
         for name, runs in found.items():
-            anchor = found.get("nbdkit-file", runs)
-            ratio = statistics.median(run / max(base, 1) for run, base in zip(runs, anchor))
+            baseline = found.get("nbdkit-file", runs)
+            ratio = statistics.median(run / max(base, 1) for run, base in zip(runs, baseline))
             print(f"| {job} | {name} | {statistics.median(runs):.0f} | {ratio:.2f} |")
 
 
@@ -219,11 +218,11 @@ def burst():
     """64 connections, 16 in flight, 1 MiB reads, in a memory control group (version 1) of 256 MiB without swap."""
     root = "/sys/fs/cgroup/memory"
     if not os.path.exists(f"{root}/memory.limit_in_bytes"):
-        print("\nSKIP: the burst needs a memory control group of version 1")
+        print("\nSKIP: the burst needs the memory controller of cgroup v1")
         return
     own = [line.split(":")[2].strip() for line in open("/proc/self/cgroup") if ":memory:" in line][0]
-    print("\n64 connections x 16 x 1 MiB reads, server in a group of 256 MiB without swap (budget of thermo-nbd: 64 MiB)\n")
-    print("| server | alive | requests | errors | OOM kills | peak of the group MiB | anon: at the end | 100 ms later | 15 ms after pressure | threads |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("\n64 connections x 16 x 1 MiB reads, server in a cgroup of 256 MiB without swap (budget of thermo-nbd: 64 MiB)\n")
+    print("| server | alive | requests | errors | OOM kills | peak of the cgroup MiB | anon MiB: at the end | 100 ms later | 15 ms after pressure | threads |\n|---|---|---|---|---|---|---|---|---|---|")
     for name, command in servers(False).items():
         group = f"{root}{own}/nbd-bench-{os.getpid()}"
         os.mkdir(group)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `thermo-nbd` beside nbdkit (file, memory), qemu-nbd and nbd-server: speed, CPU and memory, interleaved in one run, and
-# the burst that kills servers in a control group of 256 MiB. What is not installed is left out.
+# Compares `thermo-nbd` with nbdkit (file, memory), qemu-nbd and nbd-server: speed, CPU time and memory,
+# interleaved in one run, and a burst that gets other servers OOM-killed in a cgroup of 256 MiB. Servers that
+# are not installed are skipped.
 #
 #   benches/nbd.sh [ROUNDS] [SECONDS]      (default 3 rounds of 2 s; root for the burst)
 . "$(dirname "$0")/lib.bash"

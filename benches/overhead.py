@@ -1,6 +1,6 @@
-"""The speed of a program while it is watched and while it is not, in turns.
+"""Compares the speed of a program with and without monitoring, alternately.
 
-Usage: overhead.py CONFIGURATION-OF-A-WORKLOAD THERMO FOLDER | overhead.py redis THERMO FOLDER SOCKET PID
+Usage: overhead.py WORKLOAD THERMO FOLDER | overhead.py redis THERMO FOLDER SOCKET PID
 """
 import csv
 import json
@@ -23,11 +23,11 @@ def regions(least, most):
     return f"{name} regions", options, 0.3
 
 
-# What it is called, how it is watched, and how many seconds go by before the speed is taken.
-WAYS = [
-    # The first round of sweeps is not what the others are.
+# Name, options of record, and seconds to wait before measuring the speed.
+SETTINGS = [
+    # The first scan pass costs more than later ones.
     ("--cpu 1%", ["--cpu", "1%"], 12),
-    # The same twice: that many all the time.
+    # Equal numbers: a fixed number of regions.
     regions(10, 10),
     regions(100, 100),
     regions(1000, 1000),
@@ -37,7 +37,7 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 class Workload:
-    """A workload of thermo-lab, which says how many accesses it made in each tenth of a second."""
+    """A workload of thermo-lab, which prints its number of accesses every tenth of a second."""
 
     def __init__(self, thermo, name):
         self.lines = []
@@ -51,7 +51,7 @@ class Workload:
     def read(self):
         for line in self.process.stdout:
             found = re.match(r'phase "([^"]+)": .*, (\d+) a ms', line)
-            # The first phase touches everything at once, which is slower by itself.
+            # Skip the first phase, which touches everything once and is slower.
             if found and found[1] != "all":
                 self.lines.append((time.monotonic(), int(found[2])))
 
@@ -70,7 +70,7 @@ class Workload:
 
 
 class Redis:
-    """redis-server under redis-benchmark, which says how many requests a second were answered."""
+    """redis-server with redis-benchmark, which prints requests per second."""
 
     def __init__(self, socket, pid):
         self.socket, self.pid = socket, pid
@@ -79,8 +79,8 @@ class Redis:
 
     def speed(self):
         command = ["redis-benchmark", "-s", self.socket, "-r", "15000", "-n", str(self.requests), "-c", "4", "--csv"]
-        told = subprocess.run(command + ["get", "key:__rand_int__"], capture_output=True, text=True, check=True).stdout
-        return float(list(csv.reader(told.splitlines()))[-1][1])
+        output = subprocess.run(command + ["get", "key:__rand_int__"], capture_output=True, text=True, check=True).stdout
+        return float(list(csv.reader(output.splitlines()))[-1][1])
 
     def has_ended(self):
         return False
@@ -89,45 +89,45 @@ class Redis:
         pass
 
 
-def watched(thermo, folder, program, options, settle):
-    """Watches while the speed is taken. Returns the speed and our CPU time in percent of one CPU."""
+def monitored_speed(thermo, folder, program, options, settle):
+    """Measures the speed during monitoring. Returns it and thermo's CPU time in percent of one CPU."""
     recording = os.path.join(folder, "overhead.arrow")
     pathlib.Path(recording).unlink(missing_ok=True)
     command = [thermo, "record", "--pid", str(program.pid), "-o", recording, *options]
-    watcher = subprocess.Popen(command, **QUIET)
+    recorder = subprocess.Popen(command, **QUIET)
     time.sleep(settle)
     speed = program.speed()
-    if watcher.poll() is not None:
-        sys.exit(f"overhead: {' '.join(command)} ended by itself with {watcher.returncode}")
-    watcher.terminate()
-    watcher.wait()
-    told = subprocess.run([thermo, "report", "info", recording, "--json"], capture_output=True, check=True).stdout
-    return speed, json.loads(told)["own_cpu_percent"]
+    if recorder.poll() is not None:
+        sys.exit(f"overhead: {' '.join(command)} ended early with {recorder.returncode}")
+    recorder.terminate()
+    recorder.wait()
+    report = subprocess.run([thermo, "report", "info", recording, "--json"], capture_output=True, check=True).stdout
+    return speed, json.loads(report)["own_cpu_percent"]
 
 
 def main():
     kind, thermo, folder = sys.argv[1:4]
     program = Redis(sys.argv[4], int(sys.argv[5])) if kind == "redis" else Workload(thermo, kind)
     unit = "requests/s" if kind == "redis" else "accesses/ms"
-    print(f"\n{kind}: {ROUNDS} rounds of {SECONDS:.0f} s watched and {SECONDS:.0f} s not; medians")
-    print(f"  {'':>18} {'our CPU':>9} {'watched ' + unit:>22} {'alone':>10} {'slow-down':>10} {'least..most':>18}")
+    print(f"\n{kind}: {ROUNDS} rounds of {SECONDS:.0f} s with and {SECONDS:.0f} s without monitoring; medians")
+    print(f"  {'':>18} {'own CPU':>9} {'monitored ' + unit:>22} {'alone':>10} {'slow-down':>10} {'min..max':>18}")
     try:
-        for name, options, settle in WAYS:
-            alone, under, cpu, slower = [], [], [], []
-            while len(slower) < ROUNDS:
+        for name, options, settle in SETTINGS:
+            alone, monitored, cpu, slow_down = [], [], [], []
+            while len(slow_down) < ROUNDS:
                 before = program.speed()
-                speed, percent = watched(thermo, folder, program, options, settle)
+                speed, percent = monitored_speed(thermo, folder, program, options, settle)
                 if before is None or speed is None:
                     if program.has_ended():
-                        sys.exit(f"overhead: {kind} ended in the middle")
+                        sys.exit(f"overhead: {kind} ended before the measurements were complete")
                     continue
                 alone.append(before)
-                under.append(speed)
+                monitored.append(speed)
                 cpu.append(percent)
-                slower.append(100 * (before / speed - 1))
-            spread = f"{min(slower):.1f}..{max(slower):.1f} %"
-            print(f"  {name:>18} {statistics.median(cpu):7.2f} % {statistics.median(under):22.0f} "
-                  f"{statistics.median(alone):10.0f} {statistics.median(slower):8.1f} % {spread:>18}", flush=True)
+                slow_down.append(100 * (before / speed - 1))
+            spread = f"{min(slow_down):.1f}..{max(slow_down):.1f} %"
+            print(f"  {name:>18} {statistics.median(cpu):7.2f} % {statistics.median(monitored):22.0f} "
+                  f"{statistics.median(alone):10.0f} {statistics.median(slow_down):8.1f} % {spread:>18}", flush=True)
     finally:
         program.end()
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What watching costs: our CPU time, and how much slower the watched program gets, with a budget and at 5 ms / 100 ms. The program is
-# watched and left alone in turns, so that both halves see the same machine. As root; needs redis-server.
+# The cost of monitoring: own CPU time, and slow-down of the monitored program, with a budget and at 5 ms /
+# 100 ms. Measures with and without monitoring alternately, so that the machine's load affects both. Needs
+# root and redis-server.
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo" "$thermo_lab"
 
 measure() {
     python3 benches/overhead.py stairs "$thermo" "$work"
-    # All of it touched all the time, at random: every mark that is taken off has to be set again.
+    # Touches all its memory at random, so the processor has to set every cleared accessed bit again.
     python3 benches/overhead.py random "$thermo" "$work"
     if command -v redis-server >/dev/null && command -v redis-benchmark >/dev/null; then
         python3 benches/overhead.py redis "$thermo" "$work" "$socket" "$redis_pid"

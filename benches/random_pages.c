@@ -1,13 +1,13 @@
 /*
- * Touches random small pages of one mapping at a steady rate, and counts exactly which ones.
+ * Touches random small pages of one mapping at a steady rate, and counts distinct pages exactly.
  *
- * masim's format has no rate and no distribution, so the workloads that judge page-exact results are made here. The
- * access statistics of servers are rebuilt by --pareto (a database index, as sysbench's rand-type pareto draws rows)
- * and --hot (a cache of which few items are read); without either, every item is as likely as any other.
+ * masim's format has neither rates nor distributions, so this program generates the workloads for page-exact checks.
+ * --pareto models a database index (rows are drawn like sysbench's rand-type pareto), --hot models a cache of which few
+ * items are read. Without either, all items are equally likely.
  *
  * Prints JSON lines: first {"ready":true,...}; then, at the end of each window of --windows,
- * {"window_s":5,"end_s":5.000,"pages":1234}, the distinct pages that were touched in that window.
- * --truth writes the file that `thermo-lab workload --truth` writes, for `thermo-lab monitor --judge R --truth FILE`.
+ * {"window_s":5,"end_s":5.000,"pages":1234}, the number of distinct pages touched in that window.
+ * --truth writes the format of `thermo-lab workload --truth`, for `thermo-lab monitor --judge R --truth FILE`.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +24,7 @@
 #define PAGE 4096u
 #define MAX_WINDOWS 8
 #define TICK_NS 1000000ull
-#define SCATTER 2654435761ull /* a prime: multiplying by it is one-to-one */
+#define SCATTER 2654435761ull /* a prime, so multiplication modulo the number of items is a permutation */
 
 struct options {
 	uint64_t pages, rate, seed, item_pages, truth_span_ms;
@@ -63,13 +63,13 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-static void fail(const char *what)
+static void fail(const char *action)
 {
-	fprintf(stderr, "random_pages: %s: %s\n", what, strerror(errno));
+	fprintf(stderr, "random_pages: %s: %s\n", action, strerror(errno));
 	exit(2);
 }
 
-/* The first page of the item to touch next. */
+/* Returns the first page of a random item. */
 static uint64_t draw(const struct options *options)
 {
 	uint64_t items = options->pages / options->item_pages;
@@ -84,7 +84,7 @@ static uint64_t draw(const struct options *options)
 	return item * options->item_pages;
 }
 
-/* The pages touched since `since`, as a line of the truth's format. */
+/* Writes the pages touched since tick `since` as a line of the truth. */
 static void write_span(FILE *out, const struct options *options, const char *memory, const uint32_t *last,
 		       uint32_t since, uint64_t start_ns, uint64_t end_ns)
 {
@@ -161,7 +161,7 @@ static char *map_pages(uint64_t pages)
 {
 	char *memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
-		fail("the memory cannot be mapped");
+		fail("cannot map the memory");
 	if (madvise(memory, pages * PAGE, MADV_NOHUGEPAGE))
 		fail("madvise(MADV_NOHUGEPAGE)");
 	for (uint64_t page = 0; page < pages; page++)
@@ -199,10 +199,10 @@ int main(int argc, char **argv)
 	struct options options = parse(argc, argv);
 	random_state = options.seed;
 	char *memory = map_pages(options.pages);
-	/* When each page was last touched, in ticks; one array answers for windows of every length. */
+	/* Tick of the last touch of each page. It serves windows of all lengths. */
 	uint32_t *last = calloc(options.pages, sizeof(*last));
 	if (!last)
-		fail("the table of touches cannot be allocated");
+		fail("cannot allocate the table of touches");
 	FILE *truth = options.truth ? fopen(options.truth, "w") : NULL;
 	if (options.truth && !truth)
 		fail(options.truth);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A minute of 1000 regions: its size, and what it takes to report on it, beside damo 3.4.3 (from PyPI) on the same
-# data. The recording is made up by an example of the crate record.
+# A recording of one minute with 1000 regions: its size, and time and memory of reports, compared with damo
+# 3.4.3 (from PyPI) on the same data. An example of the crate recording generates the data.
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo"
 damo_version=3.4.3
@@ -17,7 +17,7 @@ measure() {
     python3 benches/report.py "$thermo" "$venv/bin/damo" "$work/minute.arrow" "$work/minute.damo"
 }
 
-get_damo >&2 || echo "damo cannot be installed here; thermo is measured alone" >&2
+get_damo >&2 || echo "damo cannot be installed with pip: only thermo is measured" >&2
 if [ -n "${MINUTE:-}" ]; then
     "$MINUTE" "$work/minute.arrow"
 else

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shared memory: the buffers of a PostgreSQL server whose clients read the first tenth of a table, watched without and
-# with --shared at the default budget, beside what the server says of its buffers. As root; needs postgresql (a user
-# postgres, initdb, pgbench).
+# Shared memory: the buffers of a PostgreSQL server whose clients read the first tenth of a table, monitored
+# without and with --shared at the default budget, compared with the server's own statistics. Needs root and
+# postgresql (a user postgres, initdb, pgbench).
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo"
 programs=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)
@@ -34,13 +34,13 @@ begin_load() {
     sleep 3
 }
 
-# Smart shutdown would wait for clients; the server's children end with it.
+# SIGINT: fast shutdown, which disconnects clients instead of waiting for them.
 end_server() {
     kill -INT "$server" 2>/dev/null || true
     while kill -0 "$server" 2>/dev/null; do sleep 0.1; done
 }
 
-watch() { # NAME FLAGS...
+monitor() { # NAME FLAGS...
     local name=$1
     shift
     "$thermo" record --pid "$server" --children "$@" --duration "${each}s" -o "$work/shared.arrow" >/dev/null
@@ -57,8 +57,8 @@ measure() {
                     (pg_relation_filenode('pgbench_accounts_pkey'), pg_relation_size('pgbench_accounts_pkey') / 81920))
                 as r(node, blocks)
         where b.relfilenode = r.node and b.relblocknumber < r.blocks"), of 512 MB shared buffers"
-    watch "without --shared"
-    watch "with --shared" --shared
+    monitor "without --shared"
+    monitor "with --shared" --shared
 }
 
 [ -n "$programs" ] || { echo "SKIP: postgresql is not installed"; exit 0; }

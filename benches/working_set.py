@@ -1,13 +1,13 @@
-"""The kernel's truth about a working set, and how far the reports of a recording are from it.
+"""Measures a working set by the kernel's accessed bits, and compares the reports of a recording with it.
 
     working_set.py measure --pid PID --rounds 2 --out truth.jsonl [--windows 5,10,30]
     working_set.py compare NAME --truth truth.jsonl [--own own.jsonl] [--reports FOLDER]
 
-`measure` appends one JSON line a window: clear the accessed bits (clear_refs), wait, sum what smaps calls Referenced.
-It clears the bits that a recording reads, so never run it while one is being made.
-`compare` prints a table. Without --reports it shows the truth and its noise alone; --own is the exact count that
-benches/random_pages.c prints, which judges the truth itself. FOLDER holds wss.json, idle.json and info.json.
-Exit code 1: a figure of the reports is beyond the limit, or is missing.
+`measure` appends one JSON line per window: it clears the accessed bits (clear_refs), waits, and reads Referenced of
+smaps_rollup. It clears the bits that a recording reads, so do not run it during a recording.
+`compare` prints a table. Without --reports it shows only the truth and its noise. --own is the exact count that
+benches/random_pages.c prints, to check the truth itself. FOLDER contains wss.json, idle.json and info.json.
+Exit code 1: a figure of the reports exceeds the limit, or is missing.
 """
 import argparse
 import json
@@ -34,8 +34,8 @@ def rollup(pid):
 
 
 def measure_window(pid, seconds):
-    # Clearing and reading walk the page tables for tens of milliseconds a GiB: a window lasts from the middle of one
-    # walk to the middle of the other.
+    # Clearing and reading walk the page tables, which takes tens of milliseconds per GiB. A window lasts from
+    # the middle of one walk to the middle of the other.
     began = time.monotonic()
     Path(f"/proc/{pid}/clear_refs").write_text("1")
     start = (began + time.monotonic()) / 2
@@ -53,7 +53,7 @@ def measure_window(pid, seconds):
 
 def measure(options):
     with open(options.out, "a") as out:
-        # Window lengths alternate, so that a slow drift of the load shows in all of them and not as a trend of one.
+        # Window lengths alternate, so that a slow change of the load affects all of them.
         for _ in range(options.rounds):
             for seconds in options.windows:
                 try:
@@ -71,7 +71,7 @@ def read_lines(path):
 
 
 class Truth:
-    """The windows that were measured: values in bytes, by length of the window."""
+    """The measured windows: values in bytes, by length of the window."""
 
     def __init__(self, lines):
         self.rss = [line["rss_bytes"] for line in lines]
@@ -84,7 +84,7 @@ class Truth:
 
 
 def own_counts(lines):
-    """What random_pages counted itself: bytes by length of the window."""
+    """The exact counts of random_pages: bytes by length of the window."""
     counts = {}
     for line in lines:
         if "window_s" in line:
@@ -93,7 +93,7 @@ def own_counts(lines):
 
 
 class Reports:
-    """The reports of one recording. A figure that a report does not have is None."""
+    """The reports of one recording. A missing figure is None."""
 
     def __init__(self, wss, idle, info):
         self.windows = {window["window_s"]: window["bytes"] for window in wss.get("windows", [])}
@@ -105,7 +105,7 @@ class Reports:
         self.cpu_percent = info.get("own_cpu_percent")
 
     def idle_at_least(self, seconds):
-        """Bytes idle for that long; None when no class of ages begins there."""
+        """Bytes idle for at least that long. None if no age class starts there."""
         if all(age["min_s"] != seconds for age in self.ages):
             return None
         return sum(age["bytes"] for age in self.ages if age["min_s"] >= seconds)
@@ -136,9 +136,9 @@ def percent(difference, resident):
     return 100 * difference / resident
 
 
-def row(name, truth, said, resident):
-    """A row of the table, and whether it is within the limit. `said` is (value, what to print)."""
-    value, printed = said
+def row(name, truth, reported, resident):
+    """A row of the table, and whether it is within the limit. `reported` is a pair of value and text."""
+    value, printed = reported
     if value is None:
         return f"  {name:<18} {spread(truth):<34} {'missing':<26}", False
     difference = percent(value - statistics.median(truth), resident)
@@ -146,21 +146,22 @@ def row(name, truth, said, resident):
     return f"  {name:<18} {spread(truth):<34} {printed:<26} {difference:+7.2f} %{'' if within else '  BEYOND'}", within
 
 
-def said_window(reports, window):
-    said = reports.windows.get(window)
-    if said is None:
+def reported_window(reports, window):
+    figures = reports.windows.get(window)
+    if figures is None:
         return None, ""
-    return said["p50"], f"{mib(said['p50'])} ({mib(said['min'])}-{mib(said['max'])})"
+    return figures["p50"], f"{mib(figures['p50'])} ({mib(figures['min'])}-{mib(figures['max'])})"
 
 
 def rows_of_reports(truth, reports):
     for window, values in truth.accessed.items():
-        yield row(f"accessed in {window} s", values, said_window(reports, window), truth.resident)
+        yield row(f"accessed in {window} s", values, reported_window(reports, window), truth.resident)
     for window, values in truth.idle.items():
-        said = reports.idle_at_least(window)
-        # Only classes that the report has can be judged, but 30 s is the one that reclaim goes by.
-        if said is not None or window == 30:
-            yield row(f"idle >= {window} s", values, (said, mib(said)), truth.resident)
+        reported = reports.idle_at_least(window)
+        # Only age classes of the report can be compared. The class of 30 s is required, because reclaim uses
+        # it.
+        if reported is not None or window == 30:
+            yield row(f"idle >= {window} s", values, (reported, mib(reported)), truth.resident)
     yield row("resident", truth.rss, (reports.resident, mib(reports.resident)), truth.resident)
 
 
@@ -173,7 +174,7 @@ def cost_line(reports):
 
 
 def print_noise(truth):
-    print("  noise of the truth, largest distance from the median in % of resident:", end="")
+    print("  noise of the truth, largest deviation from the median in % of resident:", end="")
     for window, values in truth.accessed.items():
         median = statistics.median(values)
         print(f" {window} s {percent(max(abs(value - median) for value in values), truth.resident):.2f} %", end="")
@@ -181,13 +182,13 @@ def print_noise(truth):
 
 
 def print_own(truth, own):
-    """The truth beside an exact count, which shows what clear_refs and smaps themselves get wrong."""
+    """Compares the truth with an exact count, which shows the error of clear_refs and smaps."""
     for window, values in truth.accessed.items():
         if window in own:
             error = statistics.median(values) - statistics.median(own[window])
             print(
-                f"  counted in {window} s by the program itself: {spread(own[window])}; "
-                f"the truth is off by {percent(error, truth.resident):+.2f} %"
+                f"  exact count of the program in {window} s: {spread(own[window])}; "
+                f"error of the truth {percent(error, truth.resident):+.2f} %"
             )
 
 
@@ -197,7 +198,7 @@ def compare(options):
     within = True
     if options.reports:
         reports = read_reports(options.reports)
-        print(f"  {'':<18} {'truth':<34} {'said, p50 (min-max)':<26} difference in % of resident")
+        print(f"  {'':<18} {'truth':<34} {'reported, p50 (min-max)':<26} difference in % of resident")
         for text, is_within in rows_of_reports(truth, reports):
             print(text)
             within = within and is_within

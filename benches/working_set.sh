@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# How right the working set, the idle ages and the resident size of a recording are, against the kernel's truth on
-# servers under a steady random load. Truth: accessed bits cleared by clear_refs, then Referenced of smaps after 5, 10
-# and 30 s. It takes the bits that a recording reads, so truth is measured before and after the recording, not during.
-# Exit code 1: a difference is beyond 5 % of resident memory. As root.
+# Accuracy of working set, idle ages and resident size of a recording, compared with the kernel's truth, on
+# servers under a steady random load. Truth: accessed bits cleared by clear_refs, then Referenced of smaps
+# after 5, 10 and 30 s. This clears the bits that a recording reads, so the truth is measured before and after
+# the recording, not during it. Exit code 1: a difference exceeds 5 % of resident memory. Needs root.
 #
 # Usage: working_set.sh [--quick] [--truth-only] [WORKLOAD...]
 #   --quick       small data, short warm-up, fewer rounds
-#   --truth-only  the truth and its noise; needs no thermo
-# Workloads: mariadb memcached-hot memcached-uniform redis rocksdb random-1k random-10k random-100k, and the same
-# accesses without a server: lab-mariadb lab-memcached-hot lab-memcached-uniform. All when none is named.
-# Packages: scripts/deps.sh eval. A server that is missing is left out, and said so.
+#   --truth-only  only the truth and its noise; does not need thermo
+# Workloads: mariadb memcached-hot memcached-uniform redis rocksdb random-1k random-10k random-100k, and
+# similar accesses without a server: lab-mariadb lab-memcached-hot lab-memcached-uniform. Default: all.
+# Packages: scripts/deps.sh eval. Missing servers are skipped with a message.
 . "$(dirname "$0")/lib.bash"
 
 all="mariadb memcached-hot memcached-uniform redis rocksdb random-1k random-10k random-100k
@@ -19,7 +19,7 @@ for argument in "$@"; do
     case "$argument" in
         --quick) size=quick ;;
         --truth-only) judged= ;;
-        -*) echo "working_set: $argument is not an option: use --quick or --truth-only" >&2; exit 2 ;;
+        -*) echo "working_set: unknown option $argument: use --quick or --truth-only" >&2; exit 2 ;;
         *) chosen+=("$argument") ;;
     esac
 done
@@ -38,7 +38,7 @@ fi
 record_s=${SECONDS_EACH:-60}
 sql_rate=${SQL_RATE:-6000}
 
-# MariaDB as a user of its own, with its data below $work; sets target.
+# Starts MariaDB as user mysql, with its data in $work; sets target.
 start_mariadb() {
     local folder=$work/mariadb tries
     chmod 711 "$work"
@@ -47,7 +47,7 @@ start_mariadb() {
     sql_socket=$folder/socket
     mariadb-install-db --no-defaults --user=mysql --datadir="$folder/data" --skip-test-db \
         --auth-root-authentication-method=normal >"$work/errors" 2>&1 || { cat "$work/errors" >&2; return 1; }
-    # What is lost in a crash does not matter here; what is written behind our back does.
+    # Durability does not matter here, but background writes would disturb the measurement.
     begin setpriv --reuid mysql --regid mysql --clear-groups mariadbd --no-defaults --datadir="$folder/data" \
         --socket="$sql_socket" --pid-file="$folder/pid" --skip-networking --innodb-buffer-pool-size="${pool_mib}M" \
         --innodb-log-file-size=256M --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 \
@@ -73,13 +73,13 @@ workload_mariadb() {
         --tables=4 --table-size="$sql_rows" --threads=4)
     ask_mariadb 'create database sbtest'
     "${point_select[@]}" prepare >"$work/errors"
-    # Read all of it once, as after days of service, and wait until no page waits to be written.
+    # Read everything once, as after days of service, and wait until no page is dirty.
     for nth in 1 2 3 4; do ask_mariadb "select sum(length(pad)) from sbtest.sbtest$nth" >/dev/null; done
     for tries in $(seq 300); do has_dirty_pages || break; sleep 1; done
     begin "${point_select[@]}" --rand-type=pareto --rand-pareto-h=0.1 --rate="$sql_rate" --time=100000 run
 }
 
-# Fills a server of keys and values, and begins to read it.
+# Fills a key-value server and starts to read from it.
 load_keys() { # SERVER SOCKET KEYS BYTES PATTERN RATE
     local common=(--server "$1" --socket "$2" --keys "$3" --bytes "$4") tries
     for tries in $(seq 100); do [ -S "$2" ] && break; sleep 0.1; done
@@ -89,7 +89,7 @@ load_keys() { # SERVER SOCKET KEYS BYTES PATTERN RATE
 
 start_memcached() { # PATTERN RATE
     local socket=$work/memcached.sock
-    # The LRU crawler reads every item now and then: true accesses, but no steady load.
+    # The LRU crawler reads every item at times. These are real accesses, but not a steady load.
     begin memcached -u root -s "$socket" -m 2048 -t 2 -o no_lru_crawler
     target=$last
     load_keys memcached "$socket" "$memcached_keys" 1024 "$1" "$2"
@@ -105,7 +105,7 @@ workload_redis() {
     load_keys redis "$socket" "$redis_keys" 512 zipf:0.99 6000
 }
 
-# The block cache holds all of the data; it is filled when memtables are written out, so that it does not grow later.
+# The block cache holds all data. It is filled when memtables are flushed, so that it does not grow later.
 workload_rocksdb() {
     begin db_bench --db="$work/rocksdb" --num="$rocksdb_keys" --value_size=512 --compression_type=none \
         --cache_size=$((rocksdb_keys * 1024)) --prepopulate_block_cache=1 --disable_wal=1 \
@@ -123,9 +123,10 @@ workload_random_1k() { touch_pages --pages "$random_pages" --rate 1000; }
 workload_random_10k() { touch_pages --pages "$random_pages" --rate 10000; }
 workload_random_100k() { touch_pages --pages "$random_pages" --rate 100000; }
 
-# The access statistics of the servers above on plain memory, for machines without them. Rates and shares are fitted to
-# the truth of the servers: a point select of MariaDB uses about all four pages of a leaf; 23,000 of the 133,000 pages of
-# memcached hold a key in twenty; a value of 1 kB lies on 1.3 pages, and its hash chain on one more.
+# The access statistics of the servers above on plain memory, for machines without these servers. Rates and
+# shares are fitted to the truth of the servers: a point select of MariaDB uses about all four pages of a
+# leaf; 5 % of memcached's keys lie on 23,000 of its 133,000 pages; a value of 1 kB lies on 1.3 pages, and its
+# hash chain on one more.
 workload_lab_mariadb() { touch_pages --pages $((random_pages * 11 / 10)) --rate 6000 --pareto 0.1 --item-pages 4; }
 workload_lab_memcached_hot() { touch_pages --pages $((random_pages / 2)) --rate 6300 --hot 0.182 --scatter; }
 workload_lab_memcached_uniform() { touch_pages --pages $((random_pages / 2)) --rate 6500; }
@@ -162,13 +163,13 @@ row() { # WORKLOAD
     local flags=() absent
     absent=$(missing "$1")
     if [ -n "$absent" ]; then
-        echo "$1: left out, $absent is not installed"
+        echo "$1: skipped, $absent is not installed"
         return
     fi
     rm -rf "$work/truth.jsonl" "$work/own.jsonl" "$work/reports"
     "workload_${1//-/_}"
     sleep "$warm_up"
-    # The first window after the start still has the bits of filling in it.
+    # Discard the first window: it contains accessed bits from filling.
     measure_truth 1 --windows 5
     rm "$work/truth.jsonl"
     measure_truth "$rounds"
@@ -187,22 +188,22 @@ row() { # WORKLOAD
 measure() {
     local name
     for name in "${chosen[@]}"; do row "$name"; done
-    if [ -e "$work/beyond" ]; then echo "beyond 5 % of resident, or missing: $(tr '\n' ' ' <"$work/beyond")"; fi
+    if [ -e "$work/beyond" ]; then echo "difference above 5 % of resident, or missing: $(tr '\n' ' ' <"$work/beyond")"; fi
 }
 
-# Only a run of everything at full size is a result to keep.
-is_whole=
+# Only a run of all workloads at full size is saved as a result.
+is_complete=
 if [ "${#chosen[@]}" -eq 0 ]; then
-    is_whole=yes
+    is_complete=yes
     read -r -d '' -a chosen <<<"$all" || true
 fi
 for name in "${chosen[@]}"; do
-    declare -F "workload_${name//-/_}" >/dev/null || { echo "working_set: no workload $name: use one of" $all >&2; exit 2; }
+    declare -F "workload_${name//-/_}" >/dev/null || { echo "working_set: unknown workload $name: use" $all >&2; exit 2; }
 done
 [ -z "$judged" ] || need_built "$thermo"
 python3 benches/working_set_test.py 2>"$work/errors" || { cat "$work/errors" >&2; exit 2; }
 cc -O2 -o "$work/random_pages" benches/random_pages.c -lm
-if [ -n "$judged" ] && [ "$size" = full ] && [ "$is_whole" = yes ]; then
+if [ -n "$judged" ] && [ "$size" = full ] && [ "$is_complete" = yes ]; then
     keep working-set "Working sets and idle ages against the kernel" measure
 else
     measure

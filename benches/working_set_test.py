@@ -1,4 +1,4 @@
-"""Tests of working_set.py on made-up figures; run by working_set.sh before it measures."""
+"""Tests of working_set.py with synthetic figures. working_set.sh runs them before it measures."""
 import contextlib
 import io
 import json
@@ -12,7 +12,7 @@ MIB = working_set.MIB
 
 
 def truth_lines():
-    """100 MiB resident, of which 20, 30 and 60 MiB are accessed in 5, 10 and 30 s."""
+    """100 MiB resident; 20, 30 and 60 MiB accessed in 5, 10 and 30 s."""
     accessed = {5: (19, 20, 21), 10: (30, 30, 30), 30: (59, 60, 61)}
     return [
         {"window_s": window, "elapsed_s": window, "referenced_bytes": value * MIB, "rss_bytes": 100 * MIB}
@@ -68,7 +68,8 @@ class Compare(unittest.TestCase):
         self.assertIn("scan pass 1.50 s, own CPU 0.90 %, method scan", printed)
 
     def test_difference_is_in_percent_of_resident(self):
-        # 5 MiB of 20 accessed are a quarter of the working set, and 5 % of what is resident: just within the limit.
+        # A difference of 5 MiB is a quarter of the working set, but 5 % of the resident memory: just within
+        # the limit.
         code, printed = self.run_compare(self.reports(wss=wss(p50=(25, 30, 60))))
         self.assertEqual(code, 0, printed)
         self.assertIn("+5.00 %", printed)
@@ -89,7 +90,7 @@ class Compare(unittest.TestCase):
             self.assertEqual(code, 1, printed)
             self.assertIn("missing", printed)
 
-    def test_idle_class_that_is_not_reported_is_not_judged(self):
+    def test_missing_idle_class_is_not_compared(self):
         coarse = idle() | {"ages": [{"min_s": 0, "max_s": 30, "bytes": 60 * MIB}, {"min_s": 30, "max_s": None, "bytes": 40 * MIB}]}
         code, printed = self.run_compare(self.reports(idle=coarse))
         self.assertEqual(code, 0, printed)
@@ -101,7 +102,7 @@ class Compare(unittest.TestCase):
         code, printed = self.run_compare(None, own)
         self.assertEqual(code, 0)
         self.assertIn("5 s 1.00 % 10 s 0.00 % 30 s 1.00 %", printed)
-        self.assertIn("counted in 5 s by the program itself: 20.0 (20.0-20.0, n=1); the truth is off by +0.00 %", printed)
+        self.assertIn("exact count of the program in 5 s: 20.0 (20.0-20.0, n=1); error of the truth +0.00 %", printed)
 
 
 class Measure(unittest.TestCase):

@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
-# Runs the kernel's own tests of DAMON (tools/testing/selftests/damon of Linux 6.12), unmodified, over our control files.
+# Runs the kernel's selftests of DAMON (tools/testing/selftests/damon of Linux 6.12), unmodified, on the
+# control files of `thermo fs`.
 #
 #   tests/damon-selftests.sh [TEST...]
 #
-# They come from Debian's package linux-source-6.12 into a cache folder, once; nothing of them lies in this repository.
-# A line per test: ok, FAIL or SKIP: with the reason. Modules are let act on a process of ours alone. What is not there is
-# told in a line `SKIP: why`. THERMO names the program under test.
+# The first run extracts the tests from Debian's package linux-source-6.12 into a cache folder. This
+# repository contains no part of them. Prints one line per test: ok, FAIL, or SKIP: with the reason. Modules
+# may act only on a sleeping process of this script. THERMO names the program under test.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 thermo=$(realpath "${THERMO:-$here/../target/debug/thermo}")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline
 package=linux-source-6.12
 tests=$cache/damon-selftests-6.12
-patience=180
+timeout_s=180
 
-# It wants its program to be touching memory at three of four looks, which a program is not that is given no CPU.
-wants_cpu=sysfs_update_schemes_tried_regions_wss_estimation.py
-# Percent of time in which somebody waits for a CPU, from which on a machine is busy.
-much=20
+# This test requires that three of four access checks find its program accessing memory. A program that gets
+# no CPU time fails it.
+cpu_sensitive=sysfs_update_schemes_tried_regions_wss_estimation.py
+# CPU pressure (PSI, percent) from which the machine counts as busy.
+busy_percent=20
 
-# Over the files of sysfs, over the modules, over those of debugfs. What is not here looks into the kernel's memory.
+# Tests of the files of sysfs, of the modules, and of the files of debugfs. All other tests read kernel
+# memory.
 sysfs=(
     sysfs.sh sysfs_update_removed_scheme_dir.sh sysfs_update_schemes_tried_regions_hang.py damon_nr_regions.py
     damos_quota.py damos_quota_goal.py damos_apply_interval.py damos_tried_regions.py
@@ -33,7 +36,7 @@ debugfs=(
 )
 
 skip() {
-    echo "SKIP: kernel self-tests: $1"
+    echo "SKIP: kernel selftests: $1"
     exit 0
 }
 
@@ -54,8 +57,9 @@ build() {
     done
 }
 
-# The kernel's log is the machine's, not a test's to clear: what a test sees of it begins when it would have cleared it.
-stand_in_for_dmesg() {
+# Installs a wrapper of dmesg. Instead of clearing the kernel log, -C remembers its length, and later calls
+# print what was added since.
+wrap_dmesg() {
     cat >"$work/bin/dmesg" <<EOF
 #!/bin/sh
 case "\$1" in
@@ -69,37 +73,38 @@ EOF
 run_once() { # TEST OPTION...
     local name=$1
     shift
-    (cd "$tests" && PATH="$work/bin:$PATH" timeout --kill-after=10 "$patience" \
+    (cd "$tests" && PATH="$work/bin:$PATH" timeout --kill-after=10 "$timeout_s" \
         "$thermo" fs "$@" -- "./$name") >"$work/log" 2>&1 </dev/null
 }
 
 pressure() { sed -n 's/^some avg10=\([0-9]*\).*/\1/p' /proc/pressure/cpu 2>/dev/null || echo 0; }
 
-# Waits, for a minute at most, until the machine is less busy.
-wait_for_calm() {
+# Waits up to a minute until the machine is less busy.
+wait_until_idle() {
     local deadline=$((SECONDS + 60))
-    while [ "$(pressure)" -ge "$much" ] && [ "$SECONDS" -lt "$deadline" ]; do sleep 2; done
+    while [ "$(pressure)" -ge "$busy_percent" ] && [ "$SECONDS" -lt "$deadline" ]; do sleep 2; done
 }
 
-# Some of them measure time, on the machine as it is: what fails is run again, at most twice, and said to have been.
+# Runs a test. Some tests measure time, so a failing test is run again, at most twice, and retries are
+# reported.
 run() { # TEST OPTION...
     local name=$1 begin=$SECONDS code attempt
     if [ ! -e "$tests/$name" ]; then
-        echo "SKIP: $name: this kernel's tests do not have it"
+        echo "SKIP: $name: not among the selftests of Linux 6.12"
         return
     fi
     for attempt in 1 2 3; do
         code=0
         run_once "$@" || code=$?
         case $code in 0 | 4) break ;; esac
-        [ "$attempt" = 3 ] || wait_for_calm
+        [ "$attempt" = 3 ] || wait_until_idle
     done
-    if [ "$code" -ne 0 ] && [ "$name" = "$wants_cpu" ] && [ "$(pressure)" -ge "$much" ]; then
-        echo "SKIP: $name: it failed three times on a machine too busy for it: CPU pressure $(pressure) %, and less than $much % is wanted"
+    if [ "$code" -ne 0 ] && [ "$name" = "$cpu_sensitive" ] && [ "$(pressure)" -ge "$busy_percent" ]; then
+        echo "SKIP: $name: it failed three times, but the machine is too busy: CPU pressure is $(pressure) % and must be below $busy_percent %"
         return
     fi
     case $code in
-    0) echo "ok    $name ($((SECONDS - begin)) s)$([ "$attempt" = 1 ] || echo ", at the $attempt. time")" ;;
+    0) echo "ok    $name ($((SECONDS - begin)) s)$([ "$attempt" = 1 ] || echo ", attempt $attempt")" ;;
     4) echo "SKIP: $name: $(tail -n 1 "$work/log")" ;;
     *)
         echo "FAIL  $name: $code"
@@ -109,20 +114,20 @@ run() { # TEST OPTION...
     esac
 }
 
-wanted() { # TEST
+is_chosen() { # TEST
     [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]
 }
 
-[ "$(id -u)" = 0 ] || skip "they take root"
+[ "$(id -u)" = 0 ] || skip "they need root"
 [ -e /dev/fuse ] || skip "there is no /dev/fuse"
-command -v python3 >/dev/null || skip "there is no python3"
-command -v gcc >/dev/null || skip "there is no gcc for their programs"
+command -v python3 >/dev/null || skip "python3 is not installed"
+command -v gcc >/dev/null || skip "gcc is not installed, which compiles their programs"
 mkdir -p "$cache"
 if [ ! -d "$tests" ]; then
-    command -v apt-get >/dev/null || skip "there is no apt to fetch $package with"
-    fetch || skip "$package cannot be had by apt"
+    command -v apt-get >/dev/null || skip "apt-get is not installed, which downloads $package"
+    fetch || skip "apt-get cannot download $package"
 fi
-build || skip "their programs cannot be built"
+build || skip "their programs do not compile"
 
 only=("$@")
 failed=0
@@ -131,14 +136,14 @@ sleep 3600 &
 target=$!
 trap 'kill $target; rm -rf "$work"' EXIT
 mkdir "$work/bin"
-stand_in_for_dmesg
+wrap_dmesg
 for name in "${sysfs[@]}"; do
-    if wanted "$name"; then run "$name"; fi
+    if is_chosen "$name"; then run "$name"; fi
 done
 for name in "${modules[@]}"; do
-    if wanted "$name"; then run "$name" --modules-on "$target"; fi
+    if is_chosen "$name"; then run "$name" --modules-on "$target"; fi
 done
 for name in "${debugfs[@]}"; do
-    if wanted "$name"; then run "$name" --layout debugfs; fi
+    if is_chosen "$name"; then run "$name" --layout debugfs; fi
 done
 [ "$failed" -eq 0 ]

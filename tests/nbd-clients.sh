@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The clients people use, against `thermo-nbd`: libnbd's tools and shell, qemu's, fio; in the clear and encrypted; and
-# a server that is killed in the middle of writing. Each check prints one line; the script ends with 1 if one failed.
+# Runs common NBD clients against `thermo-nbd`: libnbd's tools and Python module, QEMU's tools, fio; with and
+# without TLS; and kills the server during writes. Each check prints one line. Exit code 1: a check failed.
 #
 #   tests/nbd-clients.sh [THERMO_NBD]        (default: target/release/thermo-nbd, else target/debug/thermo-nbd)
 #   tests/nbd-clients.sh THERMO_NBD --only 'status|kill'
@@ -39,7 +39,7 @@ check() { # NAME COMMAND...
         failed=1
     fi
 }
-needs() { command -v "$1" >/dev/null || { echo "$1 is not here" && return 77; }; }
+needs() { command -v "$1" >/dev/null || { echo "$1 is not installed" && return 77; }; }
 start() { # ARGUMENTS...
     "$thermo_nbd" "$@" 2>"$work/server.log" &
     server=$!
@@ -90,11 +90,11 @@ for wrong in (lambda: h.pread(4096, 64 << 20), lambda: h.pwrite(b"x", 64 << 20),
     except nbd.Error as error:
         print(error)
     else:
-        raise SystemExit("it was not refused")
+        raise SystemExit("a request beyond the export succeeded")
 h.shutdown()
 PY
 }
-two_connections() { # What one wrote and another flushed is read by a third.
+two_connections() { # A flush on one connection covers writes of another one.
     /usr/bin/python3 -c 'import nbd' 2>/dev/null || { echo "python3-libnbd is not here" && return 77; }
     /usr/bin/python3 - "$(uri disk)" "$work/disk" <<'PY'
 import nbd, sys
@@ -115,7 +115,7 @@ status() { "$thermo_nbd" set --control "$work/c" max_buffer_pages=7 budget=32M &
 check "nbdinfo, --json, --list" info
 check "nbdinfo --map" map
 check "nbdcopy both ways, compared" copy
-check "libnbd from python: every command, and what is refused" shell_
+check "libnbd from python: every command, and errors" shell_
 check "multi-conn: a flush covers other connections" two_connections
 check "qemu-img convert, compare, map, bench" qemu_img
 check "qemu-io" qemu_io
@@ -123,17 +123,17 @@ check "fio randrw verify=crc32c" fio_
 check "a read-only export" read_only
 check "status, set, squeeze, metrics" status
 stop TERM
-[ ! -S "$work/s" ] || { echo "FAIL  the socket is still there" && failed=1; }
+[ ! -S "$work/s" ] || { echo "FAIL  the server did not remove its socket" && failed=1; }
 
-# Started by its client, and by a service manager.
-stdin_() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_command([sys.argv[1],"-s","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
+# The client starts the server, or passes a socket as systemd does.
+stdin_() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_command([sys.argv[1],"-s","--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo_nbd" "$work/disk"; }
 tools() { needs nbdinfo && nbdinfo -- [ "$thermo_nbd" --export "disk=$work/disk" ] | grep -q 'export-size: 67108864'; }
-activation() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_systemd_socket_activation([sys.argv[1],"--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo" "$work/disk"; }
+activation() { /usr/bin/python3 -c 'import nbd' 2>/dev/null || return 77; /usr/bin/python3 -c 'import nbd,sys; h=nbd.NBD(); h.connect_systemd_socket_activation([sys.argv[1],"--export","disk="+sys.argv[2]]); assert h.get_size()==64<<20; h.shutdown()' "$thermo_nbd" "$work/disk"; }
 check "-s on standard input" stdin_
 check "systemd socket activation" activation
 check "nbdinfo starts it by itself" tools
 
-# Encrypted, with certificates on both sides.
+# TLS with certificates of server and client.
 tls() {
     needs openssl && needs nbdinfo || return 77
     local pki=$work/pki
@@ -155,12 +155,12 @@ tls() {
     wait "$pid" 2>/dev/null
     return $code
 }
-check "STARTTLS with x509 both ways, and nobody in the clear" tls
+check "STARTTLS with x509 both ways, and no connection without TLS" tls
 
-# Killed in the middle of writing: what was acknowledged is there.
+# Kill the server during writes: every acknowledged write must be in the file.
 kill_() {
     /usr/bin/python3 -c 'import nbd' 2>/dev/null || { echo "python3-libnbd is not here" && return 77; }
     /usr/bin/python3 tests/nbd-kill.py "$thermo_nbd" "$work"
 }
-check "kill -9 in mid-write loses nothing that was acknowledged" kill_
+check "kill -9 during writes loses no acknowledged write" kill_
 exit $failed

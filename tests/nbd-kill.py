@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server that is killed while clients write: every write that was acknowledged with FUA, or before an acknowledged
-flush, is in the file; clients that connect to the next server go on.
+"""Kills a server while a client writes. Every write that was acknowledged with FUA, or before an acknowledged
+flush, must be in the file. Clients can connect to the next server.
 
 usage: nbd-kill.py THERMO_NBD FOLDER
 """
@@ -28,7 +28,7 @@ def start():
             handle.connect_unix(socket)
             return server, handle
         except nbd.Error:
-            assert time.monotonic() < deadline and server.poll() is None, "the server does not come up"
+            assert time.monotonic() < deadline and server.poll() is None, "the server did not start within 60 s"
             time.sleep(0.02)
 
 
@@ -38,45 +38,46 @@ def block(number, version):
 
 with open(disk, "wb") as file:
     file.truncate(BLOCK * BLOCKS)
-version, lasting, newest = 0, {}, {}
+# durable: the newest version of each block that must be in the file. written: all versions ever written.
+version, durable, written = 0, {}, {}
 for turn in range(ROUNDS):
     server, handle = start()
-    unflushed, until = {}, random.randint(50, 400)
-    flying = []
+    unflushed, kill_step = {}, random.randint(50, 400)
+    in_flight = []
     try:
         for step in range(100000):
             version += 1
             number = random.randrange(BLOCKS)
-            if any(number == one[1] for one in flying):
+            if any(number == request[1] for request in in_flight):
                 continue
-            newest.setdefault(number, set()).add(version)
+            written.setdefault(number, set()).add(version)
             fua = random.random() < 0.3
             cookie = handle.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(block(number, version))), number * BLOCK,
                                        flags=nbd.CMD_FLAG_FUA if fua else 0)
-            flying.append((cookie, number, version, fua))
-            while len(flying) >= 8:
-                if step >= until and server.poll() is None:
+            in_flight.append((cookie, number, version, fua))
+            while len(in_flight) >= 8:
+                if step >= kill_step and server.poll() is None:
                     os.kill(server.pid, signal.SIGKILL)
                 handle.poll(-1)
-                for one in list(flying):
-                    if handle.aio_command_completed(one[0]):
-                        flying.remove(one)
-                        (lasting if one[3] else unflushed)[one[1]] = one[2]
+                for request in list(in_flight):
+                    if handle.aio_command_completed(request[0]):
+                        in_flight.remove(request)
+                        (durable if request[3] else unflushed)[request[1]] = request[2]
             if random.random() < 0.02:
                 before = dict(unflushed)
                 handle.flush()
                 for number, done in before.items():
-                    lasting[number] = max(done, lasting.get(number, 0))
+                    durable[number] = max(done, durable.get(number, 0))
     except nbd.Error:
         pass
     server.wait()
     with open(disk, "rb") as file:
-        for number, least in lasting.items():
+        for number, acknowledged in durable.items():
             file.seek(number * BLOCK)
-            found = file.read(BLOCK)
-            versions = [one for one in newest[number] if one >= least]
-            # A write that was not acknowledged may be there in part; then the rest is an older one of ours.
-            parts = {int(found[at + 16:at + 32]) for at in range(0, BLOCK, 32)}
-            assert parts <= set(versions), f"block {number}: version {least} was acknowledged, {parts} is there"
-    os.path.exists(socket) and print(f"round {turn + 1}: {len(lasting)} blocks that had to last did")
-print("nothing was lost")
+            data = file.read(BLOCK)
+            valid = {version for version in written[number] if version >= acknowledged}
+            # A write that was not acknowledged may be in the file in part, next to parts of older versions.
+            found = {int(data[at + 16:at + 32]) for at in range(0, BLOCK, 32)}
+            assert found <= valid, f"block {number}: version {acknowledged} was acknowledged, the file has {found}"
+    os.path.exists(socket) and print(f"round {turn + 1}: all {len(durable)} durable blocks are in the file")
+print("no acknowledged write was lost")

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The suites of two other projects, run against `thermo-nbd`: the tests of the reference server (nbd-tester-client with
-# all its traces, by its own script) and the interoperability programs of libnbd. Each test prints one line, PASS, FAIL
-# or SKIP with the reason; then a count for each suite. The script ends with 1 if one failed.
+# Runs the test suites of two other projects against `thermo-nbd`: the tests of the reference server
+# (nbd-tester-client with all its traces, through the project's own script) and the interoperability programs
+# of libnbd. Each test prints one line: PASS, FAIL, or SKIP with the reason. Then follow totals for each
+# suite. Exit code 1: a test failed.
 #
 #   tests/nbd-suites.sh [THERMO_NBD]        (default: target/release/thermo-nbd, else target/debug/thermo-nbd)
 #
-# Both are built from Debian's sources, which are fetched with apt into ~/.cache/thermocline/suites with a list of
-# sources of our own; nothing is installed. Needs gcc, openssl, libgnutls28-dev and libnbd0.
+# Both are built from Debian's sources, which apt downloads into ~/.cache/thermocline/suites with separate
+# package sources. Nothing is installed. Needs gcc, openssl, libgnutls28-dev and libnbd0.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 repo=$PWD
@@ -21,7 +22,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-of_our_own() { # ARGUMENTS...
+private_apt() { # ARGUMENTS...
     apt-get -q -o "Dir::State=$cache/apt/state" -o "Dir::Cache=$cache/apt/cache" -o Dir::State::status=/dev/null \
         -o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Acquire::Languages=none \
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root "$@"
@@ -30,20 +31,20 @@ fetch() {
     local from
     [ -e "$cache/fetched" ] && return
     from=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Release: bookworm' | head -n 1)
-    [ -n "$from" ] || { echo "no source of Debian's bookworm is set up for apt"; return 1; }
+    [ -n "$from" ] || { echo "apt has no source for Debian bookworm"; return 1; }
     mkdir -p "$cache/apt/state/lists/partial" "$cache/apt/cache/archives/partial" "$cache/root" "$cache/sources"
-    # bookworm's archive lists a source of nbd that it does not have any more.
+    # bookworm lists a source package of nbd that is no longer in the archive, so trixie's is used.
     for source in "deb bookworm" "deb-src bookworm" "deb-src trixie"; do
         echo "${source% *} [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $from ${source#* } main"
     done >"$cache/apt/sources.list"
-    of_our_own update || return 1
-    (cd "$cache/sources" && of_our_own source --download-only nbd/trixie libnbd/bookworm) || return 1
+    private_apt update || return 1
+    (cd "$cache/sources" && private_apt source --download-only nbd/trixie libnbd/bookworm) || return 1
     (cd "$cache/sources" && for tar in *.orig.tar.*; do case $tar in *.asc) ;; *) tar -xf "$tar" || return 1 ;; esac; done) || return 1
-    (cd "$work" && of_our_own download libnbd-dev libglib2.0-0 libglib2.0-dev nbd-client libnl-3-200 libnl-genl-3-200) || return 1
+    (cd "$work" && private_apt download libnbd-dev libglib2.0-0 libglib2.0-dev nbd-client libnl-3-200 libnl-genl-3-200) || return 1
     for package in "$work"/*.deb; do dpkg-deb --extract "$package" "$cache/root" || return 1; done
     touch "$cache/fetched"
 }
-fetch >"$work/fetch.log" 2>&1 || { tail -n 5 "$work/fetch.log"; echo "SKIP: the sources cannot be fetched"; exit 0; }
+fetch >"$work/fetch.log" 2>&1 || { tail -n 5 "$work/fetch.log"; echo "SKIP: the sources cannot be downloaded"; exit 0; }
 nbd=$(echo "$cache"/sources/nbd-*/)
 libnbd=$(echo "$cache"/sources/libnbd-*/)
 libraries=$cache/root/usr/lib/x86_64-linux-gnu
@@ -64,12 +65,12 @@ run() { # NAME COMMAND...
     local name=$1 status=0
     shift
     timeout 300 "$@" >"$work/log" 2>&1 || status=$?
-    if [ "$status" -eq 0 ]; then result PASS "$name"; else result FAIL "$name" "it ended with $status"; fi
+    if [ "$status" -eq 0 ]; then result PASS "$name"; else result FAIL "$name" "exit status $status"; fi
 }
 begin() { suite=$1; count=(); }
 end() { echo "== $suite: ${count[PASS]:-0} passed, ${count[FAIL]:-0} failed, ${count[SKIP]:-0} skipped"; }
 
-# Certificates that are valid today, of one authority, and one of nobody.
+# Creates certificates: an authority, server and client certificates signed by it, and a self-signed one.
 certificates() { # FOLDER
     local who options=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes)
     mkdir -p "$1"
@@ -82,16 +83,16 @@ certificates() { # FOLDER
     done
 } 2>/dev/null
 
-# The reference server's own script starts ../../nbd-server and ./nbd-tester-client: there it finds ours, which
-# understands as much of its configuration as the tests use.
+# The reference server's script starts ../../nbd-server and ./nbd-tester-client. The nbd-server here is a
+# wrapper that translates the configuration that the tests use into a call of thermo-nbd.
 begin nbd
 mkdir -p "$work/nbd/tests/run" "$work/nbd/certs"
 cp "$nbd"/tests/run/*.tr "$work/nbd/tests/run/"
-# It gives its server a fixed time to start; here it waits as long as that takes.
+# The script waits a fixed time for the server. Replace that by waiting for the port.
 sed "s|sleep \$DELAY|$work/nbd/wait-for up|" "$nbd/tests/run/simple_test" >"$work/nbd/tests/run/simple_test"
 cat >"$work/nbd/wait-for" <<'WAIT'
 #!/usr/bin/env bash
-# Until somebody (up) or nobody (down) listens where the tests expect the server.
+# Waits until a program (up) or no program (down) listens at the port of the tests.
 for _ in $(seq 600); do
     if (exec 3<>/dev/tcp/127.0.0.1/10809) 2>/dev/null; then state=up; else state=down; fi
     [ "$state" != "$1" ] || exit 0
@@ -124,11 +125,11 @@ cat >"$work/nbd/nbd-server" <<SERVER
 exec python3 "$work/nbd/translate.py" "$thermo_nbd" "\$@"
 SERVER
 cat >"$work/nbd/translate.py" <<'TRANSLATE'
-# nbd-server -C FILE [-p PIDFILE] [-d], as a call of thermo-nbd.
+# Translates nbd-server -C FILE [-p PIDFILE] [-d] into a call of thermo-nbd.
 import configparser, getopt, glob, os, sys
-thermo_nbd, given = sys.argv[1], dict(getopt.getopt(sys.argv[2:], "C:p:d")[0])
+thermo_nbd, options = sys.argv[1], dict(getopt.getopt(sys.argv[2:], "C:p:d")[0])
 config = configparser.ConfigParser()
-config.read(given["-C"])
+config.read(options["-C"])
 generic = config["generic"]
 if "includedir" in generic:
     config.read(glob.glob(generic["includedir"] + "/*.conf"))
@@ -150,8 +151,8 @@ else:
 for key, option in ("certfile", "--tls-cert"), ("keyfile", "--tls-key"), ("cacertfile", "--tls-ca"):
     if key in generic:
         call += [option, generic[key]]
-if "-p" in given:
-    with open(given["-p"], "w") as file:
+if "-p" in options:
+    with open(options["-p"], "w") as file:
         file.write(str(os.getpid()))
 os.execv(thermo_nbd, call)
 TRANSLATE
@@ -160,20 +161,20 @@ if build_tester >"$work/log" 2>&1; then
     cd "$work/nbd/tests/run" || exit 1
     for test in $(sed -n 's/^\t\*\/\([a-z0-9]*\))$/\1/p' simple_test); do
         case $test in
-            tree | rotree) result SKIP "$test" "exports made of a tree of files are not offered" ;;
+            tree | rotree) result SKIP "$test" "exports that consist of a tree of files are not supported" ;;
             *)
-                "$work/nbd/wait-for" down || echo "somebody else listens at port 10809" >&2
+                "$work/nbd/wait-for" down || echo "another program listens at port 10809" >&2
                 run "$test" sh ./simple_test "./$test"
                 ;;
         esac
     done
     cd "$repo" || exit 1
 else
-    result FAIL "nbd-tester-client is built"
+    result FAIL "build of nbd-tester-client"
 fi
 end
 
-# libnbd's programs know their server when they are compiled: a script with one argument, the file.
+# libnbd's programs have the path of their server compiled in: a script with one argument, the file.
 begin libnbd
 mkdir -p "$work/libnbd/interop" "$work/libnbd/disks"
 certificates "$work/libnbd/tests/pki"
@@ -182,7 +183,7 @@ head -c 1M /dev/zero >"$work/libnbd/disks/disk1"
 cp "$work/libnbd/disks/disk1" "$work/libnbd/disks/disk2"
 pki=$work/libnbd/tests/pki
 tls="--tls-cert $pki/server-cert.pem --tls-key $pki/server-key.pem"
-serve() { # NAME ARGUMENTS: with FILE for the file
+serve() { # NAME ARGUMENTS (the word FILE stands for the file)
     printf '#!/bin/sh\nexec "%s" %s\n' "$thermo_nbd" "${2//FILE/\$1}" >"$work/libnbd/$1"
     chmod +x "$work/libnbd/$1"
 }
@@ -197,7 +198,7 @@ interop() { # NAME SOURCE SERVER DEFINITIONS...
     shift 3
     gcc -O1 -w -D_GNU_SOURCE "$@" -DSERVER="\"$work/libnbd/$server\"" -I"$work/libnbd" -I"$libnbd/tests" -I"$libnbd/common/include" \
         -I"$cache/root/usr/include" "$libnbd/interop/$source.c" "$libnbd/tests/requires.c" -o "$work/libnbd/interop/$name" \
-        "$(ldconfig -p | awk '/libnbd\.so\.0/ { print $NF; exit }')" >"$work/log" 2>&1 || { result FAIL "$name" "it is not built"; return; }
+        "$(ldconfig -p | awk '/libnbd\.so\.0/ { print $NF; exit }')" >"$work/log" 2>&1 || { result FAIL "$name" "it does not compile"; return; }
     cd "$work/libnbd/interop" || exit 1
     run "$name" "./$name"
     cd "$repo" || exit 1
@@ -213,11 +214,11 @@ interop interop-tls-certs-allow-fallback interop stdin "${file[@]}" "${certs[@]}
 interop list-exports list-exports lists '-DSERVER_PARAMS=NULL' '-DEXPORTS="disk1", "disk2"' '-DDESCRIPTIONS="", ""'
 interop socket-activation socket-activation activated -DSERVER_PARAMS=tmpfile
 for test in interop-tls-psk interop-tls-psk-allow-enabled interop-tls-psk-allow-fallback; do
-    result SKIP "$test" "keys agreed on beforehand (PSK) are not offered"
+    result SKIP "$test" "pre-shared keys (PSK) are not supported"
 done
-result SKIP structured-read "asks for a hole of 512 bytes, which a qcow2 has and a file has not"
-result SKIP dirty-bitmap "asks for a context of QEMU's"
-result SKIP interop-qemu-storage-daemon "has no server to put ours in the place of"
-result SKIP interop-qemu-block-size "has no server to put ours in the place of"
+result SKIP structured-read "it expects a hole of 512 bytes, which needs qcow2"
+result SKIP dirty-bitmap "it needs a metadata context of QEMU"
+result SKIP interop-qemu-storage-daemon "its server cannot be replaced"
+result SKIP interop-qemu-block-size "its server cannot be replaced"
 end
 exit $failed

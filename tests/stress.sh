@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Targets that are hard to watch: thousands of mappings, many threads, a storm of children, a target that is gone
-# at once, a vast mapping with little in it. For each: no crash, the right picture, and our CPU time. As root.
+# Targets that are hard to monitor: thousands of mappings, many threads, many short-lived children, a target
+# that ends at once, a large mapping with few pages. Checks for each: no crash, an accurate snapshot, and CPU
+# time. Needs root.
 # Usage: tests/stress.sh [THERMO]
 set -euo pipefail
 cd "$(dirname "$0")/.."

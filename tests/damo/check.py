@@ -1,13 +1,13 @@
-"""What damo does over control files, step by step, each checked against what the target really did.
+"""Runs damo on control files, step by step, and checks each step against the real accesses of the target.
 
 Usage: check.py [--pace N] [--kernel] DAMO THERMO_LAB FOLDER [STEP...]
 
-It knows nothing of who stands behind the control files: run over those of a kernel it checks that kernel. Truth comes
-from `thermo-lab workload`, which writes which bytes it touched when, and from /proc.
+The script does not depend on the implementation of the control files: run on those of a kernel it checks that
+kernel. The truth comes from `thermo-lab workload`, which logs its accesses, and from /proc.
 
---pace N   intervals, ages and deadlines are N times as long: for emulated machines
---kernel   the control files are those of Linux 6.12: what is known to be otherwise there is told as a difference, in a line
-           `differs`, and is no failure
+--pace N   multiply intervals, ages and deadlines by N, for emulated machines
+--kernel   the control files are those of Linux 6.12: print known differences of that kernel as `differs`, not as
+           failures
 """
 
 import argparse
@@ -41,22 +41,22 @@ def arguments():
     return parser.parse_args()
 
 
-GIVEN = arguments()
-DAMO, THERMO_LAB, FOLDER, PACE = GIVEN.damo, GIVEN.thermo_lab, GIVEN.folder, GIVEN.pace
-# Seconds; machines are busy, and nothing is proved by how soon it is.
-PATIENCE = 180 if PACE == 1 else 60 * PACE
-# damo's own, or as many times as long.
+OPTIONS = arguments()
+DAMO, THERMO_LAB, FOLDER, PACE = OPTIONS.damo, OPTIONS.thermo_lab, OPTIONS.folder, OPTIONS.pace
+# Timeout in seconds. Long, because machines are busy and no step tests speed.
+TIMEOUT = 180 if PACE == 1 else 60 * PACE
+# damo's default intervals, multiplied by PACE.
 INTERVALS = () if PACE == 1 else ("--monitoring_intervals", f"{5 * PACE}ms", f"{100 * PACE}ms", f"{PACE}s")
-# What Linux 6.12 is known to do otherwise, by step.
-OTHERWISE = {
-    "report_json": "damo has no JSON of a kernel without sz_filter_passed (before 6.14): it ends with a TypeError",
-    "record_snapshots": "damo keeps them as JSON, which it has none of without sz_filter_passed",
-    "tune": "it has no update_tuned_intervals",
-    "watermarks": "a kdamond that rests takes no commit before it has ended an aggregation, so damo tune waits on and on",
-    "filters": "it asks filters on pages of physical memory only, so they let everything through for processes",
+# Known differences of Linux 6.12, by step.
+KERNEL_DIFFERENCES = {
+    "report_json": "damo cannot write JSON for a kernel without sz_filter_passed (before 6.14): it ends with a TypeError",
+    "record_snapshots": "damo saves snapshots as JSON, which fails without sz_filter_passed",
+    "tune": "this kernel has no update_tuned_intervals",
+    "watermarks": "a kdamond deactivated by watermarks handles no commit before the end of an aggregation, so damo tune hangs",
+    "filters": "this kernel applies page filters to physical memory only, so they let everything through for processes",
 }
-# How often the control files were busy.
-busy = 0
+# Number of writes that found the control files busy.
+nr_busy = 0
 
 
 class Failed(Exception):
@@ -67,39 +67,39 @@ class Skipped(Exception):
     pass
 
 
-def check(so, why):
-    if not so:
-        raise Failed(why)
+def check(condition, message):
+    if not condition:
+        raise Failed(message)
 
 
-def damo(*arguments, within=4 * PATIENCE):
-    """What damo printed."""
-    words = f"damo {' '.join(map(str, arguments))}"
-    # A file, for what damo starts has it open, too, and may live longer.
+def damo(*arguments, timeout=4 * TIMEOUT):
+    """Runs damo and returns its output."""
+    command_line = f"damo {' '.join(map(str, arguments))}"
+    # A file, not a pipe: programs that damo starts inherit it and may live longer than damo.
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             [DAMO, *map(str, arguments)], cwd=FOLDER, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )  # fmt: skip
         try:
-            status = process.wait(timeout=within)
+            status = process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:
-            # Nobody waits for its end: the kernel may have it wait where no signal reaches.
+            # Do not wait for its end: the process may be in an uninterruptible sleep.
             process.kill()
-            raise Failed(f"{words}: it was not through after {within} s") from None
+            raise Failed(f"{command_line}: timed out after {timeout} s") from None
         output.seek(0)
-        told = output.read()
-    check(status == 0, f"{words}: {status}: {told[-600:]}")
-    return told
+        text = output.read()
+    check(status == 0, f"{command_line}: {status}: {text[-600:]}")
+    return text
 
 
-def eventually(what, is_so):
-    """Waits until `is_so` gives something true, and returns that."""
-    deadline = time.monotonic() + PATIENCE
+def eventually(condition, function):
+    """Waits until `function` returns a true value, and returns it. `condition` describes it in the error."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
-        got = is_so()
-        if got:
-            return got
-        check(time.monotonic() < deadline, f"waited {PATIENCE} s in vain: {what}")
+        result = function()
+        if result:
+            return result
+        check(time.monotonic() < deadline, f"timed out after {TIMEOUT} s waiting until {condition}")
         time.sleep(0.2)
 
 
@@ -112,25 +112,25 @@ def state():
     try:
         return read(f"{TREE}/state")
     except FileNotFoundError:
-        # damo takes away what it made.
+        # damo removes the kdamond directory when it stops.
         return "off"
 
 
 def command(word):
-    """Writes to `state`. Other commands at work make the kernel's busy, which is no more than to be tried again."""
+    """Writes to `state`. While another command runs the kernel returns EBUSY, so the write is tried again."""
 
-    def taken():
-        global busy
+    def accepted():
+        global nr_busy
         try:
             with open(f"{TREE}/state", "w") as file:
                 file.write(word)
             return True
-        except OSError as why:
-            if why.errno != errno.EBUSY:
+        except OSError as error:
+            if error.errno != errno.EBUSY:
                 raise
-            busy += 1
+            nr_busy += 1
 
-    eventually(f"{word} is taken", taken)
+    eventually(f"{word} is accepted", accepted)
 
 
 def stat(name, scheme=0):
@@ -139,7 +139,7 @@ def stat(name, scheme=0):
 
 
 def applied():
-    """By the scheme of a damo that may not have begun yet."""
+    """Bytes applied by the first scheme. 0 if damo has not started the kdamond yet."""
     return stat("sz_applied") if state() == "on" else 0
 
 
@@ -149,17 +149,17 @@ def effective_bytes():
 
 
 def resident(pid):
-    """Bytes of anonymous memory."""
+    """Resident bytes of anonymous memory."""
     with open(f"/proc/{pid}/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
 
 
 class Workload:
-    """Touches HOT bytes all the time, and COLD bytes at its beginning."""
+    """Touches HOT bytes all the time, and COLD bytes only at its start."""
 
     def __init__(self):
         self.truth = os.path.join(FOLDER, "truth.jsonl")
-        # That of the one before would be believed until this one has begun.
+        # Remove the truth of the previous workload, which would be read until this one starts.
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.truth)
         config = os.path.join(FOLDER, "hot-cold.cfg")
@@ -168,14 +168,14 @@ class Workload:
             file.write("hot only\n900000\nhot, 0, 4096, 1, wo\n")
         self.process = subprocess.Popen([THERMO_LAB, "workload", "--quiet", "--truth", self.truth, config])
         self.pid = self.process.pid
-        # A busy machine gives it no time now and then: then less is touched in a span.
-        self.hot = eventually("the workload is at its hot part", self.all_hot)
+        # On a busy machine the workload does not touch all of its hot part in every span.
+        self.hot = eventually("the workload has touched all of its hot part in a span", self.all_hot)
 
     def ranges(self):
         try:
             with open(self.truth) as file:
                 lines = file.read().splitlines()
-            return [tuple(found) for found in json.loads(lines[-1])["ranges"]]
+            return [tuple(pair) for pair in json.loads(lines[-1])["ranges"]]
         except (FileNotFoundError, IndexError, ValueError):
             return []
 
@@ -190,11 +190,11 @@ class Workload:
 
 @contextlib.contextmanager
 def running(*options):
-    """A workload that damo was started on."""
+    """A workload that damo monitors."""
     workload = Workload()
     try:
         damo("start", workload.pid, *INTERVALS, *options)
-        check(state() == "on", "started, and it is not on")
+        check(state() == "on", "the kdamond is off after damo start")
         yield workload
     finally:
         with contextlib.suppress(Failed):
@@ -202,31 +202,32 @@ def running(*options):
         workload.end()
 
 
-# Of the many forms that a report may have, one to be read by programs that damo can make of every kernel's files.
-FORM = ("--raw_number", "--format", "set", "region", "region <start address> <end address> <access rate>")
+# A machine-readable report format that damo supports for the control files of every kernel.
+REPORT_FORMAT = ("--raw_number", "--format", "set", "region", "region <start address> <end address> <access rate>")
 for part in ("record_head", "snapshot_tail", "record_tail"):
-    FORM += ("--format", "set", part, "")
-FORM += ("--format", "set", "snapshot_head", "snapshot")
+    REPORT_FORMAT += ("--format", "set", part, "")
+REPORT_FORMAT += ("--format", "set", "snapshot_head", "snapshot")
 
 
 def snapshots(*arguments):
-    """Of each the regions: start, end, percent of looks that found it accessed."""
-    found = []
-    for word, *numbers in map(str.split, filter(str.strip, damo("report", "access", *FORM, *arguments).splitlines())):
+    """The regions of each snapshot: start, end, access rate in percent of the access checks."""
+    parsed = []
+    output = damo("report", "access", *REPORT_FORMAT, *arguments)
+    for word, *numbers in map(str.split, filter(str.strip, output.splitlines())):
         if word == "snapshot":
-            found.append([])
+            parsed.append([])
         elif word == "region":
             start, end, rate = numbers
-            found[-1].append((int(start), int(end), float(rate)))
-    check(found, "report access shows no snapshot")
-    return found
+            parsed[-1].append((int(start), int(end), float(rate)))
+    check(parsed, "report access shows no snapshot")
+    return parsed
 
 
-def hot_of(snapshot):
-    """Regions found accessed at least a quarter as often as the one that most often was. On a busy machine a target is given
-    no time for most of the looks, and what it touches then is still hot where it is."""
-    most = max((rate for _, _, rate in snapshot), default=0)
-    return [(start, end) for start, end, rate in snapshot if rate and rate >= most / 4]
+def hot_regions(snapshot):
+    """Regions with at least a quarter of the highest access rate. On a busy machine the target does not run between
+    many of the access checks, so even hot memory has a low rate."""
+    highest = max((rate for _, _, rate in snapshot), default=0)
+    return [(start, end) for start, end, rate in snapshot if rate and rate >= highest / 4]
 
 
 def overlap(found, truth):
@@ -234,37 +235,37 @@ def overlap(found, truth):
 
 
 def precision_and_recall(found, truth):
-    both = overlap(found, truth)
-    return both / max(1, sum(e - s for s, e in found)), both / max(1, sum(e - s for s, e in truth))
+    correct = overlap(found, truth)
+    return correct / max(1, sum(e - s for s, e in found)), correct / max(1, sum(e - s for s, e in truth))
 
 
 def need_swap():
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("SwapFree"))
     if free < 2 * (HOT + COLD):
-        raise Skipped("what is anonymous cannot be paged out without swap")
+        raise Skipped("anonymous memory cannot be paged out without swap")
 
 
 def sysinfo():
-    told = damo("report", "sysinfo")
-    check("DAMON version: " in told, told)
-    return next(line for line in told.splitlines() if line.startswith("DAMON version"))
+    output = damo("report", "sysinfo")
+    check("DAMON version: " in output, output)
+    return next(line for line in output.splitlines() if line.startswith("DAMON version"))
 
 
 def start_and_access():
     with running() as workload:
-        judged = []
+        scores = []
 
-        def good():
+        def is_accurate():
             latest = snapshots()[-1]
-            judged.append(precision_and_recall(hot_of(latest), workload.hot))
-            return min(judged[-1]) >= 0.9
+            scores.append(precision_and_recall(hot_regions(latest), workload.hot))
+            return min(scores[-1]) >= 0.9
 
         try:
-            eventually("damo report access shows what is hot", good)
+            eventually("damo report access shows the hot memory", is_accurate)
         except Failed as failed:
-            raise Failed(f"{failed}; precision and recall were {judged[-5:]}") from failed
-        return "precision {:.0%}, recall {:.0%}".format(*judged[-1])
+            raise Failed(f"{failed}; precision and recall were {scores[-5:]}") from failed
+        return "precision {:.0%}, recall {:.0%}".format(*scores[-1])
 
 
 def styles():
@@ -276,12 +277,12 @@ def styles():
 
 def report_json():
     with running() as workload:
-        told = damo("report", "access", "--json", "--raw_form")
-        check(told.startswith("["), f"this is no list of records: {told[:300]}")
-        (record,) = json.loads(told)
+        output = damo("report", "access", "--json", "--raw_form")
+        check(output.startswith("["), f"not a list of records: {output[:300]}")
+        (record,) = json.loads(output)
         regions = record["snapshots"][-1]["regions"]
         total = sum(int(region["end"].replace(",", "")) - int(region["start"].replace(",", "")) for region in regions)
-        check(total >= resident(workload.pid), f"{len(regions)} regions of {total} bytes hold less than is resident")
+        check(total >= resident(workload.pid), f"{len(regions)} regions cover {total} bytes, less than the resident memory")
         return f"{len(regions)} regions"
 
 
@@ -289,8 +290,8 @@ def report_damon():
     with running("--damos_action", "stat"):
         for options in ([], ["--damos_stats"], ["--kdamonds_summary"], ["--damon_params"]):
             check(damo("report", "damon", *options).strip(), f"report damon {options} shows nothing")
-        told = json.loads(damo("report", "damon", "--format", "json"))
-        kdamond = (told["kdamonds"] if isinstance(told, dict) else told)[0]
+        report = json.loads(damo("report", "damon", "--format", "json"))
+        kdamond = (report["kdamonds"] if isinstance(report, dict) else report)[0]
         check(kdamond["state"] == "on", str(kdamond)[:400])
 
 
@@ -301,74 +302,75 @@ def tune():
             file.write("1")
         command("update_tuned_intervals")
         sample = read(f"{TREE}/contexts/0/monitoring_attrs/intervals/sample_us")
-        check(sample == str(10_000 * PACE), f"tuned to {10 * PACE} ms, and it samples every {sample} us")
+        check(sample == str(10_000 * PACE), f"the sampling interval is {sample} us after tuning to {10 * PACE} ms")
 
 
 def start_command():
     damo("start", "sleep 3600", *INTERVALS)
     pid = int(read(f"{TREE}/contexts/0/targets/0/pid_target"))
     program = read(f"/proc/{pid}/cmdline").split("\0")
-    check("sleep" in program, f"started on a sleep, and its target is {program}")
+    check("sleep" in program, f"the command is sleep, but the target is {program}")
     try:
-        check(state() == "on", "started on a command, and it is not on")
+        check(state() == "on", "the kdamond is off after damo start with a command")
     finally:
         os.kill(pid, signal.SIGTERM)
-    eventually("it is off when the command has ended", lambda: state() == "off")
+    eventually("the kdamond is off after the end of the command", lambda: state() == "off")
 
 
-def recorded(workload, skipped, *options):
-    """Records, and judges what reports say of it."""
+def check_record(workload, skipped, *options):
+    """Records the workload and checks reports of the recording."""
     path = os.path.join(FOLDER, "record")
     damo("record", workload.pid, "-o", path, *INTERVALS, *options)
-    # The first are left out: regions are still wide then.
+    # The first snapshots are excluded: their regions are still wide.
     wss = damo("report", "wss", "-i", path, "--raw_number", "--range", 50, 51, 1, "--exclude_samples", skipped)
     percentiles = [line.split() for line in wss.splitlines() if line.split()[:1] == ["50"]]
     check(percentiles, f"no median in {wss}")
     median = int(percentiles[0][1])
-    check(HOT // 2 <= median <= 2 * HOT, f"the median working set is {median}, and {HOT} bytes are hot")
+    check(HOT // 2 <= median <= 2 * HOT, f"the median working set is {median} bytes, but {HOT} bytes are hot")
     check("x-axis: space" in damo("report", "heatmap", "-i", path), "no heatmap")
     shown = snapshots("-i", path)
-    # In the later half, and of one that is neither better nor worse than most: now and then nothing is given time.
-    judged = sorted((precision_and_recall(hot_of(one), workload.hot) for one in shown[len(shown) // 2 :]), key=min)
-    precision, recall = judged[len(judged) // 2]
+    # The median over the later half: on a busy machine the target does not run during some snapshots.
+    later = shown[len(shown) // 2 :]
+    scores = sorted((precision_and_recall(hot_regions(snapshot), workload.hot) for snapshot in later), key=min)
+    precision, recall = scores[len(scores) // 2]
     check(min(precision, recall) >= 0.8, f"precision {precision}, recall {recall} in the later half")
     return f"wss {median // MIB} of {HOT // MIB} MiB, precision {precision:.0%}, recall {recall:.0%}"
 
 
-def records(skipped, tries):
-    """Longer each time until it is right: a busy machine finds little in the same time."""
+def check_records(skipped, attempts):
+    """Records for longer each time, until the result is accurate: a busy machine finds little in a short time."""
     workload = Workload()
     try:
-        for options in tries:
+        for options in attempts:
             try:
-                return f"{recorded(workload, skipped, *options)}, {' '.join(map(str, options[:3]))}"
+                return f"{check_record(workload, skipped, *options)}, {' '.join(map(str, options[:3]))}"
             except Failed as failed:
-                why = failed
-        raise why
+                last = failed
+        raise last
     finally:
         workload.end()
 
 
 def record_tracepoints():
     if not shutil.which("perf"):
-        raise Skipped("there is no perf to record events of a kernel with")
+        raise Skipped("perf is not installed, which damo uses to record events")
     seconds = 6 + 6 * PACE
-    told = records(5, [("--timeout", times * seconds) for times in (1, 2, 4)])
+    summary = check_records(5, [("--timeout", times * seconds) for times in (1, 2, 4)])
     footprints = damo("report", "footprints", "rss", "-i", os.path.join(FOLDER, "record.mem_footprint"))
     check(footprints.strip(), "no footprints")
-    return told
+    return summary
 
 
 def record_snapshots():
-    return records(0, [("--snapshot", 0.3 * PACE, count, "--do_record", "access") for count in (10, 20, 30)])
+    return check_records(0, [("--snapshot", 0.3 * PACE, count, "--do_record", "access") for count in (10, 20, 30)])
 
 
-# Page out what was not touched for half a second, when nothing is slower than usual.
+# Page out memory that was idle for PACE half seconds.
 PAGEOUT = ("--damos_action", "pageout", "--damos_access_rate", "0%", "0%", "--damos_age", f"{500 * PACE}ms", "max")
 
 
 def scheme_file():
-    """The same as a file, for twice as long."""
+    """The same as a scheme file, with twice the age."""
     pattern = {
         "sz_bytes": {"min": "0", "max": "max"},
         "nr_accesses": {"min": "0 samples", "max": "0 samples"},
@@ -380,36 +382,39 @@ def scheme_file():
     return path
 
 
-def stays(pid):
-    """What is resident at the last of several looks, when it was most of the hot part at each."""
+def stable_resident(pid):
+    """Resident bytes, if most of the hot part stays resident for a second. None otherwise."""
     for _ in range(5):
         time.sleep(0.2)
-        left = resident(pid)
-        if left < HOT * 8 // 10:
+        size = resident(pid)
+        if size < HOT * 8 // 10:
             return None
-    return left
+    return size
 
 
 def schemes():
-    """`damo schemes -c`, until it is interrupted."""
+    """`damo schemes -c`, ended by SIGINT."""
     need_swap()
     workload = Workload()
     before = resident(workload.pid)
-    # On a busy machine it had no time for all of it.
-    most = (before - HOT) * 7 // 10
+    # Not all of the cold part: on a busy machine the kdamond is too slow for that.
+    enough = (before - HOT) * 7 // 10
     process = subprocess.Popen(
         [DAMO, "schemes", *INTERVALS, "-c", scheme_file(), str(workload.pid)], cwd=FOLDER, stdout=subprocess.DEVNULL
     )
     try:
-        eventually("most of the cold part is out, and said to be", lambda: before - resident(workload.pid) > most <= applied())
-        check(process.poll() is None, f"damo ended with {process.returncode} before it was interrupted")
-        left = eventually("the hot part is in memory and stays there", lambda: stays(workload.pid))
+        eventually(
+            "most of the cold part is paged out and counted as applied",
+            lambda: before - resident(workload.pid) > enough <= applied(),
+        )
+        check(process.poll() is None, f"damo ended with {process.returncode} before SIGINT")
+        after = eventually("the hot part stays in memory", lambda: stable_resident(workload.pid))
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=TIMEOUT)
         workload.end()
-    check(state() == "off", "interrupted, and it still runs")
-    return f"{before // MIB} MiB became {left // MIB} MiB"
+    check(state() == "off", "the kdamond still runs after SIGINT")
+    return f"{before // MIB} MiB became {after // MIB} MiB"
 
 
 def quota():
@@ -417,54 +422,54 @@ def quota():
     limit, window = 2 * MIB, 500 * PACE
     options = (*PAGEOUT, "--damos_quotas", "0ms", limit, f"{window}ms", "0%", "0%", "100%")
     with running(*options):
-        eventually("something was tried", lambda: stat("sz_tried") > 0)
-        begin, tried = time.monotonic(), stat("sz_tried")
+        eventually("a region was tried", lambda: stat("sz_tried") > 0)
+        begin, before = time.monotonic(), stat("sz_tried")
         time.sleep(3 * PACE)
-        more = stat("sz_tried") - tried
+        tried = stat("sz_tried") - before
         windows = (time.monotonic() - begin) * 1000 / window + 2
-        check(more <= windows * limit, f"{more} bytes in {windows:.0f} windows of {limit}")
-        eventually("the quota was used up", lambda: stat("qt_exceeds") > 0)
-        return f"{more // MIB} MiB in {windows:.0f} windows of {limit // MIB} MiB"
+        check(tried <= windows * limit, f"{tried} bytes tried in {windows:.0f} windows of {limit}")
+        eventually("the quota was exceeded", lambda: stat("qt_exceeds") > 0)
+        return f"{tried // MIB} MiB in {windows:.0f} windows of {limit // MIB} MiB"
 
 
 def goal():
     def options(current):
-        # Nothing matches: only the tuning of the quota is looked at.
+        # The scheme matches nothing: only the tuning of the quota is tested.
         return (
             "--damos_action", "stat", "--damos_quotas", "0ms", "1G", f"{100 * PACE}ms", "0%", "0%", "0%",
             "--damos_quota_goal", "user_input", "10000", current,
         )
 
     with running(*options(1)) as workload:
-        least = eventually("there is a limit", effective_bytes)
-        eventually("it grows while the goal is missed", lambda: effective_bytes() > 2 * least)
+        first = eventually("there is an effective quota", effective_bytes)
+        eventually("the quota grows below the goal", lambda: effective_bytes() > 2 * first)
         grown = effective_bytes()
         damo("tune", workload.pid, *INTERVALS, *options(30000))
-        eventually("it shrinks when there is too much", lambda: effective_bytes() < grown)
+        eventually("the quota shrinks above the goal", lambda: effective_bytes() < grown)
 
 
 def filters():
     need_swap()
     with running(*PAGEOUT, "--damos_filter", "reject", "anon") as workload:
         before = resident(workload.pid)
-        eventually("much was tried", lambda: stat("sz_tried") > COLD)
+        eventually("more bytes than the cold part were tried", lambda: stat("sz_tried") > COLD)
         lost = before - resident(workload.pid)
-        check(lost < COLD // 10, f"anonymous memory is to be left alone, and {lost} bytes are out")
+        check(lost < COLD // 10, f"the filter rejects anonymous memory, but {lost} bytes of it were paged out")
 
 
 def watermarks():
     with running("--damos_action", "stat", "--damos_wmarks", "free_mem_rate", f"{100 * PACE}ms", 1, 1, 0) as workload:
 
-        def rests():
-            # More than a thousandth of memory is free: it rests, but for what it did before its first look.
+        def is_inactive():
+            # Free memory is above the high watermark of 1 permille. The scheme may run until the first check.
             before = stat("nr_tried")
             time.sleep(1.5 * PACE)
             return stat("nr_tried") == before
 
-        eventually("it rests above its high watermark", rests)
+        eventually("the scheme is inactive above its high watermark", is_inactive)
         before = stat("nr_tried")
-        damo("tune", workload.pid, *INTERVALS, "--damos_action", "stat", within=PATIENCE)
-        eventually("it works without watermarks", lambda: stat("nr_tried") > before)
+        damo("tune", workload.pid, *INTERVALS, "--damos_action", "stat", timeout=TIMEOUT)
+        eventually("the scheme is active without watermarks", lambda: stat("nr_tried") > before)
 
 
 STEPS = [
@@ -474,22 +479,22 @@ STEPS = [
 
 
 def run(step):
-    """Runs it and prints what came of it; whether that is no failure."""
+    """Runs a step and prints its result. Returns False for a failure."""
     name, begin = step.__name__, time.monotonic()
     try:
-        told = step() or ""
-        print(f"ok    {name} ({time.monotonic() - begin:.1f} s) {told}", flush=True)
-    except Skipped as why:
-        print(f"SKIP: {name}: {why}", flush=True)
-    except (Failed, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as why:
-        if GIVEN.kernel and name in OTHERWISE:
-            # Of a traceback the last words.
-            print(f"differs {name}: {OTHERWISE[name]} ({str(why).strip().splitlines()[-1]})", flush=True)
+        summary = step() or ""
+        print(f"ok    {name} ({time.monotonic() - begin:.1f} s) {summary}", flush=True)
+    except Skipped as reason:
+        print(f"SKIP: {name}: {reason}", flush=True)
+    except (Failed, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as error:
+        if OPTIONS.kernel and name in KERNEL_DIFFERENCES:
+            # The last line of the error: it may contain a traceback of damo.
+            print(f"differs {name}: {KERNEL_DIFFERENCES[name]} ({str(error).strip().splitlines()[-1]})", flush=True)
         else:
-            print(f"FAIL  {name}: {type(why).__name__}: {why}", flush=True)
+            print(f"FAIL  {name}: {type(error).__name__}: {error}", flush=True)
             return False
     finally:
-        # What it left half-way is not the next one's; it may end by itself meanwhile.
+        # Stop a kdamond that a failed step left running. It may also end by itself at this moment.
         if state() == "on":
             with contextlib.suppress(PermissionError, FileNotFoundError):
                 command("off")
@@ -497,12 +502,13 @@ def run(step):
 
 
 def main():
-    wanted = [step for step in STEPS if not GIVEN.steps or step.__name__ in GIVEN.steps]
-    unknown = set(GIVEN.steps) - {step.__name__ for step in wanted}
+    chosen = [step for step in STEPS if not OPTIONS.steps or step.__name__ in OPTIONS.steps]
+    unknown = set(OPTIONS.steps) - {step.__name__ for step in chosen}
     if unknown:
-        sys.exit(f"check.py: no step is called {' or '.join(sorted(unknown))}")
-    passed = [run(step) for step in wanted]
-    print(f"# a command found the control files busy {busy} times", flush=True)
+        names = ", ".join(step.__name__ for step in STEPS)
+        sys.exit(f"check.py: unknown step {' '.join(sorted(unknown))}: use {names}")
+    passed = [run(step) for step in chosen]
+    print(f"# a command found the control files busy {nr_busy} times", flush=True)
     return 0 if all(passed) else 1
 
 

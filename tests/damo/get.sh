@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Prints the program damo, unmodified: fetched from pip into a cache folder, once; nothing of it lies in this repository.
+# Prints the path of unmodified damo. The first call installs it with pip into a cache folder. This repository
+# contains no part of damo.
 # Usage: tests/damo/get.sh
 #
-# DAMO=PROGRAM        one that is there already
+# DAMO=PROGRAM   use this installed damo
 set -euo pipefail
 
 version=3.4.3
@@ -13,8 +14,8 @@ if [ ! -x "$damo" ] && [ -n "${DAMO:-}" ]; then
     exit 1
 fi
 if [ ! -x "$damo" ]; then
-    # Its last words are for who skips: one sentence.
-    python3 -m venv --clear "$folder" >/dev/null 2>&1 || { echo "python cannot make virtual environments" >&2; exit 1; }
-    "$folder/bin/pip" install --quiet --disable-pip-version-check "damo==$version" >/dev/null 2>&1 || { echo "damo cannot be had from pip" >&2; exit 1; }
+    # The caller prints the last line as the reason of a skip.
+    python3 -m venv --clear "$folder" >/dev/null 2>&1 || { echo "python3 cannot create a virtual environment" >&2; exit 1; }
+    "$folder/bin/pip" install --quiet --disable-pip-version-check "damo==$version" >/dev/null 2>&1 || { echo "pip cannot install damo $version" >&2; exit 1; }
 fi
 echo "$damo"

@@ -1,11 +1,11 @@
-"""Tells what a tree of DAMON's control files is like, and how two of them differ.
+"""Describes a tree of DAMON's control files, and compares two such descriptions.
 
 Usage: tree.py list >FILE
        tree.py compare NAME FILE NAME FILE
 
-`list` makes one of everything that can be made, and tells of each file its mode, what it shows at first, and what it answers
-to the same writes; then which commands `state` takes. It only works on a tree that nobody uses. `compare` prints what
-is not the same, in Markdown.
+`list` creates one of each numbered directory. For each file it prints mode, initial value and the results of
+a fixed set of writes, then the results of the commands of `state`. The tree must not be in use. `compare`
+prints the differences in Markdown.
 """
 
 import collections
@@ -32,8 +32,8 @@ COMMANDS = (
     "commit commit_schemes_quota_goals update_schemes_stats update_schemes_tried_bytes update_schemes_tried_regions "
     "clear_schemes_tried_regions update_schemes_effective_quotas update_tuned_intervals nonsense"
 ).split()
-# How long a command may find the tree busy: it is by design, for as long as another one is at work.
-PATIENCE = 60
+# Timeout in seconds for EBUSY, which a command returns while another one runs.
+BUSY_TIMEOUT = 60
 
 
 def read(path):
@@ -42,22 +42,22 @@ def read(path):
 
 
 def write(path, text):
-    """Nothing, or the name of the error."""
+    """Writes `text`. Returns None, or the name of the errno."""
     try:
-        # One write, and with what the text ends in.
+        # A single write call, with the line end of the text.
         descriptor = os.open(path, os.O_WRONLY)
         try:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
-    except OSError as why:
-        return errno.errorcode[why.errno]
+    except OSError as error:
+        return errno.errorcode[error.errno]
 
 
 def must_write(path, text):
-    why = write(path, text)
-    if why:
-        sys.exit(f"{path} does not take {text!r}: {why}")
+    error = write(path, text)
+    if error:
+        sys.exit(f"cannot write {text!r} to {path}: {error}")
 
 
 def is_count(path):
@@ -69,7 +69,7 @@ def writable(path):
 
 
 def files(folder):
-    """All of them, with one of each thing that is counted; counts after what they count."""
+    """Yields all files, with one of each numbered directory. Counts come after the files that depend on them."""
     names = sorted(os.listdir(folder))
     counts = [name for name in names if os.path.isfile(f"{folder}/{name}") and is_count(f"{folder}/{name}")]
     for name in counts:
@@ -84,28 +84,29 @@ def files(folder):
         yield f"{folder}/{name}"
 
 
-def answers(path):
-    """To each text, what the file shows after it was written, or the error."""
-    first = read(path)
+def write_results(path):
+    """For each text: the value that the file shows after the write, or the errno."""
+    initial = read(path)
     if os.path.basename(path) == "state":
         return {}
-    probes = COUNTS if is_count(path) else NUMBERS if first.strip().lstrip("-").isdigit() else WORDS
-    told = {}
-    for probe in probes:
-        told[probe] = write(path, probe) or read(path).strip()
-        write(path, first)
-    return told
+    texts = COUNTS if is_count(path) else NUMBERS if initial.strip().lstrip("-").isdigit() else WORDS
+    results = {}
+    for text in texts:
+        results[text] = write(path, text) or read(path).strip()
+        write(path, initial)
+    return results
 
 
-def patiently(path, text):
-    deadline = time.monotonic() + PATIENCE
-    while (why := write(path, text)) == "EBUSY" and time.monotonic() < deadline:
+def write_when_free(path, text):
+    """Writes `text`, and waits while the file is busy. Returns "accepted" or the errno."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while (error := write(path, text)) == "EBUSY" and time.monotonic() < deadline:
         time.sleep(0.1)
-    return why or "taken"
+    return error or "accepted"
 
 
 def prepare():
-    """A kdamond with one context, one target, and two schemes for whatever there is."""
+    """Stages a kdamond with one context, one target, and two schemes that match everything."""
     must_write(f"{TREE}/nr_kdamonds", "1")
     must_write(f"{TREE}/0/contexts/nr_contexts", "1")
     must_write(f"{CONTEXT}/targets/nr_targets", "1")
@@ -115,76 +116,77 @@ def prepare():
             must_write(f"{CONTEXT}/schemes/{scheme}/access_pattern/{pattern}/max", str((1 << 64) - 1))
 
 
-def names_of_tried():
-    """Of the second scheme, from the first to the last."""
-    told = patiently(f"{TREE}/0/state", "update_schemes_tried_regions")
+def tried_region_numbers():
+    """The numbering of the tried regions of the second scheme."""
+    result = write_when_free(f"{TREE}/0/state", "update_schemes_tried_regions")
     names = sorted(int(name) for name in os.listdir(f"{CONTEXT}/schemes/1/tried_regions") if name.isdigit())
-    return "none, " + told if not names else "from 0" if names[0] == 0 else "not from 0"
+    return "none, " + result if not names else "from 0" if names[0] == 0 else "not from 0"
 
 
-def commands():
-    """What `state` answers before anything ran, while it runs, and when it was switched off."""
+def command_results():
+    """Results of the commands of `state` before the first start, while the kdamond runs, and after it was stopped."""
     prepare()
     state = f"{TREE}/0/state"
-    told = {f"{word}, never on": patiently(state, word) for word in ("off", *COMMANDS)}
+    results = {f"{word}, never on": write_when_free(state, word) for word in ("off", *COMMANDS)}
     target = subprocess.Popen(["sleep", "3600"])
     try:
         must_write(f"{CONTEXT}/targets/0/pid_target", str(target.pid))
-        told["on"] = patiently(state, "on")
-        told["what state shows, while on"] = read(state).strip()
-        told["nr_kdamonds, while on"] = write(f"{TREE}/nr_kdamonds", "1") or "taken"
-        told.update({f"{word}, while on": patiently(state, word) for word in ("on", *COMMANDS)})
-        told["tried_regions of a second scheme are numbered"] = names_of_tried()
-        told["off"] = patiently(state, "off")
-        told["what state shows, after off"] = read(state).strip()
-        told.update({f"{word}, after off": patiently(state, word) for word in ("off", *COMMANDS)})
+        results["on"] = write_when_free(state, "on")
+        results["value of state, while on"] = read(state).strip()
+        results["nr_kdamonds, while on"] = write(f"{TREE}/nr_kdamonds", "1") or "accepted"
+        results.update({f"{word}, while on": write_when_free(state, word) for word in ("on", *COMMANDS)})
+        results["numbers of the tried_regions of a second scheme"] = tried_region_numbers()
+        results["off"] = write_when_free(state, "off")
+        results["value of state, after off"] = read(state).strip()
+        results.update({f"{word}, after off": write_when_free(state, word) for word in ("off", *COMMANDS)})
     finally:
         target.kill()
         target.wait()
-    return told
+    return results
 
 
-def listed():
+def describe_tree():
     if int(read(f"{TREE}/nr_kdamonds")):
-        sys.exit("the control files are in use")
-    found = {}
+        sys.exit("the control files are in use: nr_kdamonds is not 0")
+    described = {}
     for path in files(TREE):
-        shown = read(path)
-        told = answers(path) if writable(path) else {}
+        value = read(path)
+        results = write_results(path) if writable(path) else {}
         if is_count(path):
-            shown = "(1)"
-        found[os.path.relpath(path, TREE)] = {
-            "mode": f"{os.stat(path).st_mode & 0o7777:04o}", "shown": shown.strip(), "answers": told,
+            value = "(1)"
+        described[os.path.relpath(path, TREE)] = {
+            "mode": f"{os.stat(path).st_mode & 0o7777:04o}", "value": value.strip(), "results": results,
         }  # fmt: skip
-    told = commands()
+    results = command_results()
     must_write(f"{TREE}/nr_kdamonds", "0")
-    return {"files": found, "commands": told}
+    return {"files": described, "commands": results}
 
 
-def differing(one, other):
-    """Of what both have, what is not the same."""
+def differences(one, other):
+    """Pairs of different values, for keys that both have."""
     return {key: (one[key], other[key]) for key in one if key in other and one[key] != other[key]}
 
 
-def of_files(one, other, what):
-    pairs = {path: (one[path][what], other[path][what]) for path in one if path in other}
+def file_differences(one, other, field):
+    """Pairs of different values of a field, for files that both have."""
+    pairs = {path: (one[path][field], other[path][field]) for path in one if path in other}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def only(have, lack):
-    """Files of the one alone; a folder that the other lacks is told once, with how many files are in it."""
+def only_in(have, lack):
+    """Yields files that exist in `have` only. A missing folder is one entry with its number of files."""
     folders = {path[: at + 1] for path in lack for at, letter in enumerate(path) if letter == "/"}
-    found = collections.Counter()
+    counts = collections.Counter()
     for path in have:
         if path not in lack:
-            ends = (path[: at + 1] for at, letter in enumerate(path) if letter == "/")
-            found[next((folder for folder in ends if folder not in folders), path)] += 1
-    for path, count in sorted(found.items()):
+            parents = (path[: at + 1] for at, letter in enumerate(path) if letter == "/")
+            counts[next((folder for folder in parents if folder not in folders), path)] += 1
+    for path, count in sorted(counts.items()):
         yield f"`{short(path)}`" + (f" ({count} files)" if path.endswith("/") else "")
 
 
-def several(paths):
-    """A row's file, and how many more are like it."""
+def first_of(paths):
+    """The first path, and the number of further ones."""
     return f"`{paths[0]}`" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
 
 
@@ -196,33 +198,33 @@ def table(title, names, rows):
     print(f"\n{title}:" + ("" if rows else " none"))
     if rows:
         print(f"\n| | {names[0]} | {names[1]} |\n| --- | --- | --- |")
-    for what, one, other in rows:
-        print(f"| {what} | {one} | {other} |")
+    for label, one, other in rows:
+        print(f"| {label} | {one} | {other} |")
 
 
-def compare(name, one, other_name, other):
-    ours, theirs = one["files"], other["files"]
-    names = (name, other_name)
-    print(f"{len(ours)} files of {name}, {len(theirs)} of {other_name}.")
-    for who, have, lack in ((name, ours, theirs), (other_name, theirs, ours)):
-        print(f"\nOnly of {who}: " + (", ".join(only(have, lack)) or "none"))
-    for what, title in (("mode", "Modes"), ("shown", "Shown at first")):
-        rows = [(f"`{short(path)}`", f"{a!r}", f"{b!r}") for path, (a, b) in of_files(ours, theirs, what).items()]
-        table(title, names, rows)
-    alike = collections.defaultdict(list)
-    for path, (a, b) in of_files(ours, theirs, "answers").items():
-        for probe, (answer, another) in differing(a, b).items():
-            alike[probe, answer, another].append(short(path))
-    rows = [(f"`{probe!r}` to {several(paths)}", a, b) for (probe, a, b), paths in alike.items()]
-    table("Answers to writes", names, rows)
-    rows = [(f"`{what}`", a, b) for what, (a, b) in differing(one["commands"], other["commands"]).items()]
-    table("Commands of `state`", names, rows)
+def compare(first_name, first, second_name, second):
+    first_files, second_files = first["files"], second["files"]
+    names = (first_name, second_name)
+    print(f"{first_name}: {len(first_files)} files. {second_name}: {len(second_files)} files.")
+    for name, have, lack in ((first_name, first_files, second_files), (second_name, second_files, first_files)):
+        print(f"\nOnly in {name}: " + (", ".join(only_in(have, lack)) or "none"))
+    for field, title in (("mode", "Modes"), ("value", "Initial values")):
+        different = file_differences(first_files, second_files, field)
+        table(title, names, [(f"`{short(path)}`", f"{a!r}", f"{b!r}") for path, (a, b) in different.items()])
+    paths_by_difference = collections.defaultdict(list)
+    for path, (a, b) in file_differences(first_files, second_files, "results").items():
+        for text, pair in differences(a, b).items():
+            paths_by_difference[text, *pair].append(short(path))
+    rows = [(f"`{text!r}` to {first_of(paths)}", a, b) for (text, a, b), paths in paths_by_difference.items()]
+    table("Results of writes", names, rows)
+    different = differences(first["commands"], second["commands"])
+    table("Commands of `state`", names, [(f"`{label}`", a, b) for label, (a, b) in different.items()])
 
 
 def main():
     match sys.argv[1:]:
         case ["list"]:
-            json.dump(listed(), sys.stdout, indent=1)
+            json.dump(describe_tree(), sys.stdout, indent=1)
         case ["compare", name, path, other_name, other_path]:
             compare(name, json.loads(read(path)), other_name, json.loads(read(other_path)))
         case _:

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The contest of in-kernel DAMON (5 ms/100 ms/1 s, 10-1000 regions, through tracker kdamond) with our own tracker, in
-# one guest: hot-byte error, CPU, slow-down of the program; as a table. Ours has the default budget in one arm and the
-# CPU that the kernel's thread was measured to use in another. Takes some twenty minutes.
+# Compares in-kernel DAMON (5 ms/100 ms/1 s, 10-1000 regions, tracker kdamond) with the tracker pte, in one
+# guest. Prints a table of hot-byte error, CPU time and slow-down of the program. One arm of pte has the
+# default budget, another one the CPU time that the kernel's thread used. Takes about twenty minutes.
 # Usage: tests/guest/contest.sh [contest_PATTERN...]
 #
-# THERMO=PROGRAM       the binary that runs in the guest and reads its recordings (else a release build is made)
-# GUEST_OUT=FOLDER     where recordings and truths are kept (a temporary one)
-# CONTEST_SECONDS=S    how long each arm is (24)
-# CONTEST_THP=MODE     transparent huge pages: always (as Debian has them), madvise (as Ubuntu and Fedora do) or never
-# CONTEST_LIMIT=S      after so many seconds the guest is ended (1500); what it left is told
+# THERMO=PROGRAM       the binary that runs in the guest and reads its recordings (default: a new release build)
+# GUEST_OUT=FOLDER     where recordings and truths are saved (default: a temporary folder)
+# CONTEST_SECONDS=S    length of each arm in seconds (24)
+# CONTEST_THP=MODE     transparent huge pages: always (Debian's default), madvise (Ubuntu's and Fedora's) or never
+# CONTEST_LIMIT=S      time limit of the guest in seconds (1500); results so far are printed
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,6 +17,6 @@ out=${GUEST_OUT:-$(mktemp -d)}
 [ -n "${GUEST_OUT:-}" ] || trap 'rm -rf "$out"' EXIT
 # shellcheck disable=SC2086 # several words
 GUEST_OUT=$out GUEST_TIMEOUT=${CONTEST_LIMIT:-1500} GUEST_APPEND="contest_seconds=${CONTEST_SECONDS:-24} transparent_hugepage=${CONTEST_THP:-always}" GUEST_PROGRAMS="redis-server redis-benchmark redis-cli" \
-    tests/guest/guest.sh 6.12 ${*:-$all} >&2 || echo "contest: the guest was not through; what it left is told" >&2
+    tests/guest/guest.sh 6.12 ${*:-$all} >&2 || echo "contest: the guest did not finish; the table has its results so far" >&2
 thermo=${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}
 python3 tests/guest/contest.py "$thermo" "$out/6.12/contest"

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Runs damo, unmodified, in the emulated 6.12 guest: the steps of tests/damo.sh over the kernel's own control files and
-# over ours, what the two trees are like, and what takes how long on each; the latter two as tables.
+# Runs unmodified damo in the emulated 6.12 guest, on the kernel's control files and on those of `thermo fs`:
+# the steps of tests/damo.sh, a comparison of the two trees, and a comparison of times.
 #
-# The guest's clock counts instructions, so that neither emulation nor what else this machine does is in the times, nor in
-# how often a page is touched between two looks.
+# The guest's clock counts instructions, so that times and access rates do not depend on emulation or on the
+# load of this machine.
 #
-# Usage: tests/guest/damo.sh [damo_over_the_kernels|damo_over_ours|damo_trees_compared|damo_timed...]
+# Usage: tests/guest/damo.sh [damo_works_on_kernel_files|damo_works_on_thermo_files|damo_trees_are_compared|damo_is_timed...]
 #
-# THERMO=PROGRAM      the binary that runs in the guest (else a release build is made)
-# DAMO=PROGRAM        a damo of a virtual environment (else it is taken from pip, once)
-# GUEST_OUT=FOLDER    where tables and lists are kept (a temporary one)
-# DAMO_TURNS=N        how often each thing is timed (5)
-# DAMO_PACE=N         how many times as long as usual intervals and deadlines are (1)
+# THERMO=PROGRAM      the binary that runs in the guest (default: a new release build)
+# DAMO=PROGRAM        damo in a virtual environment (default: installed with pip, once)
+# GUEST_OUT=FOLDER    where tables and lists are saved (default: a temporary folder)
+# DAMO_TURNS=N        number of measurements of each time (5)
+# DAMO_PACE=N         factor for intervals and deadlines (1)
 # DAMO_STEPS=NAME,... steps of tests/damo/check.py (all)
-# DAMO_LIMIT=S        after so many seconds the guest is ended (3600)
-# GUEST_CLOCK=        by the clock on the wall instead: steps are through sooner, times of one turn say little
+# DAMO_LIMIT=S        time limit of the guest in seconds (3600)
+# GUEST_CLOCK=        use the real clock: steps end sooner, but single times mean little
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-all="damo_trees_compared damo_timed damo_over_the_kernels damo_over_ours"
+all="damo_trees_are_compared damo_is_timed damo_works_on_kernel_files damo_works_on_thermo_files"
 files=$(mktemp -d)
 trap 'rm -rf "$files"' EXIT
 

@@ -1,9 +1,10 @@
-"""Puts together what damo takes in a guest: Python with its library, damo, our scripts, and the magic of `file`.
+"""Collects the files that damo needs in a guest: Python with its library, damo, test scripts, and the magic
+of `file`.
 
 Usage: damo_files.py DAMO FOLDER
 
-DAMO is the program in a virtual environment, whose Python is taken. FOLDER becomes part of the guest's root. Everything is
-compiled here once, for the emulated machine would take seconds for it each time.
+DAMO is the program in a virtual environment, whose Python is copied. FOLDER becomes part of the guest's root.
+Python files are compiled here once, because compiling takes seconds at each start in the emulated machine.
 """
 
 import compileall
@@ -20,7 +21,7 @@ NOT_NEEDED = shutil.ignore_patterns(
     "lib2to3", "pydoc_data", "config-*", "_test*", "_tkinter*", "_sqlite3*", "_curses*", "readline*",
 )
 MAGIC = "/usr/share/misc/magic.mgc"
-QUESTION = """
+PATHS_SCRIPT = """
 import damo, json, os, sys, sysconfig
 extensions = next(path for path in sys.path if path.endswith("lib-dynload"))
 print(json.dumps([os.path.realpath(sys._base_executable), sysconfig.get_path("stdlib"), extensions, damo.__path__[0]]))
@@ -28,21 +29,21 @@ print(json.dumps([os.path.realpath(sys._base_executable), sysconfig.get_path("st
 
 
 def libraries(program):
-    """What it is linked with, as far as that is told by path."""
-    told = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-    return {word for line in told.splitlines() for word in line.split() if word.startswith("/")}
+    """Paths of the shared libraries of a program."""
+    output = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    return {word for line in output.splitlines() for word in line.split() if word.startswith("/")}
 
 
 def main():
     damo, root = sys.argv[1], pathlib.Path(sys.argv[2])
     python = pathlib.Path(damo).resolve().parent / "python3"
-    executable, library, extensions, package = json.loads(subprocess.check_output([python, "-c", QUESTION]))
-    # Python looks for its library beside the folder of its program, wherever it was built to be.
+    executable, library, extensions, package = json.loads(subprocess.check_output([python, "-c", PATHS_SCRIPT]))
+    # Python finds its library relative to its program.
     to = root / "usr/lib" / os.path.basename(library)
     shutil.copytree(library, to, ignore=NOT_NEEDED, ignore_dangling_symlinks=True)
     shutil.copytree(extensions, to / "lib-dynload", ignore=NOT_NEEDED, dirs_exist_ok=True)
     shutil.copytree(package, to / "damo", ignore=NOT_NEEDED)
-    # Times of files may be lost on the way.
+    # Modification times may be lost when files are packed.
     compileall.compile_dir(to, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     for folder in ("bin", "usr/bin", "damo"):
         (root / folder).mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ def main():
     (root / "bin/python3").symlink_to("/usr/bin/python3")
     (root / "bin/damo").write_text("#!/bin/python3\nimport sys\nfrom damo.damo import main\nsys.exit(main())\n")
     (root / "bin/damo").chmod(0o755)
-    # Busybox's does not know the options that damo shows long texts with, and nobody turns pages here.
+    # The less of busybox lacks options that damo uses. No pager is needed here.
     (root / "bin/less").write_text('#!/bin/sh\nfor last; do :; done\nexec cat "$last"\n')
     (root / "bin/less").chmod(0o755)
     if os.path.exists(MAGIC):

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Boots Debian's kernels in QEMU and runs the tests of inside/ there with the real binary: other kernels than this
-# machine's, with swap, control groups and in-kernel DAMON of the guest's own. Software emulation: no /dev/kvm.
+# Boots Debian's kernels in QEMU and runs the tests of inside/ there with the real binary. This tests other
+# kernels than this machine's, with swap, control groups and in-kernel DAMON. Software emulation: /dev/kvm is
+# not used.
 # Usage: tests/guest/guest.sh [6.1|6.12|idle|all] [TEST...]
 #
-# all                 both of Debian's; idle is the kernel of idle-kernel.sh, which takes minutes to build once
-# TEST                functions of inside/*.sh; without any all that judge are run (those of contest.sh take minutes
-#                     and only tell)
-# THERMO=PROGRAM      the binary to test, with thermo-lab beside it (else a release build is made)
-# GUEST_TIMEOUT=S     after so many seconds a guest is ended (900)
-# GUEST_CLOCK=instructions  time in a guest is the number of its instructions, 2 ns each, however busy this machine is, and
-#                     what sleeps takes none of this machine's: for comparing, not for what waits for time to pass
+# all                 both of Debian's kernels; idle is the kernel of idle-kernel.sh, whose first build takes minutes
+# TEST                functions of inside/*.sh (default: all that can fail; those of contest.sh take minutes and only
+#                     measure)
+# THERMO=PROGRAM      the binary to test, with thermo-lab in the same folder (default: a new release build)
+# GUEST_TIMEOUT=S     time limit of a guest in seconds (900)
+# GUEST_CLOCK=instructions  the guest's clock advances by 2 ns per instruction, whatever the load of this
+# machine, and
+#                     sleeping takes no real time: for comparisons, not for tests that wait for time to pass
 # GUEST_APPEND=WORDS  more words for the kernel's command line
-# GUEST_PROGRAMS, GUEST_FILES, GUEST_MODULES  what to take along besides: see initramfs.sh and kernel.sh
-# GUEST_OUT=FOLDER    where what the guests leave behind is kept: the console, and doctor's JSON (a temporary one)
+# GUEST_PROGRAMS, GUEST_FILES, GUEST_MODULES  further content of the guest: see initramfs.sh and kernel.sh
+# GUEST_OUT=FOLDER    where results are saved: the console and doctor's JSON (default: a temporary folder)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -20,10 +22,10 @@ limit=${GUEST_TIMEOUT:-900}
 case "${1:-all}" in
     all) versions="6.1 6.12" ;;
     6.1 | 6.12 | idle) versions=$1 ;;
-    *) echo "guest: $1 is not a kernel: use 6.1, 6.12, idle or all" >&2; exit 2 ;;
+    *) echo "guest: unknown kernel $1: use 6.1, 6.12, idle or all" >&2; exit 2 ;;
 esac
 chosen="${*:2}"
-# What the kernel of one purpose is for.
+# The default tests of the kernel with the idle-page bitmap.
 [ "$versions" != idle ] || chosen=${chosen:-"$(sed -n 's/^idle_tests="\(.*\)"$/\1/p' tests/guest/inside/idle.sh)"}
 
 work=$(mktemp -d)
@@ -34,7 +36,7 @@ mkdir -p "$out"
 
 find_thermo() {
     if [ -n "${THERMO:-}" ]; then
-        [ -x "$THERMO" ] || { echo "guest: THERMO=$THERMO is not a program" >&2; exit 2; }
+        [ -x "$THERMO" ] || { echo "guest: THERMO=$THERMO is not an executable file" >&2; exit 2; }
         realpath "$THERMO"
         return
     fi
@@ -46,21 +48,22 @@ find_thermo() {
 case "${GUEST_CLOCK:-}" in
     "") clock="-accel tcg,thread=multi" ;;
     instructions) clock="-accel tcg,thread=single -icount shift=1,sleep=off" ;;
-    *) echo "guest: GUEST_CLOCK=$GUEST_CLOCK is not a clock: use instructions, or leave it out" >&2; exit 2 ;;
+    *) echo "guest: unknown GUEST_CLOCK=$GUEST_CLOCK: use instructions, or unset it" >&2; exit 2 ;;
 esac
 
-# Without cmpxchg16b: QEMU 7.2 now and then leaves nonsense in the flags after it, and the kernel dies of them.
-# The console goes to a file, what the guest leaves behind comes out of the second serial port, a tar after each test.
+# The CPU has no cmpxchg16b: QEMU 7.2 sometimes sets wrong flags after this instruction, which crashes the
+# kernel. The console goes to a file. The second serial port transfers result files as a tar archive after
+# each test.
 boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
     # shellcheck disable=SC2086 # several words
     timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 -m 1536 \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off tests=${chosen// /,} ${GUEST_APPEND:-}" \
-        -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=left,path=$4" -serial chardev:left \
+        -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=results,path=$4" -serial chardev:results \
         </dev/null >"$work/qemu.log" 2>&1
 }
 
-# Prints the guest's lines, each result with the kernel before it. Whether all went well is left to the counts.
+# Runs one guest, prints its result lines, and appends them to $work/results after the kernel version.
 run_guest() { # VERSION
     local version=$1 kernel begin=$SECONDS status=0 console
     case "$version" in
@@ -69,16 +72,16 @@ run_guest() { # VERSION
     esac
     console=$out/console-$version.log
     tests/guest/initramfs.sh "$thermo" "$kernel" "$work/initramfs-$version"
-    echo "guest: booting $(cat "$kernel/release"), its tests take minutes; the console: $console" >&2
-    boot "$kernel" "$work/initramfs-$version" "$console" "$work/left-$version.tar" || status=$?
+    echo "guest: booting $(cat "$kernel/release"), its tests take minutes; console: $console" >&2
+    boot "$kernel" "$work/initramfs-$version" "$console" "$work/results-$version.tar" || status=$?
     tr -d '\r' <"$console" >"$work/console"
     mv "$work/console" "$console"
     grep -aE '^(ok|not ok|SKIP|#) ' "$console" >"$work/lines" || true
-    if ! grep -aqx 'the guest is done' "$console"; then
-        echo "not ok guest: it ended with status $status after $((SECONDS - begin)) s (limit $limit s) before its tests did" >>"$work/lines"
+    if ! grep -aqx 'the guest has finished' "$console"; then
+        echo "not ok guest: it ended with status $status after $((SECONDS - begin)) s (limit $limit s), before the end of its tests" >>"$work/lines"
         { cat "$work/qemu.log"; tail -n 30 "$console"; } >&2
     fi
-    tar -x --ignore-zeros -f "$work/left-$version.tar" -C "$out" --one-top-level="$version" 2>/dev/null || true
+    tar -x --ignore-zeros -f "$work/results-$version.tar" -C "$out" --one-top-level="$version" 2>/dev/null || true
     echo "== $(cat "$kernel/release"), $((SECONDS - begin)) s"
     cat "$work/lines"
     sed "s/^/$version /" "$work/lines" >>"$work/results"

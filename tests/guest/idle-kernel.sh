@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds a small kernel with the idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING, which no kernel of Debian's has) from
-# Debian's linux-source-6.12, and prints the folder it lies in, as kernel.sh does. Once: it is kept in the same cache.
+# Builds a small kernel with the idle-page bitmap (CONFIG_IDLE_PAGE_TRACKING, which Debian's kernels lack)
+# from Debian's linux-source-6.12, and prints the path of its folder, as kernel.sh does. The result is cached.
 # Usage: tests/guest/idle-kernel.sh
 #
-# Everything that the guest does not need is left out, so that it builds in minutes. BPF with type information is in it
-# where pahole (Debian's dwarves) is installed. Needs gcc, make, bc, flex and bison (scripts/deps.sh guest-kernel). A build
-# that was broken off goes on where it was.
+# Options that the guest does not need are off, so that the build takes minutes. BPF with type information is
+# included if pahole (Debian's dwarves) is installed. Needs gcc, make, bc, flex and bison (scripts/deps.sh
+# guest-kernel). An interrupted build is continued.
 #
-# KERNEL_JOBS=N       jobs of make (the machine's CPUs)
+# KERNEL_JOBS=N   jobs of make (default: the number of CPUs)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -25,22 +25,22 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 fetch_source() {
-    # Where packages come from is set up by the other kernel's script.
+    # kernel.sh sets up the package sources.
     tests/guest/kernel.sh 6.12 >/dev/null
     local apt=$cache/apt
     echo "guest: fetching $package" >&2
     (cd "$work" && apt-get -q -o "Dir::State=$apt/state" -o "Dir::Cache=$apt/cache" -o Dir::State::status=/dev/null \
         -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o APT::Sandbox::User=root \
         download "$package" >download.log 2>&1) || { tail -n 5 "$work/download.log" >&2; exit 1; }
-    # In one go, and in its place only when it is whole.
+    # The folder gets its final name only when it is complete.
     rm -rf "$source.part"
     mkdir -p "$source.part"
     dpkg-deb --fsys-tarfile "$work/$package"_*.deb | tar -x -O --wildcards './usr/src/*.tar.xz' | tar -xJ -C "$source.part" --strip-components=1
     mv "$source.part" "$source"
 }
 
-# What the guest boots with and shows: see init, inside/*.sh and the options of qemu in guest.sh. Neither ACPI nor PCI nor
-# block devices: those are most of what there would be to compile.
+# Options that the guest needs: see init, inside/*.sh and the options of QEMU in guest.sh. ACPI, PCI and block
+# devices are left out, because they take most of the compile time.
 wanted() {
     cat <<-'CONFIG'
 		64BIT SMP X86_MPPARSE PRINTK TTY SERIAL_8250 SERIAL_8250_CONSOLE BLK_DEV_INITRD RD_GZIP BINFMT_ELF BINFMT_SCRIPT
@@ -51,7 +51,7 @@ wanted() {
 	CONFIG
 }
 
-# Types take their time and pahole; without them trackers other than pte are tested.
+# BTF types need pahole and build time. Without them only trackers other than pte are tested.
 wanted_for_bpf() {
     echo BPF_SYSCALL BPF_JIT PERF_EVENTS KPROBES FTRACE KPROBE_EVENTS UPROBE_EVENTS BPF_EVENTS DEBUG_INFO_DWARF4 DEBUG_INFO_BTF
 }
@@ -65,15 +65,15 @@ configure() {
     "$source/scripts/config" --file "$source/.config" --disable DEBUG_INFO_NONE --disable DEBUG_INFO_REDUCED \
         --disable CC_OPTIMIZE_FOR_SIZE --set-str LOCALVERSION -idle
     make -C "$source" -s olddefconfig >"$work/config.log" 2>&1 || { tail -n 5 "$work/config.log" >&2; exit 1; }
-    # What a dependency has taken out again.
+    # Options may be off because of a missing dependency.
     for option in IDLE_PAGE_TRACKING SERIAL_8250_CONSOLE BLK_DEV_INITRD PROC_PAGE_MONITOR DEVTMPFS CROSS_MEMORY_ATTACH; do
-        grep -q "^CONFIG_$option=y" "$source/.config" || { echo "guest: this source cannot be had with CONFIG_$option" >&2; exit 1; }
+        grep -q "^CONFIG_$option=y" "$source/.config" || { echo "guest: CONFIG_$option cannot be enabled in this kernel source" >&2; exit 1; }
     done
 }
 
 build() {
     local begin=$SECONDS log=$cache/idle-kernel.log
-    echo "guest: building a kernel with the idle-page bitmap, some minutes; its output: $log" >&2
+    echo "guest: building a kernel with the idle-page bitmap, which takes minutes; log: $log" >&2
     if ! make -C "$source" -s -j"${KERNEL_JOBS:-$(nproc)}" bzImage >"$log" 2>&1; then
         grep -iE 'error|fatal' "$log" | head -n 10 >&2
         exit 1

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Makes one of Debian's cloud kernels ready to boot and prints the folder it lies in: vmlinuz, release (what
-# `uname -r` says in it) and modules/ (zram and what it needs, in the order they are to be loaded).
+# Unpacks one of Debian's cloud kernels and prints the path of its folder: vmlinuz, release (the output of
+# `uname -r`) and modules/ (zram and its dependencies, numbered in load order).
 # Usage: tests/guest/kernel.sh 6.1|6.12
 #
-# GUEST_MODULES="NAME..."  modules to take in the place of zram, with what they need; such a folder is one of its own
+# GUEST_MODULES="NAME..."  modules instead of zram, with their dependencies; each set has its own folder
 #
-# The package is fetched with apt, from the mirror this machine uses, but with a state and a list of sources of
-# our own: the host's sources are not touched, and nothing is installed.
+# apt downloads the package from this machine's mirror, with separate state and sources: the machine's apt
+# sources are not changed, and nothing is installed.
 set -euo pipefail
 
-version=${1:?"which kernel? 6.1 or 6.12"}
+version=${1:?"the kernel version is missing: use 6.1 or 6.12"}
 case "$version" in
     6.1) suite=bookworm ;;
     6.12) suite=bookworm-backports ;;
-    *) echo "guest: there is no kernel $version here: use 6.1 or 6.12" >&2; exit 2 ;;
+    *) echo "guest: unknown kernel $version: use 6.1 or 6.12" >&2; exit 2 ;;
 esac
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline
@@ -31,7 +31,7 @@ mirror() {
     apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Release: bookworm' | head -n 1
 }
 
-of_our_own() { # apt-get|apt-cache ARGUMENTS...
+private_apt() { # apt-get|apt-cache ARGUMENTS...
     local program=$1
     shift
     "$program" -q -o "Dir::State=$apt/state" -o "Dir::Cache=$apt/cache" -o Dir::State::status=/dev/null \
@@ -44,33 +44,33 @@ list_packages() {
     local from suite
     from=$(mirror)
     if [ -z "$from" ]; then
-        echo "guest: no source of Debian's bookworm is set up for apt on this machine, so kernels cannot be fetched" >&2
+        echo "guest: cannot download kernels: apt on this machine has no source for Debian bookworm" >&2
         exit 1
     fi
     mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial"
     for suite in bookworm bookworm-backports; do
         echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $from $suite main"
     done >"$apt/sources.list"
-    of_our_own apt-get update >"$work/update.log" 2>&1 || { tail -n 5 "$work/update.log" >&2; exit 1; }
+    private_apt apt-get update >"$work/update.log" 2>&1 || { tail -n 5 "$work/update.log" >&2; exit 1; }
 }
 
-# The package of the name that stays depends on the one with the kernel in it.
+# The metapackage linux-image-cloud-amd64 depends on the package of the current kernel.
 package_of() { # SUITE
-    of_our_own apt-cache show "linux-image-cloud-amd64/$1" | sed -n 's/^Depends: *\(linux-image-[^ ,]*\).*/\1/p' | head -n 1
+    private_apt apt-cache show "linux-image-cloud-amd64/$1" | sed -n 's/^Depends: *\(linux-image-[^ ,]*\).*/\1/p' | head -n 1
 }
 
 unpack() { # PACKAGE
     echo "guest: fetching $1" >&2
-    (cd "$work" && of_our_own apt-get download "$1" >download.log 2>&1) || { tail -n 5 "$work/download.log" >&2; exit 1; }
+    (cd "$work" && private_apt apt-get download "$1" >download.log 2>&1) || { tail -n 5 "$work/download.log" >&2; exit 1; }
     dpkg-deb --extract "$work"/linux-image-*.deb "$work/package"
 }
 
-# Loaded by path in the guest, so that it needs no index of modules: 00-zsmalloc.ko, 01-zram.ko ...
+# The guest loads modules by path and needs no module index: 00-zsmalloc.ko, 01-zram.ko ...
 collect_modules() { # RELEASE
     local number=0 name path
     depmod -b "$work/package" "$1"
     mkdir "$work/kernel/modules"
-    # Up to 6.11 zram compresses by way of the crypto interface, which asks for its modules by name, late.
+    # Before 6.12 zram compresses through the crypto API, which loads its modules by name at run time.
     for name in ${GUEST_MODULES:-lzo-rle zram}; do
         modprobe -d "$work/package" -S "$1" --show-depends "$name" 2>/dev/null || true
     done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/order"

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Huge pages follow what is hot: judged by smaps and MemFree, on a program that knows what it touches and what stands in
-# its memory. Prints `ok` or `not ok` with the figures for each; ends with 1 when one is not ok. Needs root, python3, 1 GiB
-# of free memory and about three minutes. Usage: tests/soak/ethp.sh; THERMO=PROGRAM to choose a build.
+# Checks that huge pages follow hot memory, by smaps, page flags and MemFree, on a program with known accesses
+# and known content. Prints `ok` or `not ok` with figures for each check. Exit code 1: a check is not ok.
+# Needs root, python3, 1 GiB of free memory and about three minutes. Usage: tests/soak/ethp.sh; THERMO=PROGRAM
+# chooses a build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 thermo=$(realpath "${THERMO:-${CARGO_TARGET_DIR:-target}/release/thermo}")
 folder=$(mktemp -d)
-failed=0 target='' watcher=''
+failed=0 target='' monitor=''
 cleanup() {
     set +e
     local pid
-    for pid in $watcher $target; do kill -KILL "$pid" && wait "$pid"; done 2>/dev/null
+    for pid in $monitor $target; do kill -KILL "$pid" && wait "$pid"; done 2>/dev/null
     rm -rf "$folder"
 }
 trap cleanup EXIT
@@ -21,7 +22,8 @@ verdict() { # TRUE-OR-FALSE WHAT FIGURES
     if [ "$1" = 1 ]; then echo "ok - $2: $3"; else echo "not ok - $2: $3"; failed=1; fi
 }
 
-# MiB of FIELD in the mappings of the range FROM TO (hexadecimal), as far as they begin in it.
+# MiB of FIELD in the range FROM TO (hexadecimal). A mapping that lies partly in the range counts in
+# proportion.
 in_range() { # FIELD FROM TO
     python3 - "$pid" "$@" <<'PY'
 import re, sys
@@ -36,7 +38,8 @@ for line in open(f"/proc/{pid}/smaps"):
 print(int(total) >> 10)
 PY
 }
-# Which part is huge is told by page tables only: neighbouring parts may be one mapping.
+# MiB of huge pages in a range, by pagemap and page flags: smaps cannot separate adjacent parts of one
+# mapping.
 huge_in() { # FROM TO
     python3 - "$pid" "$@" <<'PY'
 import struct, sys
@@ -55,18 +58,18 @@ PY
 }
 mem_free() { awk '$1 == "MemFree:" { print int($2 / 1024) }' /proc/meminfo; }
 
-mkfifo "$folder/words"
-python3 tests/soak/hot_moves.py <"$folder/words" >"$folder/said" &
+mkfifo "$folder/commands"
+python3 tests/soak/hot_moves.py <"$folder/commands" >"$folder/output" &
 target=$!
-exec 3>"$folder/words"
-until grep -q ready "$folder/said"; do sleep 0.2; kill -0 "$target"; done
-read -r _ pid left right thin end <"$folder/said"
+exec 3>"$folder/commands"
+until grep -q ready "$folder/output"; do sleep 0.2; kill -0 "$target"; done
+read -r _ pid left right sparse end <"$folder/output"
 
-wait_for() { # SECONDS COMMAND... - prints after how many seconds it was true, or "never"
-    local since=$SECONDS most=$1
+wait_for() { # SECONDS COMMAND... - prints the seconds until COMMAND succeeded, or "never"
+    local since=$SECONDS limit=$1
     shift
     while ! "$@"; do
-        if [ $((SECONDS - since)) -ge "$most" ]; then echo never; return; fi
+        if [ $((SECONDS - since)) -ge "$limit" ]; then echo never; return; fi
         sleep 1
     done
     echo $((SECONDS - since))
@@ -74,31 +77,31 @@ wait_for() { # SECONDS COMMAND... - prints after how many seconds it was true, o
 follows() { # HOT-FROM HOT-TO COLD-FROM COLD-TO
     [ "$(huge_in "$1" "$2")" -ge 120 ] && [ "$(huge_in "$3" "$4")" -le 8 ]
 }
-comes_back() { [ "$(in_range Rss "$thin" "$end")" -le 8 ]; }
-# Other bytes in the middle of it would not be noticed by the kernel: the program compares all.
-same() {
+unused_is_freed() { [ "$(in_range Rss "$sparse" "$end")" -le 8 ]; }
+# The program compares all of its memory with its original content. COUNT: number of comparisons so far.
+content_is_unchanged() { # COUNT
     echo check >&3
-    until [ "$(grep -c -e same -e CHANGED "$folder/said")" -ge "$1" ]; do sleep 0.2; done
-    ! grep -q CHANGED "$folder/said"
+    until [ "$(grep -c -e same -e CHANGED "$folder/output")" -ge "$1" ]; do sleep 0.2; done
+    ! grep -q CHANGED "$folder/output"
 }
 
 free_before=$(mem_free)
-thin_before=$(in_range Rss "$thin" "$end")
-"$thermo" schemes apply schemes/ethp.damos --pid "$pid" --duration 170s >"$folder/told" 2>&1 &
-watcher=$!
-took=$(wait_for 60 follows "$left" "$right" "$right" "$thin")
-verdict "$([ "$took" != never ] && echo 1)" "the hot half becomes huge, the cold half not" \
-    "$took s; $(huge_in "$left" "$right") and $(huge_in "$right" "$thin") of 128 MiB"
-took=$(wait_for 60 comes_back)
-verdict "$([ "$took" != never ] && echo 1)" "what was never used of cold huge pages comes back" \
-    "$took s; $thin_before -> $(in_range Rss "$thin" "$end") of 64 MiB resident; MemFree $free_before -> $(mem_free) MiB"
+sparse_before=$(in_range Rss "$sparse" "$end")
+"$thermo" schemes apply schemes/ethp.damos --pid "$pid" --duration 170s >"$folder/applied" 2>&1 &
+monitor=$!
+took=$(wait_for 60 follows "$left" "$right" "$right" "$sparse")
+verdict "$([ "$took" != never ] && echo 1)" "the hot half gets huge pages, the cold half does not" \
+    "$took s; $(huge_in "$left" "$right") and $(huge_in "$right" "$sparse") of 128 MiB"
+took=$(wait_for 60 unused_is_freed)
+verdict "$([ "$took" != never ] && echo 1)" "unused memory of cold huge pages is freed" \
+    "$took s; $sparse_before -> $(in_range Rss "$sparse" "$end") of 64 MiB resident; MemFree $free_before -> $(mem_free) MiB"
 echo right >&3
-took=$(wait_for 60 follows "$right" "$thin" "$left" "$right")
-verdict "$([ "$took" != never ] && echo 1)" "when the pattern moves, huge pages move" \
-    "$took s; $(huge_in "$left" "$right") and $(huge_in "$right" "$thin") of 128 MiB"
-verdict "$(same 1 && echo 1)" "every byte is where it was" "$(grep -e same -e CHANGED "$folder/said" | tail -1)"
-kill -INT "$watcher"
-wait "$watcher" || true
-watcher=''
-cat "$folder/told"
+took=$(wait_for 60 follows "$right" "$sparse" "$left" "$right")
+verdict "$([ "$took" != never ] && echo 1)" "huge pages follow when the hot half changes" \
+    "$took s; $(huge_in "$left" "$right") and $(huge_in "$right" "$sparse") of 128 MiB"
+verdict "$(content_is_unchanged 1 && echo 1)" "the content is unchanged" "$(grep -e same -e CHANGED "$folder/output" | tail -1)"
+kill -INT "$monitor"
+wait "$monitor" || true
+monitor=''
+cat "$folder/applied"
 exit "$failed"

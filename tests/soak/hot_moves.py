@@ -1,6 +1,7 @@
-"""Memory whose hot part is known: 128 MiB on the left, 128 MiB on the right, and 64 MiB of huge pages of which one page
-in 512 was ever written. Obeys words on standard input: left, right (which half is touched from now on), check (every
-byte), quit. Prints "ready PID LEFT RIGHT THIN END" and a line for each word."""
+"""Memory with a known hot part: a left half of 128 MiB, a right half of 128 MiB, and a sparse part of 64 MiB
+of huge pages, in which one page in 512 was ever written. Reads commands on standard input: left, right
+(the half to touch from now on), check (compare every byte), quit. Prints "ready PID LEFT RIGHT SPARSE END"
+and a line for each command."""
 
 import ctypes
 import hashlib
@@ -10,32 +11,33 @@ import random
 import sys
 import threading
 
-HUGE, HALF, THIN = 2 << 20, 128 << 20, 64 << 20
+HUGE, HALF, SPARSE = 2 << 20, 128 << 20, 64 << 20
+MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def place(of):
-    return ctypes.addressof(ctypes.c_char.from_buffer(of))
+def address(buffer):
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 def main():
-    room = mmap.mmap(-1, 2 * HALF + THIN + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    skip = -place(room) % HUGE
-    left, right, thin = skip, skip + HALF, skip + 2 * HALF
-    # Whatever the mode of the machine is: these begin small, and the thin part huge.
-    libc.madvise(ctypes.c_void_p(place(room) + left), ctypes.c_size_t(2 * HALF), 15)
-    some = random.Random(1).randbytes(1 << 20)
-    for at in range(left, thin, 1 << 20):
-        room[at : at + (1 << 20)] = some
-        room[at : at + 8] = at.to_bytes(8, "little")
-    libc.madvise(ctypes.c_void_p(place(room) + thin), ctypes.c_size_t(THIN), 14)
-    for at in range(thin, thin + THIN, HUGE):
-        room[at : at + 4096] = bytes([at >> 21 & 255]) * 4096
-    # No flag of its own may stand in the way of a collapse.
-    libc.madvise(ctypes.c_void_p(place(room) + left), ctypes.c_size_t(2 * HALF), 14)
-    total = hashlib.sha256(memoryview(room)).hexdigest()
+    memory = mmap.mmap(-1, 2 * HALF + SPARSE + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    skip = -address(memory) % HUGE
+    left, right, sparse = skip, skip + HALF, skip + 2 * HALF
+    # In every mode of the machine: the halves start with small pages, the sparse part with huge pages.
+    libc.madvise(ctypes.c_void_p(address(memory) + left), ctypes.c_size_t(2 * HALF), MADV_NOHUGEPAGE)
+    content = random.Random(1).randbytes(1 << 20)
+    for at in range(left, sparse, 1 << 20):
+        memory[at : at + (1 << 20)] = content
+        memory[at : at + 8] = at.to_bytes(8, "little")
+    libc.madvise(ctypes.c_void_p(address(memory) + sparse), ctypes.c_size_t(SPARSE), MADV_HUGEPAGE)
+    for at in range(sparse, sparse + SPARSE, HUGE):
+        memory[at : at + 4096] = bytes([at >> 21 & 255]) * 4096
+    # Clear the flag set above, which would prevent a collapse.
+    libc.madvise(ctypes.c_void_p(address(memory) + left), ctypes.c_size_t(2 * HALF), MADV_HUGEPAGE)
+    digest = hashlib.sha256(memoryview(memory)).hexdigest()
     hot = [left]
-    view = memoryview(room)
+    view = memoryview(memory)
 
     def touch():
         while True:
@@ -43,14 +45,14 @@ def main():
             sum(view[start : start + HALF : 4096])
 
     threading.Thread(target=touch, daemon=True).start()
-    places = [hex(place(room) + at) for at in (left, right, thin, thin + THIN)]
-    print("ready", os.getpid(), *places, flush=True)
+    addresses = [hex(address(memory) + at) for at in (left, right, sparse, sparse + SPARSE)]
+    print("ready", os.getpid(), *addresses, flush=True)
     for word in sys.stdin:
         word = word.strip()
         if word in ("left", "right"):
             hot[0] = left if word == "left" else right
         elif word == "check":
-            same = hashlib.sha256(view).hexdigest() == total
+            same = hashlib.sha256(view).hexdigest() == digest
             print("same" if same else "CHANGED", flush=True)
             continue
         elif word == "quit":

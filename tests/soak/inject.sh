@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Calls that busy programs are made to make, ten thousand each, and hundreds of tracers killed on the way: no program may
-# crash, none may see a call fail or a register change. Prints `ok` or `not ok` with the figures for each; ends with 1 when
-# one is not ok. Needs root, cc, and of java, node, redis-server and go what there is. A few minutes where the machine does
-# nothing else; LONGEST bounds the calls into one program, and fewer than nine tenths of them by then is not ok.
-# Usage: tests/soak/inject.sh [PROGRAM...]; CALLS=NUMBER KILLS=NUMBER LONGEST=SECONDS INJECT=PROGRAM to choose others.
+# Injects ten thousand calls into each of several busy programs, then kills hundreds of tracers during
+# injections. No program may crash, see a failed call or a changed register. Prints `ok` or `not ok` with
+# figures for each check. Exit code 1: a check is not ok. Needs root and cc; uses java, node, redis-server and
+# go if installed. Takes a few minutes on an idle machine. After LONGEST seconds of calls into a program, at
+# least nine tenths of them must be done.
+# Usage: tests/soak/inject.sh [PROGRAM...]; CALLS=NUMBER KILLS=NUMBER LONGEST=SECONDS INJECT=PROGRAM change the defaults.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -29,8 +30,8 @@ verdict() { # TRUE-OR-FALSE WHAT FIGURES
     if [ "$1" = 1 ]; then echo "ok - $2: $3"; else echo "not ok - $2: $3"; failed=1; fi
 }
 
-# Two MiB of the largest anonymous mapping that may be written, aligned.
-some_memory() { # PID
+# Prints an aligned range of 2 MiB in the largest writable anonymous mapping.
+memory_range() { # PID
     python3 - "$1" <<'PY'
 import re, sys
 best, size = None, 0
@@ -42,23 +43,23 @@ for line in open(f"/proc/{sys.argv[1]}/maps"):
         if end - start > size:
             best, size = start, end - start
 if size < 2 << 20:
-    sys.exit("no memory of two MiB")
+    sys.exit("no writable anonymous mapping of 2 MiB")
 print(hex(best), hex(best + (2 << 20)))
 PY
 }
 
-# Has a program that obeys standard input (descriptor 3) make calls, and then kills tracers at random moments.
+# Injects calls into a program, then kills tracers at random moments.
 soak() { # NAME PID
-    local name=$1 pid=$2 range said nth
-    range=$(some_memory "$pid")
+    local name=$1 pid=$2 range summary nth
+    range=$(memory_range "$pid")
     # shellcheck disable=SC2086 # two words
-    said=$("$INJECT" "$pid" $range "$calls" "$longest" 2>&1 | tail -1) || true
+    summary=$("$INJECT" "$pid" $range "$calls" "$longest" 2>&1 | tail -1) || true
     local made median failures
-    made=$(sed -n 's/^calls=\([0-9]*\) .*/\1/p' <<<"$said")
-    failures=$(sed -n 's/.* failed=\([0-9]*\) .*/\1/p' <<<"$said")
-    median=$(sed -n 's/.*median_us=\([0-9]*\).*/\1/p' <<<"$said")
-    verdict "$([ "${made:-0}" -ge $((calls * 9 / 10)) ] && [ "${failures:-1}" = 0 ] && echo 1)" "$name makes the calls" "$said"
-    verdict "$([ "${median:-1000}" -lt 100 ] && echo 1)" "$name stands still for less than 100 us (median)" \
+    made=$(sed -n 's/^calls=\([0-9]*\) .*/\1/p' <<<"$summary")
+    failures=$(sed -n 's/.* failed=\([0-9]*\) .*/\1/p' <<<"$summary")
+    median=$(sed -n 's/.*median_us=\([0-9]*\).*/\1/p' <<<"$summary")
+    verdict "$([ "${made:-0}" -ge $((calls * 9 / 10)) ] && [ "${failures:-1}" = 0 ] && echo 1)" "$name makes the injected calls" "$summary"
+    verdict "$([ "${median:-1000}" -lt 100 ] && echo 1)" "$name is stopped for less than 100 us (median)" \
         "${median:-?} us; load average $(cut -d' ' -f1 /proc/loadavg) on $(nproc) CPUs"
     for nth in $(seq 1 24); do
         # shellcheck disable=SC2086
@@ -70,12 +71,12 @@ soak() { # NAME PID
         sleep "0.0$((RANDOM % 90 + 10))"
         kill -KILL $! && wait $! || true
     done 2>/dev/null
-    verdict "$(kill -0 "$pid" 2>/dev/null && echo 1)" "$name goes on after $((kills + 24)) killed tracers" "pid $pid"
+    verdict "$(kill -0 "$pid" 2>/dev/null && echo 1)" "$name runs on after $((kills + 24)) killed tracers" "pid $pid"
 }
 
-# Starts a program that says `ready`, soaks it, ends its input, and looks for what it says then.
-program() { # NAME SIGN COMMAND...
-    local name=$1 sign=$2 pid
+# Starts a program that prints `ready`, soaks it, closes its input, and checks its output for SUCCESS.
+program() { # NAME SUCCESS COMMAND...
+    local name=$1 success=$2 pid
     shift 2
     rm -f "$folder/input"
     mkfifo "$folder/input"
@@ -90,7 +91,7 @@ program() { # NAME SIGN COMMAND...
     soak "$name" "$pid"
     exec 3>&-
     wait "$pid" || true
-    verdict "$(grep -q "$sign" "$folder/$name.out" && echo 1)" "$name finds everything right" "$(tail -1 "$folder/$name.out")"
+    verdict "$(grep -q "$success" "$folder/$name.out" && echo 1)" "$name finds no error" "$(tail -1 "$folder/$name.out")"
 }
 
 redis() {
@@ -104,17 +105,17 @@ redis() {
     load=$!
     started+=("$load")
     soak redis "$pid"
-    verdict "$(kill -0 "$load" 2>/dev/null && echo 1)" "redis: its load met no error" "$(tr '\r' '\n' <"$folder/load.out" | tail -1)"
+    verdict "$(kill -0 "$load" 2>/dev/null && echo 1)" "the client of redis sees no error" "$(tr '\r' '\n' <"$folder/load.out" | tail -1)"
     kill "$load"
     wait "$load" || true
-    verdict "$([ "$(redis-cli -p "$port" ping)" = PONG ] && echo 1)" "redis answers" "$(grep -ci -e crash -e error "$folder/redis.out" || true) errors in its log"
+    verdict "$([ "$(redis-cli -p "$port" ping)" = PONG ] && echo 1)" "redis responds" "$(grep -ci -e crash -e error "$folder/redis.out" || true) errors in its log"
     redis-cli -p "$port" shutdown nosave || true
     wait "$pid" || true
 }
 
-has() { command -v "$1" >/dev/null || { echo "SKIP: there is no $1 here"; return 1; }; }
+has() { command -v "$1" >/dev/null || { echo "SKIP: $1 is not installed"; return 1; }; }
 
-one() {
+soak_program() { # PROGRAM
     case $1 in
         spin | calls)
             cc -O1 -pthread -o "$folder/registers" crates/inject/tests/targets/registers.c
@@ -129,10 +130,10 @@ one() {
                 program go 'TEST PASSED' "$folder/busy"
             }
             ;;
-        *) echo "there is no $1: spin, calls, java, node, redis and go are"; exit 2 ;;
+        *) echo "unknown program $1: use spin, calls, java, node, redis or go"; exit 2 ;;
     esac
 }
 
 [ $# -gt 0 ] || set -- spin calls java node redis go
-for each in "$@"; do one "$each"; done
+for each in "$@"; do soak_program "$each"; done
 exit "$failed"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Devices come and go at random, each checks what it reads, while memory is declared short at random moments. See nbd.sh.
+"""Attaches and detaches devices at random, checks all data, and reports memory pressure at random moments.
+See nbd.sh.
 
 usage: nbd.py THERMO_NBD SECONDS
 """
@@ -23,8 +24,8 @@ path, control = f"{folder}/s", f"{folder}/c"
 random.seed(8)
 
 
-def words(device):
-    return struct.pack(">Q", device) * 512  # 4 KiB that tell the device
+def block_of(device):
+    return struct.pack(">Q", device) * 512  # 4 KiB that contain the number of the device
 
 
 exports = []
@@ -35,7 +36,7 @@ server = subprocess.Popen([thermo_nbd, "--unix", path, "--control", control, "--
 
 
 def resident():
-    """MiB, all of it and what is not of files."""
+    """Resident MiB of the server: total, and anonymous."""
     with open(f"/proc/{server.pid}/status") as file:
         fields = dict(line.split(":", 1) for line in file)
     return tuple(int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon"))
@@ -50,67 +51,67 @@ def squeeze():
 
 
 class Device:
-    """One attachment. All answers have to come, each with its cookie and with the bytes of this device."""
+    """One attachment. Every request must be answered, with its cookie and with the data of this device."""
 
     def __init__(self, number):
         self.number, self.cookie = number, 0
         self.stream = socket.socket(socket.AF_UNIX)
         self.stream.settimeout(120)
         self.stream.connect(path)
-        self.take(18)
+        self.receive(18)
         name = b"d%d" % number
         self.stream.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, len(name)) + name)
-        size, = struct.unpack(">Q", self.take(10)[:8])
+        size, = struct.unpack(">Q", self.receive(10)[:8])
         assert size == SIZE
 
-    def take(self, count):
+    def receive(self, count):
         parts = b""
         while len(parts) < count:
             part = self.stream.recv(count - len(parts))
-            assert part, "the server hung up"
+            assert part, "the server closed the connection"
             parts += part
         return parts
 
-    def ask(self, command, offset, length, data=b""):
+    def send(self, command, offset, length, data=b""):
         self.cookie += 1
         self.stream.sendall(struct.pack(">IHHQQI", 0x25609513, 0, command, self.cookie, offset, length) + data)
         return self.cookie
 
     def burst(self):
-        """Writes, then reads back, several at once; answers may come in any order."""
+        """Writes several blocks at once, then reads them back. Replies may come in any order."""
         blocks = random.sample(range(SIZE >> 16), random.randint(1, 16))
         length = random.choice([4096, 16384, 65536])
-        waiting = {self.ask(1, block << 16, length, words(self.number) * (length >> 12)) for block in blocks}
-        self.answers(waiting, 0)
-        self.answers({self.ask(0, block << 16, length) for block in blocks}, length)
+        pending = {self.send(1, block << 16, length, block_of(self.number) * (length >> 12)) for block in blocks}
+        self.receive_replies(pending, 0)
+        self.receive_replies({self.send(0, block << 16, length) for block in blocks}, length)
         if random.random() < 0.2:
-            self.answers({self.ask(random.choice([3, 4]), 0, 0)}, 0)
+            self.receive_replies({self.send(random.choice([3, 4]), 0, 0)}, 0)
 
-    def answers(self, waiting, length):
-        while waiting:
-            magic, error, cookie = struct.unpack(">IIQ", self.take(16))
+    def receive_replies(self, pending, length):
+        while pending:
+            magic, error, cookie = struct.unpack(">IIQ", self.receive(16))
             assert magic == 0x67446698 and error == 0, (hex(magic), error)
-            waiting.remove(cookie)
+            pending.remove(cookie)
             if length:
-                assert self.take(length) == words(self.number) * (length >> 12), "bytes of another device"
+                assert self.receive(length) == block_of(self.number) * (length >> 12), "data of another device"
 
     def detach(self):
         if random.random() < 0.5:
-            self.ask(2, 0, 0)  # politely; otherwise it is cut off
+            self.send(2, 0, 0)  # NBD_CMD_DISC. Otherwise just close the connection.
         self.stream.close()
 
 
 def run(duration):
-    """Guests at work for so long, and pressure at random moments."""
-    over.clear()
+    """Runs the guests for so many seconds, with memory pressure at random moments."""
+    stop.clear()
     threads = [threading.Thread(target=guest, daemon=True) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
     end = time.monotonic() + duration
-    while time.monotonic() < end and not over.is_set():
+    while time.monotonic() < end and not stop.is_set():
         time.sleep(random.random() * 0.2)
         squeeze()
-    over.set()
+    stop.set()
     for thread in threads:
         thread.join(180)
     assert not any(thread.is_alive() for thread in threads), f"a guest still waits: {status()}"
@@ -118,7 +119,7 @@ def run(duration):
 
 
 def settled():
-    """What is resident when nobody is attached and nothing is free."""
+    """Resident memory without connections, after a squeeze."""
     deadline = time.monotonic() + 60
     while status()["connections"] and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -128,12 +129,12 @@ def settled():
 
 
 failures, bursts, attached = [], [0], [0]
-over = threading.Event()
+stop = threading.Event()
 
 
 def guest():
     try:
-        while not over.is_set():
+        while not stop.is_set():
             device = Device(random.randrange(DEVICES))
             attached[0] += 1
             for _ in range(random.randint(1, 20)):
@@ -142,30 +143,30 @@ def guest():
             device.detach()
     except Exception as error:  # every failure is the result of the soak
         failures.append(repr(error))
-        over.set()
+        stop.set()
 
 
 try:
     deadline = time.monotonic() + 60
     while not os.path.exists(control):
-        assert server.poll() is None and time.monotonic() < deadline, "the server does not come up"
+        assert server.poll() is None and time.monotonic() < deadline, "the server did not start within 60 s"
         time.sleep(0.05)
-    # First until each worker has met most devices and keeps what it keeps for good; then the start is measured. A leak
-    # grows from leg to leg, what settles does not.
+    # Warm up first: each worker allocates memory that it keeps. Then measure the start. A leak grows with
+    # each leg, and retained memory does not.
     run(max(seconds / 4, 5))
     legs = [settled()]
     for _ in range(LEGS):
         run(seconds / LEGS)
         legs.append(settled())
-    told = status()
-    print(f"{seconds:.0f} s: {attached[0]} attached, {bursts[0]} bursts, {told['requests']} requests, peak {told['peak_bytes'] >> 20} MiB "
-          f"of {told['budget_bytes'] >> 20} MiB, waits for memory {told['waits_for_memory']}")
-    for name, values in zip(("resident", "not of files"), zip(*legs)):
+    end = status()
+    print(f"{seconds:.0f} s: {attached[0]} attached, {bursts[0]} bursts, {end['requests']} requests, peak {end['peak_bytes'] >> 20} MiB "
+          f"of {end['budget_bytes'] >> 20} MiB, waits for memory {end['waits_for_memory']}")
+    for name, values in zip(("resident", "anonymous"), zip(*legs)):
         print(f"{name}, MiB, at the start and after each leg: {' '.join(f'{value:.2f}' for value in values)}")
     start, now = legs[0][0], legs[-1][0]
-    assert told["connections"] == 0, told
-    assert told["peak_bytes"] <= told["budget_bytes"], told
-    assert now <= start * 1.05, f"it holds {now / start - 1:.1%} more than at the start"
+    assert end["connections"] == 0, end
+    assert end["peak_bytes"] <= end["budget_bytes"], end
+    assert now <= start * 1.05, f"resident memory grew by {now / start - 1:.1%}; the limit is 5 %"
     print("ok")
 finally:
     server.send_signal(signal.SIGKILL)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# 256 devices attached and detached at random, under I/O and random pressure: no lost answer, no leak, no deadlock.
+# Attaches and detaches 256 devices at random, under I/O and random memory pressure: no lost reply, no leak,
+# no deadlock.
 #
 #   tests/soak/nbd.sh [SECONDS] [THERMO_NBD]      (default 900 s, target/release/thermo-nbd)
 set -euo pipefail

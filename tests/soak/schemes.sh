@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Schemes at work for minutes, judged by what the kernel says of the memory they act on, never by our own counters.
-# Prints `ok` or `not ok` with the figures for each; ends with 1 when one is not ok. Needs root, zram, python3,
-# 12 GiB of free memory and about 8 minutes. Usage: tests/soak/schemes.sh [CHECK...]; THERMO=PROGRAM to choose a build,
-# which has thermo-lab beside it.
+# Runs schemes for minutes and checks their effect by the kernel's counters, not by thermo's. Prints `ok` or
+# `not ok` with figures for each check. Exit code 1: a check is not ok. Needs root, zram, python3, 12 GiB of
+# free memory and about 8 minutes. Usage: tests/soak/schemes.sh [CHECK...]; THERMO=PROGRAM chooses a build,
+# with thermo-lab in the same folder.
 #
-# Swap, memory cgroup and processes are its own, and are gone when it ends, whatever ends it.
+# The script creates its own swap, memory cgroup and processes, and removes them at its end, also after a
+# signal.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=$PWD
@@ -40,7 +41,7 @@ end() { # PID...
     for pid in "$@"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
 }
 
-# Accesses of the configuration on standard input, from now on: `target`, and when it began.
+# Starts a workload with the configuration on standard input; sets target.
 begin_workload() {
     cat >"$folder/workload.cfg"
     "$thermo_lab" workload --quiet --truth "$folder/truth" "$folder/workload.cfg" &
@@ -52,7 +53,7 @@ begin_workload() {
     done
 }
 
-# 4 GiB that are touched once; returns when they all are.
+# Starts a process that touches 4 GiB once, and waits until it has; sets target.
 begin_idle_4_gib() {
     python3 - >"$folder/ready" <<'PYTHON' &
 import mmap, signal
@@ -65,7 +66,7 @@ PYTHON
     target=$!
     started+=("$target")
     until grep -qs ready "$folder/ready"; do
-        kill -0 "$target" || { echo "4 GiB could not be touched" >&2; exit 1; }
+        kill -0 "$target" || { echo "the process could not allocate 4 GiB" >&2; exit 1; }
         sleep 0.2
     done
 }
@@ -76,7 +77,8 @@ begin_schemes() { # FILE [OPTIONS]
     started+=("$acting")
 }
 
-# Mean growth of the target's swap over so many seconds, in MiB a second; the largest of one second in `steepest`.
+# Measures the growth of the target's swap in MiB per second: sets grown to the mean and steepest to the
+# maximum of a second.
 growth() { # SECONDS
     local before now begin=$EPOCHREALTIME first
     first=$(swap_mib "$target")
@@ -102,7 +104,8 @@ limit_group() { # BYTES
     if [ -e "$group/memory.max" ]; then echo "$1" >"$group/memory.max"; else echo "$1" >"$group/memory.limit_in_bytes"; fi
 }
 
-# A process in the group that keeps touching so many MiB: more than the group may have is pressure.
+# Starts a process in the group that touches so many MiB all the time. More than the group's limit causes
+# memory pressure.
 begin_pressure() { # MIB
     bash -c 'echo $$ >"$0/cgroup.procs"; exec python3 -c "
 import mmap, time
@@ -117,7 +120,8 @@ while True:
     started+=("$pressure")
 }
 
-# The first sentence of the DAMOS patches: larger than 100 MiB, at most 5 % of looks, for two minutes.
+# The first example of the DAMOS patches: regions above 100 MiB, accessed in at most 5 % of the checks, for
+# two minutes.
 check_sentence() {
     begin_workload <<'CONFIG'
 used, 67108864
@@ -138,7 +142,7 @@ CONFIG
     sleep 90
     local early used idle
     early=$(swap_mib "$target")
-    # Age is counted in aggregations, which take longer than they should on a busy machine.
+    # Age is counted in aggregations, which last longer on a busy machine.
     local parts waited=90
     while [ "$waited" -lt 300 ]; do
         sleep 10
@@ -148,35 +152,36 @@ CONFIG
         [ "$(holds "${idle% *} < 0.95 * ${idle#* }")" = 1 ] || break
     done
     used=$(echo "$parts" | sed -n 2p)
-    verdict "$(holds "$early < 1")" "nothing goes before its age" "$early MiB in swap after 90 s"
-    verdict "$(holds "${idle% *} >= 0.95 * ${idle#* }")" "'100M max min 5 2m max pageout' pages out what is idle" \
+    verdict "$(holds "$early < 1")" "nothing is paged out before its age" "$early MiB in swap after 90 s"
+    verdict "$(holds "${idle% *} >= 0.95 * ${idle#* }")" "'100M max min 5 2m max pageout' pages out idle memory" \
         "${idle% *} of ${idle#* } MiB in swap after $waited s (VmSwap $(swap_mib "$target") MiB, VmRSS $(rss_mib "$target") MiB)"
-    verdict "$(holds "${used% *} <= 0.02 * ${used#* }")" "and not what is in use" "${used% *} of ${used#* } MiB in swap"
+    verdict "$(holds "${used% *} <= 0.02 * ${used#* }")" "memory in use is not paged out" "${used% *} of ${used#* } MiB in swap"
     end "$acting" "$target"
 }
 
 check_refusal() {
     begin_workload <<<$'used, 1048576\n\nall\n600000\nused, 0, 4096, 1'
     echo '2M max min 5 1s max migrate_hot' >"$folder/second.damos"
-    local told status=0
-    told=$("$thermo" schemes apply "$folder/second.damos" --pid "$target" --duration 1s 2>&1) || status=$?
-    verdict "$(holds "$status == 2 && index(\"${told//\"/}\", \"migrate_hot cannot be done here\") > 0")" \
-        "what this machine cannot do is refused by name" "exit $status, $told"
+    local message status=0
+    message=$("$thermo" schemes apply "$folder/second.damos" --pid "$target" --duration 1s 2>&1) || status=$?
+    verdict "$(holds "$status == 2 && index(\"${message//\"/}\", \"migrate_hot cannot be done here\") > 0")" \
+        "an unsupported action is an error that names it" "exit $status, $message"
     end "$target"
 }
 
 check_size_quota() {
     printf '[[scheme]]\naction = "pageout"\nage = ["1s", "max"]\nnr_accesses = ["0%%", "0%%"]\n[scheme.quota]\nsz = "10M"\nreset_interval = "1s"\n' >"$folder/size.toml"
     begin_idle_4_gib
-    # By mappings: gaps between them, too, would be charged.
+    # --vma: otherwise gaps between mappings would be charged too.
     begin_schemes "$folder/size.toml" --vma
     sleep 5
     growth 60
-    verdict "$(holds "$grown <= 10.5 && $grown >= 8")" "10 MiB a second hold over a minute on 4 GiB" "$grown MiB/s in the mean, $steepest MiB in the worst second"
+    verdict "$(holds "$grown <= 10.5 && $grown >= 8")" "a quota of 10 MiB per second holds over a minute on 4 GiB" "mean $grown MiB/s, maximum of a second $steepest MiB"
     end "$acting" "$target"
 }
 
-cpu_percent() { # SECONDS: of the process that acts
+# CPU use of the process that applies schemes, in percent of one CPU.
+cpu_percent() { # SECONDS
     local before begin=$EPOCHREALTIME
     before=$(cpu_ticks "$acting")
     sleep "$1"
@@ -197,8 +202,8 @@ check_time_quota() {
     with=$(cpu_percent 60)
     local swapped
     swapped=$(swap_mib "$target")
-    verdict "$(holds "$with - $alone <= 1.2 && $swapped > 0")" "1 % of a CPU holds over a minute on 4 GiB" \
-        "$with % with pageout, $alone % only watching; $swapped MiB in swap"
+    verdict "$(holds "$with - $alone <= 1.2 && $swapped > 0")" "a quota of 1 % of a CPU holds over a minute on 4 GiB" \
+        "$with % with pageout, $alone % with monitoring only; $swapped MiB in swap"
     end "$acting" "$target"
 }
 
@@ -235,8 +240,8 @@ CONFIG
         read -r first second third <<<"$(echo "$parts" | cut -d' ' -f1 | tr '\n' ' ')"
         [ "${second:-0}" -lt 64 ] || break
     done
-    verdict "$(holds "$second >= 64 && $first >= 115 && $third <= 20")" "the longest idle goes first" \
-        "when half of the second was in swap: $first, $second, ${third:-0} of 128 MiB of what was idle longest, shorter, shortest"
+    verdict "$(holds "$second >= 64 && $first >= 115 && $third <= 20")" "memory with the longest idle time is paged out first" \
+        "MiB in swap of 128 MiB each, by idle time: longest $first, middle $second, shortest ${third:-0}"
     end "$acting" "$target"
 }
 
@@ -258,8 +263,8 @@ check_pressure_goal() {
     growth 15
     released=$grown
     verdict "$(holds "$quiet > 8 && $pressed < 0.25 * $quiet && $released > 0.5 * $quiet")" \
-        "a goal of memory stall stops a scheme under pressure, and starts it again" \
-        "$quiet MiB/s quiet, $pressed under pressure, $released after it"
+        "a PSI goal stops a scheme under memory pressure, and starts it again" \
+        "$quiet MiB/s before, $pressed MiB/s under pressure, $released MiB/s after it"
     end "$acting" "$target"
     rmdir "$group"
     group=
@@ -280,7 +285,7 @@ check_watermark() {
     sleep 4
     growth 10
     quiet=$grown
-    # A tenth of the machine and more.
+    # 12 % of the machine's memory, to get below the watermark.
     begin_pressure $(($(awk '$1 == "MemTotal:" { print $2 }' /proc/meminfo) / 1024 * 12 / 100))
     sleep 10
     growth 15
@@ -290,8 +295,8 @@ check_watermark() {
     growth 10
     released=$grown
     verdict "$(holds "$quiet < 1 && $pressed > 4 && $released < 1")" \
-        "a mark of free memory starts a scheme under pressure, and stops it again" \
-        "$quiet MiB/s with $free permille free, $pressed under pressure, $released after it"
+        "a watermark of free memory activates a scheme under pressure, and deactivates it again" \
+        "$quiet MiB/s at $free permille free, $pressed MiB/s under pressure, $released MiB/s after it"
     end "$acting" "$target"
     rmdir "$group"
     group=
@@ -299,8 +304,8 @@ check_watermark() {
 
 check_no_quota() {
     echo '4K max 0 0 1s max pageout' >"$folder/none.damos"
-    local said before now=0 seconds=0
-    said=$("$thermo" schemes check "$folder/none.damos")
+    local description before now=0 seconds=0
+    description=$("$thermo" schemes check "$folder/none.damos")
     begin_idle_4_gib
     before=$(swap_mib "$target")
     begin_schemes "$folder/none.damos"
@@ -309,16 +314,16 @@ check_no_quota() {
         seconds=$((seconds + 1))
         now=$(swap_mib "$target")
     done
-    verdict "$(holds "$now - $before >= 3890")" "a scheme without a quota has none" "$((now - before)) of 4096 MiB in swap within $seconds s; ${said%%$'\n'*}"
+    verdict "$(holds "$now - $before >= 3890")" "a scheme without a quota is not limited" "$((now - before)) of 4096 MiB in swap within $seconds s; ${description%%$'\n'*}"
     end "$acting" "$target"
 }
 
 checks=("$@")
 [ "${#checks[@]}" -gt 0 ] || checks=(refusal sentence size_quota time_quota priorities pressure_goal watermark no_quota)
-[ "$(id -u)" -eq 0 ] || { echo "this needs root: it makes swap, a cgroup, and pages out other processes" >&2; exit 2; }
+[ "$(id -u)" -eq 0 ] || { echo "this script needs root to create swap and a cgroup and to page out processes: run it with sudo" >&2; exit 2; }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
-make_zram 8G || { echo "this kernel has no zram to page out to" >&2; exit 2; }
+make_zram 8G || { echo "this kernel has no zram, which the script needs as swap" >&2; exit 2; }
 cd "$here"
 for check in "${checks[@]}"; do "check_$check"; done
 exit "$failed"

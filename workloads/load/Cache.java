@@ -1,5 +1,6 @@
-// A cache of records in a program for the JVM: fills it, says "ready", then reads it in a pattern, replacing a few.
-// The hot tenth moves on several times in a run, or stays. Unlike node's, the collector leaves old records alone.
+// A cache of records in a Java program: fills it, prints "ready", then reads it in a pattern and replaces a
+// few records. The hot tenth moves STEPS times in a run. Unlike node's, the garbage collector does not access
+// old records.
 //
 // usage: java Cache.java RECORDS BATCHES SEED STEPS
 import java.util.Arrays;
@@ -7,8 +8,8 @@ import java.util.HashMap;
 import java.util.Random;
 
 public class Cache {
-    static final int READS = 2000; // of one batch, whose time is a request's latency
-    static final double ANYWHERE = 0.00005; // reads that go anywhere
+    static final int READS = 2000; // reads per batch; the time of a batch is a request latency
+    static final double ANYWHERE = 0.00005; // share of reads of any record
 
     record Entry(int number, String kind, byte[] text) {}
 
@@ -28,7 +29,7 @@ public class Cache {
     Entry entry(int number) {
         byte[] text = new byte[500];
         for (int at = 0; at < text.length; ) {
-            // Common words are common, as in any language.
+            // Word frequencies follow a power law, as in natural language.
             byte[] word = words[(int) Math.pow(words.length, random.nextDouble()) % words.length];
             int length = Math.min(word.length, text.length - at);
             System.arraycopy(word, 0, text, at, length);
@@ -43,7 +44,7 @@ public class Cache {
         int steps = Integer.parseInt(arguments[3]);
         Cache cache = new Cache(Long.parseLong(arguments[2]));
         for (int number = 0; number < records; number++) cache.entries.put(number, cache.entry(number));
-        // What filling left behind goes first, as after a server's start.
+        // Free the garbage of filling, as after the start of a server.
         System.gc();
         System.out.println("ready");
         int width = records / 10, wrong = 0;
@@ -66,9 +67,9 @@ public class Cache {
         Arrays.sort(millis);
         double[] shares = {0.5, 0.99, 0.999};
         String[] names = {"p50_ms", "p99_ms", "p999_ms"};
-        StringBuilder told = new StringBuilder(wrong == 0 && sum > 0 ? "TEST PASSED" : "TEST FAILED");
+        StringBuilder summary = new StringBuilder(wrong == 0 && sum > 0 ? "TEST PASSED" : "TEST FAILED");
         for (int at = 0; at < shares.length; at++)
-            told.append(String.format(" %s=%.4f", names[at], millis[Math.min(batches - 1, (int) (shares[at] * batches))]));
-        System.out.println(told);
+            summary.append(String.format(" %s=%.4f", names[at], millis[Math.min(batches - 1, (int) (shares[at] * batches))]));
+        System.out.println(summary);
     }
 }

@@ -1,7 +1,7 @@
 /**
- * A hash table of 40 million numbers in a Java heap of 1 GiB, asked at random: every question is to another page.
+ * A hash table of 40 million numbers in a Java heap of 1 GiB, read at random: every lookup accesses another page.
  *
- * usage: Table QUESTIONS SEED
+ * usage: Table LOOKUPS SEED
  */
 public class Table {
     private static final int SLOTS = 1 << 26;
@@ -9,7 +9,7 @@ public class Table {
     private final long[] keys = new long[SLOTS];
     private final long[] values = new long[SLOTS];
 
-    /** A mixing of bits that is its own key: the same number always gives the same one, never 0. */
+    /** A hash of a number, used as its key. Never 0. */
     private static long mixed(long number) {
         long bits = (number + 1) * 0x9e3779b97f4a7c15L;
         bits ^= bits >>> 32;
@@ -30,12 +30,12 @@ public class Table {
     }
 
     public static void main(String[] words) {
-        long questions = Long.parseLong(words[0]);
+        long lookups = Long.parseLong(words[0]);
         long state = Long.parseLong(words[1]) * 2 + 1;
         var table = new Table();
         for (long number = 0; number < NUMBERS; number++) table.put(number);
         long wrong = 0;
-        for (long n = 0; n < questions; n++) {
+        for (long n = 0; n < lookups; n++) {
             state = state * 6364136223846793005L + 1442695040888963407L;
             long number = (state >>> 33) % NUMBERS;
             if (mixed(table.values[table.place(mixed(number))]) != mixed(number)) wrong++;

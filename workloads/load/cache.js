@@ -1,11 +1,11 @@
-// A cache of records in a node program: fills it, says "ready", then reads it in a pattern, replacing a few.
-// The hot tenth moves on several times in a run; the collector's sweeps read everything now and then.
+// A cache of records in a node program: fills it, prints "ready", then reads it in a pattern and replaces a
+// few records. The hot tenth moves several times in a run. The garbage collector reads everything at times.
 //
 // usage: node cache.js RECORDS BATCHES SEED
 "use strict";
 
 const [records, batches, seed] = process.argv.slice(2).map(Number);
-const READS = 2000; // of one batch, whose time is a request's latency
+const READS = 2000; // reads per batch; the time of a batch is a request latency
 const STEPS = 3;
 
 // xorshift: Math.random() cannot be seeded.
@@ -24,7 +24,7 @@ const words = Array.from({ length: 1000 }, () =>
 function record(number) {
   let text = "";
   while (text.length < 400) text += words[Math.floor(1000 ** chance())] + " ";
-  // Through a Buffer: one flat string, not a tree of pieces.
+  // The Buffer converts the string to one flat piece of memory.
   return { number, kind: "record", text: Buffer.from(text, "latin1").toString("latin1") };
 }
 

@@ -1,14 +1,14 @@
 """Random reads at a steady rate from a redis or a memcached server over its Unix socket.
 
-`fill` stores text-like values. `read` asks for keys at random until SIGTERM, `--rate` a second, and checks that every
-value is the right one. Patterns:
+`fill` stores text-like values. `read` reads keys at random until SIGTERM, `--rate` per second, and checks
+every value. Patterns:
 
 `uniform`:    every key is as likely as any other.
 `hot:SHARE`:  only this share of the keys is read, each as likely as any other; 0.05 is one key in twenty.
 `zipf:S`:     the key of rank r is read in proportion to 1 / r^S.
 
-Ranks are scattered over the keys in the order they were stored. Neighbours in memory therefore have nothing to do with
-each other, which is the hard case for anything that infers the state of a page from pages beside it.
+Ranks are scattered over the keys in the order of storing. Accesses to adjacent pages are therefore
+independent, which is the hard case for monitoring that infers the state of a page from adjacent pages.
 """
 
 import argparse
@@ -102,16 +102,16 @@ def draw_rank(pattern, keys, rng):
         # The inverse of the continuous distribution; keeps no table of a million weights.
         power = 1 - float(value)
         return lambda: min(keys - 1, int(((keys**power - 1) * rng.random() + 1) ** (1 / power)) - 1)
-    sys.exit(f"no pattern {pattern!r}: use uniform, hot:SHARE or zipf:S with S other than 1")
+    sys.exit(f"unknown pattern {pattern!r}: use uniform, hot:SHARE or zipf:S with S other than 1")
 
 
 def scatter(rank, keys):
-    # Multiplying by a large prime is one-to-one for every number of keys that the prime does not divide.
+    # Multiplication by a large prime is a permutation, unless the prime divides the number of keys.
     return rank * 2654435761 % keys
 
 
 def check(answer, protocol, numbers, size):
-    """Every value begins with its own number: an evicted or wrong key would falsify what is measured."""
+    """Every value starts with its number. An evicted or wrong key would falsify the measurement."""
     at = 0
     for number in numbers:
         head = protocol.head(key_of(number), size) + b'{"id": %d,' % number
@@ -130,14 +130,14 @@ def read(server, protocol, options):
     while not ending:
         time.sleep(1 / BATCHES_PER_SECOND)
         due = int((time.monotonic() - begin) * options.rate)
-        # A late start of this process must not become a burst that the server would not have seen.
+        # At most one second of missed reads is made up for, so that a pause does not become a burst.
         for _ in range(min(due - asked, options.rate) // 100):
             numbers = [scatter(draw(), options.keys) for _ in range(100)]
             answer = server.ask(b"".join(protocol.get(key_of(number)) for number in numbers), 100 * answer_bytes)
             check(answer, protocol, numbers, options.bytes)
             asked += 100
         asked = max(asked, due - options.rate)
-    print(f"{asked} reads, {asked / (time.monotonic() - begin):.0f} a second")
+    print(f"{asked} reads, {asked / (time.monotonic() - begin):.0f} per second")
 
 
 def main():
@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--bytes", type=int, required=True, help="the size of a value")
     parser.add_argument("--pattern", default="uniform")
-    parser.add_argument("--rate", type=int, default=5000, help="reads a second")
+    parser.add_argument("--rate", type=int, default=5000, help="reads per second")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     command = {"fill": fill, "read": read}[options.what]

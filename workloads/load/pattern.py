@@ -1,19 +1,19 @@
-"""Which record is read next: the access patterns of the loads.
+"""The access patterns of the loads: which record is read next.
 
-`recent`: nearly all reads go to the newest tenth of the records, the newest of them most; few go anywhere.
-`moving`: the same tenth-wide hot spot, which steps on to the next tenth several times in a run.
-`ranked`: what was written first is read most, and popularity fades by half for each sixteenth of the records: hot,
-          warm and cold without a border. First in, first out is just the wrong order.
-`drifting`: the same, and what is read most moves on by a tenth of the records in a run.
-`zipf`:   popularity has nothing to do with age, so hot records lie scattered among cold ones: the hard case for
-          anything that works on pages.
+`recent`: nearly all reads go to the newest tenth of the records, most to the newest ones. A few go to any record.
+`moving`: the same, with a hot tenth that moves to the next tenth several times in a run.
+`ranked`: the records written first are read most. Popularity halves with each sixteenth of the records, so there is no
+          border between hot and cold. First in, first out is the worst order for reclaim.
+`drifting`: the same, and the most popular records shift by a tenth of all records in a run.
+`zipf`:   popularity is independent of age, so hot records are scattered among cold ones: the hard case for monitoring
+          and reclaim of pages.
 """
 
 import random
 
 HOT_SHARE = 10  # one tenth is hot
-ANYWHERE = 0.002  # reads that go anywhere
-FADING = 11.0  # ln(2) * 16: how fast popularity fades over all records
+ANYWHERE = 0.002  # share of reads of any record
+FADING = 11.0  # ln(2) * 16: popularity halves with each sixteenth of the records
 NAMES = ("recent", "moving", "ranked", "drifting", "zipf")
 
 
@@ -34,7 +34,7 @@ class Pattern:
     def _one(self):
         chance = self.rng.random
         if self.name == "zipf":
-            # Rank by a power law, rank to record by a fixed scatter (a multiplication that mixes them well).
+            # Draw the rank from a power law, and map ranks to records by a multiplication that scatters them.
             rank = int(self.records ** chance())
             return rank * 2654435761 % self.records
         if self.name in ("ranked", "drifting"):
@@ -48,7 +48,7 @@ class Pattern:
 
 
 class Latencies:
-    """Times of requests, told as percentiles."""
+    """Latencies of requests, printed as percentiles."""
 
     def __init__(self):
         self.seconds = []
@@ -56,7 +56,7 @@ class Latencies:
     def add(self, seconds):
         self.seconds.append(seconds)
 
-    def told(self):
+    def summary(self):
         ordered = sorted(self.seconds)
         at = lambda share: ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
         return f"p50_ms={at(0.5):.4f} p99_ms={at(0.99):.4f} p999_ms={at(0.999):.4f}"

@@ -1,7 +1,7 @@
-"""Fills a redis server with text-like values, thins them out, or reads them in a pattern; speaks its protocol itself.
+"""Fills a redis server with text-like values, deletes most of them, or reads them in a pattern.
 
-A reading load has a fixed number of reads, so that a slower server shows in the run time too; each request is a
-pipeline, whose time is the latency. Every value is checked.
+A reading load has a fixed number of reads, so that a slower server also has a longer run time. Each request
+is a pipeline, whose time is the latency. Every value is checked.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def fill(redis, options):
 
 
 def thin(redis, options):
-    """Fills it, deletes all but each so manieth record, and waits until the server has given back what it will."""
+    """Fills the server, deletes all but every n-th record, and waits until the server has freed memory."""
     fill(redis, options)
     gone = [number for number in range(options.keys) if number % options.every]
     for begin in range(0, len(gone), 500):
@@ -60,7 +60,7 @@ def thin(redis, options):
         redis.send([command(b"DEL", *(key(number) for number in numbers))])
         if int(redis.answers.readline()[1:]) != len(numbers):
             sys.exit("redis had not all of the records")
-    # Its allocator gives back what was free for ten seconds.
+    # The allocator returns memory to the kernel after it was free for ten seconds.
     time.sleep(options.wait)
 
 
@@ -77,7 +77,7 @@ def read(redis, options):
         for number, value in zip(numbers, values):
             if not value.startswith(b'{"id": %d,' % number):
                 sys.exit(f"record {number} is wrong: {value[:40]!r}")
-    print("TEST PASSED", latencies.told())
+    print("TEST PASSED", latencies.summary())
 
 
 def main():

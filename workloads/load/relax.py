@@ -1,9 +1,10 @@
-"""A relaxation on a grid in numpy, in blocks of rows, as solvers do it that work most where most changes.
+"""A relaxation on a grid in numpy, in blocks of rows, as in solvers that work most where values change most.
 
-`--pattern levels`: a block of level n is relaxed in every 2^n-th sweep (multirate time stepping): few blocks are hot,
-more are warm, most are hardly ever touched. `--pattern window`: the blocks of a window are relaxed one after the other
-and from the first again, which is just what a list in order of last use is worst at. The sum over a block is kept by every step; it is checked at the end for the blocks of the last
-sweeps, and not for all: a look at everything would bring everything back that had been swapped out.
+`--pattern levels`: a block of level n is relaxed in every 2^n-th iteration (multirate time stepping): few
+blocks are hot, more are warm, most are hardly ever touched. `--pattern window`: the blocks of a window are
+relaxed cyclically, which is the worst case for an LRU list. Every step preserves the sum over a block. The
+sums are checked at the end for the blocks of the last iterations only, because a check of all blocks would
+swap all of them in.
 """
 
 import argparse
@@ -12,20 +13,20 @@ import time
 import numpy
 
 
-STEPS = 16  # of a block at a time, while it is in the processor's cache
+STEPS = 16  # steps of a block at once, while it is in the processor's cache
 
 
 def blocks_of_sweep(pattern, blocks, sweep):
-    """The blocks that this sweep relaxes."""
+    """The blocks that this iteration relaxes."""
     if pattern == "window":
         return range(blocks * 3 // 8)
-    # An eighth is of level 0, and each further eighth of the next three levels more.
+    # The first eighth has level 0. The level grows by three with each further eighth.
     level = lambda block: 3 * (block * 8 // blocks)
     return [block for block in range(blocks) if sweep % (1 << level(block)) == 0]
 
 
 def relax(block):
-    """Moves each cell a little towards its neighbours in the row, whose sum stays the same, several times."""
+    """Moves each cell several times towards its neighbours in the row. The sum of the row stays the same."""
     for _ in range(STEPS):
         flow = numpy.diff(block, axis=1) * 0.125
         block[:, :-1] += flow

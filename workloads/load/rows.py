@@ -1,5 +1,5 @@
-"""Memory that huge pages waste: 2 GiB of rows of 32 KiB, of which the first 4 KiB are used, and of these rows a sixteenth
-again and again. Does a fixed amount of work and says TEST PASSED."""
+"""Memory that huge pages waste: 2 GiB of rows of 32 KiB with only the first 4 KiB of each row in use. A
+sixteenth of the rows is accessed all the time. Does a fixed amount of work and prints TEST PASSED."""
 
 import mmap
 

@@ -1,6 +1,7 @@
 """Writes SQL for the sqlite3 shell: a table in memory from a file of records, then queries in a pattern.
 
-Each query reads a few hundred records by key, most of them in the hot tenth; the number found is checked.
+Each query reads a few hundred records by key, most of them in the hot tenth. The number of found records is
+checked.
 """
 
 import argparse
@@ -14,7 +15,7 @@ PICK = (
 
 
 def key(options, begin):
-    """A random key: popularity fades from `begin` on, or one of two thousand is from anywhere, others from a tenth."""
+    """SQL for a random key: popularity decreases from `begin` on, or all but one key in two thousand are in a tenth."""
     if options.pattern == "fading":
         rank = f"-ln((abs(random() % 1000000) + 1) / 1000001.0) / {FADING} * {options.records}"
         return f"({begin} + cast({rank} AS INTEGER)) % {options.records}"
@@ -33,7 +34,7 @@ def main():
     options = parser.parse_args()
     print("CREATE TABLE records (id INTEGER PRIMARY KEY, body TEXT);")
     print(".mode tabs\n.import records.tsv records")
-    # This one is never read again: cold memory as databases have it.
+    # This index is never read: cold memory, as in real databases.
     print("CREATE INDEX by_body ON records (substr(body, 40, 60));")
     print("CREATE TABLE found (n INTEGER);")
     print(".shell touch ready")

@@ -1,8 +1,9 @@
-"""A service's load on a redis server: text-like values, and a steady, skewed stream of reads of a small part of them.
+"""A service's load on a redis server: text-like values, and a steady, skewed stream of reads of a small part
+of them.
 
-`fill` loads the keys. `read` reads the first `--hot` keys, the first of them most, and one read in 10,000 anywhere,
-until it is told to end (SIGTERM, or `--seconds` have passed), and says when it begins. Beside that stream one small client reads one key
-at a time, chosen in the same way, and measures how long that takes; the percentiles are printed at the end.
+`fill` stores the keys. `read` prints "reading", then reads the first `--hot` keys, the first ones most, and
+one read in 10,000 of any key, until SIGTERM or the end of `--seconds`. A second client reads one key at a
+time, drawn in the same way, and measures the latency. The percentiles are printed at the end.
 """
 
 import argparse
@@ -15,8 +16,8 @@ import time
 import text
 
 BATCHES_PER_SECOND = 200
-ANYWHERE = 0.0001  # reads that go anywhere
-DRAWN = 200  # batches drawn beforehand, so that drawing costs nothing while it reads
+ANYWHERE = 0.0001  # share of reads of any key
+DRAWN = 200  # batches drawn in advance, so that drawing takes no time during reads
 
 
 class Redis:
@@ -29,7 +30,7 @@ class Redis:
         self.socket.sendall(commands)
         answer = self.answers.read(answer_bytes)
         if len(answer) < answer_bytes:
-            sys.exit("redis has gone away")
+            sys.exit("redis closed the connection")
         return answer
 
 
@@ -48,7 +49,7 @@ def fill(redis, options):
         commands = b"".join(command(b"SET", key(number), values.value(number)) for number in numbers)
         ok = b"+OK\r\n" * len(numbers)
         if redis.ask(commands, len(ok)) != ok:
-            sys.exit("redis did not take every value")
+            sys.exit("redis did not store every value")
 
 
 def draw(rng, options):

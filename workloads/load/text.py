@@ -1,7 +1,7 @@
-"""Values as programs keep them: records of words, about 2:1 compressible page by page, the same for the same seed.
+"""Realistic values: records of words. Each page compresses about 2:1. The same seed gives the same values.
 
-Random bytes do not compress and constant ones compress to nothing: both would make memory saved by compressed
-swap a fiction. As a program, it writes such records, one a line, for set-ups.
+Random bytes do not compress and constant bytes compress to nothing, so both would give unrealistic savings
+with compressed swap. As a program, it writes such records, one per line.
 """
 
 import argparse
@@ -22,12 +22,12 @@ HEAD = (
 
 
 class Values:
-    """Records of `size` bytes; taken from a long text, so that making one costs next to nothing."""
+    """Records of `size` bytes, cut from a long text, so that creating a record is cheap."""
 
     def __init__(self, size, seed, text_bytes=8 << 20):
         self.rng = random.Random(seed)
         words = vocabulary(self.rng)
-        # Common words are common, as in any language.
+        # Word frequencies follow a power law, as in natural language.
         weights = [1 / (rank + 1) for rank in range(len(words))]
         text = " ".join(self.rng.choices(words, weights, k=text_bytes // 8))
         self.text, self.size = text.encode(), size

@@ -1,6 +1,6 @@
-# What the guest's tests are written with. A test is a function; its name is the test's.
+# Helpers for the guest's tests. A test is a function of the same name.
 
-# What ends the test in hand, with a sentence.
+# End the current test with a message.
 fail() {
     echo "not ok $name: $*"
     exit 1
@@ -14,20 +14,21 @@ note() { echo "# $name: $*"; }
 run_test() { # NAME
     name=$1
     (
-        type "$name" >/dev/null 2>&1 || fail "there is no such test"
+        type "$name" >/dev/null 2>&1 || fail "unknown test"
         "$name"
         echo "ok $name"
     )
     stop_all
 }
 
-# Emulation is slow and the host is shared: the deadline is far, and no test counts on it.
-wait_until() { # WHAT COMMAND...
-    local what=$1
+# Fails if COMMAND does not succeed within two minutes. The limit is long because emulation is slow and the
+# host shared.
+wait_until() { # CONDITION COMMAND...
+    local condition=$1
     shift
-    comes_true "$@" || fail "$what: not within two minutes: $(last_words)"
+    poll_until "$@" || fail "timed out after two minutes waiting until $condition: $(last_error)"
 }
-comes_true() { # COMMAND...
+poll_until() { # COMMAND...
     local tries=0
     until "$@"; do
         tries=$((tries + 1))
@@ -36,36 +37,36 @@ comes_true() { # COMMAND...
     done
 }
 
-# A command with its words kept for last_words, and ended when it hangs.
-thermo_says() { says thermo "$@"; }
-says() { timeout 150 "$@" 2>/tmp/stderr; } # COMMAND...
-last_words() { grep -v '^ *$' /tmp/stderr | tail -n 2 | tr '\r\n' '  '; }
+# Run a command with a time limit of 150 s. Its error output is saved for last_error.
+run_thermo() { run_logged thermo "$@"; }
+run_logged() { timeout 150 "$@" 2>/tmp/stderr; } # COMMAND...
+last_error() { grep -v '^ *$' /tmp/stderr | tail -n 2 | tr '\r\n' '  '; }
 
-# Starts a program with 8 MiB that are hot and, by hot-cold.cfg, 120 MiB that were touched once; sets pid. Called by another
-# name where as_program says one.
+# Starts a workload and waits until only its hot part is touched. With hot-cold.cfg: 8 MiB hot, 120 MiB
+# touched once. Sets pid. If program_name is set, that is the name of the program.
 start_workload() { # CONFIGURATION [OPTIONS...]
     start_touching "$@"
-    wait_until "everything is touched once" phase_is_hot_only
+    wait_until "everything was touched once" phase_is_hot_only
 }
 
-# The same, ready as soon as there is some truth.
+# Starts a workload and waits for the first line of its truth only.
 start_touching() { # CONFIGURATION [OPTIONS...]
     local configuration=$1
     shift
     rm -f /tmp/ready /tmp/truth.jsonl
-    "${as_program:-thermo-lab}" workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
+    "${program_name:-thermo-lab}" workload "/$configuration" --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
     pid=$!
-    to_be_stopped "$pid"
-    wait_until "something was touched" test -s /tmp/truth.jsonl
+    kill_at_end "$pid"
+    wait_until "the truth has a line" test -s /tmp/truth.jsonl
 }
 
-# Where a region lies: 0xBEGIN-0xEND.
+# Prints the addresses of a region of the workload: 0xBEGIN-0xEND.
 region() { # NAME
     grep -o " $1 0x[0-9a-f]*-0x[0-9a-f]*" /tmp/ready | sed "s/ $1 //"
 }
 
-# Nothing outside the hot part was touched in the last span. One range alone does not tell: regions that the kernel maps side
-# by side are one, all of them, while everything is still being touched.
+# True if the last span touched nothing outside the hot part. Its addresses have to be compared: a single
+# range may also be several adjacent regions while everything is still being touched.
 phase_is_hot_only() {
     local hot span
     hot=$(region hot)
@@ -73,31 +74,31 @@ phase_is_hot_only() {
     [ -n "$hot" ] && [ -n "$span" ] && [ "${span%,*}" -ge $((${hot%-*})) ] && [ "${span#*,}" -le $((${hot#*-})) ]
 }
 
-# The last line may still be half written.
+# The last complete line: the file may end in a partial one.
 last_truth() { grep '}$' /tmp/truth.jsonl | tail -n 1; }
 
-# No huge pages until the test ends, however it ends.
+# Switches huge pages off until the test ends.
 without_huge_pages() {
     echo never >/sys/kernel/mm/transparent_hugepage/enabled
     trap 'echo always >/sys/kernel/mm/transparent_hugepage/enabled' EXIT
 }
 
-# What a test starts is gone when it ends, however it ends.
-to_be_stopped() { echo "$1" >>/tmp/started; }
+# Processes to kill at the end of the test.
+kill_at_end() { echo "$1" >>/tmp/started; }
 stop_all() {
     local started
     for started in $(cat /tmp/started 2>/dev/null); do kill -KILL "$started" 2>/dev/null; done
     rm -f /tmp/started
 }
 
-# Judges a recording's last snapshot by what is told of the program.
+# Compares the last snapshot of a recording with the truth.
 judge() { # RECORDING
-    thermo_says report regions --last --csv "$1" >/tmp/all.csv || fail "report ended with $?: $(last_words)"
+    run_thermo report regions --last --csv "$1" >/tmp/all.csv || fail "report ended with $?: $(last_error)"
     awk -F, -v pid="$pid" 'NR == 1 || $2 == pid' /tmp/all.csv >/tmp/regions.csv
     compare_with_truth
 }
 
-# Stretches ranges of the program's memory to the mappings that hold them.
+# Replaces ranges of the program's memory by the mappings that contain them.
 whole_mappings() { # < "BEGIN END" lines
     local begin end from to rest
     while read -r begin end; do
@@ -107,39 +108,39 @@ whole_mappings() { # < "BEGIN END" lines
     done
 }
 
-# Sets, in percent, precision and recall of the hot bytes in /tmp/regions.csv, and error: bytes wrongly said to be hot
-# and wrongly not, of those that are.
+# Sets precision, recall and error of the hot bytes in /tmp/regions.csv, in percent. error: bytes wrongly
+# reported hot or wrongly not, relative to the truly hot bytes.
 compare_with_truth() {
-    last_truth | sed 's/.*"ranges":\[\[//; s/\]\]}//; s/\],\[/\n/g' | tr ',' ' ' | $truth_as >/tmp/truth
+    last_truth | sed 's/.*"ranges":\[\[//; s/\]\]}//; s/\],\[/\n/g' | tr ',' ' ' | $truth_filter >/tmp/truth
     read -r precision recall error <<-RESULT
 		$(awk -f /accuracy.awk /tmp/truth /tmp/regions.csv)
 	RESULT
 }
 
-# Records, for longer each time, until the picture is right: how long that takes depends on the host's load.
-# One look at one page takes milliseconds here, so intervals are long. least is what is wanted of precision and
-# recall, in percent.
+# Records for longer each time until the last snapshot is accurate: the needed time depends on the host's
+# load. An access check takes milliseconds in an emulated machine, so intervals are long. Required precision
+# and recall, in percent.
 least="80 80"
-# What makes of the bytes that were touched what a tracker can know.
-truth_as=cat
-sees_the_hot_part() { # OPTIONS OF record...
+# Filter from touched ranges to the ranges that the tracker can distinguish.
+truth_filter=cat
+find_hot_memory() { # OPTIONS OF record...
     local seconds
     for seconds in 5 10 20 40 80; do
         rm -f /tmp/seen.arrow
-        thermo_says record -o /tmp/seen.arrow --duration "${seconds}s" "$@" || fail "record ended with $?: $(last_words)"
+        run_thermo record -o /tmp/seen.arrow --duration "${seconds}s" "$@" || fail "record ended with $?: $(last_error)"
         judge /tmp/seen.arrow
         note "after $seconds s: precision $precision %, recall $recall %"
         [ "$precision" -lt "${least% *}" ] || [ "$recall" -lt "${least#* }" ] || return 0
     done
-    fail "after 80 s: precision $precision %, recall $recall %; $least % are wanted"
+    fail "after 80 s: precision $precision %, recall $recall %; required: $least %"
 }
 
 status_kib() { awk -v field="$1:" '$1 == field { print $2 }' "/proc/$pid/status"; }
 
-# Pages that the program had to get back from swap or file so far.
+# Number of major faults of the program so far.
 major_faults() { awk '{ print $12 }' "/proc/$pid/stat"; }
 
-# The number of a field in JSON; of the last one where there are several.
+# The last number of this field in JSON.
 number_of() { # FIELD < JSON
     grep -o "\"$1\":[0-9]*" | tail -n 1 | cut -d: -f2
 }

@@ -1,9 +1,9 @@
 import java.util.HashMap;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Threads that allocate, hash and wait for each other, until standard input ends; then says whether all went right. */
+/** Threads that allocate, compute and sleep until standard input ends. Then prints whether a thread found an error. */
 public class Busy {
-    static volatile boolean over;
+    static volatile boolean stop;
 
     public static void main(String[] words) throws Exception {
         var counts = new ConcurrentHashMap<Integer, Long>();
@@ -15,7 +15,7 @@ public class Busy {
         }
         System.out.println("ready");
         while (System.in.read() >= 0) {}
-        over = true;
+        stop = true;
         for (var thread : threads) thread.join();
         boolean all = true;
         for (int n = 0; n < threads.length; n++) all &= counts.getOrDefault(n, -1L) > 0;
@@ -26,14 +26,14 @@ public class Busy {
         long rounds = 0;
         double vector = 1;
         try {
-            while (!over) {
+            while (!stop) {
                 var table = new HashMap<Integer, String>();
                 for (int n = 0; n < 20_000; n++) {
                     table.put(n, Integer.toString(n));
                     vector = Math.sqrt(vector + n) + 1;
                 }
                 for (int n = 0; n < 20_000; n++)
-                    if (Integer.parseInt(table.get(n)) != n) throw new IllegalStateException("a table is wrong");
+                    if (Integer.parseInt(table.get(n)) != n) throw new IllegalStateException("a table has a wrong value");
                 rounds++;
                 if (nr % 2 == 0) Thread.sleep(1);
             }

@@ -1,4 +1,4 @@
-// Goroutines that hash and talk to each other, until standard input ends; then says whether all went right.
+// Goroutines that hash and exchange messages until standard input ends. Then prints whether a hash was wrong.
 package main
 
 import (
@@ -13,13 +13,13 @@ import (
 
 func main() {
 	var rounds, wrong atomic.Int64
-	var over atomic.Bool
+	var stop atomic.Bool
 	var all sync.WaitGroup
 	for n := 0; n < 8; n++ {
 		all.Add(1)
 		words := make(chan [32]byte, 4)
 		go func() {
-			for !over.Load() {
+			for !stop.Load() {
 				words <- sha256.Sum256(make([]byte, 4096))
 			}
 			close(words)
@@ -39,7 +39,7 @@ func main() {
 	}
 	fmt.Println("ready")
 	io.Copy(io.Discard, os.Stdin)
-	over.Store(true)
+	stop.Store(true)
 	all.Wait()
 	if rounds.Load() > 0 && wrong.Load() == 0 {
 		fmt.Println("TEST PASSED")

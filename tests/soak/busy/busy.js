@@ -1,4 +1,4 @@
-// Workers that hash and compress, and a loop of timers, until standard input ends; then says whether all went right.
+// Workers that compress data, and timers, until standard input ends. Then prints whether an error occurred.
 const { Worker, isMainThread, parentPort } = require('node:worker_threads');
 const crypto = require('node:crypto');
 const zlib = require('node:zlib');
@@ -10,7 +10,7 @@ function once() {
 
 if (!isMainThread) {
   const work = () => {
-    if (!once()) throw new Error('a text is wrong');
+    if (!once()) throw new Error('inflate returned other data');
     parentPort.postMessage(1);
     setImmediate(work);
   };

@@ -1,4 +1,4 @@
-// A program on the JVM with a map of texts; answers each line by going through a part of it.
+// A Java program with a map of texts. Reads a part of the map for each line of input.
 import java.io.*;
 import java.util.*;
 

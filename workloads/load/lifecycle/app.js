@@ -1,4 +1,4 @@
-// A JavaScript program with many small objects; answers each line by going through a part of them.
+// A JavaScript program with many small objects. Reads a part of the objects for each line of input.
 const items = [];
 for (let n = 0; n < 350000; n++) items.push({ name: `item ${n}`, tags: [`tag ${n % 97}`, `t${n}`] });
 console.log('ready');

@@ -1,4 +1,4 @@
-# A Perl program with a hash of texts; answers each line by going through a part of it.
+# A Perl program with a hash of texts. Reads a part of the hash for each line of input.
 use strict; use warnings; $| = 1;
 my %items = map { $_ => "item $_ " x 12 } 1 .. 260_000;
 print "ready\n";

@@ -1,4 +1,5 @@
-"""An interpreter with heavy imports and data; answers each line by going through a part of them."""
+"""A Python program with large imports and a dictionary of texts. Reads a part of the data for each line of
+input."""
 import asyncio, decimal, email.message, http.server, json, sqlite3, sys, unittest, urllib.request, xml.dom.minidom  # noqa: F401
 
 data = {n: f"item {n} of the list that somebody made " * 5 for n in range(220_000)}

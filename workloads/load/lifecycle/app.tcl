@@ -1,4 +1,4 @@
-# A Tcl program with an array of texts; answers each line by going through a part of it.
+# A Tcl program with an array of texts. Reads a part of the array for each line of input.
 for {set n 0} {$n < 220000} {incr n} { set items($n) [string repeat "item $n " 10] }
 puts ready; flush stdout
 while {[gets stdin line] >= 0} {
