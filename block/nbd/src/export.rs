@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags, MemfdFlags, OFlags, fadvise, fallocate, memfd_create};
 use rustix::io::Errno;
+use thermo_kernel::ofd_lock;
 use thermo_units::Bytes;
 
 use crate::protocol::handshake::ExportInfo;
@@ -214,7 +215,7 @@ impl Export {
     pub fn limited_to(mut self, size: Bytes, path: &Path) -> Result<Self, ExportError> {
         if size.0 > self.size {
             return Err(ExportError::TooShort {
-                name: self.name,
+                name: self.name.clone(),
                 path: path.to_owned(),
                 actual: Bytes(self.size),
                 requested: size,
@@ -377,6 +378,14 @@ impl Export {
             return Ok(());
         }
         fallocate(&self.file, flags, offset, length)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // A child that was forked a moment ago still has the file, and with it the locks. Memory and files
+        // opened without a lock have none, and file systems without locks cannot fail to end one.
+        let _ = ofd_lock::unlock(&self.file);
     }
 }
 

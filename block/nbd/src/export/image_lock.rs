@@ -2,7 +2,7 @@
 //!
 //! A program holds a shared lock of byte 100 + N for each permission N that it uses, and of byte 200 + N for
 //! each that it grants to nobody else. It locks first and checks then, so two programs that start together
-//! cannot both succeed. The locks end with the open file.
+//! cannot both succeed. The locks end with the export, and with the process.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,8 @@ const READ: u32 = 0;
 const WRITE: u32 = 1;
 const RESIZE: u32 = 3;
 
-/// Locks an image for reading, or for reading and writing. Nobody else may write to it then. Returns false if another open file is in conflict.
+/// Locks an image for reading, or for reading and writing. Nobody else may write to it then. Returns false if
+/// another open file is in conflict.
 pub(super) fn lock(file: &File, read_only: bool) -> io::Result<bool> {
     let used = if read_only { &[READ][..] } else { &[READ, WRITE] };
     let denied = &[WRITE, RESIZE][..];
