@@ -124,7 +124,7 @@ fn context_is_offloaded_read_and_released() {
     let target = Target::start();
     let mut ops = monitor(root.path(), &[&target]);
     ops.update().unwrap();
-    ops.commit(&Attrs::default(), &[Scheme::new(Action::Pageout)])
+    ops.commit_parameters(&Attrs::default(), &[Scheme::new(Action::Pageout)])
         .unwrap();
     state_begins_with(&dir, "on");
     assert_eq!(
@@ -159,15 +159,15 @@ fn only_changes_are_committed() {
     let target = Target::start();
     let mut ops = monitor(root.path(), &[&target]);
     ops.update().unwrap();
-    ops.commit(&Attrs::default(), &[]).unwrap();
+    ops.commit_parameters(&Attrs::default(), &[]).unwrap();
     fs::write(dir.join("0/state"), "on\n").unwrap();
-    ops.commit(&Attrs::default(), &[]).unwrap();
+    ops.commit_parameters(&Attrs::default(), &[]).unwrap();
     assert_eq!(content(&dir, "0/state"), "on\n", "nothing was written");
     let more = Attrs {
         max_nr_regions: 2000,
         ..Attrs::default()
     };
-    ops.commit(&more, &[]).unwrap();
+    ops.commit_parameters(&more, &[]).unwrap();
     state_begins_with(&dir, "commit");
     assert_eq!(
         content(&dir, "0/contexts/0/monitoring_attrs/nr_regions/max"),
@@ -181,7 +181,7 @@ fn each_target_has_a_monitoring_scheme() {
     let (one, two) = (Target::start(), Target::start());
     let mut ops = monitor(root.path(), &[&one, &two]);
     let layouts = ops.update().unwrap();
-    ops.commit(&Attrs::default(), &[]).unwrap();
+    ops.commit_parameters(&Attrs::default(), &[]).unwrap();
     tried(&dir, 0, 0, [4096, 8192, 1, 0]);
     // In 6.12 region numbers continue from scheme to scheme.
     tried(&dir, 1, 1, [4096, 12288, 2, 0]);
@@ -206,7 +206,7 @@ fn kdamond_does_not_run_without_targets() {
     target.0.kill().unwrap();
     target.0.wait().unwrap();
     ops.update().unwrap();
-    ops.commit(&Attrs::default(), &[]).unwrap();
+    ops.commit_parameters(&Attrs::default(), &[]).unwrap();
     assert_eq!(content(&dir, "0/state"), "off\n");
     assert!(ops.follow().unwrap().targets.is_empty());
     assert!(!ops.any_target_left());

@@ -305,7 +305,7 @@ pub trait Offload {
     ///
     /// # Errors
     /// The parameters are refused, or monitoring has stopped although targets are left.
-    fn commit(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError>;
+    fn commit_parameters(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError>;
 
     /// Waits for the end of the running aggregation and returns its results.
     ///

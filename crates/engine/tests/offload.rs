@@ -49,7 +49,7 @@ impl Operations for FakeOffload {
 }
 
 impl Offload for FakeOffload {
-    fn commit(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError> {
+    fn commit_parameters(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError> {
         self.commits.push((*attrs, schemes.len()));
         Ok(())
     }

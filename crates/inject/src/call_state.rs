@@ -72,7 +72,7 @@ const fn argument(registers: &Registers, index: usize) -> u64 {
 impl CallState {
     /// Decodes the registers of a stop by `PTRACE_INTERRUPT`.
     pub(super) fn from_registers(registers: &Registers) -> Self {
-        let Some(nr) = registers.syscall() else {
+        let Some(nr) = registers.syscall_nr() else {
             return Self::UserMode;
         };
         match registers.rax.cast_signed() {
@@ -95,7 +95,7 @@ impl CallState {
         // The mask is in effect only while the call waits. The injected call would run with the thread's own
         // mask, and a signal that the temporary mask blocks could then end the waiting call.
         let waits_with_mask = || {
-            let index = registers.syscall().and_then(mask_argument)?;
+            let index = registers.syscall_nr().and_then(mask_argument)?;
             (argument(registers, index) != 0)
                 .then_some("it waits in a system call with a temporary signal mask")
         };
@@ -121,7 +121,7 @@ impl CallState {
     /// Whether the kernel itself must restart the call, so that a signal that arrived meanwhile ends the call
     /// as usual.
     pub(super) fn needs_kernel(self, registers: &Registers) -> bool {
-        self != Self::UserMode && registers.syscall() != Some(FUTEX)
+        self != Self::UserMode && registers.syscall_nr() != Some(FUTEX)
     }
 
     /// The registers to resume with from a signal frame, after which the kernel knows of no interrupted call:

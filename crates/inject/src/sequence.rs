@@ -233,7 +233,7 @@ impl Sequence<'_> {
         let area = self.tracee.rseq();
         (self.hook)(Request::GetRseq);
         // A restartable sequence contains no system calls.
-        let is_possible = registers.syscall().is_none();
+        let is_possible = registers.syscall_nr().is_none();
         let area = match area {
             Ok(Some(area)) => area,
             Ok(None) => return Ok(false),

@@ -120,7 +120,7 @@ impl BatchReader {
             Kind::Cost => cost(&head).map(Record::Cost),
             Kind::Scheme => {
                 let mut applied = scheme(&head, at)?;
-                applied.skipped = self.named_bytes(Kind::Skipped)?;
+                applied.skipped = self.names_and_bytes(Kind::Skipped)?;
                 Ok(Record::Scheme(applied))
             }
             Kind::Note => Ok(Record::Note(Note {
@@ -133,7 +133,7 @@ impl BatchReader {
                 Ok(Record::Totals(Totals {
                     time_ns,
                     scope,
-                    rows: self.named_bytes(Kind::TotalsRow)?,
+                    rows: self.names_and_bytes(Kind::TotalsRow)?,
                 }))
             }
             Kind::Target
@@ -211,7 +211,7 @@ impl BatchReader {
         })
     }
 
-    fn named_bytes(&mut self, kind: Kind) -> Result<Vec<(String, u64)>, DecodeError> {
+    fn names_and_bytes(&mut self, kind: Kind) -> Result<Vec<(String, u64)>, DecodeError> {
         self.rows_of_kind(kind, |rows, at| {
             let row = rows.row(at)?;
             Ok((name(&row, at)?, value(&row, 0)?))

@@ -42,11 +42,11 @@ fn scheme(scheme: &Scheme) -> Value {
     json!({
         "action": scheme.action.name(),
         "access_pattern": {
-            "sz_bytes": { "min": exact::damo_bytes(pattern.sz.min), "max": exact::damo_bytes(pattern.sz.max) },
-            "nr_accesses": { "min": exact::rate(pattern.nr_accesses.min), "max": exact::rate(pattern.nr_accesses.max) },
+            "sz_bytes": { "min": exact::damo_bytes_text(pattern.sz.min), "max": exact::damo_bytes_text(pattern.sz.max) },
+            "nr_accesses": { "min": exact::rate_text(pattern.nr_accesses.min), "max": exact::rate_text(pattern.nr_accesses.max) },
             "age": { "min": age(pattern.age.min), "max": age(pattern.age.max) },
         },
-        "apply_interval_us": exact::damo_nanos(scheme.apply_interval.unwrap_or_default()),
+        "apply_interval_us": exact::damo_nanos_text(scheme.apply_interval.unwrap_or_default()),
         "quotas": quota(&scheme.quota),
         "watermarks": watermarks(&scheme.watermarks),
         "filters": filters(&scheme.filters),
@@ -56,16 +56,16 @@ fn scheme(scheme: &Scheme) -> Value {
 
 fn age(age: thermo_engine::scheme::Age) -> String {
     match age {
-        thermo_engine::scheme::Age::Time(span) => exact::damo_nanos(span),
-        thermo_engine::scheme::Age::Aggrs(_) => exact::age(age),
+        thermo_engine::scheme::Age::Time(span) => exact::damo_nanos_text(span),
+        thermo_engine::scheme::Age::Aggrs(_) => exact::age_text(age),
     }
 }
 
 fn quota(quota: &Quota) -> Value {
     json!({
-        "time_ms": exact::damo_nanos(quota.time),
-        "sz_bytes": exact::damo_bytes(quota.sz),
-        "reset_interval_ms": exact::damo_nanos(quota.reset_interval),
+        "time_ms": exact::damo_nanos_text(quota.time),
+        "sz_bytes": exact::damo_bytes_text(quota.sz),
+        "reset_interval_ms": exact::damo_nanos_text(quota.reset_interval),
         "weights": {
             "sz_permil": quota.weights.sz,
             "nr_accesses_permil": quota.weights.nr_accesses,
@@ -121,11 +121,15 @@ pub(crate) const fn watermark_metric(metric: WatermarkMetric) -> &'static str {
 }
 
 fn watermarks(watermarks: &Watermarks) -> Value {
-    let share =
-        |Permille(share): Permille| format!("{} %", exact::permille(Permille(share)).trim_end_matches('%'));
+    let share = |Permille(share): Permille| {
+        format!(
+            "{} %",
+            exact::permille_text(Permille(share)).trim_end_matches('%')
+        )
+    };
     json!({
         "metric": watermark_metric(watermarks.metric),
-        "interval_us": exact::damo_nanos(watermarks.interval),
+        "interval_us": exact::damo_nanos_text(watermarks.interval),
         "high_permil": share(watermarks.high),
         "mid_permil": share(watermarks.mid),
         "low_permil": share(watermarks.low),
@@ -174,7 +178,7 @@ fn ops_filter(
         }
         OpsFilterKind::HugepageSize { min, max } => json!({
             "filter_type": "hugepage_size", "matching": matching, "allow": allow,
-            "hugepage_size": [exact::damo_bytes(*min), exact::damo_bytes(*max)],
+            "hugepage_size": [exact::damo_bytes_text(*min), exact::damo_bytes_text(*max)],
         }),
     }
 }

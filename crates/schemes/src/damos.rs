@@ -47,12 +47,15 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError>
     };
     let mut scheme = Scheme::new(read::<Action>(text, action)?);
     scheme.pattern = AccessPattern {
-        sz: bounds(text, "size", [min_sz, max_sz], exact::bytes)?,
+        sz: bounds(text, "size", [min_sz, max_sz], exact::bytes_text)?,
         nr_accesses: wrapped(
-            bounds(text, "frequency", [min_freq, max_freq], exact::permille)?,
+            bounds(text, "frequency", [min_freq, max_freq], exact::permille_text)?,
             Rate::Permille,
         ),
-        age: wrapped(bounds(text, "age", [min_age, max_age], exact::nanos)?, Age::Time),
+        age: wrapped(
+            bounds(text, "age", [min_age, max_age], exact::nanos_text)?,
+            Age::Time,
+        ),
     };
     if let Some((sz, time)) = limit_of(text, line, limit)? {
         (scheme.quota.sz, scheme.quota.reset_interval) = (sz, time);
@@ -133,7 +136,11 @@ pub fn print(scheme: &Scheme) -> Option<String> {
         quota if *quota == Quota::default() => String::new(),
         Quota {
             sz, reset_interval, ..
-        } => format!(" {} {}", exact::bytes(*sz), exact::nanos(*reset_interval)),
+        } => format!(
+            " {} {}",
+            exact::bytes_text(*sz),
+            exact::nanos_text(*reset_interval)
+        ),
     };
     let (Rate::Permille(min_rate), Rate::Permille(max_rate)) = (nr_accesses.min, nr_accesses.max) else {
         return None;
@@ -145,17 +152,17 @@ pub fn print(scheme: &Scheme) -> Option<String> {
         if share == Permille(1000) {
             "max".to_owned()
         } else {
-            exact::permille(share)
+            exact::permille_text(share)
         }
     };
     let line = format!(
         "{} {} {} {} {} {} {}{limit}",
-        exact::bytes(sz.min),
-        exact::bytes(sz.max),
+        exact::bytes_text(sz.min),
+        exact::bytes_text(sz.max),
         frequency(min_rate),
         frequency(max_rate),
-        exact::nanos(min_age),
-        exact::nanos(max_age),
+        exact::nanos_text(min_age),
+        exact::nanos_text(max_age),
         scheme.action,
     );
     // The parser decides what a line can express.

@@ -236,7 +236,7 @@ fn ops_words(kind: &OpsFilterKind) -> (String, String) {
 
 /// `100 MiB` instead of `100.0 MiB` if it is exact.
 fn bytes(bytes: Bytes) -> String {
-    let exact = crate::exact::damo_bytes(bytes);
+    let exact = crate::exact::damo_bytes_text(bytes);
     if exact.len() <= "1023 KiB".len() {
         exact
     } else {

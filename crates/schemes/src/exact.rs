@@ -4,12 +4,12 @@ use thermo_engine::scheme::{Age, Rate};
 use thermo_units::{Bytes, Nanos, Permille};
 
 /// `500M`; `4097` if no larger unit is exact; `max`.
-pub(crate) fn bytes(bytes: Bytes) -> String {
+pub(crate) fn bytes_text(bytes: Bytes) -> String {
     split_bytes(bytes).map_or_else(|| "max".to_owned(), |(n, unit)| format!("{n}{unit}"))
 }
 
 /// In damo's notation: `500 MiB`, `17 B`.
-pub(crate) fn damo_bytes(bytes: Bytes) -> String {
+pub(crate) fn damo_bytes_text(bytes: Bytes) -> String {
     match split_bytes(bytes) {
         None => "max".to_owned(),
         Some((n, "")) => format!("{n} B"),
@@ -28,7 +28,7 @@ fn split_bytes(bytes: Bytes) -> Option<(u64, &'static str)> {
 }
 
 /// `5s`, `1500us`, `0`, `max`.
-pub(crate) fn nanos(span: Nanos) -> String {
+pub(crate) fn nanos_text(span: Nanos) -> String {
     const UNITS: [(u64, &str); 6] = [
         (3_600_000_000_000, "h"),
         (60_000_000_000, "m"),
@@ -51,8 +51,8 @@ pub(crate) fn nanos(span: Nanos) -> String {
 }
 
 /// In damo's notation: `5 s`, `0 ns`.
-pub(crate) fn damo_nanos(span: Nanos) -> String {
-    let text = nanos(span);
+pub(crate) fn damo_nanos_text(span: Nanos) -> String {
+    let text = nanos_text(span);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     match text.split_at(digits) {
         ("", word) => word.to_owned(),
@@ -62,7 +62,7 @@ pub(crate) fn damo_nanos(span: Nanos) -> String {
 }
 
 /// `5%`, `0.5%`.
-pub(crate) fn permille(Permille(share): Permille) -> String {
+pub(crate) fn permille_text(Permille(share): Permille) -> String {
     if share.is_multiple_of(10) {
         format!("{}%", share / 10)
     } else {
@@ -71,17 +71,17 @@ pub(crate) fn permille(Permille(share): Permille) -> String {
 }
 
 /// `5%`, `3 samples`.
-pub(crate) fn rate(rate: Rate) -> String {
+pub(crate) fn rate_text(rate: Rate) -> String {
     match rate {
-        Rate::Permille(share) => permille(share),
+        Rate::Permille(share) => permille_text(share),
         Rate::Samples(n) => format!("{n} samples"),
     }
 }
 
 /// `5s`, `20 aggr_intervals`.
-pub(crate) fn age(age: Age) -> String {
+pub(crate) fn age_text(age: Age) -> String {
     match age {
-        Age::Time(span) => nanos(span),
+        Age::Time(span) => nanos_text(span),
         Age::Aggrs(n) => format!("{n} aggr_intervals"),
     }
 }

@@ -36,7 +36,7 @@ fn scheme(scheme: &Scheme) -> String {
     lines.add("action", &text(scheme.action.name()));
     pattern(&mut lines, &scheme.pattern);
     if let Some(interval) = scheme.apply_interval {
-        lines.add("apply_interval", &text(&exact::nanos(interval)));
+        lines.add("apply_interval", &text(&exact::nanos_text(interval)));
     }
     if scheme.max_nr_snapshots != 0 {
         lines.add("max_nr_snapshots", &number(scheme.max_nr_snapshots));
@@ -73,16 +73,22 @@ fn pair(min: &str, max: &str) -> String {
 fn pattern(lines: &mut Lines, AccessPattern { sz, nr_accesses, age }: &AccessPattern) {
     let any = AccessPattern::default();
     if *sz != any.sz {
-        lines.add("sz", &pair(&exact::bytes(sz.min), &exact::bytes(sz.max)));
+        lines.add(
+            "sz",
+            &pair(&exact::bytes_text(sz.min), &exact::bytes_text(sz.max)),
+        );
     }
     if *nr_accesses != any.nr_accesses {
         lines.add(
             "nr_accesses",
-            &pair(&exact::rate(nr_accesses.min), &exact::rate(nr_accesses.max)),
+            &pair(
+                &exact::rate_text(nr_accesses.min),
+                &exact::rate_text(nr_accesses.max),
+            ),
         );
     }
     if *age != any.age {
-        lines.add("age", &pair(&exact::age(age.min), &exact::age(age.max)));
+        lines.add("age", &pair(&exact::age_text(age.min), &exact::age_text(age.max)));
     }
 }
 
@@ -92,12 +98,12 @@ fn quota(lines: &mut Lines, quota: &Quota) {
     }
     lines.0.push_str("\n[scheme.quota]\n");
     if quota.time != Nanos::ZERO {
-        lines.add("time", &text(&exact::nanos(quota.time)));
+        lines.add("time", &text(&exact::nanos_text(quota.time)));
     }
     if quota.sz.0 != 0 {
-        lines.add("sz", &text(&exact::bytes(quota.sz)));
+        lines.add("sz", &text(&exact::bytes_text(quota.sz)));
     }
-    lines.add("reset_interval", &text(&exact::nanos(quota.reset_interval)));
+    lines.add("reset_interval", &text(&exact::nanos_text(quota.reset_interval)));
     if quota.weights != Weights::default() {
         let Weights { sz, nr_accesses, age } = quota.weights;
         lines.add(
@@ -140,13 +146,13 @@ fn watermarks(lines: &mut Lines, watermarks: &Watermarks) {
     }
     lines.0.push_str("\n[scheme.watermarks]\n");
     lines.add("metric", &text(watermark_metric(watermarks.metric)));
-    lines.add("interval", &text(&exact::nanos(watermarks.interval)));
+    lines.add("interval", &text(&exact::nanos_text(watermarks.interval)));
     for (name, share) in [
         ("high", watermarks.high),
         ("mid", watermarks.mid),
         ("low", watermarks.low),
     ] {
-        lines.add(name, &text(&exact::permille(share)));
+        lines.add(name, &text(&exact::permille_text(share)));
     }
 }
 
@@ -183,7 +189,7 @@ fn ops_filter(kind: &OpsFilterKind) -> String {
         OpsFilterKind::HugepageSize { min, max } => {
             format!(
                 "type = \"hugepage_size\", hugepage_size = {}",
-                pair(&exact::bytes(*min), &exact::bytes(*max))
+                pair(&exact::bytes_text(*min), &exact::bytes_text(*max))
             )
         }
     }

@@ -68,7 +68,10 @@ where
 }
 
 /// Deserialises a field and validates it with `check`, which returns a message for an invalid value.
-pub(crate) fn checked<'de, D, T>(from: D, check: impl FnOnce(&T) -> Option<String>) -> Result<T, D::Error>
+pub(crate) fn deserialize_checked<'de, D, T>(
+    from: D,
+    check: impl FnOnce(&T) -> Option<String>,
+) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: de::Deserialize<'de>,

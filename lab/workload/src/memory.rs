@@ -112,7 +112,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds. Recordings use this clock, and `Instant` does not expose its value.
-pub(crate) fn monotonic() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -368,5 +368,5 @@ impl<'a> Execution<'a> {
 
 /// `CLOCK_MONOTONIC`, in nanoseconds.
 fn now() -> u64 {
-    crate::memory::monotonic()
+    crate::memory::monotonic_ns()
 }

@@ -230,7 +230,7 @@ impl Worker {
                     if let Some(step) = self.make_room(client, session, &mut batch, need, more_requests)? {
                         break Parsed::Over(step);
                     }
-                    self.answer_small(session, &request, *at + REQUEST_HEADER_LEN, &mut batch);
+                    self.answer_at_once(session, &request, *at + REQUEST_HEADER_LEN, &mut batch);
                     *at += REQUEST_HEADER_LEN + data;
                 }
             }
@@ -275,7 +275,7 @@ impl Worker {
         ))
     }
 
-    fn answer_small(&mut self, session: &Session, request: &Request, data: usize, batch: &mut Batch) {
+    fn answer_at_once(&mut self, session: &Session, request: &Request, data: usize, batch: &mut Batch) {
         self.count(request);
         let export = &session.export;
         if let Some(error) = request.validation_error(export.size(), export.is_read_only()) {

@@ -6,7 +6,7 @@ use thermo_targets::{Inspector, PageView, Process};
 use thermo_units::{AddrRange, PAGE_SIZE, Permille};
 
 use super::range_ops;
-use super::units::{HUGE_PAGE, views};
+use super::units::{HUGE_PAGE, first_page_views};
 
 const PAGES: usize = (HUGE_PAGE.0 / PAGE_SIZE) as usize;
 
@@ -45,7 +45,7 @@ impl Choice<'_> {
             Skip::Unadvisable,
             range_ops::sum(kept).saturating_sub(range_ops::sum(&units)),
         );
-        let views = views(self.process, &units, pte);
+        let views = first_page_views(self.process, &units, pte);
         let mut huge = views
             .iter()
             .map(PageView::is_huge)

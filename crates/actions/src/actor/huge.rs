@@ -16,7 +16,7 @@ use thermo_units::{AddrRange, Bytes, Permille};
 
 use super::plan::{RangePlan, Task};
 use super::state::Actor;
-use super::units::{HUGE_PAGE, views};
+use super::units::{HUGE_PAGE, first_page_views};
 use super::{collapse, range_ops};
 
 impl Actor {
@@ -29,7 +29,7 @@ impl Actor {
         pte: Inspector<'_>,
     ) -> Vec<AddrRange> {
         let units = range_ops::aligned_units(&[run.range], HUGE_PAGE);
-        let views = views(process, &units, pte);
+        let views = first_page_views(process, &units, pte);
         if views.len() != units.len() {
             return vec![run.range];
         }
@@ -121,7 +121,7 @@ impl Actor {
         };
         self.advise(process, Advice::Collapse, std::slice::from_mut(&mut plan));
         *applied = plan.applied;
-        let is_huge: Vec<bool> = views(process, units, pte.as_deref_mut())
+        let is_huge: Vec<bool> = first_page_views(process, units, pte.as_deref_mut())
             .iter()
             .map(PageView::is_huge)
             .collect();

@@ -15,7 +15,7 @@ use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 use super::plan::{RangePlan, Task};
 use super::range_ops;
 use super::state::Actor;
-use super::units::{HUGE_PAGE, views};
+use super::units::{HUGE_PAGE, first_page_views};
 
 impl Actor {
     /// Splits the huge pages in the kept memory of `plan`. Units without a huge page count as applied.
@@ -30,7 +30,7 @@ impl Actor {
             Skip::Unadvisable,
             range_ops::sum(&kept).saturating_sub(range_ops::sum(&units)),
         );
-        let before = views(task.process, &units, pte.as_deref_mut());
+        let before = first_page_views(task.process, &units, pte.as_deref_mut());
         let can_see = before.len() == units.len();
         // Without page tables, the first page of every unit is advised, which does no harm to small pages.
         let huge: Vec<AddrRange> = if can_see {
@@ -52,7 +52,7 @@ impl Actor {
         let requested = of_units(first_pages.applied.applied);
         applied.applied += range_ops::sum(&units) - range_ops::sum(&huge) + requested;
         if can_see {
-            let after = views(task.process, &huge, pte);
+            let after = first_page_views(task.process, &huge, pte);
             let split: Vec<AddrRange> = huge
                 .iter()
                 .zip(&after)

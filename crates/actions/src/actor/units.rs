@@ -7,7 +7,7 @@ use thermo_units::{Addr, AddrRange, Bytes};
 pub(super) const HUGE_PAGE: Bytes = Bytes::mib(2);
 
 /// How the first page of each unit is mapped; empty where page tables cannot be read.
-pub(super) fn views(process: &Process, units: &[AddrRange], pte: Inspector<'_>) -> Vec<PageView> {
+pub(super) fn first_page_views(process: &Process, units: &[AddrRange], pte: Inspector<'_>) -> Vec<PageView> {
     let Some(pte) = pte else { return Vec::new() };
     let bases: Vec<Addr> = units.iter().map(|unit| unit.start).collect();
     let mut views = Vec::new();

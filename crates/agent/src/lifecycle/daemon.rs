@@ -18,7 +18,7 @@ use thermo_units::{Nanos, Permille};
 use super::app_processes::AppProcesses;
 use super::config::{Config, ConfigError};
 use super::decision::Decision;
-use super::engine::{Engine, Order};
+use super::engine::{Engine, ExecutorCommand};
 use super::executor::Executor;
 use super::sources::AccessProbe;
 use super::state::StateEvent;
@@ -293,20 +293,20 @@ impl Daemon {
     }
 
     fn execute_orders(&mut self) {
-        for order in self.engine.take_orders() {
-            match order {
-                Order::Cancel { job } => {
+        for command in self.engine.take_commands() {
+            match command {
+                ExecutorCommand::Cancel { job } => {
                     if let Some(cancel) = self.cancels.get(&job) {
                         cancel.store(true, Ordering::Release);
                     }
                 }
-                Order::Reclaim {
+                ExecutorCommand::Reclaim {
                     job,
                     app,
                     profile,
                     since,
                 } => self.start_job(job, &app, Some(profile), since),
-                Order::Prefetch { job, app, since } => self.start_job(job, &app, None, since),
+                ExecutorCommand::Prefetch { job, app, since } => self.start_job(job, &app, None, since),
             }
         }
     }

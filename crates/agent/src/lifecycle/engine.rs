@@ -1,8 +1,8 @@
-//! The engine: turns state events into decisions and orders.
+//! The engine: turns state events into decisions and commands.
 //!
 //! The engine has no clock, no I/O and no threads. The caller calls [`Engine::handle_event`] for every event,
 //! [`Engine::retry_deferred`] at the time [`Engine::next_wake`] returns, and [`Engine::job_ended`] when a job
-//! has ended. After each of these calls it executes [`Engine::take_orders`].
+//! has ended. After each of these calls it executes [`Engine::take_commands`].
 //!
 //! At most one reclaim and one prefetch run at a time. Of the queued reclaims, the least recently used
 //! application goes first; of the queued prefetches, the application that returned last.
@@ -32,9 +32,9 @@ pub trait MemoryInfo {
     fn swap(&mut self) -> (Bytes, Bytes);
 }
 
-/// An order to the executor. `job` is the number of the decision that caused the job.
+/// A command to the executor. `job` is the number of the decision that caused the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum ExecutorCommand {
     /// Reclaim memory of an application.
     Reclaim {
         /// Number of the job.
@@ -165,27 +165,27 @@ impl Engine {
         self.apps.values().filter_map(|app| Some(app.deferred?.1)).min()
     }
 
-    /// The orders to execute now. Each order is returned once.
-    pub fn take_orders(&mut self) -> Vec<Order> {
+    /// The commands to execute now. Each command is returned once.
+    pub fn take_commands(&mut self) -> Vec<ExecutorCommand> {
         let cancels = self.cancels.drain(..);
-        let mut orders: Vec<Order> = cancels.map(|job| Order::Cancel { job }).collect();
+        let mut commands: Vec<ExecutorCommand> = cancels.map(|job| ExecutorCommand::Cancel { job }).collect();
         if self.reclaiming.is_none() {
             let is_ready = |app: &&mut App| app.can_start(|job| job.profile.is_some());
             let ready = self.apps.iter_mut().filter(|(_, app)| is_ready(app));
             let next = ready.min_by_key(|(_, app)| app.last_used);
-            let order = next.and_then(|(name, app)| app.start(name));
-            self.reclaiming = order.as_ref().map(Order::job);
-            orders.extend(order);
+            let command = next.and_then(|(name, app)| app.start(name));
+            self.reclaiming = command.as_ref().map(ExecutorCommand::job);
+            commands.extend(command);
         }
         if self.prefetching.is_none() {
             let is_ready = |app: &&mut App| app.can_start(|job| job.profile.is_none());
             let ready = self.apps.iter_mut().filter(|(_, app)| is_ready(app));
             let next = ready.max_by_key(|(_, app)| app.since);
-            let order = next.and_then(|(name, app)| app.start(name));
-            self.prefetching = order.as_ref().map(Order::job);
-            orders.extend(order);
+            let command = next.and_then(|(name, app)| app.start(name));
+            self.prefetching = command.as_ref().map(ExecutorCommand::job);
+            commands.extend(command);
         }
-        orders
+        commands
     }
 
     /// Records the result of a job.
@@ -348,7 +348,7 @@ impl Engine {
     }
 }
 
-impl Order {
+impl ExecutorCommand {
     const fn job(&self) -> u64 {
         match self {
             Self::Reclaim { job, .. } | Self::Prefetch { job, .. } | Self::Cancel { job } => *job,

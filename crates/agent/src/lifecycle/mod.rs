@@ -6,7 +6,7 @@
 //!        │ events
 //!        ▼
 //!   Engine: state, minimum intervals, guards → decisions    pure: no clock, no I/O, no threads
-//!        │ orders                    ▲ results and costs
+//!        │ commands                    ▲ results and costs
 //!        ▼                           │
 //!   executor: small throttled calls, cancelled in between   thermo_actions::hint
 //! ```
@@ -41,7 +41,7 @@ pub use config::{AppConfig, Config, ConfigError, Target};
 pub use cost::{Cost, Outcome};
 pub use daemon::{Daemon, DaemonError, Options};
 pub use decision::{Decision, DecisionKind};
-pub use engine::{AppStatus, Engine, MemoryInfo, Order, UnknownApp};
+pub use engine::{AppStatus, Engine, ExecutorCommand, MemoryInfo, UnknownApp};
 pub use profile::Profile;
 pub use rules::{MinIntervals, Rules};
 pub use sources::AccessProbe;

@@ -206,7 +206,7 @@ impl Operations for Offloaded {
 }
 
 impl Offload for Offloaded {
-    fn commit(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError> {
+    fn commit_parameters(&mut self, attrs: &Attrs, schemes: &[Scheme]) -> Result<(), OpsError> {
         let mut targets = self.live_targets();
         let runs = self.claim.control().is_running().map_err(failed)?;
         if let Some(running) = self.running.as_ref().filter(|_| runs) {

@@ -6,7 +6,7 @@ use thermo_kernel::psi;
 use thermo_kernel::vmstat;
 use thermo_units::Nanos;
 
-/// Memory pressure is assumed for this long after its last sign.
+/// Memory pressure is assumed for this long after it was last found.
 const LASTS: Nanos = Nanos::secs(10);
 /// The kernel's counters are read at most this often.
 const INTERVAL: Nanos = Nanos::secs(1);
@@ -20,8 +20,8 @@ const MIN_SCANNED: u64 = 1000;
 pub(super) struct MemoryPressure {
     is_present: bool,
     /// The last reading and its time.
-    last: Option<(Nanos, Sign)>,
-    /// Time of the last sign of pressure.
+    last: Option<(Nanos, PressureCounter)>,
+    /// When pressure was last found.
     found: Nanos,
     /// Pages that the kernel had scanned when tasks were last found stalled.
     scanned: Option<u64>,
@@ -29,13 +29,13 @@ pub(super) struct MemoryPressure {
 
 /// A counter since boot. PSI also covers control groups with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum PressureCounter {
     Stalled(Nanos),
     /// On kernels without PSI.
     Scanned(u64),
 }
 
-impl Sign {
+impl PressureCounter {
     fn read(root: &Path) -> Option<Self> {
         let stalled = psi::system_stall(root).map(Self::Stalled);
         let scanned = || vmstat::read(root).map(|vmstat| Self::Scanned(vmstat.scanned_pages()));
@@ -69,9 +69,9 @@ impl MemoryPressure {
         if last.is_some_and(|(at, _)| now.saturating_sub(at) < INTERVAL) {
             return false;
         }
-        self.last = Sign::read(root).map(|sign| (now, sign));
-        if let (Some((_, sign)), Some((at, before))) = (self.last, last)
-            && sign.is_pressure(before, now.saturating_sub(at))
+        self.last = PressureCounter::read(root).map(|counter| (now, counter));
+        if let (Some((_, counter)), Some((at, before))) = (self.last, last)
+            && counter.is_pressure(before, now.saturating_sub(at))
             && self.kernel_scans(root)
         {
             (self.found, self.is_present) = (now, true);

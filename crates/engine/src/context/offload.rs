@@ -23,7 +23,7 @@ impl Context {
         let Some(offload) = ops.as_offload() else {
             return Ok(Next::At(now));
         };
-        offload.commit(&self.attrs, &schemes)?;
+        offload.commit_parameters(&self.attrs, &schemes)?;
         let mut snapshot = offload.follow()?;
         for target in &mut self.targets {
             // A target without results has just appeared or is about to disappear.

@@ -26,7 +26,7 @@ impl Sampling {
     }
 
     /// Forgets the end of the last interval, so that the next interval starts whenever it is requested.
-    pub(super) const fn clear_due(&mut self) {
+    pub(super) const fn forget_due_time(&mut self) {
         self.due = None;
     }
 

@@ -235,7 +235,7 @@ impl Context {
 
     pub(super) fn pause(&mut self, now: Nanos) {
         self.paused_since.get_or_insert(now);
-        self.sampling.clear_due();
+        self.sampling.forget_due_time();
     }
 
     /// Resumes after a pause. The pause does not count as part of the aggregation.

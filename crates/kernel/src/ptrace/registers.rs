@@ -53,7 +53,7 @@ impl Registers {
 
     /// The current system call, if any.
     #[must_use]
-    pub const fn syscall(&self) -> Option<u64> {
+    pub const fn syscall_nr(&self) -> Option<u64> {
         // The kernel checks the lower half only.
         if (self.orig_rax as u32).cast_signed() < 0 {
             None
@@ -125,8 +125,8 @@ mod tests {
             orig_rax,
             ..Registers::default()
         };
-        assert_eq!(with(u64::MAX).syscall(), None);
-        assert_eq!(with(0xffff_ffff).syscall(), None);
-        assert_eq!(with(0).syscall(), Some(0));
+        assert_eq!(with(u64::MAX).syscall_nr(), None);
+        assert_eq!(with(0xffff_ffff).syscall_nr(), None);
+        assert_eq!(with(0).syscall_nr(), Some(0));
     }
 }

@@ -95,7 +95,7 @@ fn kind(fields: &mut Fields<'_>, vocab: &Vocabulary) -> Result<Kind, ParseError>
             let Some((bounds, at)) = bounds(fields, "hugepage_size", any, read)? else {
                 return Err(fields.error("this filter needs a hugepage_size, like [\"2M\", \"max\"]"));
             };
-            check_order(bounds, "hugepage_size", exact::bytes)
+            check_order(bounds, "hugepage_size", exact::bytes_text)
                 .map_err(|message| ParseError::at_offset(text, at, message))?;
             Kind::Ops(OpsFilterKind::HugepageSize {
                 min: bounds.min,

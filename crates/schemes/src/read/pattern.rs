@@ -15,7 +15,7 @@ pub(crate) fn read(fields: &mut Fields<'_>, vocab: &Vocabulary) -> Result<Access
     let text = fields.text;
     let mut pattern = AccessPattern::default();
     if let Some((bounds, at)) = bounds(fields, vocab.sz, pattern.sz, |node| quantity::bytes(text, node))? {
-        check_order(bounds, vocab.sz, exact::bytes)
+        check_order(bounds, vocab.sz, exact::bytes_text)
             .map_err(|message| ParseError::at_offset(text, at, message))?;
         pattern.sz = bounds;
     }
@@ -104,7 +104,7 @@ fn unify_rates(bounds: Bounds<Rate>) -> Result<Bounds<Rate>, String> {
     };
     match (bounds.min, bounds.max) {
         (Rate::Permille(min), Rate::Permille(max)) => {
-            check_order(Bounds { min, max }, what, exact::permille)?
+            check_order(Bounds { min, max }, what, exact::permille_text)?
         }
         (min, max) => {
             let (Some(min), Some(max)) = (samples(min), samples(max)) else {
@@ -131,7 +131,7 @@ fn unify_ages(bounds: Bounds<Age>) -> Result<Bounds<Age>, String> {
         Age::Time(_) => None,
     };
     match (bounds.min, bounds.max) {
-        (Age::Time(min), Age::Time(max)) => check_order(Bounds { min, max }, "age", exact::nanos)?,
+        (Age::Time(min), Age::Time(max)) => check_order(Bounds { min, max }, "age", exact::nanos_text)?,
         (min, max) => {
             let (Some(min), Some(max)) = (aggrs(min), aggrs(max)) else {
                 return Err(

@@ -31,7 +31,7 @@ pub(super) const fn ten_minutes() -> Nanos {
 }
 
 pub(super) fn repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    text::checked(from, |&repeats: &usize| {
+    text::deserialize_checked(from, |&repeats: &usize| {
         let message = "0 repeats measure nothing: use at least 1, or 5 to see the spread";
         (repeats == 0).then(|| message.to_owned())
     })
@@ -39,7 +39,7 @@ pub(super) fn repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Er
 
 pub(super) fn configuration_repeats<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let message = "0 repeats measure nothing: remove the configuration";
-    text::checked(from, |&repeats: &usize| {
+    text::deserialize_checked(from, |&repeats: &usize| {
         (repeats == 0).then(|| message.to_owned())
     })
     .map(Some)
@@ -113,7 +113,7 @@ pub(super) fn latency<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Str
 }
 
 fn latency_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    text::checked(from, |name: &String| {
+    text::deserialize_checked(from, |name: &String| {
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         (!name.chars().all(fits))
             .then(|| format!("{name:?} is not a valid latency name: use letters, digits, '_', '-' and '.'"))

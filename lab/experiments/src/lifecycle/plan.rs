@@ -93,13 +93,13 @@ fn default_request() -> String {
 }
 
 fn repeats<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    text::checked(from, |&repeats: &usize| {
+    text::deserialize_checked(from, |&repeats: &usize| {
         (repeats < 1).then(|| "0 repeats measure nothing: use at least 1, or 10 to see the spread".to_owned())
     })
 }
 
 fn switches<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    text::checked(from, |&switches: &usize| {
+    text::deserialize_checked(from, |&switches: &usize| {
         (switches < 2).then(|| "no application goes to the background: use 2 or more switches".to_owned())
     })
 }

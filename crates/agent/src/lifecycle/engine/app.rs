@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use thermo_units::{Bytes, Nanos};
 
-use super::Order;
+use super::ExecutorCommand;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::{Cost, Profile, Rules, Source, State, StateEvents};
 
@@ -83,7 +83,7 @@ impl App {
     }
 
     /// Starts the queued job.
-    pub(super) fn start(&mut self, name: &str) -> Option<Order> {
+    pub(super) fn start(&mut self, name: &str) -> Option<ExecutorCommand> {
         let queued = self.queued.take()?;
         self.running = Some(queued);
         let Job {
@@ -93,13 +93,13 @@ impl App {
         } = queued;
         let app = name.to_owned();
         Some(match profile {
-            Some(profile) => Order::Reclaim {
+            Some(profile) => ExecutorCommand::Reclaim {
                 job,
                 app,
                 profile,
                 since,
             },
-            None => Order::Prefetch { job, app, since },
+            None => ExecutorCommand::Prefetch { job, app, since },
         })
     }
 

@@ -52,8 +52,8 @@ fn done(freed: Bytes, after: Bytes) -> Cost {
     }
 }
 
-fn jobs(orders: &[Order]) -> Vec<u64> {
-    orders.iter().map(Order::job).collect()
+fn jobs(commands: &[ExecutorCommand]) -> Vec<u64> {
+    commands.iter().map(ExecutorCommand::job).collect()
 }
 
 #[test]
@@ -63,23 +63,23 @@ fn cached_app_is_reclaimed() {
         set(&mut engine, "a", State::Foreground, 0, &mut plenty()),
         DecisionKind::Nothing
     );
-    assert_eq!(engine.take_orders(), []);
+    assert_eq!(engine.take_commands(), []);
     let kind = set(&mut engine, "a", State::Cached, 5, &mut plenty());
     assert_eq!(kind, DecisionKind::Reclaim(Profile::Full));
-    let orders = engine.take_orders();
+    let commands = engine.take_commands();
     let [
-        Order::Reclaim {
+        ExecutorCommand::Reclaim {
             job,
             app,
             profile: Profile::Full,
             since,
         },
-    ] = &orders[..]
+    ] = &commands[..]
     else {
-        panic!("{orders:?}");
+        panic!("{commands:?}");
     };
     assert_eq!((app.as_str(), *since), ("a", Nanos::millis(5)));
-    assert_eq!(engine.take_orders(), [], "an order is returned once");
+    assert_eq!(engine.take_commands(), [], "a command is returned once");
     engine.job_ended(*job, done(Bytes::mib(90), Bytes::mib(10)), Nanos::millis(500));
     let last = engine.decisions("a").unwrap().last().unwrap().clone();
     assert_eq!(last.cost.unwrap().freed, Bytes::mib(90));
@@ -104,9 +104,9 @@ fn returning_app_cancels_reclaim_and_prefetches_working_set() {
     };
     let mut engine = engine(&["a"], rules);
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
-    let job = jobs(&engine.take_orders())[0];
+    let job = jobs(&engine.take_commands())[0];
     set(&mut engine, "a", State::Foreground, 10, &mut plenty());
-    assert_eq!(engine.take_orders(), [Order::Cancel { job }]);
+    assert_eq!(engine.take_commands(), [ExecutorCommand::Cancel { job }]);
     let kinds: Vec<DecisionKind> = engine
         .decisions("a")
         .unwrap()
@@ -139,24 +139,27 @@ fn returning_app_cancels_reclaim_and_prefetches_working_set() {
         Outcome::Cancelled
     );
     set(&mut engine, "a", State::Cached, 20_000, &mut plenty());
-    let job = jobs(&engine.take_orders())[0];
+    let job = jobs(&engine.take_commands())[0];
     assert_eq!(
         set(&mut engine, "a", State::Foreground, 20_001, &mut plenty()),
         DecisionKind::Prefetch
     );
     assert_eq!(
-        engine.take_orders(),
-        [Order::Cancel { job }],
+        engine.take_commands(),
+        [ExecutorCommand::Cancel { job }],
         "the prefetch waits for the end of the reclaim"
     );
     engine.job_ended(job, Cost::zero(Outcome::Cancelled), Nanos::millis(20_002));
-    let orders = engine.take_orders();
-    assert!(matches!(orders[..], [Order::Prefetch { .. }]), "{orders:?}");
+    let commands = engine.take_commands();
+    assert!(
+        matches!(commands[..], [ExecutorCommand::Prefetch { .. }]),
+        "{commands:?}"
+    );
     set(&mut engine, "a", State::Cached, 20_003, &mut plenty());
     assert_eq!(
-        engine.take_orders(),
-        [Order::Cancel {
-            job: jobs(&orders)[0]
+        engine.take_commands(),
+        [ExecutorCommand::Cancel {
+            job: jobs(&commands)[0]
         }]
     );
 }
@@ -166,10 +169,10 @@ fn returning_app_cancels_queued_reclaim() {
     let mut engine = engine(&["a", "b"], Rules::default());
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
     set(&mut engine, "b", State::Cached, 1, &mut plenty());
-    let first = jobs(&engine.take_orders())[0];
+    let first = jobs(&engine.take_commands())[0];
     set(&mut engine, "b", State::Foreground, 2, &mut plenty());
     engine.job_ended(first, done(Bytes::mib(1), Bytes::mib(99)), Nanos::millis(3));
-    assert_eq!(engine.take_orders(), []);
+    assert_eq!(engine.take_commands(), []);
     let reclaim = engine
         .decisions("b")
         .unwrap()
@@ -189,13 +192,13 @@ fn least_recently_used_app_is_reclaimed_first() {
     let ranks: Vec<Option<usize>> = engine.status().into_iter().map(|app| app.rank).collect();
     assert_eq!(ranks, [Some(0), Some(1), Some(2)]);
     for app in ["c", "b", "a"] {
-        let orders = engine.take_orders();
+        let commands = engine.take_commands();
         assert!(
-            matches!(&orders[..], [Order::Reclaim { app: reclaimed, .. }] if reclaimed == app),
-            "{orders:?}"
+            matches!(&commands[..], [ExecutorCommand::Reclaim { app: reclaimed, .. }] if reclaimed == app),
+            "{commands:?}"
         );
         engine.job_ended(
-            jobs(&orders)[0],
+            jobs(&commands)[0],
             done(Bytes::ZERO, Bytes::mib(100)),
             Nanos::millis(20),
         );
@@ -219,7 +222,7 @@ fn early_reclaim_is_deferred_for_each_interval() {
             },
         );
         set(&mut engine, "a", State::Cached, 0, &mut plenty());
-        let job = jobs(&engine.take_orders())[0];
+        let job = jobs(&engine.take_commands())[0];
         engine.job_ended(job, done(Bytes::mib(60), Bytes::mib(40)), Nanos::millis(1000));
         engine.configure(
             [(
@@ -237,11 +240,11 @@ fn early_reclaim_is_deferred_for_each_interval() {
             set(&mut engine, "a", State::Cached, before, &mut plenty()),
             DecisionKind::Defer(next)
         );
-        assert_eq!(engine.take_orders(), []);
+        assert_eq!(engine.take_commands(), []);
         let when = engine.next_wake().unwrap();
         assert_eq!(when, Nanos::millis(1000 + interval), "{last} then {next}");
         engine.retry_deferred(when, &mut plenty());
-        assert_eq!(engine.take_orders().len(), 1);
+        assert_eq!(engine.take_commands().len(), 1);
         assert_eq!(engine.next_wake(), None);
     }
 }
@@ -250,7 +253,7 @@ fn early_reclaim_is_deferred_for_each_interval() {
 fn returning_app_drops_deferred_reclaim() {
     let mut engine = engine(&["a"], Rules::default());
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
-    let job = jobs(&engine.take_orders())[0];
+    let job = jobs(&engine.take_commands())[0];
     engine.job_ended(job, done(Bytes::mib(90), Bytes::mib(10)), Nanos::millis(1));
     set(&mut engine, "a", State::Foreground, 2, &mut plenty());
     assert_eq!(
@@ -330,7 +333,7 @@ fn reclaim_is_skipped_when_memory_hardly_changed() {
     ] {
         let mut engine = engine(&["a"], Rules::default());
         set(&mut engine, "a", State::Cached, 0, &mut plenty());
-        let job = jobs(&engine.take_orders())[0];
+        let job = jobs(&engine.take_commands())[0];
         engine.job_ended(job, done(Bytes::mib(60), Bytes::mib(40)), Nanos::millis(1));
         set(&mut engine, "a", State::Foreground, 2, &mut plenty());
         let mut memory = FakeMemory {
@@ -349,10 +352,10 @@ fn reclaim_is_skipped_when_memory_hardly_changed() {
 fn removing_app_from_config_cancels_its_reclaim() {
     let mut engine = engine(&["a"], Rules::default());
     set(&mut engine, "a", State::Cached, 0, &mut plenty());
-    let job = jobs(&engine.take_orders())[0];
+    let job = jobs(&engine.take_commands())[0];
     engine.configure([("b".to_owned(), Rules::default())], Nanos::millis(1));
-    assert_eq!(engine.take_orders(), [Order::Cancel { job }]);
+    assert_eq!(engine.take_commands(), [ExecutorCommand::Cancel { job }]);
     engine.job_ended(job, Cost::zero(Outcome::Cancelled), Nanos::millis(2));
     set(&mut engine, "b", State::Cached, 3, &mut plenty());
-    assert_eq!(engine.take_orders().len(), 1, "the next reclaim may start");
+    assert_eq!(engine.take_commands().len(), 1, "the next reclaim may start");
 }

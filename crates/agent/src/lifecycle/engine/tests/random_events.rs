@@ -1,4 +1,4 @@
-//! Property test: random events in random order.
+//! Property test: random events in random command.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
@@ -24,7 +24,7 @@ proptest! {
     })]
 
     /// For any sequence of events: at most one job of each kind runs; no reclaim runs for an application in
-    /// use after its cancel was executed; every order is returned once; every decision with a job gets a
+    /// use after its cancel was executed; every command is returned once; every decision with a job gets a
     /// result; the log is bounded.
     #[test]
     fn orders_never_overlap_and_every_job_ends(
@@ -34,30 +34,30 @@ proptest! {
         let names = ["a", "b", "c", "d", "e"];
         let mut engine = engine(&names, Rules { prefetch, background: Some(Profile::Some), ..Rules::default() });
         let mut memory = plenty();
-        let (mut now, mut open): (u64, Vec<Order>) = (0, Vec::new());
+        let (mut now, mut open): (u64, Vec<ExecutorCommand>) = (0, Vec::new());
         let mut seen = std::collections::BTreeSet::new();
         for (app, event, elapsed, ends) in events {
             now += elapsed;
             let at = Nanos::millis(now);
             engine.retry_deferred(at, &mut memory);
             engine.handle_event(names[app], event, at, &mut memory).unwrap();
-            for order in engine.take_orders() {
-                match order {
-                    Order::Cancel { job } => {
-                        prop_assert!(open.iter().any(|order| order.job() == job));
-                        open.retain(|order| order.job() != job);
+            for command in engine.take_commands() {
+                match command {
+                    ExecutorCommand::Cancel { job } => {
+                        prop_assert!(open.iter().any(|command| command.job() == job));
+                        open.retain(|command| command.job() != job);
                         engine.job_ended(job, Cost::zero(Outcome::Cancelled), at);
                     }
-                    order => {
-                        prop_assert!(seen.insert(order.job()));
-                        open.push(order);
+                    command => {
+                        prop_assert!(seen.insert(command.job()));
+                        open.push(command);
                     }
                 }
             }
-            let reclaims = open.iter().filter(|order| matches!(order, Order::Reclaim { .. })).count();
+            let reclaims = open.iter().filter(|command| matches!(command, ExecutorCommand::Reclaim { .. })).count();
             prop_assert!(reclaims <= 1 && open.len() - reclaims <= 1);
-            for order in &open {
-                if let Order::Reclaim { app, .. } = order {
+            for command in &open {
+                if let ExecutorCommand::Reclaim { app, .. } = command {
                     let status = engine.status();
                     let state = status.iter().find(|status| status.name == *app).unwrap().state;
                     prop_assert!(!state.is_in_use(), "{app} is {state}");
@@ -68,10 +68,10 @@ proptest! {
                 engine.job_ended(job, Cost { working_set: Some(Bytes::mib(5)), ..done(Bytes::mib(1), Bytes::mib(50)) }, at);
             }
         }
-        open.extend(engine.take_orders());
-        while let Some(order) = open.pop() {
-            engine.job_ended(order.job(), Cost::zero(Outcome::Done), Nanos::millis(now));
-            open.extend(engine.take_orders());
+        open.extend(engine.take_commands());
+        while let Some(command) = open.pop() {
+            engine.job_ended(command.job(), Cost::zero(Outcome::Done), Nanos::millis(now));
+            open.extend(engine.take_commands());
         }
         for name in names {
             let log: Vec<&Decision> = engine.decisions(name).unwrap().collect();
