@@ -58,7 +58,7 @@ impl Thermo {
         }
     }
 
-    fn give(&self, hints: &[ThermoHint], limits: &ThermoLimits) -> Result<Vec<ThermoResult>, c_int> {
+    fn apply_hints(&self, hints: &[ThermoHint], limits: &ThermoLimits) -> Result<Vec<ThermoResult>, c_int> {
         let hints = hints.iter().map(ThermoHint::hint).collect::<Option<Vec<Hint>>>();
         let (hints, kind) = hints.zip(limits.kind()).ok_or(-libc::EINVAL)?;
         let hint_limits = Limits {
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn thermo_give(
     }
     // SAFETY: the caller guarantees `n` elements that no other thread writes to.
     let hints = unsafe { std::slice::from_raw_parts(hints, n) };
-    match thermo.give(hints, limits.unwrap_or(&ThermoLimits::default())) {
+    match thermo.apply_hints(hints, limits.unwrap_or(&ThermoLimits::default())) {
         Ok(returned) => {
             for (nth, result) in returned.into_iter().take(n).enumerate() {
                 // SAFETY: the caller guarantees room for `n` elements, and `nth < n`.

@@ -48,11 +48,11 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError>
     let mut scheme = Scheme::new(read::<Action>(text, action)?);
     scheme.pattern = AccessPattern {
         sz: bounds(text, "size", [min_sz, max_sz], exact::bytes_text)?,
-        nr_accesses: wrapped(
+        nr_accesses: map_bounds(
             bounds(text, "frequency", [min_freq, max_freq], exact::permille_text)?,
             Rate::Permille,
         ),
-        age: wrapped(
+        age: map_bounds(
             bounds(text, "age", [min_age, max_age], exact::nanos_text)?,
             Age::Time,
         ),
@@ -121,7 +121,7 @@ fn read<T: FromStr<Err: Display>>(text: &str, field: &str) -> Result<T, ParseErr
         .map_err(|error: T::Err| ParseError::at(text, field, error.to_string()))
 }
 
-fn wrapped<T, U>(Bounds { min, max }: Bounds<T>, wrap: impl Fn(T) -> U) -> Bounds<U> {
+fn map_bounds<T, U>(Bounds { min, max }: Bounds<T>, wrap: impl Fn(T) -> U) -> Bounds<U> {
     Bounds {
         min: wrap(min),
         max: wrap(max),

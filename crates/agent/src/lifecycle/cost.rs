@@ -27,7 +27,7 @@ impl Outcome {
 
 /// Result and cost of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cost {
+pub struct JobCost {
     /// How the job ended.
     pub outcome: Outcome,
     /// Bytes for which the kernel accepted the advice.
@@ -52,7 +52,7 @@ pub struct Cost {
     pub working_set: Option<Bytes>,
 }
 
-impl Cost {
+impl JobCost {
     /// The cost of a job that did nothing.
     #[must_use]
     pub const fn zero(outcome: Outcome) -> Self {

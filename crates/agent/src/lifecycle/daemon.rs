@@ -24,7 +24,7 @@ use super::sources::AccessProbe;
 use super::state::StateEvent;
 use super::table::AppTable;
 use super::wire::{self, Request};
-use super::{Cost, Outcome, Profile, Rules};
+use super::{JobCost, Outcome, Profile, Rules};
 
 mod requests;
 mod server;
@@ -91,7 +91,7 @@ pub struct Options {
 /// A message from another thread.
 enum Event {
     State(String, StateEvent),
-    JobEnded(u64, Cost),
+    JobEnded(u64, JobCost),
 }
 
 /// Sends events to the main thread and wakes it.
@@ -314,13 +314,17 @@ impl Daemon {
     fn start_job(&mut self, job: u64, app: &str, profile: Option<Profile>, since: Nanos) {
         // The processes that authorised the job may have ended while it was deferred.
         if self.end_state_of_former_owner(app) {
-            return self.engine.job_ended(job, Cost::zero(Outcome::Cancelled), since);
+            return self
+                .engine
+                .job_ended(job, JobCost::zero(Outcome::Cancelled), since);
         }
         let processes = self.processes.get(app);
         let Some(processes) =
             processes.filter(|processes| refresh_processes(processes, &mut self.table, app))
         else {
-            return self.engine.job_ended(job, Cost::zero(Outcome::Cancelled), since);
+            return self
+                .engine
+                .job_ended(job, JobCost::zero(Outcome::Cancelled), since);
         };
         let config = self.config.apps.iter().find(|config| config.name == app);
         let swap_low = config.map_or(Rules::default().swap_low, |config| config.rules.swap_low);

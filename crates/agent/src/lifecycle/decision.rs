@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use thermo_units::Nanos;
 
-use super::{Cost, Outcome, Profile, Source, State};
+use super::{JobCost, Outcome, Profile, Source, State};
 
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Decision {
     /// Reason, in a sentence.
     pub reason: String,
     /// Result of a reclaim or prefetch, once it ended.
-    pub cost: Option<Cost>,
+    pub cost: Option<JobCost>,
 }
 
 impl Decision {
@@ -92,7 +92,7 @@ impl Decision {
     }
 }
 
-fn cost_json(cost: &Cost) -> Value {
+fn cost_json(cost: &JobCost) -> Value {
     let micros = |time: Nanos| time.0 / 1000;
     let error = match &cost.outcome {
         Outcome::Failed(reason) => Some(reason),

@@ -14,7 +14,7 @@ use thermo_units::{Bytes, Nanos};
 use super::decision::{Decision, DecisionKind};
 use super::rules::Rules;
 use super::state::{Source, State, StateEvent};
-use super::{Cost, Outcome, Profile};
+use super::{JobCost, Outcome, Profile};
 
 mod app;
 mod guard;
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// Records the result of a job.
-    pub fn job_ended(&mut self, job: u64, cost: Cost, now: Nanos) {
+    pub fn job_ended(&mut self, job: u64, cost: JobCost, now: Nanos) {
         for slot in [&mut self.reclaiming, &mut self.prefetching] {
             *slot = slot.filter(|running| *running != job);
         }
@@ -236,7 +236,7 @@ impl Engine {
         let kind = if is_returning { "reclaim" } else { "prefetch" };
         let reason = if let Some(job) = app.queued.take_if(|job| is_obsolete(job)) {
             self.unreported
-                .extend(app.finish_decision(job.nr, Cost::zero(Outcome::Cancelled)));
+                .extend(app.finish_decision(job.nr, JobCost::zero(Outcome::Cancelled)));
             format!(
                 "the application is {} now: its queued {kind} is cancelled",
                 app.state
@@ -316,7 +316,7 @@ impl Engine {
             };
             // The new job replaces a job queued when the application went to the background.
             if let Some(replaced) = app.queued.replace(job) {
-                let decision = app.finish_decision(replaced.nr, Cost::zero(Outcome::Cancelled));
+                let decision = app.finish_decision(replaced.nr, JobCost::zero(Outcome::Cancelled));
                 self.unreported.extend(decision);
             }
         }

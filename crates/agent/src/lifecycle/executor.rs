@@ -18,7 +18,7 @@ use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 use super::app_processes::AppProcesses;
 use super::throttle::{CallThrottle, ThrottledJob, run_throttled};
-use super::{Cost, Outcome, Profile};
+use super::{JobCost, Outcome, Profile};
 
 /// Maximum delay until a cancel ends a pause.
 const CANCEL_POLL: Duration = Duration::from_millis(5);
@@ -55,7 +55,7 @@ struct ReclaimJob<'a> {
 
 /// Totals over the calls of a job.
 struct Totals {
-    cost: Cost,
+    cost: JobCost,
     since: Nanos,
     /// Reason of the first refusal.
     refused: Option<String>,
@@ -71,9 +71,9 @@ impl Executor {
         swap_floor: Permille,
         since: Nanos,
         cancel: &AtomicBool,
-    ) -> Cost {
+    ) -> JobCost {
         let mut totals = Totals::new(since);
-        let meter = Meter::start(&self.root);
+        let meter = JobMeter::start(&self.root);
         let steps = self.steps(app.processes(), profile, &mut totals);
         let hinter = |kind| {
             let limits = PageoutLimits {
@@ -110,8 +110,8 @@ impl Executor {
     }
 
     /// Reads in the working sets of the processes of an application.
-    pub(super) fn prefetch(&self, app: &AppProcesses, since: Nanos, cancel: &AtomicBool) -> Cost {
-        let meter = Meter::start(&self.root);
+    pub(super) fn prefetch(&self, app: &AppProcesses, since: Nanos, cancel: &AtomicBool) -> JobCost {
+        let meter = JobMeter::start(&self.root);
         let hints = app.working_sets().iter().flat_map(|(id, ranges)| {
             ranges.iter().map(|range| Hint {
                 target: *id,
@@ -269,7 +269,7 @@ impl ThrottledJob for PrefetchJob<'_> {
 impl Totals {
     const fn new(since: Nanos) -> Self {
         Self {
-            cost: Cost::zero(Outcome::Done),
+            cost: JobCost::zero(Outcome::Done),
             since,
             refused: None,
         }
@@ -304,14 +304,14 @@ impl Totals {
 }
 
 /// Time, CPU time and zram memory at the start of a job.
-struct Meter<'a> {
+struct JobMeter<'a> {
     root: &'a Path,
     start: Nanos,
     cpu: Nanos,
     zram: Option<Bytes>,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> JobMeter<'a> {
     fn start(root: &'a Path) -> Self {
         Self {
             root,
@@ -321,7 +321,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    fn stop(self, totals: Totals, done: bool) -> Cost {
+    fn stop(self, totals: Totals, done: bool) -> JobCost {
         let mut cost = totals.cost;
         cost.outcome = match totals.refused {
             Some(reason) => Outcome::Failed(reason),

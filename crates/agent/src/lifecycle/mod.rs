@@ -38,7 +38,7 @@ pub mod wire;
 
 pub use command::CommandTarget;
 pub use config::{AppConfig, Config, ConfigError, Target};
-pub use cost::{Cost, Outcome};
+pub use cost::{JobCost, Outcome};
 pub use daemon::{Daemon, DaemonError, Options};
 pub use decision::{Decision, DecisionKind};
 pub use engine::{AppStatus, Engine, ExecutorCommand, MemoryInfo, UnknownApp};

@@ -117,7 +117,7 @@ struct FirstPasses {
 }
 
 impl FirstPasses {
-    fn on(&mut self, event: &Event<'_>) {
+    fn on_event(&mut self, event: &Event<'_>) {
         match event {
             Event::TargetAppeared { id, .. } => {
                 self.nr_targets += 1;
@@ -251,7 +251,7 @@ impl SessionSink {
 
 impl Sink for SessionSink {
     fn on(&mut self, event: &Event<'_>) {
-        self.first_passes.on(event);
+        self.first_passes.on_event(event);
         if let Some(recorder) = &mut self.recorder {
             recorder.on(event);
         }

@@ -6,7 +6,7 @@ use thermo_units::{Bytes, Nanos};
 
 use super::ExecutorCommand;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::{Cost, Profile, Rules, Source, State, StateEvents};
+use crate::lifecycle::{JobCost, Profile, Rules, Source, State, StateEvents};
 
 /// Number of decisions stored for each application.
 pub(super) const MAX_DECISIONS: usize = 32;
@@ -117,7 +117,7 @@ impl App {
     }
 
     /// Adds the result to decision `nr` and returns the decision.
-    pub(super) fn finish_decision(&mut self, nr: u64, cost: Cost) -> Option<Decision> {
+    pub(super) fn finish_decision(&mut self, nr: u64, cost: JobCost) -> Option<Decision> {
         let decision = self.log.iter_mut().find(|decision| decision.nr == nr)?;
         decision.cost = Some(cost);
         Some(decision.clone())

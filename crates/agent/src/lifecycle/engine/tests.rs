@@ -43,12 +43,12 @@ fn set(engine: &mut Engine, app: &str, state: State, at: u64, memory: &mut FakeM
     engine.decisions(app).unwrap().last().unwrap().kind
 }
 
-fn done(freed: Bytes, after: Bytes) -> Cost {
-    Cost {
+fn done(freed: Bytes, after: Bytes) -> JobCost {
+    JobCost {
         freed,
         advised: freed,
         anon_rss_after: Some(after),
-        ..Cost::zero(Outcome::Done)
+        ..JobCost::zero(Outcome::Done)
     }
 }
 
@@ -121,9 +121,9 @@ fn returning_app_cancels_reclaim_and_prefetches_working_set() {
             DecisionKind::Nothing
         ]
     );
-    let cost = Cost {
+    let cost = JobCost {
         working_set: Some(Bytes::mib(9)),
-        ..Cost::zero(Outcome::Cancelled)
+        ..JobCost::zero(Outcome::Cancelled)
     };
     engine.job_ended(job, cost, Nanos::millis(11));
     assert_eq!(
@@ -149,7 +149,7 @@ fn returning_app_cancels_reclaim_and_prefetches_working_set() {
         [ExecutorCommand::Cancel { job }],
         "the prefetch waits for the end of the reclaim"
     );
-    engine.job_ended(job, Cost::zero(Outcome::Cancelled), Nanos::millis(20_002));
+    engine.job_ended(job, JobCost::zero(Outcome::Cancelled), Nanos::millis(20_002));
     let commands = engine.take_commands();
     assert!(
         matches!(commands[..], [ExecutorCommand::Prefetch { .. }]),
@@ -177,7 +177,7 @@ fn returning_app_cancels_queued_reclaim() {
         .decisions("b")
         .unwrap()
         .find(|decision| matches!(decision.kind, DecisionKind::Reclaim(_)));
-    assert_eq!(reclaim.unwrap().cost, Some(Cost::zero(Outcome::Cancelled)));
+    assert_eq!(reclaim.unwrap().cost, Some(JobCost::zero(Outcome::Cancelled)));
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn removing_app_from_config_cancels_its_reclaim() {
     let job = jobs(&engine.take_commands())[0];
     engine.configure([("b".to_owned(), Rules::default())], Nanos::millis(1));
     assert_eq!(engine.take_commands(), [ExecutorCommand::Cancel { job }]);
-    engine.job_ended(job, Cost::zero(Outcome::Cancelled), Nanos::millis(2));
+    engine.job_ended(job, JobCost::zero(Outcome::Cancelled), Nanos::millis(2));
     set(&mut engine, "b", State::Cached, 3, &mut plenty());
     assert_eq!(engine.take_commands().len(), 1, "the next reclaim may start");
 }

@@ -46,7 +46,7 @@ proptest! {
                     ExecutorCommand::Cancel { job } => {
                         prop_assert!(open.iter().any(|command| command.job() == job));
                         open.retain(|command| command.job() != job);
-                        engine.job_ended(job, Cost::zero(Outcome::Cancelled), at);
+                        engine.job_ended(job, JobCost::zero(Outcome::Cancelled), at);
                     }
                     command => {
                         prop_assert!(seen.insert(command.job()));
@@ -65,12 +65,12 @@ proptest! {
             }
             if ends && !open.is_empty() {
                 let job = open.remove(0).job();
-                engine.job_ended(job, Cost { working_set: Some(Bytes::mib(5)), ..done(Bytes::mib(1), Bytes::mib(50)) }, at);
+                engine.job_ended(job, JobCost { working_set: Some(Bytes::mib(5)), ..done(Bytes::mib(1), Bytes::mib(50)) }, at);
             }
         }
         open.extend(engine.take_commands());
         while let Some(command) = open.pop() {
-            engine.job_ended(command.job(), Cost::zero(Outcome::Done), Nanos::millis(now));
+            engine.job_ended(command.job(), JobCost::zero(Outcome::Done), Nanos::millis(now));
             open.extend(engine.take_commands());
         }
         for name in names {
