@@ -1,13 +1,14 @@
 /*
  * Touches random small pages of one mapping at a steady rate, and counts distinct pages exactly.
  *
- * masim's format has neither rates nor distributions, so this program generates the workloads for page-exact checks.
- * --pareto models a database index (rows are drawn like sysbench's rand-type pareto), --hot models a cache of which few
- * items are read. Without either, all items are equally likely.
+ * masim's format has neither rates nor distributions, so this program generates the workloads for page-exact
+ * checks. --pareto models a database index (rows are drawn like sysbench's rand-type pareto), --hot models a
+ * cache of which few items are read. Without either, all items are equally likely.
  *
  * Prints JSON lines: first {"ready":true,...}; then, at the end of each window of --windows,
  * {"window_s":5,"end_s":5.000,"pages":1234}, the number of distinct pages touched in that window.
- * --truth writes the format of `thermo-lab workload --truth`, for `thermo-lab monitor --judge R --truth FILE`.
+ * --truth writes the format of `thermo-lab workload --truth`, which
+ * `thermo-lab monitor --judge R --truth FILE` reads.
  */
 #define _GNU_SOURCE
 #include <errno.h>

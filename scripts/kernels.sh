@@ -6,10 +6,11 @@
 # --check   change nothing, and fail if the page differs from the files
 #
 # To update the files:
-#   thermo doctor --json >docs/reference/kernels/6.18.json   on a machine with that kernel
-#   GUEST_OUT=FOLDER make guest                              writes doctor.json, doctor-nobody.json and
-#   cp FOLDER/6.1/doctor.json docs/reference/kernels/6.1.json   doctor-lockdown.json in FOLDER/6.1 and FOLDER/6.12
-#   GUEST_OUT=FOLDER tests/guest/guest.sh idle               the same for the kernel with the idle-page bitmap
+#   thermo doctor --json >docs/reference/kernels/6.18.json      on a machine with that kernel
+#   GUEST_OUT=FOLDER make guest                                 writes doctor.json, doctor-nobody.json and
+#                                                               doctor-lockdown.json, for 6.1 and 6.12
+#   cp FOLDER/6.1/doctor.json docs/reference/kernels/6.1.json   and so on
+#   GUEST_OUT=FOLDER tests/guest/guest.sh idle                  the same, with the idle-page bitmap
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

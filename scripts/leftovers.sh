@@ -1,5 +1,5 @@
-# Changes of the machine that outlive a killed script, noted for `thermo doctor --leftovers`: the format is that
-# of crates/kernel/src/leftovers.rs. Source it.
+# Changes of the machine that outlive a killed script, noted for `thermo doctor --leftovers`: the format is
+# that of crates/kernel/src/leftovers.rs. Source it.
 
 # The start time of process PID, in clock ticks since boot; nothing if there is none.
 start_time_of() { # PID

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the spelling of all files under version control. The checker (typos) is a Python wheel; where it is not
-# installed, it is put into an environment of its own below the target folder.
+# Checks the spelling of all files under version control. The checker (typos) is a Python wheel; where it is
+# not installed, it is put into an environment of its own below the target folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

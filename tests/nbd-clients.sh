@@ -2,7 +2,7 @@
 # Runs common NBD clients against `thermo-nbd`: libnbd's tools and Python module, QEMU's tools, fio; with and
 # without TLS; and kills the server during writes. Each check prints one line. Exit code 1: a check failed.
 #
-#   tests/nbd-clients.sh [THERMO_NBD]        (default: target/release/thermo-nbd, else target/debug/thermo-nbd)
+#   tests/nbd-clients.sh [THERMO_NBD]        (default: thermo-nbd in target/release, else in target/debug)
 #   tests/nbd-clients.sh THERMO_NBD --only 'status|kill'
 #
 # Debian: libnbd-bin python3-libnbd qemu-utils fio openssl nbdkit.

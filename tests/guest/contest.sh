@@ -4,10 +4,11 @@
 # default budget, another one the CPU time that the kernel's thread used. Takes about twenty minutes.
 # Usage: tests/guest/contest.sh [contest_PATTERN...]
 #
-# THERMO=PROGRAM       the binary that runs in the guest and reads its recordings (default: a new release build)
+# THERMO=PROGRAM       the binary that runs in the guest and reads its recordings (default: a new build)
 # GUEST_OUT=FOLDER     where recordings and truths are saved (default: a temporary folder)
 # CONTEST_SECONDS=S    length of each arm in seconds (24)
-# CONTEST_THP=MODE     transparent huge pages: always (Debian's default), madvise (Ubuntu's and Fedora's) or never
+# CONTEST_THP=MODE     transparent huge pages: always (Debian's default), madvise (Ubuntu's and Fedora's),
+#                      never
 # CONTEST_LIMIT=S      time limit of the guest in seconds (1500); results so far are printed
 set -euo pipefail
 cd "$(dirname "$0")/../.."

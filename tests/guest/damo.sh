@@ -5,8 +5,10 @@
 # The guest's clock counts instructions, so that times and access rates do not depend on emulation or on the
 # load of this machine.
 #
-# Usage: tests/guest/damo.sh [damo_works_on_kernel_files|damo_works_on_thermo_files|damo_trees_are_compared|damo_is_timed...]
+# Usage: tests/guest/damo.sh [TEST...]
 #
+# TEST                damo_works_on_kernel_files, damo_works_on_thermo_files, damo_trees_are_compared,
+#                     damo_is_timed (default: all)
 # THERMO=PROGRAM      the binary that runs in the guest (default: a new release build)
 # DAMO=PROGRAM        damo in a virtual environment (default: installed with pip, once)
 # GUEST_OUT=FOLDER    where tables and lists are saved (default: a temporary folder)

@@ -4,14 +4,15 @@
 # not used.
 # Usage: tests/guest/guest.sh [6.1|6.12|idle|all] [TEST...]
 #
-# all                 both of Debian's kernels; idle is the kernel of idle-kernel.sh, whose first build takes minutes
-# TEST                functions of inside/*.sh (default: all that can fail; those of contest.sh take minutes and only
-#                     measure)
+# all                 both of Debian's kernels
+# idle                the kernel of idle-kernel.sh, whose first build takes minutes
+# TEST                functions of inside/*.sh (default: all that can fail; those of contest.sh take minutes
+#                     and only measure)
 # THERMO=PROGRAM      the binary to test, with thermo-lab in the same folder (default: a new release build)
 # GUEST_TIMEOUT=S     time limit of a guest in seconds (900)
 # GUEST_CLOCK=instructions  the guest's clock advances by 2 ns per instruction, whatever the load of this
-# machine, and
-#                     sleeping takes no real time: for comparisons, not for tests that wait for time to pass
+#                     machine, and sleeping takes no real time: for comparisons, not for tests that wait for
+#                     time to pass
 # GUEST_APPEND=WORDS  more words for the kernel's command line
 # GUEST_PROGRAMS, GUEST_FILES, GUEST_MODULES  further content of the guest: see initramfs.sh and kernel.sh
 # GUEST_OUT=FOLDER    where results are saved: the console and doctor's JSON (default: a temporary folder)

@@ -4,7 +4,8 @@
 # figures for each check. Exit code 1: a check is not ok. Needs root and cc; uses java, node, redis-server and
 # go if installed. Takes a few minutes on an idle machine. After LONGEST seconds of calls into a program, at
 # least nine tenths of them must be done.
-# Usage: tests/soak/inject.sh [PROGRAM...]; CALLS=NUMBER KILLS=NUMBER LONGEST=SECONDS INJECT=PROGRAM change the defaults.
+# Usage: tests/soak/inject.sh [PROGRAM...]
+# CALLS=NUMBER, KILLS=NUMBER, LONGEST=SECONDS and INJECT=PROGRAM change the defaults.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

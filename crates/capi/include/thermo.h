@@ -1,9 +1,9 @@
 /* Hints: actions on the memory of other processes.
  *
  * Link with -lthermo. At run time the program needs libthermo.so: in /usr/local/lib (run ldconfig), in
- * LD_LIBRARY_PATH, or in a run path (-Wl,-rpath,DIR). Every function may be called from any thread. A struct thermo may be used by one
- * thread at a time; only thermo_cancel() may be called at any time. The library has no global state and
- * prints nothing.
+ * LD_LIBRARY_PATH, or in a run path (-Wl,-rpath,DIR). Every function may be called from any thread. A struct
+ * thermo may be used by one thread at a time; only thermo_cancel() may be called at any time. The library has
+ * no global state and prints nothing.
  *
  * See examples/session.c for an example.
  */

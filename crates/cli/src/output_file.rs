@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 /// Writes the file `path` with `write`. The data goes to a temporary file beside it first, which replaces
-/// `path` when it is complete and on the disk: after an error, an existing file is unchanged. Devices and pipes
-/// are written to directly.
+/// `path` when it is complete and on the disk: after an error, an existing file is unchanged. Devices and
+/// pipes are written to directly.
 ///
 /// # Errors
 /// `write` fails, the file cannot be written, or `path` is a symbolic link (except directly in `/dev`): in a

@@ -4,7 +4,8 @@
 //! Three layers. Each layer works without the layers above it:
 //!
 //! 1. `table` declares every file once: name, mode, kind of value, default. [`Tree`] is built from the table
-//!    and holds the staged values. It parses, formats and rejects values as the kernel does, without an engine.
+//!    and holds the staged values. It parses, formats and rejects values as the kernel does, without an
+//!    engine.
 //! 2. [`ControlFiles`] gives files their effect: start, change and query kdamonds of this process
 //!    ([`Engine`]). Three layouts implement it: [`SysfsFiles`] (`/sys/kernel/mm/damon`), [`DebugfsFiles`]
 //!    (`/sys/kernel/debug/damon`, before Linux 6.14) and [`ModuleFiles`] (parameters of the kernel's DAMON

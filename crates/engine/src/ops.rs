@@ -228,8 +228,8 @@ pub trait Operations {
     }
 
     /// Clears the accessed bit of each probe's page. Probes are sorted by target, then address. If a bit
-    /// cannot be cleared, the next [`Operations::check_accesses`] must answer [`CheckResult::Unknown`] for the
-    /// probe.
+    /// cannot be cleared, the next [`Operations::check_accesses`] must answer [`CheckResult::Unknown`] for
+    /// the probe.
     fn prepare_access_checks(&mut self, probes: &[Probe]);
 
     /// Sets the result of each probe: accessed or not since the probes were prepared.

@@ -42,8 +42,8 @@ impl Injector {
         }
     }
 
-    /// Makes process `pid`, which `pidfd` holds, execute `call`. Only one of its threads stops, for some tens of
-    /// microseconds.
+    /// Makes process `pid`, which `pidfd` holds, execute `call`. Only one of its threads stops, for some tens
+    /// of microseconds.
     ///
     /// # Errors
     /// The reason why the call was not made; after [`InjectError::Unfinished`] the target may still make it.

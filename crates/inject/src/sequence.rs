@@ -116,8 +116,8 @@ pub(super) fn run(plan: &CallPlan<'_>, hook: &mut dyn FnMut(Request)) -> Result<
 
 impl Sequence<'_> {
     /// Checks that the seized thread belongs to the process that was meant: both numbers may have passed to
-    /// others before. They cannot any more, because the kernel keeps the number of a traced thread, and that of
-    /// its process.
+    /// others before. They cannot any more, because the kernel keeps the number of a traced thread, and that
+    /// of its process.
     fn check_identity(&self) -> Result<(), AttemptError> {
         let CallPlan { root, pid, tid, .. } = *self.plan;
         let is_thread = root.join(format!("proc/{pid}/task/{tid}")).exists();
@@ -262,8 +262,8 @@ impl Sequence<'_> {
     fn write_frame(&mut self, registers: &Registers, state: CallState) -> Result<(), AttemptError> {
         let CallPlan { root, pid, tid, .. } = *self.plan;
         // Another thread may call exec at any time, which ends this thread and gives its number to the new
-        // program, perhaps one of more rights. The requests that follow fail then, so after them the memory is
-        // known to be that of the stopped thread.
+        // program, perhaps one of more rights. The requests that follow fail then, so after them the memory
+        // is known to be that of the stopped thread.
         let memory = Memory::open(root, pid, tid)?;
         let xstate = self.tracee.xstate()?;
         (self.hook)(Request::GetXstate);

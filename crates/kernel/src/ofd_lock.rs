@@ -13,8 +13,8 @@ pub fn share(file: &File, offset: u32) -> io::Result<()> {
     fcntl(file, libc::F_OFD_SETLK, libc::F_RDLCK, offset, 1).map(drop)
 }
 
-/// Ends every lock of `file`. Closing does so too, but not while a child process has the same open file: after
-/// fork(2) every child has it until it calls execve(2).
+/// Ends every lock of `file`. Closing does so too, but not while a child process has the same open file:
+/// after fork(2) every child has it until it calls execve(2).
 ///
 /// # Errors
 /// The file system has no locks.

@@ -4,8 +4,8 @@
 //! where it is: our own top-level table lies in one of the ranges there.
 //!
 //! Otherwise the base is searched for: it is aligned to 1 GiB, and our table lies at an offset below the size
-//! of memory. The few candidates are tried until a word of our own memory, read through the candidate, has the
-//! value that was written. A wrong candidate leads to another part of physical memory, where reading is
+//! of memory. The few candidates are tried until a word of our own memory, read through the candidate, has
+//! the value that was written. A wrong candidate leads to another part of physical memory, where reading is
 //! harmless: the loader refuses machines that may have memory for which that is not so
 //! ([`crate::confidential`]).
 

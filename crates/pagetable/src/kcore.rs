@@ -1,5 +1,6 @@
-//! The kernel's own account of its direct map: the program headers of `/proc/kcore` (include/uapi/linux/elf.h,
-//! fs/proc/kcore.c) have virtual and physical address of each range of memory. Only the headers are read.
+//! The kernel's own account of its direct map: the program headers of `/proc/kcore`
+//! (include/uapi/linux/elf.h, fs/proc/kcore.c) have virtual and physical address of each range of memory.
+//! Only the headers are read.
 
 use std::fs::File;
 use std::io::Read as _;

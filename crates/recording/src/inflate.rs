@@ -1,5 +1,5 @@
-//! Inflates zlib data within a limit: a file of zlib may hold a thousand times its size, and damo's records are
-//! read into memory as a whole.
+//! Inflates zlib data within a limit: a file of zlib may hold a thousand times its size, and damo's records
+//! are read into memory as a whole.
 
 use std::io::{self, BufRead, Read};
 

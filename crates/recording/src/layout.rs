@@ -7,8 +7,8 @@
 use arrow_ipc::{FieldNode, RecordBatch};
 use arrow_schema::{DataType, Field};
 
-/// Maximum uncompressed bytes of a batch, and maximum rows: about two million regions, far more than a snapshot
-/// has, and still harmless. The writer keeps this limit as well.
+/// Maximum uncompressed bytes of a batch, and maximum rows: about two million regions, far more than a
+/// snapshot has, and still harmless. The writer keeps this limit as well.
 pub(crate) const MAX_UNCOMPRESSED: i64 = 128 << 20;
 /// Maximum bytes of a batch in the file, which is compressed.
 pub(crate) const MAX_BODY: u64 = 32 << 20;

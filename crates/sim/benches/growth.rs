@@ -21,7 +21,8 @@ const HOT_PART: u64 = 64;
 /// Environment variable with the size and leaf size for a child process.
 const CHILD_TARGET: &str = "GROWTH_ONE";
 
-/// Costs with pages of 4 KiB: medians of a machine of 2026 (`scan_cost` of runtime: an idle GiB, a page in a range).
+/// Costs with pages of 4 KiB: medians of a machine of 2026 (`scan_cost` of runtime: an idle GiB, a page in a
+/// range).
 const SMALL: MonitoringCost = MonitoringCost {
     probe: Nanos(2000),
     read_gib: Nanos(690_000),

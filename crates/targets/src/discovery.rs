@@ -63,8 +63,8 @@ impl Discovery {
     /// Checks `spec`. There are no targets before the first [`Discovery::update`].
     ///
     /// # Errors
-    /// If `spec` is empty, or names a process or control group that does not exist, can never be a target, or may not
-    /// be read.
+    /// If `spec` is empty, or names a process or control group that does not exist, can never be a target, or
+    /// may not be read.
     pub fn new(root: &Path, spec: TargetSpec) -> Result<Self, TargetError> {
         if spec.is_empty() {
             return Err(TargetError::Nothing);

@@ -1,8 +1,8 @@
 //! Code shared by the commands `thermo`, `thermo-nbd` and `thermo-lab`: [`exit`] codes, [`interrupt`]ion by
 //! Ctrl-C, data on standard [`output`].
 //!
-//! Depends on `thermo-kernel` and `thermo-units` alone, so that the block server can use it. Not here: flags, which each command
-//! declares itself, and the progress lines of monitoring, which only `thermo` has.
+//! Depends on `thermo-kernel` and `thermo-units` alone, so that the block server can use it. Not here: flags,
+//! which each command declares itself, and the progress lines of monitoring, which only `thermo` has.
 
 pub mod exit;
 pub mod interrupt;

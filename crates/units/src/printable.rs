@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// `text` with its control characters escaped: `\x1b` for ESC. Newlines stay. Marks that reverse the direction
-/// of text, and the two characters that XML cannot hold, are escaped as well.
+/// `text` with its control characters escaped: `\x1b` for ESC. Newlines stay. Marks that reverse the
+/// direction of text, and the two characters that XML cannot hold, are escaped as well.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(must_be_escaped) {

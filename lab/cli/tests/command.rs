@@ -100,7 +100,8 @@ fn subcommand_names_its_missing_default_file() {
 
 #[test]
 fn experiment_names_missing_program() {
-    // A link, not a copy: a child that another test forks meanwhile would hold the copy open for writing (ETXTBSY).
+    // A link, not a copy: a child that another test forks meanwhile would hold the copy open for writing
+    // (ETXTBSY).
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let dir = folder.path();
     let program = dir.join("thermo-lab");

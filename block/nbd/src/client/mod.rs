@@ -23,8 +23,8 @@ use crate::protocol::request::{NbdError, Request};
 use crate::wire::{Peer, Wire};
 use outbox::{Outbox, SendError};
 
-/// Fewer bytes than this restart no time limit. A client that sends or receives one byte now and then makes no
-/// progress.
+/// Fewer bytes than this restart no time limit. A client that sends or receives one byte now and then makes
+/// no progress.
 const MIN_PROGRESS: u64 = 16 << 10;
 
 /// A connection ended with an error.

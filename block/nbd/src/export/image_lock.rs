@@ -1,4 +1,5 @@
-//! Locks against other programs that use the same image. They are compatible with QEMU's (`block/file-posix.c`).
+//! Locks against other programs that use the same image. They are compatible with QEMU's
+//! (`block/file-posix.c`).
 //!
 //! A program holds a shared lock of byte 100 + N for each permission N that it uses, and of byte 200 + N for
 //! each that it grants to nobody else. It locks first and checks then, so two programs that start together

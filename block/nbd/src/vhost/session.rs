@@ -34,8 +34,8 @@ type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 #[derive(Debug)]
 pub(super) struct Session {
     device: Arc<Device>,
-    /// The memory that was checked. The library replaces its own copy before the check, so the queues must not
-    /// use that.
+    /// The memory that was checked. The library replaces its own copy before the check, so the queues must
+    /// not use that.
     memory: Mutex<Arc<GuestMemoryMmap>>,
     /// One cache for each thread, so the locks are uncontended.
     caches: Vec<Mutex<Cache>>,

@@ -99,8 +99,8 @@ impl Worker {
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                // epoll_wait(2) has no other error for a valid descriptor. A worker that ended would be missed
-                // by nobody but its clients.
+                // epoll_wait(2) has no other error for a valid descriptor. A worker that ended would be
+                // missed by nobody but its clients.
                 Err(errno) => panic!("cannot wait for clients: {errno}"),
             }
             self.serve_waiting();

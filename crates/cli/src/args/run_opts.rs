@@ -19,8 +19,8 @@ pub struct RunOpts {
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
 
-    /// With --cgroup: end when the control group is removed. Without this flag thermo waits until the group is
-    /// created again
+    /// With --cgroup: end when the control group is removed. Without this flag thermo waits until the group
+    /// is created again
     #[arg(long, requires = "cgroup")]
     pub once: bool,
 

@@ -28,8 +28,8 @@ impl CgroupWait {
         })
     }
 
-    /// A sentence if the group was removed or created again since the last call. `has_targets`: whether processes
-    /// are still monitored; the kdamond thread finds out later that they left.
+    /// A sentence if the group was removed or created again since the last call. `has_targets`: whether
+    /// processes are still monitored; the kdamond thread finds out later that they left.
     pub fn change(&mut self, has_targets: impl FnOnce() -> bool) -> Option<String> {
         let exists = self.group.exists() || (self.exists && has_targets());
         let existed = std::mem::replace(&mut self.exists, exists);

@@ -126,8 +126,8 @@ impl Host {
     /// Opens the tracker called `name`; `auto` selects the best tracker that meets `requirements`.
     ///
     /// # Errors
-    /// No tracker has this name, or the tracker is not available or does not meet the requirements. The message
-    /// has the reason and the way out.
+    /// No tracker has this name, or the tracker is not available or does not meet the requirements. The
+    /// message has the reason and the way out.
     pub fn open_tracker(
         self,
         name: &str,

@@ -48,8 +48,8 @@ impl Running {
         let tid = kdamond.call(|parts| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             parts.sink.set_tid(tid);
-            // Like every thread of the kernel. A nice value inherited from the caller would delay access checks
-            // on a busy machine.
+            // Like every thread of the kernel. A nice value inherited from the caller would delay access
+            // checks on a busy machine.
             if let Err(error) = rustix::process::setpriority_process(None, 0) {
                 parts.sink.warn(&format!(
                     "cannot set the nice value to 0 ({error}): access checks may be late on a busy machine"

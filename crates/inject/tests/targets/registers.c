@@ -12,12 +12,12 @@
  * traced: as read, traced by its own parent.
  * leaderless: as read, in a second thread, after the main thread has ended.
  * kind:KIND: a second thread makes one call of a kind per round (see `kinds`), and the main thread wakes it.
- * execs:FIFO: as read, and at a byte in FIFO a second thread executes this program as "replaced", which prints
- *       "replaced" and waits. Both have the same addresses.
+ * execs:FIFO: as read, and at a byte in FIFO a second thread executes this program as "replaced", which
+ *       prints "replaced" and waits. Both have the same addresses.
  *
- * Prints "ready PID START END TID" with 4 MiB of its own memory and the thread that makes the rounds. At the byte
- * 'q', or the end of standard input, it prints "intact ROUNDS" and exits with 0. An error is printed at once, and
- * the exit code is 1.
+ * Prints "ready PID START END TID" with 4 MiB of its own memory and the thread that makes the rounds. At the
+ * byte 'q', or the end of standard input, it prints "intact ROUNDS" and exits with 0. An error is printed at
+ * once, and the exit code is 1.
  */
 #define _GNU_SOURCE
 #include <errno.h>

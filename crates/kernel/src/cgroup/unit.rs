@@ -14,9 +14,9 @@ use super::{CgroupError, Group, Mount, Version, mounts};
 const DEPTH: usize = 10;
 
 impl Group {
-    /// Finds the group of `unit` (`redis.service`; `redis` is short for it) among the groups that root or user
-    /// `uid` owns. Searched in this order: version 2, systemd's own hierarchy, the hierarchy of the memory
-    /// controller; in each, `system.slice` first.
+    /// Finds the group of `unit` (`redis.service`; `redis` is short for it) among the groups that root or
+    /// user `uid` owns. Searched in this order: version 2, systemd's own hierarchy, the hierarchy of the
+    /// memory controller; in each, `system.slice` first.
     ///
     /// # Errors
     /// Fails if no group has its name, or several have: the same unit of several users.

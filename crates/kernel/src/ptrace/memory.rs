@@ -1,4 +1,5 @@
-//! The memory of another process, for writing (`/proc/PID/mem`). [`crate::process_vm::read`] reads it by number.
+//! The memory of another process, for writing (`/proc/PID/mem`). [`crate::process_vm::read`] reads it by
+//! number.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,12 +23,12 @@ impl Memory {
         OpenOptions::new().write(true).open(path).map(Self)
     }
 
-    /// Writes all of `bytes` to `addr`. As for every tracer, the kernel lets this also write to pages that the
-    /// process itself may only read.
+    /// Writes all of `bytes` to `addr`. As for every tracer, the kernel lets this also write to pages that
+    /// the process itself may only read.
     ///
     /// # Errors
-    /// `EIO` if a part is not mapped (the other part may have been written), `ESRCH` if the process has ended or
-    /// runs another program.
+    /// `EIO` if a part is not mapped (the other part may have been written), `ESRCH` if the process has ended
+    /// or runs another program.
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> io::Result<()> {
         match self.0.write_all_at(bytes, addr.0) {
             Err(error) if error.kind() == io::ErrorKind::WriteZero => {

@@ -2,8 +2,8 @@
 //! "xen/blkback: Squeeze page pools if a memory pressure is detected" (2019), with `thermo-nbd` in place of
 //! blkback.
 //!
-//! * [`pressure`]: many devices with I/O in a cgroup under memory pressure, with zram swap: pages swapped in and
-//!   out without and with squeezing, for several durations;
+//! * [`pressure`]: many devices with I/O in a cgroup under memory pressure, with zram swap: pages swapped in
+//!   and out without and with squeezing, for several durations;
 //! * [`throughput`]: pools that never keep a free page, the worst case, compared with the default, on memory.
 //!
 //! The server is a separate process (`server`). The load comes from this process (`client`), or from `dd`

@@ -1,7 +1,7 @@
 //! `thermo fs`: DAMON's control files, backed by this engine, for one command or as a service.
 //!
-//! `namespace` and `overlay_mount` mount the files, `path_shims` replaces perf, pgrep, pidof and ps, `perf` is the
-//! replacement of perf (`perf_args`: its arguments), and `events` serves the socket that it reads.
+//! `namespace` and `overlay_mount` mount the files, `path_shims` replaces perf, pgrep, pidof and ps, `perf`
+//! is the replacement of perf (`perf_args`: its arguments), and `events` serves the socket that it reads.
 
 mod events;
 mod namespace;

@@ -2,10 +2,10 @@
 //!
 //! A tmpfs is mounted over `/sys/kernel/mm`, whether the kernel has DAMON or not. It has the kernel's other
 //! directories (bind mounts), our control files as `damon`, and `.thermo` with the command's HOME, the
-//! replacements of perf, pgrep, pidof and ps, and the socket of events. Another tmpfs over `/sys/module` has the
-//! modules. With the debugfs layout, `damon` is in a tmpfs over `/sys/kernel/debug` instead, because tools
-//! try debugfs only when sysfs has no DAMON. The mounts exist only in this namespace, which ends with its
-//! last process, so nothing is left to clean up.
+//! replacements of perf, pgrep, pidof and ps, and the socket of events. Another tmpfs over `/sys/module` has
+//! the modules. With the debugfs layout, `damon` is in a tmpfs over `/sys/kernel/debug` instead, because
+//! tools try debugfs only when sysfs has no DAMON. The mounts exist only in this namespace, which ends with
+//! its last process, so nothing is left to clean up.
 
 use std::ffi::OsString;
 use std::fs;

@@ -2,8 +2,8 @@
 //! `ps` that know our kdamonds.
 //!
 //! Tools for DAMON find kdamonds by name, and ask for the CPU time of their pid. The kernel's kdamonds are
-//! processes. Ours are threads, which these programs do not list; and the kernel's have nothing to do with the
-//! control files of the command.
+//! processes. Ours are threads, which these programs do not list; and the kernel's have nothing to do with
+//! the control files of the command.
 
 use std::env;
 use std::fs;
