@@ -4,7 +4,7 @@ import sys
 
 name, info, judged = sys.argv[1:]
 info, judged = json.load(open(info)), json.load(open(judged))
-plan = (judged["plan"] or "").split(",")[0].removeprefix("look at ")
+plan = (judged["plan"] or "").split(",")[0]
 steady = info["steady_monitoring_cpu_percent"]
 used = 100 * steady / info["settings"]["cpu_budget_percent"]
 cpu = f"{info['monitoring_cpu_percent']:>10.2f} % {steady:>8.2f} % {used:>9.0f} % {info['own_cpu_percent']:>8.2f} %"

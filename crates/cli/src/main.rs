@@ -1,4 +1,4 @@
-//! The `thermo` command: parses its arguments, runs one verb, and exits with a code that tells the result.
+//! The `thermo` command: parses its arguments, runs one verb, and exits with the code of the result.
 //!
 //! `cmd` has one file for each verb, `args` the flags that verbs share, and `session` sets up monitoring and
 //! supervises it. Data goes to standard output, everything else to standard error.

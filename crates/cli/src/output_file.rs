@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-/// Writes the file `path` with `write`. The data goes to a temporary file beside it first, which replaces
+/// Writes the file `path` with `write`. The data goes to a temporary file next to it first, which replaces
 /// `path` when it is complete and on the disk: after an error, an existing file is unchanged. Devices and
 /// pipes are written to directly.
 ///

@@ -1,4 +1,4 @@
-//! The CPU budget for monitoring: a share of one CPU. After each piece of work, monitoring rests until the
+//! The CPU budget for monitoring: a share of one CPU. After each piece of work, monitoring pauses until the
 //! average cost is back within the share.
 
 use std::fmt;
@@ -64,7 +64,7 @@ pub enum MethodPolicy {
     Sampling,
     /// Scan. Falls back to sampling, with a warning, if the operations cannot scan.
     Scan,
-    /// Sampling at the requested intervals. Monitoring rests if these cost more than the budget.
+    /// Sampling at the requested intervals. Monitoring pauses if these cost more than the budget.
     FixedIntervals,
 }
 

@@ -52,9 +52,9 @@ impl Context {
             self.start(now, ops, sink)?;
         }
         self.aggr_start.get_or_insert(now);
-        let rest_until = self.budget.as_ref().and_then(|budget| budget.rest_until(now));
+        let pause_until = self.budget.as_ref().and_then(|budget| budget.pause_until(now));
         if let Some(due) = self.sampling.running_until() {
-            let check_at = due.max(rest_until.unwrap_or(due));
+            let check_at = due.max(pause_until.unwrap_or(due));
             if now < check_at {
                 return Ok(Next::At(check_at));
             }
@@ -73,10 +73,10 @@ impl Context {
             return self.follow(now, ops, sink);
         }
         if self.method == Method::Scan {
-            return Ok(Next::At(self.step_scanning(now, rest_until, ops, sink)));
+            return Ok(Next::At(self.step_scanning(now, pause_until, ops, sink)));
         }
-        if let Some(rest_until) = rest_until {
-            return Ok(Next::At(rest_until.min(self.schedule.next_update)));
+        if let Some(pause_until) = pause_until {
+            return Ok(Next::At(pause_until.min(self.schedule.next_update)));
         }
         if let Some(check_at) = scheme::check_watermarks(&mut self.schemes, now, ops, sink) {
             self.pause(now);

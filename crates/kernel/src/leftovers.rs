@@ -3,7 +3,7 @@
 //!
 //! A feature that changes system state keeps a [`Note`] of it, a small file in [`folder`]. The note is
 //! removed when it is dropped, unless [`Note::keep`] was called. [`find_orphaned`] returns the notes whose
-//! writers died. Nothing is undone here: a note holds sentences that tell a person what to do. Each entry can
+//! writers died. Nothing is undone here: a note holds sentences that say what to do. Each entry can
 //! name a process or a mount with which the change ends.
 //!
 //! Format: a head line `thermo-leftovers 1 KIND PID STARTTIME` of the writer, then one line for each entry:

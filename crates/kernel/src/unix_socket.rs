@@ -18,7 +18,7 @@ pub struct SocketPath {
 impl Drop for SocketPath {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // Nobody is left to tell: the next server replaces a socket that stays behind.
+            // No error is reported: the next server replaces a socket that stays behind.
             let _ = fs::remove_file(&self.path);
         }
     }

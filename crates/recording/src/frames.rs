@@ -1,8 +1,8 @@
 //! Reads the messages of an Arrow IPC stream from a file that may be truncated or damaged.
 //!
-//! The stream reader of the Arrow library cannot tell a truncated file from a damaged one, and allocates any
-//! amount of memory that a length in the file asks for. This module parses the frames itself and checks every
-//! length against the bytes present. Only then does the library decode a batch.
+//! The stream reader of the Arrow library cannot distinguish a truncated file from a damaged one, and
+//! allocates any amount of memory that a length in the file asks for. This module parses the frames itself
+//! and checks every length against the bytes present. Only then does the library decode a batch.
 
 use std::collections::HashMap;
 use std::io::{self, Read};

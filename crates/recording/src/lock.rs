@@ -1,4 +1,4 @@
-//! The lock of a writer (flock(2)). Readers tell a recording in progress from a truncated one by it.
+//! The lock of a writer (flock(2)). It distinguishes a recording in progress from a truncated one.
 
 use std::fs::File;
 use std::path::Path;

@@ -61,7 +61,7 @@ impl FromStr for Mode {
     }
 }
 
-/// How the kernel is told at the start of a phase which regions the phase will use.
+/// How the kernel is informed at the start of a phase which regions the phase will use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HintMethod {
     /// No hints.
@@ -103,7 +103,7 @@ pub struct Options {
     pub quiet: bool,
     /// Map the regions and print the ready line, but access nothing.
     pub dry_run: bool,
-    /// How to tell the kernel which regions the next phase uses.
+    /// How the kernel is informed which regions the next phase uses.
     pub hint: HintMethod,
     /// Interval at which the number of accesses is printed; `None` prints none.
     pub log_interval: Option<Nanos>,

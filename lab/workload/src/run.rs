@@ -197,7 +197,7 @@ impl<'a> MappedRegion<'a> {
         }
     }
 
-    /// Tells the kernel whether the next phase uses this region.
+    /// Informs the kernel whether the next phase uses this region.
     fn hint(&self, method: HintMethod, used: bool) -> Result<(), RunError> {
         let (call, result) = match method {
             HintMethod::None => return Ok(()),

@@ -64,8 +64,8 @@ check_error_with() { # WHO MAX_PERCENT OPTIONS OF record...
     local who=$1 max=$2 seconds
     shift 2
     for seconds in ${durations:-20 40 60}; do
-        run_thermo record -o /tmp/beside.arrow "$@" --pid "$pid" --duration "${seconds}s" || fail "record ended with $?: $(last_error)"
-        judge /tmp/beside.arrow
+        run_thermo record -o /tmp/interfered.arrow "$@" --pid "$pid" --duration "${seconds}s" || fail "record ended with $?: $(last_error)"
+        judge /tmp/interfered.arrow
         note "with $who ($*): error of hot bytes $error % (precision $precision %, recall $recall %)"
         [ "$error" -gt "$max" ] || return 0
     done
@@ -95,9 +95,9 @@ mglru_ageing_is_measured() {
 # Sets found to the recall in percent: the share of bytes touched between two snapshots that the second one
 # reports.
 measure_recall() { # OTHER CONSUMER
-    run_thermo record -o /tmp/beside.arrow --tracker pte --method scan --cpu 3% --pid "$pid" --duration 30s ||
+    run_thermo record -o /tmp/interfered.arrow --tracker pte --method scan --cpu 3% --pid "$pid" --duration 30s ||
         fail "record ended with $?: $(last_error)"
-    run_logged thermo-lab monitor --judge /tmp/beside.arrow --truth /tmp/truth.jsonl --json >/tmp/judged.json ||
+    run_logged thermo-lab monitor --judge /tmp/interfered.arrow --truth /tmp/truth.jsonl --json >/tmp/judged.json ||
         fail "with $1: the recording could not be evaluated: $(last_error)"
     found=$(sed -n 's/.*"recall": *\([0-9.]*\).*/\1/p' /tmp/judged.json | awk '{ printf "%.1f", 100 * $1; exit }')
 }

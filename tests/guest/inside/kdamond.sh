@@ -7,13 +7,13 @@ damon_is_unused() { [ "$(cat $damon/nr_kdamonds)" = 0 ]; }
 kdamond_tracker_separates_targets() {
     need_damon
     local first
-    mkdir -p /cgroup/watched
+    mkdir -p /cgroup/monitored
     start_workload hot-cold.cfg
     first=$pid
     start_workload hot-cold.cfg
-    echo "$first" >/cgroup/watched/cgroup.procs
-    echo "$pid" >/cgroup/watched/cgroup.procs
-    run_thermo record -o /tmp/two.arrow --tracker kdamond --cgroup /cgroup/watched --duration 5s || fail "record ended with $?: $(last_error)"
+    echo "$first" >/cgroup/monitored/cgroup.procs
+    echo "$pid" >/cgroup/monitored/cgroup.procs
+    run_thermo record -o /tmp/two.arrow --tracker kdamond --cgroup /cgroup/monitored --duration 5s || fail "record ended with $?: $(last_error)"
     run_thermo report regions --last --csv /tmp/two.arrow | cut -d, -f2 | sort -u >/tmp/pids
     grep -qx "$first" /tmp/pids && grep -qx "$pid" /tmp/pids || fail "recorded targets: $(tr '\n' ' ' </tmp/pids)"
     run_thermo report info --json /tmp/two.arrow | grep -q '"tracker":"kdamond"' || fail "the recording does not name the tracker kdamond"

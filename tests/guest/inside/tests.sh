@@ -67,11 +67,11 @@ smaps_finds_hot_mapping() {
 }
 
 record_monitors_cgroup() {
-    mkdir -p /cgroup/watched
+    mkdir -p /cgroup/monitored
     start_workload hot-cold.cfg
-    echo "$pid" >/cgroup/watched/cgroup.procs
+    echo "$pid" >/cgroup/monitored/cgroup.procs
     # shellcheck disable=SC2086
-    find_hot_memory $intervals --cgroup /cgroup/watched
+    find_hot_memory $intervals --cgroup /cgroup/monitored
 }
 
 # --system monitors every process except those with the names of thermo's commands, so the workload gets

@@ -221,7 +221,7 @@ impl Advisor<'_> {
         }
     }
 
-    /// Whether the process has any locked memory. Only smaps tells which mappings are locked, and smaps is
+    /// Whether the process has any locked memory. Only smaps shows which mappings are locked, and smaps is
     /// too expensive for that.
     fn has_locked(&self) -> bool {
         status::read(self.root, self.process.pid).is_ok_and(|status| status.vm_lck > Bytes::ZERO)

@@ -55,7 +55,7 @@ pub enum Target {
     Unit {
         /// Name of the unit.
         unit: String,
-        /// The user whose units count beside those of the system.
+        /// The user whose units count in addition to those of the system.
         uid: u32,
     },
     /// All processes of a user with a matching command line.

@@ -20,8 +20,8 @@ pub(super) enum Resolved {
     Process(u32, u64),
     /// A control group, by path. It may appear and disappear.
     Group(String),
-    /// A systemd unit, with the user whose units count beside those of the system. Its group may appear and
-    /// disappear.
+    /// A systemd unit, with the user whose units count in addition to those of the system. Its group may
+    /// appear and disappear.
     Unit(String, u32),
     /// All processes with a matching command line.
     Command(CommandTarget),

@@ -10,7 +10,7 @@ use thermo_kernel::page_idle::{FRAMES, IdleBitmap};
 /// The largest folio on an LRU list: 2 MiB.
 const MAX_ORDER: u32 = 9;
 
-/// The bitmap, and the frame flags that tell folios apart.
+/// The bitmap, and the frame flags that distinguish folios.
 #[derive(Debug)]
 pub(super) struct IdleFolios {
     bitmap: IdleBitmap,

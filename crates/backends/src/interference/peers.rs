@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thermo_kernel::{net_unix, pidfd};
 
 /// Prefix of the names; the pid and a serial number follow.
-pub(super) const PREFIX: &str = "thermocline/looks/";
+pub(super) const PREFIX: &str = "thermocline/monitors/";
 /// Maximum number of targets that a warning lists; of more only the count is shown.
 const MAX_LISTED: usize = 3;
 

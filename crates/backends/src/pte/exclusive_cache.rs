@@ -2,7 +2,7 @@
 //! by their process.
 //!
 //! If a bit is still set after clearing, the page is accessed all the time, or the kernel skipped the page
-//! because other processes map it too. The pagemap tells which, but reading it costs more than the rest of
+//! because other processes map it too. The pagemap shows which, but reading it costs more than the rest of
 //! the check of such a page. So a page that was found to be exclusive is assumed to stay exclusive. As a
 //! check, one page of each page-table page, another in each pass, is looked up again: a fork shares all of
 //! them at once. If single pages become shared, they count as accessed until all pages are looked up again.

@@ -7,7 +7,7 @@ use thermo_kernel::vmstat;
 use thermo_units::Nanos;
 
 /// Memory pressure is assumed for this long after it was last found.
-const LASTS: Nanos = Nanos::secs(10);
+const ASSUMED_FOR: Nanos = Nanos::secs(10);
 /// The kernel's counters are read at most this often.
 const INTERVAL: Nanos = Nanos::secs(1);
 /// There is pressure if tasks are stalled for more than one part in this many of the time,
@@ -76,7 +76,7 @@ impl MemoryPressure {
         {
             (self.found, self.is_present) = (now, true);
         }
-        self.is_present &= now.saturating_sub(self.found) < LASTS;
+        self.is_present &= now.saturating_sub(self.found) < ASSUMED_FOR;
         true
     }
 

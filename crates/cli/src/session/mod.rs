@@ -14,7 +14,7 @@ mod progress;
 mod reload;
 mod scheme_inputs;
 mod sink;
-mod survey;
+mod target_records;
 mod teardown;
 mod totals;
 
@@ -43,7 +43,7 @@ use crate::launch;
 use cgroup_wait::CgroupWait;
 use net_savings::SavingsMeter;
 use progress::{Progress, State};
-use survey::Survey;
+use target_records::MappingChanges;
 use totals::TotalsReader;
 
 /// How often the session checks whether it has ended.
@@ -128,7 +128,7 @@ pub fn run<O: Operations + Send + 'static>(
 /// The thread of the session while the kdamond thread monitors.
 struct Supervisor<O> {
     kdamond: Kdamond<O, SessionSink>,
-    survey: Survey,
+    mapping_changes: MappingChanges,
     progress: Progress,
     begin: Instant,
     cpu_begin: Nanos,
@@ -143,10 +143,10 @@ struct Supervisor<O> {
 
 impl<O: Operations + Send + 'static> Supervisor<O> {
     fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration, params: RunParams) -> Self {
-        let (survey, progress) = (Survey::default(), Progress::new());
+        let (mapping_changes, progress) = (MappingChanges::default(), Progress::new());
         Self {
             kdamond,
-            survey,
+            mapping_changes,
             progress,
             begin: Instant::now(),
             cpu_begin,
@@ -176,7 +176,7 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
                 self.reload();
             }
             if elapsed >= next_update {
-                next_update = elapsed + self.survey();
+                next_update = elapsed + self.record_targets();
             }
             if elapsed >= next_tick {
                 next_tick = elapsed + TICK;
@@ -209,11 +209,11 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
 
     /// Reads mappings and sizes of the targets. Returns the time until the next call: with a budget, long
     /// enough that the calls take no more than their part of it.
-    fn survey(&mut self) -> Duration {
+    fn record_targets(&mut self) -> Duration {
         let begin = clock::thread_cpu();
         let targets = self.targets();
-        let mut records = self.survey.mappings(&targets);
-        records.extend(survey::footprints(&targets));
+        let mut records = self.mapping_changes.mappings(&targets);
+        records.extend(target_records::footprints(&targets));
         if let Some(totals) = &mut self.totals {
             let pids: Vec<u32> = targets.iter().map(|(_, pid)| *pid).collect();
             records.extend(totals.read(&pids));
@@ -235,7 +235,7 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
     fn tick(&mut self) -> bool {
         launch::reap_orphans();
         self.report_cgroup();
-        let cost = survey::cost(self.cpu_begin, self.kdamond.cpu_time());
+        let cost = target_records::cost(self.cpu_begin, self.kdamond.cpu_time());
         let shows_progress = self.progress.is_shown();
         let result = self.kdamond.call(move |parts| {
             parts.sink.add(&cost);
@@ -307,7 +307,7 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
     fn finish(mut self, end: EndReason) -> anyhow::Result<Outcome> {
         let (cpu_time, elapsed) = (self.kdamond.cpu_time(), self.elapsed());
         if self.savings_meter.is_some() {
-            self.measure_savings(&survey::footprints(&self.targets()));
+            self.measure_savings(&target_records::footprints(&self.targets()));
         }
         let Ended { parts, reason } = self.kdamond.stop();
         let mut sink = parts.sink;
@@ -316,7 +316,7 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
         sink.savings = meter.and_then(SavingsMeter::savings);
         let sizes = sink.sizes(&parts.context);
         sink.unknown_share = (sizes.total() > 0).then_some(sizes.unknown.share);
-        sink.add(&survey::cost(self.cpu_begin, cpu_time));
+        sink.add(&target_records::cost(self.cpu_begin, cpu_time));
         self.progress.clear();
         let last_warning = sink.last_warning();
         sink.messages.extend(last_warning);

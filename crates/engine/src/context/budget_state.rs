@@ -64,7 +64,7 @@ impl BudgetState {
     }
 
     /// End of the current rest, if the budget is in debt at `now`.
-    pub(super) fn rest_until(&self, now: Nanos) -> Option<Nanos> {
+    pub(super) fn pause_until(&self, now: Nanos) -> Option<Nanos> {
         Some(self.account.free_at()).filter(|free_at| *free_at > now)
     }
 

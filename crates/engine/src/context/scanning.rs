@@ -20,12 +20,12 @@ const RESCAN_DIVISOR: u64 = 2;
 const MIN_COALESCED: usize = 64;
 
 impl Context {
-    /// Takes a snapshot if one is due. Otherwise scans the next chunk, unless the budget rests until
-    /// `rest_until`. Returns the time of the next step.
+    /// Takes a snapshot if one is due. Otherwise scans the next chunk, unless the budget requires
+    /// a pause until `pause_until`. Returns the time of the next step.
     pub(super) fn step_scanning(
         &mut self,
         now: Nanos,
-        rest_until: Option<Nanos>,
+        pause_until: Option<Nanos>,
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Nanos {
@@ -44,8 +44,8 @@ impl Context {
         let until = next_window
             .min(self.scanning.next_snapshot)
             .min(self.schedule.next_update);
-        if let Some(rest_until) = rest_until {
-            return rest_until.min(until);
+        if let Some(pause_until) = pause_until {
+            return pause_until.min(until);
         }
         self.end_start_when_scanned(now);
         match self.scanning.scheduler.scan_next(now, &mut self.targets, ops) {

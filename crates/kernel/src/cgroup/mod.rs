@@ -56,7 +56,7 @@ pub enum CgroupError {
     NoUnit {
         /// The requested name.
         unit: String,
-        /// The user whose groups count beside those of root.
+        /// The user whose groups count in addition to those of root.
         uid: u32,
         /// The folders that were searched.
         searched: String,

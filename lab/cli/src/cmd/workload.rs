@@ -52,7 +52,7 @@ pub struct Workload {
     #[arg(long, value_name = "TIME")]
     duration: Option<Nanos>,
 
-    /// How to tell the kernel at the start of each phase which regions it uses: none, madvise or mlock
+    /// How the kernel is informed at the start of each phase which regions it uses: none, madvise or mlock
     #[arg(long, value_name = "METHOD", default_value = "none")]
     hint: HintMethod,
 

@@ -66,7 +66,7 @@ fn fit_to_swap(
     if !profile.needs_swap() || !below_swap_floor(free, total, low) {
         return Ok((profile, None));
     }
-    let shortage = if total == Bytes::ZERO {
+    let reason = if total == Bytes::ZERO {
         "there is no swap".to_owned()
     } else {
         format!("{free} of {total} swap are free, less than {low} (swap_low)")
@@ -74,9 +74,9 @@ fn fit_to_swap(
     match profile {
         Profile::Full => Ok((
             Profile::Some,
-            Some(format!("{shortage}: profile some instead of full")),
+            Some(format!("{reason}: profile some instead of full")),
         )),
-        _ => Err(format!("{shortage}: anonymous memory cannot be paged out")),
+        _ => Err(format!("{reason}: anonymous memory cannot be paged out")),
     }
 }
 

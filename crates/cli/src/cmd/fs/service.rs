@@ -1,6 +1,6 @@
 //! Mounts the control files at a directory of the user's choice, until interrupted.
 //!
-//! The mount of a killed service stays and returns errors. A note tells `thermo doctor --leftovers` about it,
+//! The mount of a killed service stays and returns errors. A note makes `thermo doctor --leftovers` list it,
 //! and the next service at the same directory removes it.
 
 use std::fs;

@@ -34,7 +34,7 @@ enum Verb {
   thermo lifecycle run apps.toml
   thermo lifecycle run apps.toml --socket /run/user/1000/thermo.sock --json")]
     Run(run::Run),
-    /// Tell the daemon the state an application is in now.
+    /// Set the current state of an application.
     #[command(after_help = "Examples:
   thermo lifecycle set firefox cached
   thermo lifecycle set firefox foreground --json")]

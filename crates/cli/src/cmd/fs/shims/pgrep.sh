@@ -3,7 +3,7 @@ case "$*" in
 *kdamond*) ;;
 *) next pgrep "$@" ;;
 esac
-way='use pgrep [-acfilnowx] PATTERN'
+usage='use pgrep [-acfilnowx] PATTERN'
 pattern='' exact='' ignore='' columns=1 count='' pick=cat
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
     -n | --newest) pick='tail -n 1' ;;
     -o | --oldest) pick='head -n 1' ;;
     -f | --full | -w | --lightweight | --) ;;
-    -*) refuse "$1" "$way" ;;
+    -*) refuse "$1" "$usage" ;;
     *) pattern=$1 ;;
     esac
     shift

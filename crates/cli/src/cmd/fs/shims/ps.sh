@@ -26,8 +26,8 @@ for id in $ids; do
     esac
 done
 [ -n "$ours" ] || next ps "$@"
-way='use ps -p TID [-f] [-o COLUMNS] [--no-headers]'
-[ -z "$others" ] || refuse "another process ($others ) beside it" "$way"
+usage='use ps -p TID [-f] [-o COLUMNS] [--no-headers]'
+[ -z "$others" ] || refuse "another process ($others ) in the same list" "$usage"
 
 # Translates the columns of a process to those of a thread: its number, and its name for a command line.
 columns=''
@@ -57,7 +57,7 @@ while [ $# -gt 0 ]; do
     -f) default='user=UID,pid,ppid,c,stime,tname=TTY,time,cmd' ;;
     -L | -w | -ww) ;;
     --no-headers | --no-heading | h) no_headers=--no-headers ;;
-    *) refuse "$1" "$way" ;;
+    *) refuse "$1" "$usage" ;;
     esac
     shift
 done

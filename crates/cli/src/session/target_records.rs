@@ -10,11 +10,11 @@ use thermo_units::Nanos;
 
 /// Reads the mappings that changed since the last call.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct MappingChanges {
     known: BTreeMap<u32, Vec<Mapping>>,
 }
 
-impl Survey {
+impl MappingChanges {
     /// The mappings of `targets` (target number, process ID) whose mappings changed. A process that has ended
     /// gives no record.
     pub fn mappings(&mut self, targets: &[(u32, u32)]) -> Vec<Record> {
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn mappings_are_read_again_for_returning_target() {
         let ourselves = [(7, std::process::id())];
-        let mut survey = Survey::default();
-        assert_eq!(survey.mappings(&ourselves).len(), 1);
+        let mut changes = MappingChanges::default();
+        assert_eq!(changes.mappings(&ourselves).len(), 1);
         // An immediate second call may give a record or not: other test threads map memory.
-        assert!(survey.mappings(&[]).is_empty());
-        assert_eq!(survey.mappings(&ourselves).len(), 1);
+        assert!(changes.mappings(&[]).is_empty());
+        assert_eq!(changes.mappings(&ourselves).len(), 1);
     }
 
     #[test]
