@@ -146,9 +146,9 @@ tls() {
     done
     "$thermo_nbd" --unix "$work/t" --tcp 127.0.0.1:0 --export "disk=$work/disk" --tls-cert "$pki/server-cert.pem" --tls-key "$pki/server-key.pem" --tls-ca "$pki/ca-cert.pem" 2>"$work/tls.log" &
     local pid=$!
-    for _ in $(seq 600); do [ -S "$work/t" ] && grep -q 'listening at' "$work/tls.log" && break; sleep 0.1; done
+    for _ in $(seq 600); do [ -S "$work/t" ] && grep -q 'listening at 127' "$work/tls.log" && break; sleep 0.1; done
     local at code
-    at=$(sed -n 's/^listening at //p' "$work/tls.log")
+    at=$(sed -n 's/^listening at 127/127/p' "$work/tls.log")
     nbdinfo "nbds://localhost:${at##*:}/disk?tls-certificates=$pki" && nbdcopy "$work/source" "nbds://localhost:${at##*:}/disk?tls-certificates=$pki" && cmp "$work/source" "$work/disk" && nbdcopy "nbds://localhost:${at##*:}/disk?tls-certificates=$pki" "$work/back" && cmp "$work/back" "$work/source" && ! nbdinfo "nbd://localhost:${at##*:}/disk"
     code=$?
     kill "$pid"

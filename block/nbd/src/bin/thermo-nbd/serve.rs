@@ -1,5 +1,6 @@
 //! The command-line options of the server, and its run from start to shutdown.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +102,7 @@ struct Clients {
     connections_per_peer: Option<usize>,
 
     /// Maximum size of unsent replies of one client; at that size, no further requests are read from it
-    #[arg(long, value_name = "SIZE", default_value_t = Limits::default().client_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "4M")]
     client_bytes: Bytes,
 
     /// Disconnect a client that stops in the middle of a request for this many seconds (less than 16 KiB
@@ -123,6 +124,19 @@ impl Clients {
             stall_timeout: Nanos::secs(self.stall),
             allow_unsealed_memory: self.allow_unsealed_memory,
             workers: self.threads,
+        }
+    }
+
+    /// Prints where clients can connect; `addrs` are the TCP addresses.
+    fn print_listening(&self, addrs: &[SocketAddr]) {
+        for path in &self.unix {
+            eprintln!("listening at {}", path.display());
+        }
+        for socket in &self.vhost_user {
+            eprintln!("listening for a virtual machine at {socket}");
+        }
+        for addr in addrs {
+            eprintln!("listening at {addr}");
         }
     }
 
@@ -212,10 +226,7 @@ impl Cli {
         let monitor = PressureMonitor::start(&pools, &bus, selection.sources)
             .context("cannot start the pressure monitor")?;
         let server = Server::start(exports, listen, &pools, self.clients.limits(), encryption)?;
-        server
-            .addrs()
-            .iter()
-            .for_each(|addr| eprintln!("listening at {addr}"));
+        self.clients.print_listening(server.addrs());
         let state = Arc::new(ServerState {
             server,
             pools,
