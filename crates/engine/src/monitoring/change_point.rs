@@ -61,7 +61,7 @@ impl Check {
 
 impl CheckLog {
     /// Minimum gain in log likelihood for a split. In memory with one access rate, about one region in a
-    /// hundred reaches it by chance; merging joins those parts again.
+    /// hundred reaches it by chance; such parts are merged again.
     const MIN_GAIN: f64 = 6.0;
 
     /// Maximum number of sampling intervals kept. It bounds the memory for aggregations of thousands of
