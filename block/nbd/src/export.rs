@@ -1,5 +1,6 @@
 //! An export: a named file, block device or sparse memory.
 
+mod extents;
 mod group_sync;
 mod image_lock;
 
@@ -14,7 +15,6 @@ use thermo_kernel::ofd_lock;
 use thermo_units::Bytes;
 
 use crate::protocol::handshake::ExportInfo;
-use crate::protocol::reply::Extent;
 use crate::protocol::request::{MAX_PAYLOAD, NbdError};
 use group_sync::GroupSync;
 
@@ -280,44 +280,6 @@ impl Export {
     pub(crate) fn cache(&self, offset: u64, length: u64) {
         let length = std::num::NonZeroU64::new(length);
         let _ = fadvise(&self.file, offset, length, Advice::WillNeed);
-    }
-
-    /// Whether the range is a hole, as far as the file system reports.
-    pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(data) => data >= offset + length,
-            // ENXIO: no data until the end. Other errors: unknown.
-            Err(errno) => errno == Errno::NXIO,
-        }
-    }
-
-    /// The allocation of a range, as at most `most` extents. If the storage does not report holes, all is
-    /// allocated.
-    pub(crate) fn extents(&self, offset: u64, length: u32, most: usize) -> Vec<Extent> {
-        let end = offset + u64::from(length);
-        let mut extents = Vec::new();
-        let mut at = offset;
-        while at < end && extents.len() < most {
-            let (next, is_hole) = self.extent_at(at, end);
-            let length = u32::try_from(next - at).unwrap_or(u32::MAX);
-            extents.push(Extent { length, is_hole });
-            at = next;
-        }
-        extents
-    }
-
-    // The end of the extent at `at`, and whether it is a hole.
-    fn extent_at(&self, at: u64, end: u64) -> (u64, bool) {
-        let seek = |from| rustix::fs::seek(&self.file, from);
-        match seek(rustix::fs::SeekFrom::Data(at)) {
-            Ok(data) if data > at => (data.min(end), true),
-            Ok(_) => {
-                let hole = seek(rustix::fs::SeekFrom::Hole(at)).unwrap_or(end);
-                (hole.clamp(at + 1, end), false)
-            }
-            Err(Errno::NXIO) => (end, true),
-            Err(_) => (end, false),
-        }
     }
 
     /// Puts all finished writes on stable storage. After an error, which says that writes are lost, every
