@@ -1,8 +1,21 @@
 //! Addition and subtraction of quantities.
 
-/// Implements addition, subtraction and sums for a type that holds one integer.
+/// Implements bounds, addition, subtraction and sums for a type that holds one `u64`.
 macro_rules! arithmetic {
     ($quantity:ident) => {
+        impl $quantity {
+            /// Zero.
+            pub const ZERO: Self = Self(0);
+            /// No upper bound.
+            pub const MAX: Self = Self(u64::MAX);
+
+            /// The difference, or zero if `other` is larger.
+            #[must_use]
+            pub const fn saturating_sub(self, other: Self) -> Self {
+                Self(self.0.saturating_sub(other.0))
+            }
+        }
+
         impl std::ops::Add for $quantity {
             type Output = Self;
             fn add(self, other: Self) -> Self {

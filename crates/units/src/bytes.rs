@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::arithmetic::arithmetic;
-use crate::number::{UnitError, split_unit};
+use crate::number::{UnitError, split_unit, three_digits};
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -13,11 +13,6 @@ pub struct Bytes(pub u64);
 const UNITS_HELP: &str = "B, K, M, G, T, P, E (1024 each; KB and KiB mean the same)";
 
 impl Bytes {
-    /// Zero bytes.
-    pub const ZERO: Self = Self(0);
-    /// No upper bound.
-    pub const MAX: Self = Self(u64::MAX);
-
     /// `n` times 1024 bytes.
     #[must_use]
     pub const fn kib(n: u64) -> Self {
@@ -34,12 +29,6 @@ impl Bytes {
     #[must_use]
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)
-    }
-
-    /// The difference, or zero if `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
     }
 }
 
@@ -63,19 +52,10 @@ impl FromStr for Bytes {
             "t" => 1 << 40,
             "p" => 1 << 50,
             "e" => 1 << 60,
-            _ => {
-                let (text, unit) = (text.to_owned(), parts.unit.to_owned());
-                return Err(UnitError::UnknownUnit {
-                    text,
-                    unit,
-                    known: UNITS_HELP,
-                });
-            }
+            _ => return Err(UnitError::unknown_unit(text, parts.unit, UNITS_HELP)),
         };
-        parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
-            text: text.to_owned(),
-            max: "16 EiB less one byte",
-        })
+        let too_large = || UnitError::too_large(text, "16 EiB less one byte");
+        parts.scaled(scale).map(Self).ok_or_else(too_large)
     }
 }
 
@@ -93,12 +73,10 @@ impl fmt::Display for Bytes {
             value /= 1024.0;
             unit += 1;
         }
-        let decimals = match value {
-            v if unit == 0 || v >= 99.95 => 0,
-            v if v >= 9.995 => 1,
-            _ => 2,
-        };
-        f.pad(&format!("{value:.decimals$} {}", UNITS[unit]))
+        if unit == 0 {
+            return f.pad(&format!("{} B", self.0));
+        }
+        f.pad(&three_digits(value, UNITS[unit]))
     }
 }
 

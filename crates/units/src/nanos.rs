@@ -5,7 +5,7 @@ use std::ops::Mul;
 use std::str::FromStr;
 
 use crate::arithmetic::arithmetic;
-use crate::number::{UnitError, split_unit};
+use crate::number::{UnitError, split_unit, three_digits};
 
 /// Nanoseconds: a duration, or a point in time on the caller's clock (`CLOCK_MONOTONIC` in the product).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -14,11 +14,6 @@ pub struct Nanos(pub u64);
 const UNITS_HELP: &str = "ns, us, ms, s, m, h, d";
 
 impl Nanos {
-    /// Zero.
-    pub const ZERO: Self = Self(0);
-    /// No upper bound.
-    pub const MAX: Self = Self(u64::MAX);
-
     /// `n` microseconds.
     #[must_use]
     pub const fn micros(n: u64) -> Self {
@@ -48,12 +43,6 @@ impl Nanos {
     #[expect(clippy::cast_precision_loss, reason = "only for printing and ratios")]
     pub const fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
-    }
-
-    /// The difference, or zero if `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
     }
 
     /// The sum, or [`Nanos::MAX`].
@@ -90,32 +79,25 @@ impl FromStr for Nanos {
                     known: UNITS_HELP,
                 });
             }
-            unit => {
-                let (text, unit) = (text.to_owned(), unit.to_owned());
-                return Err(UnitError::UnknownUnit {
-                    text,
-                    unit,
-                    known: UNITS_HELP,
-                });
-            }
+            unit => return Err(UnitError::unknown_unit(text, unit, UNITS_HELP)),
         };
-        parts.scaled(scale).map(Self).ok_or_else(|| UnitError::TooLarge {
-            text: text.to_owned(),
-            max: "584 years",
-        })
+        let too_large = || UnitError::too_large(text, "584 years");
+        parts.scaled(scale).map(Self).ok_or_else(too_large)
     }
 }
 
 impl fmt::Display for Nanos {
     /// Three significant digits in a suitable unit: `5.00 ms`, `12.0 s`, `2 m 30 s`, `max`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
+        let per = |unit: f64| self.0 as f64 / unit;
         let text = match self.0 {
             u64::MAX => "max".to_owned(),
             0 => "0 s".to_owned(),
             ns if ns < 1_000 => format!("{ns} ns"),
-            ns if ns < 1_000_000 => three_digits(ns, 1_000, "us"),
-            ns if ns < 1_000_000_000 => three_digits(ns, 1_000_000, "ms"),
-            ns if ns < 120_000_000_000 => three_digits(ns, 1_000_000_000, "s"),
+            ns if ns < 1_000_000 => three_digits(per(1e3), "us"),
+            ns if ns < 1_000_000_000 => three_digits(per(1e6), "ms"),
+            ns if ns < 120_000_000_000 => three_digits(per(1e9), "s"),
             ns => {
                 let secs = ns / 1_000_000_000;
                 let pairs = [
@@ -135,17 +117,6 @@ impl fmt::Display for Nanos {
         };
         f.pad(&text)
     }
-}
-
-fn three_digits(ns: u64, scale: u64, unit: &str) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
-    let value = ns as f64 / scale as f64;
-    let decimals = match value {
-        v if v >= 99.95 => 0,
-        v if v >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$} {unit}")
 }
 
 arithmetic!(Nanos);

@@ -39,6 +39,28 @@ pub enum UnitError {
     },
 }
 
+impl UnitError {
+    pub(super) fn unknown_unit(text: &str, unit: &str, known: &'static str) -> Self {
+        let (text, unit) = (text.to_owned(), unit.to_owned());
+        Self::UnknownUnit { text, unit, known }
+    }
+
+    pub(super) fn too_large(text: &str, max: &'static str) -> Self {
+        let text = text.to_owned();
+        Self::TooLarge { text, max }
+    }
+}
+
+/// `value` with three significant digits, and its unit.
+pub(super) fn three_digits(value: f64, unit: &str) -> String {
+    let decimals = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
 /// A text split into whole part, fraction (digits) and unit.
 pub(super) struct Parts<'a> {
     whole: u128,

@@ -30,22 +30,14 @@ impl FromStr for Permille {
         }
         let parts = split_unit(text, "5% or 0.5%")?;
         if !matches!(parts.unit, "" | "%") {
-            let (text, unit) = (text.to_owned(), parts.unit.to_owned());
-            return Err(UnitError::UnknownUnit {
-                text,
-                unit,
-                known: "%",
-            });
+            return Err(UnitError::unknown_unit(text, parts.unit, "%"));
         }
         parts
             .scaled(10)
             .and_then(|permille| u32::try_from(permille).ok())
             .filter(|permille| *permille <= 1000)
             .map(Self)
-            .ok_or_else(|| UnitError::TooLarge {
-                text: text.to_owned(),
-                max: "100%",
-            })
+            .ok_or_else(|| UnitError::too_large(text, "100%"))
     }
 }
 
