@@ -1,0 +1,209 @@
+//! Misuse of the command: each gives one sentence and exit code 2, and no file is lost.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, reason = "each test program uses its part of the common module")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod recordings;
+mod schemes;
+
+use std::fs;
+
+use common::{run, stderr};
+
+/// Checks that the command exits with 2, prints one sentence with `expected`, and has no standard output.
+fn refused(folder: &std::path::Path, arguments: &[&str], expected: &str) {
+    let output = run(folder, arguments);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(
+        message.contains(expected),
+        "{arguments:?} printed {message:?}, not {expected:?}"
+    );
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed something");
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn contradictory_settings_touch_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    fs::write(dir.join("thermo.arrow"), "precious").unwrap();
+    let pid = std::process::id().to_string();
+    let with = |more: &[&'static str]| -> Vec<String> {
+        ["record", "--pid", &pid]
+            .into_iter()
+            .chain(more.iter().copied())
+            .map(str::to_owned)
+            .collect()
+    };
+    for (more, expected) in [
+        (["--sample", "1s"], "longer than the aggregation interval"),
+        (["--min-regions", "2"], "--min-regions must be 3 or more"),
+        (["--max-regions", "5"], "above the maximum (5)"),
+        (["--tracker", "magic"], "magic is not a tracker"),
+        (["--cpu", "0"], "too little for an access check"),
+        (["--cpu", "9999999%"], "is more than this machine has"),
+        (["--cpu", "much"], "is not a share of a CPU"),
+        (["--intervals-autotune", "--cpu=1%"], "chosen for --cpu"),
+        (["--intervals-autotune", "--sample=1ms"], "does not lie between"),
+        (["--shared", "--sample=5ms"], "--shared scans every page"),
+        (["--snapshot=1ms", "--cpu=1%"], "--snapshot 1.00 ms is too short"),
+        (["--method=scan", "--sample=5ms"], "--method scan has no --sample"),
+    ] {
+        let arguments = with(&more);
+        refused(
+            dir,
+            &arguments.iter().map(String::as_str).collect::<Vec<_>>(),
+            expected,
+        );
+    }
+    assert_eq!(fs::read_to_string(dir.join("thermo.arrow")).unwrap(), "precious");
+    assert!(!dir.join("thermo.arrow.old").exists());
+}
+
+#[test]
+fn wrong_targets_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), &["record"], "no target is named");
+    refused(
+        folder.path(),
+        &["reclaim"],
+        "--cgroup PATH, --system, or a command",
+    );
+    refused(folder.path(), &["run"], "no command is given");
+    refused(
+        folder.path(),
+        &["record", "--pid", "4194304"],
+        "no process 4194304",
+    );
+    refused(folder.path(), &["record", "--pid", "1"], "process 1");
+    refused(folder.path(), &["record", "--pid", "77", "--", "true"], "both");
+    for named in [["--pid", "1"], ["--cgroup", "/a"]] {
+        let arguments = [&["record", "--system"][..], &named].concat();
+        refused(folder.path(), &arguments, "--system names every process already");
+    }
+    refused(
+        folder.path(),
+        &["record", "--children", "--no-children", "--", "true"],
+        "--children and --no-children contradict each other",
+    );
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "a file was left behind"
+    );
+}
+
+#[test]
+fn root_group_does_not_mean_the_whole_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    for group in ["", "/", "//"] {
+        let output = run(
+            folder.path(),
+            &["reclaim", "--cgroup", group, "--dry-run", "--duration", "1s"],
+        );
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{group:?}: {message}");
+        // Machines without control groups have another message.
+        assert!(
+            message.contains("is the whole machine") || message.contains("control group"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn missing_command_gives_127_and_touches_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("thermo.arrow"), "precious").unwrap();
+    for verb in ["run", "record"] {
+        let output = run(folder.path(), &[verb, "--", "no-such-command-here"]);
+        assert_eq!(output.status.code(), Some(127));
+        assert!(stderr(&output).contains("command not found: no-such-command-here"));
+    }
+    assert_eq!(
+        fs::read_to_string(folder.path().join("thermo.arrow")).unwrap(),
+        "precious"
+    );
+}
+
+#[test]
+fn moved_verbs_name_their_program() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, program) in [
+        (&["nbd"][..], "use `thermo-nbd`"),
+        (&["nbd", "--help"], "use `thermo-nbd`"),
+        (&["nbd", "--unix", "s", "--export", "a=b"], "use `thermo-nbd`"),
+        (&["nbd", "status", "--control", "c"], "use `thermo-nbd`"),
+        (&["eval", "reclaim", "--repeats", "3"], "use `thermo-lab`"),
+        (&["workload", "-q", "a.cfg"], "use `thermo-lab workload`"),
+    ] {
+        refused(folder.path(), arguments, program);
+    }
+}
+
+#[test]
+fn wrong_hints_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let pid = std::process::id().to_string();
+    refused(dir, &["hint", "cold"], "no target is named");
+    refused(
+        dir,
+        &["hint", "cold", "--name", "no-such-program"],
+        "no process is named no-such-program",
+    );
+    refused(dir, &["hint", "cold", "--pid", "4194304"], "no process 4194304");
+    refused(dir, &["hint", "cold", "--pid", "1"], "process 1");
+    refused(dir, &["hint", "migrate_hot", "--pid", &pid], "migrate_hot");
+    for wrong in [
+        &["hint", "melt", "--pid", &pid][..],
+        &["hint", "cold", "--pid", &pid, "--range", "2000-1000"][..],
+        &["hint", "cold", "--pid", &pid, "--anon", "--file"][..],
+    ] {
+        let output = run(dir, wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn numbers_that_do_not_parse_name_what_is_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["record", "--pid", "abc"][..], "give a process ID like 4242"),
+        (&["hint", "cold", "--pid", "abc"], "give a process ID like 4242"),
+        (&["record", "--seed", "x"], "give a whole number like 10"),
+        (&["record", "--max-regions", "1k"], "give a whole number like 10"),
+        (&["reclaim", "--quota-ms", "10ms"], "give a whole number like 10"),
+        (
+            &["reclaim", "--wmarks-high", "5000000000"],
+            "the number is too large",
+        ),
+        (&["lru-sort", "--monitor-region-start", "abc"], "give an address"),
+    ] {
+        let output = run(folder.path(), arguments);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+        assert!(!message.contains("invalid digit"), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn cgroup_help_covers_both_hierarchies() {
+    let folder = tempfile::tempdir().unwrap();
+    for verb in ["record", "reclaim", "lru-sort", "hint"] {
+        let help = String::from_utf8(run(folder.path(), &[verb, "--help"]).stdout).unwrap();
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for path in [
+            "/system.slice/",
+            "/sys/fs/cgroup/... (version 2)",
+            "/sys/fs/cgroup/memory/... (version 1)",
+        ] {
+            assert!(words.contains(path), "{verb}: {path}");
+        }
+    }
+}
