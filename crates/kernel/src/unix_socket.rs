@@ -15,6 +15,23 @@ pub struct SocketPath {
     identity: (u64, u64),
 }
 
+impl SocketPath {
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder of the path.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+            _ => PathBuf::from("."),
+        }
+    }
+}
+
 impl Drop for SocketPath {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
