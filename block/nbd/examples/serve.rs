@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use thermo_nbd::{Export, Limits, Listen, Server};
+use thermo_nbd::{Export, Limits, Listen, Server, Sockets};
 use thermo_pool::{Pools, PressureMonitor, ReclaimBus, Settings, source};
 use thermo_units::Bytes;
 
@@ -23,13 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The empty name: the export for clients that request no name.
     let exports = vec![Export::open("", Path::new(file), false)?];
-    let server = Server::start(
-        exports,
-        vec![Listen::Unix(socket.into())],
-        &pools,
-        Limits::default(),
-        None,
-    )?;
+    let sockets = Sockets::open(vec![Listen::Unix(socket.into())])?;
+    let server = Server::start(exports, sockets, &pools, Limits::default(), None)?;
     std::io::stdin().read_line(&mut String::new())?;
     eprintln!("{:?}; {:?}", server.status(), pools.usage());
     Ok(())

@@ -4,6 +4,7 @@
 //!
 //! * [`protocol`]: the NBD protocol as functions of bytes, without sockets or files.
 //! * [`Export`]: a named file, block device or sparse memory.
+//! * [`Sockets`]: open sockets, before the server starts.
 //! * [`Server`]: accepts clients on Unix and TCP sockets, serves all with a few workers, and shuts down
 //!   gracefully.
 //! * [`Encryption`]: TLS with certificates.
@@ -26,5 +27,5 @@ mod worker;
 
 pub use client::read_job::CHUNK_SIZE;
 pub use export::{Export, ExportError};
-pub use server::{Limits, Listen, Server, ServerError, Status};
+pub use server::{Limits, Listen, Server, ServerError, Sockets, Status};
 pub use tls::{Encryption, TlsError};

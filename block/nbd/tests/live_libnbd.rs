@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use thermo_nbd::{Export, Limits, Listen, Server};
+use thermo_nbd::{Export, Limits, Listen, Server, Sockets};
 use thermo_pool::{Pools, Settings};
 use thermo_units::Bytes;
 
@@ -40,7 +40,8 @@ fn libnbd_lists_export_and_copies_both_ways() {
         Listen::Tcp("127.0.0.1:0".to_owned()),
     ];
     let exports = vec![Export::open("disk", &disk, false).unwrap()];
-    let server = Server::start(exports, listen, &pools, Limits::default(), None).unwrap();
+    let sockets = Sockets::open(listen).unwrap();
+    let server = Server::start(exports, sockets, &pools, Limits::default(), None).unwrap();
     let unix = format!("nbd+unix:///disk?socket={}", dir.path().join("socket").display());
     let tcp = format!("nbd://{}/disk", server.addrs()[0]);
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use thermo_nbd::{CHUNK_SIZE, Export, Limits, Listen, Server, ServerError};
+use thermo_nbd::{CHUNK_SIZE, Export, Limits, Listen, Server, ServerError, Sockets};
 use thermo_pool::{Pools, Settings};
 use thermo_units::Bytes;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
@@ -176,7 +176,8 @@ fn start_server_with(limits: Limits) -> TestServer {
         export: "disk".to_owned(),
     }];
     let exports = vec![Export::open("disk", &dir.path().join("disk"), false).unwrap()];
-    let server = Server::start(exports, listen, &pools, limits, None).unwrap();
+    let sockets = Sockets::open(listen).unwrap();
+    let server = Server::start(exports, sockets, &pools, limits, None).unwrap();
     TestServer { dir, pools, server }
 }
 
@@ -356,7 +357,8 @@ fn missing_export_error_lists_available_exports() {
         export: "dsik".to_owned(),
     }];
     let exports = vec![Export::memory("disk", Bytes::mib(1), false).unwrap()];
-    let error = Server::start(exports, listen, &pools, Limits::default(), None).unwrap_err();
+    let sockets = Sockets::open(listen).unwrap();
+    let error = Server::start(exports, sockets, &pools, Limits::default(), None).unwrap_err();
     assert!(matches!(error, ServerError::NoExport { .. }));
     let message = error.to_string();
     assert!(

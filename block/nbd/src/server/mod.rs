@@ -3,12 +3,13 @@
 pub(crate) mod acceptor;
 mod limits;
 pub(crate) mod shared;
+mod sockets;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use thermo_kernel::unix_socket::{self, SocketPath};
+use thermo_kernel::unix_socket::SocketPath;
 use thermo_pool::{OpenError, Pool, Pools};
 use thermo_units::Bytes;
 
@@ -25,36 +26,17 @@ use crate::export::Export;
 use crate::lock::locked;
 use crate::protocol::handshake::Directory as _;
 use crate::tls::Encryption;
-use crate::vhost::VhostSocket;
+use crate::vhost::{VhostListener, VhostSocket};
 use crate::wire::Socket;
 use crate::worker::Worker;
-use acceptor::Listener;
 pub use limits::Limits;
 use shared::{Counters, Exports, MemoryQueue, STOP, Shared};
+pub use sockets::{Listen, Sockets};
 
 /// Name of the pool for unparsed data. No export may use it.
 const UNPARSED_POOL: &str = "(unparsed)";
 /// Maximum unparsed data of one client, in bytes.
 const MAX_UNPARSED: usize = 64 << 10;
-
-/// Where the server listens.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Listen {
-    /// A Unix socket at this path. A stale socket is replaced; any other file is refused.
-    Unix(PathBuf),
-    /// `ADDR:PORT`. Port 0 selects a free port.
-    Tcp(String),
-    /// A listening socket passed by a service manager.
-    Socket(OwnedFd),
-    /// A vhost-user-blk socket: an export as the disk of one virtual machine at a time.
-    VhostUser {
-        /// Path of the socket. A stale socket is replaced; any other file is refused.
-        path: PathBuf,
-        /// Name of the export.
-        export: String,
-    },
-}
 
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -130,19 +112,20 @@ pub struct Server {
     acceptor: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
     stop: OwnedFd,
-    sockets: Vec<SocketPath>,
+    socket_paths: Vec<SocketPath>,
     addrs: Vec<SocketAddr>,
     vhost_sockets: Vec<VhostSocket>,
 }
 
 impl Server {
-    /// Serves `exports` at all sockets of `listen`. Each export gets a pool of its own, under its name.
+    /// Serves `exports` at all `sockets`. Each export gets a pool of its own, under its name. Threads are
+    /// started here and not before.
     ///
     /// # Errors
-    /// A socket cannot be opened, or a pool cannot be created.
+    /// A pool or a thread cannot be created, or the export for a virtual machine does not exist.
     pub fn start(
         exports: Vec<Export>,
-        listen: Vec<Listen>,
+        sockets: Sockets,
         pools: &Pools,
         limits: Limits,
         encryption: Option<Encryption>,
@@ -156,11 +139,18 @@ impl Server {
             acceptor: None,
             workers: Vec::new(),
             stop,
-            sockets: Vec::new(),
-            addrs: Vec::new(),
+            socket_paths: sockets.paths,
+            addrs: sockets.addrs,
             vhost_sockets: Vec::new(),
         };
-        let listeners = server.listen(listen, pools)?;
+        for listener in sockets.vhost {
+            let (export, pool) = server.vhost_export(&listener, pools)?;
+            let shared = Arc::clone(&server.shared);
+            server
+                .vhost_sockets
+                .push(VhostSocket::start(listener, export, pool, shared)?);
+        }
+        let listeners = sockets.listeners;
         for number in 0..limits.workers.max(1) {
             let mut worker = Worker::new(Arc::clone(&server.shared));
             server
@@ -172,46 +162,13 @@ impl Server {
         Ok(server)
     }
 
-    fn listen(&mut self, listen: Vec<Listen>, pools: &Pools) -> Result<Vec<Listener>, ServerError> {
-        let mut listeners = Vec::new();
-        for one in listen {
-            let at = format!("{one:?}");
-            let refused = |source| ServerError::Listen { at, source };
-            match one {
-                Listen::VhostUser { path, export } => {
-                    let (export, pool) = self.vhost_export(&path, &export, pools)?;
-                    let shared = Arc::clone(&self.shared);
-                    self.vhost_sockets
-                        .push(VhostSocket::open(&path, export, pool, shared).map_err(refused)?);
-                }
-                Listen::Unix(path) => listeners.push(self.listen_unix(&path).map_err(refused)?),
-                Listen::Tcp(addr) => listeners.push(self.listen_tcp(&addr).map_err(refused)?),
-                Listen::Socket(fd) => listeners.push(Listener::from_fd(fd).map_err(refused)?),
-            }
-        }
-        Ok(listeners)
-    }
-
-    fn listen_unix(&mut self, path: &Path) -> io::Result<Listener> {
-        let (listener, socket) = unix_socket::bind(path)?;
-        self.sockets.push(socket);
-        Listener::Unix(listener).into_nonblocking()
-    }
-
-    fn listen_tcp(&mut self, addr: &str) -> io::Result<Listener> {
-        let listener = TcpListener::bind(addr)?;
-        self.addrs.push(listener.local_addr()?);
-        Listener::Tcp(listener).into_nonblocking()
-    }
-
     // The export for a vhost-user socket, with its own pool, which NBD clients cannot use up.
     fn vhost_export(
         &self,
-        path: &Path,
-        name: &str,
+        listener: &VhostListener,
         pools: &Pools,
     ) -> Result<(Arc<Export>, Pool), ServerError> {
-        let exports = &self.shared.exports;
+        let (exports, path, name) = (&self.shared.exports, listener.path().path(), listener.export());
         let export = exports.named(name).ok_or_else(|| ServerError::NoExport {
             path: path.to_owned(),
             name: name.to_owned(),
@@ -288,7 +245,7 @@ impl Drop for Server {
             let _ = acceptor.join();
         }
         self.vhost_sockets.clear();
-        self.sockets.clear();
+        self.socket_paths.clear();
         for client in self.shared.all_clients() {
             client.wire.shutdown(Shutdown::Read);
         }

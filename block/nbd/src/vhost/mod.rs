@@ -17,7 +17,7 @@ mod session;
 
 use std::fmt::Display;
 use std::io;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -65,6 +65,34 @@ impl Device {
     }
 }
 
+/// A listening vhost-user socket. Dropping it removes the path.
+#[derive(Debug)]
+pub(crate) struct VhostListener {
+    listener: UnixListener,
+    path: SocketPath,
+    export: String,
+}
+
+impl VhostListener {
+    /// Listens at `socket`, for the disk of the export called `export`.
+    pub(crate) fn bind(socket: &Path, export: String) -> io::Result<Self> {
+        let (listener, path) = unix_socket::bind(socket)?;
+        Ok(Self {
+            listener,
+            path,
+            export,
+        })
+    }
+
+    pub(crate) const fn path(&self) -> &SocketPath {
+        &self.path
+    }
+
+    pub(crate) fn export(&self) -> &str {
+        &self.export
+    }
+}
+
 /// A vhost-user socket, which serves one virtual machine at a time.
 #[derive(Debug)]
 pub(crate) struct VhostSocket {
@@ -75,20 +103,20 @@ pub(crate) struct VhostSocket {
 }
 
 impl VhostSocket {
-    /// Listens at `socket` for virtual machines, one after the other.
-    pub(crate) fn open(
-        socket: &Path,
+    /// Serves virtual machines at `listener`, one after the other.
+    pub(crate) fn start(
+        listener: VhostListener,
         export: Arc<Export>,
         pool: Pool,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        let (listener, path) = unix_socket::bind(socket)?;
+        let VhostListener { listener, path, .. } = listener;
         let listener = Listener::from(listener);
         let device = Arc::new(Device {
             export,
             pool,
             shared,
-            socket: socket.to_owned(),
+            socket: path.path().to_owned(),
             accepting: RwLock::new(true),
             is_connected: AtomicBool::new(false),
         });

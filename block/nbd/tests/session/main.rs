@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use client::{Client, DISCONNECT, FLUSH, FUA, NO_HOLE, READ, TRIM, WRITE, WRITE_ZEROES};
-use thermo_nbd::{CHUNK_SIZE, Export, Limits, Listen, Server, ServerError};
+use thermo_nbd::{CHUNK_SIZE, Export, Limits, Listen, Server, ServerError, Sockets};
 use thermo_pool::{Pools, Settings};
 use thermo_units::Bytes;
 
@@ -32,7 +32,8 @@ fn start_server(limits: Limits) -> TestServer {
     ];
     let pools = Pools::new(Bytes::mib(4), Settings::default());
     let listen = vec![Listen::Unix(dir.path().join("socket"))];
-    let server = Server::start(exports, listen, &pools, limits, None).unwrap();
+    let sockets = Sockets::open(listen).unwrap();
+    let server = Server::start(exports, sockets, &pools, limits, None).unwrap();
     TestServer { dir, pools, server }
 }
 
@@ -313,7 +314,8 @@ fn one_peer_cannot_hold_all_connections() {
         Listen::Unix(socket.clone()),
         Listen::Tcp("127.0.0.1:0".to_owned()),
     ];
-    let server = Server::start(vec![export], listen, &pools, limits, None).unwrap();
+    let sockets = Sockets::open(listen).unwrap();
+    let server = Server::start(vec![export], sockets, &pools, limits, None).unwrap();
     let held: Vec<Client> = (0..3).map(|_| Client::go(&socket, "disk")).collect();
     let fourth = UnixStream::connect(&socket).unwrap();
     fourth.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -360,26 +362,11 @@ fn stale_socket_is_replaced_and_other_file_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let pools = Pools::new(Bytes::mib(1), Settings::default());
-    drop(
-        Server::start(
-            Vec::new(),
-            vec![Listen::Unix(path.clone())],
-            &pools,
-            Limits::default(),
-            None,
-        )
-        .unwrap(),
-    );
+    let open = || Sockets::open(vec![Listen::Unix(path.clone())]);
+    drop(open().unwrap());
+    assert!(!path.exists());
     std::fs::write(&path, "a file").unwrap();
-    let error = Server::start(
-        Vec::new(),
-        vec![Listen::Unix(path.clone())],
-        &pools,
-        Limits::default(),
-        None,
-    )
-    .unwrap_err();
+    let error = open().unwrap_err();
     assert!(matches!(error, ServerError::Listen { .. }));
     assert!(path.exists());
 }
@@ -423,7 +410,7 @@ fn exports_above_budget_are_rejected_with_numbers() {
     let pools = Pools::new(Bytes(CHUNK_SIZE as u64), Settings::default());
     let error = Server::start(
         vec![export("a"), export("b")],
-        Vec::new(),
+        Sockets::default(),
         &pools,
         Limits::default(),
         None,

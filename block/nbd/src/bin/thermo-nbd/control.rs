@@ -5,8 +5,8 @@
 //! `"error"`; nothing is changed then.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,31 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Polling interval for new clients and for the end of the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// A control socket that listens. Dropping it removes the socket.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: SocketPath,
+}
+
+impl ControlSocket {
+    /// Listens at `path`.
+    ///
+    /// # Errors
+    /// The socket cannot be created.
+    pub fn bind(path: &Path) -> anyhow::Result<Self> {
+        let (listener, path) = unix_socket::bind(path)
+            .and_then(|(listener, socket)| listener.set_nonblocking(true).map(|()| (listener, socket)))
+            .with_context(|| format!("cannot listen at control socket {}", path.display()))?;
+        Ok(Self { listener, path })
+    }
+
+    /// The folder of the socket.
+    pub fn folder(&self) -> PathBuf {
+        self.path.folder()
+    }
+}
+
 /// A running control socket. Dropping it closes and removes the socket.
 #[derive(Debug)]
 pub struct Control {
@@ -37,14 +62,12 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at `path`.
+    /// Answers clients of `socket` in a thread of its own.
     ///
     /// # Errors
-    /// The socket cannot be created.
-    pub fn start(path: &Path, state: Arc<ServerState>) -> anyhow::Result<Self> {
-        let (listener, socket) = unix_socket::bind(path)
-            .and_then(|(listener, socket)| listener.set_nonblocking(true).map(|()| (listener, socket)))
-            .with_context(|| format!("cannot listen at control socket {}", path.display()))?;
+    /// The thread cannot be started.
+    pub fn start(socket: ControlSocket, state: Arc<ServerState>) -> anyhow::Result<Self> {
+        let ControlSocket { listener, path } = socket;
         let stop = Arc::new(AtomicBool::new(false));
         let thread_stop = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -59,7 +82,7 @@ impl Control {
                 }
             })?;
         Ok(Self {
-            _path: socket,
+            _path: path,
             stop,
             thread: Some(thread),
         })

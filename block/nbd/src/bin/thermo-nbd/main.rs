@@ -1,10 +1,11 @@
 //! The `thermo-nbd` command: a block server whose buffers share one budget and are released under memory
 //! pressure.
 //!
-//! `serve` runs a server; `control_client` sends commands to a running one. The library `thermo_nbd`
+//! `serve` runs a server, with the privileges that `confinement` leaves; `control_client` sends commands to a running one. The library `thermo_nbd`
 //! implements the server. Data goes to standard output, everything else to standard error.
 
 mod activation;
+mod confinement;
 mod control;
 mod control_client;
 mod exports;

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use thermo_nbd::{Encryption, Limits, Listen, Server};
+use thermo_nbd::{Encryption, Limits, Listen, Server, Sockets};
 use thermo_pool::{Pools, PressureMonitor, ReclaimBus, source};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 use thermo_units::{Bytes, Nanos};
 
-use crate::control::Control;
+use crate::control::{Control, ControlSocket};
 use crate::stats::ServerState;
-use crate::{activation, control_client, exports, memory, stats};
+use crate::{activation, confinement, control_client, exports, memory, stats};
 
 /// Polling interval for the request to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -55,6 +55,9 @@ pub struct Cli {
 
     #[command(flatten)]
     memory: memory::Memory,
+
+    #[command(flatten)]
+    confinement: confinement::Confinement,
 
     /// Accept `thermo-nbd status`, `set` and `squeeze` at this Unix socket
     #[arg(long, value_name = "PATH")]
@@ -212,6 +215,7 @@ impl Cli {
         if let Some(command) = self.command {
             return command.run();
         }
+        let user = self.confinement.user()?;
         let (listen, encryption) = (self.clients.listen()?, self.tls.encryption()?);
         let exports = self.exports.open()?;
         interrupt::listen().context("cannot install signal handlers")?;
@@ -223,9 +227,14 @@ impl Cli {
             .reasons
             .iter()
             .for_each(|reason| eprintln!("pressure: {reason}"));
+        let sockets = Sockets::open(listen)?;
+        let control = self.control.as_deref().map(ControlSocket::bind).transpose()?;
+        let folders = sockets.folders().chain(control.iter().map(ControlSocket::folder));
+        // All files are open now, and no thread runs yet.
+        self.confinement.apply(user, folders.collect())?;
         let monitor = PressureMonitor::start(&pools, &bus, selection.sources)
             .context("cannot start the pressure monitor")?;
-        let server = Server::start(exports, listen, &pools, self.clients.limits(), encryption)?;
+        let server = Server::start(exports, sockets, &pools, self.clients.limits(), encryption)?;
         self.clients.print_listening(server.addrs());
         let state = Arc::new(ServerState {
             server,
@@ -234,10 +243,8 @@ impl Cli {
             monitor,
             reasons: selection.reasons,
         });
-        let control = match &self.control {
-            Some(path) => Some(Control::start(path, Arc::clone(&state))?),
-            None => None,
-        };
+        let control = control.map(|socket| Control::start(socket, Arc::clone(&state)));
+        let control = control.transpose()?;
         if self.clients.stdin {
             serve_stdin(&state.server)?;
         } else {
