@@ -11,6 +11,7 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::error::{BpfError, WalkError};
 use crate::kcore;
@@ -61,6 +62,9 @@ impl Machine {
     }
 }
 
+/// The base, once it is found: it stays until the next boot, and `/proc/kcore` may not be readable later.
+static DIRECT_MAP: OnceLock<u64> = OnceLock::new();
+
 /// Finds the base of the direct map and the number of levels.
 pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Result<Machine, BpfError> {
     let words = Words::new();
@@ -74,7 +78,10 @@ pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Res
         .run(machine.call(OP_PROBES, std::process::id()))
         .map_err(own_tables_error)?
         .pgd;
-    let known = kcore::direct_map(Path::new("/"), pgd);
+    let known = DIRECT_MAP
+        .get()
+        .copied()
+        .or_else(|| kcore::direct_map(Path::new("/"), pgd));
     let candidates: Vec<u64> = match known {
         Some(base) => vec![base],
         None => candidates(pgd, memory_end).collect(),
@@ -87,6 +94,7 @@ pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Res
                 tried += 1;
                 machine.direct_map = *direct_map;
                 if words.read_right(runner, &machine)? {
+                    DIRECT_MAP.get_or_init(|| *direct_map);
                     return Ok(machine);
                 }
             }
