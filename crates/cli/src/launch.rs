@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, WaitOptions, waitpid};
+use thermo_kernel::user::User;
 use thermo_kernel::{children, namespace};
 
 /// Process ID of the started command; 0 before the start.
@@ -70,13 +71,17 @@ pub fn check(command: &[OsString]) -> Result<(), LaunchError> {
     }
 }
 
-/// Starts `command` with our standard streams.
+/// Starts `command` with our standard streams, as `user` or as ourselves.
 ///
 /// # Errors
 /// The command does not exist or cannot be run.
-pub fn launch(command: &[OsString]) -> Result<Child, LaunchError> {
+pub fn launch(command: &[OsString], user: Option<&User>) -> Result<Child, LaunchError> {
     check(command)?;
-    start(Command::new(&command[0]), command)
+    let mut process = Command::new(&command[0]);
+    if let Some(user) = user {
+        user.run_as(&mut process);
+    }
+    start(process, command)
 }
 
 /// Starts `command` with additional environment variables. The command gets SIGHUP when the
@@ -129,7 +134,7 @@ mod tests {
     #[test]
     fn missing_command_is_named_and_gives_127() {
         for name in ["no-such-command-here", "/no/such/path", ""] {
-            let error = launch(&[name.into()]).unwrap_err();
+            let error = launch(&[name.into()], None).unwrap_err();
             assert_eq!(error.code(), 127);
             assert_eq!(error.to_string(), format!("command not found: {name}"));
         }
@@ -138,7 +143,7 @@ mod tests {
 
     #[test]
     fn command_that_cannot_run_gives_126() {
-        assert_eq!(launch(&["/".into()]).unwrap_err().code(), 126);
+        assert_eq!(launch(&["/".into()], None).unwrap_err().code(), 126);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod cmd;
 mod launch;
 mod output_file;
 mod parameter_file;
+mod privileges;
 mod scheme_file;
 mod session;
 mod terminal;

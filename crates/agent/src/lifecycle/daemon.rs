@@ -54,6 +54,15 @@ pub struct Options {
     pub access_probe: Option<Box<dyn AccessProbe>>,
 }
 
+/// A daemon that listens, and has no threads yet: the moment to give up privileges, which threads inherit.
+pub struct ListeningDaemon {
+    options: Options,
+    config: Config,
+    table: AppTable,
+    server: Server,
+    watchdog: Option<Watchdog>,
+}
+
 /// A message from another thread.
 enum Event {
     State(String, StateEvent),
@@ -109,17 +118,38 @@ pub struct Daemon {
     longest_request: Nanos,
 }
 
-impl Daemon {
-    /// Reads the configuration, starts the threads and listens on the socket.
+impl ListeningDaemon {
+    /// Reads the configuration and listens on the socket.
     ///
     /// # Errors
-    /// The configuration cannot be used, or the socket or a thread cannot be created.
-    pub fn new(mut options: Options) -> Result<Self, DaemonError> {
-        let root = Path::new("/");
-        let mut table = AppTable::new(root);
+    /// The configuration cannot be used, the socket cannot be created, or systemd asks for a watchdog and cannot
+    /// be reached.
+    pub fn new(options: Options) -> Result<Self, DaemonError> {
+        let mut table = AppTable::new(Path::new("/"));
         let config = load_config(&options.config, &mut table)?;
         let socket = options.socket.clone().or_else(|| config.socket.clone());
         let server = Server::listen(&socket.unwrap_or_else(|| options.default_socket.clone()))?;
+        Ok(Self {
+            options,
+            config,
+            table,
+            server,
+            watchdog: Watchdog::from_env()?,
+        })
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// A thread or a descriptor cannot be created.
+    pub fn start(self) -> Result<Daemon, DaemonError> {
+        let Self {
+            mut options,
+            config,
+            table,
+            server,
+            watchdog,
+        } = self;
         let (sender, events) = mpsc::channel();
         let wake =
             Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
@@ -127,8 +157,8 @@ impl Daemon {
             events: sender,
             wake: Arc::clone(&wake),
         };
-        let threads = Threads::start(root, &sender, options.access_probe.take())?;
-        let mut daemon = Self {
+        let threads = Threads::start(Path::new("/"), &sender, options.access_probe.take())?;
+        let mut daemon = Daemon {
             options,
             config,
             engine: Engine::default(),
@@ -140,7 +170,7 @@ impl Daemon {
             events,
             wake,
             threads,
-            watchdog: Watchdog::from_env()?,
+            watchdog,
             server,
             requests: 0,
             longest_request: Nanos::ZERO,
@@ -148,7 +178,9 @@ impl Daemon {
         daemon.apply_config();
         Ok(daemon)
     }
+}
 
+impl Daemon {
     /// Path of the socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
@@ -388,14 +420,14 @@ mod tests {
             idle.id()
         );
         std::fs::write(&config, text).unwrap();
-        let mut daemon = Daemon::new(Options {
+        let daemon = ListeningDaemon::new(Options {
             config,
             socket: Some(folder.path().join("s")),
             default_socket: PathBuf::new(),
             silent_after: Nanos::secs(30),
             access_probe: Some(Box::new(PanickingProbe)),
-        })
-        .unwrap();
+        });
+        let mut daemon = daemon.unwrap().start().unwrap();
         let deadline = clock::monotonic() + Nanos::secs(60);
         let mut stop = |_: &mut Daemon| clock::monotonic() > deadline;
         let ended = daemon.run(&mut stop, &mut |_| {});

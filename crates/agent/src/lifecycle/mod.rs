@@ -39,7 +39,7 @@ pub mod wire;
 pub use command::CommandTarget;
 pub use config::{AppConfig, Config, ConfigError, Target};
 pub use cost::{JobCost, Outcome};
-pub use daemon::{Daemon, DaemonError, Options};
+pub use daemon::{Daemon, DaemonError, ListeningDaemon, Options};
 pub use decision::{Decision, DecisionKind};
 pub use engine::{AppStatus, Engine, ExecutorCommand, MemoryInfo, UnknownApp};
 pub use profile::Profile;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::ensure;
+use thermo_kernel::user::User;
 use thermo_targets::{LayoutRule, TargetSpec};
 
 use super::number;
@@ -33,6 +34,11 @@ pub struct Targets {
     /// mappings
     #[arg(long)]
     pub vma: bool,
+
+    /// Run CMD as this user and without capabilities (as root only). Without this flag CMD runs as the caller,
+    /// with all its privileges
+    #[arg(long, value_name = "NAME", requires = "command")]
+    user: Option<String>,
 
     /// Command to start and monitor; thermo exits with its exit code
     #[arg(last = true, value_name = "CMD")]
@@ -113,7 +119,15 @@ impl Targets {
             !(self.children && self.no_children),
             "--children and --no-children contradict each other: leave one of them out"
         );
-        Ok(())
+        self.user().map(drop)
+    }
+
+    /// The user to run the command as.
+    ///
+    /// # Errors
+    /// There is no such user, or we may not run programs as another one.
+    pub fn user(&self) -> anyhow::Result<Option<User>> {
+        Ok(self.user.as_deref().map(User::to_run_as).transpose()?)
     }
 
     /// Whether background processes that the command leaves behind stay targets.

@@ -24,7 +24,8 @@ use super::{
     EndReason, Host, Outcome, ReadSettings, Reloader, RunParams, SessionSink, Settings, scheme_inputs,
 };
 use crate::args::{Limits, Monitoring, Targets};
-use crate::launch;
+use crate::privileges::SessionNeeds;
+use crate::{launch, privileges};
 
 /// A session that has not started.
 pub struct Plan {
@@ -103,10 +104,10 @@ impl Plan {
             .with_dry_run(self.limits.dry_run);
         match running {
             Some(processes) => {
-                let outcome = self.monitor(context, processes, selected.backend, sink, reloader)?;
+                let outcome = self.monitor(context, processes, selected, sink, reloader)?;
                 Ok(Done { outcome, child: None })
             }
-            None => self.monitor_command(context, selected.backend, sink, reloader),
+            None => self.monitor_command(context, selected, sink, reloader),
         }
     }
 
@@ -173,17 +174,18 @@ impl Plan {
     fn monitor_command(
         &self,
         context: Context,
-        backend: Backend,
+        selected: Selected,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Done> {
+        let user = self.targets.user()?;
         if self.targets.keeps_orphans() {
             subreaper::become_subreaper().context("cannot adopt background processes of the command")?;
         }
-        let mut child = launch::launch(&self.targets.command)?;
+        let mut child = launch::launch(&self.targets.command, user.as_ref())?;
         let processes = command_processes(self.targets.spec(Some(child.id()))).map_err(Into::into);
         let outcome = processes.and_then(|processes| match processes {
-            Some(processes) => self.monitor(context, processes, backend, sink, reloader),
+            Some(processes) => self.monitor(context, processes, selected, sink, reloader),
             None => Ok(Outcome {
                 end: EndReason::TargetsGone,
                 elapsed: Nanos::ZERO,
@@ -208,10 +210,17 @@ impl Plan {
         &self,
         context: Context,
         processes: TrackedProcesses,
-        backend: Backend,
+        selected: Selected,
         sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
+        // Everything is open, the command has started, and no thread runs yet.
+        let needs = SessionNeeds {
+            schemes: &self.schemes,
+            clears_refs: selected.name == "smaps" || self.monitoring.max_walk_time()?.is_some(),
+            has_command: !self.targets.command.is_empty(),
+        };
+        privileges::keep_only(&needs.capabilities())?;
         let root = Path::new("/");
         let params = RunParams {
             duration: self.duration,
@@ -220,7 +229,7 @@ impl Plan {
             totals: TotalsReader::new(root, &self.targets),
             cgroup_wait: CgroupWait::new(root, &self.targets),
         };
-        match backend {
+        match selected.backend {
             Backend::Tracker(tracker) => {
                 let actor =
                     Actor::new(self.limits.pageout(), self.limits.dry_run).with_huge(self.limits.huge());

@@ -1,6 +1,8 @@
 //! Parses and checks the configuration. Every error has a line and column. [`KEYS`] lists the keys of an
 //! application.
 
+use std::sync::OnceLock;
+
 use regex::Regex;
 use toml::de::{DeTable, DeValue};
 
@@ -245,12 +247,12 @@ impl AppBuilder {
 
     fn add_unit(&mut self, value: &Value<'_>) -> Result<(), ParseError> {
         let unit = value.string()?.to_owned();
-        let uid = rustix::process::geteuid().as_raw();
+        let uid = own_uid();
         self.add_target(value, Target::Unit { unit, uid })
     }
 
     fn add_command(&mut self, value: &Value<'_>) -> Result<(), ParseError> {
-        let (pattern, uid) = (value.regex()?, rustix::process::geteuid().as_raw());
+        let (pattern, uid) = (value.regex()?, own_uid());
         self.add_target(value, Target::Command(CommandTarget { pattern, uid }))
     }
 
@@ -369,4 +371,11 @@ fn group_components(path: &str) -> Vec<&str> {
         | ["sys", "fs", "cgroup", rest @ ..] => rest.to_vec(),
         _ => components,
     }
+}
+
+/// The user that owns targets where none is named: the one that started this process. The process may run as
+/// another user when it reads the configuration again.
+fn own_uid() -> u32 {
+    static OWN_UID: OnceLock<u32> = OnceLock::new();
+    *OWN_UID.get_or_init(|| rustix::process::geteuid().as_raw())
 }

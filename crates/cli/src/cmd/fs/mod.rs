@@ -24,6 +24,7 @@ use thermo_runtime::best_tracker;
 use thermo_targets::{TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 
+use crate::privileges;
 use crate::session::{Host, Requirements};
 
 /// Provide DAMON's control files, backed by this engine, so that damo and other tools for DAMON work
@@ -108,8 +109,13 @@ impl Fs {
         );
         let module_targets = self.module_targets()?;
         let engine = Arc::new(Engine::new("/", self.tracker_factory()?, warn));
+        // Finds the direct map while /proc/kcore can be read: kdamonds open their trackers later.
+        drop(Host::probe());
         match &self.mount {
-            Some(dir) => service::run(dir, self.layout.files(&engine)?),
+            Some(dir) => {
+                privileges::keep_only(privileges::FS)?;
+                service::run(dir, self.layout.files(&engine)?)
+            }
             None => namespace::run(&self.command, self.layout, &engine, module_targets),
         }
     }

@@ -25,7 +25,7 @@ use thermo_term::interrupt;
 
 use super::overlay_mount::{mounted_at, overlay};
 use super::{Layout, events, path_shims};
-use crate::{launch, session};
+use crate::{launch, privileges, session};
 
 const MM: &str = "/sys/kernel/mm";
 const DEBUG: &str = "/sys/kernel/debug";
@@ -46,14 +46,18 @@ pub fn run(
     namespace::unshare_mounts().context("cannot create a mount namespace (it needs CAP_SYS_ADMIN)")?;
     let mount_point = create_mount_point(layout)?;
     let private_dir = Path::new(PRIVATE_DIR);
-    let mounted = [
-        super::mount(&mount_point, layout.files(engine)?)?,
-        mount_modules(private_dir, ModuleFiles::new(Arc::clone(engine), module_targets))?,
-    ];
+    // The threads keep only what they need; the command gets what the caller has.
+    let mounted = privileges::start_threads_with(privileges::FS, || {
+        let mounted = [
+            super::mount(&mount_point, layout.files(engine)?)?,
+            mount_modules(private_dir, ModuleFiles::new(Arc::clone(engine), module_targets))?,
+        ];
+        events::serve(&private_dir.join("events"), engine.trace())
+            .context("cannot serve events to the replacement of perf")?;
+        Ok(mounted)
+    })?;
     let bin = path_shims::install(private_dir)
         .context("cannot install the replacements of perf, pgrep, pidof and ps")?;
-    events::serve(&private_dir.join("events"), engine.trace())
-        .context("cannot serve events to the replacement of perf")?;
     if let Err(error) = provide_tracefs(private_dir) {
         eprintln!("thermo: tracefs is not available ({error}), and damo needs it: damo may refuse to run");
     }
@@ -74,6 +78,7 @@ fn run_command(
 ) -> anyhow::Result<Exit> {
     interrupt::listen().context("cannot handle Ctrl-C")?;
     let child = launch::launch_in_environment(command, environment)?;
+    privileges::keep_only(privileges::FS)?;
     let status = session::wait_for(child)?;
     mounted.iter().for_each(|mounted| mounted.files().stop_all());
     Ok(Exit::ChildStatus(status))

@@ -152,7 +152,7 @@ fn record(source: &mut Source, parsed: &PerfArgs) -> anyhow::Result<Exit> {
     let mut out = create(&output(parsed))?;
     let mut command = match parsed.command.as_slice() {
         [] => None,
-        command => Some(launch::launch(command)?),
+        command => Some(launch::launch(command, None)?),
     };
     let mut buffer = vec![0; 1 << 16];
     while !interrupt::requested() {

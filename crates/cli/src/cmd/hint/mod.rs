@@ -25,6 +25,7 @@ use thermo_term::interrupt;
 use thermo_units::{AddrRange, Bytes, Nanos};
 
 use crate::args::number;
+use crate::privileges;
 use crate::session::Host;
 
 /// How often Ctrl-C is checked.
@@ -167,6 +168,7 @@ impl Hint {
             return Err(anyhow!("{} cannot be done here: {}", self.action, report.reason));
         }
         interrupt::listen().context("cannot handle Ctrl-C")?;
+        privileges::keep_only(privileges::HINT)?;
         let (processes, hints) = self.hints(processes, host)?;
         if interrupt::requested() {
             return Ok(Exit::Interrupted);

@@ -3,6 +3,7 @@
 
 mod accesses;
 mod client;
+mod confinement;
 mod run;
 mod text;
 

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use thermo_agent::lifecycle::{Daemon, Decision, Options};
+use thermo_agent::lifecycle::{Daemon, Decision, ListeningDaemon, Options};
 use thermo_kernel::{clock, memlock, signals};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 use thermo_units::Nanos;
 
+use super::confinement::Confinement;
 use super::{Common, accesses, default_socket, text};
 
 /// `run CONFIG`.
@@ -22,6 +23,9 @@ pub struct Run {
     silent_after: Nanos,
 
     #[command(flatten)]
+    confinement: Confinement,
+
+    #[command(flatten)]
     common: Common,
 }
 
@@ -30,7 +34,8 @@ impl Run {
         interrupt::listen().context("cannot handle Ctrl-C")?;
         signals::reload_on_hangup().context("cannot handle SIGHUP")?;
         let socket = self.common.socket;
-        let mut daemon = Daemon::new(Options {
+        let user = self.confinement.user()?;
+        let daemon = ListeningDaemon::new(Options {
             // Without a default path (no XDG_RUNTIME_DIR), --socket is enough.
             default_socket: default_socket().or_else(|error| socket.clone().ok_or(error))?,
             socket,
@@ -40,6 +45,8 @@ impl Run {
         })?;
         // A reclaimer must not wait for its own pages. Without the right to lock memory it runs unlocked.
         let _ = memlock::lock_on_fault();
+        self.confinement.apply(user)?;
+        let mut daemon = daemon.start()?;
         for (app, pid) in daemon.missing() {
             eprintln!(
                 "thermo: {app}: there is no process {pid}; a later process with this ID does not count as {app}"
