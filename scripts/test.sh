@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All checks of `make test`: format, spelling, links, dependencies, lints, documentation, and every test
-# program, one at a time.
+# All checks of `make test`: format, spelling, links, dependencies, systemd units, lints, documentation, and
+# every test program, one at a time.
 #
 # A test that cannot run on this machine prints a line `SKIP: reason`. Skips are counted and listed at the
 # end. Live tests and the tests of crates/cli depend on real processes of a shared machine. A failing program
@@ -99,6 +99,7 @@ phase spelling scripts/spelling.sh
 phase links scripts/links.py
 phase wrap scripts/wrap.py
 phase dependencies scripts/dependencies.py
+phase units scripts/units.sh
 phase lints "$cargo" clippy --workspace --locked --all-targets --quiet -- -D warnings
 RUSTDOCFLAGS="-D warnings" phase documentation "$cargo" doc --workspace --locked --no-deps --quiet
 phase build build_tests
