@@ -270,4 +270,50 @@ mod tests {
         use ScanResult::{Absent, Accessed, Idle};
         assert_eq!(seen, [Absent, Idle, Idle, Accessed, Absent]);
     }
+
+    #[test]
+    fn set_idle_unknown_changes_only_idle_pages() {
+        let mut chunk = ScanChunk::default();
+        chunk.reset(AddrRange::new(0, 4 * PAGE_SIZE));
+        chunk.set(Addr(0), true);
+        chunk.set(Addr(PAGE_SIZE), false);
+        chunk.set_unknown(Addr(2 * PAGE_SIZE));
+        chunk.set_idle_unknown();
+        let seen = [0, 1, 2, 3].map(|page| chunk.get(Addr(page * PAGE_SIZE)));
+        use ScanResult::{Absent, Accessed, Unknown};
+        assert_eq!(seen, [Accessed, Unknown, Unknown, Absent]);
+    }
+
+    #[test]
+    fn range_is_steady_if_all_its_words_are() {
+        let mut chunk = ScanChunk::default();
+        let words = |from: u64, to: u64| AddrRange::new(from * WORD, to * WORD);
+        chunk.reset(words(2, 5));
+        chunk.set_steadily_accessed(Addr(2 * WORD));
+        chunk.set_steadily_accessed(Addr(3 * WORD + PAGE_SIZE));
+        let ranges = [(2, 4), (3, 4), (2, 5), (4, 5), (1, 3)];
+        let steady = ranges.map(|(from, to)| chunk.is_steadily_accessed(words(from, to)));
+        assert_eq!(steady, [true, true, false, false, false]);
+        chunk.reset(words(2, 5));
+        assert!(!chunk.is_steadily_accessed(words(2, 3)), "of the previous scan");
+    }
+
+    #[test]
+    fn chunk_is_empty_until_a_page_is_resident() {
+        let mut chunk = ScanChunk::default();
+        chunk.reset(AddrRange::new(WORD, 3 * WORD));
+        chunk.set(Addr(3 * WORD), true);
+        assert!(chunk.is_empty());
+        chunk.set(Addr(2 * WORD), false);
+        assert!(!chunk.is_empty());
+    }
+
+    #[test]
+    fn huge_pages_are_marked_within_the_range_only() {
+        let mut chunk = ScanChunk::default();
+        chunk.reset(AddrRange::new(32 * PAGE_SIZE, 2 * WORD));
+        chunk.set_huge(AddrRange::new(0, WORD + 8 * PAGE_SIZE));
+        assert_eq!(chunk.word(Addr(0)).huge, u64::MAX << 32);
+        assert_eq!(chunk.word(Addr(WORD)).huge, 0xff);
+    }
 }

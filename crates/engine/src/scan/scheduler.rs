@@ -80,7 +80,7 @@ impl Scheduler {
         ops: &mut dyn Operations,
     ) -> ScanProgress {
         let latest = targets.iter().filter_map(next_pass).max();
-        if let Some(start) = latest.filter(|start| !self.is_preparing && *start > now) {
+        if let Some(start) = latest.filter(|start| *start > now) {
             return ScanProgress::WaitUntil(start);
         }
         match ops.prepare_passes(!self.is_preparing) {
@@ -176,3 +176,6 @@ fn next_range(target: &Target) -> Option<AddrRange> {
         end: range.end.min(border),
     })
 }
+
+#[cfg(test)]
+mod tests;
