@@ -14,6 +14,8 @@ pub mod clock;
 pub mod damon;
 pub mod file;
 pub mod iomem;
+pub mod kallsyms;
+pub mod kernel_write;
 pub mod kpageflags;
 pub mod kvm;
 pub mod landlock;

@@ -1,26 +1,17 @@
-//! Finds the kernel's direct map of physical memory.
-//!
-//! The base of the direct map is randomised at boot (KASLR). Where `/proc/kcore` can be read, the kernel says
-//! where it is: our own top-level table lies in one of the ranges there.
-//!
-//! Otherwise the base is searched for: it is aligned to 1 GiB, and our table lies at an offset below the size
-//! of memory. The few candidates are tried until a word of our own memory, read through the candidate, has
-//! the value that was written. A wrong candidate leads to another part of physical memory, where reading is
-//! harmless: the loader refuses machines that may have memory for which that is not so
-//! ([`crate::confidential`]).
+//! The memory layout of this machine: the base of the direct map ([`crate::direct_map`]), the number of levels
+//! and the end of memory. Words of our own memory, read through the direct map, must have the values that were
+//! written.
 
 use std::hint::black_box;
-use std::path::Path;
 use std::sync::OnceLock;
 
+use crate::direct_map;
 use crate::error::{BpfError, WalkError};
-use crate::kcore;
 use crate::layout::{Arch, Layout};
 use crate::load::failed;
 use crate::run::Runner;
 use crate::shared::{Call, MAX_PROBES, OP_PROBES, OP_WORDS};
 
-const GIB: u64 = 1 << 30;
 /// Number of words that must match. A single word at a wrong base could be a stale copy of ours.
 const WORDS: usize = 4;
 /// Attempts: the page of a word may be moved (compaction, collapse) between two reads.
@@ -37,6 +28,16 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// A machine of which only architecture and end of memory are known.
+    pub(crate) const fn unknown(arch: Arch, memory_end: u64) -> Self {
+        Self {
+            layout: Layout::new(arch, 4, memory_end),
+            direct_map: 0,
+            memory_end,
+            vmemmap: 0,
+        }
+    }
+
     /// Sets a new end of memory.
     pub(crate) const fn set_memory_end(&mut self, memory_end: u64) {
         self.memory_end = memory_end;
@@ -62,50 +63,34 @@ impl Machine {
     }
 }
 
-/// The base, once it is found: it stays until the next boot, and `/proc/kcore` may not be readable later.
+/// The base, once it is found: it stays until the next boot, and the kernel may not show it later, when
+/// capabilities were dropped.
 static DIRECT_MAP: OnceLock<u64> = OnceLock::new();
 
 /// Finds the base of the direct map and the number of levels.
 pub(crate) fn calibrate(runner: &mut Runner, arch: Arch, memory_end: u64) -> Result<Machine, BpfError> {
     let words = Words::new();
-    let mut machine = Machine {
-        layout: Layout::new(arch, 4, memory_end),
-        direct_map: 0,
-        memory_end,
-        vmemmap: 0,
-    };
+    let mut machine = Machine::unknown(arch, memory_end);
     let pgd = runner
         .run(machine.call(OP_PROBES, std::process::id()))
         .map_err(own_tables_error)?
         .pgd;
-    let known = DIRECT_MAP
-        .get()
-        .copied()
-        .or_else(|| kcore::direct_map(Path::new("/"), pgd));
-    let candidates: Vec<u64> = match known {
-        Some(base) => vec![base],
-        None => candidates(pgd, memory_end).collect(),
+    machine.direct_map = match DIRECT_MAP.get() {
+        Some(base) => *base,
+        None => direct_map::find(runner, &machine)?,
     };
-    let mut tried = 0;
     for _ in 0..ATTEMPTS {
         for levels in likely_levels(arch, pgd) {
             machine.layout = Layout::new(arch, levels, memory_end);
-            for direct_map in &candidates {
-                tried += 1;
-                machine.direct_map = *direct_map;
-                if words.read_right(runner, &machine)? {
-                    DIRECT_MAP.get_or_init(|| *direct_map);
-                    return Ok(machine);
-                }
+            if words.read_right(runner, &machine)? {
+                DIRECT_MAP.get_or_init(|| machine.direct_map);
+                return Ok(machine);
             }
         }
     }
-    Err(BpfError::NoDirectMap { tried, below: pgd })
-}
-
-/// Every base from which our top-level table can be reached, nearest first.
-fn candidates(pgd: u64, memory_end: u64) -> impl Iterator<Item = u64> {
-    (0..=memory_end / GIB).map_while(move |n| (pgd & !(GIB - 1)).checked_sub(n * GIB))
+    Err(BpfError::WrongDirectMap {
+        base: machine.direct_map,
+    })
 }
 
 /// With 5 levels, the direct map of x86-64 starts at 0xff11000000000000, below the addresses that 4 levels
@@ -145,20 +130,5 @@ impl Words {
         let call = machine.call(OP_WORDS, std::process::id());
         let slots = runner.probe(call, addrs).map_err(own_tables_error)?;
         Ok(slots.iter().zip(words()).all(|(slot, word)| slot.entry == *word))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn candidates_are_all_possible_bases() {
-        let base = 0xffff_9c40_0000_0000;
-        let bases: Vec<u64> = candidates(base + 5 * GIB + 0x1234_5000, 6 * GIB).collect();
-        assert!(bases.contains(&base));
-        assert_eq!(bases.len(), 7);
-        assert!(bases.iter().all(|base| base.is_multiple_of(GIB)));
-        assert_eq!(candidates(GIB, 9 * GIB).count(), 2);
     }
 }

@@ -43,16 +43,26 @@ pub enum BpfError {
         /// The refusal of the form of the program that was tried first.
         before: Option<Box<Self>>,
     },
-    /// The direct map of physical memory was not found.
+    /// The kernel did not show its direct map of physical memory.
     #[error(
-        "the kernel's direct map was not found at any of {tried} addresses below {below:#x}: the memory layout of \
-         this kernel is not supported. Use --tracker smaps"
+        "the kernel does not show where it maps physical memory: a breakpoint on its memory (CAP_SYS_ADMIN): \
+         {translation}; page_offset_base in /proc/kallsyms (CAP_SYSLOG): {variable}. Run as root, or use \
+         --tracker smaps"
     )]
     NoDirectMap {
-        /// Number of addresses tried.
-        tried: usize,
-        /// The address of our own top-level table, which lies in the direct map.
-        below: u64,
+        /// Why no address was translated.
+        translation: String,
+        /// Why the variable could not be read.
+        variable: String,
+    },
+    /// Our own memory is not where the direct map should have it.
+    #[error(
+        "our own memory could not be read through the kernel's direct map at {base:#x}: the memory layout of \
+         this kernel is not supported. Use --tracker smaps"
+    )]
+    WrongDirectMap {
+        /// The base of the direct map.
+        base: u64,
     },
     /// Something else failed.
     #[error("{what}: {why}")]

@@ -13,9 +13,9 @@
 
 mod calibrate;
 mod confidential;
+mod direct_map;
 mod error;
 mod folios;
-mod kcore;
 mod layout;
 mod load;
 mod max_pfn;

@@ -17,7 +17,8 @@ pub(crate) const UNREADABLE: u8 = 255;
 pub(crate) const OP_PROBES: u32 = 0;
 pub(crate) const OP_TABLES: u32 = 1;
 pub(crate) const OP_WORDS: u32 = 2;
-pub(crate) const OP_FOLIO: u32 = 3;
+pub(crate) const OP_FILE: u32 = 3;
+pub(crate) const OP_KERNEL: u32 = 4;
 pub(crate) const STATUS_OK: u32 = 0;
 pub(crate) const STATUS_GONE: u32 = 1;
 
@@ -57,6 +58,7 @@ pub(crate) struct Call {
     pub folio: u64,
     pub page_size: u32,
     pub has_young: u32,
+    pub file_position: u64,
 }
 
 /// `struct probe`.

@@ -17,7 +17,7 @@ use crate::folios::Folios;
 use crate::layout::{Arch, Entry};
 use crate::run::Runner;
 use crate::shared::{
-    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_SHMEM, OP_FOLIO, OP_PROBES, RawTable, Shared, UNREADABLE,
+    Call, FOLIO_LARGE, FOLIO_READ, FOLIO_SHMEM, OP_FILE, OP_PROBES, RawTable, Shared, UNREADABLE,
 };
 
 /// Number of our pages that must agree.
@@ -63,7 +63,7 @@ fn find_once(pages: &[MemfdPage], runner: &mut Runner, machine: &Machine) -> Res
     for page in pages {
         let call = Call {
             fd: page.file.as_raw_fd() as u32,
-            ..machine.call(OP_FOLIO, std::process::id())
+            ..machine.call(OP_FILE, std::process::id())
         };
         let answer = runner.run(call).map_err(not_found)?;
         if answer.page_size == 0 {

@@ -28,7 +28,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
  * cross 4 GiB of holes a call. */
 #define MAX_STEPS (MAX_TABLES * 16)
 
-enum op { OP_PROBES = 0, OP_TABLES = 1, OP_WORDS = 2, OP_FOLIO = 3 };
+enum op { OP_PROBES = 0, OP_TABLES = 1, OP_WORDS = 2, OP_FILE = 3, OP_KERNEL = 4 };
 /* The leaves whose folio is read as well. */
 enum folios { FOLIOS_NONE = 0, FOLIOS_NOT_ACCESSED = 1, FOLIOS_ALL = 2 };
 /* Flags of a folio. FOLIO_SHMEM: it is up to date and swap-backed, as memory of tmpfs is. */
@@ -51,7 +51,7 @@ struct call {
 	/* Start of the array of struct page; 0: unknown. */
 	__u64 vmemmap;
 	__u32 folios;
-	/* For OP_FOLIO: a file descriptor of the process. */
+	/* For OP_FILE: a file descriptor of the process. */
 	__u32 fd;
 	/* For OP_TABLES: the addresses whose tables are copied. */
 	__u64 start;
@@ -69,11 +69,13 @@ struct call {
 	__u32 pmd_slot;
 	__u32 has_pmd;
 	__u64 pmd_base;
-	/* For OP_FOLIO: the folio of the file's first page; the size of a struct page (0: its
-	 * layout is unknown); whether folios can be marked young. */
+	/* For OP_FILE: the folio of the file's first page; the size of a struct page (0: its
+	 * layout is unknown); whether folios can be marked young; where the file's position is in
+	 * kernel memory. */
 	__u64 folio;
 	__u32 page_size;
 	__u32 has_young;
+	__u64 file_position;
 };
 
 struct probe {
@@ -108,6 +110,7 @@ struct address_space {
 
 struct file {
 	struct address_space *f_mapping;
+	long long f_pos;
 } __attribute__((preserve_access_index));
 
 struct fdtable {
@@ -312,7 +315,7 @@ static long probe_entry(__u32 index, void *none)
 }
 
 /* Reads the word at each address through the direct map. User space checks with it, on its own
- * memory, whether a candidate base of the direct map is right. */
+ * memory, that the base of the direct map is right. */
 static long read_word(__u32 index, void *none)
 {
 	struct probe *probe = bpf_map_lookup_elem(&probes, &index);
@@ -463,9 +466,22 @@ static long copy_step(__u32 index, void *none)
 	return 0;
 }
 
-/* Finds the folio of the first page of an open file of the process. The page cache of a file with
- * only that page is an xarray whose head is the page. */
-static __always_inline void find_folio(struct task_struct *task, struct call *call)
+/* Reads the word of kernel memory at each address. */
+static long read_kernel_word(__u32 index, void *none)
+{
+	struct probe *probe = bpf_map_lookup_elem(&probes, &index);
+
+	if (!probe)
+		return 1;
+	probe->level = UNREADABLE;
+	if (!bpf_probe_read_kernel(&probe->entry, sizeof(probe->entry), (void *)probe->addr))
+		probe->level = 0;
+	return 0;
+}
+
+/* Finds the folio of the first page, and the position, of an open file of the process. The page
+ * cache of a file with only that page is an xarray whose head is the page. */
+static __always_inline void find_file(struct task_struct *task, struct call *call)
 {
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **files = BPF_CORE_READ(table, fd), *file = 0;
@@ -473,11 +489,14 @@ static __always_inline void find_folio(struct task_struct *task, struct call *ca
 	call->page_size = page_struct_size();
 	call->has_young = HAS_FLAG(PG_young);
 	call->folio = 0;
+	call->file_position = 0;
 	if (call->fd >= BPF_CORE_READ(table, max_fds))
 		return;
 	if (bpf_probe_read_kernel(&file, sizeof(file), files + call->fd))
 		return;
 	call->folio = (__u64)BPF_CORE_READ(file, f_mapping, i_pages.xa_head);
+	if (file && bpf_core_field_exists(file->f_pos))
+		call->file_position = (__u64)file + bpf_core_field_offset(struct file, f_pos);
 }
 
 static __always_inline int run_call(struct task_struct *task, struct call *call)
@@ -496,8 +515,10 @@ static __always_inline int run_call(struct task_struct *task, struct call *call)
 		bpf_loop(call->nr_probes, probe_entry, 0, 0);
 	else if (call->op == OP_WORDS)
 		bpf_loop(call->nr_probes, read_word, 0, 0);
-	else if (call->op == OP_FOLIO)
-		find_folio(task, call);
+	else if (call->op == OP_KERNEL)
+		bpf_loop(call->nr_probes, read_kernel_word, 0, 0);
+	else if (call->op == OP_FILE)
+		find_file(task, call);
 	else
 		bpf_loop(MAX_STEPS, copy_step, 0, 0);
 	return 0;
