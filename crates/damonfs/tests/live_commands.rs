@@ -6,6 +6,7 @@ mod common;
 
 use common::{CONTEXT, ChildProcess, Files, STATE, wait_until};
 use thermo_damonfs::Errno;
+use thermo_kernel::scheduling::{Policy, set_policy};
 
 /// Writes below the context: paths and values.
 type Writes = &'static [(&'static str, &'static str)];
@@ -349,24 +350,26 @@ fn filter_passed_counts_only_with_ops_filters() {
     assert!(stat("sz_ops_filter_passed") < stat("sz_tried"));
 }
 
-/// The nice value of a thread of this process.
-fn nice_of(tid: u64) -> i32 {
+/// Nice value and scheduling policy of a thread of this process.
+fn scheduling_of(tid: u64) -> [i32; 2] {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
-    // Field 19 of proc_pid_stat(5); the first field here is number 3.
-    fields.split_ascii_whitespace().nth(16).unwrap().parse().unwrap()
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    // Fields 19 and 41 of proc_pid_stat(5); the first field here is number 3.
+    [16, 38].map(|field: usize| fields[field].parse().unwrap())
 }
 
 #[test]
-fn kdamond_of_a_nice_caller_has_nice_value_0() {
+fn kdamond_inherits_neither_nice_value_nor_policy() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP: lowering a nice value needs root");
+        println!("SKIP: raising the priority needs root");
         return;
     }
     let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());
     // Of this thread alone, from which the kdamond is started.
     rustix::process::setpriority_process(None, 10).unwrap();
+    set_policy(Policy::Idle).unwrap();
     assert_eq!(files.command("on"), Ok(2));
-    assert_eq!(nice_of(files.number("admin/kdamonds/0/pid")), 0);
+    assert_eq!(scheduling_of(files.number("admin/kdamonds/0/pid")), [0, 0]);
 }

@@ -46,6 +46,7 @@ pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
 pub mod schedstat;
+pub mod scheduling;
 pub mod signals;
 pub mod smaps;
 pub mod stat;

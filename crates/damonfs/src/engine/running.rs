@@ -7,6 +7,7 @@ use thermo_engine::scheme::SchemeStats;
 use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Attrs, Scheme};
 use thermo_kernel::pidfd::PidFd;
+use thermo_kernel::scheduling::{Policy, set_policy};
 use thermo_runtime::kdamond::{Kdamond, Parts};
 
 use super::Goals;
@@ -48,11 +49,13 @@ impl Running {
         let tid = kdamond.call(|parts| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             parts.sink.set_tid(tid);
-            // Like every thread of the kernel. A nice value inherited from the caller would delay access
-            // checks on a busy machine.
-            if let Err(error) = rustix::process::setpriority_process(None, 0) {
+            // Like every thread of the kernel. A policy or nice value inherited from the caller would delay
+            // access checks on a busy machine.
+            let normal = set_policy(Policy::Other)
+                .and_then(|()| Ok(rustix::process::setpriority_process(None, 0)?));
+            if let Err(error) = normal {
                 parts.sink.warn(&format!(
-                    "cannot set the nice value to 0 ({error}): access checks may be late on a busy machine"
+                    "cannot set SCHED_OTHER and nice value 0 ({error}): access checks may be late on a busy machine"
                 ));
             }
             tid
