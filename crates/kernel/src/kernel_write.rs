@@ -70,8 +70,9 @@ pub fn phys_addr(addr: u64, write: impl FnOnce() -> io::Result<()>) -> io::Resul
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just returned this descriptor, which fits an int; nothing else owns it.
-    let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the kernel just returned this descriptor; nothing else owns it.
+    let event = unsafe { OwnedFd::from_raw_fd(fd) };
     let samples = Samples::map(&event)?;
     write()?;
     samples

@@ -32,6 +32,10 @@ impl Outcome {
 /// Gives `advice` on `ranges`, in order, in calls of at most `max_bytes` and of what the kernel accepts.
 /// Before each call, `stop` gets the bytes advised so far and returns whether the batch ends there. Returns
 /// one outcome for each range.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "next is below the number of ranges; call_len() and whole_ranges() count ranges of their argument"
+)]
 pub fn madvise_batch(
     pidfd: BorrowedFd<'_>,
     ranges: &[AddrRange],
@@ -78,7 +82,7 @@ pub fn split_by_mapping<'a, M>(
 ) -> impl Iterator<Item = (&'a M, AddrRange)> {
     let first = mappings.partition_point(|mapping| range_of(mapping).end <= range.start);
     let part = move |mapping: &'a M| Some((mapping, range_of(mapping).intersection(&range)?));
-    mappings[first..].iter().map_while(part)
+    mappings.iter().skip(first).map_while(part)
 }
 
 /// The number of leading `ranges` that fit in one call; at least one, if there is one.

@@ -60,14 +60,14 @@ impl Mapping {
             u64::from_str_radix(start, 16).ok()?,
             u64::from_str_radix(end, 16).ok()?,
         );
-        let perms: [u8; 4] = perms.as_bytes().try_into().ok()?;
+        let [read, write, exec, shared]: [u8; 4] = perms.as_bytes().try_into().ok()?;
         Some(Self {
             range,
             perms: Perms {
-                read: perms[0] == b'r',
-                write: perms[1] == b'w',
-                exec: perms[2] == b'x',
-                shared: perms[3] == b's',
+                read: read == b'r',
+                write: write == b'w',
+                exec: exec == b'x',
+                shared: shared == b's',
             },
             inode: inode.parse().ok()?,
             name: name.trim_start().to_owned(),

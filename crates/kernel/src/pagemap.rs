@@ -92,7 +92,7 @@ impl Pagemap {
         while next < last {
             let so_far = pages.len();
             pages.resize(so_far + (last - next).min(ENTRIES_PER_READ) as usize, Page(0));
-            let read = self.0.read_at(as_bytes(&mut pages[so_far..]), next * 8);
+            let read = self.0.read_at(as_bytes(pages.split_at_mut(so_far).1), next * 8);
             let got = read.as_ref().map_or(0, |bytes| bytes / 8);
             pages.truncate(so_far + got);
             read?;

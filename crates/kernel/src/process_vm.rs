@@ -61,7 +61,7 @@ fn touch_skipping_unreadable(pid: u32, mut pages: &[Addr]) -> usize {
                 1
             }
         };
-        pages = &pages[skipped..];
+        pages = pages.get(skipped..).unwrap_or_default();
     }
     refused
 }

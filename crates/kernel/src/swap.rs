@@ -52,6 +52,7 @@ fn parse(line: &str) -> Option<Swap> {
 ///
 /// # Errors
 /// Fails if it is too small or cannot be written.
+#[expect(clippy::indexing_slicing, reason = "a page has at least 4096 bytes")]
 pub fn format(path: &Path, size: Bytes) -> Result<(), FileError> {
     let page = rustix::param::page_size();
     let pages = u32::try_from(size.0 / page as u64).unwrap_or(u32::MAX);

@@ -77,8 +77,7 @@ pub fn has_vaddr(root: &Path) -> Option<bool> {
     // BTF contains all kernel functions, so also those of vaddr.c.
     const FUNCTION_PREFIX: &[u8] = b"damon_va_";
     let btf = std::fs::read(root.join("sys/kernel/btf/vmlinux")).ok()?;
-    let first = FUNCTION_PREFIX[0];
-    let is_match = |window: &[u8]| window[0] == first && window == FUNCTION_PREFIX;
+    let is_match = |window: &[u8]| window.first() == FUNCTION_PREFIX.first() && window == FUNCTION_PREFIX;
     Some(btf.windows(FUNCTION_PREFIX.len()).any(is_match))
 }
 
