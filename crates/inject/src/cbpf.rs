@@ -35,10 +35,11 @@ impl Syscall {
     /// The words of `struct seccomp_data`.
     fn words(&self) -> [u32; 16] {
         let mut words = [0; 16];
-        (words[0], words[1]) = (self.nr, AUDIT_ARCH_X86_64);
-        for (n, value) in [self.ip].iter().chain(&self.args).enumerate() {
-            words[2 + 2 * n] = *value as u32;
-            words[3 + 2 * n] = (value >> 32) as u32;
+        let (pairs, _) = words.as_chunks_mut::<2>();
+        let head = u64::from(self.nr) | u64::from(AUDIT_ARCH_X86_64) << 32;
+        let values = [head, self.ip].into_iter().chain(self.args);
+        for (pair, value) in pairs.iter_mut().zip(values) {
+            *pair = [value as u32, (value >> 32) as u32];
         }
         words
     }

@@ -85,6 +85,10 @@ pub(super) fn build(saved: &Saved<'_>, restorer: Addr) -> Option<Frame> {
     })
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the offsets are constants below the length of a frame"
+)]
 fn put(bytes: &mut [u8], at: usize, word: u64) {
     bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
 }

@@ -58,9 +58,8 @@ fn is_libc(path: &str) -> bool {
 }
 
 fn has_code(pid: u32, addr: Addr, code: &[u8]) -> bool {
-    let mut bytes = [0; 16];
-    let bytes = &mut bytes[..code.len()];
-    process_vm::read(pid, addr, bytes).is_ok_and(|read| read == code.len()) && bytes == code
+    let mut bytes = vec![0; code.len()];
+    process_vm::read(pid, addr, &mut bytes).is_ok_and(|read| read == code.len()) && bytes == code
 }
 
 /// The first address in `range` with one of `patterns`.
@@ -71,12 +70,9 @@ fn search(pid: u32, range: AddrRange, patterns: &[&[u8]]) -> Option<Addr> {
     let mut at = range.start.0;
     while at < range.end.0 {
         let wanted = chunk.len().min((range.end.0 - at) as usize);
-        let read = process_vm::read(pid, Addr(at), &mut chunk[..wanted]).ok()?;
-        let first = |pattern: &&[u8]| {
-            chunk[..read]
-                .windows(pattern.len())
-                .position(|bytes| bytes == *pattern)
-        };
+        let read = process_vm::read(pid, Addr(at), chunk.get_mut(..wanted)?).ok()?;
+        let bytes = chunk.get(..read)?;
+        let first = |pattern: &&[u8]| bytes.windows(pattern.len()).position(|bytes| bytes == *pattern);
         if let Some(found) = patterns.iter().filter_map(first).min() {
             return Some(Addr(at + found as u64));
         }

@@ -171,7 +171,7 @@ impl Injector {
 fn is_x86_64(head: &[u8; 20]) -> bool {
     const CLASS_64: u8 = 2;
     const MACHINE_X86_64: [u8; 2] = [62, 0];
-    head.starts_with(b"\x7fELF") && head[4] == CLASS_64 && head[18..] == MACHINE_X86_64
+    head.starts_with(b"\x7fELF") && head[4] == CLASS_64 && head.ends_with(&MACHINE_X86_64)
 }
 
 /// The reason for refusing a process with this `status`.

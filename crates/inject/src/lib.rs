@@ -26,6 +26,9 @@
 //!
 //! Not here: which ranges get a flag, and the later state of flags. See `thermo_actions`.
 
+// Reads what others wrote: an index or slice that could panic is an error here (CONTRIBUTING.md, Style).
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
+
 mod call;
 #[cfg(target_arch = "x86_64")]
 mod call_state;

@@ -22,8 +22,9 @@ impl Stacks {
     pub(super) fn find(mappings: &[Mapping]) -> Self {
         let main = mappings.iter().filter(|mapping| mapping.name == "[stack]");
         let guarded = mappings
-            .windows(2)
-            .filter_map(|pair| is_guarded(&pair[0], &pair[1]).then_some(&pair[1]));
+            .iter()
+            .zip(mappings.iter().skip(1))
+            .filter_map(|(guard, above)| is_guarded(guard, above).then_some(above));
         Self(main.chain(guarded).map(|mapping| mapping.range).collect())
     }
 
