@@ -153,8 +153,8 @@ impl BatchReader {
         kind: Kind,
         decode: impl Fn(&Self, usize) -> Result<T, DecodeError>,
     ) -> Result<Vec<T>, DecodeError> {
-        let rest = &self.kind.values()[self.next..];
-        let count = rest.iter().take_while(|&&other| other == kind as u8).count();
+        let rest = self.kind.values().iter().skip(self.next);
+        let count = rest.take_while(|&&other| other == kind as u8).count();
         let rows = self.next..self.next + count;
         self.next = rows.end;
         rows.map(|at| decode(self, at)).collect()
@@ -190,7 +190,9 @@ impl BatchReader {
             return Ok(None);
         };
         for (kind, ages) in self.rows_of_kind(Kind::IdleAges, |rows, at| tables::idle_ages(&rows.row(at)?))? {
-            tables.idle[kind.index()] = ages;
+            if let Some(idle) = tables.idle.get_mut(kind.index()) {
+                *idle = ages;
+            }
         }
         let reaccessed = self.rows_of_kind(Kind::Reaccessed, |rows, at| tables::ages(&rows.row(at)?))?;
         if let Some(ages) = reaccessed.into_iter().next_back() {
@@ -253,12 +255,9 @@ impl BatchReader {
 
     fn values_at(&self, at: usize) -> &[u64] {
         let offsets = self.values.value_offsets();
-        let range = usize::try_from(offsets[at])
-            .ok()
-            .zip(usize::try_from(offsets[at + 1]).ok());
-        range
-            .and_then(|(from, to)| self.numbers.values().get(from..to))
-            .unwrap_or(&[])
+        let offset = |nth: usize| usize::try_from(*offsets.get(nth)?).ok();
+        let values = || self.numbers.values().get(offset(at)?..offset(at + 1)?);
+        values().unwrap_or(&[])
     }
 }
 

@@ -146,8 +146,8 @@ fn message(head: &[u8]) -> Result<Message<'_>, FrameError> {
 /// Reads until `buffer` is full or the input ends. Returns the number of bytes read.
 fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, FrameError> {
     let mut len = 0;
-    while len < buffer.len() {
-        match input.read(&mut buffer[len..]) {
+    while let Some(rest) = buffer.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
             Ok(0) => break,
             Ok(n) => len += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

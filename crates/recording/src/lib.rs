@@ -7,6 +7,19 @@
 //! batch in memory at a time; it also reads damo's JSON. [`export`] converts recordings to formats of other
 //! tools.
 
+// Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
+// (CONTRIBUTING.md, Style).
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod damo;
 mod decode;
 mod encode;

@@ -257,8 +257,7 @@ fn table_rows<'a>(tables: &AccessTables, row: impl Fn(Kind) -> Row<'a>, mut put:
     });
     let has_bytes = |ages: &[Bytes]| ages.iter().any(|bytes| *bytes > Bytes::ZERO);
     for kind in PageKind::ALL {
-        let ages = &tables.idle[kind.index()];
-        if has_bytes(ages) {
+        if let Some(ages) = tables.idle.get(kind.index()).filter(|ages| has_bytes(&ages[..])) {
             put(Row {
                 name: Some(kind.name()),
                 values: &ages.map(|bytes| bytes.0),

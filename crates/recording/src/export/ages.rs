@@ -52,7 +52,7 @@ fn target_rows(time_ns: u64, target: &Target, tables: &AccessTables) -> Vec<AgeR
     };
     let mut rows = Vec::new();
     for kind in PageKind::ALL {
-        let ages = tables.idle[kind.index()].iter().enumerate();
+        let ages = tables.idle.get(kind.index()).into_iter().flatten().enumerate();
         rows.extend(ages.map(|(age, bytes)| row("idle", kind.name(), Some(age), bytes.0)));
     }
     for reason in UnknownReason::ALL {
@@ -60,7 +60,7 @@ fn target_rows(time_ns: u64, target: &Target, tables: &AccessTables) -> Vec<AgeR
             "unknown",
             reason.name(),
             None,
-            tables.unknown[reason.index()].0,
+            tables.unknown.get(reason.index()).map_or(0, |bytes| bytes.0),
         ));
     }
     let ages = tables.reaccessed.iter().enumerate();
