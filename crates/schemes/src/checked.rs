@@ -51,7 +51,7 @@ fn scheme(scheme: &Scheme) -> Value {
 /// damo's filters with sizes as numbers.
 fn filters(filters: &Filters) -> Vec<Value> {
     let mut values = damo::filters(filters);
-    for (value, filter) in values[filters.core.len()..].iter_mut().zip(&filters.ops) {
+    for (value, filter) in values.iter_mut().skip(filters.core.len()).zip(&filters.ops) {
         if let OpsFilterKind::HugepageSize { min, max } = filter.kind {
             value["hugepage_size"] = json!([min.0, max.0]);
         }
@@ -68,6 +68,10 @@ fn micros(span: Nanos) -> u64 {
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a JSON object gets the keys that it lacks"
+)]
 fn pattern(AccessPattern { sz, nr_accesses, age }: &AccessPattern) -> Value {
     let mut pattern = json!({ "sz_bytes": { "min": sz.min.0, "max": sz.max.0 } });
     for (side, rate) in sides(nr_accesses) {

@@ -43,7 +43,7 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError>
     ] = fields
     else {
         let message = format!("{} of 7 fields: a scheme is `{FORM}`", fields.len());
-        return Err(ParseError::at(text, &line[line.len()..], message));
+        return Err(ParseError::at(text, end_of(line), message));
     };
     let mut scheme = Scheme::new(read::<Action>(text, action)?);
     scheme.pattern = AccessPattern {
@@ -70,7 +70,7 @@ fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Na
         [sz, time] => (sz, time),
         [_] => {
             let message = "a limit needs bytes and a window, like `500M 1s`: the window is missing";
-            return Err(ParseError::at(text, &line[line.len()..], message));
+            return Err(ParseError::at(text, end_of(line), message));
         }
         [_, _, extra, ..] => {
             let message = format!("{extra:?} is one field too many: a scheme is `{FORM}`");
@@ -90,10 +90,15 @@ fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Na
     }
 }
 
+/// The empty text at the end of `line`, where something is missing.
+fn end_of(line: &str) -> &str {
+    line.split_at(line.len()).1
+}
+
 fn bounds<T, D>(
     text: &str,
     what: &str,
-    fields: [&str; 2],
+    [min, max]: [&str; 2],
     show: impl Fn(T) -> D,
 ) -> Result<Bounds<T>, ParseError>
 where
@@ -108,10 +113,10 @@ where
         _ => read::<T>(text, field),
     };
     let bounds = Bounds {
-        min: side(fields[0], "min")?,
-        max: side(fields[1], "max")?,
+        min: side(min, "min")?,
+        max: side(max, "max")?,
     };
-    check_order(bounds, what, show).map_err(|message| ParseError::at(text, fields[0], message))?;
+    check_order(bounds, what, show).map_err(|message| ParseError::at(text, min, message))?;
     Ok(bounds)
 }
 

@@ -7,6 +7,19 @@
 //! JSON and TOML are parsed into one tree with source positions (`tree`). One reader (`read`) handles the
 //! tree with the field names of either format (`vocabulary`). Only the writers are separate.
 
+// Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
+// (CONTRIBUTING.md, Style).
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod checked;
 mod damo;
 mod damos;

@@ -104,7 +104,7 @@ fn counted(value: &str, units: &[&str]) -> Option<Result<u32, String>> {
     Some(digits.parse().map_err(|_| {
         format!(
             "{value:?} is not a whole number of {} up to {}",
-            units[0],
+            units.first().unwrap_or(&""),
             u32::MAX
         )
     }))
@@ -172,7 +172,7 @@ fn hundredths(number: &str) -> Option<u64> {
         return None;
     }
     let fraction = format!("{fraction:0<2}");
-    Some(whole.parse::<u64>().ok()? * 100 + fraction[..2].parse::<u64>().ok()?)
+    Some(whole.parse::<u64>().ok()? * 100 + fraction.get(..2)?.parse::<u64>().ok()?)
 }
 
 /// True or false, also as `Y`/`N` as in DAMON's files.

@@ -88,7 +88,11 @@ impl<'t> Fields<'t> {
             ));
         };
         for (index, entry) in entries.iter().enumerate() {
-            if entries[..index].iter().any(|earlier| earlier.name == entry.name) {
+            if entries
+                .iter()
+                .take(index)
+                .any(|earlier| earlier.name == entry.name)
+            {
                 return Err(ParseError::at_offset(
                     text,
                     entry.at,
