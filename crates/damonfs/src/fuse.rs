@@ -278,9 +278,9 @@ impl Filesystem for Server {
     ) {
         match require_root(request).and_then(|()| self.files.read(ino.0)) {
             Ok(text) => {
-                let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
-                let end = begin.saturating_add(size as usize).min(text.len());
-                reply.data(&text.as_bytes()[begin..end]);
+                let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = text.as_bytes().get(begin..).unwrap_or_default();
+                reply.data(rest.get(..size as usize).unwrap_or(rest));
             }
             Err(errno) => reply.error(fuse_errno(errno)),
         }

@@ -16,6 +16,19 @@
 //! effect here (`dests`, `addr_unit`) are still staged and shown. This crate never reads or writes the
 //! kernel's own files.
 
+// Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
+// (CONTRIBUTING.md, Style).
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod debugfs;
 mod engine;
 mod files;

@@ -70,7 +70,7 @@ impl ControlFiles for SysfsFiles {
         if write.text.is_empty() {
             return Ok(0);
         }
-        let text = &write.text[..write.text.len().min(MAX_WRITE)];
+        let text = write.text.get(..MAX_WRITE).unwrap_or(write.text);
         let (role, parent) = {
             let tree = self.tree();
             let node = tree.node(ino)?;

@@ -124,7 +124,7 @@ pub fn parse_int(text: &[u8]) -> Result<i64, Errno> {
 
 fn parse_digits(text: &[u8]) -> Result<u64, Errno> {
     let (radix, text) = match text {
-        [b'0', b'x' | b'X', digit, ..] if digit.is_ascii_hexdigit() => (16, &text[2..]),
+        [b'0', b'x' | b'X', digits @ ..] if digits.first().is_some_and(u8::is_ascii_hexdigit) => (16, digits),
         [b'0', ..] => (8, text),
         _ => (10, text),
     };

@@ -70,8 +70,11 @@ pub fn attrs(row: &[u64]) -> Result<Attrs, Errno> {
 /// Checks rows of `init_regions`: targets exist, regions are not empty, and the regions of a target ascend
 /// without overlap.
 pub fn check_regions(rows: &[Vec<u64>], nr_targets: usize) -> Result<(), Errno> {
-    let target_exists = |row: &Vec<u64>| usize::try_from(row[0]).is_ok_and(|nth| nth < nr_targets);
-    if !rows.iter().all(|row| target_exists(row) && row[1] < row[2]) {
+    let is_valid = |row: &Vec<u64>| match row[..] {
+        [target, start, end] => usize::try_from(target).is_ok_and(|nth| nth < nr_targets) && start < end,
+        _ => false,
+    };
+    if !rows.iter().all(is_valid) {
         return Err(Errno::INVAL);
     }
     (0..nr_targets as u64).try_for_each(|nth| engine::page_aligned(regions_of(rows, nth)).map(drop))
@@ -79,8 +82,10 @@ pub fn check_regions(rows: &[Vec<u64>], nr_targets: usize) -> Result<(), Errno> 
 
 /// Start and end of the regions of target `nth`.
 fn regions_of(rows: &[Vec<u64>], nth: u64) -> impl Iterator<Item = (u64, u64)> {
-    let rows = rows.iter().filter(move |row| row[0] == nth);
-    rows.map(|row| (row[1], row[2]))
+    rows.iter().filter_map(move |row| match row[..] {
+        [target, start, end] if target == nth => Some((start, end)),
+        _ => None,
+    })
 }
 
 /// Extends a short row to a full row without quota and watermarks.

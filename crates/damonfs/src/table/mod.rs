@@ -206,6 +206,10 @@ const fn uint(default: u64) -> Kind {
 }
 
 /// One of `words`. The initial value is the first.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, for tables of constants"
+)]
 const fn word(words: &'static [&'static str]) -> Kind {
     Kind::Word {
         default: words[0],
