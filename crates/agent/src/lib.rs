@@ -3,4 +3,17 @@
 //! [`lifecycle`] follows applications from the foreground to the cache and back, and reclaims or prefetches
 //! their memory. Monitoring and schemes are in `thermo_runtime`; the command line is in `crates/cli`.
 
+// Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
+// (CONTRIBUTING.md, Style).
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod lifecycle;

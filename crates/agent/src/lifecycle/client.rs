@@ -78,11 +78,12 @@ impl Client {
                 path: self.path.clone(),
                 source,
             })?;
-        if answer["ok"] == true {
+        if answer.get("ok").is_some_and(|ok| ok == true) {
             return Ok(answer);
         }
-        let reason = answer["error"]
-            .as_str()
+        let reason = answer
+            .get("error")
+            .and_then(Value::as_str)
             .unwrap_or("the daemon refused the request without a reason");
         Err(ClientError::Refused(reason.to_owned()))
     }

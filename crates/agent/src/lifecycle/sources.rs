@@ -132,12 +132,12 @@ impl StateSources {
     pub(super) fn poll(&mut self, emit: &mut dyn FnMut(&str, StateEvent)) {
         let mut access_checked = false;
         for nth in 0..self.apps.len() {
-            let name = self.apps[nth].name.clone();
+            let Some(app) = self.apps.get(nth) else { break };
+            let (name, idle_after, idle_touched) = (app.name.clone(), app.idle_after, app.idle_touched);
             let observation = self.observe(&name);
             let pids = observation.pids.clone();
-            let app = &self.apps[nth];
             let activity = self.activity.entry(name.clone()).or_default();
-            let (events, may_be_idle) = activity.update(observation, clock::monotonic(), app.idle_after);
+            let (events, may_be_idle) = activity.update(observation, clock::monotonic(), idle_after);
             events.into_iter().for_each(|event| emit(&name, event));
             // At most one access check per poll, because it delays the other sources.
             if may_be_idle && !std::mem::replace(&mut access_checked, true) {
@@ -145,8 +145,7 @@ impl StateSources {
                     .access_probe
                     .as_mut()
                     .and_then(|probe| probe.accessed_share(&pids, ACCESS_CHECK_TIME));
-                if let Some(event) = activity.add_access_check(accessed, app.idle_touched, clock::monotonic())
-                {
+                if let Some(event) = activity.add_access_check(accessed, idle_touched, clock::monotonic()) {
                     emit(&name, event);
                 }
             }

@@ -84,6 +84,10 @@ impl Daemon {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a JSON object gets the keys that it lacks"
+    )]
     fn status(&mut self) -> Value {
         let now = clock::monotonic();
         let app = |status: AppStatus| {

@@ -217,7 +217,7 @@ impl Client {
         let mut bytes = [0; READ_SIZE];
         match self.stream.read(&mut bytes) {
             Ok(0) => self.connection.close(),
-            Ok(read) => self.connection.receive(&bytes[..read]),
+            Ok(read) => self.connection.receive(bytes.get(..read).unwrap_or(&bytes)),
             Err(error) if is_retryable(&error) => {}
             Err(error) => return Err(error),
         }
