@@ -6,6 +6,19 @@
 //! * [`request`]: parsing and validation of requests;
 //! * [`reply`]: simple and structured replies.
 
+// Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
+// (CONTRIBUTING.md, Style).
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod handshake;
 pub mod option;
 pub mod reply;

@@ -45,24 +45,29 @@ pub enum OptionError {
 
 /// Removes the first option from the front of `input`, once it is complete. Returns its number and data.
 pub(super) fn take(input: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, OptionError> {
-    let Some((header, rest)) = input.split_first_chunk::<16>() else {
+    let Some((magic, option, len, rest)) = header(input) else {
         return Ok(None);
     };
-    let magic = [0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| header[at]);
-    if magic != *OPTION_MAGIC {
-        return Err(OptionError::Magic(magic));
+    if magic != OPTION_MAGIC {
+        return Err(OptionError::Magic(*magic));
     }
-    let (option, len) = (be32(header, 8), be32(header, 12));
     let data_len = len as usize;
     if data_len > MAX_OPTION_DATA {
         return Err(OptionError::TooLong { option, len });
     }
-    if rest.len() < data_len {
+    let Some(data) = rest.get(..data_len).map(<[u8]>::to_vec) else {
         return Ok(None);
-    }
-    let data = rest[..data_len].to_vec();
+    };
     input.drain(..16 + data_len);
     Ok(Some((option, data)))
+}
+
+/// Magic number, option and length of its data, and what follows.
+fn header(input: &[u8]) -> Option<(&[u8; 8], u32, u32, &[u8])> {
+    let (magic, rest) = input.split_first_chunk()?;
+    let (option, rest) = rest.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    Some((magic, u32::from_be_bytes(*option), u32::from_be_bytes(*len), rest))
 }
 
 /// Appends a reply to `option` to `output`.
@@ -86,10 +91,6 @@ pub(super) fn text<'a>(data: &mut &'a [u8]) -> Option<&'a str> {
 pub(super) fn length_prefixed(text: &str) -> Vec<u8> {
     let len = u32::try_from(text.len()).unwrap_or_default();
     [&len.to_be_bytes()[..], text.as_bytes()].concat()
-}
-
-fn be32(bytes: &[u8; 16], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// Encodes an option as a client sends it.

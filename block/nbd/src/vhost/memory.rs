@@ -39,7 +39,7 @@ pub(super) fn check(memory: &GuestMemoryMmap) -> Result<(), MemoryError> {
             return Err(MemoryError::TooShort { offset, len });
         }
         // A page of a shared mapping is allocated at its first access.
-        if fstatfs(file).is_ok_and(|found| found.f_type as u64 == HUGETLBFS) {
+        if fstatfs(file).is_ok_and(|found| u64::try_from(found.f_type) == Ok(HUGETLBFS)) {
             return Err(MemoryError::HugePages);
         }
     }

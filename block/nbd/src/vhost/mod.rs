@@ -9,6 +9,19 @@
 //! A guest can only harm its own disk: see [`chain`] and [`request`]. Its memory must be sealed against
 //! shrinking, because the server would be killed by an access to truncated memory: see [`memory`].
 
+// Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
+// (CONTRIBUTING.md, Style).
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod chain;
 mod config;
 mod memory;

@@ -81,7 +81,7 @@ impl Disk<'_> {
             Err(Failure::Unsupported) => VIRTIO_BLK_S_UNSUPP,
         };
         // The status values are 0 to 2.
-        if !chain.write_status(status as u8) {
+        if !u8::try_from(status).is_ok_and(|status| chain.write_status(status)) {
             return 0;
         }
         // A chain is shorter than 4 GiB.
@@ -160,12 +160,9 @@ impl Disk<'_> {
     fn read_id(&self, writable: &mut Segments<'_>) -> Result<(), Failure> {
         let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
         let name = self.export.name().as_bytes();
-        let len = name.len().min(id.len());
-        id[..len].copy_from_slice(&name[..len]);
-        let writable_len = usize::try_from(writable.remaining())
-            .unwrap_or(usize::MAX)
-            .min(id.len());
-        Ok(writable.write(&id[..writable_len])?)
+        id.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        let writable_len = usize::try_from(writable.remaining()).unwrap_or(usize::MAX);
+        Ok(writable.write(id.get(..writable_len).unwrap_or(&id))?)
     }
 
     // All ranges are validated before the first is changed.
@@ -227,7 +224,7 @@ fn chunk_len(remaining: u64) -> usize {
 // Decodes four little-endian words.
 fn le_words(bytes: &[u8; 16]) -> [u32; 4] {
     let (words, _) = bytes.as_chunks::<4>();
-    [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes)
+    std::array::from_fn(|nth| words.get(nth).copied().map_or(0, u32::from_le_bytes))
 }
 
 #[cfg(test)]
