@@ -24,8 +24,6 @@ SEVERAL_VERSIONS = {
     "getrandom": "ring uses 0.2, ahash 0.3",
     "miniz_oxide": "png uses 0.8",
     "syn": "derive macros move to 3 one by one",
-    "toml_datetime": "toml 0.9",
-    "winnow": "toml 0.9",
 }
 
 
