@@ -109,7 +109,7 @@ impl Fs {
         );
         let module_targets = self.module_targets()?;
         let engine = Arc::new(Engine::new("/", self.tracker_factory()?, warn));
-        // Finds the direct map while /proc/kcore can be read: kdamonds open their trackers later.
+        // Finds the direct map while the kernel shows it: kdamonds open their trackers later.
         drop(Host::probe());
         match &self.mount {
             Some(dir) => {
