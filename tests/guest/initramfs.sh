@@ -35,6 +35,8 @@ copy_with_libraries "$thermo" thermo
 for command in thermo-lab thermo-nbd; do
     [ ! -x "$commands/$command" ] || copy_with_libraries "$commands/$command" "$command"
 done
+# busybox runs its own setpriv by that name, which cannot drop capabilities.
+copy_with_libraries "$(command -v setpriv)" setpriv-util-linux
 for program in ${GUEST_PROGRAMS:-}; do
     path=$(command -v "$program") && copy_with_libraries "$path" "$program"
 done

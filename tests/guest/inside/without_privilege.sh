@@ -14,6 +14,17 @@ record_without_privilege() {
     run_thermo report info --json /tmp/nobody/own.arrow | grep -q '"tracker":"smaps"' || fail "the recording does not name the tracker smaps: $(last_error)"
 }
 
+# Root finds the direct map by a breakpoint; a service with few capabilities by page_offset_base.
+direct_map_needs_few_capabilities() {
+    local few=-all,+bpf,+perfmon,+sys_nice,+sys_ptrace,+syslog
+    setpriv-util-linux --bounding-set=$few thermo doctor --json >/out/doctor-few.json || fail "doctor ended with $?"
+    grep -q '"default_tracker":"pte"' /out/doctor-few.json || fail "the default tracker is not pte: $(cat /out/doctor-few.json)"
+    echo 2 >/proc/sys/kernel/kptr_restrict
+    setpriv-util-linux --bounding-set=$few thermo doctor >/tmp/doctor-hidden || fail "doctor ended with $?"
+    echo 0 >/proc/sys/kernel/kptr_restrict
+    grep '^  pte ' /tmp/doctor-hidden | grep -q 'page_offset_base in /proc/kallsyms' || fail "the reason does not name page_offset_base: $(cat /tmp/doctor-hidden)"
+}
+
 lockdown_is_reported() {
     local lockdown=/sys/kernel/security/lockdown status=0 expected
     [ -w $lockdown ] || skip "this kernel has no lockdown"
