@@ -295,9 +295,11 @@ mod tests {
         };
         other.idle[1][2] = Bytes(5);
         other.reaccessed[4] = Bytes(6);
+        other.unknown[1] = Bytes(7);
         sum.add(&other);
         sum.add(&other);
         assert_eq!((sum.idle[1][2], sum.reaccessed[4]), (Bytes(10), Bytes(12)));
+        assert_eq!(sum.unknown, [Bytes(0), Bytes(14), Bytes(0)]);
         assert_eq!(
             (sum.method, sum.pass, sum.nr_passes, sum.as_of),
             (Method::Sampling, Nanos::secs(3), 2, Nanos::secs(45))

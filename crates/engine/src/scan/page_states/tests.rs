@@ -418,3 +418,134 @@ fn words_accessed_in_last_two_passes_are_steady() {
     let states = passes_of_64(1..=20, |at, page| page > 0 || at != 19);
     assert_eq!(steady(&states, all), [false, false]);
 }
+
+#[test]
+fn steadily_accessed_words_are_marked_in_every_chunk() {
+    let mut states = PageStates::default();
+    for at in 1..=4 {
+        pass_over(&mut states, at, 1024, |page| page % 128 >= 64 && page != 900);
+    }
+    let mut scan = ScanChunk::default();
+    scan.reset(AddrRange::new(0, 1024 * PAGE));
+    states.mark_steadily_accessed(&mut scan);
+    for word in 0..16 {
+        let range = AddrRange::new(word * WORD, (word + 1) * WORD);
+        // Page 900 is in word 14.
+        let expected = word % 2 == 1;
+        assert_eq!(scan.is_steadily_accessed(range), expected, "word {word}");
+    }
+    states.begin_pass(pass_start(5));
+    scan_pages(&mut states, 5, 0..1024, |page| page % 128 >= 64 && page != 1023);
+    scan.reset(AddrRange::new(0, 1024 * PAGE));
+    states.mark_steadily_accessed(&mut scan);
+    assert!(!scan.is_steadily_accessed(AddrRange::new(15 * WORD, 16 * WORD)));
+}
+
+#[test]
+fn keep_only_forgets_highest_addresses() {
+    // The highest page with five levels of page tables.
+    let highest = Addr((1 << 56) - PAGE);
+    let mut states = PageStates::default();
+    let mut scan = ScanChunk::default();
+    scan.reset(AddrRange::new(highest.0, highest.0 + PAGE));
+    scan.set(highest, false);
+    states.begin_pass(pass_start(1));
+    states.update(&scan, Nanos::secs(1));
+    states.end_pass(Nanos::secs(1));
+    states.keep_only(&[AddrRange::new(0, PAGE)]);
+    assert_eq!(runs(&states, 1), []);
+}
+
+#[test]
+fn action_at_the_start_of_a_pass_keeps_its_time() {
+    let mut states = PageStates::default();
+    pass_over(&mut states, 1, 4, |_| false);
+    states.restart_age(AddrRange::new(0, 4 * PAGE), true, Nanos::secs(5));
+    states.begin_pass(Nanos::secs(5));
+    // Pages 4 to 7 are new. They count from the end of the pass.
+    scan_pages(&mut states, 6, 0..8, |_| false);
+    states.end_pass(Nanos::secs(8));
+    let expected = [(0, 4, 5), (4, 8, 8)].map(|(from, to, at)| (from, to, State::Idle(Nanos::secs(at))));
+    assert_eq!(runs(&states, 8), expected);
+}
+
+#[test]
+fn idle_age_of_reaccess_includes_half_a_pass() {
+    let mut states = PageStates::default();
+    for at in (4..=40).step_by(4) {
+        // Page 0 is accessed after 8 s, page 1 after 24 s; 2 s are half a pass.
+        pass(
+            &mut states,
+            at,
+            match at {
+                16 => &[0, 1],
+                24 => &[0],
+                40 => &[1],
+                _ => &[],
+            },
+        );
+    }
+    let mut expected = [Bytes(0); NR_AGES];
+    // 10 and 26 s; both first accesses came after 14 s.
+    expected[4] = Bytes(4 * PAGE);
+    assert_eq!(states.take_tables(Nanos::secs(40)).reaccessed, expected);
+}
+
+#[test]
+fn kind_changes_with_page_size_and_mapping() {
+    let mut states = PageStates::default();
+    let mut scan = ScanChunk::default();
+    let all = AddrRange::new(0, 1024 * PAGE);
+    let mut kinds = |states: &mut PageStates, at: u64, huge: bool| {
+        states.begin_pass(pass_start(at));
+        scan.reset(all);
+        // The first chunk is resident, of the second only a part.
+        scan.set_range(AddrRange::new(0, 768 * PAGE), false);
+        if huge {
+            scan.set_huge(AddrRange::new(0, 512 * PAGE));
+        }
+        states.update(&scan, Nanos::secs(at));
+        states.end_pass(Nanos::secs(at));
+        assert_counts_are_right(states);
+        let idle = states.take_tables(Nanos::secs(at)).idle;
+        idle.map(|ages| ages.iter().map(|bytes| bytes.0 / PAGE).sum::<u64>())
+    };
+    assert_eq!(kinds(&mut states, 1, false), [768, 0, 0, 0, 0, 0]);
+    assert_eq!(kinds(&mut states, 2, true), [256, 512, 0, 0, 0, 0]);
+    states.set_backings(vec![(AddrRange::new(512 * PAGE, 1024 * PAGE), Backing::Shmem)]);
+    assert_eq!(kinds(&mut states, 3, true), [0, 512, 0, 0, 256, 0]);
+    assert_eq!(kinds(&mut states, 4, false), [512, 0, 0, 0, 256, 0]);
+}
+
+#[test]
+fn counts_stay_right_in_partly_hot_chunks() {
+    let states = passes_of_64(1..=20, |_, page| page < 32);
+    assert_counts_are_right(&states);
+    let mut states = PageStates::default();
+    for at in 1..=20 {
+        pass_over(&mut states, at, 512, |page| page < 256);
+        assert_counts_are_right(&states);
+    }
+    assert_eq!(ages(&mut states, 20)[..5], [256, 0, 0, 0, 256]);
+}
+
+#[test]
+fn backing_is_that_of_the_mapping_at_an_address() {
+    let mut states = PageStates::default();
+    states.set_backings(vec![
+        (AddrRange::new(PAGE, 2 * PAGE), Backing::File),
+        (AddrRange::new(3 * PAGE, 4 * PAGE), Backing::Shmem),
+    ]);
+    let backings = [0, 1, 2, 3, 4].map(|page| states.backing_at(Addr(page * PAGE)));
+    use Backing::{Anon, File, Shmem};
+    assert_eq!(backings, [Anon, File, Anon, Shmem, Anon]);
+}
+
+#[test]
+fn tables_before_the_first_complete_pass_are_as_of_now() {
+    let mut states = PageStates::default();
+    states.begin_pass(Nanos::secs(1));
+    scan_pages(&mut states, 2, 0..8, |_| false);
+    let tables = states.take_tables(Nanos::secs(3));
+    assert_eq!((tables.nr_passes, tables.as_of), (0, Nanos::secs(3)));
+}
