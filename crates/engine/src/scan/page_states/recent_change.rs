@@ -36,3 +36,29 @@ impl RecentChange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_is_recent_if_it_lasts_two_passes() {
+        use RecentChange::{BecameAccessed, BecameIdle};
+        let found = [0b000_0011, 0b001_1111, 0b111_1100, 0b110_0000].map(RecentChange::in_history);
+        let expected = [BecameAccessed, BecameAccessed, BecameIdle, BecameIdle];
+        assert_eq!(found, expected.map(Some));
+        // One pass only, several changes, or none.
+        for history in [
+            0b000_0001, 0b011_1111, 0b111_1110, 0b100_0000, 0b011_0000, 0b101_1111, 0b111_1111,
+        ] {
+            assert_eq!(RecentChange::in_history(history), None, "{history:07b}");
+        }
+    }
+
+    #[test]
+    fn bytes_without_history_have_no_change() {
+        for byte in MAX_HISTORY + 1..=u8::MAX {
+            assert_eq!(RecentChange::in_history(byte), None, "{byte}");
+        }
+    }
+}

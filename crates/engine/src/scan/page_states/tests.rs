@@ -518,15 +518,18 @@ fn kind_changes_with_page_size_and_mapping() {
 }
 
 #[test]
-fn counts_stay_right_in_partly_hot_chunks() {
-    let states = passes_of_64(1..=20, |_, page| page < 32);
-    assert_counts_are_right(&states);
+fn counts_stay_right_in_partly_and_wholly_hot_chunks() {
     let mut states = PageStates::default();
     for at in 1..=20 {
-        pass_over(&mut states, at, 512, |page| page < 256);
+        pass_over(&mut states, at, 1536, |page| {
+            page < 256 || page >= 512 && page < 1024
+        });
         assert_counts_are_right(&states);
     }
-    assert_eq!(ages(&mut states, 20)[..5], [256, 0, 0, 0, 256]);
+    assert_eq!(ages(&mut states, 20)[..5], [768, 0, 0, 0, 768]);
+    states.begin_pass(pass_start(21));
+    scan_pages(&mut states, 21, 0..1024, |page| page < 256 || page >= 512);
+    assert_counts_are_right(&states);
 }
 
 #[test]
