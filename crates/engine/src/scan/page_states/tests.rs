@@ -552,3 +552,23 @@ fn tables_before_the_first_complete_pass_are_as_of_now() {
     let tables = states.take_tables(Nanos::secs(3));
     assert_eq!((tables.nr_passes, tables.as_of), (0, Nanos::secs(3)));
 }
+
+#[test]
+fn idle_for_finds_pages_by_their_idle_time() {
+    let mut states = PageStates::default();
+    for at in 1..=10 {
+        pass(&mut states, at, if at <= 6 { &[2, 5] } else { &[2] });
+    }
+    let idle_for = |age: u64| -> Vec<(u64, u64)> {
+        let ranges = states.idle_for(Nanos::secs(age), Nanos::secs(10));
+        ranges
+            .map(|range| (range.start.0 / PAGE, range.end.0 / PAGE))
+            .collect()
+    };
+    // Page 5 was accessed last in the sixth pass, page 2 in the last.
+    assert_eq!(idle_for(0), [(0, 2), (3, 5), (5, 6), (6, 8)]);
+    assert_eq!(idle_for(4), [(0, 2), (3, 5), (5, 6), (6, 8)]);
+    assert_eq!(idle_for(5), [(0, 2), (3, 5), (6, 8)]);
+    assert_eq!(idle_for(9), [(0, 2), (3, 5), (6, 8)]);
+    assert_eq!(idle_for(10), []);
+}
