@@ -25,7 +25,7 @@ pub(super) struct Word {
     /// Pages mapped by a huge page.
     pub(super) huge: u64,
     /// See [`ScanChunk::is_steadily_accessed`].
-    is_steadily_accessed: bool,
+    pub(super) is_steadily_accessed: bool,
 }
 
 impl Word {
