@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -239,6 +240,44 @@ fn second_guest_reads_what_first_guest_wrote() {
     );
     test.pools.report_pressure();
     test.wait_until("an empty pool", |test| test.pools.usage().used == Bytes::ZERO);
+}
+
+// The other tests run the server in the test program, without a filter of system calls.
+#[test]
+fn confined_command_serves_guests_until_sigterm() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("disk"), vec![0; SIZE]).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo-nbd"));
+    command.current_dir(folder.path());
+    command.args([
+        "--vhost-user",
+        "socket=disk",
+        "--export",
+        "disk=disk",
+        "--budget",
+        "2M",
+    ]);
+    let mut server = command.stdout(Stdio::null()).spawn().unwrap();
+    let socket = folder.path().join("socket");
+    let begin = Instant::now();
+    while !socket.exists() {
+        assert!(begin.elapsed() < TIMEOUT, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..2 {
+        let mut guest = Guest::connect(&socket);
+        guest.put(DATA, &[7; 4096]);
+        assert_eq!(guest.request(WRITE, 8, &[(DATA, 4096, false)]), OK);
+        assert_eq!(guest.request(FLUSH, 0, &[]), OK);
+        assert_eq!(guest.request(READ, 8, &[(DATA + 4096, 4096, true)]), OK);
+        assert_eq!(guest.get(DATA + 4096, 4096), [7; 4096]);
+    }
+    let kill = Command::new("kill")
+        .args(["-TERM", &server.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
 }
 
 #[test]
