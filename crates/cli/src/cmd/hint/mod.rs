@@ -199,6 +199,7 @@ impl Hint {
             dry_run: self.dry_run,
             json: self.json,
         };
+        privileges::keep_only(privileges::HINT)?;
         files.hint()
     }
 
