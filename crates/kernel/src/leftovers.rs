@@ -19,6 +19,8 @@ use crate::mountinfo::{self, MountPoint};
 use crate::stat::{self, Stat};
 
 const HEAD: &str = "thermo-leftovers 1";
+/// Extension of a note that is not complete yet.
+const UNFINISHED: &str = "new";
 
 /// A process, identified by pid and start time, so that reuse of the pid is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +168,7 @@ impl Note {
         let text: String = std::iter::once(self.head.clone())
             .chain(leftovers.iter().map(line))
             .collect();
-        let new = self.path.with_extension("new");
+        let new = self.path.with_extension(UNFINISHED);
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path));
         written.map_err(|error| FileError::new(&self.path, error))
     }
@@ -190,6 +192,16 @@ impl Drop for Note {
     }
 }
 
+/// A note of one change by feature `kind`, to be written before the change is made. `None` if no note can be
+/// written: the change is then made without one.
+#[must_use]
+pub fn note_change(root: &Path, kind: &str, description: String) -> Option<Note> {
+    let note = Note::new(root, &folder(root)?, kind).ok()?;
+    let until = Until::Undone;
+    note.write(&[Leftover { until, description }]).ok()?;
+    Some(note)
+}
+
 /// The notes in `folder` whose writers died, with the entries that are still in effect. Notes without such
 /// entries are removed.
 #[must_use]
@@ -199,6 +211,11 @@ pub fn find_orphaned(root: &Path, folder: &Path) -> Vec<OrphanedNote> {
     };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
+    let (unfinished, paths): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| is_unfinished(path));
+    for path in unfinished.iter().filter(|path| !is_written_now(root, path)) {
+        // Another process may have removed it already.
+        let _ = fs::remove_file(path);
+    }
     let mut all = Vec::new();
     for path in paths {
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -213,6 +230,22 @@ pub fn find_orphaned(root: &Path, folder: &Path) -> Vec<OrphanedNote> {
         }
     }
     all
+}
+
+/// Whether this is a new version of a note. Its writer makes a change only after the version has become the
+/// note.
+fn is_unfinished(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == UNFINISHED)
+}
+
+/// Whether the process lives whose pid is in the name. The contents may be incomplete.
+fn is_written_now(root: &Path, path: &Path) -> bool {
+    let stem = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    let pid = stem.rsplit('-').nth(1).and_then(|pid| pid.parse().ok());
+    pid.is_some_and(|pid| ProcessId::read(root, pid).is_some())
 }
 
 fn parse(root: &Path, path: PathBuf, text: &str) -> Option<OrphanedNote> {
@@ -243,6 +276,21 @@ fn parse(root: &Path, path: PathBuf, text: &str) -> Option<OrphanedNote> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn unfinished_note_of_killed_writer_is_removed() {
+        let (root, dir) = (Path::new("/"), tempfile::tempdir().unwrap());
+        let own = format!("flags-{}-0.new", std::process::id());
+        // Larger than any pid.
+        let killed = ["flags-4194305-0.new", "zram-swap-4194305-script.new", "flags.new"];
+        for name in killed.iter().copied().chain([own.as_str()]) {
+            fs::write(dir.path().join(name), "thermo-lef").unwrap();
+        }
+        assert_eq!(find_orphaned(root, dir.path()), []);
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        assert!(dir.path().join(own).exists());
+    }
 
     fn leftover(until: Until, description: &str) -> Leftover {
         Leftover {

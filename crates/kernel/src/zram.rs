@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
-use crate::leftovers::{self, Leftover, Note, Until};
+use crate::leftovers::{self, Note};
 use crate::swap;
 
 /// Memory use of a device.
@@ -216,18 +216,11 @@ fn undo_commands(zram: Zram) -> String {
     )
 }
 
-/// Writes the note as soon as the device exists. Without a folder for notes, the device is used without one.
+/// Writes the note as soon as the device exists.
 fn note(root: &Path, zram: Zram) -> Option<Note> {
-    let folder = leftovers::folder(root)?;
-    let note = Note::new(root, &folder, "zram-swap").ok()?;
     let (device, undo) = (zram.device(), undo_commands(zram));
     let description = format!("swap on {}: `{undo}` removes it", device.display());
-    note.write(&[Leftover {
-        until: Until::Undone,
-        description,
-    }])
-    .ok()?;
-    Some(note)
+    leftovers::note_change(root, "zram-swap", description)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thermo_kernel::leftovers::{self, Leftover, Note, Until};
+use thermo_kernel::leftovers::{self, Note};
 use thermo_kernel::thp::{self, ThpGuard, ThpMode};
 
 use crate::error::RunFailure;
@@ -53,20 +53,13 @@ impl Drop for ModeGuard {
     }
 }
 
-/// Writes a leftover note before the mode changes. The run goes on if no note can be written.
+/// Writes a leftover note before the mode changes.
 fn note(root: &Path, before: ThpMode) -> Option<Note> {
-    let folder = leftovers::folder(root)?;
-    let note = Note::new(root, &folder, "huge-page-mode").ok()?;
     let description = format!(
         "the THP mode was {before}: \
          `echo {before} > /sys/kernel/mm/transparent_hugepage/enabled` restores it"
     );
-    note.write(&[Leftover {
-        until: Until::Undone,
-        description,
-    }])
-    .ok()?;
-    Some(note)
+    leftovers::note_change(root, "huge-page-mode", description)
 }
 
 #[cfg(test)]
