@@ -9,9 +9,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use thermo_units::Nanos;
 
-use super::DaemonError;
+/// The watchdog of systemd cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach the watchdog of systemd at $NOTIFY_SOCKET ({path}): {source}")]
+pub struct WatchdogError {
+    path: String,
+    source: io::Error,
+}
 
-pub(super) struct Watchdog {
+/// A connection to the watchdog of systemd.
+#[derive(Debug)]
+pub struct Watchdog {
     socket: UnixDatagram,
     path: OsString,
     interval: Nanos,
@@ -23,7 +31,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// The socket of systemd cannot be used.
-    pub(super) fn from_env() -> Result<Option<Self>, DaemonError> {
+    pub fn from_env() -> Result<Option<Self>, WatchdogError> {
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
         let pid: Option<u64> = number("WATCHDOG_PID");
         let (Some(timeout_us), Some(path)) = (number("WATCHDOG_USEC"), std::env::var_os("NOTIFY_SOCKET"))
@@ -36,7 +44,7 @@ impl Watchdog {
         Self::new(path, timeout_us).map(Some)
     }
 
-    fn new(path: OsString, timeout_us: u64) -> Result<Self, DaemonError> {
+    fn new(path: OsString, timeout_us: u64) -> Result<Self, WatchdogError> {
         let connect = || {
             let address = match path.as_bytes() {
                 [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -60,7 +68,8 @@ impl Watchdog {
     }
 
     /// Time of the next message.
-    pub(super) const fn next(&self) -> Nanos {
+    #[must_use]
+    pub const fn next(&self) -> Nanos {
         self.next
     }
 
@@ -68,7 +77,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// The message cannot be sent.
-    pub(super) fn notify(&mut self, now: Nanos) -> Result<(), DaemonError> {
+    pub fn notify(&mut self, now: Nanos) -> Result<(), WatchdogError> {
         if now < self.next {
             return Ok(());
         }
@@ -84,9 +93,9 @@ impl Watchdog {
     }
 }
 
-fn watchdog_error(path: &OsString, source: io::Error) -> DaemonError {
+fn watchdog_error(path: &OsString, source: io::Error) -> WatchdogError {
     let path = path.display().to_string();
-    DaemonError::Watchdog { path, source }
+    WatchdogError { path, source }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thermo_kernel::clock;
+use thermo_term::watchdog::Watchdog;
 use thermo_units::{Nanos, Permille};
 
 use super::app_processes::AppProcesses;
@@ -30,12 +31,10 @@ mod error;
 mod requests;
 mod server;
 mod threads;
-mod watchdog;
 
 pub use error::DaemonError;
 use server::Server;
 use threads::Threads;
-use watchdog::Watchdog;
 
 /// Maximum wait of the main loop. A signal may be delivered to another thread, so it does not end the wait.
 const MAX_WAIT: Nanos = Nanos::millis(500);

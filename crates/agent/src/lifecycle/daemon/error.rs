@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use thermo_term::watchdog::WatchdogError;
+
 use crate::lifecycle::config::ConfigError;
 
 /// Why the daemon cannot start.
@@ -29,13 +31,8 @@ pub enum DaemonError {
     )]
     ThreadPanicked(String),
     /// The watchdog of systemd cannot be reached.
-    #[error("cannot reach the watchdog of systemd at $NOTIFY_SOCKET ({path}): {source}")]
-    Watchdog {
-        /// The socket.
-        path: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Watchdog(#[from] WatchdogError),
     /// A thread or file descriptor cannot be created.
     #[error("cannot start the life cycle daemon: {0}")]
     System(#[from] io::Error),

@@ -1,15 +1,17 @@
 //! The socket and its clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use serde_json::Value;
+use thermo_kernel::unix_socket::{self, SocketPath};
 use thermo_units::Nanos;
 
 use super::DaemonError;
@@ -17,6 +19,8 @@ use super::requests::is_privileged;
 use crate::lifecycle::connection::Connection;
 use crate::lifecycle::wire;
 
+/// The reason for clients that are replaced by others.
+const TOO_MANY_CLIENTS: &str = "too many clients: close connections that are not used";
 /// Maximum number of clients. One more disconnects the client that was silent longest.
 const MAX_CLIENTS: usize = 64;
 /// Maximum number of clients of one unprivileged user.
@@ -44,8 +48,14 @@ pub(super) struct Line {
 /// The socket. Dropping the server removes it.
 pub(super) struct Server {
     listener: UnixListener,
+    /// False after the kernel refused a connection: until the next round, the daemon does not wait for others.
+    accepts: bool,
+    /// A descriptor to close when the process has no other left. Without it, a client that waits to be accepted
+    /// would keep the daemon awake, and would never learn the reason.
+    reserve: Option<File>,
     path: PathBuf,
-    inode: u64,
+    /// Removes the socket.
+    _socket: SocketPath,
     clients: BTreeMap<u64, Client>,
     next_id: u64,
     round: u64,
@@ -59,22 +69,21 @@ impl Server {
             path: path.to_owned(),
             source,
         };
-        if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            if UnixStream::connect(path).is_ok() {
-                return Err(DaemonError::AlreadyRunning(path.to_owned()));
-            }
-            // A daemon that was killed left the socket behind.
-            fs::remove_file(path).map_err(socket_error)?;
-        } else if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(socket_error)?;
         }
-        let listener = UnixListener::bind(path).map_err(socket_error)?;
+        let (listener, socket) = unix_socket::bind(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => DaemonError::AlreadyRunning(path.to_owned()),
+            _ => socket_error(error),
+        })?;
         listener.set_nonblocking(true).map_err(socket_error)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(socket_error)?;
         Ok(Self {
             listener,
-            inode: fs::symlink_metadata(path).map_err(socket_error)?.ino(),
+            accepts: true,
+            reserve: open_reserve(),
             path: path.to_owned(),
+            _socket: socket,
             clients: BTreeMap::new(),
             next_id: 0,
             round: 0,
@@ -87,16 +96,47 @@ impl Server {
 
     /// Accepts pending connections, at most [`MAX_ACCEPTS`].
     pub(super) fn accept(&mut self, now: Nanos) {
+        self.accepts = true;
+        self.reserve = self.reserve.take().or_else(open_reserve);
         for _ in 0..MAX_ACCEPTS {
-            let Ok((stream, _)) = self.listener.accept() else {
-                return;
-            };
-            let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
-                continue;
-            };
-            if stream.set_nonblocking(true).is_ok() {
-                self.admit(stream, peer.uid.as_raw(), now);
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit_peer(stream, now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if has_no_descriptor(&error) && self.reserve.is_some() => self.accept_last(now),
+                // The connection stays in the queue, or was given up by its client.
+                Err(_) => {
+                    self.accepts = false;
+                    return;
+                }
             }
+        }
+    }
+
+    /// Accepts one connection with the reserved descriptor: a privileged client replaces another one, all
+    /// others get the reason why they are disconnected.
+    fn accept_last(&mut self, now: Nanos) {
+        self.reserve = None;
+        if let Ok((stream, _)) = self.listener.accept() {
+            let privileged = peer_uid(&stream).is_some_and(is_privileged);
+            let replaced = self.most_silent(|client| privileged && !is_privileged(client.uid));
+            if let Some(mut client) = replaced.and_then(|id| self.clients.remove(&id)) {
+                client.end(TOO_MANY_CLIENTS);
+                self.admit_peer(stream, now);
+            } else if stream.set_nonblocking(true).is_ok() {
+                Client::new(stream, 0, now).end(
+                    "the daemon can open no more files: try again later, or raise its limit with \
+                     LimitNOFILE= in its unit (`ulimit -n`)",
+                );
+            }
+        }
+        self.reserve = open_reserve();
+    }
+
+    fn admit_peer(&mut self, stream: UnixStream, now: Nanos) {
+        if let Some(uid) = peer_uid(&stream)
+            && stream.set_nonblocking(true).is_ok()
+        {
+            self.admit(stream, uid, now);
         }
     }
 
@@ -104,38 +144,27 @@ impl Server {
     /// user if that has too many, otherwise of the unprivileged users.
     fn admit(&mut self, stream: UnixStream, uid: u32, now: Nanos) {
         let privileged = is_privileged(uid);
-        let (id, connection) = (self.next_id, Connection::new(now));
-        self.next_id += 1;
-        let client = Client {
-            stream,
-            uid,
-            connection,
-            served: 0,
-        };
-        self.clients.insert(id, client);
+        let client = Client::new(stream, uid, now);
         let of_user = self.clients.values().filter(|client| client.uid == uid).count();
-        let excess = if !privileged && of_user > MAX_CLIENTS_OF_USER {
-            self.most_silent(id, |client| client.uid == uid)
-        } else if self.clients.len() > MAX_CLIENTS {
-            self.most_silent(id, |client| !is_privileged(client.uid))
-                .or_else(|| self.most_silent(id, |_| privileged))
-                .or(Some(id))
+        let excess = if !privileged && of_user >= MAX_CLIENTS_OF_USER {
+            self.most_silent(|client| client.uid == uid)
+        } else if self.clients.len() >= MAX_CLIENTS {
+            self.most_silent(|client| !is_privileged(client.uid))
+                .or_else(|| self.most_silent(|_| privileged))
+                .or(Some(self.next_id))
         } else {
             None
         };
+        self.clients.insert(self.next_id, client);
+        self.next_id += 1;
         if let Some(mut client) = excess.and_then(|id| self.clients.remove(&id)) {
-            client.disconnect_with_error("too many clients: close connections that are not used");
-            // The client is gone after this, whether or not it gets the reason.
-            let _ = client.write();
+            client.end(TOO_MANY_CLIENTS);
         }
     }
 
-    /// The client that was silent longest of those that satisfy `filter`, without the client `newest`.
-    fn most_silent(&self, newest: u64, filter: impl Fn(&Client) -> bool) -> Option<u64> {
-        let clients = self
-            .clients
-            .iter()
-            .filter(|(id, client)| **id != newest && filter(client));
+    /// The client that was silent longest of those that satisfy `filter`.
+    fn most_silent(&self, filter: impl Fn(&Client) -> bool) -> Option<u64> {
+        let clients = self.clients.iter().filter(|(_, client)| filter(client));
         let most_silent = clients.min_by_key(|(_, client)| client.connection.last_line_at());
         most_silent.map(|(id, _)| *id)
     }
@@ -204,11 +233,32 @@ impl Server {
             flags.set(PollFlags::OUT, client.connection.has_unsent());
             PollFd::from_borrowed_fd(client.stream.as_fd(), flags)
         });
-        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(clients)
+        let listener = if self.accepts {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        std::iter::once(PollFd::new(&self.listener, listener)).chain(clients)
     }
 }
 
 impl Client {
+    const fn new(stream: UnixStream, uid: u32, now: Nanos) -> Self {
+        Self {
+            stream,
+            uid,
+            connection: Connection::new(now),
+            served: 0,
+        }
+    }
+
+    /// Sends the reason for the end, as far as the socket takes it at once.
+    fn end(&mut self, reason: &str) {
+        self.disconnect_with_error(reason);
+        // The client is gone after this, whether or not it gets the reason.
+        let _ = self.write();
+    }
+
     /// Reads once, if a line is missing. A client that ends its input still gets its answers.
     fn read(&mut self) -> io::Result<()> {
         if !self.connection.wants_input() {
@@ -260,19 +310,29 @@ fn is_retryable(error: &io::Error) -> bool {
     )
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Another daemon may have replaced the socket.
-        if fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+/// The user of the process at the other end.
+fn peer_uid(stream: &UnixStream) -> Option<u32> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    Some(peer.uid.as_raw())
+}
+
+fn open_reserve() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// Whether the process (`EMFILE`) or the system (`ENFILE`) has no descriptor left.
+fn has_no_descriptor(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use std::io::{BufRead as _, BufReader};
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::event::Timespec;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -314,6 +374,75 @@ mod tests {
         let _late = connect(&mut server, NOBODY, 300);
         assert_eq!(clients_of(&server, 0), MAX_CLIENTS);
         drop((strangers, others, more));
+    }
+
+    const IN_CHILD: &str = "THERMO_TEST_DESCRIPTORS";
+
+    fn first_line(stream: UnixStream) -> String {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Uses up all descriptors of this process.
+    fn take_all_descriptors() -> Vec<File> {
+        let highest = File::open("/dev/null").unwrap();
+        let limit = u64::try_from(highest.as_raw_fd()).unwrap() + 1;
+        let limit = Rlimit {
+            current: Some(limit),
+            ..getrlimit(Resource::Nofile)
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut all: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        all.push(highest);
+        all
+    }
+
+    // The test runs itself again, because the limit belongs to a process.
+    #[test]
+    fn clients_are_answered_when_no_descriptor_is_left() {
+        if std::env::var_os(IN_CHILD).is_none() {
+            let test = "lifecycle::daemon::server::tests::clients_are_answered_when_no_descriptor_is_left";
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", test, "--nocapture"])
+                .env(IN_CHILD, "1")
+                .output()
+                .unwrap();
+            let output = String::from_utf8_lossy(&child.stdout);
+            assert!(child.status.success() && output.contains("1 passed"), "{output}");
+            return;
+        }
+        let (folder, mut server) = server();
+        let stranger = connect(&mut server, NOBODY, 0);
+        let path = folder.path().join("s");
+        let own = [(); 3].map(|()| UnixStream::connect(&path).unwrap());
+        let is_awake = |server: &Server| {
+            let mut fds: Vec<PollFd> = server.poll_fds().collect();
+            rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+        };
+        let all = take_all_descriptors();
+        assert!(is_awake(&server));
+        server.accept(Nanos::ZERO);
+        // This user is privileged, so the first of its clients replaces the stranger.
+        let [_served, second, third] = own;
+        assert_eq!((clients_of(&server, NOBODY), server.clients.len()), (0, 1));
+        assert!(first_line(stranger).contains("too many clients"));
+        for client in [second, third] {
+            let reason = first_line(client);
+            assert!(reason.contains("LimitNOFILE"), "{reason}");
+        }
+        assert!(!is_awake(&server));
+        // Without a reserve, the connection waits, and the daemon sleeps meanwhile.
+        server.reserve = None;
+        let mut freed: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        drop(freed.pop());
+        let _late = UnixStream::connect(&path).unwrap();
+        assert!(is_awake(&server));
+        server.accept(Nanos::ZERO);
+        assert!(!is_awake(&server));
+        drop((all, freed));
+        server.accept(Nanos::ZERO);
+        assert!(server.reserve.is_some() && !is_awake(&server));
     }
 
     #[test]
