@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -130,6 +130,66 @@ fn start_with_control_socket(folder: &Path) -> Child {
         "the control socket does not exist"
     );
     server
+}
+
+#[test]
+fn slow_client_of_control_socket_does_not_hold_up_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = start_with_control_socket(folder.path());
+    let mut slow = UnixStream::connect(folder.path().join("c")).unwrap();
+    // A byte of an endless line, every half of the time limit for a single read, until the server closes the
+    // connection.
+    let client = std::thread::spawn(move || {
+        while slow.write_all(b"s").is_ok() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    let status = run(folder.path(), &["status", "--control", "c"]);
+    assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
+    client.join().unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
+fn watchdog_of_systemd_is_notified() {
+    let folder = tempfile::tempdir().unwrap();
+    let systemd = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+    systemd.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut server = thermo_nbd(folder.path(), &["--unix", "s", "--export", "m=mem:,size=1M"])
+        .env("NOTIFY_SOCKET", folder.path().join("notify"))
+        .env("WATCHDOG_USEC", "200000")
+        .env_remove("WATCHDOG_PID")
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    for _ in 0..3 {
+        let mut text = [0; 64];
+        let len = systemd.recv(&mut text).unwrap();
+        assert_eq!(&text[..len], b"WATCHDOG=1");
+    }
+    // A watchdog that is gone is an error, which a service manager acts on.
+    drop(systemd);
+    assert_eq!(server.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn limit_of_open_files_is_raised_for_all_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "ulimit -Sn 40; exec \"$0\" --unix s --control c --export m=mem:,size=1M --connections 128";
+    let mut server = Command::new("sh")
+        .current_dir(folder.path())
+        .args(["-c", script, env!("CARGO_BIN_EXE_thermo-nbd")])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(wait_until(|| folder.path().join("c").exists()));
+    let connect = |_| UnixStream::connect(folder.path().join("s")).unwrap();
+    let clients: Vec<UnixStream> = (0..60).map(connect).collect();
+    let connected = || json(folder.path(), &["status", "--control", "c", "--json"])["connections"].clone();
+    assert!(wait_until(|| connected() == clients.len()), "{}", connected());
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 #[test]

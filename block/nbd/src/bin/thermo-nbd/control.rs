@@ -4,14 +4,14 @@
 //! send commands; the permissions of its folder control that. An error is reported as JSON with the key
 //! `"error"`; nothing is changed then.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
@@ -21,8 +21,8 @@ use thermo_units::Bytes;
 use crate::stats::ServerState;
 
 /// Longest command line, in bytes.
-const MAX_LINE: u64 = 4096;
-/// Timeout for a client to send its command and to receive the reply.
+const MAX_LINE: usize = 4096;
+/// Timeout for a client to send its command, and for it to receive the reply.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Polling interval for new clients and for the end of the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -100,15 +100,51 @@ impl Drop for Control {
 
 fn exchange(stream: UnixStream, state: &ServerState) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut line = String::new();
-    BufReader::new(&stream).take(MAX_LINE).read_line(&mut line)?;
+    let line = read_line(&stream, Instant::now() + TIMEOUT)?;
     let reply = match reply(line.trim(), state) {
         Ok(reply) => reply,
         Err(error) => json!({ "schema": 1, "error": format!("{error:#}") }).to_string(),
     };
-    (&stream).write_all(reply.as_bytes())
+    write_all(&stream, reply.as_bytes(), Instant::now() + TIMEOUT)
+}
+
+/// Reads a line of at most [`MAX_LINE`] bytes. The deadline is for the whole line: a client that sends a byte
+/// at a time holds up others, and the end of the server, no longer than one that sends nothing.
+fn read_line(mut stream: &UnixStream, deadline: Instant) -> io::Result<String> {
+    let (mut line, mut bytes) = (Vec::new(), [0; 512]);
+    while line.len() < MAX_LINE && !line.contains(&b'\n') {
+        stream.set_read_timeout(Some(time_until(deadline)?))?;
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => line.extend_from_slice(&bytes[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let end = line.iter().position(|byte| *byte == b'\n');
+    line.truncate(end.unwrap_or(MAX_LINE));
+    String::from_utf8(line).map_err(io::Error::other)
+}
+
+fn write_all(mut stream: &UnixStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(time_until(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The time until `deadline`, which is never zero.
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    Some(left)
+        .filter(|left| !left.is_zero())
+        .ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
 fn reply(line: &str, state: &ServerState) -> anyhow::Result<String> {

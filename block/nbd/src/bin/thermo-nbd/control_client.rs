@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use thermo_term::exit::Exit;
 use thermo_term::output;
-use thermo_units::Bytes;
+use thermo_units::{Bytes, printable};
 
 /// Timeout for the reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ impl ControlCommand {
                 if json {
                     output::json(&status)?;
                 } else {
-                    output::text(&format_status(&status))?;
+                    output::text(&printable(&format_status(&status)))?;
                 }
             }
             Self::Set { control, settings } => {

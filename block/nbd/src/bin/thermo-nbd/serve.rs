@@ -6,15 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use thermo_kernel::{clock, open_files};
 use thermo_nbd::{Encryption, Limits, Listen, Server, Sockets};
 use thermo_pool::{Pools, PressureMonitor, ReclaimBus, source};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
+use thermo_term::watchdog::Watchdog;
 use thermo_units::{Bytes, Nanos};
 
 use crate::control::{Control, ControlSocket};
 use crate::stats::ServerState;
 use crate::{activation, confinement, control_client, exports, memory, stats};
+
+/// Descriptors beside those of the clients: exports, sockets, sources of memory pressure, virtual machines.
+const OTHER_FILES: usize = 512;
 
 /// Polling interval for the request to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -218,6 +223,8 @@ impl Cli {
         let user = self.confinement.user()?;
         let (listen, encryption) = (self.clients.listen()?, self.tls.encryption()?);
         let exports = self.exports.open()?;
+        // A client needs one descriptor; where the hard limit is lower, clients wait to be accepted.
+        let _ = open_files::raise_limit((self.clients.connections + OTHER_FILES) as u64);
         interrupt::listen().context("cannot install signal handlers")?;
         let pools = Pools::new(self.memory.budget, self.memory.settings());
         let bus = ReclaimBus::default();
@@ -230,6 +237,7 @@ impl Cli {
         let sockets = Sockets::open(listen)?;
         let control = self.control.as_deref().map(ControlSocket::bind).transpose()?;
         let folders = sockets.folders().chain(control.iter().map(ControlSocket::folder));
+        let mut watchdog = Watchdog::from_env()?;
         // All files are open now, and no thread runs yet.
         self.confinement.apply(user, folders.collect())?;
         let monitor = PressureMonitor::start(&pools, &bus, selection.sources)
@@ -246,9 +254,9 @@ impl Cli {
         let control = control.map(|socket| Control::start(socket, Arc::clone(&state)));
         let control = control.transpose()?;
         if self.clients.stdin {
-            serve_stdin(&state.server)?;
+            serve_stdin(&state.server, &mut watchdog)?;
         } else {
-            wait(|| false);
+            wait(&state.server, &mut watchdog, || false)?;
         }
         drop(control);
         let printed = stats::print_summary(&state, self.json);
@@ -258,19 +266,30 @@ impl Cli {
     }
 }
 
-fn serve_stdin(server: &Server) -> anyhow::Result<()> {
+fn serve_stdin(server: &Server, watchdog: &mut Option<Watchdog>) -> anyhow::Result<()> {
     let Some(client) = activation::stdin()? else {
         bail!(
             "standard input is not a socket. Start thermo-nbd -s from a program that passes one (nbdsh: h.connect_command), or use --unix PATH"
         );
     };
     server.serve(client).context("the client on standard input")?;
-    wait(|| server.status().connections == 0);
-    Ok(())
+    wait(server, watchdog, || server.status().connections == 0)
 }
 
-fn wait(is_finished: impl Fn() -> bool) {
+/// Waits for a signal or `is_finished`, and serves the watchdog meanwhile. A panic of another thread ends the
+/// process; a thread that holds a lock of the server for ever ends the messages, so systemd restarts the server.
+fn wait(
+    server: &Server,
+    watchdog: &mut Option<Watchdog>,
+    is_finished: impl Fn() -> bool,
+) -> anyhow::Result<()> {
     while !interrupt::requested() && !is_finished() {
+        let now = clock::monotonic();
+        if let Some(watchdog) = watchdog.as_mut().filter(|watchdog| watchdog.next() <= now) {
+            let _ = server.status();
+            watchdog.notify(now)?;
+        }
         std::thread::sleep(POLL_INTERVAL);
     }
+    Ok(())
 }
