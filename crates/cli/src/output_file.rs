@@ -3,12 +3,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 /// Writes the file `path` with `write`. The data goes to a temporary file next to it first, which replaces
-/// `path` when it is complete and on the disk: after an error, an existing file is unchanged. Devices and
+/// `path` when it is complete and on the disk: after an error, an existing file is unchanged. The temporary
+/// file has no name until then, where the file system allows that: a killed command leaves none behind. Devices and
 /// pipes are written to directly.
 ///
 /// # Errors
@@ -28,14 +31,42 @@ pub fn write(path: &Path, write: impl FnOnce(&mut File) -> anyhow::Result<()>) -
         _ => Path::new("."),
     };
     // Its name is not predictable, its mode is 0600, and an existing file is never opened.
-    let mut temporary = tempfile::Builder::new()
-        .prefix(".thermo-")
-        .tempfile_in(folder)
-        .with_context(cannot_write)?;
+    let mut name = tempfile::Builder::new();
+    name.prefix(".thermo-");
+    if let Some(mut file) = open_unnamed(folder) {
+        write(&mut file)?;
+        file.sync_all().with_context(cannot_write)?;
+        let named = name.make_in(folder, |name| give_name(&file, name));
+        named
+            .with_context(cannot_write)?
+            .persist(path)
+            .with_context(cannot_write)?;
+        return Ok(());
+    }
+    let mut temporary = name.tempfile_in(folder).with_context(cannot_write)?;
     write(temporary.as_file_mut())?;
     temporary.as_file().sync_all().with_context(cannot_write)?;
     temporary.persist(path).with_context(cannot_write)?;
     Ok(())
+}
+
+/// A file without a name (`O_TMPFILE`). `None` if the file system has none, or on an error that the attempt
+/// with a name reports.
+fn open_unnamed(folder: &Path) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).ok()?;
+    Some(file.into())
+}
+
+fn give_name(file: &File, name: &Path) -> io::Result<()> {
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(
+        CWD,
+        unnamed,
+        CWD,
+        name,
+        AtFlags::SYMLINK_FOLLOW,
+    )?)
 }
 
 /// Whether `path` is a device, a pipe or a socket.
@@ -107,6 +138,11 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        // A command that is killed here leaves nothing behind.
+        if open_unnamed(folder.path()).is_some() {
+            let seen = |_: &mut File| Ok(assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1));
+            write(&path, seen).unwrap();
+        }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
