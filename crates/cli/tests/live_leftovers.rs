@@ -62,6 +62,47 @@ fn swap_of_killed_script_is_listed() {
     assert_eq!(leftovers[0]["left"], serde_json::json!([expected]));
 }
 
+/// The name of a process that sets the title of a terminal, and clears the screen.
+const HOSTILE_NAME: &str = "\u{1b}]0;x\u{7}\u{1b}[2J";
+
+/// Checks that the command printed nothing that a terminal acts on.
+fn assert_escaped(dir: &Path, arguments: &[&str]) {
+    let output = run(dir, arguments);
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    let is_raw = |c: char| c.is_control() && c != '\n';
+    assert!(!printed.contains(is_raw), "{arguments:?}: {printed:?}");
+}
+
+#[test]
+fn names_of_processes_are_escaped() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join(HOSTILE_NAME);
+    fs::copy("/bin/sleep", &program).unwrap();
+    let sleeper = Guard(Command::new(&program).arg("600").spawn().unwrap());
+    let pid = sleeper.0.id().to_string();
+    let record = ["record", "--pid", &pid, "--duration", "1s", "-o", "r.arrow"];
+    assert_escaped(dir.path(), &record);
+    for report in ["summary", "regions", "info", "heatmap", "wss", "idle"] {
+        assert_escaped(dir.path(), &["report", report, "r.arrow"]);
+    }
+    assert_escaped(dir.path(), &["hint", "cold", "--pid", &pid]);
+    assert_escaped(dir.path(), &["doctor"]);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP: only root writes notes to /run");
+        return;
+    }
+    // A note of a program that found the name, and was killed.
+    let text = format!("thermo-leftovers 1 {HOSTILE_NAME} 4194305 1\n- - of {HOSTILE_NAME}\n");
+    fs::create_dir_all("/run/thermocline").unwrap();
+    let note = TempFile("/run/thermocline/test-4194305-0".into());
+    fs::write(&note.0, text).unwrap();
+    let listed = run(dir.path(), &["doctor", "--leftovers"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("  of \\x1b]0;x\\x07\\x1b[2J\n"), "{listed}");
+    assert_escaped(dir.path(), &["doctor", "--leftovers"]);
+}
+
 /// Starts `script` in bash, after it has read scripts/leftovers.sh, with `file` as `$1`.
 fn start_script(script: &str, file: &Path) -> Guard {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/leftovers.sh");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use thermo_actions::{HugeOptions, PageoutLimits};
 use thermo_engine::Scheme;
-use thermo_units::Permille;
+use thermo_units::{Permille, printable};
 
 use crate::scheme_file;
 use crate::session::Host;
@@ -101,7 +101,11 @@ impl Limits {
             .filter(|scheme| {
                 let unsupported = host.unsupported(scheme.action);
                 if let Some(report) = unsupported {
-                    eprintln!("thermo: scheme skipped: {}: {}", report.action, report.reason);
+                    eprintln!(
+                        "thermo: scheme skipped: {}: {}",
+                        report.action,
+                        printable(&report.reason)
+                    );
                 }
                 unsupported.is_none()
             })

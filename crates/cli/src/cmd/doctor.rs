@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use thermo_kernel::leftovers::{self, OrphanedNote};
 use thermo_term::exit::Exit;
 use thermo_term::output;
+use thermo_units::printable;
 
 use crate::session::Host;
 
@@ -36,7 +37,7 @@ impl Doctor {
         if self.json {
             output::json(&as_json(&host))?;
         } else {
-            output::text(&as_text(&host))?;
+            output::text(&printable(&as_text(&host)))?;
         }
         Ok(if host.default_tracker().is_some() {
             Exit::Done
@@ -54,7 +55,7 @@ fn print_leftovers(json: bool) -> anyhow::Result<Exit> {
         let entry = |note: &OrphanedNote| json!({ "kind": note.kind, "pid": note.writer.pid, "left": note.leftovers, "note": note.path });
         output::json(&json!({ "schema": 1, "leftovers": found.iter().map(entry).collect::<Vec<_>>() }))?;
     } else {
-        output::text(&leftovers_text(&found))?;
+        output::text(&printable(&leftovers_text(&found)))?;
     }
     Ok(if found.is_empty() {
         Exit::Done

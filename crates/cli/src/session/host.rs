@@ -9,7 +9,7 @@ use thermo_backends::offload::Claim;
 use thermo_backends::smaps::Smaps;
 use thermo_backends::{PteTracker, Tracker, offload};
 use thermo_engine::{Action, Scheme};
-use thermo_units::Nanos;
+use thermo_units::{Nanos, printable};
 
 /// One probe of the host.
 pub struct Host {
@@ -77,7 +77,7 @@ impl Selected {
     /// Prints the tracker and the reason: with `--verbose`, or when it is a substitute.
     pub fn report(&self, verbose: bool) {
         if verbose || self.is_substitute {
-            eprintln!("thermo: tracker {}: {}", self.name, self.reason);
+            eprintln!("thermo: tracker {}: {}", self.name, printable(&self.reason));
         }
     }
 

@@ -23,6 +23,7 @@ use thermo_kernel::clock;
 use thermo_runtime::best_tracker;
 use thermo_targets::{TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
+use thermo_units::printable;
 
 use crate::privileges;
 use crate::session::{Host, Requirements};
@@ -163,7 +164,7 @@ impl Fs {
 
 /// Prints a warning. Unlike `eprintln!`, a closed standard error does not end the kdamond.
 fn warn(warning: &str) {
-    drop(writeln!(io::stderr(), "thermo: {warning}"));
+    drop(writeln!(io::stderr(), "thermo: {}", printable(warning)));
 }
 
 fn seed() -> u64 {

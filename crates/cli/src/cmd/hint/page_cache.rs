@@ -9,7 +9,7 @@ use thermo_engine::Action;
 use thermo_engine::ops::Applied;
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
-use thermo_units::Bytes;
+use thermo_units::{Bytes, printable};
 
 use super::results::skipped_text;
 use super::run_cancellable;
@@ -60,7 +60,7 @@ impl<'a> Files<'a> {
         if self.json {
             output::json(&self.as_json(&rows))?;
         } else {
-            output::text(&self.as_text(&rows))?;
+            output::text(&printable(&self.as_text(&rows)))?;
         }
         Ok(match () {
             () if interrupt::requested() => Exit::Interrupted,

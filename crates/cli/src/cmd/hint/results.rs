@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use thermo_actions::hint::SkipReason;
 use thermo_engine::Action;
 use thermo_term::output;
-use thermo_units::Bytes;
+use thermo_units::{Bytes, printable};
 
 use super::Row;
 use crate::cmd::action_words::verified_effect;
@@ -66,7 +66,7 @@ pub fn print_json(action: Action, dry_run: bool, rows: &[Row]) -> std::io::Resul
 
 /// Prints a line for each process.
 pub fn print_text(action: Action, rows: &[Row]) -> std::io::Result<()> {
-    output::text(&text(action, rows))
+    output::text(&printable(&text(action, rows)))
 }
 
 fn text(action: Action, rows: &[Row]) -> String {

@@ -6,6 +6,7 @@ use thermo_agent::lifecycle::client::Client;
 use thermo_agent::lifecycle::wire::Request;
 use thermo_term::exit::Exit;
 use thermo_term::output;
+use thermo_units::printable;
 
 use super::{Common, default_socket, text};
 
@@ -79,7 +80,7 @@ fn send(common: Common, request: &Request, text: impl Fn(&Value) -> String) -> a
         answer.as_object_mut().map(|object| object.remove("ok"));
         output::json(&answer)?;
     } else {
-        output::text(&text(&answer))?;
+        output::text(&printable(&text(&answer)))?;
     }
     Ok(Exit::Done)
 }

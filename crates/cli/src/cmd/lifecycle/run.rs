@@ -7,7 +7,7 @@ use thermo_agent::lifecycle::{Daemon, Decision, ListeningDaemon, Options};
 use thermo_kernel::{clock, memlock, signals};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
-use thermo_units::Nanos;
+use thermo_units::{Nanos, printable};
 
 use super::confinement::Confinement;
 use super::{Common, accesses, default_socket, text};
@@ -48,6 +48,7 @@ impl Run {
         self.confinement.apply(user)?;
         let mut daemon = daemon.start()?;
         for (app, pid) in daemon.missing() {
+            let app = printable(app);
             eprintln!(
                 "thermo: {app}: there is no process {pid}; a later process with this ID does not count as {app}"
             );
@@ -60,7 +61,7 @@ impl Run {
             let written = if json {
                 output::json(&value)
             } else {
-                output::text(&text::decision(&value))
+                output::text(&printable(&text::decision(&value)))
             };
             write_error = write_error.take().or(written.err());
         };
@@ -74,7 +75,10 @@ fn should_stop(daemon: &mut Daemon) -> bool {
     if signals::take_hangup() {
         match daemon.reload() {
             Ok(()) => eprintln!("thermo: the description was read again"),
-            Err(error) => eprintln!("thermo: {error}; the description stays unchanged"),
+            Err(error) => eprintln!(
+                "thermo: {}; the description stays unchanged",
+                printable(&error.to_string())
+            ),
         }
     }
     interrupt::requested()
