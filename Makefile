@@ -18,6 +18,8 @@ help:
 	@echo "make soak        run schemes for minutes and check their effect by the kernel's counters (root)"
 	@echo "make build       thermo, thermo-nbd and thermo-lab in target/release"
 	@echo "make install     install thermo, thermo-nbd and the scheme files in DESTDIR/PREFIX (/usr/local)"
+	@echo "make kills       kill every command 1,000 times at random moments, and check what is left (root)"
+	@echo "make strangers   hostile clients at every socket and control file (root)"
 	@echo "make deps        install the missing Debian packages"
 	@echo "make lint        format and lints only"
 	@echo "make guest       test the commands on Debian's 6.1 and 6.12 kernels, in emulated machines"
@@ -57,6 +59,14 @@ lint:
 soak: build
 	@scripts/deps.sh demo
 	@for script in tests/soak/*.sh; do echo "== $$script"; $$script || exit 1; done
+
+.PHONY: kills strangers
+kills: build
+	@scripts/deps.sh demo
+	@tests/kills/kills.sh
+
+strangers: build
+	@tests/strangers/strangers.sh
 
 # Not part of `make test`: it downloads kernels once, and emulation takes minutes.
 guest:

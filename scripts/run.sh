@@ -20,8 +20,9 @@ fi
 seconds=${1:-25}
 recording=thermo.arrow
 heatmap=heatmap.html
-keys=1000000
-hot_keys=50000
+# RUN_KEYS: a smaller demonstration, for tests.
+keys=${RUN_KEYS:-1000000}
+hot_keys=$((keys / 20))
 reads_per_second=80000
 # For reclaim: passes of a third of a second, so that only pages that were not read are paged out.
 reclaim_budget=(--cpu 4%)

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""A hostile client of user nobody at one door, until its standard input ends. Prints a line "SERVED ..." for everything that it got
+and must not get.
+
+usage: attack.py KIND DOOR ADDRESS      ADDRESS: the path of a socket or folder, or HOST:PORT
+"""
+import os
+import random
+import socket
+import struct
+import sys
+import threading
+import time
+
+kind, door, address = sys.argv[1:]
+stop = threading.Event()
+WHY = b'{"verb":"why","app":"a"}\n'
+NBD_OPTION = struct.pack(">I", 3) + b"IHAVEOPT"
+CLIENTS, NOBODY = 24, 65534
+
+
+def served(what):
+    print("SERVED", what, flush=True)
+
+
+def connect():
+    """A connection; None while the server does not take any."""
+    try:
+        if door == "nbd-tcp":
+            host, port = address.split(":")
+            client = socket.create_connection((host, int(port)), timeout=5)
+        else:
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(5)
+            client.connect(address)
+        return client
+    except OSError:
+        time.sleep(0.01)
+        return None
+
+
+def nbd_request(command, offset, length, flags=0):
+    return struct.pack(">IHHQQI", 0x25609513, flags, command, random.getrandbits(64), offset, length)
+
+
+def opening():
+    """Bytes of a client that behaves well, up to the first request."""
+    return NBD_OPTION + struct.pack(">II", 1, 4) + b"disk" if door.startswith("nbd") else WHY
+
+
+def ask():
+    return nbd_request(0, random.randrange(256) * 4096, 4096) if door.startswith("nbd") else WHY
+
+
+def flood():
+    """Requests as fast as they are taken; every second client reads no answer."""
+    clients = []
+    for nth in range(CLIENTS):
+        if client := connect():
+            client.sendall(opening())
+            client.setblocking(False)
+            clients.append((client, nth % 2 == 0))
+    block = b"".join(ask() for _ in range(200))
+    while not stop.is_set() and clients:
+        for entry in list(clients):
+            client, reads = entry
+            try:
+                client.send(block)
+            except BlockingIOError:
+                pass
+            except OSError:
+                clients.remove(entry)
+                continue
+            try:
+                if reads and not client.recv(1 << 16):
+                    clients.remove(entry)
+            except BlockingIOError:
+                pass
+            except OSError:
+                clients.remove(entry)
+
+
+def storm():
+    if client := connect():
+        client.close()
+
+
+def slow():
+    """A byte now and then, of a request that never ends."""
+    clients = [client for client in (connect() for _ in range(CLIENTS)) if client]
+    while not stop.wait(0.2) and clients:
+        for client in list(clients):
+            try:
+                client.send(b"\x00" if door.startswith("nbd") else b"{")
+            except OSError:
+                clients.remove(client)
+
+
+def half_closed():
+    clients = []
+    for _ in range(CLIENTS):
+        if client := connect():
+            try:
+                client.sendall(opening()[:-2])
+                client.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+            clients.append(client)
+    stop.wait(1)
+
+
+def oversized():
+    client = connect()
+    if client is None:
+        return
+    junk = [b"x" * (1 << 20), b"[" * 4000 + b"\n", b'{"verb":"' + b"\\u0000" * 600 + b'"}\n', os.urandom(1 << 16)]
+    if door.startswith("nbd"):
+        junk += [NBD_OPTION + struct.pack(">II", option, 0xffffffff) + b"y" * (1 << 16) for option in (1, 3, 6, 7, 9)]
+        junk += [opening() + nbd_request(command, 0, 0xffffffff) + b"z" * (1 << 20) for command in (0, 1, 4, 6, 7)]
+    try:
+        client.sendall(random.choice(junk))
+        client.recv(1 << 16)
+    except OSError:
+        pass
+    client.close()
+
+
+def descriptors():
+    """Messages that carry files, which the server must not keep."""
+    if door == "nbd-tcp" or (client := connect()) is None:
+        return stop.wait(0.1)
+    try:
+        for _ in range(20):
+            socket.send_fds(client, [opening()], [0] * 50)
+    except OSError:
+        pass
+    client.close()
+
+
+def receive(client, count):
+    data = b""
+    while len(data) < count and (part := client.recv(count - len(data))):
+        data += part
+    return data
+
+
+def spoofed():
+    """What a stranger must not get."""
+    if door == "fs":
+        return spoofed_files()
+    client = connect()
+    if client is None:
+        return
+    try:
+        if door.startswith("nbd"):
+            spoofed_nbd(client)
+        elif door == "control":
+            client.sendall(b"set budget=1G\n")
+            served(f"the control socket: {client.recv(100)}")
+        else:
+            client.sendall(b'{"verb":"set","app":"a","state":"cached"}\n')
+            answer = client.recv(1 << 16)
+            if b'"ok":true' in answer:
+                served(f"a change of state: {answer}")
+    except OSError:
+        pass
+    client.close()
+
+
+def spoofed_nbd(client):
+    name = random.choice([b"ro", b"none", b"\x00", b"../disk", b"d" * 4096])
+    receive(client, 18)
+    client.sendall(NBD_OPTION + struct.pack(">II", 1, len(name)) + name)
+    if len(receive(client, 10)) < 10:
+        return
+    if name != b"ro":
+        return served(f"an export of the name {name}")
+    command, offset, length = random.choice([(1, 0, 4096), (4, 0, 4096), (6, 0, 4096), (0, 1 << 40, 4096), (0, (1 << 20) - 1, 4096)])
+    client.sendall(nbd_request(command, offset, length) + (b"s" * length if command == 1 else b""))
+    answer = receive(client, 16)
+    if len(answer) == 16 and struct.unpack(">IIQ", answer)[1] == 0:
+        served(f"command {command} at {offset} of a read-only export")
+
+
+def spoofed_files():
+    # Names of folders are for everybody, as those of the kernel's DAMON.
+    for attempt in (lambda: open(f"{address}/admin/kdamonds/nr_kdamonds").read(),
+                    lambda: open(f"{address}/admin/kdamonds/nr_kdamonds", "w").write("1"), lambda: os.mkdir(f"{address}/x")):
+        try:
+            served(f"control files: {attempt()}")
+        except PermissionError:
+            pass
+
+
+KINDS = {function.__name__: function for function in (flood, storm, slow, half_closed, oversized, descriptors, spoofed)}
+
+
+def become_nobody():
+    """Started as root: the interpreter may be in a folder that others cannot read."""
+    "x".encode("idna")  # loads what the module socket needs later
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+def main():
+    become_nobody()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    print("ready", flush=True)
+    while not stop.is_set():
+        KINDS[kind]()
+    print("end", flush=True)
+
+
+main()
