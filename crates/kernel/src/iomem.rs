@@ -15,6 +15,10 @@ pub fn system_ram(root: &Path) -> Result<Vec<AddrRange>, FileError> {
     let text = file::text(&path)?;
     // Sub-ranges are indented.
     let ranges: Vec<AddrRange> = text.lines().filter_map(parse_line).collect();
+    if !ranges.is_sorted_by(|one, next| one.end <= next.start) {
+        let expected = "a list with ascending addresses of System RAM";
+        return Err(FileError::malformed(&path, &text, expected));
+    }
     if ranges.is_empty() {
         let found = text.lines().next().unwrap_or_default();
         return Err(FileError::malformed(
@@ -56,6 +60,9 @@ mod tests {
             AddrRange::new(0x1_0000_0000, 0x1_4000_0000),
         ];
         assert_eq!(system_ram(root.path()).unwrap(), expected);
+        write("00000000-0009fbff : System RAM\n00001000-13fffffff : System RAM\n");
+        let error = system_ram(root.path()).unwrap_err().to_string();
+        assert!(error.contains("ascending"), "{error}");
         write("00000000-00000000 : Reserved\n00000000-00000000 : System RAM\n");
         let error = system_ram(root.path()).unwrap_err().to_string();
         assert!(error.contains("iomem") && error.contains("System RAM"), "{error}");

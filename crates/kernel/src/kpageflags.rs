@@ -65,7 +65,8 @@ struct FrameTable(File);
 impl FrameTable {
     fn read(&self, pfn: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        self.0.read_exact_at(&mut bytes, pfn * 8)?;
+        let offset = pfn.checked_mul(8).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.0.read_exact_at(&mut bytes, offset)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 }
@@ -137,7 +138,9 @@ mod tests {
         let flags = frames.flags(1).unwrap();
         assert!(flags.is_thp() && flags.is_compound_tail() && !flags.is_active());
         assert_eq!(frames.map_count(1).unwrap(), 3);
-        assert!(frames.flags(2).is_err(), "the file has two frames");
+        for pfn in [2, u64::MAX] {
+            assert!(frames.flags(pfn).is_err(), "the file has two frames");
+        }
         assert!(frames.cgroup(1).is_err(), "kpagecgroup does not exist");
     }
 

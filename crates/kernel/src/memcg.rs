@@ -212,7 +212,7 @@ impl Memcg {
                 .filter(is_list)
                 .filter_map(of_node)
                 .map(|count| count.saturating_mul(unit))
-                .sum(),
+                .fold(0, u64::saturating_add),
         ))
     }
 }

@@ -125,6 +125,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn cpu_time_that_does_not_fit_is_the_longest() {
+        let line = format!(
+            "1 (x) R 1 0 0 0 -1 0 0 0 0 0 {0} {0} 0 0 20 0 1 0 1 0 0",
+            u64::MAX
+        );
+        let stat = Stat::parse(&line).unwrap();
+        assert_eq!(stat.utime + stat.stime, Nanos(u64::MAX));
+    }
+
+    #[test]
     fn name_with_brackets_does_not_shift_fields() {
         let line = "42 (a) b (c)) S 7 42 42 0 -1 4194304 10 0 3 0 200 100 0 0 20 0 5 0 987654 1000 50";
         let stat = Stat::parse(line).unwrap();

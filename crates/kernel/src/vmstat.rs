@@ -45,7 +45,10 @@ impl Vmstat {
     }
 
     fn sum(&self, names: &[&str]) -> u64 {
-        names.iter().filter_map(|name| self.get(name)).sum()
+        names
+            .iter()
+            .filter_map(|name| self.get(name))
+            .fold(0, u64::saturating_add)
     }
 }
 

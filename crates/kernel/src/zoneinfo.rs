@@ -16,13 +16,15 @@ use crate::file::{self, FileError};
 /// Fails if the file cannot be read.
 pub fn per_cpu_free(root: &Path) -> Result<Bytes, FileError> {
     let text = file::text(&root.join("proc/zoneinfo"))?;
-    Ok(Bytes(pages(&text) * PAGE_SIZE))
+    Ok(Bytes(pages(&text).saturating_mul(PAGE_SIZE)))
 }
 
 /// The sum of the lines `count: N`, one for each zone and CPU.
 fn pages(text: &str) -> u64 {
     let counts = text.lines().filter_map(|line| line.trim().strip_prefix("count:"));
-    counts.filter_map(|count| count.trim().parse::<u64>().ok()).sum()
+    counts
+        .filter_map(|count| count.trim().parse().ok())
+        .fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -38,6 +40,12 @@ mod tests {
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
         std::fs::write(root.path().join("proc/zoneinfo"), text).unwrap();
         assert_eq!(per_cpu_free(root.path()).unwrap(), Bytes(3558 * PAGE_SIZE));
+        std::fs::write(
+            root.path().join("proc/zoneinfo"),
+            format!("count: {0}\ncount: {0}\n", u64::MAX),
+        )
+        .unwrap();
+        assert_eq!(per_cpu_free(root.path()).unwrap(), Bytes::MAX);
         assert!(per_cpu_free(Path::new("/nowhere")).unwrap_err().is_missing());
     }
 }

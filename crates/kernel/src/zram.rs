@@ -35,16 +35,16 @@ pub fn mem_used(root: &Path) -> Result<Bytes, FileError> {
     };
     let id_of = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
     let ids = devices.filter_map(|device| id_of(device.ok()?.file_name().to_str()?));
-    let mut total = 0;
+    let mut total = Bytes::ZERO;
     for id in ids {
         match (Zram { id }).mm_stat(root) {
-            Ok(stat) => total += stat.mem_used.0,
+            Ok(stat) => total += stat.mem_used,
             // The device was removed meanwhile.
             Err(error) if error.is_missing() => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Bytes(total))
+    Ok(total)
 }
 
 /// A zram device.

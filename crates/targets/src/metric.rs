@@ -32,10 +32,10 @@ pub fn read(root: &Path, metric: &SystemMetric) -> Result<u64, OpsError> {
             memcg_share(root, *nid, path, |group, node| node.saturating_sub(group))
         }
         SystemMetric::ActiveMemBp => {
-            lru_pages(root).map(|(active, inactive)| basis_points(active, active + inactive))
+            lru_pages(root).map(|(active, inactive)| basis_points(active, active.saturating_add(inactive)))
         }
         SystemMetric::InactiveMemBp => {
-            lru_pages(root).map(|(active, inactive)| basis_points(inactive, active + inactive))
+            lru_pages(root).map(|(active, inactive)| basis_points(inactive, active.saturating_add(inactive)))
         }
         SystemMetric::FreeMemRate => {
             let info = meminfo::read(root).map_err(|err| OpsError::Failed(err.to_string()))?;

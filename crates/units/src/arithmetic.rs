@@ -1,4 +1,5 @@
-//! Addition and subtraction of quantities.
+//! Addition and subtraction of quantities. A sum that does not fit is the largest quantity: addends come from files
+//! of the kernel and of users.
 
 /// Implements bounds, addition, subtraction and sums for a type that holds one `u64`.
 macro_rules! arithmetic {
@@ -19,13 +20,13 @@ macro_rules! arithmetic {
         impl std::ops::Add for $quantity {
             type Output = Self;
             fn add(self, other: Self) -> Self {
-                Self(self.0 + other.0)
+                Self(self.0.saturating_add(other.0))
             }
         }
 
         impl std::ops::AddAssign for $quantity {
             fn add_assign(&mut self, other: Self) {
-                self.0 += other.0;
+                *self = *self + other;
             }
         }
 
@@ -44,7 +45,7 @@ macro_rules! arithmetic {
 
         impl std::iter::Sum for $quantity {
             fn sum<I: Iterator<Item = Self>>(values: I) -> Self {
-                Self(values.map(|value| value.0).sum())
+                values.fold(Self::default(), std::ops::Add::add)
             }
         }
     };

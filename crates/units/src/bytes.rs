@@ -13,22 +13,22 @@ pub struct Bytes(pub u64);
 const UNITS_HELP: &str = "B, K, M, G, T, P, E (1024 each; KB and KiB mean the same)";
 
 impl Bytes {
-    /// `n` times 1024 bytes.
+    /// `n` times 1024 bytes, at most [`Bytes::MAX`].
     #[must_use]
     pub const fn kib(n: u64) -> Self {
-        Self(n << 10)
+        Self(n.saturating_mul(1 << 10))
     }
 
-    /// `n` times 1,048,576 bytes.
+    /// `n` times 1,048,576 bytes, at most [`Bytes::MAX`].
     #[must_use]
     pub const fn mib(n: u64) -> Self {
-        Self(n << 20)
+        Self(n.saturating_mul(1 << 20))
     }
 
-    /// `n` times 1,073,741,824 bytes.
+    /// `n` times 1,073,741,824 bytes, at most [`Bytes::MAX`].
     #[must_use]
     pub const fn gib(n: u64) -> Self {
-        Self(n << 30)
+        Self(n.saturating_mul(1 << 30))
     }
 }
 

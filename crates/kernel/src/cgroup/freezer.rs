@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Version, below, mounts};
+use super::{Version, below, is_outside, mounts};
 use crate::file::{self, FileError};
 use crate::proc;
 
@@ -51,6 +51,9 @@ impl Freezers {
     fn frozen_state(&self, line: &str) -> Option<bool> {
         let mut fields = line.splitn(3, ':');
         let (nr, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        if is_outside(path) {
+            return None;
+        }
         if nr == "0" && controllers.is_empty() {
             let events = file::text(&below(self.v2.as_ref()?, path).join("cgroup.events")).ok()?;
             let frozen = events.lines().find_map(|line| line.strip_prefix("frozen "))?;
@@ -98,6 +101,8 @@ mod tests {
         put(root, "c/u/b/cgroup.events", "populated 1\nfrozen 0\n");
         put(root, "c/freezer/a/freezer.state", "FROZEN\n");
         assert_eq!(freezers.is_frozen(7), Some(true));
+        put(root, "proc/10/cgroup", "3:freezer:/../a\n0::/../b\n");
+        assert_eq!(freezers.is_frozen(10), None, "outside of our cgroup namespace");
         assert_eq!((freezers.is_frozen(8), freezers.is_frozen(9)), (None, None));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::{Group, Version, mounts};
+use super::{Group, Version, is_outside, mounts};
 use crate::file;
 
 impl Group {
     /// The groups of process `pid`, or of this process: the version 1 group in the hierarchy of `controller`,
-    /// if any, and the version 2 group. Empty if they cannot be read.
+    /// if any, and the version 2 group. Without groups outside of our cgroup namespace. Empty if they cannot be read.
     #[must_use]
     pub fn of_process(root: &Path, pid: Option<u32>, controller: &str) -> Vec<Self> {
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
@@ -15,6 +15,9 @@ impl Group {
         let group = |line: &str| {
             let mut fields = line.splitn(3, ':').skip(1);
             let (controllers, path) = (fields.next()?, fields.next()?);
+            if is_outside(path) {
+                return None;
+            }
             if controllers.is_empty() {
                 let mounts = mounts(root).ok()?;
                 let mount = mounts.iter().find(|mount| mount.version == Version::V2)?;
@@ -63,5 +66,7 @@ mod tests {
         assert_eq!(groups[0].path(root.path()).unwrap(), "/svc");
         assert_eq!(dirs(""), ["sys/fs/cgroup/unified/new"]);
         assert_eq!(Group::of_process(root.path(), None, "memory"), Vec::new());
+        file("proc/5/cgroup", "2:memory:/../svc\n0::/../new\n");
+        assert_eq!(dirs("memory"), [""; 0], "outside of our cgroup namespace");
     }
 }

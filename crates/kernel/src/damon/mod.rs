@@ -8,7 +8,7 @@ mod setup;
 pub use admin::{Admin, Command, KdamondControl, SchemeStats, TriedRegion};
 pub use setup::{Filter, FilterKind, Goal, Quota, Scheme, Setup, Watermarks};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::file::{self, FileError};
 
@@ -42,9 +42,7 @@ pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
         Err(err) => return Err(err),
     };
     Ok(Some(DamonFacts {
-        kdamonds: (0..count)
-            .map(|index| kdamond(&dir.join(index.to_string())))
-            .collect(),
+        kdamonds: folders(&dir, count).map(|folder| kdamond(&folder)).collect(),
     }))
 }
 
@@ -53,7 +51,7 @@ pub fn read(root: &Path) -> Result<Option<DamonFacts>, FileError> {
 pub fn is_running(root: &Path) -> bool {
     let tree = root.join("sys/kernel/mm/damon/admin/kdamonds");
     let count = file::number(&tree.join("nr_kdamonds")).unwrap_or(0);
-    (0..count).any(|index| has_value(&tree.join(format!("{index}/state")), "on"))
+    folders(&tree, count).any(|folder| has_value(&folder.join("state"), "on"))
         || enabled_module(root).is_some()
 }
 
@@ -64,6 +62,12 @@ pub fn enabled_module(root: &Path) -> Option<&'static str> {
     ["damon_reclaim", "damon_lru_sort", "damon_stat"]
         .into_iter()
         .find(|name| is_enabled(name))
+}
+
+/// The folders of `count` kdamonds, as far as they exist: another program may remove some meanwhile.
+fn folders(tree: &Path, count: u64) -> impl Iterator<Item = PathBuf> {
+    let folders = (0..count).map(|index| tree.join(index.to_string()));
+    folders.take_while(|folder| folder.is_dir())
 }
 
 fn has_value(path: &Path, value: &str) -> bool {
@@ -157,5 +161,8 @@ mod tests {
         std::fs::write(dir.join("0/state"), "off\n").unwrap();
         std::fs::write(dir.join("0/pid"), "-1\n").unwrap();
         assert_eq!(read(root.path()).unwrap().unwrap().kdamonds, [Kdamond::default()]);
+        std::fs::write(dir.join("nr_kdamonds"), format!("{}\n", u64::MAX)).unwrap();
+        assert_eq!(read(root.path()).unwrap().unwrap().kdamonds, [Kdamond::default()]);
+        assert!(!is_running(root.path()), "kdamonds without a folder do not run");
     }
 }
