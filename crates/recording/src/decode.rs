@@ -177,7 +177,7 @@ impl BatchReader {
                 scanned,
                 averaged,
                 tables: self.tables()?.map(Box::new),
-                regions: self.rows_of_kind(Kind::Region, Self::region)?,
+                regions: self.regions()?,
             });
         }
         Ok(targets)
@@ -200,6 +200,23 @@ impl BatchReader {
         }
         tables::check(&tables)?;
         Ok(Some(tables))
+    }
+
+    /// The regions of a target. Reports rely on their order.
+    fn regions(&mut self) -> Result<Vec<Region>, DecodeError> {
+        let first = self.next;
+        let regions = self.rows_of_kind(Kind::Region, Self::region)?;
+        let mut free_from = 0;
+        for (at, Region { start, end, .. }) in (first..).zip(&regions) {
+            if *start < free_from || end <= start {
+                return Err(format!(
+                    "row {at} of the batch has a region from {start:#x} to {end:#x}, where one from {free_from:#x} on \
+                     is possible"
+                ));
+            }
+            free_from = *end;
+        }
+        Ok(regions)
     }
 
     fn mappings(&mut self) -> Result<Vec<Mapping>, DecodeError> {

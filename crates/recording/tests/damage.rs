@@ -10,7 +10,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use thermo_recording::model::{Note, Record};
+use thermo_recording::model::{Note, Record, Snapshot, Target};
 use thermo_recording::{ReadError, Truncated, Writer, is_being_written, open, read_all};
 
 /// Reads as many records as possible. Returns them with the truncation or error that ended reading.
@@ -80,6 +80,30 @@ fn zeros_after_last_batch_count_as_truncation() {
     fs::write(&path, &bytes).unwrap();
     let (_, read, truncated) = read_all(&path).unwrap();
     assert_eq!((read, truncated.unwrap().lost_bytes), (records, 4096));
+}
+
+#[test]
+fn regions_that_overlap_or_are_empty_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    for second in [(0x3000, 2), (0x4000, 0)] {
+        let regions = vec![
+            sample::region(0x1000, 3, 1, 1),
+            sample::region(second.0, second.1, 1, 1),
+        ];
+        let target = Target {
+            regions,
+            ..Target::default()
+        };
+        let snapshot = Snapshot {
+            targets: vec![target],
+            ..Snapshot::default()
+        };
+        sample::write(&path, &[Record::Snapshot(snapshot)], 1);
+        let (records, _, failed) = read(&path);
+        let error = failed.unwrap().to_string();
+        assert!(records.is_empty() && error.contains("a region from"), "{error}");
+    }
 }
 
 #[test]

@@ -237,20 +237,26 @@ fn tables() -> impl Strategy<Value = Option<Box<AccessTables>>> {
 }
 
 fn regions() -> impl Strategy<Value = Vec<Region>> {
+    // Regions are ascending and disjoint: each has a gap before it and a length.
     let region = (
-        any::<u64>(),
-        any::<u64>(),
+        0..u64::MAX / 16,
+        1..u64::MAX / 16,
         any::<u32>(),
         any::<u32>(),
         any::<bool>(),
     );
     vec(region, 0..5).prop_map(|all| {
-        let region = |(start, end, nr_accesses, age, unknown)| Region {
-            start,
-            end,
-            nr_accesses,
-            age,
-            unknown,
+        let mut free_from = 0;
+        let region = |(gap, len, nr_accesses, age, unknown)| {
+            let start = free_from + gap;
+            free_from = start + len;
+            Region {
+                start,
+                end: free_from,
+                nr_accesses,
+                age,
+                unknown,
+            }
         };
         all.into_iter().map(region).collect()
     })
