@@ -3,15 +3,19 @@
 
 /// An instruction, laid out as in the kernel.
 #[cfg(target_arch = "x86_64")]
-pub(super) use thermo_kernel::ptrace::Instruction;
+pub use thermo_kernel::ptrace::Instruction;
 
 /// An instruction, laid out as in the kernel.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Instruction {
+pub struct Instruction {
+    /// The operation.
     pub code: u16,
+    /// Instructions to skip if the condition is true.
     pub jump_true: u8,
+    /// Instructions to skip if it is false.
     pub jump_false: u8,
+    /// The operand.
     pub k: u32,
 }
 
@@ -24,10 +28,12 @@ const RET_LOG: u32 = 0x7ffc_0000;
 
 /// A system call as filters see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Syscall {
+pub struct Syscall {
+    /// Its number.
     pub nr: u32,
     /// The instruction pointer behind the system call instruction.
     pub ip: u64,
+    /// Its arguments.
     pub args: [u64; 6],
 }
 
@@ -47,9 +53,8 @@ impl Syscall {
 
 /// True if all `filters` allow the call. A filter that cannot be evaluated does not allow it.
 pub(super) fn allows(filters: &[Vec<Instruction>], call: &Syscall) -> bool {
-    let words = call.words();
     filters.iter().all(|filter| {
-        let action = run(filter, &words).map(|value| value & RET_ACTION_FULL);
+        let action = evaluate(filter, call).map(|value| value & RET_ACTION_FULL);
         matches!(action, Some(RET_ALLOW | RET_LOG))
     })
 }
@@ -61,10 +66,12 @@ struct Machine<'a> {
     memory: [u32; 16],
 }
 
-/// The return value of a filter; `None` if the kernel would not have accepted it.
-fn run(filter: &[Instruction], words: &[u32; 16]) -> Option<u32> {
+/// The value that a filter returns for a call; `None` if the filter divides by zero, or the kernel would not have
+/// accepted it.
+#[must_use]
+pub fn evaluate(filter: &[Instruction], call: &Syscall) -> Option<u32> {
     let mut machine = Machine {
-        words,
+        words: &call.words(),
         a: 0,
         x: 0,
         memory: [0; 16],

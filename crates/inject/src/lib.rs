@@ -32,7 +32,7 @@
 mod call;
 #[cfg(target_arch = "x86_64")]
 mod call_state;
-mod cbpf;
+pub mod cbpf;
 mod error;
 #[cfg(target_arch = "x86_64")]
 mod frame;
