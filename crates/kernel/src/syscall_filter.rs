@@ -162,8 +162,8 @@ impl AllowedCalls {
         self.opening((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32)
     }
 
-    /// Adds calls that read files and write to existing ones, as those of `/proc` are. Files are never created
-    /// or truncated.
+    /// Adds calls that read files and write to existing ones, as those of `/proc` are. Files are never
+    /// created or truncated.
     ///
     /// # Errors
     /// None known.

@@ -131,7 +131,8 @@ impl User {
         let user = self.clone();
         let switch = move || {
             user.set_ids()?;
-            // Without root the kernel has dropped them already, but not those of a caller that never was root.
+            // Without root the kernel has dropped them already, but not those of a caller that never was
+            // root.
             rustix::thread::clear_ambient_capability_set()?;
             let none = CapabilitySet::empty();
             let sets = CapabilitySets {
@@ -141,8 +142,8 @@ impl User {
             };
             Ok(rustix::thread::set_capabilities(None, sets)?)
         };
-        // SAFETY: runs between fork and exec; it makes system calls on memory that was filled before, allocates
-        // no memory and takes no lock.
+        // SAFETY: runs between fork and exec; it makes system calls on memory that was filled before,
+        // allocates no memory and takes no lock.
         unsafe { command.pre_exec(switch) };
     }
 

@@ -121,8 +121,8 @@ impl ListeningDaemon {
     /// Reads the configuration and listens on the socket.
     ///
     /// # Errors
-    /// The configuration cannot be used, the socket cannot be created, or systemd asks for a watchdog and cannot
-    /// be reached.
+    /// The configuration cannot be used, the socket cannot be created, or systemd asks for a watchdog and
+    /// cannot be reached.
     pub fn new(options: Options) -> Result<Self, DaemonError> {
         let mut table = AppTable::new(Path::new("/"));
         let config = load_config(&options.config, &mut table)?;

@@ -35,8 +35,8 @@ pub struct Targets {
     #[arg(long)]
     pub vma: bool,
 
-    /// Run CMD as this user and without capabilities (as root only). Without this flag CMD runs as the caller,
-    /// with all its privileges
+    /// Run CMD as this user and without capabilities (as root only). Without this flag CMD runs as the
+    /// caller, with all its privileges
     #[arg(long, value_name = "NAME", requires = "command")]
     user: Option<String>,
 

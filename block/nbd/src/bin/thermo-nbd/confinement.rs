@@ -1,7 +1,7 @@
 //! The privileges of the server once its files and sockets are open: none.
 //!
-//! The server parses what clients and virtual machines send. So it gives up what it does not need for that: the
-//! user, if one is named, all capabilities, system calls (seccomp), and files, TCP sockets and processes
+//! The server parses what clients and virtual machines send. So it gives up what it does not need for that:
+//! the user, if one is named, all capabilities, system calls (seccomp), and files, TCP sockets and processes
 //! (Landlock). SECURITY.md lists what stays.
 
 use std::io;
@@ -50,8 +50,8 @@ impl Confinement {
         Ok(self.user.as_deref().map(User::to_run_as).transpose()?)
     }
 
-    /// Gives up all privileges of this thread and of the threads that it starts later. Sockets in `folders` can
-    /// still be removed.
+    /// Gives up all privileges of this thread and of the threads that it starts later. Sockets in `folders`
+    /// can still be removed.
     ///
     /// # Errors
     /// The kernel refuses it: nothing is served then.

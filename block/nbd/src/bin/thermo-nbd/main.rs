@@ -1,8 +1,9 @@
 //! The `thermo-nbd` command: a block server whose buffers share one budget and are released under memory
 //! pressure.
 //!
-//! `serve` runs a server, with the privileges that `confinement` leaves; `control_client` sends commands to a running one. The library `thermo_nbd`
-//! implements the server. Data goes to standard output, everything else to standard error.
+//! `serve` runs a server, with the privileges that `confinement` leaves; `control_client` sends commands to a
+//! running one. The library `thermo_nbd` implements the server. Data goes to standard output, everything else
+//! to standard error.
 
 mod activation;
 mod confinement;

@@ -1,5 +1,5 @@
-//! The privileges of the daemon once its socket is open. Strangers send it requests, so it gives up what it does
-//! not need: the user, if one is named, capabilities, and system calls.
+//! The privileges of the daemon once its socket is open. Strangers send it requests, so it gives up what it
+//! does not need: the user, if one is named, capabilities, and system calls.
 //!
 //! Landlock is not used: it would forbid to inspect and advise processes outside (see
 //! [`thermo_kernel::landlock`]). The filter of system calls lets the daemon open existing files only.
