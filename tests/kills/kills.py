@@ -10,6 +10,7 @@ import collections
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -23,25 +24,27 @@ def kills_of(scenario, count, seed, tools, folder):
     """Returns the outcomes with their numbers, and the violations."""
     choice = random.Random(f"{seed} {scenario.__name__}")
     outcomes, violations, one = collections.Counter(), [], None
-    for nth in range(count):
-        try:
-            # The target, the socket and the disk serve many kills.
-            if one is None:
-                one = scenario(tools, f"{folder}/{scenario.__name__}-{nth}", choice)
-            outcomes[one.once()] += 1
-            if nth % 25 == 24:
-                one.finish()
+    try:
+        for nth in range(count):
+            try:
+                # The target, the socket and the disk serve many kills.
+                if one is None:
+                    one = scenario(tools, f"{folder}/{scenario.__name__}-{nth}", choice)
+                outcomes[one.once()] += 1
+                if nth % 25 == 24:
+                    one.finish()
+                    one.remove()
+                    one = None
+            except Exception as error:  # every failure is a result
+                if not isinstance(error, Violation):
+                    traceback.print_exc()
+                violations.append(f"{scenario.__name__}, kill {nth + 1}: {error!r}")
+                print(f"not ok - {violations[-1]}", flush=True)
                 one.remove()
                 one = None
-        except Exception as error:  # every failure is a result
-            if not isinstance(error, Violation):
-                traceback.print_exc()
-            violations.append(f"{scenario.__name__}, kill {nth + 1}: {error!r}")
-            print(f"not ok - {violations[-1]}", flush=True)
+    finally:
+        if one:
             one.remove()
-            one = None
-    if one:
-        one.remove()
     return outcomes, violations
 
 
@@ -56,6 +59,7 @@ def main():
     if os.geteuid() != 0:
         return print("SKIP: only root can mount control files, add swap and act on processes")
     chosen = [one for one in SCENARIOS if not options.only or one.__name__ in options.only.split(",")]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     total = sum(one.share for one in chosen)
     tools = {"thermo": os.path.realpath(options.thermo), "thermo-nbd": os.path.realpath(options.thermo_nbd)}
     folder = tempfile.mkdtemp(prefix="thermo-kills-")

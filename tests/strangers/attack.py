@@ -57,7 +57,10 @@ def flood():
     clients = []
     for nth in range(CLIENTS):
         if client := connect():
-            client.sendall(opening())
+            try:
+                client.sendall(opening())
+            except OSError:
+                continue
             client.setblocking(False)
             clients.append((client, nth % 2 == 0))
     block = b"".join(ask() for _ in range(200))

@@ -140,8 +140,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         // A command that is killed here leaves nothing behind.
         if open_unnamed(folder.path()).is_some() {
-            let seen = |_: &mut File| Ok(assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1));
-            write(&path, seen).unwrap();
+            let count_files = |_: &mut File| {
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+                Ok(())
+            };
+            write(&path, count_files).unwrap();
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
