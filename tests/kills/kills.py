@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Kills every command that acts or writes at random moments (kill -9), and checks what each kill left behind: no
-residue that `doctor --leftovers` does not find and undo, no unreadable recording, no harmed target, no lost write
-that was acknowledged. Prints a table. Exit code 1: a violation. Needs root.
+"""Kills every command that acts or writes at random moments (kill -9), and checks what each kill left
+behind: no residue that `doctor --leftovers` does not find and undo, no unreadable recording, no harmed
+target, no lost write that was acknowledged. Prints a table. Exit code 1: a violation. Needs root.
 
 usage: kills.py [--count N] [--seed SEED] [--only NAME,...] THERMO THERMO_NBD
 """

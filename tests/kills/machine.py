@@ -138,7 +138,8 @@ def notes_of(pids):
 
 
 class Swap:
-    """Swap on zram while the kills last, so that anonymous memory is paged out; noted in case this is killed."""
+    """Swap on zram while the kills last, so that anonymous memory is paged out; noted in case this is
+    killed."""
 
     def __init__(self):
         self.process = None

@@ -47,7 +47,8 @@ class Writes:
 
     def __init__(self, disk):
         self.disk, self.version = disk, 0
-        # durable: the newest version of each block that must be in the file. written: all versions ever written.
+        # durable: the newest version of each block that must be in the file. written: all versions ever
+        # written.
         self.durable, self.written = {}, {}
         with open(disk, "wb") as file:
             file.truncate(BLOCK * BLOCKS)

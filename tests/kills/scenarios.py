@@ -1,5 +1,5 @@
-"""The commands that act or write. A scenario starts one, waits for a random moment, kills it, and checks what it
-left behind."""
+"""The commands that act or write. A scenario starts one, waits for a random moment, kills it, and checks
+what it left behind."""
 import json
 import os
 import re
@@ -15,8 +15,8 @@ from machine import (CHECKOUT, DEADLINE, Target, Violation, end_session, is_moun
 
 
 class Scenario:
-    """One kind of command. `starting` and `acting`: the longest time until the kill, from the start of the command
-    and from the moment it acts. A third of all kills happens while the command starts."""
+    """One kind of command. `starting` and `acting`: the longest time until the kill, from the start of the
+    command and from the moment it acts. A third of all kills happens while the command starts."""
     share, starting, acting = 0, 0.5, 2.0
 
     def __init__(self, tools, folder, choice):
@@ -32,7 +32,8 @@ class Scenario:
         return len(os.listdir(f"/proc/{process.pid}/task")) > 1
 
     def tracker(self):
-        """Most kills use the tracker without BPF: to load a program can take seconds, and kills meet it rarely."""
+        """Most kills use the tracker without BPF: to load a program can take seconds, and kills meet it
+        rarely."""
         return [] if self.choice.random() < 0.2 else ["--tracker", "smaps"]
 
     def start(self, command, **options):
@@ -189,13 +190,16 @@ class Hint(Scenario):
 
 
 class Injection(Schemes):
-    """Calls that the target makes itself: it must neither stay stopped nor lose a register, and the flags that stay
-    are listed until it ends."""
-    share, acting = 80, 2.5
+    """Calls that the target makes itself: it must neither stay stopped nor lose a register, and the flags
+    that stay are listed until it ends."""
+    share, acting, schemes = 80, 0.3, "2M max 0 max 0 max hugepage\n"
 
     def command(self):
-        self.schemes = self.choice.choice(["2M max 0 max 0 max hugepage\n", "2M max 0 max 0 max nohugepage\n"])
-        return super().command() + ["--huge-flags"]
+        return super().command() + ["--huge-flags", "--sample", "10ms", "--aggr", "100ms"]
+
+    def acts(self, process):
+        """The note is written before the first call."""
+        return notes_of({process.pid})
 
     def check(self):
         self.target.check()

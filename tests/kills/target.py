@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A process whose memory is known: 16 MiB of anonymous memory that allows huge pages, and 8 MiB of the file
-FILE. Prints "ready START END" of the anonymous memory. Reads commands on standard input: `check` compares every
-byte and prints "same" or "CHANGED"; at the end of the input, the process ends with 0.
+FILE. Prints "ready START END" of the anonymous memory. Reads commands on standard input: `check` compares
+every byte and prints "same" or "CHANGED"; at the end of the input, the process ends with 0.
 
 usage: target.py FILE
 """

@@ -8,8 +8,8 @@
 Each command has a control group of its own with a memory limit of 64 MiB. Every two minutes all commands are
 stopped for three seconds, as when a machine is suspended, and between that the process that they follow.
 
-A clock beside them notes when the machine itself stood still: a process that wanted to run every tenth of a second
-did not for more than half a second. A snapshot that is late by that is not missed.
+A clock beside them notes when the machine itself stood still: a process that wanted to run every tenth of a
+second did not for more than half a second. A snapshot that is late by that is not missed.
 
 usage: churn.py THERMO SECONDS
 """
@@ -31,7 +31,8 @@ MEMORY = "/sys/fs/cgroup/memory"
 LIMIT = 64 << 20
 RANGES, FORKS_PER_SECOND, CHILD_LIFE = 2000, 20, 1.0
 SUSPEND_EVERY, SUSPEND_FOR = 120.0, 3.0
-# Growth below this is noise, whatever the slope: memory of the allocator, a descriptor that is open for a moment.
+# Growth below this is noise, whatever the slope: memory of the allocator, a descriptor that is open for a
+# moment.
 NOISE = {"resident KiB": 1024, "descriptors": 2, "threads": 1}
 
 
@@ -121,8 +122,8 @@ def write(path, value):
 
 
 def slope(points):
-    """Growth per second by least squares, and its standard error. Samples that follow each other are alike, so
-    the error is that of the means of 20 blocks."""
+    """Growth per second by least squares, and its standard error. Samples that follow each other are alike,
+    so the error is that of the means of 20 blocks."""
     size = max(1, len(points) // 20)
     blocks = [points[at:at + size] for at in range(0, len(points) - size + 1, size)]
     means = [(sum(t for t, _ in block) / len(block), sum(v for _, v in block) / len(block)) for block in blocks]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A hostile client of user nobody at one door, until its standard input ends. Prints a line "SERVED ..." for everything that it got
-and must not get.
+"""A hostile client of user nobody at one door, until its standard input ends. Prints a line "SERVED ..." for
+everything that it got and must not get.
 
 usage: attack.py KIND DOOR ADDRESS      ADDRESS: the path of a socket or folder, or HOST:PORT
 """

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Hostile clients of user nobody at every door: the socket of `thermo lifecycle`, the sockets of `thermo-nbd` (Unix
-and TCP) and its control socket, the control files of `thermo fs`. Meanwhile root's client measures its latency. Prints
-a table. Exit code 1: root's client waits too long at the 99th percentile, the server uses more than 64 MiB, keeps
-descriptors, ends, or serves what is not for a stranger. Needs root. Decisions and control files may take 50 ms. All
-clients of a block server are equal: root's shares its threads with 70 others, and only has to be served.
+"""Hostile clients of user nobody at every door: the socket of `thermo lifecycle`, the sockets of
+`thermo-nbd` (Unix and TCP) and its control socket, the control files of `thermo fs`. Meanwhile root's client
+measures its latency. Prints a table. Exit code 1: root's client waits too long at the 99th percentile, the
+server uses more than 64 MiB, keeps descriptors, ends, or serves what is not for a stranger. Needs root.
+Decisions and control files may take 50 ms. All clients of a block server are equal: root's shares its
+threads with 70 others, and only has to be served.
 
-The machine adds delays of its own: a request to a process that only copies its input is measured beside each request,
-and its 99th percentile is added to the limit.
+The machine adds delays of its own: a request to a process that only copies its input is measured beside each
+request, and its 99th percentile is added to the limit.
 
 usage: strangers.py [--seconds N] THERMO THERMO_NBD
 """

@@ -10,4 +10,4 @@ need_programs python3
 find_built thermo-nbd "${THERMO_NBD:-}"
 thermo_nbd=$built
 find_built thermo "${THERMO:-}"
-exec python3 tests/strangers/strangers.py "$@" "$built" "$thermo_nbd"
+exec python3 -B tests/strangers/strangers.py "$@" "$built" "$thermo_nbd"

@@ -277,7 +277,8 @@ fn serve_stdin(server: &Server, watchdog: &mut Option<Watchdog>) -> anyhow::Resu
 }
 
 /// Waits for a signal or `is_finished`, and serves the watchdog meanwhile. A panic of another thread ends the
-/// process; a thread that holds a lock of the server for ever ends the messages, so systemd restarts the server.
+/// process. A thread that holds a lock of the server for ever ends the messages, so systemd restarts the
+/// server.
 fn wait(
     server: &Server,
     watchdog: &mut Option<Watchdog>,
