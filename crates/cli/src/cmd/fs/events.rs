@@ -6,15 +6,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread;
+use std::time::Duration;
 
 use thermo_damonfs::Trace;
+
+/// Pause after an error of the kernel that may pass.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves the events of `trace` at `socket` until the process ends.
 pub fn serve(socket: &Path, trace: &Arc<Trace>) -> io::Result<()> {
     let (listener, trace) = (UnixListener::bind(socket)?, Arc::clone(trace));
     thread::Builder::new().name("events".to_owned()).spawn(move || {
-        // An error concerns one client only.
-        for stream in listener.incoming().filter_map(Result::ok) {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Most likely out of descriptors: the connection stays in the queue until one is closed.
+                thread::sleep(RETRY_INTERVAL);
+                continue;
+            };
             let events = trace.listen();
             drop(
                 thread::Builder::new()
