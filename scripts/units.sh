@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if a unit below packaging/ is not accepted by systemd, or is exposed by more than 2.0 of 10 (systemd-analyze
-# security). Nothing is started.
+# Fails if a unit below packaging/ is not accepted by systemd, or is exposed by more than 2.0 of 10
+# (systemd-analyze security). Nothing is started.
 #
 # Usage: scripts/units.sh
 set -euo pipefail

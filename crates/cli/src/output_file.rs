@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 /// Writes the file `path` with `write`. The data goes to a temporary file next to it first, which replaces
 /// `path` when it is complete and on the disk: after an error, an existing file is unchanged. The temporary
 /// file has no name until then, where the file system allows that: a killed command leaves none behind.
-/// Devices and
+/// Devices and pipes are written to directly.
 ///
 /// # Errors
 /// `write` fails, the file cannot be written, or `path` is a symbolic link (except directly in `/dev`): in a

@@ -66,8 +66,8 @@ struct Machine<'a> {
     memory: [u32; 16],
 }
 
-/// The value that a filter returns for a call; `None` if the filter divides by zero, or the kernel would not have
-/// accepted it.
+/// The value that a filter returns for a call; `None` if the filter divides by zero, or the kernel would not
+/// have accepted it.
 #[must_use]
 pub fn evaluate(filter: &[Instruction], call: &Syscall) -> Option<u32> {
     let mut machine = Machine {

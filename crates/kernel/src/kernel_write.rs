@@ -1,6 +1,6 @@
 //! The physical address of kernel memory that the kernel writes: a hardware breakpoint on the memory
-//! (perf_event_open(2), `PERF_TYPE_BREAKPOINT`), whose sample has the physical address (`PERF_SAMPLE_PHYS_ADDR`,
-//! since Linux 4.14). Needs CAP_SYS_ADMIN. Nothing is read at the address.
+//! (perf_event_open(2), `PERF_TYPE_BREAKPOINT`), whose sample has the physical address
+//! (`PERF_SAMPLE_PHYS_ADDR`, since Linux 4.14). Needs CAP_SYS_ADMIN. Nothing is read at the address.
 
 use std::io;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
@@ -42,8 +42,8 @@ const RECORD: u64 = 24;
 /// makes the kernel write them in this thread.
 ///
 /// # Errors
-/// Fails without CAP_SYS_ADMIN, without a free hardware breakpoint, if `write` fails, or if the kernel did not
-/// write at that address.
+/// Fails without CAP_SYS_ADMIN, without a free hardware breakpoint, if `write` fails, or if the kernel did
+/// not write at that address.
 pub fn phys_addr(addr: u64, write: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     let attr = EventAttr {
         kind: PERF_TYPE_BREAKPOINT,

@@ -1,6 +1,6 @@
-//! The memory layout of this machine: the base of the direct map ([`crate::direct_map`]), the number of levels
-//! and the end of memory. Words of our own memory, read through the direct map, must have the values that were
-//! written.
+//! The memory layout of this machine: the base of the direct map ([`crate::direct_map`]), the number of
+//! levels and the end of memory. Words of our own memory, read through the direct map, must have the values
+//! that were written.
 
 use std::hint::black_box;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! Addition and subtraction of quantities. A sum that does not fit is the largest quantity: addends come from files
-//! of the kernel and of users.
+//! Addition and subtraction of quantities. A sum that does not fit is the largest quantity: addends come from
+//! files of the kernel and of users.
 
 /// Implements bounds, addition, subtraction and sums for a type that holds one `u64`.
 macro_rules! arithmetic {

@@ -137,8 +137,8 @@ fn below(dir: &Path, path: &str) -> PathBuf {
     steps.fold(dir.to_owned(), |path, step| path.join(step))
 }
 
-/// Whether a path of `/proc/PID/cgroup` leads out of our cgroup namespace (`/../x`, cgroup_namespaces(7)). The group
-/// of that process is not in our mounts.
+/// Whether a path of `/proc/PID/cgroup` leads out of our cgroup namespace (`/../x`, cgroup_namespaces(7)).
+/// The group of that process is not in our mounts.
 fn is_outside(path: &str) -> bool {
     Path::new(path)
         .components()

@@ -7,7 +7,8 @@ use crate::file;
 
 impl Group {
     /// The groups of process `pid`, or of this process: the version 1 group in the hierarchy of `controller`,
-    /// if any, and the version 2 group. Without groups outside of our cgroup namespace. Empty if they cannot be read.
+    /// if any, and the version 2 group. Without groups outside of our cgroup namespace. Empty if they cannot
+    /// be read.
     #[must_use]
     pub fn of_process(root: &Path, pid: Option<u32>, controller: &str) -> Vec<Self> {
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());

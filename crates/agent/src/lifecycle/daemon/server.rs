@@ -48,10 +48,11 @@ pub(super) struct Line {
 /// The socket. Dropping the server removes it.
 pub(super) struct Server {
     listener: UnixListener,
-    /// False after the kernel refused a connection: until the next round, the daemon does not wait for others.
+    /// False after the kernel refused a connection: until the next round, the daemon does not wait for
+    /// others.
     accepts: bool,
-    /// A descriptor to close when the process has no other left. Without it, a client that waits to be accepted
-    /// would keep the daemon awake, and would never learn the reason.
+    /// A descriptor to close when the process has no other left. Without it, a client that waits to be
+    /// accepted would keep the daemon awake, and would never learn the reason.
     reserve: Option<File>,
     path: PathBuf,
     /// Removes the socket.
