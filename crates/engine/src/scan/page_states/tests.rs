@@ -522,13 +522,13 @@ fn counts_stay_right_in_partly_and_wholly_hot_chunks() {
     let mut states = PageStates::default();
     for at in 1..=20 {
         pass_over(&mut states, at, 1536, |page| {
-            page < 256 || page >= 512 && page < 1024
+            page < 256 || (512..1024).contains(&page)
         });
         assert_counts_are_right(&states);
     }
     assert_eq!(ages(&mut states, 20)[..5], [768, 0, 0, 0, 768]);
     states.begin_pass(pass_start(21));
-    scan_pages(&mut states, 21, 0..1024, |page| page < 256 || page >= 512);
+    scan_pages(&mut states, 21, 0..1024, |page| !(256..512).contains(&page));
     assert_counts_are_right(&states);
 }
 
