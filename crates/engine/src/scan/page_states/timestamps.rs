@@ -114,6 +114,37 @@ mod tests {
     }
 
     #[test]
+    fn postponed_timestamp_stays_behind_the_one_before() {
+        let mut timestamps = Timestamps::default();
+        timestamps.index_of(Nanos(40));
+        timestamps.index_of(Nanos(41));
+        // A pass that ends the moment it begins.
+        timestamps.postpone_last(Nanos(41), Nanos(40));
+        assert_eq!([0, 1].map(|index| timestamps.get(index)), [40, 41].map(Nanos));
+        timestamps.postpone_last(Nanos(41), Nanos(45));
+        assert_eq!([0, 1].map(|index| timestamps.get(index)), [40, 45].map(Nanos));
+    }
+
+    #[test]
+    fn make_room_keeps_recent_timestamps_and_up_to_half_of_all() {
+        let mut all = Timestamps::default();
+        for nth in 0..MAX_TIMESTAMPS as u64 {
+            all.index_of(Nanos::secs(nth));
+        }
+        let mut merged = all.clone();
+        let renumbering = merged.make_room(|_| true);
+        for old in MAX_TIMESTAMPS - 10..MAX_TIMESTAMPS {
+            let now = merged.get(renumbering.0[old]);
+            assert_eq!(now, Nanos::secs(old as u64), "a recent age became coarser");
+        }
+        let half = MAX_TIMESTAMPS / 2;
+        let renumbering = all.make_room(|index| usize::from(index) < half);
+        for old in 0..half {
+            assert_eq!(all.get(renumbering.0[old]), Nanos::secs(old as u64), "merged");
+        }
+    }
+
+    #[test]
     fn make_room_merges_close_timestamps_to_later() {
         let mut timestamps = Timestamps::default();
         for nth in 0..MAX_TIMESTAMPS as u64 {
