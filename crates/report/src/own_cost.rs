@@ -54,12 +54,17 @@ impl ClearedBits {
         let length_ns = snapshot.time_ns.saturating_sub(snapshot.start_ns);
         let of_target = |target: &Target| match (&target.tables, target.scanned) {
             (Some(tables), Some(true)) => bits_from_tables(tables, length_ns),
-            (None, Some(true)) => target.regions.iter().map(|r| bits_from_region(r, snapshot)).sum(),
+            (None, Some(true)) => {
+                let bits = target.regions.iter().map(|r| bits_from_region(r, snapshot));
+                bits.fold(0, u64::saturating_add)
+            }
             // Each access check that found a region accessed cleared one bit.
             _ => target.regions.iter().map(|r| u64::from(r.nr_accesses)).sum(),
         };
-        self.bits += snapshot.targets.iter().map(of_target).sum::<u64>();
-        self.monitored_ns += length_ns;
+        let bits = snapshot.targets.iter().map(of_target);
+        // A damaged recording may have any numbers.
+        self.bits = bits.fold(self.bits, u64::saturating_add);
+        self.monitored_ns = self.monitored_ns.saturating_add(length_ns);
     }
 
     fn slow_down_percent(self) -> Option<f64> {
@@ -85,7 +90,9 @@ fn bits_from_tables(tables: &AccessTables, length_ns: u64) -> u64 {
 /// An estimate for scans without tables: one pass in each snapshot.
 fn bits_from_region(region: &Region, snapshot: &Snapshot) -> u64 {
     let pages = region.end.saturating_sub(region.start) / PAGE_SIZE;
-    pages * u64::from(region.nr_accesses) / u64::from(snapshot.max_nr_accesses.max(1))
+    let bits =
+        u128::from(pages) * u128::from(region.nr_accesses) / u128::from(snapshot.max_nr_accesses.max(1));
+    u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
 impl OwnCost {

@@ -69,7 +69,9 @@ impl Heatmap {
             .flat_map(|view| &view.bands)
             .map(|band| band.rows.len())
             .sum();
-        let row = Bytes(views.iter().map(bytes).sum::<u64>() / rows.max(1) as u64);
+        // Together, targets may have more than one address space.
+        let all = views.iter().map(bytes).fold(0, u64::saturating_add);
+        let row = Bytes(all / rows.max(1) as u64);
         let title = format!(
             "Heatmap, {}; a character is {column} × about {row}\n",
             self.basis.summary()
@@ -107,7 +109,7 @@ impl Heatmap {
 }
 
 fn bytes(view: &TargetView<'_>) -> u64 {
-    view.target.cells() as u64 * view.target.cell_bytes
+    (view.target.cells() as u64).saturating_mul(view.target.cell_bytes)
 }
 
 /// The rows, highest address first, with a line between bands for the size of the gap.
