@@ -10,12 +10,14 @@ PREFIX ?= /usr/local
 INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test soak deps build install lint guest guest-damo contest bench clean
+.PHONY: help run test soak fuzz nightly deps build install lint guest guest-damo contest bench clean
 
 help:
 	@echo "make run         monitor a real program (redis-server), reclaim its cold memory, print the effect"
 	@echo "make test        format, lints, documentation and every test"
 	@echo "make soak        run schemes for minutes and check their effect by the kernel's counters (root)"
+	@echo "make fuzz        fuzz every parser and protocol, FUZZ_SECONDS each (60)"
+	@echo "make nightly     what takes too long for make test: each fuzz target for 10 s"
 	@echo "make build       thermo, thermo-nbd and thermo-lab in target/release"
 	@echo "make install     install thermo, thermo-nbd and the scheme files in DESTDIR/PREFIX (/usr/local)"
 	@echo "make kills       kill every command 1,000 times at random moments, and check what is left (root)"
@@ -67,6 +69,16 @@ kills: build
 
 strangers: build
 	@tests/strangers/strangers.sh
+
+.PHONY: fuzz nightly
+# libFuzzer makes up inputs; the targets are in fuzz/. `make test` only replays their corpus.
+fuzz:
+	@scripts/deps.sh build fuzz
+	@scripts/fuzz.sh
+
+nightly:
+	@scripts/deps.sh build fuzz
+	@FUZZ_SECONDS=10 scripts/fuzz.sh
 
 # Not part of `make test`: it downloads kernels once, and emulation takes minutes.
 guest:

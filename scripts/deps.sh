@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages of the named groups, and prints their names.
-# Usage: scripts/deps.sh [build] [test] [demo] [eval] [guest] [guest-kernel]
+# Usage: scripts/deps.sh [build] [test] [fuzz] [demo] [eval] [guest] [guest-kernel]
 set -euo pipefail
 # shellcheck source=scripts/leftovers.sh
 . "$(dirname "$0")/leftovers.sh"
@@ -11,6 +11,8 @@ packages_of() {
         build) echo clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev ;;
         # Minimal images lack ps. scripts/links.py and the spelling checker need Python.
         test) echo procps util-linux python3 python3-venv ;;
+        # libFuzzer is C++.
+        fuzz) echo g++ ;;
         # The program that `make run` monitors, and its load generator. kmod loads the zram module.
         demo) echo redis-server redis-tools python3 kmod util-linux ;;
         # The programs of the experiments, and the servers of benches/working_set.sh.
@@ -19,7 +21,7 @@ packages_of() {
         guest) echo qemu-system-x86 busybox-static cpio gzip xz-utils kmod binutils ;;
         # Building the guest kernel with the idle-page bitmap. pahole (dwarves) generates its BTF types.
         guest-kernel) echo gcc make bc flex bison libelf-dev dwarves xz-utils ;;
-        *) echo "deps: unknown group $1: use build, test, demo, eval, guest or guest-kernel" >&2; exit 2 ;;
+        *) echo "deps: unknown group $1: use build, test, fuzz, demo, eval, guest or guest-kernel" >&2; exit 2 ;;
     esac
 }
 

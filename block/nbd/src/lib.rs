@@ -17,6 +17,8 @@
 
 mod client;
 mod export;
+#[doc(hidden)]
+pub mod fuzzing;
 mod lock;
 pub mod protocol;
 mod server;

@@ -33,6 +33,9 @@ const LAB: &[(&str, &[&str])] = &[
     ("lab", &["workload", "experiments"]),
 ];
 
+/// The fuzz targets may use every library but those for C.
+const FUZZ: &str = "fuzz";
+
 fn floor(name: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&name))
 }
@@ -41,6 +44,9 @@ fn floor(name: &str) -> Option<usize> {
 fn may_use(name: &str, used: &str) -> bool {
     let allowed =
         |table: &[(&str, &'static [&'static str])]| table.iter().find(|row| row.0 == name).map(|row| row.1);
+    if name == FUZZ {
+        return used != "cli" && used != "capi" && used != "pool-capi";
+    }
     match (floor(name), allowed(BLOCK), allowed(LAB)) {
         (Some(floor_of_name), ..) => floor(used).is_some_and(|floor| floor < floor_of_name),
         (_, Some(allowed), _) => allowed.contains(&used),

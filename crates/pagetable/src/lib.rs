@@ -16,6 +16,8 @@ mod confidential;
 mod direct_map;
 mod error;
 mod folios;
+#[doc(hidden)]
+pub mod fuzzing;
 mod layout;
 mod load;
 mod max_pfn;

@@ -262,7 +262,7 @@ impl Drop for Server {
     }
 }
 
-fn build_shared(
+pub(crate) fn build_shared(
     exports: Vec<Export>,
     pools: &Pools,
     limits: Limits,

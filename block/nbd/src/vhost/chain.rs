@@ -16,7 +16,7 @@ const MAX_CHAIN_SEGMENTS: usize = MAX_SEGMENTS as usize + 2;
 
 /// Guest memory is not mapped, or a range is too short.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct GuestMemoryError;
+pub(crate) struct GuestMemoryError;
 
 #[derive(Debug)]
 struct Segment {
@@ -26,7 +26,7 @@ struct Segment {
 
 /// The remaining bytes of a chain, as a list of segments.
 #[derive(Debug)]
-pub(super) struct Segments<'a> {
+pub(crate) struct Segments<'a> {
     memory: &'a GuestMemoryMmap,
     segments: VecDeque<Segment>,
     remaining: u64,
@@ -56,12 +56,12 @@ impl<'a> Segments<'a> {
     }
 
     /// Remaining bytes.
-    pub(super) const fn remaining(&self) -> u64 {
+    pub(crate) const fn remaining(&self) -> u64 {
         self.remaining
     }
 
     /// Fills `bytes` from guest memory.
-    pub(super) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), GuestMemoryError> {
+    pub(crate) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), GuestMemoryError> {
         while !bytes.is_empty() {
             let (addr, len) = self.step(bytes.len()).ok_or(GuestMemoryError)?;
             let (now, later) = bytes.split_at_mut(len);
@@ -72,7 +72,7 @@ impl<'a> Segments<'a> {
     }
 
     /// Copies `bytes` to guest memory.
-    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), GuestMemoryError> {
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) -> Result<(), GuestMemoryError> {
         while !bytes.is_empty() {
             let (addr, len) = self.step(bytes.len()).ok_or(GuestMemoryError)?;
             let (now, later) = bytes.split_at(len);
@@ -100,20 +100,20 @@ impl<'a> Segments<'a> {
 
 /// A descriptor chain with a status byte.
 #[derive(Debug)]
-pub(super) struct Chain<'a> {
+pub(crate) struct Chain<'a> {
     memory: &'a GuestMemoryMmap,
     /// Device-readable bytes: header and data of the guest.
-    pub(super) readable: Segments<'a>,
+    pub(crate) readable: Segments<'a>,
     /// Device-writable bytes before the status.
-    pub(super) writable: Segments<'a>,
+    pub(crate) writable: Segments<'a>,
     status: GuestAddress,
     /// The chain has no more segments than negotiated, and writable segments follow readable ones.
-    pub(super) is_valid: bool,
+    pub(crate) is_valid: bool,
 }
 
 impl<'a> Chain<'a> {
     /// `None` if the chain has no end or no status byte at its end.
-    pub(super) fn read<M>(memory: &'a GuestMemoryMmap, chain: DescriptorChain<M>) -> Option<Self>
+    pub(crate) fn read<M>(memory: &'a GuestMemoryMmap, chain: DescriptorChain<M>) -> Option<Self>
     where
         M: Deref<Target = GuestMemoryMmap>,
     {
@@ -146,7 +146,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Writes the status byte. False if its address is not mapped.
-    pub(super) fn write_status(&self, status: u8) -> bool {
+    pub(crate) fn write_status(&self, status: u8) -> bool {
         self.memory.write_obj(status, self.status).is_ok()
     }
 }

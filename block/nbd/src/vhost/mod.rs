@@ -22,10 +22,10 @@
     )
 )]
 
-mod chain;
+pub(crate) mod chain;
 mod config;
 mod memory;
-mod request;
+pub(crate) mod request;
 mod session;
 
 use std::fmt::Display;
@@ -55,7 +55,7 @@ const MAX_POLLS: usize = 500;
 
 /// State shared by the threads of a vhost-user socket.
 #[derive(Debug)]
-struct Device {
+pub(crate) struct Device {
     export: Arc<Export>,
     pool: Pool,
     shared: Arc<Shared>,
@@ -66,6 +66,18 @@ struct Device {
 }
 
 impl Device {
+    /// A device whose socket is at `socket`.
+    pub(crate) fn new(export: Arc<Export>, pool: Pool, shared: Arc<Shared>, socket: &Path) -> Self {
+        Self {
+            export,
+            pool,
+            shared,
+            socket: socket.to_owned(),
+            accepting: RwLock::new(true),
+            is_connected: AtomicBool::new(false),
+        }
+    }
+
     fn accepting(&self) -> RwLockReadGuard<'_, bool> {
         self.accepting.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,14 +137,7 @@ impl VhostSocket {
     ) -> io::Result<Self> {
         let VhostListener { listener, path, .. } = listener;
         let listener = Listener::from(listener);
-        let device = Arc::new(Device {
-            export,
-            pool,
-            shared,
-            socket: path.path().to_owned(),
-            accepting: RwLock::new(true),
-            is_connected: AtomicBool::new(false),
-        });
+        let device = Arc::new(Device::new(export, pool, shared, path.path()));
         let thread_device = Arc::clone(&device);
         let thread = std::thread::Builder::new()
             .name("vhost-user".to_owned())
@@ -190,7 +195,7 @@ fn accept_loop(device: &Arc<Device>, mut listener: Listener) {
 }
 
 // Serves one virtual machine from connection to disconnection.
-fn serve_connection(device: &Arc<Device>, listener: &mut Listener) -> Result<(), DaemonError> {
+pub(crate) fn serve_connection(device: &Arc<Device>, listener: &mut Listener) -> Result<(), DaemonError> {
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
     let session = Arc::new(Session::new(device));
     let mut daemon = VhostUserDaemon::new("vhost-messages".to_owned(), Arc::clone(&session), memory)?;

@@ -58,16 +58,16 @@ impl From<AcquireError> for Failure {
 
 /// An export as a virtio block device.
 #[derive(Debug)]
-pub(super) struct Disk<'a> {
-    pub(super) export: &'a Export,
+pub(crate) struct Disk<'a> {
+    pub(crate) export: &'a Export,
     /// Every write must be on stable storage before its reply, because the driver does not flush.
-    pub(super) writes_through: bool,
-    pub(super) counters: &'a Counters,
+    pub(crate) writes_through: bool,
+    pub(crate) counters: &'a Counters,
 }
 
 impl Disk<'_> {
     /// Executes the request and writes its status. Returns the number of bytes written to the chain.
-    pub(super) fn execute(&self, mut chain: Chain<'_>, acquire: AcquireBuffer<'_>) -> u32 {
+    pub(crate) fn execute(&self, mut chain: Chain<'_>, acquire: AcquireBuffer<'_>) -> u32 {
         let writable_len = chain.writable.remaining();
         let outcome = if chain.is_valid {
             self.perform(&mut chain.readable, &mut chain.writable, acquire)

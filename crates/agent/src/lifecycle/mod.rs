@@ -27,6 +27,8 @@ mod daemon;
 mod decision;
 mod engine;
 mod executor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod profile;
 mod rules;
 mod sources;

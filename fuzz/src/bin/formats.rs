@@ -1,0 +1,4 @@
+//! Fuzzes one target of this group: see `thermo_fuzz::fuzz!`.
+#![no_main]
+
+thermo_fuzz::fuzz!(thermo_fuzz::formats::TARGETS);
