@@ -80,17 +80,18 @@ if [ "${1:-}" = --input ]; then
 fi
 
 build "${groups[@]}"
-printf '%-20s %12s %12s %9s %9s %8s  %s\n' target inputs 'in all' inputs/s 'peak rss' coverage finding
-if [ $# -gt 0 ]; then
-    for target in "$@"; do
-        group=$(group_of "$target")
-        fuzz "$group" "$target"
-    done
-else
+wanted=()
+for target in "$@"; do
+    group=$(group_of "$target")
+    wanted+=("$group $target")
+done
+if [ $# -eq 0 ]; then
     for group in "${groups[@]}"; do
-        for target in $(targets_of "$group"); do
-            fuzz "$group" "$target"
-        done
+        for target in $(targets_of "$group"); do wanted+=("$group $target"); done
     done
 fi
+printf '%-20s %12s %12s %9s %9s %8s  %s\n' target inputs 'in all' inputs/s 'peak rss' coverage finding
+for pair in "${wanted[@]}"; do
+    fuzz "${pair% *}" "${pair#* }"
+done
 [ "${#failed[@]}" -eq 0 ] || { echo "findings of ${failed[*]}: see $findings" >&2; exit 1; }
