@@ -572,3 +572,16 @@ fn idle_for_finds_pages_by_their_idle_time() {
     assert_eq!(idle_for(9), [(0, 2), (3, 5), (6, 8)]);
     assert_eq!(idle_for(10), []);
 }
+
+#[test]
+fn restart_age_changes_only_pages_in_range_of_uniform_chunk() {
+    let mut states = PageStates::default();
+    for at in 1..=2 {
+        pass_over(&mut states, at, 1024, |_| false);
+    }
+    states.restart_age(AddrRange::new(600 * PAGE, 700 * PAGE), true, Nanos::secs(9));
+    let idle = |at| State::Idle(Nanos::secs(at));
+    let expected = [(0, 600, idle(1)), (600, 700, idle(9)), (700, 1024, idle(1))];
+    assert_eq!(runs(&states, 10), expected);
+    assert_counts_are_right(&states);
+}
