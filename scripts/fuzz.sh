@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Fuzzes every target, or those named, one after the other: FUZZ_SECONDS each (60), or FUZZ_INPUTS inputs each.
-# Prints a line per target: inputs, inputs of all runs, inputs a second, peak resident memory, covered branches,
-# and the finding, which ends a run. The input is then in target/fuzz/findings; run it again with
+# Fuzzes every target, or those named, one after the other: FUZZ_SECONDS each (60), or FUZZ_INPUTS inputs
+# each. Prints a line per target: inputs, inputs of all runs, inputs a second, peak resident memory, covered
+# branches, and the finding, which ends a run. The input is then in target/fuzz/findings; run it again with
 # `scripts/fuzz.sh --input FILE TARGET`. Ends with 1 if there is a finding.
 #
-# Only stable Rust is needed: libFuzzer is linked by the crate libfuzzer-sys, and LLVM's own option instruments the
-# code. Overflows and failed debug assertions panic. There is no address sanitizer, which needs nightly Rust.
+# Only stable Rust is needed: libFuzzer is linked by the crate libfuzzer-sys, and LLVM's own option
+# instruments the code. Overflows and failed debug assertions panic. There is no address sanitizer, which
+# needs nightly Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

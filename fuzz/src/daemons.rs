@@ -144,8 +144,8 @@ fn engine() -> Arc<Engine> {
 /// Files whose writes start and stop kdamonds of real processes.
 const SWITCHES: [&str; 4] = ["state", "monitor_on", "enabled", "commit_inputs"];
 
-/// Writes to one file after the other: a byte that chooses the file, the length of the text, the text. A write
-/// that fails changes nothing.
+/// Writes to one file after the other: a byte that chooses the file, the length of the text, the text. A
+/// write that fails changes nothing.
 fn write_files(files: &dyn ControlFiles, mut data: &[u8]) {
     while let Some(([choice, len], rest)) = data.split_first_chunk::<2>() {
         let (text, rest) = rest.split_at(rest.len().min(usize::from(*len)));

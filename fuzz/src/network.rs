@@ -147,8 +147,8 @@ fn guest_gets_no_more_than_it_offered(data: &[u8]) {
     }
 }
 
-/// Messages of the protocol: a byte with the number of descriptors (0 to 3) and a flag for a reply, the kind, the
-/// length of the body, and the body. The header's other fields are always right.
+/// Messages of the protocol: a byte with the number of descriptors (0 to 3) and a flag for a reply, the kind,
+/// the length of the body, and the body. The header's other fields are always right.
 fn machine_is_served_or_refused(mut data: &[u8]) {
     thread_local! {
         static SERVER: RefCell<(VhostServer, tempfile::TempDir)> = {

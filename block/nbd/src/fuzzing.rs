@@ -65,8 +65,8 @@ impl Guest {
         })
     }
 
-    /// Executes the request at descriptor `head` of the table at address 0, in memory that begins with `bytes`.
-    /// Returns the bytes written according to the used ring; `None` if the queue is invalid.
+    /// Executes the request at descriptor `head` of the table at address 0, in memory that begins with
+    /// `bytes`. Returns the bytes written according to the used ring; `None` if the queue is invalid.
     pub fn request(&self, bytes: &[u8], head: u16, read_only: bool) -> Option<u32> {
         let len = bytes.len().min(Self::AVAILABLE_AT as usize);
         self.memory

@@ -1,8 +1,8 @@
 //! Seccomp filters: our verdict beside that of the kernel.
 //!
-//! A child that shares our memory sets the filter and makes one system call. The filter is changed for that, so
-//! that it never lets the call happen, never kills, and never writes to the kernel's log: each value that it
-//! returns becomes an error number with 12 bits of a hash of the value.
+//! A child that shares our memory sets the filter and makes one system call. The filter is changed for that,
+//! so that it never lets the call happen, never kills, and never writes to the kernel's log: each value that
+//! it returns becomes an error number with 12 bits of a hash of the value.
 #![allow(
     unsafe_code,
     reason = "only a process of its own can have a filter of its own"
@@ -93,7 +93,8 @@ const fn op(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instruction {
     }
 }
 
-/// The instructions that `bytes` describe; unless `raw`, with operations and operands that the kernel accepts.
+/// The instructions that `bytes` describe; unless `raw`, with operations and operands that the kernel
+/// accepts.
 fn filter_of(bytes: &[u8], raw: bool) -> Vec<Instruction> {
     let instructions = bytes.chunks_exact(8).take(MAX_INSTRUCTIONS - 1);
     let count = instructions.len();
@@ -192,8 +193,8 @@ fn ask_kernel(filter: &[Instruction], call: &Syscall) -> Option<Answer> {
     };
     let mut stack = vec![0_u128; STACK / 16];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child runs `child` on a stack of its own and changes nothing but `order`. With CLONE_VFORK we
-    // go on when it has ended, so both outlive it.
+    // SAFETY: the child runs `child` on a stack of its own and changes nothing but `order`. With CLONE_VFORK
+    // we go on when it has ended, so both outlive it.
     let (pid, status) = unsafe {
         let top = stack.as_mut_ptr().add(stack.len()).cast();
         let pid = libc::clone(child, top, flags, ptr::from_mut(&mut order).cast());
