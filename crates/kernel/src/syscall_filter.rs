@@ -1,5 +1,5 @@
 //! Filters of system calls: a process gives up all that it does not need (seccomp(2)).
-//! [`crate::ptrace::seccomp`] reads the filters of other processes.
+//! `ptrace/seccomp.rs` reads the filters of other processes.
 
 use std::collections::BTreeMap;
 use std::io;
