@@ -59,8 +59,11 @@ fn full_disk_loses_only_the_last_batch() {
 /// Writes one batch of data that compresses badly.
 fn fill(writer: &mut Writer, n: u64) -> Result<(), WriteError> {
     let noise = |k: u64| (n * 500 + k).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17;
-    let regions = (0..500)
-        .map(|k| sample::region(noise(k), 1 + noise(k + 1) % 999, 1, 1))
+    let mut starts: Vec<u64> = (0..500).map(noise).collect();
+    starts.sort_unstable();
+    let regions = starts
+        .iter()
+        .map(|start| sample::region(*start, 1 + start % 999, 1, 1))
         .collect();
     let targets = vec![Target {
         id: 0,

@@ -263,7 +263,9 @@ mod tests {
     fn machine(count: u32, state: &str, pid: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
-        fs::create_dir_all(dir.join("0")).unwrap();
+        for index in 0..count.max(1) {
+            fs::create_dir_all(dir.join(index.to_string())).unwrap();
+        }
         fs::write(dir.join("nr_kdamonds"), count.to_string()).unwrap();
         fs::write(dir.join("0/state"), state).unwrap();
         fs::write(dir.join("0/pid"), pid).unwrap();
