@@ -55,6 +55,7 @@ pub mod smaps;
 pub mod stat;
 pub mod statm;
 pub mod status;
+pub mod stderr;
 pub mod subreaper;
 pub mod swap;
 pub mod syscall_filter;

@@ -97,7 +97,7 @@ impl Drop for ThpGuard {
             return;
         }
         if let Err(err) = file::write(&self.path, self.before.name()) {
-            eprintln!(
+            crate::message!(
                 "cannot restore the huge page mode {0}: {err}. Run `echo {0} > {1}`",
                 self.before,
                 self.path.display()

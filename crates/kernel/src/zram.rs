@@ -199,7 +199,7 @@ impl Drop for ZramSwap {
         if let Err(err) = self.try_remove() {
             self.note.take().into_iter().for_each(Note::keep);
             let (device, undo) = (self.zram.device(), undo_commands(self.zram));
-            eprintln!(
+            crate::message!(
                 "cannot remove the swap on {}: {err}. Remove it with: {undo}",
                 device.display()
             );

@@ -54,7 +54,7 @@ pub fn finish(
         Ok(exit) => exit.code().into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{program}: {}", printable(&sentence(&error)));
+            thermo_kernel::message!("{program}: {}", printable(&sentence(&error)));
             code_of_error(&error).into()
         }
     }

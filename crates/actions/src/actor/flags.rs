@@ -294,7 +294,7 @@ impl Flags {
 
     fn report_leftovers(&mut self, why: Option<String>, leftovers: &[Leftover]) {
         let why = why.unwrap_or_else(|| "another program set them again".to_owned());
-        eprintln!(
+        thermo_kernel::message!(
             "thermo: some huge-page flags could not be restored: {why}. They end with their processes; `thermo doctor \
              --leftovers` lists them"
         );

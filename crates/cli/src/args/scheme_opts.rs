@@ -101,7 +101,7 @@ impl Limits {
             .filter(|scheme| {
                 let unsupported = host.unsupported(scheme.action);
                 if let Some(report) = unsupported {
-                    eprintln!(
+                    thermo_kernel::message!(
                         "thermo: scheme skipped: {}: {}",
                         report.action,
                         printable(&report.reason)

@@ -34,7 +34,7 @@ impl Record {
         let closed = teardown.close_recording();
         teardown.report();
         if closed.is_ok() {
-            eprintln!(
+            thermo_kernel::message!(
                 "thermo: the recording is {}{}",
                 path.display(),
                 teardown.unknown_text()

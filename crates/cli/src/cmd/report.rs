@@ -231,10 +231,12 @@ fn exit_of(recording: &Recording, in_progress: bool) -> Exit {
     };
     let path = recording.path().display();
     if in_progress {
-        eprintln!("thermo: {path} is still being written: the report covers its first {whole_bytes} bytes");
+        thermo_kernel::message!(
+            "thermo: {path} is still being written: the report covers its first {whole_bytes} bytes"
+        );
         return Exit::Done;
     }
-    eprintln!(
+    thermo_kernel::message!(
         "thermo: {path} is truncated: the report covers its first {whole_bytes} bytes; {lost_bytes} bytes of an \
          incomplete batch were skipped"
     );
@@ -284,7 +286,7 @@ fn window_seconds(window: Nanos) -> anyhow::Result<u64> {
 
 /// Prints why the recording has no data for the report.
 fn no_data(source: &Source, why: &str) -> Exit {
-    eprintln!("thermo: {}: {why}", source.recording.display());
+    thermo_kernel::message!("thermo: {}: {why}", source.recording.display());
     Exit::Negative
 }
 

@@ -52,11 +52,11 @@ fn print_summary(path: &Path) -> anyhow::Result<()> {
     for record in recording.by_ref() {
         summary.add(&record?);
     }
-    eprintln!(
+    thermo_kernel::message!(
         "\n{}",
         summary.finish().text(&terminal::stderr_style()).trim_end()
     );
-    eprintln!(
+    thermo_kernel::message!(
         "\nThe recording is {0}; `thermo report heatmap {0} --html heatmap.html` draws it as an HTML page.",
         path.display()
     );

@@ -77,7 +77,7 @@ impl Selected {
     /// Prints the tracker and the reason: with `--verbose`, or when it is a substitute.
     pub fn report(&self, verbose: bool) {
         if verbose || self.is_substitute {
-            eprintln!("thermo: tracker {}: {}", self.name, printable(&self.reason));
+            thermo_kernel::message!("thermo: tracker {}: {}", self.name, printable(&self.reason));
         }
     }
 

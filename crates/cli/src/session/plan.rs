@@ -307,7 +307,7 @@ fn command_processes(spec: TargetSpec) -> Result<Option<TrackedProcesses>, Targe
 fn warn_of_missing_swap(host: &Host, schemes: &[Scheme]) {
     let has_pageout = schemes.iter().any(|scheme| scheme.action == Action::Pageout);
     if has_pageout && host.facts.swap().0 == Bytes::ZERO {
-        eprintln!(
+        thermo_kernel::message!(
             "thermo: there is no swap, so pageout frees file pages only and no anonymous memory: add swap, for example zram"
         );
     }

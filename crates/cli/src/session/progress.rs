@@ -61,7 +61,7 @@ impl Progress {
     /// Prints `text` on a line of its own.
     pub fn print(&mut self, text: &str) {
         self.clear();
-        eprintln!("thermo: {}", printable(text));
+        thermo_kernel::message!("thermo: {}", printable(text));
     }
 }
 

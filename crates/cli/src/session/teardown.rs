@@ -69,12 +69,14 @@ impl Teardown {
 
     /// Prints why the session ended and why schemes were never applied, where that is not obvious.
     pub fn report(&mut self) {
-        self.inactive.iter().for_each(|why| eprintln!("thermo: {why}"));
+        self.inactive
+            .iter()
+            .for_each(|why| thermo_kernel::message!("thermo: {why}"));
         let runs = self.child.as_mut().is_some_and(is_running);
         match (self.end, &self.child) {
-            (EndReason::TargetsGone, None) => eprintln!("thermo: every target has ended"),
+            (EndReason::TargetsGone, None) => thermo_kernel::message!("thermo: every target has ended"),
             (EndReason::TimePassed, Some(child)) if runs => {
-                eprintln!(
+                thermo_kernel::message!(
                     "thermo: the duration has passed; the command (pid {}) keeps running",
                     child.id()
                 );

@@ -207,3 +207,16 @@ fn cgroup_help_covers_both_hierarchies() {
         }
     }
 }
+
+#[test]
+fn message_to_a_full_disk_ends_no_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_thermo"))
+        .args(["report", "summary", "no-such-recording"])
+        .current_dir(folder.path())
+        .stderr(full)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(2), "a panic ends with 101");
+}

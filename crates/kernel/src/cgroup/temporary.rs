@@ -98,7 +98,7 @@ impl Drop for TemporaryGroup {
             return;
         }
         if let Err(err) = self.try_remove() {
-            eprintln!(
+            crate::message!(
                 "cannot remove the control group {}: {err}. Remove it with rmdir",
                 self.group.dir.display()
             );

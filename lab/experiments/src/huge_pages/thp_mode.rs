@@ -44,7 +44,7 @@ impl Drop for ModeGuard {
         let Some(Err(error)) = self.guard.take().map(ThpGuard::restore) else {
             return;
         };
-        eprintln!(
+        thermo_kernel::message!(
             "thermo-lab: cannot restore the THP mode: {error}. `thermo doctor --leftovers` prints how to restore it"
         );
         if let Some(note) = self.note.take() {

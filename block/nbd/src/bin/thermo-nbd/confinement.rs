@@ -71,7 +71,7 @@ impl Confinement {
             remove: folders,
         };
         if !landlock::restrict(&access).context("cannot restrict access to files (Landlock)")? {
-            eprintln!(
+            thermo_kernel::message!(
                 "confinement: this kernel has no Landlock, so only the user's permissions protect other files"
             );
         }

@@ -11,7 +11,7 @@ pub fn end_process_at_panic() {
     let print_message = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         print_message(info);
-        eprintln!(
+        thermo_kernel::message!(
             "thermo-nbd: a thread panicked, so the server ends. Report the message above, and start the server again"
         );
         std::process::exit(exit::ERROR.into());

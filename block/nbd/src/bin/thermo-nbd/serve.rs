@@ -138,13 +138,13 @@ impl Clients {
     /// Prints where clients can connect; `addrs` are the TCP addresses.
     fn print_listening(&self, addrs: &[SocketAddr]) {
         for path in &self.unix {
-            eprintln!("listening at {}", path.display());
+            thermo_kernel::message!("listening at {}", path.display());
         }
         for socket in &self.vhost_user {
-            eprintln!("listening for a virtual machine at {socket}");
+            thermo_kernel::message!("listening for a virtual machine at {socket}");
         }
         for addr in addrs {
-            eprintln!("listening at {addr}");
+            thermo_kernel::message!("listening at {addr}");
         }
     }
 
@@ -233,7 +233,7 @@ impl Cli {
         selection
             .reasons
             .iter()
-            .for_each(|reason| eprintln!("pressure: {reason}"));
+            .for_each(|reason| thermo_kernel::message!("pressure: {reason}"));
         let sockets = Sockets::open(listen)?;
         let control = self.control.as_deref().map(ControlSocket::bind).transpose()?;
         let folders = sockets.folders().chain(control.iter().map(ControlSocket::folder));

@@ -97,6 +97,6 @@ pub fn print_summary(state: &ServerState, as_json: bool) -> io::Result<()> {
     }
     let (status, peak) = (state.server.status(), state.pools.usage().peak);
     let (accepted, refused) = (status.accepted, status.refused);
-    eprintln!("accepted {accepted} clients, refused {refused}; peak buffer memory {peak}");
+    thermo_kernel::message!("accepted {accepted} clients, refused {refused}; peak buffer memory {peak}");
     Ok(())
 }

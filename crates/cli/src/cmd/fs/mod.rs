@@ -12,7 +12,6 @@ mod perf_args;
 mod service;
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,9 +161,8 @@ impl Fs {
     }
 }
 
-/// Prints a warning. Unlike `eprintln!`, a closed standard error does not end the kdamond.
 fn warn(warning: &str) {
-    drop(writeln!(io::stderr(), "thermo: {}", printable(warning)));
+    thermo_kernel::message!("thermo: {}", printable(warning));
 }
 
 fn seed() -> u64 {

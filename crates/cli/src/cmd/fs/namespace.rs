@@ -59,7 +59,9 @@ pub fn run(
     let bin = path_shims::install(private_dir)
         .context("cannot install the replacements of perf, pgrep, pidof and ps")?;
     if let Err(error) = provide_tracefs(private_dir) {
-        eprintln!("thermo: tracefs is not available ({error}), and damo needs it: damo may refuse to run");
+        thermo_kernel::message!(
+            "thermo: tracefs is not available ({error}), and damo needs it: damo may refuse to run"
+        );
     }
     let mut path = OsString::from(&bin);
     path.push(":");

@@ -40,7 +40,7 @@ pub fn run(dir: &Path, files: Arc<dyn ControlFiles>) -> anyhow::Result<Exit> {
     // Written first, so that no moment is without a note. Declared first, so that it is dropped last.
     let note = write_note(dir);
     let mounted = super::mount(dir, files)?;
-    eprintln!(
+    thermo_kernel::message!(
         "thermo: DAMON's control files are mounted at {}; Ctrl-C unmounts them",
         dir.display()
     );
@@ -54,7 +54,7 @@ pub fn run(dir: &Path, files: Arc<dyn ControlFiles>) -> anyhow::Result<Exit> {
         }
         thread::sleep(POLL);
     }
-    eprintln!("thermo: {} was unmounted", dir.display());
+    thermo_kernel::message!("thermo: {} was unmounted", dir.display());
     Ok(Exit::Done)
 }
 

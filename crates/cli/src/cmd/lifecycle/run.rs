@@ -49,11 +49,11 @@ impl Run {
         let mut daemon = daemon.start()?;
         for (app, pid) in daemon.missing() {
             let app = printable(app);
-            eprintln!(
+            thermo_kernel::message!(
                 "thermo: {app}: there is no process {pid}; a later process with this ID does not count as {app}"
             );
         }
-        eprintln!("thermo: listening at {}", daemon.socket().display());
+        thermo_kernel::message!("thermo: listening at {}", daemon.socket().display());
         let json = self.common.json;
         let mut write_error = None;
         let mut print = |decision: &Decision| {
@@ -74,8 +74,8 @@ impl Run {
 fn should_stop(daemon: &mut Daemon) -> bool {
     if signals::take_hangup() {
         match daemon.reload() {
-            Ok(()) => eprintln!("thermo: the description was read again"),
-            Err(error) => eprintln!(
+            Ok(()) => thermo_kernel::message!("thermo: the description was read again"),
+            Err(error) => thermo_kernel::message!(
                 "thermo: {}; the description stays unchanged",
                 printable(&error.to_string())
             ),

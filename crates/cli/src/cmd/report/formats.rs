@@ -135,6 +135,6 @@ impl ImageFiles {
 fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot_write = || format!("cannot write {}", path.display());
     output_file::write(path, |file| file.write_all(bytes).with_context(cannot_write))?;
-    eprintln!("thermo: wrote {}", path.display());
+    thermo_kernel::message!("thermo: wrote {}", path.display());
     Ok(())
 }
