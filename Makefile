@@ -21,6 +21,7 @@ help:
 	@echo "make build       thermo, thermo-nbd and thermo-lab in target/release"
 	@echo "make install     install thermo, thermo-nbd and the scheme files in DESTDIR/PREFIX (/usr/local)"
 	@echo "make kills       kill every command 1,000 times at random moments, and check what is left (root)"
+	@echo "make faults      make system calls of each command fail, and check what it does (root)"
 	@echo "make strangers   hostile clients at every socket and control file (root)"
 	@echo "make deps        install the missing Debian packages"
 	@echo "make lint        format and lints only"
@@ -62,13 +63,16 @@ soak: build
 	@scripts/deps.sh demo
 	@for script in tests/soak/*.sh; do echo "== $$script"; $$script || exit 1; done
 
-.PHONY: kills strangers
+.PHONY: kills strangers faults
 kills: build
 	@scripts/deps.sh demo
 	@tests/kills/kills.sh
 
 strangers: build
 	@tests/strangers/strangers.sh
+
+faults: build
+	@tests/faults/faults.sh
 
 .PHONY: fuzz nightly
 # libFuzzer makes up inputs; the targets are in fuzz/. `make test` only replays their corpus.

@@ -8,6 +8,9 @@
 //! Access monitoring is not here but in `thermo_backends`. An action that needs page-table data gets a
 //! `PageInspector`.
 
+// `eprintln!` panics where standard error cannot be written: use `thermo_kernel::message!`.
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 mod actor;
 #[cfg(test)]
 mod fake;

@@ -3,6 +3,9 @@
 //! `cmd` has one file for each verb, `args` the flags that verbs share, and `session` sets up monitoring and
 //! supervises it. Data goes to standard output, everything else to standard error.
 
+// `eprintln!` panics where standard error cannot be written: use `thermo_kernel::message!`.
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 mod args;
 mod cmd;
 mod launch;

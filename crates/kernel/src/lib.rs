@@ -5,6 +5,8 @@
 //! Functions that read files of a process take `(root, pid)` and return [`ProcError`]. A process that has
 //! ended is a separate case of that error, because it is an everyday event and not a failure.
 
+// `eprintln!` panics where standard error cannot be written: use `thermo_kernel::message!`.
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
 // Reads what others wrote: an index or slice that could panic is an error here (CONTRIBUTING.md, Style).
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 

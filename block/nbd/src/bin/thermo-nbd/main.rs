@@ -5,6 +5,9 @@
 //! running one. The library `thermo_nbd` implements the server. Data goes to standard output, everything else
 //! to standard error.
 
+// `eprintln!` panics where standard error cannot be written: use `thermo_kernel::message!`.
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 mod activation;
 mod confinement;
 mod control;
