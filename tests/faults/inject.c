@@ -14,8 +14,8 @@
  * strace(1) injects errors as well, but counts in each thread by itself, also in children, and can not
  * shorten a call.
  *
- * LOG gets "pid PID", a line "hit THREAD CALL ARG ARG ARG FILE" for a fault (the first 20), "count CALL TIMES",
- * and "end exit CODE" or "end signal NUMBER". SIGINT, SIGTERM and SIGHUP are passed on to PROGRAM.
+ * LOG gets "pid PID", a line "hit THREAD CALL ARG ARG ARG FILE" for a fault (the first 20), "count CALL
+ * TIMES", and "end exit CODE" or "end signal NUMBER". SIGINT, SIGTERM and SIGHUP are passed on to PROGRAM.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 use thermo_pool::Pool;
 
 use super::Limits;
@@ -160,16 +161,17 @@ impl Shared {
     pub(crate) fn arm(&self, client: &Arc<Client>) {
         let has_ended = client.ended.load(Ordering::SeqCst);
         let limit = usize::try_from(self.limits.client_bytes.0).unwrap_or(usize::MAX);
-        client.outbox.with(|backlog| {
+        let armed = client.outbox.with(|backlog| {
             let flags = if backlog.blocked {
                 EventFlags::OUT
             } else if backlog.is_sending && backlog.held_bytes >= limit {
                 // The sending thread arms the client afterwards.
-                return;
+                return Ok(());
             } else if backlog.has_items && !backlog.is_sending {
-                return self.memory_queue.push(client);
+                self.memory_queue.push(client);
+                return Ok(());
             } else if has_ended {
-                return;
+                return Ok(());
             } else if client.has_buffered_request.load(Ordering::SeqCst) {
                 // A whole request is buffered already: poll for writability too, which fires at once.
                 EventFlags::IN | EventFlags::OUT
@@ -178,9 +180,17 @@ impl Shared {
             };
             client.set_waiting(backlog.blocked || client.incomplete.load(Ordering::SeqCst));
             let data = EventData::new_u64(client.number);
-            // Fails only for a client that was removed meanwhile.
-            let _ = epoll::modify(&self.epoll, &client.wire, data, flags | EventFlags::ONESHOT);
+            epoll::modify(&self.epoll, &client.wire, data, flags | EventFlags::ONESHOT)
         });
+        match armed {
+            // Not found: the client was removed meanwhile.
+            Ok(()) | Err(Errno::NOENT) => {}
+            // No event would ever wake a worker for it: it must not wait for ever.
+            Err(error) => {
+                self.record_error(&error);
+                self.remove(client);
+            }
+        }
     }
 
     /// Adds a client, without arming an event.
