@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails if a comment or a line of Markdown is longer than 110 characters (README.md: 120).
+"""Fails if a comment or a line of Markdown is longer than 110 characters (README.md: 120), or if a file has the
+markers of an unfinished merge.
 
 Not checked: tables, lines with a link, lines that are one command, code blocks, generated parts, printed
 results in lab/results/, recorded texts, and comments that follow code on the same line. A tab counts as four
@@ -19,6 +20,7 @@ LIMIT, README_LIMIT = 110, 120
 RUST, C, HASH = re.compile(r"\s*//[/!]? "), re.compile(r"\s*(//|/?\*+) "), re.compile(r"\s*# ")
 COMMENT = {"rs": RUST, "c": C, "h": C, "sh": HASH, "py": HASH, "toml": HASH, "Makefile": HASH}
 NOT_PROSE = re.compile(r"^\W*\||\]\(|https?://|^\s*`[^`]*`.?$")
+MERGE = re.compile(r"^(<<<<<<<|>>>>>>>) ", re.MULTILINE)
 GENERATED = re.compile(r"<!-- made by.*?: begin -->.*?: end -->", re.DOTALL)
 EXCLUDED = re.compile(r"lab/results/|docs/reference/kernels/")
 
@@ -45,6 +47,9 @@ def main():
             continue
         for number, length, limit in long_lines(path):
             print(f"{path}:{number}: {length} characters; wrap at {limit}", file=sys.stderr)
+            problems += 1
+        if MERGE.search(read(path)):
+            print(f"{path}: an unfinished merge", file=sys.stderr)
             problems += 1
     return 1 if problems else 0
 
