@@ -179,8 +179,12 @@ impl Note {
     }
 
     fn remove_file(&self) {
-        // The file may not exist. If removal fails, the note is reported after our exit, which is harmless.
-        let _ = fs::remove_file(&self.path);
+        let removed = fs::remove_file(&self.path);
+        if removed.is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound) {
+            // A note without entries is removed by the next reader. If this fails, too, changes that were undone
+            // are reported after our exit, which is harmless.
+            let _ = fs::write(&self.path, &self.head);
+        }
     }
 }
 

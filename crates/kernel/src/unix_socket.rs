@@ -54,7 +54,10 @@ pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
         Ok(_) | Err(_) => {}
     }
     let listener = UnixListener::bind(path)?;
-    let identity = identity(path)?;
+    let identity = identity(path).inspect_err(|_| {
+        // The path was free until now. If it cannot be removed either, the next server replaces it.
+        let _ = fs::remove_file(path);
+    })?;
     let path = path.to_owned();
     Ok((listener, SocketPath { path, identity }))
 }
