@@ -133,7 +133,7 @@ config.read(options["-C"])
 generic = config["generic"]
 if "includedir" in generic:
     config.read(glob.glob(generic["includedir"] + "/*.conf"))
-call = [thermo_nbd]
+call, paths = [thermo_nbd], []
 for name in config.sections():
     if name == "generic":
         continue
@@ -141,7 +141,11 @@ for name in config.sections():
     path = section["exportname"]
     if "filesize" in section:
         os.truncate(path, int(section["filesize"]))
+    paths.append(path)
     call += ["--export", f"{name}={path}" + (",ro" if section.getboolean("readonly", False) else "")]
+# nbd-server locks no file. thermo-nbd refuses a second writable export of the same file without --force.
+if len(set(paths)) < len(paths):
+    call.append("--force")
 if generic.get("port") == "0":
     call += ["-s"]
 else:
