@@ -181,8 +181,8 @@ impl Note {
     fn remove_file(&self) {
         let removed = fs::remove_file(&self.path);
         if removed.is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound) {
-            // A note without entries is removed by the next reader. If this fails, too, changes that were undone
-            // are reported after our exit, which is harmless.
+            // A note without entries is removed by the next reader. If this fails, too, changes that were
+            // undone are reported after our exit, which is harmless.
             let _ = fs::write(&self.path, &self.head);
         }
     }
