@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes system calls of each command fail, one in each run, and checks what the command does then: no panic,
-no hang, a sentence or a warning, no half-written file under a final name, nothing left switched on.
+"""Makes system calls of each command fail, one in each run, once or from then on (a full disk, no descriptors),
+and checks what the command does then: no panic, no hang, no spinning, a sentence or a warning, no half-written
+file under a final name, nothing left switched on.
 
 usage: faults.py [--runs N] [--seed SEED] [--only NAME,...] [--call NAME --when N --fault NAME] THERMO THERMO_NBD INJECT
 
@@ -41,7 +42,7 @@ ERRORS = {
     "mmap": "ENOMEM", "mremap": "ENOMEM", "munmap": "ENOMEM", "mprotect": "ENOMEM", "mlockall": "ENOMEM",
     "clone3": "EAGAIN", "clone": "EAGAIN", "vfork": "EAGAIN",
     "socket": "EMFILE ENOMEM", "socketpair": "EMFILE", "accept4": "EMFILE ENOMEM EINTR", "connect": "ENOMEM", "bind": "EACCES ENOMEM",
-    "listen": "EADDRINUSE", "setsockopt": "ENOMEM", "getsockname": "ENOBUFS",
+    "setsockopt": "ENOMEM", "getsockname": "ENOBUFS",
     "epoll_create1": "EMFILE", "epoll_ctl": "ENOMEM ENOSPC", "epoll_wait": "EINTR", "eventfd2": "EMFILE ENOMEM",
     "timerfd_create": "EMFILE", "timerfd_settime": "EINVAL", "signalfd4": "EMFILE", "pidfd_open": "EMFILE ENOMEM", "memfd_create": "EMFILE ENOMEM",
     "pipe2": "EMFILE", "dup": "EMFILE", "dup3": "EMFILE", "poll": "EINTR ENOMEM", "ppoll": "EINTR ENOMEM", "inotify_init1": "EMFILE",
@@ -56,6 +57,18 @@ ERRORS = {
     "landlock_restrict_self": "E2BIG", "setuid": "EAGAIN", "setgroups": "EPERM", "pidfd_send_signal": "EPERM", "kill": "EPERM",
     "wait4": "EINTR", "waitid": "EINTR", "process_vm_readv": "EFAULT", "sysinfo": "EFAULT",
 }
+
+
+# Errors that stay, once they are there: a full disk, no descriptors left, no memory left, a device that is gone.
+LASTING = {
+    "openat": "EMFILE ENOMEM", "read": "EIO", "pread64": "EIO", "write": "ENOSPC", "pwrite64": "ENOSPC EIO", "preadv": "EIO", "pwritev": "ENOSPC",
+    "accept4": "ENOMEM", "process_madvise": "ENOMEM", "clone3": "EAGAIN", "bpf": "EPERM ENOMEM", "perf_event_open": "EMFILE",
+    "memfd_create": "EMFILE", "ioctl": "EIO", "fsync": "EIO", "fdatasync": "EIO", "getdents64": "EIO", "statx": "EIO", "pidfd_open": "EMFILE",
+    "recvfrom": "ENOMEM", "sendto": "ENOMEM", "munmap": "ENOMEM", "epoll_ctl": "ENOMEM", "rename": "EIO",
+    "unlink": "EIO", "unlinkat": "EIO", "process_vm_readv": "EFAULT", "fallocate": "ENOSPC",
+}
+for _name, _errors in LASTING.items():
+    ERRORS[_name] = " ".join([ERRORS.get(_name, ""), *(f"{error}+" for error in _errors.split())])
 
 
 def call_numbers():
@@ -90,7 +103,7 @@ class Command:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def report(self, name):
+    def report(self, name, code):
         """A recording under its name must be readable, as far as it goes."""
         if not os.path.exists(self.path(name)):
             return
@@ -98,6 +111,7 @@ class Command:
                               text=True, timeout=DEADLINE)
         nothing = re.search("is empty|before its first record", done.stderr)
         require(done.returncode in (0, 1) or nothing, f"the recording cannot be read: {done.stderr}")
+        require(code != 0 or done.returncode == 0, f"ended with 0, but the recording is cut: {done.stderr}")
 
 
 class Record(Command):
@@ -105,7 +119,10 @@ class Record(Command):
         return ["thermo", "record", "--pid", str(self.target.pid), "-o", self.path("r.arrow"), "--duration", "1500ms"]
 
     def check(self, code):
-        self.report("r.arrow")
+        self.report("r.arrow", code)
+        require(code != 0 or os.path.exists(self.path("r.arrow")), "ended with 0 without a recording")
+        more = set(os.listdir(self.folder)) - {"r.arrow", "log", "out", "calls"}
+        require(not more, f"left in the folder: {more}")
 
 
 class Report(Command):
@@ -132,6 +149,29 @@ class Report(Command):
         require(not more, f"left in the folder: {more}")
 
 
+class ReportOut(Report):
+    """To standard output."""
+    output, words = "out", ["report", "summary", "RECORDING", "--json"]
+
+    def check(self, code):
+        with open(self.path("out"), "rb") as file:
+            content = file.read()
+        whole = self.tools.setdefault("whole", {}).setdefault(type(self), content)
+        require(code != 0 or content == whole, "ended with 0 with other output than without a fault")
+
+
+class ReportCsv(ReportOut):
+    words = ["report", "regions", "RECORDING", "--csv"]
+
+
+class ReportSvg(Report):
+    output, words = "o.svg", ["report", "heatmap", "RECORDING", "--svg", "OUTPUT"]
+
+
+class ReportPng(Report):
+    output, words = "o.png", ["report", "heatmap", "RECORDING", "--png", "OUTPUT"]
+
+
 class ExportJson(Report):
     output, words = "o.json", ["export", "RECORDING", "--format", "damo-json-plain", "-o", "OUTPUT"]
 
@@ -151,6 +191,24 @@ class Schemes(Command):
         return ["thermo", "schemes", "apply", self.path("s.damos"), "--pid", str(self.target.pid), "--duration", "1500ms"]
 
 
+class HugeFlags(Command):
+    def arguments(self):
+        with open(self.path("s.damos"), "w") as file:
+            file.write("2M max 0 max 0 max hugepage\n")
+        return ["thermo", "schemes", "apply", self.path("s.damos"), "--pid", str(self.target.pid), "--duration", "1500ms",
+                "--huge-flags", "--sample", "10ms", "--aggr", "100ms"]
+
+    def check(self, code):
+        # Flags can not be cleared: where they were set, the opposite is, as without flags in the mode `madvise`.
+        with open(f"/proc/{self.target.pid}/smaps") as file:
+            is_set = re.search("^VmFlags:.* hg( |$)", file.read(), re.M)
+        if is_set:
+            listed = leftovers(self.tools["thermo"], {self.pid})
+            require(listed, "huge-page flags are left set, and doctor --leftovers does not list them")
+            require(self.said, "huge-page flags are left set without a word")
+            self.target.remove()
+
+
 class Lifecycle(Command):
     def arguments(self):
         with open(self.path("apps.toml"), "w") as file:
@@ -165,10 +223,15 @@ class Lifecycle(Command):
                 done = subprocess.run([self.tools["thermo"], "lifecycle", "set", "a", state, "--socket", self.path("s")],
                                       capture_output=True, text=True, timeout=DEADLINE)
                 require(done.returncode in (0, 1, 2) and "panicked" not in done.stderr, f"the client: {done.stderr}")
+        if process.poll() is None and not self.lasting:
+            # The fault may meet the first of two clients.
+            done = [subprocess.run([self.tools["thermo"], "lifecycle", "status", "--socket", self.path("s")],
+                                   capture_output=True, text=True, timeout=DEADLINE) for _ in range(2)]
+            answered = any(client.returncode == 0 for client in done)
+            require(answered or process.poll() is not None, f"the daemon answers nobody: {done[1].stderr}")
 
 
 class FsMount(Command):
-    needs_target = False
     # writev: replies to the kernel, which refuses none for lack of space.
     # The library fuser panics where poll(2) gets no memory at the unmount: known, not ours.
     impossible = ("writev", "poll")
@@ -178,17 +241,30 @@ class FsMount(Command):
         return ["thermo", "fs", "--mount", self.path("damon")]
 
     def use(self, process):
-        count = self.path("damon/admin/kdamonds/nr_kdamonds")
         wait_while_runs(process, lambda: is_mounted(self.path("damon")))
-        client = subprocess.run(["sh", "-c", f"echo 1 >{count}; cat {count}; find {self.path('damon')} >/dev/null"],
-                                capture_output=True, text=True, timeout=DEADLINE)
-        require("panicked" not in client.stderr, client.stderr)
+        top = self.path("damon/admin/kdamonds")
+        script = (f"echo 1 >{top}/nr_kdamonds; cd {top}/0/contexts || exit; echo 1 >nr_contexts; cd 0; echo vaddr >operations;"
+                  f"echo 1 >targets/nr_targets; echo {self.target.pid} >targets/0/pid_target; echo 1 >schemes/nr_schemes; cd {top}/0;"
+                  "echo on >state; cat state pid; sleep 0.3; echo update_schemes_stats >state; echo update_schemes_tried_regions >state;"
+                  "cat contexts/0/schemes/0/stats/*; find . -type f >/dev/null; echo off >state; cat state")
+        client = subprocess.Popen(["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            client.wait(20)
+        except subprocess.TimeoutExpired:
+            # Ends the waiting of the client, which not even a signal would.
+            process.send_signal(signal.SIGTERM)
+            try:
+                client.wait(20)
+            except subprocess.TimeoutExpired:
+                subprocess.run(["umount", "--force", "--lazy", self.path("damon")], check=False)
+                os.killpg(process.pid, signal.SIGKILL)
+            raise Violation("a file operation waits for ever") from None
 
     def check(self, code):
         if is_mounted(self.path("damon")):
             listed = [note for note in leftovers(self.tools["thermo"], {self.pid})]
             require(listed, "the mount is left, and doctor --leftovers does not list it")
-            subprocess.run(["umount", "--lazy", self.path("damon")], check=True)
+            require(self.ended_by or self.said, "the mount is left without a word")
 
 
 class Nbd(Command):
@@ -203,7 +279,7 @@ class Nbd(Command):
         wait_while_runs(process, lambda: os.path.exists(self.path("s")))
         self.acknowledged = False
         try:
-            stream, size = nbd_client.attach(self.path("s"), "d", DEADLINE)
+            stream, size = nbd_client.attach(self.path("s"), "d", 5)
             stream.sendall(nbd_client.request(nbd_client.WRITE, 1, 0, 4096, 0, b"w" * 4096))
             written = nbd_client.reply(stream)[1] == 0
             stream.sendall(nbd_client.request(nbd_client.FLUSH, 2, 0, 0))
@@ -213,12 +289,14 @@ class Nbd(Command):
             if nbd_client.reply(stream)[1] == 0 and written:
                 require(nbd_client.receive(stream, 4096) == b"w" * 4096, "the server returned other data")
             stream.close()
-        except (ConnectionError, FileNotFoundError):
+        except (ConnectionError, FileNotFoundError, TimeoutError):
             # The fault met this client. The next one is served, or the server has ended.
             if process.poll() is None:
                 try:
-                    nbd_client.attach(self.path("s"), "d", DEADLINE)[0].close()
-                except (ConnectionError, FileNotFoundError) as error:
+                    nbd_client.attach(self.path("s"), "d", 5)[0].close()
+                except (ConnectionError, FileNotFoundError, TimeoutError) as error:
+                    if self.lasting:
+                        return
                     try:
                         process.wait(2)
                     except subprocess.TimeoutExpired:
@@ -230,7 +308,8 @@ class Nbd(Command):
                 require(file.read(4096) == b"w" * 4096, "an acknowledged write is lost")
 
 
-COMMANDS = [Record, Report, ExportJson, ExportCsv, ExportParquet, Schemes, Lifecycle, FsMount, Nbd]
+COMMANDS = [Record, Report, ReportSvg, ReportPng, ReportOut, ReportCsv, ExportJson, ExportCsv, ExportParquet, Schemes, HugeFlags,
+            Lifecycle, FsMount, Nbd]
 
 
 def wait_while_runs(process, condition):
@@ -266,8 +345,10 @@ class Run:
 
     def execute(self, command):
         name, *arguments = command.arguments()
-        fault = 0 if self.fault == SHORT else getattr(errno, self.fault or "EIO")
-        inject = [self.tools["inject"], command.path("calls"), str(NUMBERS.get(self.call, -1)), str(self.when), str(fault), "--"]
+        fault = 0 if self.fault == SHORT else getattr(errno, (self.fault or "EIO").rstrip("+"))
+        command.lasting = (self.fault or "").endswith("+")
+        inject = [self.tools["inject"], command.path("calls"), str(NUMBERS.get(self.call, -1)),
+                  f"{self.when}{'+' if command.lasting else ''}", str(fault), "--"]
         with open(command.path("log"), "w") as log, open(command.path("out"), "w") as out:
             process = subprocess.Popen(inject + [self.tools[name], *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=log,
                                        start_new_session=True, env={**os.environ, "RUST_BACKTRACE": "0"})
@@ -276,6 +357,9 @@ class Run:
                 if type(command).use is not Command.use and process.poll() is None:
                     process.send_signal(signal.SIGTERM)
                 code = process.wait(DEADLINE)
+                with open(command.path("calls")) as file:
+                    cpu = re.search(r"^cpu (\d+) ms$", file.read(), re.M)
+                require(int(cpu[1]) < 3000, f"spins: {cpu[0]}: {self.read(command, 'log')[-300:]}")
             except (subprocess.TimeoutExpired, TimeoutError):
                 raise Violation("hangs: " + self.read(command, "log")[-300:]) from None
             finally:
@@ -300,9 +384,13 @@ class Run:
             require(int(ended_by[1]) == signal.SIGABRT and re.search(NO_MEMORY, log), f"ended by signal {ended_by[1]}: {log[-300:]}")
         else:
             require("panicked at" not in log or re.search(NO_MEMORY, log), "panics: " + log[-400:])
+        command.said, command.ended_by = bool(log.strip()), ended_by
         if command.target:
             command.target.check()
         command.check(code)
+        # After a kill, and where it can not be removed, the next server replaces it.
+        may_leave = ended_by or self.call == "unlink" or re.search(NO_MEMORY, log)
+        require(may_leave or not os.path.exists(command.path("s")), "the socket is left")
         undo(self.tools["thermo"], {command.pid})
         require(not notes_of({command.pid}), f"notes are left: {notes_of({command.pid})}")
         if ended_by:
@@ -351,10 +439,10 @@ def test_command(tools, kind, options):
             if why:
                 at = f" ({run.hit[1].strip()})" if run.hit else ""
                 violations.append(f"{kind.__name__}: {run.call} #{run.when} {run.fault}{at}: {why}")
-                print(violations[-1], file=sys.stderr, flush=True)
+                print(violations[-1][:700], file=sys.stderr, flush=True)
     print(f"{kind.__name__:14} {len(base.counts):5} {sum(base.counts.values()):8} {len(faults):6} "
           + " ".join(f"{outcomes[name]:13}" for name in OUTCOMES))
-    print(*(f"    {line}" for line in violations), sep="\n", flush=True)
+    print("".join(f"    {line}\n" for line in violations), end="", flush=True)
     return len(violations)
 
 
@@ -369,7 +457,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--call")
     parser.add_argument("--when", type=int, default=1)
-    parser.add_argument("--fault", default="EIO")
+    parser.add_argument("--fault", default="EIO", help="the name of an error, lasting with +; short")
     parser.add_argument("thermo")
     parser.add_argument("thermo_nbd")
     parser.add_argument("inject")
