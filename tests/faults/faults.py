@@ -59,7 +59,8 @@ ERRORS = {
 }
 
 
-# Errors that stay, once they are there: a full disk, no descriptors left, no memory left, a device that is gone.
+# Errors that stay, once they are there: a full disk, no descriptors left, no memory left, a device that is
+# gone.
 LASTING = {
     "openat": "EMFILE ENOMEM", "read": "EIO", "pread64": "EIO", "write": "ENOSPC", "pwrite64": "ENOSPC EIO", "preadv": "EIO", "pwritev": "ENOSPC",
     "accept4": "ENOMEM", "process_madvise": "ENOMEM", "clone3": "EAGAIN", "bpf": "EPERM ENOMEM", "perf_event_open": "EMFILE",
@@ -199,7 +200,8 @@ class HugeFlags(Command):
                 "--huge-flags", "--sample", "10ms", "--aggr", "100ms"]
 
     def check(self, code):
-        # Flags can not be cleared: where they were set, the opposite is, as without flags in the mode `madvise`.
+        # Flags can not be cleared: where they were set, the opposite is, as without flags in the mode
+        # `madvise`.
         with open(f"/proc/{self.target.pid}/smaps") as file:
             is_set = re.search("^VmFlags:.* hg( |$)", file.read(), re.M)
         if is_set:
