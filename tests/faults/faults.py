@@ -200,15 +200,15 @@ class HugeFlags(Command):
                 "--huge-flags", "--sample", "10ms", "--aggr", "100ms"]
 
     def check(self, code):
-        # Flags can not be cleared: where they were set, the opposite is, as without flags in the mode
-        # `madvise`.
+        # Flags cannot be removed: at the end the opposite is set, in mode `madvise` the same as none.
         with open(f"/proc/{self.target.pid}/smaps") as file:
             is_set = re.search("^VmFlags:.* hg( |$)", file.read(), re.M)
         if is_set:
             listed = leftovers(self.tools["thermo"], {self.pid})
             require(listed, "huge-page flags are left set, and doctor --leftovers does not list them")
             require(self.said, "huge-page flags are left set without a word")
-            self.target.remove()
+        # What is listed ends with the target.
+        self.target.remove()
 
 
 class Lifecycle(Command):
@@ -293,16 +293,17 @@ class Nbd(Command):
             stream.close()
         except (ConnectionError, FileNotFoundError, TimeoutError):
             # The fault met this client. The next one is served, or the server has ended.
-            if process.poll() is None:
-                try:
-                    nbd_client.attach(self.path("s"), "d", 5)[0].close()
-                except (ConnectionError, FileNotFoundError, TimeoutError) as error:
-                    if self.lasting:
-                        return
-                    try:
-                        process.wait(2)
-                    except subprocess.TimeoutExpired:
-                        raise Violation(f"the server runs and serves nobody: {error}") from error
+            self.attach_again(process)
+
+    def attach_again(self, process):
+        end = time.monotonic() + 10
+        while process.poll() is None and not self.lasting:
+            try:
+                return nbd_client.attach(self.path("s"), "d", 5)[0].close()
+            except (ConnectionError, FileNotFoundError, TimeoutError) as error:
+                # The path is there before the server listens.
+                require(time.monotonic() < end, f"the server runs and serves nobody: {error}")
+                time.sleep(0.005)
 
     def check(self, code):
         if getattr(self, "acknowledged", False):
@@ -390,8 +391,9 @@ class Run:
         if command.target:
             command.target.check()
         command.check(code)
-        # After a kill, and where it can not be removed, the next server replaces it.
-        may_leave = ended_by or self.call == "unlink" or re.search(NO_MEMORY, log)
+        # After a kill, and where it cannot be removed, the next server replaces it. A folder that cannot be
+        # opened is not among those where the server may remove files.
+        may_leave = ended_by or self.call == "unlink" or re.search(NO_MEMORY, log) or self.hit and command.folder in self.hit[1]
         require(may_leave or not os.path.exists(command.path("s")), "the socket is left")
         undo(self.tools["thermo"], {command.pid})
         require(not notes_of({command.pid}), f"notes are left: {notes_of({command.pid})}")
