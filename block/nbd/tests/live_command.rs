@@ -1,21 +1,15 @@
 //! Tests of the `thermo-nbd` command.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod command;
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Timeout, generous for slow machines.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The command under test, with `folder` as working directory.
-fn thermo_nbd(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo-nbd"));
-    command.current_dir(folder).args(arguments);
-    command
-}
+use command::{TIMEOUT, thermo_nbd, wait_until};
 
 /// Runs the command to its end.
 fn run(folder: &Path, arguments: &[&str]) -> Output {
@@ -31,18 +25,6 @@ fn json(folder: &Path, arguments: &[&str]) -> serde_json::Value {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Polls `condition` until it holds. False after the timeout.
-fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
-    let begin = Instant::now();
-    while !condition() {
-        if begin.elapsed() > TIMEOUT {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    true
 }
 
 #[test]

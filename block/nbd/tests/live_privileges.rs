@@ -1,15 +1,15 @@
 //! The privileges of `thermo-nbd` once its files and sockets are open: none.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod command;
+
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-/// Timeout, generous for slow machines.
-const TIMEOUT: Duration = Duration::from_secs(60);
+use command::{TIMEOUT, thermo_nbd, wait_until};
 
 /// A running server, which is killed at the end of the test.
 struct Server(Child);
@@ -33,26 +33,18 @@ fn start(folder: &Path, more: &[&str]) -> Server {
             .spawn()
             .unwrap(),
     );
-    let begin = Instant::now();
-    let connect = || UnixStream::connect(folder.join("s")).ok();
-    let mut client = loop {
-        assert!(begin.elapsed() < TIMEOUT, "the server does not listen");
-        if let Some(client) = connect() {
-            break client;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let mut connected = None;
+    let listens = wait_until(|| {
+        connected = UnixStream::connect(folder.join("s")).ok();
+        connected.is_some()
+    });
+    assert!(listens, "the server does not listen");
+    let mut client = connected.unwrap();
     client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut greeting = [0; 16];
     client.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, b"NBDMAGICIHAVEOPT");
     server
-}
-
-fn thermo_nbd(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo-nbd"));
-    command.current_dir(folder).args(arguments);
-    command
 }
 
 /// A field of all threads of the server.

@@ -1,11 +1,14 @@
 //! Tests of vhost-user-blk, from the side of the virtual machine.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod command;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use command::{TIMEOUT, thermo_nbd, wait_until};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use thermo_nbd::{CHUNK_SIZE, Export, Limits, Listen, Server, ServerError, Sockets};
 use thermo_pool::{Pools, Settings};
@@ -16,7 +19,6 @@ use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 use vmm_sys_util::eventfd::EventFd;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Layout of guest memory: the parts of the virtqueue, and the parts of a request.
 const MEMORY: usize = 8 << 20;
 const DESCRIPTORS: u64 = 0;
@@ -247,23 +249,15 @@ fn second_guest_reads_what_first_guest_wrote() {
 fn confined_command_serves_guests_until_sigterm() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk"), vec![0; SIZE]).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo-nbd"));
-    command.current_dir(folder.path());
-    command.args([
-        "--vhost-user",
-        "socket=disk",
-        "--export",
-        "disk=disk",
-        "--budget",
-        "2M",
-    ]);
-    let mut server = command.stdout(Stdio::null()).spawn().unwrap();
+    let disk = ["--vhost-user", "socket=disk", "--export", "disk=disk"];
+    let mut command = thermo_nbd(folder.path(), &disk);
+    let mut server = command
+        .args(["--budget", "2M"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let socket = folder.path().join("socket");
-    let begin = Instant::now();
-    while !socket.exists() {
-        assert!(begin.elapsed() < TIMEOUT, "the server does not listen");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(wait_until(|| socket.exists()), "the server does not listen");
     for _ in 0..2 {
         let mut guest = Guest::connect(&socket);
         guest.put(DATA, &[7; 4096]);
