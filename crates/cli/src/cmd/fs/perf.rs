@@ -39,7 +39,8 @@ pub fn run(socket: &Path, arguments: &[OsString]) -> anyhow::Result<Exit> {
     let has_damon_event = parsed.events.iter().any(|event| event.starts_with("damon:"));
     match verb {
         "--version" | "version" => {
-            println!("perf version 0 (thermo {})", env!("CARGO_PKG_VERSION"));
+            // `println!` would panic where standard output is closed.
+            thermo_term::output::text(concat!("perf version 0 (thermo ", env!("CARGO_PKG_VERSION"), ")"))?;
             Ok(Exit::Done)
         }
         "record" if has_damon_event => {
