@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test soak fuzz nightly deps build install lint guest guest-damo contest bench clean
+.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench clean
 
 help:
 	@echo "make run         monitor a real program (redis-server), reclaim its cold memory, print the effect"
@@ -63,7 +63,6 @@ soak: build
 	@scripts/deps.sh demo
 	@for script in tests/soak/*.sh; do echo "== $$script"; $$script || exit 1; done
 
-.PHONY: kills strangers faults
 kills: build
 	@scripts/deps.sh demo
 	@tests/kills/kills.sh
@@ -74,7 +73,6 @@ strangers: build
 faults: build
 	@tests/faults/faults.sh
 
-.PHONY: fuzz nightly
 # libFuzzer makes up inputs; the targets are in fuzz/. `make test` only replays their corpus.
 fuzz:
 	@scripts/deps.sh build fuzz
