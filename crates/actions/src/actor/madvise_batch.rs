@@ -64,23 +64,28 @@ pub(super) struct Advisor<'a> {
     pub root: &'a Path,
     pub process: &'a Process,
     pub advice: Advice,
-    /// Called between calls with the bytes advised so far; returns a reason to skip the rest.
-    pub stop: &'a mut dyn FnMut(Bytes) -> Option<Skip>,
 }
 
 impl Advisor<'_> {
     /// Advises the kept memory of `plans`. Afterwards the plans keep what was advised, and count both this
-    /// and the skipped bytes.
-    pub(super) fn advise(mut self, plans: &mut [RangePlan]) {
+    /// and the skipped bytes. `stop` is called before each call of the kernel with the bytes advised so far;
+    /// it returns a reason to skip the rest.
+    pub(super) fn advise(&self, plans: &mut [RangePlan], stop: &mut dyn FnMut(Bytes) -> Option<Skip>) {
+        let (pidfd, max_bytes) = (self.process.pidfd.as_fd(), call_bytes(self.advice));
         let merged = merge_ranges(plans, range_bytes(self.advice));
         let ranges: Vec<AddrRange> = merged.iter().map(|merged| merged.range).collect();
-        let mut why = None;
-        let outcomes = self.batch(&ranges, Bytes::ZERO, &mut why);
+        // The reason if a batch is stopped, and the bytes advised by the first batch.
+        let (mut why, mut before) = (None, Bytes::ZERO);
+        let mut stop = |so_far| {
+            let reason = stop(so_far);
+            why = reason.or(why);
+            reason.is_some()
+        };
+        let outcomes = madvise_batch(pidfd, &ranges, self.advice, max_bytes, &mut stop);
         let mut is_whole = vec![true; plans.len()];
-        let mut so_far = Bytes::ZERO;
         for (merged, outcome) in merged.iter().zip(&outcomes) {
             match outcome {
-                Outcome::Done => so_far += merged.range.len(),
+                Outcome::Done => before += merged.range.len(),
                 _ => is_whole[merged.first..=merged.last].fill(false),
             }
         }
@@ -91,23 +96,13 @@ impl Advisor<'_> {
             let mut parts = self.parts(&merged, &outcomes, plans, &is_whole);
             let again = |part: &&mut Part| part.again;
             let ranges: Vec<AddrRange> = parts.iter_mut().filter(again).map(|part| part.range).collect();
-            let outcomes = self.batch(&ranges, so_far, &mut why);
+            let mut stop = |so_far| stop(before + so_far);
+            let outcomes = madvise_batch(pidfd, &ranges, self.advice, max_bytes, &mut stop);
             for (part, outcome) in parts.iter_mut().filter(again).zip(outcomes) {
                 part.outcome = outcome;
             }
             self.count_parts(plans, &is_whole, &parts, why.unwrap_or(Skip::Cancelled));
         }
-    }
-
-    /// Runs one batch after `before` bytes were advised. Sets `why` to the reason if the batch is stopped.
-    fn batch(&mut self, ranges: &[AddrRange], before: Bytes, why: &mut Option<Skip>) -> Vec<Outcome> {
-        let mut stop = |so_far| {
-            let reason = (self.stop)(before + so_far);
-            *why = reason.or(*why);
-            reason.is_some()
-        };
-        let (pidfd, max_bytes) = (self.process.pidfd.as_fd(), call_bytes(self.advice));
-        madvise_batch(pidfd, ranges, self.advice, max_bytes, &mut stop)
     }
 
     /// The parts of all plans that were not fully advised, split where they are advised again.

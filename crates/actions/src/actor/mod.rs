@@ -129,87 +129,69 @@ impl Actor {
         mut pte: Inspector<'_>,
     ) -> Result<Outcome, OpsError> {
         let began = clock::thread_cpu();
-        Self::supports(request.action)?;
+        let action = request.action;
+        Self::supports(action)?;
         let filters = PageFilters::new(&self.root, request.filters, pte.is_some(), self.frames.is_some())?;
         self.guard.begin_request();
-        let mut runs = Vec::with_capacity(request.ranges.len());
+        let mut results = Vec::with_capacity(request.ranges.len());
         for group in request.ranges.chunk_by(|a, b| a.target == b.target) {
-            let all = |why| group.iter().map(move |run| all_skipped(why, run.range));
-            // `chunk_by` gives no empty groups.
-            let process = group.first().and_then(|run| processes.get(&run.target));
-            let opened = process.map(|process| (process, Pagemap::open(&self.root, process.pid)));
-            match opened {
-                _ if self.cancel.load(Ordering::Relaxed) => runs.extend(all(Skip::Cancelled)),
-                Some((process, Ok(pagemap))) if process.is_alive() => {
-                    let task = Task {
-                        processes,
-                        process,
-                        action: request.action,
-                        filters: &filters,
-                        pagemap: &pagemap,
-                    };
-                    self.apply_to_process(&task, group, pte.as_deref_mut(), &mut runs);
+            let opened = self.open(processes, group);
+            for runs in batches(action, group) {
+                let (process, pagemap) = match &opened {
+                    Ok((process, pagemap)) if process.is_alive() => (*process, pagemap),
+                    _ => {
+                        let why = opened.as_ref().err().copied().unwrap_or(Skip::TargetGone);
+                        results.extend(runs.iter().map(|run| all_skipped(why, run.range)));
+                        continue;
+                    }
+                };
+                let task = Task {
+                    processes,
+                    process,
+                    action,
+                    filters: &filters,
+                    pagemap,
+                };
+                let plans = runs.iter().map(|run| self.plan(&task, run, pte.as_deref_mut()));
+                let plans: Vec<RangePlan> = plans.collect();
+                match action {
+                    Action::Nohugepage => results.extend(self.forbid_huge(&task, plans, pte.as_deref_mut())),
+                    Action::Hugepage | Action::Collapse => {
+                        results.extend(self.make_huge(&task, plans, pte.as_deref_mut()));
+                    }
+                    Action::Cold | Action::LruDeprio => results.extend(self.cold(&task, plans)),
+                    Action::Pageout => results.extend(self.pageout(&task, runs, plans)),
+                    Action::Willneed => results.extend(self.prefetch(&task, plans)),
+                    Action::LruPrio => results.extend(self.touch(&task, plans)),
+                    // `stat` only counts; `supports()` has refused migration.
+                    Action::Stat | Action::MigrateHot | Action::MigrateCold => {
+                        results.extend(plans.into_iter().map(|plan| plan.applied));
+                    }
                 }
-                Some((_, Err(error))) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                    runs.extend(all(Skip::Refused));
-                }
-                _ => runs.extend(all(Skip::TargetGone)),
             }
         }
         Ok(Outcome {
-            results: runs,
+            results,
             spent: clock::thread_cpu().saturating_sub(began),
             notes: self.huge.flags.take_notes(),
         })
     }
 
-    /// Applies the action to the ranges of one process and appends their results to `done`.
-    fn apply_to_process(
-        &mut self,
-        task: &Task<'_>,
+    /// The process of `group`, whose ranges have the same target, or the reason to skip it.
+    fn open<'a>(
+        &self,
+        processes: &'a Processes,
         group: &[TargetRange],
-        mut pte: Inspector<'_>,
-        done: &mut Vec<Applied>,
-    ) {
-        // Slow actions go in small batches: processes may end and their pages may change in the meantime.
-        let batch_len: fn(&[TargetRange]) -> usize = match task.action {
-            Action::Pageout | Action::Willneed => pageout::batch_len,
-            Action::LruPrio => |_: &[TargetRange]| 1,
-            _ => <[TargetRange]>::len,
-        };
-        let mut rest = group;
-        while !rest.is_empty() {
-            let (runs, others) = rest.split_at(batch_len(rest));
-            rest = others;
-            if task.process.is_alive() {
-                self.apply_to_batch(task, runs, pte.as_deref_mut(), done);
-            } else {
-                done.extend(runs.iter().map(|run| all_skipped(Skip::TargetGone, run.range)));
-            }
+    ) -> Result<(&'a Process, Pagemap), Skip> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Skip::Cancelled);
         }
-    }
-
-    /// Applies the action to one batch of ranges.
-    fn apply_to_batch(
-        &mut self,
-        task: &Task<'_>,
-        runs: &[TargetRange],
-        mut pte: Inspector<'_>,
-        done: &mut Vec<Applied>,
-    ) {
-        let plans = runs.iter().map(|run| self.plan(task, run, pte.as_deref_mut()));
-        let plans: Vec<RangePlan> = plans.collect();
-        match task.action {
-            Action::Nohugepage => done.extend(self.forbid_huge(task, plans, pte)),
-            Action::Hugepage | Action::Collapse => done.extend(self.make_huge(task, plans, pte)),
-            Action::Cold | Action::LruDeprio => done.extend(self.cold(task, plans)),
-            Action::Pageout => done.extend(self.pageout(task, runs, plans)),
-            Action::Willneed => done.extend(self.prefetch(task, plans)),
-            Action::LruPrio => done.extend(self.touch(task, plans)),
-            // `stat` only counts; `supports()` has refused migration.
-            Action::Stat | Action::MigrateHot | Action::MigrateCold => {
-                done.extend(plans.into_iter().map(|plan| plan.applied));
-            }
+        let process = group.first().and_then(|run| processes.get(&run.target));
+        let process = process.ok_or(Skip::TargetGone)?;
+        match Pagemap::open(&self.root, process.pid) {
+            Ok(pagemap) => Ok((process, pagemap)),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Skip::Refused),
+            Err(_) => Err(Skip::TargetGone),
         }
     }
 
@@ -251,6 +233,24 @@ impl Actor {
             .passed(task.process, whole_pages, include_absent, &mut reader, applied)
             .into()
     }
+}
+
+/// The ranges of one process in the batches in which they are handled. Slow actions go in small batches:
+/// processes may end and their pages may change in the meantime.
+fn batches(action: Action, group: &[TargetRange]) -> impl Iterator<Item = &[TargetRange]> {
+    let batch_len: fn(&[TargetRange]) -> usize = match action {
+        Action::Pageout | Action::Willneed => pageout::batch_len,
+        Action::LruPrio => |_: &[TargetRange]| 1,
+        _ => <[TargetRange]>::len,
+    };
+    let mut rest = group;
+    std::iter::from_fn(move || {
+        let (runs, others) = rest
+            .split_at_checked(batch_len(rest))
+            .filter(|(runs, _)| !runs.is_empty())?;
+        rest = others;
+        Some(runs)
+    })
 }
 
 /// Removes from `kept` the pages that were accessed since their accessed bits were cleared.

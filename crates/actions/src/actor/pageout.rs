@@ -43,56 +43,20 @@ impl Actor {
         runs: &[TargetRange],
         mut plans: Vec<RangePlan>,
     ) -> Vec<Applied> {
-        let has_work: Vec<bool> = plans.iter().map(|plan| !plan.kept.is_empty()).collect();
-        if !has_work.contains(&true) {
+        if plans.iter().all(|plan| plan.kept.is_empty()) {
             return plans.into_iter().map(|plan| plan.applied).collect();
         }
         let to_swap = self.guard.swap_allows(&self.root);
+        let has_work: Vec<bool> = plans.iter().map(|plan| !plan.kept.is_empty()).collect();
         for plan in plans.iter_mut().filter(|_| !to_swap) {
             let files = file_pages(task.pagemap, self.frames.as_ref(), &plan.kept, &mut plan.applied);
             plan.kept = files.into();
         }
+        let kept: Vec<Ranges> = plans.iter().map(|plan| plan.kept.clone()).collect();
         let before = count(task.pagemap, &plans);
-        let was_present = self.advise_pageout(task, to_swap, &mut plans, &before);
-        let after = count(task.pagemap, &plans);
-        // A process that has ended has no present pages, but we did not page them out.
-        let alive = task.process.is_alive();
-        for (nth, plan) in plans.iter_mut().enumerate().filter(|(nth, _)| has_work[*nth]) {
-            let (was_present, after) = (was_present[nth], after[nth]);
-            plan.applied.skip(
-                Skip::NotPresent,
-                range_ops::sum(&plan.kept).saturating_sub(was_present),
-            );
-            plan.applied.skip(Skip::Shared, after.shared);
-            plan.applied.applied = was_present.saturating_sub(after.shared);
-            let paged_out = if alive {
-                was_present.saturating_sub(after.present)
-            } else {
-                Bytes::ZERO
-            };
-            plan.applied.changed = Some(paged_out);
-            // Valid for the guard only if the whole range was counted.
-            let counted = plan.kept[..] == [runs[nth].range];
-            let still_present = counted.then_some(after.present);
-            self.guard
-                .record_paged_out(task.pagemap, runs[nth], paged_out, still_present);
-        }
-        plans.into_iter().map(|plan| plan.applied).collect()
-    }
-
-    /// Advises the kernel to page out the kept memory of `plans`. Afterwards the plans keep the advised
-    /// memory. Returns how much of it was present before.
-    fn advise_pageout(
-        &mut self,
-        task: &Task<'_>,
-        to_swap: bool,
-        plans: &mut [RangePlan],
-        before: &[PagemapStats],
-    ) -> Vec<Bytes> {
         let Self {
             guard, root, cancel, ..
         } = self;
-        let kept: Vec<Ranges> = plans.iter().map(|plan| plan.kept.clone()).collect();
         let mut requested = Bytes::ZERO;
         let mut stop = |so_far: Bytes| {
             guard.record_requested(so_far.saturating_sub(requested));
@@ -104,21 +68,55 @@ impl Actor {
             root,
             process: task.process,
             advice: Advice::PageOut,
-            stop: &mut stop,
         };
-        advisor.advise(plans);
+        advisor.advise(&mut plans, &mut stop);
         let advised: Bytes = plans.iter().map(|plan| range_ops::sum(&plan.kept)).sum();
         guard.record_requested(advised.saturating_sub(requested));
-        let was_present = plans.iter().zip(&kept).zip(before).map(|((plan, kept), before)| {
-            if plan.kept == *kept {
-                return before.present;
-            }
-            // Refused memory has not changed, so the other present pages were in the advised memory.
-            let refused = count_or_estimate(task.pagemap, &range_ops::without(kept, &plan.kept), MAX_COUNTED);
-            before.present.saturating_sub(refused.present)
-        });
-        was_present.collect()
+        let was_present: Vec<Bytes> = plans
+            .iter()
+            .zip(&kept)
+            .zip(before)
+            .map(|((plan, kept), before)| present_in_advised(task.pagemap, plan, kept, before))
+            .collect();
+        let after = count(task.pagemap, &plans);
+        // A process that has ended has no present pages, but we did not page them out.
+        let alive = task.process.is_alive();
+        for (nth, plan) in plans.iter_mut().enumerate().filter(|(nth, _)| has_work[*nth]) {
+            let paged_out = count_result(plan, was_present[nth], after[nth], alive);
+            // Valid for the guard only if the whole range was counted.
+            let counted = plan.kept[..] == [runs[nth].range];
+            let still_present = counted.then_some(after[nth].present);
+            self.guard
+                .record_paged_out(task.pagemap, runs[nth], paged_out, still_present);
+        }
+        plans.into_iter().map(|plan| plan.applied).collect()
     }
+}
+
+/// How much of the memory that `plan` keeps after the advice was present before. `kept`: what the plan kept
+/// before the advice, of which `before` was present.
+fn present_in_advised(pagemap: &Pagemap, plan: &RangePlan, kept: &Ranges, before: PagemapStats) -> Bytes {
+    if plan.kept == *kept {
+        return before.present;
+    }
+    // Refused memory has not changed, so the other present pages were in the advised memory.
+    let refused = count_or_estimate(pagemap, &range_ops::without(kept, &plan.kept), MAX_COUNTED);
+    before.present.saturating_sub(refused.present)
+}
+
+/// Adds the effect of the advice to the result of `plan`. Returns the bytes that were paged out.
+fn count_result(plan: &mut RangePlan, was_present: Bytes, after: PagemapStats, alive: bool) -> Bytes {
+    let not_present = range_ops::sum(&plan.kept).saturating_sub(was_present);
+    plan.applied.skip(Skip::NotPresent, not_present);
+    plan.applied.skip(Skip::Shared, after.shared);
+    plan.applied.applied = was_present.saturating_sub(after.shared);
+    let paged_out = if alive {
+        was_present.saturating_sub(after.present)
+    } else {
+        Bytes::ZERO
+    };
+    plan.applied.changed = Some(paged_out);
+    paged_out
 }
 
 /// Counts the kept memory of each of `plans`.

@@ -41,8 +41,7 @@ impl Actor {
             root: &self.root,
             process,
             advice,
-            stop: &mut stop,
         };
-        advisor.advise(plans);
+        advisor.advise(plans, &mut stop);
     }
 }

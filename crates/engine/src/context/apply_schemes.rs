@@ -15,7 +15,7 @@ use thermo_units::Nanos;
 
 impl Context {
     /// Applies the schemes that are due to the regions of the targets.
-    pub(super) fn apply_schemes(
+    pub(super) fn apply_schemes_to_regions(
         &mut self,
         trigger: ApplyTrigger,
         now: Nanos,
@@ -39,7 +39,7 @@ impl Context {
             passed_sample_intervals: self.schedule.passed,
             attrs: &self.attrs,
         };
-        scheme::apply(&mut self.schemes, &mut targets, &input, ops, sink);
+        scheme::apply_schemes(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
     /// Applies the schemes to `runs` of pages instead of the coarser regions of a snapshot: a region that
@@ -61,7 +61,7 @@ impl Context {
             sink.on(event);
         };
         let regions = self.replace_regions(runs);
-        self.apply_schemes(trigger, now, ops, &mut recording_sink);
+        self.apply_schemes_to_regions(trigger, now, ops, &mut recording_sink);
         let runs = self.replace_regions(regions);
         self.restart_ages_of_pages(&acted_on, now);
         let runs_by_target = self.targets.iter().map(|t| t.id).zip(runs);

@@ -35,7 +35,7 @@ impl Context {
             self.derive_tables(&reaccessed, now);
             self.emit_snapshot(now, sink);
         }
-        self.apply_schemes(ApplyTrigger::ApplyInterval, now, ops, sink);
+        self.apply_schemes_to_regions(ApplyTrigger::ApplyInterval, now, ops, sink);
         if aggregated {
             let tuned = self.tuned_attrs();
             self.begin_aggregation(now);

@@ -1,4 +1,4 @@
-//! Applying schemes: select memory, split regions, send one request to the operations, update statistics.
+//! Applying schemes: select memory, split regions, send requests to the operations, update statistics.
 
 use super::candidate::{ApplyInput, ApplyTrigger, Candidate, TargetMut};
 use super::feedback::Score;
@@ -6,7 +6,7 @@ use super::select::select;
 use super::split::split_at;
 use super::state::{SchemeState, WarningTopic};
 use crate::action::Action;
-use crate::ops::{Applied, Operations, OpsError, Request, Skip, TargetRange};
+use crate::ops::{Applied, Operations, OpsError, Outcome, Request, Skip, TargetRange};
 use crate::scheme::OpsFilter;
 use crate::sink::{Event, Sink, TriedRegion};
 use thermo_units::{Bytes, Nanos};
@@ -15,7 +15,7 @@ use thermo_units::{Bytes, Nanos};
 ///
 /// The sink gets one [`Event::SchemeApplied`] for each applied scheme, also if nothing matched, and one
 /// warning for each kind of failure.
-pub fn apply(
+pub fn apply_schemes(
     states: &mut [SchemeState],
     targets: &mut [TargetMut<'_>],
     input: &ApplyInput<'_>,
@@ -23,22 +23,51 @@ pub fn apply(
     sink: &mut dyn Sink,
 ) {
     for (index, state) in states.iter_mut().enumerate() {
-        let is_due = match input.trigger {
-            ApplyTrigger::ApplyInterval => state.begin_snapshot(input),
-            ApplyTrigger::QuotaWindow => state.next_window_start().is_some_and(|start| start <= input.now),
-        };
-        if is_due {
-            state.apply(index, targets, input, ops, sink);
+        if !state.begin_if_due(input) {
+            continue;
         }
+        let mut application = state.begin(index, targets, input, ops, sink);
+        for batch in state.batches(&mut application) {
+            let result = ops.apply(&Request {
+                action: state.scheme.action,
+                ranges: &batch.ranges,
+                filters: &batch.filters,
+            });
+            state.record(&mut application, &batch, result, sink);
+        }
+        state.end(application, targets, sink);
     }
 }
 
+/// One application of a scheme.
+struct Application {
+    /// Index of the scheme.
+    scheme: usize,
+    now: Nanos,
+    selected: Vec<Candidate>,
+    /// One result for each selected candidate; `None`: not requested yet, or the request failed.
+    results: Vec<Option<Applied>>,
+}
+
+/// Selected memory that goes to the operations in one request.
+struct Batch {
+    /// The indices of the candidates.
+    indices: Vec<usize>,
+    ranges: Vec<TargetRange>,
+    filters: Vec<OpsFilter>,
+}
+
 impl SchemeState {
-    /// Returns whether the scheme is due, and if so counts a snapshot.
-    fn begin_snapshot(&mut self, input: &ApplyInput<'_>) -> bool {
-        let is_due = self.advance_if_due(input.attrs, input.passed_sample_intervals);
-        self.stats.nr_snapshots += u64::from(is_due);
-        is_due
+    /// Returns whether the scheme is due. At the end of an apply interval, counts a snapshot if so.
+    fn begin_if_due(&mut self, input: &ApplyInput<'_>) -> bool {
+        match input.trigger {
+            ApplyTrigger::ApplyInterval => {
+                let is_due = self.advance_if_due(input.attrs, input.passed_sample_intervals);
+                self.stats.nr_snapshots += u64::from(is_due);
+                is_due
+            }
+            ApplyTrigger::QuotaWindow => self.next_window_start().is_some_and(|start| start <= input.now),
+        }
     }
 
     /// Begins the next quota window if the current one has ended.
@@ -68,15 +97,15 @@ impl SchemeState {
         self.stats.effective_sz = self.window.reported_limit();
     }
 
-    /// Applies the scheme to the memory that it selects now.
-    fn apply(
+    /// Selects memory within the quota, and splits regions at its ends.
+    fn begin(
         &mut self,
         index: usize,
         targets: &mut [TargetMut<'_>],
         input: &ApplyInput<'_>,
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
-    ) {
+    ) -> Application {
         self.renew_window(index, input, ops, sink);
         let budget = self.window.remaining(&self.scheme.quota);
         let selected = if budget.is_some_and(|budget| budget < self.scheme.action.unit()) {
@@ -85,94 +114,93 @@ impl SchemeState {
             select(&self.scheme, targets, input, budget, self.window.position, ops)
         };
         split_at_selection(targets, &selected);
-        let results = self.request_all(&selected, index, input.now, ops, sink);
+        Application {
+            scheme: index,
+            now: input.now,
+            results: vec![None; selected.len()],
+            selected,
+        }
+    }
+
+    /// Up to two batches: candidates that a core filter allowed, and those that the ops filters decide about.
+    /// Candidates that are only counted have their result at once.
+    fn batches(&mut self, application: &mut Application) -> Vec<Batch> {
+        let filters = &self.scheme.filters.ops;
+        let selected = &application.selected;
+        let (unfiltered, filtered): (Vec<usize>, Vec<usize>) =
+            (0..selected.len()).partition(|at| filters.is_empty() || selected[*at].allowed);
+        let mut batches = Vec::new();
+        for (indices, filters) in [(unfiltered, &[][..]), (filtered, &filters[..])] {
+            let ranges: Vec<TargetRange> = indices.iter().map(|at| selected[*at].target_range).collect();
+            if self.scheme.quota.is_set() {
+                self.window.charge(bytes(&ranges));
+            }
+            if self.scheme.action == Action::Stat && filters.is_empty() {
+                for (at, target_range) in indices.iter().zip(&ranges) {
+                    application.results[*at] = Some(Applied {
+                        passed_filters: target_range.range.len(),
+                        ..Applied::default()
+                    });
+                }
+            } else if !indices.is_empty() {
+                batches.push(Batch {
+                    indices,
+                    ranges,
+                    filters: filters.to_vec(),
+                });
+            }
+        }
+        batches
+    }
+
+    /// Records what the operations made of `batch`.
+    fn record(
+        &mut self,
+        application: &mut Application,
+        batch: &Batch,
+        result: Result<Outcome, OpsError>,
+        sink: &mut dyn Sink,
+    ) {
+        let (index, now) = (application.scheme, application.now);
+        let outcome = match result {
+            Ok(outcome) => outcome,
+            Err(error) => return self.warn_once(WarningTopic::Apply, index, &error.to_string(), now, sink),
+        };
+        self.stats.spent += outcome.spent;
+        if self.scheme.quota.is_set() {
+            self.window.record_cost(bytes(&batch.ranges), outcome.spent);
+        }
+        let mut results = outcome.results;
+        results.resize(batch.ranges.len(), Applied::default());
+        for (at, mut applied) in batch.indices.iter().zip(results) {
+            if self.scheme.action == Action::Stat {
+                (applied.applied, applied.changed) = (Bytes::ZERO, None);
+            }
+            application.results[*at] = Some(applied);
+        }
+        for note in outcome.notes {
+            self.warn_once(WarningTopic::Note(note.clone()), index, &note, now, sink);
+        }
+    }
+
+    /// Updates the quota's position, the ages of regions and the statistics, and tells the sink.
+    fn end(&mut self, application: Application, targets: &mut [TargetMut<'_>], sink: &mut dyn Sink) {
+        let Application {
+            scheme,
+            now,
+            selected,
+            results,
+        } = application;
         self.save_position(&selected);
         self.reset_ages(targets, &selected, &results);
         let (tried, skipped) = self.update_stats(&selected, results);
-        let (now, stats) = (input.now, &self.stats);
         sink.on(&Event::SchemeApplied {
             now,
-            scheme: index,
+            scheme,
             tried: &tried,
             skipped: &skipped,
-            stats,
+            stats: &self.stats,
         });
-    }
-
-    /// Sends up to two requests: one for candidates that a core filter allowed, one for those that the ops
-    /// filters decide about. Returns one result for each candidate; `None`: the request failed.
-    fn request_all(
-        &mut self,
-        selected: &[Candidate],
-        index: usize,
-        now: Nanos,
-        ops: &mut dyn Operations,
-        sink: &mut dyn Sink,
-    ) -> Vec<Option<Applied>> {
-        let filters = std::mem::take(&mut self.scheme.filters.ops);
-        let (unfiltered, filtered): (Vec<usize>, Vec<usize>) =
-            (0..selected.len()).partition(|at| filters.is_empty() || selected[*at].allowed);
-        let mut results = vec![None; selected.len()];
-        for (indices, filters) in [(unfiltered, &[][..]), (filtered, &filters[..])] {
-            if indices.is_empty() {
-                continue;
-            }
-            let ranges: Vec<TargetRange> = indices.iter().map(|at| selected[*at].target_range).collect();
-            match self.request(&ranges, filters, ops) {
-                Ok((applied, notes)) => {
-                    let applied = indices.iter().zip(applied);
-                    applied.for_each(|(at, applied)| results[*at] = Some(applied));
-                    for note in notes {
-                        self.warn_once(WarningTopic::Note(note.clone()), index, &note, now, sink);
-                    }
-                }
-                Err(error) => self.warn_once(WarningTopic::Apply, index, &error.to_string(), now, sink),
-            }
-        }
-        self.scheme.filters.ops = filters;
-        results
-    }
-
-    /// Sends one request. Returns the result for each range, and notes for the user.
-    fn request(
-        &mut self,
-        ranges: &[TargetRange],
-        filters: &[OpsFilter],
-        ops: &mut dyn Operations,
-    ) -> Result<(Vec<Applied>, Vec<String>), OpsError> {
-        let action = self.scheme.action;
-        let sz: Bytes = ranges.iter().map(|target_range| target_range.range.len()).sum();
-        let limited = self.scheme.quota.is_set();
-        if limited {
-            self.window.charge(sz);
-        }
-        let mut notes = Vec::new();
-        let mut applied = if action == Action::Stat && filters.is_empty() {
-            let all_passed = |target_range: &TargetRange| Applied {
-                passed_filters: target_range.range.len(),
-                ..Applied::default()
-            };
-            ranges.iter().map(all_passed).collect()
-        } else {
-            let outcome = ops.apply(&Request {
-                action,
-                ranges,
-                filters,
-            })?;
-            self.stats.spent += outcome.spent;
-            if limited {
-                self.window.record_cost(sz, outcome.spent);
-            }
-            notes = outcome.notes;
-            outcome.results
-        };
-        applied.resize(ranges.len(), Applied::default());
-        if action == Action::Stat {
-            applied
-                .iter_mut()
-                .for_each(|applied| (applied.applied, applied.changed) = (Bytes::ZERO, None));
-        }
-        Ok((applied, notes))
     }
 
     /// Saves where the next window continues: behind the last tried range, if the quota is used up.
@@ -240,6 +268,10 @@ impl SchemeState {
         }
         (tried, skipped.skipped)
     }
+}
+
+fn bytes(ranges: &[TargetRange]) -> Bytes {
+    ranges.iter().map(|target_range| target_range.range.len()).sum()
 }
 
 /// Splits regions at the ends of each selected range.

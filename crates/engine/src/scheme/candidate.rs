@@ -15,7 +15,7 @@ pub struct TargetMut<'a> {
     pub regions: &'a mut Vec<Region>,
 }
 
-/// Input of [`apply`](super::apply()) besides the schemes and the regions.
+/// Input of [`apply_schemes`](super::apply_schemes) besides the schemes and the regions.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyInput<'a> {
     /// Selects the schemes that are applied.

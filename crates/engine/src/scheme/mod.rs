@@ -1,7 +1,7 @@
 //! Schemes (DAMOS): apply an action to memory of a given access pattern, within limits.
 //!
 //! A [`Scheme`] holds the user's settings. [`SchemeState`] holds the state that a running scheme needs. A
-//! context calls [`apply`](apply()) after each sampling interval and [`check_watermarks`] before the next
+//! context calls [`apply_schemes`] after each sampling interval and [`check_watermarks`] before the next
 //! one. Each time a scheme is due:
 //!
 //! 1. If the quota window has ended, the next window begins. Goals and the measured throughput set its size
@@ -58,7 +58,7 @@ mod watermark_eval;
 mod watermarks;
 mod window;
 
-pub use apply::apply;
+pub use apply::apply_schemes;
 pub use candidate::{ApplyInput, ApplyTrigger, TargetMut};
 pub use check::check;
 pub(crate) use feedback::{SCORE_REACHED, feed_loop_next_input};

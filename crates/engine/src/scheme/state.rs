@@ -76,7 +76,7 @@ impl SchemeState {
     }
 
     /// Replaces the settings; statistics and the quota window stay. `attrs` are the attributes from now on,
-    /// `passed` is the number of passed sampling intervals, as for [`apply`](super::apply()). The scheme is
+    /// `passed` is the number of passed sampling intervals, as for [`apply_schemes`](super::apply_schemes). The scheme is
     /// next due in one new apply interval at the latest.
     pub fn commit(&mut self, scheme: Scheme, attrs: &Attrs, passed: u64) {
         let before = std::mem::replace(&mut self.scheme, scheme);

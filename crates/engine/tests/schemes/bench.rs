@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use thermo_engine::ops::{Applied, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scheme::{
-    ApplyInput, ApplyTrigger, Goal, Scheme, SchemeState, SystemMetric, TargetMut, apply, check_watermarks,
+    ApplyInput, ApplyTrigger, Goal, Scheme, SchemeState, SystemMetric, TargetMut, apply_schemes,
+    check_watermarks,
 };
 use thermo_engine::sink::TriedRegion;
 use thermo_engine::{Action, Attrs, Event, Operations, OpsError, Region, TargetId, TargetLayout};
@@ -174,7 +175,7 @@ impl Bench {
             }
             other => panic!("unexpected event {other:?}"),
         };
-        apply(
+        apply_schemes(
             &mut self.states,
             &mut targets,
             &input,
