@@ -11,6 +11,7 @@ mod nanos;
 mod number;
 mod permille;
 mod printable;
+mod rate;
 pub mod text;
 
 pub use addr::{Addr, AddrRange, PAGE_SIZE};
@@ -19,3 +20,4 @@ pub use nanos::Nanos;
 pub use number::UnitError;
 pub use permille::{BasisPoints, Permille};
 pub use printable::printable;
+pub use rate::SharePerMinute;
