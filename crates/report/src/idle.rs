@@ -72,7 +72,7 @@ pub struct UnknownBytes {
     /// Bytes.
     pub bytes: u64,
     #[serde(skip)]
-    text: &'static str,
+    pub(crate) text: &'static str,
 }
 
 /// The idle ages of one kind of page.

@@ -11,6 +11,7 @@
 //!
 //! This crate opens no files: the caller passes records in and gets text or bytes back.
 
+pub mod advice;
 pub mod ages;
 pub mod confidence;
 mod flat;

@@ -1,4 +1,4 @@
-//! A chart of sizes over time.
+//! A chart of sizes over time or over another size.
 
 use super::palette::{GUIDE, INK, LINES};
 use super::{Anchor, Item, Rgb, Scene, Size, axis};
@@ -12,18 +12,32 @@ const BOTTOM: f64 = 72.0;
 /// Minimum distance between line labels, in pixels.
 const LABEL_HEIGHT: f64 = 14.0;
 
-/// A chart of sizes in bytes over time in seconds.
+/// A chart of sizes in bytes over time in seconds, or over another size.
 pub(crate) struct LineChart {
     pub(crate) title: String,
-    /// Name and points (seconds, bytes) of each line.
+    /// Name and points of each line: bytes by seconds, or by bytes.
     pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
     /// The text of a chart without points.
     pub(crate) empty: String,
 }
 
 impl LineChart {
-    /// The chart as a scene.
+    /// The chart over time as a scene.
     pub(crate) fn scene(&self) -> Scene {
+        self.draw(&|scene, plot, end| scene.time_axis(LEFT, plot.bottom(), plot.width(), end))
+    }
+
+    /// The chart over a size in bytes, called `name`, as a scene.
+    pub(crate) fn scene_over_bytes(&self, name: &str) -> Scene {
+        self.draw(&|scene, plot, end| {
+            let ticks = axis::byte_ticks(end, 8)
+                .into_iter()
+                .map(|tick| (tick, axis::bytes(tick)));
+            scene.x_axis((LEFT, plot.bottom()), plot.width(), end, ticks.collect(), name);
+        })
+    }
+
+    fn draw(&self, x_axis: &dyn Fn(&mut Scene, &Plot, f64)) -> Scene {
         let mut scene = Scene::new(WIDTH, HEIGHT);
         scene.title(&self.title);
         let points = || self.lines.iter().flat_map(|(_, points)| points);
@@ -38,7 +52,7 @@ impl LineChart {
             max_bytes: (max_bytes * 1.08).max(1.0),
         };
         plot.byte_axis(&mut scene);
-        scene.time_axis(LEFT, plot.bottom(), plot.width(), seconds);
+        x_axis(&mut scene, &plot, seconds);
         for ((_, points), colour) in self.lines.iter().zip(LINES.iter().cycle()) {
             let points = downsample(points)
                 .into_iter()

@@ -129,15 +129,30 @@ impl Scene {
         });
     }
 
+    /// Draws a horizontal axis from 0 to `end`, from the point `from` over `width` pixels.
+    pub(crate) fn x_axis(
+        &mut self,
+        from: (f64, f64),
+        width: f64,
+        end: f64,
+        ticks: Vec<(f64, String)>,
+        name: &str,
+    ) {
+        let (x, y) = from;
+        self.line((x, y), (x + width, y), palette::INK);
+        for (tick, label) in ticks {
+            let at = x + tick / end.max(f64::MIN_POSITIVE) * width;
+            self.line((at, y), (at, y + 6.0), palette::INK);
+            self.text(at, y + 16.0, Anchor::Middle, label);
+        }
+        self.text(x + width / 2.0, y + 36.0, Anchor::Middle, name);
+    }
+
     /// Draws a time axis of `seconds` at `y`, from `x` over `width` pixels.
     pub(crate) fn time_axis(&mut self, x: f64, y: f64, width: f64, seconds: f64) {
-        self.line((x, y), (x + width, y), palette::INK);
-        for tick in axis::ticks(seconds, 10) {
-            let at = x + tick / seconds.max(f64::MIN_POSITIVE) * width;
-            self.line((at, y), (at, y + 6.0), palette::INK);
-            self.text(at, y + 16.0, Anchor::Middle, axis::seconds(tick));
-        }
-        self.text(x + width / 2.0, y + 36.0, Anchor::Middle, "time since the start");
+        let ticks = axis::ticks(seconds, 10).into_iter();
+        let ticks = ticks.map(|tick| (tick, axis::seconds(tick))).collect();
+        self.x_axis((x, y), width, seconds, ticks, "time since the start");
     }
 }
 

@@ -1,0 +1,114 @@
+//! What pages compress to: the results of sampling, by backing and idle age.
+
+use serde::Serialize;
+use thermo_engine::access_tables::{Backing, NR_AGES};
+use thermo_units::Nanos;
+
+use super::blocks::{Block, NR_BACKINGS, backing_index};
+use super::interval::Interval;
+
+/// Without a sample: swapped memory is assumed to compress to half of its size.
+const ASSUMED_SHARE: f64 = 0.5;
+
+/// The pages sampled with one compression algorithm.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ContentSample {
+    /// The kernel's name of the algorithm.
+    pub algorithm: String,
+    /// Pages by backing and idle age.
+    pub strata: Vec<Stratum>,
+    /// CPU time to compress a page.
+    pub compress: Nanos,
+}
+
+/// Sampled pages of the same backing and idle age.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stratum {
+    /// Backing of the pages.
+    pub backing: Backing,
+    /// Index of the idle age.
+    pub age: usize,
+    /// Number of pages.
+    pub pages: u64,
+    /// Mean of the stored size, as a share of the page size.
+    pub share: f64,
+    /// Variance of the stored share between pages.
+    pub variance: f64,
+}
+
+/// What one algorithm makes of memory.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compression {
+    /// The kernel's name of the algorithm.
+    pub algorithm: String,
+    /// Stored size, as a share of the memory's size.
+    pub share: Interval<f64>,
+    /// CPU time to compress a page, in nanoseconds.
+    pub compress_ns: u64,
+}
+
+impl ContentSample {
+    /// The stored share of the memory in `blocks` that was idle for the age with the index `age` or longer
+    /// and that goes to swap.
+    pub(super) fn share(&self, blocks: &[Block], age: usize) -> Interval<f64> {
+        let weight_of = weights(blocks, age);
+        let (mut weight_sum, mut mean, mut variance) = (0.0, 0.0, 0.0);
+        for stratum in self.strata.iter().filter(|stratum| stratum.pages > 0) {
+            let weight = weight_of(stratum.backing, stratum.age);
+            weight_sum += weight;
+            mean += weight * stratum.share;
+            variance += weight * weight * stratum.variance / stratum.pages as f64;
+        }
+        if weight_sum <= 0.0 {
+            return self.pooled();
+        }
+        let (mean, margin) = (mean / weight_sum, 1.96 * variance.sqrt() / weight_sum);
+        Interval {
+            low: (mean - margin).max(0.0),
+            mid: mean,
+            high: (mean + margin).min(1.0),
+        }
+    }
+
+    /// The share over all sampled pages, for memory of which no page was sampled.
+    fn pooled(&self) -> Interval<f64> {
+        let shares = self
+            .strata
+            .iter()
+            .map(|stratum| (stratum.pages as f64, stratum.share));
+        let (pages, sum) = shares.fold((0.0, 0.0), |(pages, sum), (n, share)| {
+            (pages + n, sum + n * share)
+        });
+        Interval {
+            low: 0.0,
+            mid: if pages > 0.0 { sum / pages } else { ASSUMED_SHARE },
+            high: 1.0,
+        }
+    }
+}
+
+/// The share where nothing was sampled.
+pub(super) const fn assumed() -> Interval<f64> {
+    Interval {
+        low: 0.0,
+        mid: ASSUMED_SHARE,
+        high: 1.0,
+    }
+}
+
+/// Mean bytes in `blocks` of a backing and an idle age that is not below `from`. Pages of files do not go to
+/// swap.
+fn weights(blocks: &[Block], from: usize) -> impl Fn(Backing, usize) -> f64 {
+    let mut sums = [[0.0; NR_AGES]; NR_BACKINGS];
+    for backing in [Backing::Anon, Backing::Shmem] {
+        for block in blocks {
+            let sums = sums.get_mut(backing_index(backing)).into_iter().flatten();
+            sums.zip(block.idle(backing))
+                .for_each(|(sum, bytes)| *sum += bytes);
+        }
+    }
+    move |backing, age| {
+        let ages = sums.get(backing_index(backing)).filter(|_| age >= from);
+        ages.and_then(|ages| ages.get(age)).copied().unwrap_or(0.0)
+    }
+}
