@@ -23,7 +23,7 @@ pub struct SchemeOpts {
 }
 
 /// Limits of schemes.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, Copy, PartialEq, clap::Args)]
 #[command(next_help_heading = "Schemes")]
 pub struct Limits {
     /// Decide and report, but change no memory
@@ -64,6 +64,21 @@ impl SchemeOpts {
         self.schemes
             .as_deref()
             .map_or_else(|| Ok(Vec::new()), scheme_file::read)
+    }
+}
+
+/// The defaults of the flags.
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            dry_run: false,
+            best_effort: false,
+            swap_floor: Permille(200),
+            max_refaults: Permille(250),
+            huge_flags: false,
+            keep_flags: false,
+            collapse_present: Permille(800),
+        }
     }
 }
 
@@ -115,5 +130,16 @@ impl Limits {
             "this machine supports none of the {requested} schemes: `thermo doctor` lists the actions it supports"
         );
         Ok(supported)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parsed;
+
+    #[test]
+    fn default_limits_are_those_of_the_flags() {
+        assert_eq!(parsed::<Limits>(&[]), Limits::default());
     }
 }

@@ -1,8 +1,10 @@
 //! The targets: which processes are monitored.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use anyhow::ensure;
+use thermo_kernel::cgroup::Group;
 use thermo_kernel::user::User;
 use thermo_targets::{LayoutRule, TargetSpec};
 
@@ -63,6 +65,15 @@ pub struct TargetsOrSystem {
     #[command(flatten)]
     targets: Targets,
 
+    /// All processes of a systemd unit, like redis-server.service or redis-server
+    #[arg(
+        long,
+        value_name = "UNIT",
+        conflicts_with = "cgroup",
+        help_heading = "Targets"
+    )]
+    unit: Option<String>,
+
     /// All processes of the machine except thermo, pid 1, kernel threads and session programs
     #[arg(long, help_heading = "Targets")]
     system: bool,
@@ -81,14 +92,24 @@ impl TargetsOrSystem {
     /// The targets, checked.
     ///
     /// # Errors
-    /// Those of [`Targets::check`].
+    /// Those of [`Targets::check`], or the unit has no control group.
     pub fn checked(self) -> anyhow::Result<Targets> {
+        let cgroup = match &self.unit {
+            Some(unit) => {
+                let group = Group::find_unit(Path::new("/"), unit, rustix::process::getuid().as_raw())?;
+                Some(group.dir.display().to_string())
+            }
+            None => self.targets.cgroup.clone(),
+        };
         let targets = Targets {
             system: self.system,
             exclude: self.exclude,
+            cgroup,
             ..self.targets
         };
-        targets.check_with("--cgroup PATH, --system").map(|()| targets)
+        targets
+            .check_with("--cgroup PATH, --unit UNIT, --system")
+            .map(|()| targets)
     }
 }
 
@@ -151,6 +172,20 @@ impl Targets {
                 LayoutRule::ThreeRegions
             },
         }
+    }
+
+    /// The flags that name these running targets, for commands that are suggested.
+    pub fn flags(&self) -> String {
+        let mut flags: Vec<String> = self.pid.iter().map(|pid| format!("--pid {pid}")).collect();
+        flags.extend(self.cgroup.iter().map(|path| format!("--cgroup {path}")));
+        flags.extend(self.system.then(|| "--system".to_owned()));
+        if flags.is_empty() {
+            flags.push("--pid PID".to_owned());
+        }
+        if self.children {
+            flags.push("--children".to_owned());
+        }
+        flags.join(" ")
     }
 
     /// The targets in words, for the metadata of a recording.

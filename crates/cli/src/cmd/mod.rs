@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 mod action_words;
+mod advise;
 mod doctor;
 mod export;
 mod fs;
@@ -40,6 +41,7 @@ enum Verb {
     Record(record::Record),
     Report(report::Report),
     Export(export::Export),
+    Advise(advise::Advise),
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
@@ -66,6 +68,7 @@ impl Cli {
             Verb::Record(verb) => verb.run(),
             Verb::Report(verb) => verb.run(),
             Verb::Export(verb) => verb.run(),
+            Verb::Advise(verb) => verb.run(),
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),

@@ -70,7 +70,7 @@ fn wrong_targets_are_refused() {
     refused(
         folder.path(),
         &["reclaim"],
-        "--cgroup PATH, --system, or a command",
+        "--cgroup PATH, --unit UNIT, --system, or a command",
     );
     refused(folder.path(), &["run"], "no command is given");
     refused(

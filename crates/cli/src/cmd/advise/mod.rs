@@ -1,0 +1,226 @@
+//! `thermo advise`: what proactive reclaim would save and cost, before anything is touched.
+
+mod content;
+mod costs;
+mod scheme;
+mod swap_facts;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use thermo_recording::model::{Record, Snapshot};
+use thermo_report::Accumulator;
+use thermo_report::advice::{Advice, AdviceAccumulator, Bounds, ContentSample, Question, Watched};
+use thermo_term::exit::Exit;
+use thermo_term::output;
+use thermo_units::{Nanos, Permille, SharePerMinute};
+
+use crate::args::{Limits, Monitoring, TargetsOrSystem};
+use crate::session::{Plan, Teardown};
+use crate::{output_file, terminal};
+
+/// Watch programs, touch nothing, and advise on proactive reclaim: what it would save, what it would cost, and
+/// which minimum age to set.
+///
+/// A minimum age is judged after twice its time: 5 minutes tell about ages of up to 2 minutes. Some pages are
+/// read and compressed at the end, to learn what they compress to. Exit code 1: it is not worth it, or the
+/// time was too short to tell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  thermo advise --pid 4242
+  thermo advise --cgroup /system.slice/redis.service --duration 30m -o advised.toml
+  thermo advise thermo.arrow --json")]
+pub struct Advise {
+    /// Advise from this recording instead of watching
+    #[arg(value_name = "RECORDING", conflicts_with_all = ["pid", "cgroup", "unit", "system", "command"])]
+    recording: Option<PathBuf>,
+
+    #[command(flatten)]
+    targets: TargetsOrSystem,
+
+    #[command(flatten)]
+    monitoring: Monitoring,
+
+    /// How long to watch
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    duration: Nanos,
+
+    /// Refaults to accept, as a share of the working set (the memory accessed within a minute)
+    #[arg(long, value_name = "SHARE", default_value = "0.2%/min")]
+    max_refaults: SharePerMinute,
+
+    /// Advise against it if less than this share of what leaves is saved
+    #[arg(long, value_name = "PERCENT", default_value = "10%")]
+    min_net: Permille,
+
+    /// Do not read pages: what they compress to is then assumed
+    #[arg(long)]
+    no_sample_content: bool,
+
+    /// Write the advised scheme to this file
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Keep the recording in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "recording")]
+    record: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with the curve of memory kept against refaults
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What is known after watching.
+struct Seen {
+    watched: Watched,
+    samples: Vec<ContentSample>,
+    /// The targets as flags, and in words.
+    flags: String,
+    targets: String,
+    is_here: bool,
+}
+
+impl Advise {
+    /// Watches or reads the recording, and prints the advice.
+    pub fn run(mut self) -> anyhow::Result<Exit> {
+        if let Some(path) = self.recording.take() {
+            let recording = thermo_recording::open(&path)?;
+            let targets = recording.metadata.targets.clone();
+            let (watched, _) = read(&path)?;
+            return self.answer(Seen {
+                watched,
+                samples: Vec::new(),
+                flags: "--pid PID".to_owned(),
+                targets,
+                is_here: false,
+            });
+        }
+        let (targets, monitoring) = (self.targets.clone().checked()?, self.monitoring.clone());
+        let (flags, in_words) = (targets.flags(), targets.describe());
+        let folder = tempfile::tempdir().context("cannot create a temporary folder for the recording")?;
+        let path = self
+            .record
+            .clone()
+            .unwrap_or_else(|| folder.path().join("advise.arrow"));
+        let plan = Plan {
+            attrs: monitoring.attrs()?,
+            schemes: Vec::new(),
+            limits: Limits::default(),
+            targets,
+            monitoring,
+            duration: Some(self.duration),
+            output: Some(path.clone()),
+        };
+        let mut teardown = Teardown::new(plan.run()?);
+        teardown.close_recording()?;
+        let (watched, last) = read(&path)?;
+        let samples = match last.filter(|_| !self.no_sample_content) {
+            Some(last) => content::sample(&last),
+            None => Vec::new(),
+        };
+        teardown.report();
+        let answered = self.answer(Seen {
+            watched,
+            samples,
+            flags,
+            targets: in_words,
+            is_here: true,
+        });
+        // A started command runs to its end; its exit code is ours only if it failed.
+        match teardown.wait()? {
+            Exit::Done => answered,
+            exit => answered.map(|_| exit),
+        }
+    }
+
+    /// Prints the advice and writes the files.
+    fn answer(&self, seen: Seen) -> anyhow::Result<Exit> {
+        if seen.watched.is_empty() {
+            bail!("{}", thermo_report::NO_SNAPSHOTS);
+        }
+        let question = Question {
+            bounds: Bounds {
+                max_refaults: self.max_refaults,
+                min_net: f64::from(self.min_net.0) / 1000.0,
+            },
+            samples: seen.samples,
+            costs: if seen.is_here { costs::measure()? } else { None },
+            swap: if seen.is_here {
+                Some(swap_facts::read()?)
+            } else {
+                None
+            },
+        };
+        let advice = seen.watched.advise(&question);
+        let written = match &self.output {
+            Some(path) => scheme::write(path, &advice, &seen.targets)?,
+            None => false,
+        };
+        if let Some(path) = &self.html {
+            let html = advice.html();
+            output_file::write(path, |file| {
+                file.write_all(html.as_bytes())
+                    .with_context(|| format!("cannot write {}", path.display()))
+            })?;
+            thermo_kernel::message!("thermo: wrote {}", path.display());
+        }
+        let file = self.output.as_deref().filter(|_| written);
+        let command = command(&advice, file, &seen.flags);
+        if self.json {
+            output::json(&json(&advice, file, command.as_deref())?)?;
+        } else {
+            let mut text = advice.text(&terminal::stdout_style());
+            if let Some(command) = command {
+                text.push_str(&format!(
+                    "Try it:  {command}\nUndo it: thermo pagein {}\n",
+                    seen.flags
+                ));
+            }
+            output::text(&text)?;
+        }
+        Ok(if advice.advice.worth {
+            Exit::Done
+        } else {
+            Exit::Negative
+        })
+    }
+}
+
+/// The command that does what is advised; `None` if nothing is.
+fn command(advice: &Advice, file: Option<&Path>, flags: &str) -> Option<String> {
+    let min_age_s = advice.advice.min_age_s?;
+    Some(match file {
+        Some(file) => format!("thermo schemes apply {} {flags}", file.display()),
+        None => format!(
+            "thermo reclaim --min-age {min_age_s}s --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0 {flags}"
+        ),
+    })
+}
+
+fn json(advice: &Advice, file: Option<&Path>, command: Option<&str>) -> anyhow::Result<serde_json::Value> {
+    let mut json = serde_json::to_value(advice)?;
+    if let Some(verdict) = json.get_mut("advice") {
+        verdict["scheme"] = file.map(|file| file.display().to_string()).into();
+        verdict["command"] = command.into();
+    }
+    Ok(json)
+}
+
+/// Reads the recording at `path`, and its last snapshot.
+fn read(path: &Path) -> anyhow::Result<(Watched, Option<Snapshot>)> {
+    let mut accumulator = AdviceAccumulator::default();
+    let mut last = None;
+    for record in thermo_recording::open(path)? {
+        let record = record?;
+        accumulator.add(&record);
+        if let Record::Snapshot(snapshot) = record {
+            last = Some(snapshot);
+        }
+    }
+    Ok((accumulator.finish(), last))
+}
