@@ -22,7 +22,7 @@ use crate::terminal;
 // Running processes can be recorded, but not started.
 #[command(
     mut_arg("pid", |arg| arg.hide(true)), mut_arg("cgroup", |arg| arg.hide(true)),
-    mut_arg("system", |arg| arg.hide(true)), mut_arg("exclude", |arg| arg.hide(true)),
+    mut_arg("system", |arg| arg.hide(true)), mut_arg("unit", |arg| arg.hide(true)), mut_arg("exclude", |arg| arg.hide(true)),
 )]
 pub struct Run {
     #[command(flatten)]
