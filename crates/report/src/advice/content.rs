@@ -30,10 +30,8 @@ pub struct Stratum {
     pub age: usize,
     /// Number of pages.
     pub pages: u64,
-    /// Mean of the stored size, as a share of the page size.
-    pub share: f64,
-    /// Variance of the stored share between pages.
-    pub variance: f64,
+    /// Mean stored size, as a share of the page size.
+    pub share: Interval<f64>,
 }
 
 /// What one algorithm makes of memory.
@@ -56,13 +54,15 @@ impl ContentSample {
         for stratum in self.strata.iter().filter(|stratum| stratum.pages > 0) {
             let weight = weight_of(stratum.backing, stratum.age);
             weight_sum += weight;
-            mean += weight * stratum.share;
-            variance += weight * weight * stratum.variance / stratum.pages as f64;
+            mean += weight * stratum.share.mid;
+            let error = (stratum.share.high - stratum.share.low) / 2.0;
+            variance += (weight * error).powi(2);
         }
         if weight_sum <= 0.0 {
             return self.pooled();
         }
-        let (mean, margin) = (mean / weight_sum, 1.96 * variance.sqrt() / weight_sum);
+        // The errors of strata are independent, so their squares add.
+        let (mean, margin) = (mean / weight_sum, variance.sqrt() / weight_sum);
         Interval {
             low: (mean - margin).max(0.0),
             mid: mean,
@@ -75,7 +75,7 @@ impl ContentSample {
         let shares = self
             .strata
             .iter()
-            .map(|stratum| (stratum.pages as f64, stratum.share));
+            .map(|stratum| (stratum.pages as f64, stratum.share.mid));
         let (pages, sum) = shares.fold((0.0, 0.0), |(pages, sum), (n, share)| {
             (pages + n, sum + n * share)
         });

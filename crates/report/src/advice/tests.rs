@@ -72,8 +72,11 @@ fn sample(algorithm: &str, share: f64) -> ContentSample {
         backing: Backing::Anon,
         age,
         pages: 100,
-        share,
-        variance: 0.01,
+        share: Interval {
+            low: share - 0.02,
+            mid: share,
+            high: share + 0.02,
+        },
     };
     ContentSample {
         algorithm: algorithm.to_owned(),
