@@ -150,7 +150,8 @@ impl SchemeState {
 
     /// Start of the quota window in which the scheme continues with the rest of the last snapshot. `None` if
     /// there is no rest, or if an apply interval is set: the scheme then acts once an apply interval only.
-    pub(crate) fn next_window_start(&self) -> Option<Nanos> {
+    #[must_use]
+    pub fn next_window_start(&self) -> Option<Nanos> {
         let has_rest =
             self.is_active() && self.scheme.apply_interval.is_none() && self.window.position.is_some();
         has_rest.then(|| self.window.end(&self.scheme.quota)).flatten()
