@@ -13,15 +13,23 @@ const BOTTOM: f64 = 72.0;
 const LABEL_HEIGHT: f64 = 14.0;
 
 /// A chart of sizes in bytes over time in seconds, or over another size.
-pub(crate) struct LineChart {
-    pub(crate) title: String,
+#[derive(Debug, Clone, PartialEq)]
+pub struct LineChart {
+    /// The title.
+    pub title: String,
     /// Name and points of each line: bytes by seconds, or by bytes.
-    pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
+    pub lines: Vec<(String, Vec<(f64, f64)>)>,
     /// The text of a chart without points.
-    pub(crate) empty: String,
+    pub empty: String,
 }
 
 impl LineChart {
+    /// The chart over time as an SVG document.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        self.scene().svg()
+    }
+
     /// The chart over time as a scene.
     pub(crate) fn scene(&self) -> Scene {
         self.draw(&|scene, plot, end| scene.time_axis(LEFT, plot.bottom(), plot.width(), end))

@@ -6,7 +6,7 @@ pub(crate) mod palette;
 mod png;
 mod svg;
 
-pub(crate) use line::LineChart;
+pub use line::LineChart;
 pub(crate) use palette::Rgb;
 
 /// An error of drawing a picture.
@@ -164,8 +164,9 @@ pub(crate) fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A self-contained HTML page with a picture and a text.
-pub(crate) fn page(title: &str, svg: &str, text: &str) -> String {
+/// A self-contained HTML page with `svg` documents, one below the other, and a text.
+#[must_use]
+pub fn page(title: &str, svg: &str, text: &str) -> String {
     include_str!("page.html")
         .replace("{{title}}", &escape(title))
         .replace("{{svg}}", svg)

@@ -14,7 +14,14 @@ pub(crate) const UNKNOWN: Rgb = [150, 150, 150];
 /// No memory, or no snapshot.
 pub(crate) const ABSENT: Rgb = [240, 242, 245];
 /// The lines of a chart, in order.
-pub(crate) const LINES: [Rgb; 3] = [[31, 111, 160], [214, 90, 40], [110, 80, 160]];
+pub(crate) const LINES: [Rgb; 6] = [
+    [31, 111, 160],
+    [214, 90, 40],
+    [110, 80, 160],
+    [42, 140, 90],
+    [190, 50, 110],
+    [130, 110, 30],
+];
 
 /// Colours at evenly spaced square roots of the access rate, from 0 to 1.
 pub(crate) const RAMP: [Rgb; 6] = [
