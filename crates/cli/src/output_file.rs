@@ -2,7 +2,7 @@
 //! their owner may read them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
@@ -47,6 +47,17 @@ pub fn write(path: &Path, write: impl FnOnce(&mut File) -> anyhow::Result<()>) -
     write(temporary.as_file_mut())?;
     temporary.as_file().sync_all().with_context(cannot_write)?;
     temporary.persist(path).with_context(cannot_write)?;
+    Ok(())
+}
+
+/// Writes `bytes` to the file `path`, as [`write`] does, and prints its name.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let cannot_write = || format!("cannot write {}", path.display());
+    write(path, |file| file.write_all(bytes).with_context(cannot_write))?;
+    thermo_kernel::message!("thermo: wrote {}", path.display());
     Ok(())
 }
 
@@ -95,7 +106,6 @@ fn cannot_inspect(path: &Path, error: io::Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use std::io::Write as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;

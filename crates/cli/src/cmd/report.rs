@@ -3,7 +3,7 @@
 mod formats;
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use thermo_engine::access_tables::AGE_EDGES_S;
@@ -196,13 +196,7 @@ impl Source {
         &self,
         accumulator: impl FnOnce(&Recording) -> A,
     ) -> anyhow::Result<(A::Report, Exit)> {
-        let in_progress = is_being_written(&self.recording);
-        let mut recording = open(&self.recording)?;
-        let mut accumulator = accumulator(&recording);
-        for record in recording.by_ref() {
-            accumulator.add(&record?);
-        }
-        Ok((accumulator.finish(), exit_of(&recording, in_progress)))
+        read(&self.recording, |recording| Ok(accumulator(recording)))
     }
 
     fn print<A: Accumulator>(
@@ -217,6 +211,24 @@ impl Source {
         format.print(&report)?;
         Ok(exit)
     }
+}
+
+/// Feeds every record of `recording` to an accumulator. Returns its report, and the exit code: 1 for a
+/// truncated recording.
+///
+/// # Errors
+/// The recording cannot be read, or `accumulator` fails.
+pub(super) fn read<A: Accumulator>(
+    recording: &Path,
+    accumulator: impl FnOnce(&Recording) -> anyhow::Result<A>,
+) -> anyhow::Result<(A::Report, Exit)> {
+    let in_progress = is_being_written(recording);
+    let mut recording = open(recording)?;
+    let mut accumulator = accumulator(&recording)?;
+    for record in recording.by_ref() {
+        accumulator.add(&record?);
+    }
+    Ok((accumulator.finish(), exit_of(&recording, in_progress)))
 }
 
 /// The exit code: 1, with a warning, for a truncated recording. `in_progress`: the recording was being

@@ -1,9 +1,7 @@
 //! Output of reports: text, JSON and CSV on standard output, and images in files.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use serde_json::Value;
 use thermo_report::footprint::Footprints;
 use thermo_report::heatmap::Heatmap;
@@ -120,21 +118,14 @@ impl ImageFiles {
             return format.print(report);
         }
         if let Some(path) = svg {
-            write_file(path, report.svg().as_bytes())?;
+            output_file::write_bytes(path, report.svg().as_bytes())?;
         }
         if let Some(path) = png {
-            write_file(path, &report.png()?)?;
+            output_file::write_bytes(path, &report.png()?)?;
         }
         if let Some(path) = html {
-            write_file(path, report.html().as_bytes())?;
+            output_file::write_bytes(path, report.html().as_bytes())?;
         }
         Ok(())
     }
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let cannot_write = || format!("cannot write {}", path.display());
-    output_file::write(path, |file| file.write_all(bytes).with_context(cannot_write))?;
-    thermo_kernel::message!("thermo: wrote {}", path.display());
-    Ok(())
 }
