@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["engine", "kernel"],
     &["pagetable", "inject", "term", "sim", "recording", "schemes"],
     &["targets", "report"],
-    &["backends", "actions"],
+    &["backends", "actions", "forecast"],
     &["runtime"],
     &["agent", "damonfs"],
     &["cli", "capi"],
