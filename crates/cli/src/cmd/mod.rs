@@ -4,6 +4,7 @@ mod action_words;
 mod advise;
 mod doctor;
 mod export;
+mod forecast;
 mod fs;
 mod hint;
 mod lifecycle;
@@ -42,6 +43,7 @@ enum Verb {
     Report(report::Report),
     Export(export::Export),
     Advise(advise::Advise),
+    Forecast(forecast::Forecast),
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
@@ -69,6 +71,7 @@ impl Cli {
             Verb::Report(verb) => verb.run(),
             Verb::Export(verb) => verb.run(),
             Verb::Advise(verb) => verb.run(),
+            Verb::Forecast(verb) => verb.run(),
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
