@@ -9,13 +9,19 @@ use crate::file::{self, FileError};
 use crate::leftovers::{self, Note};
 use crate::swap;
 
-/// Memory use of a device.
+/// Memory use of a device (`mm_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MmStat {
-    /// Uncompressed size of the stored data.
+    /// Uncompressed size of the stored data, with same-filled pages.
     pub orig_data: Bytes,
+    /// Compressed size of the stored data; pages stored raw count in full.
+    pub compr_data: Bytes,
     /// Memory that the device occupies, with overhead.
     pub mem_used: Bytes,
+    /// Number of same-filled pages: they occupy no memory.
+    pub same_pages: u64,
+    /// Number of pages stored raw, because they did not compress.
+    pub huge_pages: u64,
 }
 
 /// True if devices can be added (the module is loaded or built in).
@@ -95,11 +101,39 @@ impl Zram {
             .split_ascii_whitespace()
             .filter_map(|word| word.parse().ok())
             .collect();
-        let [orig, _compressed, used, ..] = fields.as_slice() else {
+        let [orig, compressed, used, more @ ..] = fields.as_slice() else {
             return Err(FileError::malformed(&path, text.trim(), "three numbers or more"));
         };
-        let (orig_data, mem_used) = (Bytes(*orig), Bytes(*used));
-        Ok(MmStat { orig_data, mem_used })
+        Ok(MmStat {
+            orig_data: Bytes(*orig),
+            compr_data: Bytes(*compressed),
+            mem_used: Bytes(*used),
+            // Old kernels lack the last columns: huge_pages came with Linux 4.19.
+            same_pages: more.get(2).copied().unwrap_or(0),
+            huge_pages: more.get(4).copied().unwrap_or(0),
+        })
+    }
+
+    /// The names of the compression algorithms that the device can use, and the one in use
+    /// (`comp_algorithm`). The latter is `None` if the kernel marks none.
+    ///
+    /// # Errors
+    /// Fails if the device no longer exists.
+    pub fn algorithms(self, root: &Path) -> Result<(Vec<String>, Option<String>), FileError> {
+        let text = file::text(&self.file(root, "comp_algorithm"))?;
+        let unmarked = |word: &str| word.trim_matches(['[', ']']).to_owned();
+        let current = text.split_ascii_whitespace().find(|word| word.starts_with('['));
+        let names = text.split_ascii_whitespace().map(unmarked).collect();
+        Ok((names, current.map(unmarked)))
+    }
+
+    /// Selects the compression algorithm by the kernel's name, such as `lzo-rle`. Only before the size is
+    /// set.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks the algorithm, or if the device has a size already.
+    pub fn set_algorithm(self, root: &Path, name: &str) -> Result<(), FileError> {
+        file::write(&self.file(root, "comp_algorithm"), name)
     }
 
     /// Discards the contents and the size.
@@ -246,6 +280,24 @@ mod tests {
         std::fs::write(root.path().join("sys/block/zram3/mm_stat"), text).unwrap();
         let stat = zram.mm_stat(root.path()).unwrap();
         assert_eq!((stat.orig_data, stat.mem_used), (Bytes(4096), Bytes(12288)));
+        assert_eq!(
+            (stat.compr_data, stat.same_pages, stat.huge_pages),
+            (Bytes(64), 5, 0)
+        );
+    }
+
+    #[test]
+    fn marked_algorithm_is_current() {
+        let root = machine();
+        let zram = Zram { id: 3 };
+        std::fs::write(
+            root.path().join("sys/block/zram3/comp_algorithm"),
+            "lzo [lz4] zstd \n",
+        )
+        .unwrap();
+        let (names, current) = zram.algorithms(root.path()).unwrap();
+        assert_eq!(names, ["lzo", "lz4", "zstd"]);
+        assert_eq!(current.as_deref(), Some("lz4"));
     }
 
     #[test]

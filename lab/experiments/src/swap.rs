@@ -97,6 +97,7 @@ mod tests {
         let stat = MmStat {
             orig_data: Bytes(1000),
             mem_used: Bytes(400),
+            ..MmStat::default()
         };
         assert_eq!(
             (share(stat, 500), share(stat, 0), share(stat, 5000)),
