@@ -11,7 +11,15 @@ use serde_json::Value;
 const FLOORS: &[&[&str]] = &[
     &["units"],
     &["engine", "kernel"],
-    &["pagetable", "inject", "term", "sim", "recording", "schemes"],
+    &[
+        "pagetable",
+        "inject",
+        "term",
+        "sim",
+        "recording",
+        "schemes",
+        "compress",
+    ],
     &["targets", "report"],
     &["backends", "actions", "forecast"],
     &["runtime"],
