@@ -220,3 +220,27 @@ fn message_to_a_full_disk_ends_no_command() {
         .unwrap();
     assert_eq!(status.code(), Some(2), "a panic ends with 101");
 }
+
+#[test]
+fn advice_needs_targets_or_a_recording_and_a_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    fs::write(dir.join("text"), "hello, this is no recording at all\n").unwrap();
+    refused(dir, &["advise"], "no target is named");
+    refused(dir, &["advise", "missing"], "missing");
+    refused(dir, &["advise", "text"], "is not a recording");
+    for (rate, expected) in [
+        ("0.2%", "has no unit: use one of %/min, as in 0.2%/min"),
+        ("0.2%/h", "is not a unit: use one of %/min"),
+        ("much", "is not a number: write it like 0.2%/min"),
+    ] {
+        let output = run(dir, &["advise", "text", "--max-refaults", rate]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    refused(
+        dir,
+        &["advise", "--unit", "no-such-unit"],
+        "unit no-such-unit.service does not exist",
+    );
+}

@@ -10,8 +10,9 @@ use super::interval::Interval;
 
 /// Shorter minimum ages are of no use: refaults would dominate.
 const SHORTEST_AGE_S: u64 = 10;
-/// Fewer blocks tell nothing about the spread.
-const MIN_BLOCKS: usize = 2;
+/// Less time tells little about what comes back, and fewer blocks nothing about the spread.
+const MIN_SECONDS: u64 = 30;
+const MIN_BLOCKS: usize = 3;
 /// With more unknown memory than this share, an age is not judged.
 const MAX_UNKNOWN_SHARE: f64 = 0.5;
 
@@ -129,7 +130,8 @@ impl Basis<'_> {
             return Err(format!("a scan pass took up to {pass}"));
         }
         let seconds: f64 = blocks.iter().map(|block| block.seconds).sum();
-        if seconds < min_age_s as f64 * 0.9 || blocks.len() < MIN_BLOCKS {
+        // A tenth may be lost at the borders of blocks.
+        if seconds < min_age_s.max(MIN_SECONDS) as f64 * 0.9 || blocks.len() < MIN_BLOCKS {
             return Err(format!("watch for {}", self.needed(min_age_s)));
         }
         let (unknown, resident) = (mean(blocks, Block::unknown), mean(blocks, Block::resident));
@@ -140,10 +142,10 @@ impl Basis<'_> {
         Ok(())
     }
 
-    /// The time to watch for an age: it must have gone by twice, and a little more.
+    /// The time to watch for an age: it must have gone by twice, or once and the least time, and a little more.
     fn needed(&self, min_age_s: u64) -> Nanos {
         let pass = self.pass.unwrap_or_default().as_secs_f64().ceil() as u64;
-        let seconds = min_age_s * 2 + pass + 10;
+        let seconds = min_age_s + min_age_s.max(MIN_SECONDS) + pass + 10;
         // Whole minutes, as a person would choose them.
         Nanos::secs(if seconds > 60 {
             seconds.next_multiple_of(60)

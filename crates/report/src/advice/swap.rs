@@ -9,8 +9,9 @@ use super::content::Compression;
 
 /// A slow algorithm is advised if it stores this share less than the best fast one.
 const WORTH_SLOW: f64 = 0.85;
-/// Compressing a page may take so many nanoseconds to count as fast. lz4 and lzo take a few microseconds.
-const FAST_NS: u64 = 10_000;
+/// An algorithm that takes up to this many times the time of the fastest is fast, too. lz4 and lzo-rle take about
+/// the same time, zstd twice to four times as long.
+const FAST: f64 = 1.5;
 /// A zram disk counts uncompressed bytes. What leaves varies, so that it gets half as much again.
 const ZRAM_ROOM: f64 = 1.5;
 const ZRAM_STEP: u64 = 64 << 20;
@@ -67,7 +68,8 @@ pub(super) fn choose<'a>(all: &'a [Compression], offered: &[String]) -> Option<&
     let is_offered = |one: &&Compression| offered.is_empty() || offered.contains(&one.algorithm);
     let by_share = |a: &&Compression, b: &&Compression| a.share.mid.total_cmp(&b.share.mid);
     let best = all.iter().filter(is_offered).min_by(by_share)?;
-    let is_fast = |one: &&Compression| one.compress_ns <= FAST_NS;
+    let fastest = all.iter().filter(is_offered).map(|one| one.compress_ns).min()?;
+    let is_fast = |one: &&Compression| one.compress_ns as f64 <= fastest as f64 * FAST;
     let fast = all.iter().filter(is_offered).filter(is_fast).min_by(by_share);
     match fast {
         Some(fast) if best.share.mid > fast.share.mid * WORTH_SLOW => Some(fast),

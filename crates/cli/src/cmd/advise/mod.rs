@@ -120,7 +120,7 @@ impl Advise {
         teardown.close_recording()?;
         let (watched, last) = read(&path)?;
         let samples = match last.filter(|_| !self.no_sample_content) {
-            Some(last) => content::sample(&last),
+            Some(last) => content::sample(&last, self.monitoring.seed)?,
             None => Vec::new(),
         };
         teardown.report();
