@@ -18,4 +18,4 @@ pub mod hint;
 pub mod page_cache;
 pub mod preset;
 
-pub use actor::{Actor, HugeOptions, PageoutLimits, below_swap_floor};
+pub use actor::{Actor, HugeOptions, PageoutLimits, RefaultCheck, RefaultMeter, below_swap_floor};

@@ -6,6 +6,7 @@
 // `eprintln!` panics where standard error cannot be written: use `thermo_kernel::message!`.
 #![cfg_attr(not(test), warn(clippy::print_stderr))]
 
+mod action_words;
 mod args;
 mod cmd;
 mod launch;

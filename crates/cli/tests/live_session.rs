@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _};
 use std::process::Stdio;
 
 use common::{
@@ -161,4 +161,42 @@ fn end_of_target_is_no_error() {
         .unwrap();
     assert_eq!(status.code(), Some(0), "{messages}");
     assert!(messages.contains("every target has ended"), "{messages}");
+}
+
+/// Starts `thermo reclaim` for `pid` with `flags`, and returns its first line about the scheme. The command
+/// still runs then.
+fn first_message(dir: &std::path::Path, pid: &str, flags: &[&str]) -> String {
+    let mut command = thermo(dir, &[&["reclaim", "--pid", pid], flags].concat());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut reclaim = Guard(child.unwrap());
+    let lines = std::io::BufReader::new(reclaim.0.stderr.take().unwrap()).lines();
+    let line = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("thermo: pageout "));
+    assert!(reclaim.0.try_wait().unwrap().is_none(), "reclaim ended: {line:?}");
+    line.unwrap()
+}
+
+#[test]
+fn reclaim_says_at_once_why_it_rests() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    if !has_tracker(dir) {
+        return;
+    }
+    let cfg = workload(dir, 300_000).unwrap();
+    let target = start_workload(dir, &cfg);
+    let pid = target.0.id().to_string();
+    let marks = |high, mid, low| ["--wmarks-high", high, "--wmarks-mid", mid, "--wmarks-low", low];
+    let rests = first_message(dir, &pid, &marks("1000", "1000", "1000"));
+    assert!(
+        rests.contains("pageout rests: ") && rests.contains("less than 100 % (low watermark)"),
+        "{rests}"
+    );
+    let idle_for_an_hour = [&marks("1000", "1000", "0")[..], &["--min-age", "1h", "--dry-run"]].concat();
+    let waits = first_message(dir, &pid, &idle_for_an_hour);
+    assert!(
+        waits.contains("pageout waits: nothing matches yet (memory must be idle for 1 h)"),
+        "{waits}"
+    );
 }

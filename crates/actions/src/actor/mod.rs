@@ -69,6 +69,7 @@ use self::pageout_guard::PageoutGuard;
 pub use self::pageout_guard::{PageoutLimits, below_swap_floor};
 use self::plan::{RangePlan, Task};
 use self::range_ops::Ranges;
+pub use self::refault::{RefaultCheck, RefaultMeter};
 pub use self::state::Actor;
 
 impl Actor {
@@ -91,6 +92,13 @@ impl Actor {
     pub fn with_huge(mut self, options: HugeOptions) -> Self {
         self.huge.options = options;
         self.huge.flags.keep = options.keep_flags;
+        self
+    }
+
+    /// The same actor, which reports its checks of refaults to `meter`.
+    #[must_use]
+    pub fn with_refault_meter(mut self, meter: RefaultMeter) -> Self {
+        self.guard.set_meter(meter);
         self
     }
 

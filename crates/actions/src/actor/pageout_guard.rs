@@ -9,7 +9,7 @@ use thermo_targets::Processes;
 use thermo_units::{Bytes, Nanos, Permille};
 
 use super::pagemap_stats::count_or_estimate;
-use super::refault::{PagedOut, Refaults};
+use super::refault::{PagedOut, RefaultMeter, Refaults};
 
 /// Bytes of a range that are checked for refaults, in samples spread over it.
 const REFAULT_SAMPLE: Bytes = Bytes::mib(4);
@@ -61,6 +61,10 @@ impl PageoutGuard {
             refaults,
             swap: None,
         }
+    }
+
+    pub(super) fn set_meter(&mut self, meter: RefaultMeter) {
+        self.refaults.meter = meter;
     }
 
     /// Begins a request: free swap is read again.

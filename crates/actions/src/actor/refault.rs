@@ -2,6 +2,7 @@
 //! not cold, and paging it out costs more than it saves.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thermo_engine::TargetId;
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
@@ -25,6 +26,39 @@ pub(super) struct PagedOut {
     pub still_present: Bytes,
 }
 
+/// A check of refaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefaultCheck {
+    /// Time of the check (`CLOCK_MONOTONIC`).
+    pub when: Nanos,
+    /// Memory paged out within the window.
+    pub paged_out: Bytes,
+    /// The part that is back in memory.
+    pub back: Bytes,
+}
+
+/// The last check of an actor, for reports of another thread.
+#[derive(Debug, Clone, Default)]
+pub struct RefaultMeter(Arc<Mutex<Option<RefaultCheck>>>);
+
+impl RefaultMeter {
+    /// The last check. Paging out checks at most once a second, and not while nothing is paged out.
+    #[must_use]
+    pub fn last(&self) -> Option<RefaultCheck> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the last check.
+    pub fn set(&self, when: Nanos, paged_out: Bytes, back: Bytes) {
+        let check = RefaultCheck {
+            when,
+            paged_out,
+            back,
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(check);
+    }
+}
+
 /// The memory paged out within the window, and the share of it that is back.
 #[derive(Debug)]
 pub(super) struct Refaults {
@@ -32,6 +66,7 @@ pub(super) struct Refaults {
     pub window: Nanos,
     ranges: VecDeque<PagedOut>,
     last_check: Option<(Nanos, Permille)>,
+    pub meter: RefaultMeter,
 }
 
 impl Refaults {
@@ -41,6 +76,7 @@ impl Refaults {
             window,
             ranges: VecDeque::new(),
             last_check: None,
+            meter: RefaultMeter::default(),
         }
     }
 
@@ -74,6 +110,7 @@ impl Refaults {
             back += present.saturating_sub(range.still_present).min(range.out);
             true
         });
+        self.meter.set(now, out, back);
         let share = match out {
             out if out < MIN_BYTES => Permille(0),
             out => Permille(u32::try_from(u128::from(back.0) * 1000 / u128::from(out.0)).unwrap_or(1000)),

@@ -1,6 +1,5 @@
 //! The verbs, one file each.
 
-mod action_words;
 mod advise;
 mod doctor;
 mod export;

@@ -9,7 +9,7 @@ use thermo_schemes::{checked_json, describe, normal_form};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 
-use super::action_words::verified_effect;
+use crate::action_words::verified_effect;
 use crate::args::{RunOpts, Targets};
 use crate::scheme_file;
 use crate::session::{NetSavings, SchemeTotal, Teardown, add_savings_to_json};

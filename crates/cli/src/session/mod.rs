@@ -12,6 +12,7 @@ mod net_savings;
 mod plan;
 mod progress;
 mod reload;
+mod scheme_activity;
 mod scheme_inputs;
 mod sink;
 mod target_records;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::{Context as _, ensure};
-use thermo_actions::Actor;
+use thermo_actions::{Actor, RefaultMeter};
 use thermo_backends::offload::Offloaded;
 use thermo_engine::budget::{Method, MethodPolicy, Plan as FirstPlan};
 use thermo_engine::tuning::IntervalsGoal;
@@ -19,6 +19,7 @@ use thermo_units::{Bytes, Nanos};
 
 use super::cgroup_wait::CgroupWait;
 use super::host::{Backend, Requirements, Selected};
+use super::scheme_activity::SchemeActivity;
 use super::totals::TotalsReader;
 use super::{
     EndReason, Host, Outcome, ReadSettings, Reloader, RunParams, SessionSink, Settings, scheme_inputs,
@@ -211,7 +212,7 @@ impl Plan {
         context: Context,
         processes: TrackedProcesses,
         selected: Selected,
-        sink: SessionSink,
+        mut sink: SessionSink,
         reloader: Option<Reloader>,
     ) -> anyhow::Result<Outcome> {
         // Everything is open, the command has started, and no thread runs yet.
@@ -222,6 +223,11 @@ impl Plan {
         };
         privileges::keep_only(&needs.capabilities())?;
         let root = Path::new("/");
+        let refaults = RefaultMeter::default();
+        // Recordings have it all, and changed settings would make the figures of the messages wrong.
+        if self.output.is_none() && reloader.is_none() {
+            sink.activity = Some(SchemeActivity::new(&self.schemes, self.limits, refaults.clone()));
+        }
         let params = RunParams {
             duration: self.duration,
             reloader,
@@ -231,8 +237,9 @@ impl Plan {
         };
         match selected.backend {
             Backend::Tracker(tracker) => {
-                let actor =
-                    Actor::new(self.limits.pageout(), self.limits.dry_run).with_huge(self.limits.huge());
+                let actor = Actor::new(self.limits.pageout(), self.limits.dry_run)
+                    .with_huge(self.limits.huge())
+                    .with_refault_meter(refaults);
                 let ops = Vaddr::new(root, processes, tracker, actor);
                 super::run(context, ops, sink, params)
             }

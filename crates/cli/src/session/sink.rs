@@ -17,6 +17,7 @@ use thermo_units::Bytes;
 
 use super::NetSavings;
 use super::distinct_bytes::DistinctBytes;
+use super::scheme_activity::SchemeActivity;
 
 /// Totals of a scheme over the session.
 #[derive(Debug, Clone)]
@@ -102,6 +103,8 @@ pub struct SessionSink {
     pub unknown_share: Option<f64>,
     /// Messages for the user, oldest first.
     pub messages: Vec<String>,
+    /// Reports what schemes do while they run, where that is wanted.
+    pub activity: Option<SchemeActivity>,
     /// Whether changes of method and intervals are messages.
     verbose: bool,
     first_passes: FirstPasses,
@@ -160,6 +163,7 @@ impl SessionSink {
             savings: None,
             unknown_share: None,
             messages: Vec::new(),
+            activity: None,
             verbose,
             first_passes: FirstPasses::default(),
         }
@@ -210,8 +214,11 @@ impl SessionSink {
         self.schemes.iter().any(did)
     }
 
-    /// Writes pending records: events may be rare.
+    /// Writes pending records (events may be rare), and adds the messages about schemes that are due.
     pub fn tick(&mut self) {
+        if let Some(activity) = &mut self.activity {
+            self.messages.extend(activity.tick(clock::monotonic()));
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.tick(clock::monotonic());
         }
@@ -252,6 +259,9 @@ impl SessionSink {
 impl Sink for SessionSink {
     fn on(&mut self, event: &Event<'_>) {
         self.first_passes.on_event(event);
+        if let Some(activity) = &mut self.activity {
+            activity.on(event);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.on(event);
         }

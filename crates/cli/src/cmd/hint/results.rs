@@ -10,7 +10,7 @@ use thermo_term::output;
 use thermo_units::{Bytes, printable};
 
 use super::Row;
-use crate::cmd::action_words::verified_effect;
+use crate::action_words::verified_effect;
 
 /// Sums over several ranges.
 #[derive(Debug, Default)]
