@@ -120,6 +120,8 @@ pub enum Skip {
     SwapFloor,
     /// Too many of the pages paged out before were refaulted.
     Refaults,
+    /// The contents do not compress: of the target's pages that went to zram, too little was saved.
+    Incompressible,
     /// The target is gone.
     TargetGone,
     /// The kernel refused for another reason.
@@ -143,6 +145,7 @@ impl Skip {
             Self::Filtered => "filtered",
             Self::SwapFloor => "swap_floor",
             Self::Refaults => "refaults",
+            Self::Incompressible => "incompressible",
             Self::TargetGone => "target_gone",
             Self::Refused => "refused",
             Self::DryRun => "dry_run",
@@ -179,6 +182,18 @@ impl Applied {
         match self.skipped.iter_mut().find(|(found, _)| *found == reason) {
             Some((_, sum)) => *sum += bytes,
             None => self.skipped.push((reason, bytes)),
+        }
+    }
+
+    /// Adds the result of another part of the range.
+    pub fn add(&mut self, part: &Self) {
+        self.passed_filters += part.passed_filters;
+        self.applied += part.applied;
+        if let Some(changed) = part.changed {
+            self.changed = Some(self.changed.unwrap_or_default() + changed);
+        }
+        for (reason, bytes) in &part.skipped {
+            self.skip(*reason, *bytes);
         }
     }
 }

@@ -35,16 +35,27 @@ pub fn exists(root: &Path) -> bool {
 /// # Errors
 /// Fails if a device that still exists cannot be read.
 pub fn mem_used(root: &Path) -> Result<Bytes, FileError> {
+    total(root).map(|stat| stat.mem_used)
+}
+
+/// The memory use of all devices of the machine at `root`; zero if there are none.
+///
+/// # Errors
+/// Fails if a device that still exists cannot be read.
+pub fn total(root: &Path) -> Result<MmStat, FileError> {
     // Without block devices there is no zram either.
     let Ok(devices) = std::fs::read_dir(root.join("sys/block")) else {
-        return Ok(Bytes::ZERO);
+        return Ok(MmStat::default());
     };
     let id_of = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
     let ids = devices.filter_map(|device| id_of(device.ok()?.file_name().to_str()?));
-    let mut total = Bytes::ZERO;
+    let mut total = MmStat::default();
     for id in ids {
         match (Zram { id }).mm_stat(root) {
-            Ok(stat) => total += stat.mem_used,
+            Ok(stat) => {
+                total.orig_data += stat.orig_data;
+                total.mem_used += stat.mem_used;
+            }
             // The device was removed meanwhile.
             Err(error) if error.is_missing() => {}
             Err(error) => return Err(error),

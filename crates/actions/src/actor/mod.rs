@@ -20,7 +20,8 @@
 //! | `collapse` | `MADV_COLLAPSE` of each 2 MiB that is at least 80 % present | the same |
 //! | `nohugepage` | the mapping's flag, set by the target; `MADV_COLD` on a part splits huge pages | the same |
 //!
-//! With too little free swap, or none, `pageout` takes only pages of files.
+//! With too little free swap, or none, `pageout` takes only pages of files. It stops where the contents do not
+//! compress (`net_guard.rs`).
 //!
 //! `pageout` counts page by page in ranges up to 256 MiB and estimates larger ranges from evenly spaced
 //! samples. `cold` and `lru_deprio` count page by page.
@@ -37,6 +38,7 @@ mod flags;
 mod huge;
 mod huge_state;
 mod madvise_batch;
+mod net_guard;
 mod pagemap_stats;
 mod pageout;
 mod pageout_guard;
@@ -140,7 +142,7 @@ impl Actor {
         let action = request.action;
         Self::supports(action)?;
         let filters = PageFilters::new(&self.root, request.filters, pte.is_some(), self.frames.is_some())?;
-        self.guard.begin_request();
+        self.guard.begin_request(processes);
         let mut results = Vec::with_capacity(request.ranges.len());
         for group in request.ranges.chunk_by(|a, b| a.target == b.target) {
             let opened = self.open(processes, group);
@@ -178,10 +180,12 @@ impl Actor {
                 }
             }
         }
+        let mut notes = self.huge.flags.take_notes();
+        notes.extend(self.guard.net.take_notes());
         Ok(Outcome {
             results,
             spent: clock::thread_cpu().saturating_sub(began),
-            notes: self.huge.flags.take_notes(),
+            notes,
         })
     }
 

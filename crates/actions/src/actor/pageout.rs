@@ -13,6 +13,7 @@ use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::madvise_batch::{Advisor, call_bytes};
+use super::net_guard::{Permit, split_off};
 use super::pagemap_stats::{PagemapStats, count_or_estimate, count_plans};
 use super::plan::{RangePlan, Task};
 use super::range_ops;
@@ -36,16 +37,46 @@ pub(super) fn batch_len(runs: &[TargetRange]) -> usize {
 }
 
 impl Actor {
-    /// Pages out the kept memory of `plans`, which were made for `runs`.
+    /// Pages out the kept memory of `plans`, which were made for `runs`: at first in parts, until it is known
+    /// whether that saves memory.
     pub(super) fn pageout(
         &mut self,
         task: &Task<'_>,
         runs: &[TargetRange],
         mut plans: Vec<RangePlan>,
     ) -> Vec<Applied> {
-        if plans.iter().all(|plan| plan.kept.is_empty()) {
-            return plans.into_iter().map(|plan| plan.applied).collect();
+        while plans.iter().any(|plan| !plan.kept.is_empty()) {
+            let part = match self.guard.net.permit(task.process.id, clock::monotonic()) {
+                Permit::All => split_off(&mut plans, Bytes::MAX),
+                Permit::Part(size) => split_off(&mut plans, size),
+                Permit::Nothing => {
+                    for plan in &mut plans {
+                        let kept = std::mem::take(&mut plan.kept);
+                        plan.applied.skip(Skip::Incompressible, range_ops::sum(&kept));
+                    }
+                    break;
+                }
+            };
+            let before = self.guard.net.zram(&self.root);
+            let results = self.pageout_part(task, runs, part);
+            let zram = before.zip(self.guard.net.zram(&self.root));
+            let left = results.iter().filter_map(|applied| applied.changed).sum();
+            let target = (task.process.id, task.process.pid);
+            self.guard.net.record(target, left, zram, clock::monotonic());
+            for (plan, result) in plans.iter_mut().zip(&results) {
+                plan.applied.add(result);
+            }
         }
+        plans.into_iter().map(|plan| plan.applied).collect()
+    }
+
+    /// Pages out the kept memory of `plans`, and verifies the effect.
+    fn pageout_part(
+        &mut self,
+        task: &Task<'_>,
+        runs: &[TargetRange],
+        mut plans: Vec<RangePlan>,
+    ) -> Vec<Applied> {
         let to_swap = self.guard.swap_allows(&self.root);
         let has_work: Vec<bool> = plans.iter().map(|plan| !plan.kept.is_empty()).collect();
         for plan in plans.iter_mut().filter(|_| !to_swap) {

@@ -8,6 +8,7 @@ use thermo_kernel::{clock, meminfo};
 use thermo_targets::Processes;
 use thermo_units::{Bytes, Nanos, Permille};
 
+use super::net_guard::NetGuard;
 use super::pagemap_stats::count_or_estimate;
 use super::refault::{PagedOut, RefaultMeter, Refaults};
 
@@ -26,15 +27,20 @@ pub struct PageoutLimits {
     pub refaults: Permille,
     /// Memory counts as paged out for this long.
     pub refault_window: Nanos,
+    /// Paging out of a target stops for some time when less than this share of what left its memory is saved,
+    /// because zram took the rest; 0: nothing is measured.
+    pub min_net: Permille,
 }
 
 impl Default for PageoutLimits {
-    /// 20 % of swap stays free; paging out stops when more than 25 % of the last minute's is back.
+    /// 20 % of swap stays free; paging out stops when more than 25 % of the last minute's is back. What is
+    /// saved is not measured.
     fn default() -> Self {
         Self {
             swap_floor: Permille(200),
             refaults: Permille(250),
             refault_window: Nanos::secs(60),
+            min_net: Permille(0),
         }
     }
 }
@@ -49,6 +55,7 @@ pub fn below_swap_floor(free: Bytes, total: Bytes, floor: Permille) -> bool {
 pub(super) struct PageoutGuard {
     swap_floor: Permille,
     refaults: Refaults,
+    pub(super) net: NetGuard,
     /// Whether free swap allows paging out, and the bytes paged out since it was read.
     swap: Option<(bool, Bytes)>,
 }
@@ -59,6 +66,7 @@ impl PageoutGuard {
         Self {
             swap_floor: limits.swap_floor,
             refaults,
+            net: NetGuard::new(limits.min_net),
             swap: None,
         }
     }
@@ -67,9 +75,10 @@ impl PageoutGuard {
         self.refaults.meter = meter;
     }
 
-    /// Begins a request: free swap is read again.
-    pub(super) fn begin_request(&mut self) {
+    /// Begins a request for `processes`: free swap is read again.
+    pub(super) fn begin_request(&mut self, processes: &Processes) {
         self.swap = None;
+        self.net.retain(processes);
     }
 
     /// Why nothing may be paged out now, if so. `to_swap`: the memory needs swap.
@@ -188,7 +197,7 @@ mod tests {
             "files need no swap"
         );
         swap(90);
-        guard.begin_request();
+        guard.begin_request(&none);
         assert_eq!(ask(&mut guard), None);
     }
 }

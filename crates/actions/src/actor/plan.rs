@@ -18,6 +18,7 @@ pub(super) struct Task<'a> {
 }
 
 /// The memory of a range to act on (`kept`), and the result so far.
+#[derive(Default)]
 pub(super) struct RangePlan {
     pub(super) applied: Applied,
     pub(super) kept: Ranges,

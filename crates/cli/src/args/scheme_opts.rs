@@ -42,6 +42,11 @@ pub struct Limits {
     #[arg(long, value_name = "SHARE", default_value = "25%")]
     pub max_refaults: Permille,
 
+    /// Stop paging out of a target for some time when less than this share of what left its memory is saved,
+    /// because its contents do not compress and lie in zram; 0 %: do not measure
+    #[arg(long, value_name = "SHARE", default_value = "10%")]
+    pub min_net: Permille,
+
     /// Let hugepage schemes also set the huge-page flag of mappings: the target is made to call madvise()
     #[arg(long)]
     pub huge_flags: bool,
@@ -75,6 +80,7 @@ impl Default for Limits {
             best_effort: false,
             swap_floor: Permille(200),
             max_refaults: Permille(250),
+            min_net: Permille(100),
             huge_flags: false,
             keep_flags: false,
             collapse_present: Permille(800),
@@ -88,6 +94,7 @@ impl Limits {
         PageoutLimits {
             swap_floor: self.swap_floor,
             refaults: self.max_refaults,
+            min_net: self.min_net,
             ..PageoutLimits::default()
         }
     }

@@ -71,6 +71,18 @@ pub fn run_if_child() {
                     huge[PAGE_SIZE as usize..].fill(0);
                 }
             }
+            // Contents that do not compress.
+            ["scramble"] => {
+                let next = |word: &u64| {
+                    let word = word ^ (word << 13);
+                    let word = word ^ (word >> 7);
+                    Some(word ^ (word << 17))
+                };
+                let words = std::iter::successors(next(&0x9e37_79b9_7f4a_7c15), next);
+                for (eight, word) in memory.chunks_exact_mut(8).zip(words) {
+                    eight.copy_from_slice(&word.to_ne_bytes());
+                }
+            }
             ["check"] => check_contents(memory, is_thin),
             ["collapse"] => {
                 rustix::thread::disable_transparent_huge_pages(false).unwrap();
@@ -244,6 +256,13 @@ pub fn swapped(pid: u32, range: AddrRange) -> Bytes {
         .read(range, &mut pages)
         .unwrap();
     Bytes(pages.iter().filter(|page| page.is_swapped()).count() as u64 * 4096)
+}
+
+/// A zram device as swap, even if the machine has other swap; prints the reason if there is none.
+pub fn zram() -> Option<ZramSwap> {
+    ZramSwap::create(Path::new("/"), Bytes::mib(256))
+        .inspect_err(|why| eprintln!("SKIP: no zram device can be created: {why}"))
+        .ok()
 }
 
 /// Swap for a test: the swap of the machine, or a zram device that is removed when dropped.
