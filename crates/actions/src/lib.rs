@@ -3,6 +3,7 @@
 //! * [`Actor`] applies the actions of schemes.
 //! * [`hint`] applies actions that one program requests for the memory of another.
 //! * [`page_cache`] sorts the cached pages of files on the LRU lists.
+//! * [`pagein`] brings back what is in swap.
 //! * [`preset`] holds the parameters of the kernel's DAMON modules and the schemes they stand for.
 //!
 //! Access monitoring is not here but in `thermo_backends`. An action that needs page-table data gets a
@@ -16,6 +17,7 @@ mod actor;
 mod fake;
 pub mod hint;
 pub mod page_cache;
+pub mod pagein;
 pub mod preset;
 
 pub use actor::{Actor, HugeOptions, PageoutLimits, RefaultCheck, RefaultMeter, below_swap_floor};

@@ -106,6 +106,8 @@ pub struct Request<'a> {
 pub enum Skip {
     /// The page is not resident.
     NotPresent,
+    /// The page is in memory already.
+    Resident,
     /// The page was accessed recently.
     Young,
     /// Other processes map the page too, so the kernel skips it.
@@ -138,6 +140,7 @@ impl Skip {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotPresent => "not_present",
+            Self::Resident => "resident",
             Self::Young => "young",
             Self::Shared => "shared",
             Self::Locked => "locked",

@@ -15,6 +15,8 @@ pub struct Page(u64);
 
 const PFN: u64 = (1 << 55) - 1;
 const EXCLUSIVE: u64 = 1 << 56;
+/// Linux 6.15: a guard region (`MADV_GUARD_INSTALL`), which `SWAPPED` is set for too.
+const GUARD: u64 = 1 << 58;
 const FILE: u64 = 1 << 61;
 const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
@@ -35,7 +37,7 @@ impl Page {
     /// True if the page is swapped out, or under migration.
     #[must_use]
     pub const fn is_swapped(self) -> bool {
-        self.0 & SWAPPED != 0
+        self.0 & SWAPPED != 0 && self.0 & GUARD == 0
     }
 
     /// True for a page of a file, or of shared anonymous memory.
@@ -134,6 +136,7 @@ mod tests {
         // In a swap entry, the swap type and offset take the place of the frame number.
         assert_eq!(Page::from_bits(SWAPPED | 0x1234).pfn(), None);
         assert_eq!(Page::from_bits(PRESENT).pfn(), None);
+        assert!(!Page::from_bits(SWAPPED | GUARD).is_swapped(), "a guard page");
     }
 
     #[test]

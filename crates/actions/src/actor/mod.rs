@@ -12,7 +12,7 @@
 //! | action | method | effect verified in |
 //! | --- | --- | --- |
 //! | `stat` | none | - |
-//! | `willneed` | `MADV_WILLNEED` | not verified: the call only starts the reads |
+//! | `willneed` | `MADV_WILLNEED` of pages in swap, and of absent pages of files | not verified: the call only starts the reads |
 //! | `cold`, `lru_deprio` | `MADV_COLD` | not verified: the kernel does not expose LRU lists |
 //! | `pageout` | `MADV_PAGEOUT` | pagemap: pages that were present and no longer are |
 //! | `lru_prio` | two `process_vm_readv` of each present page, five with MGLRU | not verified |
@@ -43,6 +43,7 @@ mod pagemap_stats;
 mod pageout;
 mod pageout_guard;
 mod plan;
+mod prefetch;
 mod range_ops;
 mod refault;
 mod split;
@@ -70,6 +71,7 @@ pub use self::huge_state::HugeOptions;
 use self::pageout_guard::PageoutGuard;
 pub use self::pageout_guard::{PageoutLimits, below_swap_floor};
 use self::plan::{RangePlan, Task};
+use self::prefetch::FileMappings;
 use self::range_ops::Ranges;
 pub use self::refault::{RefaultCheck, RefaultMeter};
 pub use self::state::Actor;
@@ -161,6 +163,7 @@ impl Actor {
                     action,
                     filters: &filters,
                     pagemap,
+                    files: FileMappings::default(),
                 };
                 let plans = runs.iter().map(|run| self.plan(&task, run, pte.as_deref_mut()));
                 let plans: Vec<RangePlan> = plans.collect();
@@ -221,6 +224,10 @@ impl Actor {
         let kept = match pte.filter(|_| task.action == Action::Pageout && !task.filters.needs_young()) {
             Some(pte) => skip_young(task.process, run.range, kept, pte, &mut applied),
             None => kept,
+        };
+        let kept = match task.action {
+            Action::Willneed => prefetch::absent(&self.root, task, &kept, &mut applied),
+            _ => kept,
         };
         if self.dry_run {
             applied.skip(Skip::DryRun, range_ops::sum(&kept));

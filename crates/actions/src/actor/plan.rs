@@ -6,6 +6,7 @@ use thermo_kernel::pagemap::Pagemap;
 use thermo_targets::{Process, Processes};
 
 use super::filter::PageFilters;
+use super::prefetch::FileMappings;
 use super::range_ops::Ranges;
 
 /// A request for the memory of one process.
@@ -15,6 +16,7 @@ pub(super) struct Task<'a> {
     pub(super) action: Action,
     pub(super) filters: &'a PageFilters,
     pub(super) pagemap: &'a Pagemap,
+    pub(super) files: FileMappings,
 }
 
 /// The memory of a range to act on (`kept`), and the result so far.

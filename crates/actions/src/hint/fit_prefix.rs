@@ -18,7 +18,7 @@ pub(super) fn fit_prefix(
     let mut pages = Vec::new();
     let readable = pagemap.read(step, &mut pages).is_ok();
     let counts = |page: &Page| {
-        let eligible = action == Action::Willneed || page.is_present();
+        let eligible = (action == Action::Willneed) != page.is_present();
         eligible && only.is_none_or(|kind| page.is_file() == (kind == PageKind::File))
     };
     let max_pages = (left.0 / PAGE_SIZE).max(1);

@@ -9,6 +9,7 @@ mod hint;
 mod lifecycle;
 mod lru_sort;
 mod moved;
+mod pagein;
 mod reclaim;
 mod record;
 mod report;
@@ -47,6 +48,7 @@ enum Verb {
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
     Hint(hint::Hint),
+    Pagein(pagein::Pagein),
     Lifecycle(lifecycle::Lifecycle),
     Fs(fs::Fs),
     #[command(hide = true)]
@@ -75,6 +77,7 @@ impl Cli {
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
+            Verb::Pagein(verb) => verb.run(),
             Verb::Lifecycle(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
             Verb::Nbd(_) => moved::to("nbd", "thermo-nbd"),

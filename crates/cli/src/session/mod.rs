@@ -22,6 +22,7 @@ mod totals;
 pub use host::{Host, Requirements};
 pub use net_savings::{NetSavings, add_savings_to_json};
 pub use plan::{Done, Plan, Tuning};
+pub use progress::Progress;
 pub use reload::{ReadSettings, Reloader, Settings};
 pub use sink::{SchemeTotal, SessionSink};
 pub use teardown::{Teardown, wait_for};
@@ -43,7 +44,7 @@ use thermo_units::Nanos;
 use crate::launch;
 use cgroup_wait::CgroupWait;
 use net_savings::SavingsMeter;
-use progress::{Progress, State};
+use progress::State;
 use target_records::MappingChanges;
 use totals::TotalsReader;
 

@@ -44,8 +44,15 @@ impl Progress {
     /// Shows the line.
     pub fn show(&mut self, state: &State) {
         if self.on_terminal {
+            self.show_text(&line(state));
+        }
+    }
+
+    /// Shows `text` as the line.
+    pub fn show_text(&mut self, text: &str) {
+        if self.on_terminal {
             // An error means that the terminal is gone.
-            drop(write!(io::stderr(), "\r\x1b[K{}", line(state)));
+            drop(write!(io::stderr(), "\r\x1b[K{text}"));
             self.shown = true;
         }
     }

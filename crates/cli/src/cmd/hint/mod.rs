@@ -276,7 +276,7 @@ impl Hint {
 }
 
 /// Runs `f`, and sets `cancel` when Ctrl-C is pressed.
-fn run_cancellable<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
+pub fn run_cancellable<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
