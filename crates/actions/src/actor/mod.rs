@@ -20,8 +20,8 @@
 //! | `collapse` | `MADV_COLLAPSE` of each 2 MiB that is at least 80 % present | the same |
 //! | `nohugepage` | the mapping's flag, set by the target; `MADV_COLD` on a part splits huge pages | the same |
 //!
-//! With too little free swap, or none, `pageout` takes only pages of files. It stops where the contents do not
-//! compress (`net_guard.rs`).
+//! With too little free swap, or none, `pageout` takes only pages of files. It stops where the contents do
+//! not compress (`net_guard.rs`).
 //!
 //! `pageout` counts page by page in ranges up to 256 MiB and estimates larger ranges from evenly spaced
 //! samples. `cold` and `lru_deprio` count page by page.

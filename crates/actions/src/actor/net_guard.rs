@@ -1,4 +1,4 @@
-//! Net saving of each target: paging out stops where it saves too little, because the contents do not compress.
+//! Net saving of each target: paging out stops where too little is saved, because contents do not compress.
 //!
 //! Bytes that left resident memory are compared with the growth of all zram devices right around the calls
 //! (writes to zram end within the call). Other programs write to zram too: a measurement in which zram took

@@ -36,8 +36,8 @@ impl SkipReason {
 /// The result of one hint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HintResult {
-    /// Bytes of present pages for which the kernel accepted the advice. For `willneed`: bytes of pages in swap,
-    /// and of pages of files that were not present.
+    /// Bytes of present pages for which the kernel accepted the advice. For `willneed`: bytes of pages in
+    /// swap, and of pages of files that were not present.
     pub advised: Bytes,
     /// Bytes verified as changed afterwards; `None` where the effect cannot be observed.
     pub changed: Option<Bytes>,

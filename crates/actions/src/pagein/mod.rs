@@ -2,11 +2,11 @@
 //!
 //! Swapped pages are found in the pagemap and read in batches, by one byte of each page
 //! (`process_vm_readv`). That maps the page again, and frees its place in zram at once. `MADV_WILLNEED` alone
-//! only reads pages into the swap cache: they stay unmapped and take memory twice. It is used before the reads
-//! where swap is on disks, which are slow to read one page after the other.
+//! only reads pages into the swap cache: they stay unmapped and take memory twice. It is used before the
+//! reads where swap is on disks, which are slow to read one page after the other.
 //!
-//! Only anonymous memory is found: the pagemap does not show swapped pages of shared memory. Pages of files are
-//! read again when the program accesses them, or by the action `willneed`.
+//! Only anonymous memory is found: the pagemap does not show swapped pages of shared memory. Pages of files
+//! are read again when the program accesses them, or by the action `willneed`.
 
 mod headroom;
 

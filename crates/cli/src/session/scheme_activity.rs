@@ -1,10 +1,10 @@
 //! Messages about schemes while they run: when and why a scheme rests or acts again, once per change, and a
 //! line a minute of what it did.
 //!
-//! A change is printed at the next tick of the session (1 s). Later changes of the same scheme are printed at
-//! most every 10 s: guards may change their mind with every application. Then the state at that time counts.
+//! A change is printed at the next tick of the session (1 s), but at most three of one scheme in 30 s: guards
+//! may change their mind with every application. After that, the state at that time counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use thermo_actions::RefaultMeter;
@@ -17,9 +17,12 @@ use thermo_units::{Bytes, Nanos, Permille};
 use crate::action_words::verified_effect;
 use crate::args::Limits;
 
-/// Minimum time between two messages about changes of one scheme. A quota must be used up for this long
-/// before it is a change.
-const PAUSE: Nanos = Nanos::secs(10);
+/// At most so many changes of one scheme are printed ...
+const MAX_CHANGES: usize = 3;
+/// ... within this time.
+const CHANGES_WITHIN: Nanos = Nanos::secs(30);
+/// A quota must be used up for this long before it is a change.
+const QUOTA_PAUSE: Nanos = Nanos::secs(10);
 /// Time between two lines of what a scheme did.
 const MINUTE: Nanos = Nanos::secs(60);
 /// Number of reasons for skipped bytes in the line of a minute: those with most bytes.
@@ -50,7 +53,8 @@ struct SchemeState {
     label: String,
     state: State,
     printed: State,
-    printed_at: Option<Nanos>,
+    /// When the last changes were printed.
+    printed_at: VecDeque<Nanos>,
     /// Whether the scheme was printed as acting before.
     has_acted: bool,
     /// Free memory in thousandths when watermarks activated the scheme; taken by the next message.
@@ -127,7 +131,10 @@ impl SchemeActivity {
         let began = *self.minute_began.get_or_insert(now);
         if now.saturating_sub(began) >= MINUTE {
             self.minute_began = Some(now);
-            let check = self.refaults.last().filter(|check| check.when >= began);
+            let check = self
+                .refaults
+                .last()
+                .filter(|check| check.when >= began && check.paged_out > Bytes::ZERO);
             let refaulted = check.map(|check| format!("; refaulted {} of {}", check.back, check.paged_out));
             let lines = self.schemes.iter_mut();
             messages
@@ -144,7 +151,7 @@ impl SchemeState {
             label,
             state: State::Starting,
             printed: State::Starting,
-            printed_at: None,
+            printed_at: VecDeque::new(),
             has_acted: false,
             activated_at: None,
             stats: SchemeStats::default(),
@@ -174,7 +181,7 @@ impl SchemeState {
         let applied = stats.sz_applied.saturating_sub(before.sz_applied);
         let guard = skipped
             .iter()
-            .filter(|(why, bytes)| matches!(why, Skip::SwapFloor | Skip::Refaults) && *bytes > applied)
+            .filter(|(why, bytes)| is_guard(*why) && *bytes > applied)
             .max_by_key(|(_, bytes)| *bytes);
         self.state = match guard {
             Some((why, _)) => State::Stopped(*why),
@@ -191,7 +198,7 @@ impl SchemeState {
     /// Long enough to be no accident: some windows of the quota.
     fn quota_pause(&self) -> Nanos {
         let windows = self.scheme.quota.reset_interval.0.saturating_mul(2);
-        PAUSE.max(Nanos(windows))
+        QUOTA_PAUSE.max(Nanos(windows))
     }
 
     fn note_quota(&mut self, now: Nanos, used_up: bool) {
@@ -213,8 +220,7 @@ impl SchemeState {
 
     /// The message about a change that was not printed yet.
     fn take_change(&mut self, now: Nanos, guard_text: &dyn Fn(Skip) -> String) -> Option<String> {
-        let may_print = self.printed_at.is_none_or(|at| now.saturating_sub(at) >= PAUSE);
-        if self.state == self.printed || !may_print {
+        if self.state == self.printed || !self.may_print(now) {
             return None;
         }
         let (label, free) = (&self.label, self.activated_at.take());
@@ -236,8 +242,15 @@ impl SchemeState {
             State::Stopped(why) => format!("{label} rests: {}", guard_text(why)),
         };
         self.has_acted |= matches!(self.state, State::Acting | State::QuotaUsedUp);
-        (self.printed, self.printed_at) = (self.state, Some(now));
+        self.printed = self.state;
+        self.printed_at.push_back(now);
         Some(text)
+    }
+
+    fn may_print(&mut self, now: Nanos) -> bool {
+        self.printed_at
+            .retain(|at| now.saturating_sub(*at) < CHANGES_WITHIN);
+        self.printed_at.len() < MAX_CHANGES
     }
 
     fn age_text(&self) -> String {
@@ -307,9 +320,13 @@ impl SchemeState {
         };
         let skipped = skipped_text(skipped);
         Some(format!(
-            "{label}: in the last minute {did} of {tried} that matched{refaulted}{skipped}{quota}"
+            "{label}: in the last minute {did} of {tried} tried{refaulted}{skipped}{quota}"
         ))
     }
+}
+
+const fn is_guard(why: Skip) -> bool {
+    matches!(why, Skip::SwapFloor | Skip::Refaults | Skip::Incompressible)
 }
 
 /// Why a guard stopped paging out, with the figures of now.
@@ -319,6 +336,11 @@ fn guard_text(why: Skip, limits: &Limits, refaults: &RefaultMeter) -> String {
             Ok(info) => swap_text(info.swap_free, info.swap_total, limits.swap_floor),
             Err(error) => format!("free swap cannot be read: {error}"),
         },
+        // The actor gives the figures of each target in a warning.
+        Skip::Incompressible => format!(
+            "what it would page out does not compress, so less than {} would be saved (--min-net)",
+            limits.min_net
+        ),
         _ => {
             let found = refaults.last().map_or_else(String::new, |check| {
                 format!(
@@ -422,12 +444,15 @@ mod tests {
         );
         assert_eq!(session.tick(2), "");
         session.active(true, 395);
-        assert_eq!(session.tick(3), "", "too early after the last message");
-        assert_eq!(session.tick(11), "pageout acts: 39.5 % of memory is free");
+        assert_eq!(session.tick(3), "pageout acts: 39.5 % of memory is free");
+        session.active(false, 510);
+        session.tick(4);
+        session.active(true, 399);
+        assert_eq!(session.tick(5), "", "three changes within 30 s");
         session.active(false, 150);
         assert!(
             session
-                .tick(30)
+                .tick(34)
                 .contains("less than 20 % (low watermark): the kernel reclaims")
         );
         assert_eq!(
@@ -451,6 +476,12 @@ mod tests {
         assert_eq!(session.tick(40), "pageout rests: more than 25 % (--max-refaults)");
         session.applied(50, 0, &[]);
         assert_eq!(session.tick(51), "", "nothing was tried");
+        session.applied(52, 8, &[(Skip::Incompressible, Bytes::mib(7))]);
+        let text = session.tick(52);
+        assert!(
+            text.contains("does not compress, so less than 10 % would be saved"),
+            "{text}"
+        );
         session.applied(55, 8, &[(Skip::Young, Bytes::mib(1))]);
         assert_eq!(session.tick(55), "pageout acts again");
     }
@@ -491,7 +522,7 @@ mod tests {
         session.activity.refaults.set(when, Bytes::mib(14), Bytes::mib(1));
         assert_eq!(
             session.tick(60),
-            "pageout: in the last minute 15.0 MiB paged out of 20.0 MiB that matched; refaulted 1.00 MiB of \
+            "pageout: in the last minute 15.0 MiB paged out of 20.0 MiB tried; refaulted 1.00 MiB of \
              14.0 MiB; skipped: 3.00 MiB shared, 2.00 MiB young, 8.00 KiB filtered"
         );
         session.applied(100, 0, &[]);
