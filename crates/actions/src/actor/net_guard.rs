@@ -199,6 +199,7 @@ mod tests {
         MmStat {
             orig_data: Bytes::mib(orig),
             mem_used: Bytes::mib(used),
+            ..MmStat::default()
         }
     }
 
