@@ -585,3 +585,24 @@ fn restart_age_changes_only_pages_in_range_of_uniform_chunk() {
     assert_eq!(runs(&states, 10), expected);
     assert_counts_are_right(&states);
 }
+
+/// One pass at second `at`: the pages of `resident` and `accessed` are resident, `accessed` were accessed.
+fn pass_of(states: &mut PageStates, at: u64, accessed: &[u64], resident: std::ops::Range<u64>) {
+    states.begin_pass(pass_start(at));
+    let mut scan = ScanChunk::default();
+    scan.reset(AddrRange::new(0, CHUNK));
+    resident.for_each(|page| scan.set(Addr(page * PAGE), false));
+    accessed.iter().for_each(|page| scan.set(Addr(page * PAGE), true));
+    states.update(&scan, Nanos::secs(at));
+    states.end_pass(Nanos::secs(at));
+}
+
+#[test]
+fn old_ages_stay_while_every_pass_adds_an_age() {
+    let mut states = PageStates::default();
+    for at in 1..=2000 {
+        pass_of(&mut states, at, &[8 + at % 504], 0..512);
+    }
+    let old = ages(&mut states, 2000);
+    assert_eq!(old[age_bucket(Nanos::secs(1800))], 8, "{old:?}");
+}

@@ -1,7 +1,9 @@
 //! The timestamps since which pages have been idle. Each has an index that fits into a page's byte.
 //!
 //! When the indices run out, unused timestamps are dropped, and timestamps that are close relative to their
-//! age are merged: old ages become coarser, recent ones stay exact.
+//! age are merged: old ages become coarser, recent ones stay exact. A merged timestamp remembers the earliest
+//! one that it stands for. So the error of an age stays small relative to the age, however often timestamps
+//! are merged.
 
 use thermo_units::Nanos;
 
@@ -10,7 +12,14 @@ pub(super) const MAX_TIMESTAMPS: usize = 126;
 
 /// Timestamps in ascending order.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Timestamps(Vec<Nanos>);
+pub(super) struct Timestamps(Vec<Timestamp>);
+
+/// A timestamp, and the earliest one merged into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timestamp {
+    earliest: Nanos,
+    at: Nanos,
+}
 
 /// The new index of each old index.
 #[derive(Debug)]
@@ -19,7 +28,8 @@ pub(super) struct Renumbering(pub(super) [u8; MAX_TIMESTAMPS]);
 impl Timestamps {
     /// The timestamp with `index`.
     pub(super) fn get(&self, index: u8) -> Nanos {
-        self.0.get(usize::from(index)).copied().unwrap_or_default()
+        let found = self.0.get(usize::from(index));
+        found.map(|timestamp| timestamp.at).unwrap_or_default()
     }
 
     /// True if there is no room for `more` timestamps.
@@ -30,7 +40,7 @@ impl Timestamps {
     /// Returns the index of `timestamp`, which is inserted if it is new, and the renumbering of later
     /// timestamps, if there are any.
     pub(super) fn index_of(&mut self, timestamp: Nanos) -> (u8, Option<Renumbering>) {
-        let (index, is_new) = match self.0.binary_search(&timestamp) {
+        let (index, is_new) = match self.0.binary_search_by_key(&timestamp, |other| other.at) {
             Ok(index) => (index, false),
             Err(index) => (index, true),
         };
@@ -41,7 +51,11 @@ impl Timestamps {
                     u8::try_from(old + usize::from(old >= index)).unwrap_or(u8::MAX)
                 })));
             }
-            self.0.insert(index, timestamp);
+            let exact = Timestamp {
+                earliest: timestamp,
+                at: timestamp,
+            };
+            self.0.insert(index, exact);
         }
         (u8::try_from(index).unwrap_or(0), renumbering)
     }
@@ -49,36 +63,38 @@ impl Timestamps {
     /// Changes the timestamp `early` to `late`. Does nothing unless `early` is the last timestamp.
     pub(super) fn postpone_last(&mut self, early: Nanos, late: Nanos) {
         if let [before @ .., last] = self.0.as_mut_slice()
-            && *last == early
-            && before.last().is_none_or(|before| *before < late)
+            && last.at == early
+            && before.last().is_none_or(|before| before.at < late)
         {
-            *last = late;
+            (last.earliest, last.at) = (late, late);
         }
     }
 
-    /// Makes room: drops timestamps that are not `used`. If more than half remain, merges the pairs that are
-    /// closest relative to their age. Their pages then count as idle since the later one, so that no page
-    /// gets older.
+    /// Makes room: drops timestamps that are not `used`. If more than half remain, merges the pairs that span
+    /// the least time relative to their age. Their pages then count as idle since the later one, so that no
+    /// page gets older.
     pub(super) fn make_room(&mut self, used: impl Fn(u8) -> bool) -> Renumbering {
-        let mut kept: Vec<(Nanos, Vec<usize>)> = Vec::new();
+        let mut kept: Vec<(Timestamp, Vec<usize>)> = Vec::new();
         for (index, timestamp) in self.0.iter().enumerate() {
             if used(u8::try_from(index).unwrap_or(u8::MAX)) {
                 kept.push((*timestamp, vec![index]));
             }
         }
-        let newest = self.0.last().copied().unwrap_or_default();
+        let newest = self.0.last().map(|last| last.at).unwrap_or_default();
         while kept.len() > MAX_TIMESTAMPS / 2 {
-            let relative_gap = |pair: &[(Nanos, Vec<usize>)]| {
-                let (gap, age) = (pair[1].0 - pair[0].0, newest - pair[0].0);
-                u128::from(gap.0) * 1_000_000 / u128::from(age.0.max(1))
+            let relative_span = |pair: &[(Timestamp, Vec<usize>)]| {
+                let earliest = pair[0].0.earliest;
+                let (span, age) = (pair[1].0.at - earliest, newest - earliest);
+                u128::from(span.0) * 1_000_000 / u128::from(age.0.max(1))
             };
             let closest = kept
                 .windows(2)
-                .map(relative_gap)
+                .map(relative_span)
                 .enumerate()
-                .min_by_key(|(_, gap)| *gap);
+                .min_by_key(|(_, span)| *span);
             let Some((first, _)) = closest else { break };
-            let (_, indices) = kept.remove(first);
+            let (merged, indices) = kept.remove(first);
+            kept[first].0.earliest = merged.earliest;
             kept[first].1.extend(indices);
         }
         let mut new_indices = [0; MAX_TIMESTAMPS];
@@ -160,7 +176,7 @@ mod tests {
             assert!(now >= before, "{old} became older");
             let age = Nanos::secs((MAX_TIMESTAMPS - 1 - old) as u64);
             assert!(
-                now - before <= Nanos(age.0 / 2).max(Nanos::secs(2)),
+                now - before <= Nanos(age.0 / 4).max(Nanos::secs(2)),
                 "{old} became {now}"
             );
         }
