@@ -34,6 +34,11 @@ impl Word {
         self.accessed |= accessed & self.within;
     }
 
+    /// True if the page with this index was accessed.
+    pub(super) fn is_accessed(&self, nth: usize) -> bool {
+        self.get(nth) == ScanResult::Accessed
+    }
+
     pub(super) fn get(&self, nth: usize) -> ScanResult {
         let is_set = |bits: u64| bits >> nth & 1 == 1;
         if is_set(self.unknown) {

@@ -20,6 +20,7 @@
 //! stayed so for two passes, takes its new state at once: many pages do not change together by chance. See
 //! `recent_change`.
 
+mod acted_on;
 mod byte;
 mod chunk_states;
 mod counts;
@@ -31,6 +32,7 @@ mod transitions;
 
 use std::collections::BTreeMap;
 
+use self::acted_on::ActedOn;
 use self::byte::{ABSENT, CHUNK, FIRST_SCAN, FIRST_TIMESTAMP, MAX_HISTORY, UNKNOWN, WORDS, is_idle};
 use self::chunk_states::{Chunk, ChunkBacking, ChunkBytes, count, has_history};
 use self::counts::{Counts, Group, Scanned};
@@ -70,6 +72,7 @@ pub struct PageStates {
     first_end: Nanos,
     timestamps: Timestamps,
     counts: Counts,
+    acted_on: ActedOn,
     /// True if the first pass can trust accessed bits because the target has just started.
     trusts_first_pass: bool,
     /// Pages found accessed again since the last [`PageStates::take_tables`], by idle age.
@@ -107,7 +110,7 @@ impl PageStates {
     pub(crate) fn update(&mut self, scan: &ScanChunk, now: Nanos) {
         let range = scan.range();
         if scan.is_empty() {
-            return self.forget(range);
+            return self.set_absent(range);
         }
         let transitions = self.transitions();
         let mut reaccessed = [0; 256];
@@ -158,6 +161,7 @@ impl PageStates {
         for (bytes, word) in bytes.as_chunks_mut::<64>().0.iter_mut().zip(words) {
             changed |= transitions.update_word(bytes, word, reaccessed);
         }
+        self.acted_on.take_reaccessed(number, words, &before, reaccessed);
         if changed || chunk.pass != self.nr_passes && has_history(&before) {
             let after = *bytes;
             count(
@@ -315,8 +319,11 @@ impl PageStates {
     }
 
     fn make_room(&mut self) {
-        let counts = &self.counts;
-        let renumbering = self.timestamps.make_room(|index| counts.is_used(index));
+        let (counts, kept) = (&self.counts, self.acted_on.used());
+        let is_kept = |index: u8| kept[usize::from(FIRST_TIMESTAMP + index)];
+        let renumbering = self
+            .timestamps
+            .make_room(|index| counts.is_used(index) || is_kept(index));
         self.renumber(Some(renumbering));
     }
 
@@ -333,27 +340,20 @@ impl PageStates {
             };
         }
         for chunk in self.chunks.values_mut() {
-            match &mut chunk.bytes {
-                ChunkBytes::Uniform(byte) => *byte = table[usize::from(*byte)],
-                ChunkBytes::Each(bytes) => bytes
-                    .iter_mut()
-                    .for_each(|byte| *byte = table[usize::from(*byte)]),
-            }
+            chunk.bytes.renumber(&table);
         }
+        self.acted_on.renumber(&table);
         self.counts.renumber(&table);
     }
 
     /// Approximate memory use.
     #[cfg(test)]
     fn state_size(&self) -> Bytes {
-        let heap = |chunk: &Chunk| match chunk.bytes {
-            ChunkBytes::Uniform(_) => 0,
-            ChunkBytes::Each(_) => byte::CHUNK_PAGES + 16,
-        };
+        let heap = |chunk: &Chunk| chunk.bytes.heap_size();
         // A node of the map is three quarters full on average.
         let entry = (size_of::<Chunk>() + size_of::<u64>()) * 4 / 3;
         let chunks: usize = self.chunks.values().map(|chunk| heap(chunk) + entry).sum();
-        Bytes((chunks + size_of::<Self>()) as u64)
+        Bytes((chunks + self.acted_on.size() + size_of::<Self>()) as u64)
     }
 }
 

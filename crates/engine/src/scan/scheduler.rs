@@ -116,7 +116,7 @@ impl Scheduler {
             };
             let next = ops.scan(&target_range, &mut self.chunk).max(range.end);
             target.states.update(&self.chunk, now);
-            target.states.forget(AddrRange {
+            target.states.set_absent(AddrRange {
                 start: range.end,
                 end: next,
             });

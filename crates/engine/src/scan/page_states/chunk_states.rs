@@ -1,5 +1,7 @@
 //! The states of a chunk: 512 neighbouring pages, which one page-table page maps.
 
+use std::ops::Range;
+
 use super::byte::{CHUNK, CHUNK_PAGES, MAX_HISTORY};
 use super::counts::{Counts, Scanned};
 use crate::access_tables::{Backing, PageKind};
@@ -133,6 +135,40 @@ impl ChunkBytes {
         match self {
             Self::Each(bytes) => bytes,
             Self::Uniform(_) => unreachable!("the chunk was expanded above"),
+        }
+    }
+
+    /// The byte of a page.
+    pub(super) fn get(&self, page: usize) -> u8 {
+        match self {
+            Self::Uniform(byte) => *byte,
+            Self::Each(bytes) => bytes[page],
+        }
+    }
+
+    /// Changes the bytes of `pages`.
+    pub(super) fn change(&mut self, pages: Range<usize>, mut change: impl FnMut(&mut u8)) {
+        match self {
+            Self::Uniform(byte) if pages == (0..CHUNK_PAGES) => change(byte),
+            bytes => bytes.each()[pages].iter_mut().for_each(change),
+        }
+    }
+
+    /// Changes each byte to its new value in `table`.
+    pub(super) fn renumber(&mut self, table: &[u8; 256]) {
+        let renumber = |byte: &mut u8| *byte = table[usize::from(*byte)];
+        match self {
+            Self::Uniform(byte) => renumber(byte),
+            Self::Each(bytes) => bytes.iter_mut().for_each(renumber),
+        }
+    }
+
+    /// Memory outside of the value itself, in bytes.
+    #[cfg(test)]
+    pub(super) const fn heap_size(&self) -> usize {
+        match self {
+            Self::Uniform(_) => 0,
+            Self::Each(_) => CHUNK_PAGES + 16,
         }
     }
 

@@ -282,7 +282,7 @@ fn last_page_is_updated_by_unaligned_scan() {
 fn restart_age_skips_absent_pages() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[0]);
-    states.forget(AddrRange::new(2 * PAGE, 4 * PAGE));
+    states.set_absent(AddrRange::new(2 * PAGE, 4 * PAGE));
     states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(9));
     let resident: Vec<_> = runs(&states, 20).iter().map(|run| (run.0, run.1)).collect();
     assert_eq!(resident, [(0, 1), (1, 2), (4, 8)]);
@@ -586,6 +586,38 @@ fn restart_age_changes_only_pages_in_range_of_uniform_chunk() {
     assert_counts_are_right(&states);
 }
 
+/// Pages accessed again since the last call, by the bucket of their idle age, at second `at`.
+fn reaccessed(states: &mut PageStates, at: u64) -> Vec<(usize, u64)> {
+    let tables = states.take_tables(Nanos::secs(at));
+    let pages = tables.reaccessed.iter().map(|bytes| bytes.0 / PAGE);
+    pages.enumerate().filter(|(_, pages)| *pages > 0).collect()
+}
+
+#[test]
+fn page_that_was_paged_out_and_came_back_is_reaccessed_after_its_whole_idle_time() {
+    let mut states = PageStates::default();
+    for at in 1..=40 {
+        pass(&mut states, at, &[0]);
+    }
+    assert_eq!(reaccessed(&mut states, 40), []);
+    states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(40));
+    // Pages 4 to 7 stay resident, for example because swap is full. Pages 1 to 3 are paged out.
+    for at in 41..=59 {
+        pass_of(&mut states, at, &[0], 4..8);
+    }
+    assert_eq!(reaccessed(&mut states, 59), []);
+    pass_of(&mut states, 60, &[0, 2, 5], 4..8);
+    assert_eq!(reaccessed(&mut states, 60), [(age_bucket(Nanos::secs(59)), 2)]);
+    // Each counts once.
+    pass_of(&mut states, 61, &[0, 2, 5], 4..8);
+    assert_eq!(reaccessed(&mut states, 61), []);
+    assert_counts_are_right(&states);
+    // A second action keeps the access before the first one.
+    states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(70));
+    pass_of(&mut states, 131, &[1, 4], 4..8);
+    assert_eq!(reaccessed(&mut states, 131), [(age_bucket(Nanos::secs(130)), 2)]);
+}
+
 /// One pass at second `at`: the pages of `resident` and `accessed` are resident, `accessed` were accessed.
 fn pass_of(states: &mut PageStates, at: u64, accessed: &[u64], resident: std::ops::Range<u64>) {
     states.begin_pass(pass_start(at));
@@ -595,6 +627,49 @@ fn pass_of(states: &mut PageStates, at: u64, accessed: &[u64], resident: std::op
     accessed.iter().for_each(|page| scan.set(Addr(page * PAGE), true));
     states.update(&scan, Nanos::secs(at));
     states.end_pass(Nanos::secs(at));
+}
+
+#[test]
+fn whole_chunks_that_were_paged_out_keep_their_last_access_until_unmapped() {
+    let mut states = PageStates::default();
+    for at in 1..=3 {
+        pass_over(&mut states, at, 1024, |_| false);
+    }
+    states.restart_age(AddrRange::new(0, 2 * CHUNK), true, Nanos::secs(3));
+    for at in 4..=300 {
+        pass_of(&mut states, at, &[], 0..0);
+    }
+    assert!(states.chunks.is_empty());
+    states.keep_only(&[AddrRange::new(0, CHUNK)]);
+    pass_over(&mut states, 301, 1024, |_| true);
+    assert_eq!(
+        reaccessed(&mut states, 301),
+        [(age_bucket(Nanos::secs(300)), 512)]
+    );
+    assert!(states.acted_on.chunks(0..u64::MAX).is_empty());
+}
+
+#[test]
+fn recently_idle_pages_keep_the_pass_of_their_last_access() {
+    let mut states = passes_of_64(1..=20, |at, page| page >= 8 && at < 16);
+    states.restart_age(AddrRange::new(0, 64 * PAGE), true, Nanos::secs(21));
+    pass_of(&mut states, 41, &[10, 11], 0..64);
+    let idle = Nanos::secs(41 - 15);
+    assert_eq!(reaccessed(&mut states, 41), [(age_bucket(idle), 2)]);
+}
+
+#[test]
+fn kept_accesses_survive_renumbered_timestamps() {
+    let mut states = PageStates::default();
+    pass_over(&mut states, 1, 8, |_| false);
+    states.restart_age(AddrRange::new(0, PAGE), true, Nanos::secs(1));
+    // Many timestamps, each in use for one page.
+    for at in 2..=400 {
+        pass_of(&mut states, at, &[8 + at], 8..512);
+    }
+    reaccessed(&mut states, 400);
+    pass_of(&mut states, 401, &[0], 8..512);
+    assert_eq!(reaccessed(&mut states, 401), [(age_bucket(Nanos::secs(400)), 1)]);
 }
 
 #[test]

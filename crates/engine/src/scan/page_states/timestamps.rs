@@ -32,6 +32,12 @@ impl Timestamps {
         found.map(|timestamp| timestamp.at).unwrap_or_default()
     }
 
+    /// The index of a timestamp that was inserted before. Of one that was not, the index of the next later.
+    pub(super) fn index_of_present(&self, timestamp: Nanos) -> u8 {
+        let index = self.0.partition_point(|other| other.at < timestamp);
+        u8::try_from(index.min(self.0.len().saturating_sub(1))).unwrap_or(0)
+    }
+
     /// True if there is no room for `more` timestamps.
     pub(super) const fn is_full(&self, more: usize) -> bool {
         self.0.len() + more > MAX_TIMESTAMPS

@@ -86,7 +86,7 @@ impl Transitions {
 }
 
 /// True if the last scan of a page with `byte` found it idle and its idle time is known.
-const fn was_idle(byte: u8) -> bool {
+pub(super) const fn was_idle(byte: u8) -> bool {
     is_idle(byte) || byte != ABSENT && byte <= MAX_HISTORY && byte & 1 == 0
 }
 
