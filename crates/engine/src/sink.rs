@@ -5,7 +5,7 @@ use crate::attrs::Attrs;
 use crate::budget::{Method, Plan};
 use crate::ops::{Skip, TargetRange};
 use crate::region::Region;
-use crate::scheme::SchemeStats;
+use crate::scheme::{AgeDecision, SchemeStats};
 use crate::target_id::TargetId;
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Nanos};
@@ -72,6 +72,15 @@ pub enum Event<'a> {
         active: bool,
         /// Value of the watermark metric.
         metric: u64,
+    },
+    /// The automatic age of a scheme changed.
+    AutoAge {
+        /// Time of the event.
+        now: Nanos,
+        /// Index of the scheme in the context, from 0.
+        scheme: usize,
+        /// The new age and its reason.
+        decision: &'a AgeDecision,
     },
     /// The CPU budget chose a new method, new intervals or a new number of regions.
     Planned {

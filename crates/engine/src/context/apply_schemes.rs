@@ -42,6 +42,17 @@ impl Context {
         scheme::apply_schemes(&mut self.schemes, &mut targets, &input, ops, sink);
     }
 
+    /// Hands the page-exact results of a snapshot to the schemes whose age is automatic.
+    pub(super) fn update_auto_ages(&mut self, now: Nanos, sink: &mut dyn Sink) {
+        let tables = self
+            .targets
+            .iter()
+            .filter_map(|target| Some((target.id, target.tables.as_ref()?)));
+        for (index, state) in self.schemes.iter_mut().enumerate() {
+            state.update_auto_age(index, now, tables.clone(), sink);
+        }
+    }
+
     /// Applies the schemes to `runs` of pages instead of the coarser regions of a snapshot: a region that
     /// merges idle pages with a few accessed ones would not match a pattern for idle memory. Runs left over
     /// by quotas are kept.

@@ -34,6 +34,7 @@ impl Context {
             merge_and_age(&mut self.targets, limits);
             self.derive_tables(&reaccessed, now);
             self.emit_snapshot(now, sink);
+            self.update_auto_ages(now, sink);
         }
         self.apply_schemes_to_regions(ApplyTrigger::ApplyInterval, now, ops, sink);
         if aggregated {

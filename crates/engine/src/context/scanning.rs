@@ -76,6 +76,7 @@ impl Context {
         }
         self.derive_regions(now);
         self.emit_snapshot(now, sink);
+        self.update_auto_ages(now, sink);
         if now >= self.scanning.next_schemes && self.is_any_scheme_due() {
             self.set_paced_work(PacedWork::Schemes);
             let runs = self.runs_for_schemes(now);

@@ -243,6 +243,7 @@ impl Context {
         if let Some(since) = self.paused_since.take() {
             let paused = now.saturating_sub(since);
             self.aggr_start = self.aggr_start.map(|start| start.saturating_add(paused));
+            self.schemes.iter_mut().for_each(SchemeState::resume_auto_age);
         }
     }
 

@@ -108,10 +108,10 @@ impl SchemeState {
     ) -> Application {
         self.renew_window(index, input, ops, sink);
         let budget = self.window.remaining(&self.scheme.quota);
-        let selected = if budget.is_some_and(|budget| budget < self.scheme.action.unit()) {
-            Vec::new()
-        } else {
-            select(&self.scheme, targets, input, budget, self.window.position, ops)
+        let is_used_up = budget.is_some_and(|budget| budget < self.scheme.action.unit());
+        let selected = match self.in_force().filter(|_| !is_used_up) {
+            Some(scheme) => select(&scheme, targets, input, budget, self.window.position, ops),
+            None => Vec::new(),
         };
         split_at_selection(targets, &selected);
         Application {

@@ -13,6 +13,7 @@ use thermo_units::{Nanos, Permille};
 pub fn check(schemes: &[Scheme], attrs: &Attrs) -> Result<(), SchemeError> {
     schemes.iter().enumerate().try_for_each(|(index, scheme)| {
         let checked = check_pattern(scheme, attrs)
+            .and_then(|()| check_auto_age(scheme, attrs))
             .and_then(|()| check_watermarks(scheme))
             .and_then(|()| check_filters(scheme));
         checked.map_err(|kind| SchemeError { scheme: index, kind })
@@ -55,15 +56,25 @@ fn check_pattern(scheme: &Scheme, attrs: &Attrs) -> Result<(), SchemeErrorKind> 
             min: Age::Time(min),
             max: Age::Time(max),
         } => check_order("age", &Bounds { min, max }, |span| span.0, ToString::to_string),
-        bounds => check_order(
-            "age",
-            &bounds,
-            |age| u64::from(age.aggrs(attrs)),
-            |age| match age {
-                Age::Time(span) => span.to_string(),
-                Age::Aggrs(aggrs) => format!("{aggrs} aggregations"),
-            },
-        ),
+        bounds => check_order("age", &bounds, |age| u64::from(age.aggrs(attrs)), age_text),
+    }
+}
+
+fn check_auto_age(scheme: &Scheme, attrs: &Attrs) -> Result<(), SchemeErrorKind> {
+    let pattern = &scheme.pattern;
+    match scheme.auto_age {
+        Some(_) if pattern.age.min.aggrs(attrs) > 0 => Err(SchemeErrorKind::AutoAndFixedAge {
+            min: age_text(&pattern.age.min),
+        }),
+        Some(_) if pattern.nr_accesses.max.samples(attrs) > 0 => Err(SchemeErrorKind::AutoAgeOfAccessed),
+        _ => Ok(()),
+    }
+}
+
+fn age_text(age: &Age) -> String {
+    match age {
+        Age::Time(span) => span.to_string(),
+        Age::Aggrs(aggrs) => format!("{aggrs} aggregations"),
     }
 }
 
@@ -130,7 +141,7 @@ fn check_filters(scheme: &Scheme) -> Result<(), SchemeErrorKind> {
 mod tests {
     use super::*;
     use crate::action::Action;
-    use crate::scheme::{AccessPattern, CoreFilter, Filters, OpsFilter};
+    use crate::scheme::{AccessPattern, AutoAge, CoreFilter, Filters, OpsFilter};
     use thermo_units::AddrRange;
     use thermo_units::Bytes;
 
@@ -200,6 +211,23 @@ mod tests {
             error_text(|s| pattern(s, |p| p.age = ages))
                 .contains("(11 aggregations) is above the maximum (1.00 s)")
         );
+    }
+
+    #[test]
+    fn check_rejects_automatic_age_of_accessed_or_with_fixed_age() {
+        let idle = Bounds {
+            min: Rate::Samples(0),
+            max: Rate::Samples(0),
+        };
+        let mut auto = Scheme {
+            auto_age: Some(AutoAge::default()),
+            ..Scheme::new(Action::Pageout)
+        };
+        assert!(error_text(|s| *s = auto.clone()).contains("set the maximum of nr_accesses to 0"));
+        auto.pattern.nr_accesses = idle;
+        assert_eq!(check(&[auto.clone()], &Attrs::default()), Ok(()));
+        auto.pattern.age.min = Age::Time(Nanos::secs(5));
+        assert!(error_text(|s| *s = auto).contains("5.00 s is given as well"));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! 2. Memory that matches the pattern and passes the core filters gets a score. The highest scores are
 //!    selected until the quota is used up (`select`, `priority`, `filter_eval`, `huge_page_units`,
 //!    `pending_huge_pages`).
+//!    An automatic age sets the minimum age of the pattern (`auto_age`, `age_decision`).
 //! 3. Regions of which only a part was selected are split (`split`). One request to the operations covers all
 //!    selected memory. The results are added to the statistics (`apply`).
 //!
@@ -36,7 +37,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod age_decision;
 mod apply;
+mod auto_age;
 mod candidate;
 mod check;
 mod feedback;
@@ -58,7 +61,9 @@ mod watermark_eval;
 mod watermarks;
 mod window;
 
+pub use age_decision::{AgeDecision, AgeReason};
 pub use apply::apply_schemes;
+pub use auto_age::{AutoAge, WARM_UP};
 pub use candidate::{ApplyInput, ApplyTrigger, TargetMut};
 pub use check::check;
 pub(crate) use feedback::{SCORE_REACHED, feed_loop_next_input};
@@ -82,6 +87,8 @@ pub struct Scheme {
     pub action: Action,
     /// The access pattern that memory must have.
     pub pattern: AccessPattern,
+    /// Chooses the minimum age of the pattern, which is 0 then. Needs scans. `None`: the pattern has it.
+    pub auto_age: Option<AutoAge>,
     /// Time between two applications; `None`: the aggregation interval.
     pub apply_interval: Option<Nanos>,
     /// Limits on bytes and CPU time.
@@ -101,6 +108,7 @@ impl Scheme {
         Self {
             action,
             pattern: AccessPattern::default(),
+            auto_age: None,
             apply_interval: None,
             quota: Quota::default(),
             watermarks: Watermarks::default(),

@@ -1,11 +1,16 @@
 //! A running scheme: the user's settings and the state between two applications.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::auto_age::AgeController;
 use super::window::QuotaWindow;
-use super::{Goal, Scheme, SchemeStats, WatermarkMetric};
+use super::{Age, CoreFilter, CoreFilterKind, Goal, Scheme, SchemeStats, WatermarkMetric};
+use crate::access_tables::AccessTables;
 use crate::attrs::Attrs;
+use crate::budget::Method;
 use crate::sink::{Event, Sink};
+use crate::target_id::TargetId;
 use thermo_units::PAGE_SIZE;
 use thermo_units::{Bytes, Nanos};
 
@@ -18,6 +23,8 @@ pub(super) enum WarningTopic {
     Goal(usize),
     /// The metric of the watermarks cannot be read.
     Watermarks,
+    /// The automatic age cannot be chosen.
+    AutoAge,
     /// A note of the operations about an action.
     Note(String),
 }
@@ -34,6 +41,8 @@ pub struct SchemeState {
     pub(super) next_check: Nanos,
     /// Time of the next application, in passed sampling intervals; `None` until the first check.
     next_apply: Option<u64>,
+    /// Chooses the automatic age, if the scheme has one.
+    ages: AgeController,
     warned: BTreeSet<WarningTopic>,
 }
 
@@ -48,6 +57,7 @@ impl SchemeState {
             activated: true,
             next_check: Nanos::ZERO,
             next_apply: None,
+            ages: AgeController::default(),
             warned: BTreeSet::new(),
         }
     }
@@ -84,6 +94,9 @@ impl SchemeState {
         self.next_apply = Some(self.next_apply.map_or(latest, |next| next.min(latest)));
         if before.action != self.scheme.action {
             self.warned.remove(&WarningTopic::Apply);
+        }
+        if before.auto_age != self.scheme.auto_age {
+            self.ages = AgeController::default();
         }
         if before.quota != self.scheme.quota {
             self.update_window(&before.quota.goals);
@@ -129,6 +142,56 @@ impl SchemeState {
         }
         self.window.set_limit(&self.scheme.quota, Bytes(PAGE_SIZE));
         self.stats.effective_sz = self.window.reported_limit();
+    }
+
+    /// Takes in the page-exact results of a snapshot, for the automatic age. `index` is that of the scheme.
+    pub(crate) fn update_auto_age<'a>(
+        &mut self,
+        index: usize,
+        now: Nanos,
+        targets: impl Iterator<Item = (TargetId, &'a AccessTables)> + Clone,
+        sink: &mut dyn Sink,
+    ) {
+        let Some(auto_age) = self.scheme.auto_age else {
+            return;
+        };
+        if targets.clone().any(|(_, tables)| tables.method != Method::Scan) {
+            let text = "an automatic age needs scans of every page, so the scheme does nothing: use --method scan, \
+                        or give an age";
+            return self.warn_once(WarningTopic::AutoAge, index, text, now, sink);
+        }
+        if let Some(decision) = self.ages.observe(now, auto_age.max_refaults, targets) {
+            sink.on(&Event::AutoAge {
+                now,
+                scheme: index,
+                decision: &decision,
+            });
+        }
+    }
+
+    /// Records that monitoring resumes after a pause.
+    pub(crate) fn resume_auto_age(&mut self) {
+        self.ages.resume();
+    }
+
+    /// The scheme with the automatic age in force, without targets that are too new for it. `None` if the
+    /// automatic age allows no action.
+    pub(super) fn in_force(&self) -> Option<Cow<'_, Scheme>> {
+        if self.scheme.auto_age.is_none() {
+            return Some(Cow::Borrowed(&self.scheme));
+        }
+        let mut scheme = self.scheme.clone();
+        scheme.pattern.age.min = Age::Time(self.ages.age()?);
+        let skip = |target| CoreFilter {
+            kind: CoreFilterKind::Target(target),
+            matching: true,
+            allow: false,
+        };
+        scheme
+            .filters
+            .core
+            .splice(0..0, self.ages.new_targets().map(skip));
+        Some(Cow::Owned(scheme))
     }
 
     /// True if the scheme is due after `passed` sampling intervals. It is first due at a multiple of its

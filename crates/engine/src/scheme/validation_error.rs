@@ -28,6 +28,15 @@ pub enum SchemeErrorKind {
         /// The maximum.
         max: String,
     },
+    /// The minimum age is automatic and also given.
+    #[error("the minimum age is automatic, but {min} is given as well: leave one of them out")]
+    AutoAndFixedAge {
+        /// The given minimum.
+        min: String,
+    },
+    /// The age is automatic, but the pattern includes accessed memory.
+    #[error("the automatic age is a time without accesses: set the maximum of nr_accesses to 0")]
+    AutoAgeOfAccessed,
     /// A share is above 100 %.
     #[error("{setting} is {given}, but the maximum is 100 %")]
     ShareAboveWhole {
