@@ -166,6 +166,15 @@ impl Sink for Recorder {
                     format!("target {id}{} is gone", process_text(pid), id = id.0),
                 );
             }
+            Event::AutoAge {
+                now,
+                scheme,
+                decision,
+            } => self.note(
+                now,
+                "auto_age",
+                format!("auto age of scheme {scheme}: {decision}"),
+            ),
             Event::Planned { now, plan } => self.note(now, "plan", plan.to_string()),
             Event::Warning { now, text } => self.note(now, "warning", text),
             _ => {}

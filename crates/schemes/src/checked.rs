@@ -23,6 +23,7 @@ fn scheme(scheme: &Scheme) -> Value {
     json!({
         "action": scheme.action.name(),
         "access_pattern": pattern(&scheme.pattern),
+        "auto_age": scheme.auto_age.map(|auto| json!({ "max_refaults_ppm_per_min": auto.max_refaults.0 })),
         "apply_interval_us": scheme.apply_interval.map(micros),
         "quotas": {
             "time_us": micros(quota.time),

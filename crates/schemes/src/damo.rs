@@ -30,11 +30,15 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
     }
 }
 
-/// Prints the list that damo reads (`damo schemes -c FILE`).
+/// Prints the list that damo reads (`damo schemes -c FILE`); `None` if a scheme has an automatic age, which
+/// damo does not know.
 #[must_use]
-pub fn print(schemes: &[Scheme]) -> String {
+pub fn print(schemes: &[Scheme]) -> Option<String> {
+    if schemes.iter().any(|scheme| scheme.auto_age.is_some()) {
+        return None;
+    }
     let list: Vec<Value> = schemes.iter().map(scheme).collect();
-    format!("{:#}\n", Value::Array(list))
+    Some(format!("{:#}\n", Value::Array(list)))
 }
 
 fn scheme(scheme: &Scheme) -> Value {

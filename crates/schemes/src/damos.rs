@@ -1,13 +1,13 @@
 //! The DAMOS line: `min_sz max_sz min_freq max_freq min_age max_age action`, optionally followed by a limit
 //! of bytes and its window: `500M 1s`.
 //!
-//! `null` means no bound. A bare frequency is percent, a bare size is bytes. A bare age is an error, because
+//! The minimum age `auto` follows the accesses, with the default bound on re-accesses. `null` means no bound. A bare frequency is percent, a bare size is bytes. A bare age is an error, because
 //! tools disagree on its unit.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-use thermo_engine::scheme::{AccessPattern, Age, Bounds, Quota, Rate};
+use thermo_engine::scheme::{AccessPattern, Age, AutoAge, Bounds, Quota, Rate};
 use thermo_engine::{Action, Scheme};
 use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos, Permille};
@@ -16,6 +16,9 @@ use crate::exact;
 use crate::read::check_order;
 
 const FORM: &str = "min_sz max_sz min_freq max_freq min_age max_age action [limit_sz limit_time]";
+
+/// The minimum age that follows the accesses.
+const AUTO: &str = "auto";
 
 /// Parses one scheme per line; `#` starts a comment.
 pub(crate) fn parse(text: &str) -> Result<Vec<Scheme>, ParseError> {
@@ -46,6 +49,8 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError>
         return Err(ParseError::at(text, end_of(line), message));
     };
     let mut scheme = Scheme::new(read::<Action>(text, action)?);
+    let is_auto = min_age == AUTO;
+    let min_span = if is_auto { "min" } else { min_age };
     scheme.pattern = AccessPattern {
         sz: bounds(text, "size", [min_sz, max_sz], exact::bytes_text)?,
         nr_accesses: map_bounds(
@@ -53,10 +58,15 @@ fn scheme(text: &str, line: &str, fields: &[&str]) -> Result<Scheme, ParseError>
             Rate::Permille,
         ),
         age: map_bounds(
-            bounds(text, "age", [min_age, max_age], exact::nanos_text)?,
+            bounds(text, "age", [min_span, max_age], exact::nanos_text)?,
             Age::Time,
         ),
     };
+    scheme.auto_age = is_auto.then(AutoAge::default);
+    if is_auto && scheme.pattern.nr_accesses.max != Rate::Permille(Permille(0)) {
+        let message = "the automatic age is a time without accesses: the maximum frequency must be 0";
+        return Err(ParseError::at(text, max_freq, message));
+    }
     if let Some((sz, time)) = limit_of(text, line, limit)? {
         (scheme.quota.sz, scheme.quota.reset_interval) = (sz, time);
     }
@@ -160,13 +170,17 @@ pub fn print(scheme: &Scheme) -> Option<String> {
             exact::permille_text(share)
         }
     };
+    let min_age = match scheme.auto_age {
+        Some(_) => AUTO.to_owned(),
+        None => exact::nanos_text(min_age),
+    };
     let line = format!(
         "{} {} {} {} {} {} {}{limit}",
         exact::bytes_text(sz.min),
         exact::bytes_text(sz.max),
         frequency(min_rate),
         frequency(max_rate),
-        exact::nanos_text(min_age),
+        min_age,
         exact::nanos_text(max_age),
         scheme.action,
     );

@@ -2,8 +2,8 @@
 
 use thermo_engine::action::Priority;
 use thermo_engine::scheme::{
-    AccessPattern, Age, Bounds, CoreFilterKind, Goal, GoalTuner, OpsFilterKind, Quota, Rate, SystemMetric,
-    WatermarkMetric, Weights,
+    AccessPattern, Age, AutoAge, Bounds, CoreFilterKind, Goal, GoalTuner, OpsFilterKind, Quota, Rate,
+    SystemMetric, WatermarkMetric, Weights,
 };
 use thermo_engine::{Action, Scheme};
 use thermo_units::{Bytes, Nanos, Permille};
@@ -12,6 +12,12 @@ use thermo_units::{Bytes, Nanos, Permille};
 #[must_use]
 pub fn describe(scheme: &Scheme) -> String {
     let mut clauses = vec![format!("{} {}", verb(scheme.action), memory(&scheme.pattern))];
+    clauses.extend(scheme.auto_age.map(|AutoAge { max_refaults }| {
+        format!(
+            "the minimum age is chosen each minute: as small as re-accesses within {max_refaults} of the working set \
+             allow"
+        )
+    }));
     clauses.extend(quota(&scheme.quota, scheme.action));
     clauses.extend(
         scheme

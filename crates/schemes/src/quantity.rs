@@ -188,6 +188,11 @@ pub(crate) fn flag(text: &str, node: &Node) -> Result<bool, ParseError> {
     }
 }
 
+/// The text of a number or a string, without a default unit.
+pub(crate) fn scalar(text: &str, node: &Node) -> Result<String, ParseError> {
+    with_unit(text, node, Bare(""))
+}
+
 /// A string.
 pub(crate) fn string(text: &str, node: &Node) -> Result<String, ParseError> {
     match &node.kind {

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use thermo_engine::Scheme;
 use thermo_engine::scheme::{
-    AccessPattern, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilterKind, Quota, Watermarks, Weights,
+    AccessPattern, AutoAge, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilterKind, Quota, Watermarks,
+    Weights,
 };
 use thermo_units::Nanos;
 use thermo_units::text::ParseError;
@@ -35,6 +36,10 @@ fn scheme(scheme: &Scheme) -> String {
     let mut lines = Lines("[[scheme]]\n".to_owned());
     lines.add("action", &text(scheme.action.name()));
     pattern(&mut lines, &scheme.pattern);
+    if let Some(AutoAge { max_refaults }) = scheme.auto_age {
+        lines.add("min_age", &text("auto"));
+        lines.add("max_refaults", &text(&max_refaults.to_string()));
+    }
     if let Some(interval) = scheme.apply_interval {
         lines.add("apply_interval", &text(&exact::nanos_text(interval)));
     }

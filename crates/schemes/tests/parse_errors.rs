@@ -51,6 +51,13 @@ fn line_errors_have_position_and_correction() {
             30,
             "window of the limit is 0",
         ),
+        (
+            "4K max 0 5 auto max pageout",
+            1,
+            10,
+            "the maximum frequency must be 0",
+        ),
+        ("4K max 0 0 max auto pageout", 1, 16, "auto"),
         ("4K max 0 0 5s max pageout 500M 1s x", 1, 35, "one field too many"),
     ] {
         refused("a.damos", text, line, column, message);
@@ -230,4 +237,55 @@ fn toml_errors_have_position_and_correction() {
     ] {
         refused("a.toml", &format!("{scheme}{rest}\n"), line, column, message);
     }
+}
+
+#[test]
+fn automatic_age_errors_have_position_and_correction() {
+    let head = "[[scheme]]\naction = \"pageout\"\nnr_accesses = [\"0%\", \"0%\"]\n";
+    for (lines, line, column, message) in [
+        (
+            "min_age = \"auto\"\nmax_refaults = \"0.2%\"",
+            5,
+            16,
+            "\"0.2%\" has no unit: use one of %/min, as in 0.2%/min",
+        ),
+        (
+            "min_age = \"auto\"\nmax_refaults = 0.2",
+            5,
+            16,
+            "has no unit: use one of %/min",
+        ),
+        (
+            "min_age = \"auto\"\nmax_refaults = \"2%/h\"",
+            5,
+            16,
+            "is not a unit",
+        ),
+        ("max_refaults = \"0.2%/min\"", 4, 16, "add min_age = \"auto\""),
+        (
+            "min_age = \"5s\"",
+            4,
+            11,
+            "write a fixed age as age = [\"5s\", \"max\"]",
+        ),
+        ("min_age = 5", 4, 11, "expected a string"),
+        (
+            "min_age = \"auto\"\nage = [\"5s\", \"max\"]",
+            4,
+            11,
+            "age has a minimum as well: leave age out",
+        ),
+    ] {
+        refused("a.toml", &format!("{head}{lines}\n"), line, column, message);
+    }
+    let accessed = "[[scheme]]\naction = \"pageout\"\nmin_age = \"auto\"\n";
+    refused("a.toml", accessed, 3, 11, "add nr_accesses = [\"0%\", \"0%\"]");
+    let json = "[{\"action\": \"pageout\", \"min_age\": \"auto\"}]";
+    refused(
+        "a.json",
+        json,
+        1,
+        35,
+        "damo's schemes have no automatic age: write this scheme as TOML",
+    );
 }

@@ -4,14 +4,14 @@
 use proptest::prelude::*;
 use thermo_engine::ops::TargetId;
 use thermo_engine::scheme::{
-    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilter,
+    AccessPattern, Age, AutoAge, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilter,
     OpsFilterKind, Quota, Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
 };
 use thermo_engine::{Action, Scheme};
 use thermo_schemes::{
     Format, checked_json, describe, normal_form, parse, parse_as, print_json, print_line, print_toml,
 };
-use thermo_units::{AddrRange, Bytes, Nanos, Permille};
+use thermo_units::{AddrRange, Bytes, Nanos, Permille, SharePerMinute};
 
 /// Small, large and round numbers, and the largest.
 fn any_number() -> impl Strategy<Value = u64> {
@@ -184,18 +184,39 @@ fn any_scheme() -> impl Strategy<Value = Scheme> {
         watermarks,
         any_filters(),
         any_number(),
+        prop::option::weighted(0.2, any_auto_age()),
     )
         .prop_map(
-            |(action, pattern, apply_interval, quota, watermarks, filters, max_nr_snapshots)| Scheme {
-                action,
-                pattern,
-                apply_interval,
-                quota,
-                watermarks,
-                filters,
-                max_nr_snapshots,
+            |(action, pattern, apply_interval, quota, watermarks, filters, max_nr_snapshots, auto_age)| {
+                Scheme {
+                    action,
+                    pattern: auto_age.map_or(pattern, |_| idle(pattern)),
+                    auto_age,
+                    apply_interval,
+                    quota,
+                    watermarks,
+                    filters,
+                    max_nr_snapshots,
+                }
             },
         )
+}
+
+fn any_auto_age() -> impl Strategy<Value = AutoAge> {
+    let bound = prop_oneof![Just(AutoAge::default().max_refaults.0), 0..=1_000_000u32];
+    bound.prop_map(|bound| AutoAge {
+        max_refaults: SharePerMinute(bound),
+    })
+}
+
+/// The pattern of memory without accesses, of any age.
+fn idle(pattern: AccessPattern) -> AccessPattern {
+    let none = Rate::Permille(Permille(0));
+    AccessPattern {
+        nr_accesses: Bounds { min: none, max: none },
+        age: AccessPattern::default().age,
+        ..pattern
+    }
 }
 
 /// Schemes that a line can express.
@@ -204,20 +225,30 @@ fn any_simple() -> impl Strategy<Value = Scheme> {
     let limit = prop::option::of((1..u64::MAX, 1..10_000u64));
     let action = prop::sample::select(Action::ALL.to_vec());
     let sz = bounds(any_number().prop_map(Bytes).boxed());
-    (action, sz, bounds(share), bounds(any_span().boxed()), limit).prop_map(
-        |(action, sz, rate, age, limit)| {
+    (
+        action,
+        sz,
+        bounds(share),
+        bounds(any_span().boxed()),
+        limit,
+        prop::bool::weighted(0.2),
+    )
+        .prop_map(|(action, sz, rate, age, limit, is_auto)| {
             let mut scheme = Scheme::new(action);
             scheme.pattern = AccessPattern {
                 sz,
                 nr_accesses: map(rate, Rate::Permille),
                 age: map(age, Age::Time),
             };
+            if is_auto {
+                scheme.pattern = idle(scheme.pattern);
+                scheme.auto_age = Some(AutoAge::default());
+            }
             if let Some((sz, ms)) = limit {
                 (scheme.quota.sz, scheme.quota.reset_interval) = (Bytes(sz), Nanos::millis(ms));
             }
             scheme
-        },
-    )
+        })
 }
 
 proptest! {
@@ -235,8 +266,11 @@ proptest! {
 
     #[test]
     fn printed_json_parses_to_same_schemes(schemes in prop::collection::vec(any_scheme(), 1..4)) {
-        let text = print_json(&schemes);
-        prop_assert_eq!(parse("", &text), Ok(schemes), "{}", text);
+        let has_auto_age = schemes.iter().any(|scheme| scheme.auto_age.is_some());
+        match print_json(&schemes) {
+            Some(text) => prop_assert_eq!(parse("", &text), Ok(schemes), "{}", text),
+            None => prop_assert!(has_auto_age),
+        }
     }
 
     #[test]
@@ -256,7 +290,7 @@ proptest! {
     #[test]
     fn parser_never_panics_on_damaged_text(scheme in any_scheme(), cut in any::<prop::sample::Index>(), with in "\\PC{0,3}") {
         for (format, text) in [
-            (Format::Json, print_json(std::slice::from_ref(&scheme))),
+            (Format::Json, print_json(std::slice::from_ref(&scheme)).unwrap_or_else(|| "[]".to_owned())),
             (Format::Toml, print_toml(std::slice::from_ref(&scheme))),
             (Format::Line, "4K max 0 5 2m max pageout 128M 1s".to_owned()),
         ] {

@@ -1,7 +1,8 @@
 //! Proactive reclaim: the parameters of the kernel's `DAMON_RECLAIM` (mm/damon/reclaim.c).
 
 use thermo_engine::scheme::{
-    AccessPattern, Age, Bounds, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate, SystemMetric, Weights,
+    AccessPattern, Age, AutoAge, Bounds, Filters, Goal, OpsFilter, OpsFilterKind, Quota, Rate, SystemMetric,
+    Weights,
 };
 use thermo_engine::{Action, Scheme};
 use thermo_units::{Bytes, Nanos, PAGE_SIZE, Permille};
@@ -14,6 +15,8 @@ use super::wmarks::Wmarks;
 pub struct Reclaim {
     /// Memory is paged out when it was not accessed for this long.
     pub min_age: Nanos,
+    /// Chooses the age instead. Not a parameter of the module.
+    pub auto_age: Option<AutoAge>,
     /// CPU time per window, in milliseconds; 0: no limit.
     pub quota_ms: u64,
     /// Bytes to page out per window; 0: no limit.
@@ -34,6 +37,7 @@ impl Default for Reclaim {
     fn default() -> Self {
         Self {
             min_age: Nanos::secs(120),
+            auto_age: None,
             quota_ms: 10,
             quota_sz: Bytes::mib(128),
             quota_reset_interval_ms: 1000,
@@ -95,10 +99,15 @@ impl Reclaim {
                 },
                 nr_accesses: Bounds { min: none, max: none },
                 age: Bounds {
-                    min: Age::Time(self.min_age),
+                    min: Age::Time(if self.auto_age.is_some() {
+                        Nanos::ZERO
+                    } else {
+                        self.min_age
+                    }),
                     max: Age::Time(Nanos::MAX),
                 },
             },
+            auto_age: self.auto_age,
             quota: Quota {
                 time: Nanos::millis(self.quota_ms),
                 sz: self.quota_sz,
@@ -123,7 +132,19 @@ impl Reclaim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_engine::Attrs;
+    use thermo_engine::{Attrs, scheme};
+
+    #[test]
+    fn automatic_age_replaces_the_minimum_age() {
+        let preset = Reclaim {
+            auto_age: Some(AutoAge::default()),
+            ..Reclaim::default()
+        };
+        let scheme = preset.scheme();
+        assert_eq!(scheme.pattern.age.min, Age::Time(Nanos::ZERO));
+        assert_eq!(scheme.auto_age, Some(AutoAge::default()));
+        assert_eq!(scheme::check(&[scheme], &Attrs::default()), Ok(()));
+    }
 
     #[test]
     fn defaults_match_the_kernel_module() {

@@ -63,7 +63,13 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
             .iter()
             .find_map(|goal| goal_obstacle(goal, &since))
     };
+    let auto_age = || {
+        scheme
+            .auto_age
+            .map(|_| "in-kernel DAMON has no automatic age".to_owned())
+    };
     of_action
+        .or_else(auto_age)
         .or_else(filters)
         .or_else(allows)
         .or_else(snapshots)
@@ -223,7 +229,7 @@ const fn micros(span: Nanos) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_engine::scheme::{Age, Bounds, OpsFilter, OpsFilterKind, Rate};
+    use thermo_engine::scheme::{Age, AutoAge, Bounds, OpsFilter, OpsFilterKind, Rate};
     use thermo_units::Permille;
 
     fn kernel(release: &str) -> Uname {
@@ -294,5 +300,10 @@ mod tests {
             allow: false,
         });
         assert!(obstacle(&filtered, &here).is_some_and(|message| message.contains("filter")));
+        let auto = Scheme {
+            auto_age: Some(AutoAge::default()),
+            ..Scheme::new(Action::Pageout)
+        };
+        assert!(obstacle(&auto, &here).is_some_and(|message| message.contains("automatic age")));
     }
 }

@@ -1,5 +1,6 @@
 //! Converts the tree into schemes, with the vocabulary of either format.
 
+mod auto_age;
 mod filter;
 mod pattern;
 mod quota;
@@ -41,6 +42,7 @@ fn scheme(text: &str, node: Node, vocab: &Vocabulary) -> Result<Scheme, ParseErr
             }
         }
     }
+    scheme.auto_age = auto_age::read(&mut fields, &scheme.pattern, vocab)?;
     let (interval, bare) = vocab.apply_interval;
     if let Some(node) = fields.take(interval) {
         scheme.apply_interval = Some(quantity::nanos(text, &node, bare)?).filter(|span| *span != Nanos::ZERO);
@@ -64,6 +66,9 @@ fn scheme(text: &str, node: Node, vocab: &Vocabulary) -> Result<Scheme, ParseErr
     known.extend(vocab.access_pattern);
     if vocab.access_pattern.is_none() {
         known.extend([vocab.sz, "nr_accesses", "age"]);
+    }
+    if vocab.auto_age {
+        known.extend(auto_age::FIELDS);
     }
     known.extend([interval, vocab.quota, "watermarks", "filters", "max_nr_snapshots"]);
     fields.finish("a scheme", &known)?;

@@ -3,7 +3,7 @@
 
 mod damo;
 
-use thermo_engine::scheme::{Age, Bounds, CoreFilter, CoreFilterKind, Rate, Weights, check};
+use thermo_engine::scheme::{Age, AutoAge, Bounds, CoreFilter, CoreFilterKind, Rate, Weights, check};
 use thermo_engine::{Action, Attrs, Scheme};
 use thermo_schemes::{Format, checked_json, describe, fits_line, normal_form, parse, parse_as, print_line};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
@@ -279,4 +279,23 @@ fn parse_as_forces_format() {
         parse_as(Format::Line, "4K max 0 0 5s max pageout").unwrap().len(),
         1
     );
+}
+
+#[test]
+fn automatic_age_is_read_described_and_printed() {
+    let text = "[[scheme]]\naction = \"pageout\"\nnr_accesses = [\"0%\", \"0%\"]\nmin_age = \"auto\"\n";
+    let scheme = one("a.toml", text);
+    assert_eq!(scheme.auto_age, Some(AutoAge::default()));
+    assert_eq!(one("a.damos", "0 max 0 0 auto max pageout"), scheme);
+    assert_eq!(normal_form(&scheme), "0 max 0% 0% auto max pageout");
+    assert_eq!(
+        describe(&scheme),
+        "Page out memory regions of any size, not accessed; the minimum age is chosen each minute: as small as \
+         re-accesses within 0.2%/min of the working set allow."
+    );
+    let half = one("a.toml", &format!("{text}max_refaults = \"0.1%/min\"\n"));
+    assert_eq!(half.auto_age.map(|auto| auto.max_refaults.0), Some(1000));
+    assert!(normal_form(&half).contains("min_age = \"auto\"\nmax_refaults = \"0.1%/min\"\n"));
+    let checked = &checked_json(&[half])["schemes"][0];
+    assert_eq!(checked["auto_age"]["max_refaults_ppm_per_min"], 1000);
 }
