@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use thermo_actions::preset::{self, Wmarks};
-use thermo_engine::scheme::SchemeStats;
+use thermo_engine::scheme::{AutoAge, SchemeStats};
 use thermo_term::exit::Exit;
 use thermo_term::output;
-use thermo_units::{Bytes, Nanos, Permille};
+use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
 
 use crate::args::{RunOpts, TargetsOrSystem, number};
 use crate::session::{NetSavings, SchemeTotal, Teardown, add_savings_to_json};
@@ -17,6 +17,7 @@ use crate::session::{NetSavings, SchemeTotal, Teardown, add_savings_to_json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo reclaim --pid 4242 --min-age 30s --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0
+  thermo reclaim --pid 4242 --auto
   thermo reclaim --system --duration 10m --dry-run")]
 pub struct Reclaim {
     #[command(flatten)]
@@ -36,6 +37,18 @@ struct Module {
     /// Page out memory that was not accessed for this long
     #[arg(long, value_name = "TIME", default_value = "120s")]
     min_age: Nanos,
+
+    /// Choose the minimum age each minute: as small as re-accesses within BOUND allow. BOUND is a share of
+    /// the working set a minute, by default 0.2%/min. Nothing is paged out in the first 3 minutes of a target
+    #[arg(
+        long,
+        value_name = "BOUND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0.2%/min",
+        conflicts_with = "min_age"
+    )]
+    auto: Option<SharePerMinute>,
 
     /// CPU time for paging out in each quota window, in milliseconds; 0: no limit
     #[arg(long, value_name = "MS", value_parser = number::whole::<u64>, default_value = "10")]
@@ -107,6 +120,7 @@ impl Module {
     fn preset(&self) -> preset::Reclaim {
         preset::Reclaim {
             min_age: self.min_age,
+            auto_age: self.auto.map(|max_refaults| AutoAge { max_refaults }),
             quota_ms: self.quota_ms,
             quota_sz: self.quota_sz,
             quota_reset_interval_ms: self.quota_reset_interval_ms,
@@ -169,6 +183,19 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_module() {
         assert_eq!(parsed::<Module>(&[]).preset(), preset::Reclaim::default());
+    }
+
+    #[test]
+    fn automatic_age_has_a_default_bound() {
+        let bound = |args: &[&str]| {
+            parsed::<Module>(args)
+                .preset()
+                .auto_age
+                .map(|auto| auto.max_refaults)
+        };
+        assert_eq!(bound(&["--auto"]), Some(AutoAge::default().max_refaults));
+        assert_eq!(bound(&["--auto=0.5%/min"]), Some(SharePerMinute(5000)));
+        assert_eq!(bound(&[]), None);
     }
 
     #[test]

@@ -140,6 +140,12 @@ impl Plan {
             selected.name
         );
         if !selected.is_offloaded() {
+            let scans = selected.can_scan() && budget.is_some_and(|(_, policy)| allows_scans(policy));
+            ensure!(
+                scans || self.schemes.iter().all(|scheme| scheme.auto_age.is_none()),
+                "an automatic age needs scans of every page: leave --method and intervals out and use a tracker that \
+                 scans (pte), or give an age"
+            );
             if let Some((share, policy)) = budget {
                 context = context
                     .with_budget(share, policy)
@@ -309,6 +315,10 @@ fn command_processes(spec: TargetSpec) -> Result<Option<TrackedProcesses>, Targe
         Err(TargetError::NoProcess { .. }) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+const fn allows_scans(policy: MethodPolicy) -> bool {
+    matches!(policy, MethodPolicy::Auto | MethodPolicy::Scan)
 }
 
 fn warn_of_missing_swap(host: &Host, schemes: &[Scheme]) {

@@ -315,6 +315,10 @@ impl Sink for SessionSink {
                 distinct.for_each(|distinct| distinct.target_ended(*id));
             }
             Event::Planned { plan, .. } if self.verbose => self.messages.push(plan.to_string()),
+            Event::AutoAge { scheme, decision, .. } => {
+                self.messages
+                    .push(format!("auto age of scheme {scheme}: {decision}"));
+            }
             Event::Warning { text, .. } => self.messages.push((*text).to_owned()),
             _ => {}
         }
