@@ -1,7 +1,9 @@
 //! The DAMOS line: `min_sz max_sz min_freq max_freq min_age max_age action`, optionally followed by a limit
 //! of bytes and its window: `500M 1s`.
 //!
-//! The minimum age `auto` follows the accesses, with the default bound on re-accesses. `null` means no bound. A bare frequency is percent, a bare size is bytes. A bare age is an error, because
+//! The minimum age `auto` follows the accesses, with the default bound on re-accesses.
+//!
+//! `null` means no bound. A bare frequency is percent, a bare size is bytes. A bare age is an error, because
 //! tools disagree on its unit.
 
 use std::fmt::Display;

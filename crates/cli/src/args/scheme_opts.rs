@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use thermo_actions::{HugeOptions, PageoutLimits};
 use thermo_engine::Scheme;
-use thermo_units::{Permille, printable};
+use thermo_units::{Permille, SharePerMinute, UnitError, printable};
 
 use crate::scheme_file;
 use crate::session::Host;
@@ -39,7 +39,7 @@ pub struct Limits {
     pub swap_floor: Permille,
 
     /// Stop paging out while more than this share of the pages paged out in the last minute is resident again
-    #[arg(long, value_name = "SHARE", default_value = "25%")]
+    #[arg(long, value_name = "SHARE", value_parser = refault_share, default_value = "25%")]
     pub max_refaults: Permille,
 
     /// Stop paging out of a target for some time when less than this share of what left its memory is saved,
@@ -86,6 +86,16 @@ impl Default for Limits {
             collapse_present: Permille(800),
         }
     }
+}
+
+/// Parses a share of refaults. A share per minute is the bound of an automatic age, which is another limit.
+fn refault_share(text: &str) -> Result<Permille, String> {
+    if text.parse::<SharePerMinute>().is_ok() {
+        return Err(format!(
+            "give a share like 25%; as a bound of the automatic age, write --auto={text}"
+        ));
+    }
+    text.parse().map_err(|error: UnitError| error.to_string())
 }
 
 impl Limits {

@@ -183,6 +183,19 @@ fn numbers_that_do_not_parse_name_what_is_expected() {
             "the number is too large",
         ),
         (&["lru-sort", "--monitor-region-start", "abc"], "give an address"),
+        (
+            &["reclaim", "--pid", "1", "--auto=0.2%"],
+            "\"0.2%\" has no unit: use one of %/min, as in 0.2%/min",
+        ),
+        (&["reclaim", "--pid", "1", "--auto=0.2%/h"], "is not a unit"),
+        (
+            &["reclaim", "--pid", "1", "--auto", "--max-refaults", "0.2%/min"],
+            "as a bound of the automatic age, write --auto=0.2%/min",
+        ),
+        (
+            &["reclaim", "--pid", "1", "--auto", "--min-age", "5s"],
+            "cannot be used with",
+        ),
     ] {
         let output = run(folder.path(), arguments);
         let message = stderr(&output);

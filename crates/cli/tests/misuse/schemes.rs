@@ -56,6 +56,10 @@ fn wrong_parameters_are_named() {
             ["--quota-reset-interval-ms", "0"],
             "quota_ms is 10 but quota_reset_interval_ms is 0",
         ),
+        (
+            ["--auto", "--method=sampling"],
+            "an automatic age needs scans of every page",
+        ),
     ] {
         let arguments = [&["reclaim", "--pid", &pid][..], &flags].concat();
         refused(folder.path(), &arguments, why);

@@ -287,7 +287,7 @@ impl Rates {
         if edge == floor && age_of(edge) != Some(MIN_AGE) {
             return AgeReason::LongPasses(self.pass);
         }
-        // At the floor, the re-accesses at this age are within the bound; above, those one edge below are not.
+        // Re-accesses at the floor are within the bound; above the floor, those one edge below are not.
         let after = if edge > floor {
             edge - 1
         } else {
