@@ -11,6 +11,9 @@
  * The calls before it belong to the dynamic loader and to the start of Rust's standard library, which end the
  * program where they fail. The start is over with the second sigaltstack(2) of the main thread.
  *
+ * close(2) and a reply to /dev/fuse take effect even where they fail: the descriptor is closed, and the
+ * kernel ends the request. So these calls are made, and only their result is replaced.
+ *
  * strace(1) injects errors as well, but counts in each thread by itself, also in children, and can not
  * shorten a call.
  *
@@ -47,6 +50,8 @@ static long call, when, fault, counts[CALLS], hits;
 static int onwards, stacks, started;
 /* Of each thread: 0 not known yet, 1 a thread of the program, 2 of another process. */
 static unsigned char owners[THREADS];
+/* Of each thread: whether the result of the call that it makes is to be replaced. */
+static unsigned char replaces[THREADS];
 
 static void fail(const char *what)
 {
@@ -171,6 +176,36 @@ static int is_file(pid_t thread, long fd)
 	return !stat(path, &status) && S_ISREG(status.st_mode);
 }
 
+static int is_fuse(pid_t thread, long fd)
+{
+	char name[PATH_MAX];
+	file_of(thread, SYS_read, fd, name, sizeof name);
+	return !strcmp(name, "/dev/fuse");
+}
+
+/* Whether the call has its effect also where it returns this error. */
+static int fails_after_its_effect(pid_t thread, long number, long fd)
+{
+	return number == SYS_close || ((number == SYS_write || number == SYS_writev) && is_fuse(thread, fd));
+}
+
+/* Whether the call can not return this error: only a read of /dev/fuse finds that a request is gone. */
+static int is_impossible(pid_t thread, long number, long fd)
+{
+	return fault == ENOENT && number == SYS_read && !is_fuse(thread, fd);
+}
+
+/* At the end of a call that was made: its result is the error. */
+static void replace_result(pid_t thread)
+{
+	struct user_regs_struct registers;
+	replaces[thread] = 0;
+	if (ptrace(PTRACE_GETREGS, thread, 0, &registers))
+		return;
+	registers.rax = -fault;
+	ptrace(PTRACE_SETREGS, thread, 0, &registers);
+}
+
 static void handle_call(pid_t thread)
 {
 	struct user_regs_struct registers;
@@ -196,7 +231,13 @@ static void handle_call(pid_t thread)
 	if (call < 0 || (onwards ? counts[number] < when : counts[number] != when))
 		return;
 	struct user_regs_struct before = registers;
-	if (fault) {
+	if (is_impossible(thread, number, registers.rdi)) {
+		counts[number]--;
+		return;
+	}
+	if (fault && fails_after_its_effect(thread, number, registers.rdi)) {
+		replaces[thread] = 1;
+	} else if (fault) {
 		registers.orig_rax = -1;
 		registers.rax = -fault;
 	} else if (!shorten(thread, number, &registers)) {
@@ -226,7 +267,9 @@ static int handle_stop(pid_t thread, int status)
 		handle_call(thread);
 	if (event == PTRACE_EVENT_EXEC && thread == program)
 		started = stacks = 0;
-	if (event || number == SIGTRAP)
+	if (number == (SIGTRAP | 0x80))
+		replace_result(thread);
+	if (event || number == SIGTRAP || number == (SIGTRAP | 0x80))
 		return 0;
 	/* A new thread begins with a SIGSTOP of the tracer. */
 	if (number == SIGSTOP && !owners[thread]) {
@@ -266,7 +309,7 @@ int main(int count, char **arguments)
 	if (waitpid(program, &status, __WALL) != program || !WIFSTOPPED(status))
 		fail("the program did not start");
 	if (ptrace(PTRACE_SETOPTIONS, program, 0, PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
-		   PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL))
+		   PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD))
 		fail("ptrace");
 	owners[program] = 1;
 	ptrace(PTRACE_CONT, program, 0, 0);
@@ -278,10 +321,10 @@ int main(int count, char **arguments)
 			fail("waitpid");
 		if (WIFSTOPPED(status)) {
 			int number = handle_stop(thread, status);
-			ptrace(PTRACE_CONT, thread, 0, number);
+			ptrace(replaces[thread] ? PTRACE_SYSCALL : PTRACE_CONT, thread, 0, number);
 			continue;
 		}
-		owners[thread] = 0;
+		owners[thread] = replaces[thread] = 0;
 		if (thread == program)
 			break;
 	}
