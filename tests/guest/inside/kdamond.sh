@@ -92,3 +92,47 @@ kdamond_tracker_cleans_up() {
     run_thermo record -o /tmp/ended.arrow --tracker kdamond --pid "$pid" --duration 2s || fail "record failed because of the kdamond left behind: $(last_error)"
     damon_is_unused || fail "a kdamond was left behind"
 }
+
+# Kills at random moments, a third of them while the command starts. What a kill leaves is listed by
+# `doctor --leftovers`, and the commands that it prints undo it.
+claims_of_killed_thermo_are_listed_and_undone() {
+    need_damon
+    local kills=${claim_kills:-20} nth recorder acting unclaimed=0 off=0 on=0
+    start_workload hot-cold.cfg
+    for nth in $(seq "$kills"); do
+        rm -f /tmp/ended.arrow
+        thermo record -o /tmp/ended.arrow --tracker kdamond --pid "$pid" 2>/tmp/stderr &
+        recorder=$!
+        kill_at_end "$recorder"
+        acting=$((nth % 3))
+        [ "$acting" = 0 ] || wait_until "DAMON is claimed" is_claimed_by "$recorder"
+        sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+        kill -KILL "$recorder" || fail "kill $nth: record ended before: $(last_error)"
+        wait "$recorder"
+        case "$(cat $damon/nr_kdamonds) $(cat $damon/0/state 2>/dev/null)" in
+            "0 ") unclaimed=$((unclaimed + 1)) ;;
+            "1 off") off=$((off + 1)) ;;
+            "1 on") on=$((on + 1)) ;;
+            *) fail "kill $nth: $(cat $damon/nr_kdamonds) kdamonds, the first is $(cat $damon/0/state)" ;;
+        esac
+        undo_claim "$recorder" || fail "kill $nth: $(cat /tmp/leftovers) $(last_error)"
+    done
+    note "$kills kills: a kdamond ran $on times, was only set up $off times, was not there $unclaimed times"
+    [ "$on" -gt 0 ] || fail "no kill left a kdamond that runs"
+}
+
+is_claimed_by() { grep -q "^$1 " /run/thermocline/kdamond 2>/dev/null; } # PID
+
+# Runs the command that `doctor --leftovers` prints for a kdamond of process PID. Without a kdamond, nothing
+# may be listed.
+undo_claim() { # PID
+    local command
+    run_thermo doctor --leftovers >/tmp/leftovers
+    if damon_is_unused; then
+        ! grep -q '^kdamond ' /tmp/leftovers
+        return
+    fi
+    grep -q "^kdamond left by thermo (pid $1), which was killed" /tmp/leftovers || return 1
+    command=$(sed -n 's/^  kdamond.*`\(.*\)`.*/\1/p' /tmp/leftovers)
+    run_logged sh -c "$command" && damon_is_unused && run_thermo doctor --leftovers >/tmp/leftovers
+}

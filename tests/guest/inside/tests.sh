@@ -274,6 +274,7 @@ default_tests="doctor_chooses_pte record_finds_hot_memory default_record_finds_h
     every_tracker_finds_hot_and_cold every_tracker_ends_with_its_target no_tracker_splits_huge_pages
     kdamond_tracker_separates_targets kdamond_tracker_rejects_foreign_kdamond
     kdamond_tracker_translates_schemes kdamond_tracker_pages_out kdamond_tracker_cleans_up
+    claims_of_killed_thermo_are_listed_and_undone
     pte_is_accurate_with_kdamond kdamond_adds_little_error mglru_ageing_is_measured record_without_privilege direct_map_needs_few_capabilities lockdown_is_reported"
 
 # Transfers new files of /out to the host. Called after every test, because a guest may be killed before its

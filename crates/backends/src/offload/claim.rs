@@ -1,15 +1,19 @@
 //! Exclusive use of in-kernel DAMON: granted only if no other program has set up a kdamond.
 //!
 //! The sysfs tree does not show which program set a kdamond up. So thermo records its own claim in a file
-//! before it sets up a kdamond, and again when the kdamond's thread is known. If the thermo of a claim file
-//! has ended, it was killed; its kdamond, and no other, may be removed.
+//! before it sets up a kdamond, before it starts one, and again when the kdamond's thread is known. If the
+//! thermo of a claim file has ended, it was killed; its kdamond, and no other, may be removed. Until the
+//! thread is known, the inode of the kdamond's folder identifies it: a program that sets up kdamonds creates
+//! new folders, and the kernel gives each a number of its own.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use thermo_kernel::FileError;
-use thermo_kernel::damon::{Admin, Command, DamonFacts, KdamondControl, enabled_module};
+use thermo_kernel::damon::{self, Admin, Command, DamonFacts, KdamondControl, enabled_module};
+use thermo_kernel::leftovers::{OrphanedNote, ProcessId};
 use thermo_kernel::{file, stat};
 
 /// The current user of in-kernel DAMON.
@@ -67,12 +71,10 @@ impl DamonUser {
         let thread = running.and_then(|nth| facts.kdamonds[nth].pid);
         match (claim, facts.kdamonds.len()) {
             (_, 0) => Self::None,
-            (Some(claim), 1) if running.is_none() || (thread.is_some() && thread == claim.kdamond) => {
-                Self::KilledThermo {
-                    by: claim.thermo,
-                    kdamond: thread,
-                }
-            }
+            (Some(claim), 1) if running.is_none() || claim.is_of(root, thread) => Self::KilledThermo {
+                by: claim.thermo,
+                kdamond: thread,
+            },
             (_, nr_kdamonds) => Self::Other {
                 nr_kdamonds,
                 running: running.map(|nth| (nth, thread)),
@@ -124,7 +126,7 @@ impl Claim {
     /// # Errors
     /// [`ClaimError::Busy`] if DAMON is in use.
     pub fn take(root: &Path) -> Result<Self, ClaimError> {
-        let facts = thermo_kernel::damon::read(root)?
+        let facts = damon::read(root)?
             .ok_or_else(|| ClaimError::Busy("this kernel has none. Use --tracker pte".to_owned()))?;
         let user = DamonUser::find(root, &facts);
         if let Some(obstacle) = user.obstacle() {
@@ -139,7 +141,7 @@ impl Claim {
         if matches!(user, DamonUser::KilledThermo { .. }) {
             claim.release()?;
         }
-        ClaimFile::for_this_process(root, None)?.write(root)?;
+        ClaimFile::for_this_process(root, None).write(root)?;
         claim.admin.set_nr_kdamonds(1)?;
         Ok(claim)
     }
@@ -155,9 +157,11 @@ impl Claim {
     /// # Errors
     /// The kernel refuses the setup.
     pub fn start(&self) -> Result<u32, FileError> {
+        // A kill can follow before the thread is known.
+        ClaimFile::for_this_process(&self.root, None).write(&self.root)?;
         self.control.send(Command::On)?;
         let thread = self.control.pid()?;
-        ClaimFile::for_this_process(&self.root, thread)?.write(&self.root)?;
+        ClaimFile::for_this_process(&self.root, thread).write(&self.root)?;
         Ok(thread.unwrap_or(0))
     }
 
@@ -191,9 +195,43 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // If this fails, `thermo doctor` reports the kdamond and the next claim removes it.
+        // If this fails, `thermo doctor --leftovers` lists the kdamond and the next claim removes it.
         drop(self.release());
     }
+}
+
+/// The kdamond that a killed thermo left on the machine at `root`, with the commands that remove it.
+///
+/// # Errors
+/// Fails if the kernel has in-kernel DAMON, but its state cannot be read.
+pub fn leftover(root: &Path) -> Result<Option<OrphanedNote>, FileError> {
+    let Some(facts) = damon::read(root)? else {
+        return Ok(None);
+    };
+    let (DamonUser::KilledThermo { kdamond, .. }, Some(claim)) =
+        (DamonUser::find(root, &facts), ClaimFile::read(root))
+    else {
+        return Ok(None);
+    };
+    let folder = "/sys/kernel/mm/damon/admin/kdamonds";
+    let (state, stop) = match kdamond {
+        Some(thread) => (
+            format!("runs as pid {thread}"),
+            format!("echo off > {folder}/0/state && "),
+        ),
+        None => ("is set up".to_owned(), String::new()),
+    };
+    let sentence =
+        format!("kdamond.0 of in-kernel DAMON {state}: `{stop}echo 0 > {folder}/nr_kdamonds` removes it");
+    Ok(Some(OrphanedNote {
+        path: claim_path(root),
+        kind: "kdamond".to_owned(),
+        writer: ProcessId {
+            pid: claim.thermo,
+            starttime: claim.starttime,
+        },
+        leftovers: vec![sentence],
+    }))
 }
 
 /// Content of the claim file: the thermo that set up the kdamond. After a reboot the file is invalid.
@@ -203,10 +241,17 @@ struct ClaimFile {
     /// Together with the pid it identifies the process.
     starttime: u64,
     kdamond: Option<u32>,
+    /// The inode of the kdamond's folder, if it exists.
+    folder: Option<u64>,
 }
 
 fn claim_path(root: &Path) -> PathBuf {
     root.join("run/thermocline/kdamond")
+}
+
+fn folder_of_kdamond(root: &Path) -> Option<u64> {
+    let found = fs::metadata(root.join("sys/kernel/mm/damon/admin/kdamonds/0"));
+    found.ok().map(|found| found.ino())
 }
 
 fn boot_id(root: &Path) -> String {
@@ -214,14 +259,23 @@ fn boot_id(root: &Path) -> String {
 }
 
 impl ClaimFile {
-    fn for_this_process(root: &Path, kdamond: Option<u32>) -> Result<Self, FileError> {
+    fn for_this_process(root: &Path, kdamond: Option<u32>) -> Self {
         let thermo = std::process::id();
         let starttime = stat::read(root, thermo).map_or(0, |stat| stat.starttime);
-        Ok(Self {
+        Self {
             thermo,
             starttime,
             kdamond,
-        })
+            folder: folder_of_kdamond(root),
+        }
+    }
+
+    /// Whether the kdamond that runs as `thread` is the claimed one.
+    fn is_of(&self, root: &Path, thread: Option<u32>) -> bool {
+        match self.kdamond {
+            Some(_) => thread == self.kdamond,
+            None => self.folder.is_some() && self.folder == folder_of_kdamond(root),
+        }
     }
 
     /// `None` if there is no file, or if it is from before the last boot.
@@ -233,17 +287,24 @@ impl ClaimFile {
             thermo: words.next()?.parse().ok()?,
             starttime: words.next()?.parse().ok()?,
             kdamond: words.next()?.parse().ok().filter(|pid| *pid != 0),
+            folder: words
+                .next()
+                .and_then(|word| word.parse().ok())
+                .filter(|inode| *inode != 0),
         };
         (boot.trim() == boot_id(root).trim()).then_some(claim)
     }
 
+    /// Replaces the file as a whole. Readers of leftovers remove a new version that a kill left unfinished.
     fn write(&self, root: &Path) -> Result<(), FileError> {
         let (path, boot) = (claim_path(root), boot_id(root));
-        let kdamond = self.kdamond.unwrap_or(0);
-        let text = format!("{} {} {kdamond}\n{boot}", self.thermo, self.starttime);
+        let new = path.with_file_name(format!("kdamond-{}-claim.new", self.thermo));
+        let (kdamond, folder) = (self.kdamond.unwrap_or(0), self.folder.unwrap_or(0));
+        let text = format!("{} {} {kdamond} {folder}\n{boot}", self.thermo, self.starttime);
         let dir = path.parent().unwrap_or(root);
         fs::create_dir_all(dir)
-            .and_then(|()| fs::write(&path, text))
+            .and_then(|()| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, &path))
             .map_err(|error| FileError::new(&path, error))
     }
 
@@ -291,8 +352,60 @@ mod tests {
             thermo,
             starttime: 99,
             kdamond,
+            folder: folder_of_kdamond(root),
         };
         claim.write(root).unwrap();
+    }
+
+    #[test]
+    fn kdamond_of_thermo_killed_before_its_thread_is_known_is_recognized_by_its_folder() {
+        let root = machine(1, "on\n", "77\n");
+        write_claim(root.path(), 5, None);
+        let left = DamonUser::KilledThermo {
+            by: 5,
+            kdamond: Some(77),
+        };
+        assert_eq!(user(root.path()), left);
+        // Another program has set up kdamonds since. The old folder stays, so that its number is not reused.
+        let dir = root.path().join("sys/kernel/mm/damon/admin/kdamonds");
+        fs::rename(dir.join("0"), dir.join("old")).unwrap();
+        fs::create_dir(dir.join("0")).unwrap();
+        for name in ["state", "pid"] {
+            fs::copy(dir.join("old").join(name), dir.join("0").join(name)).unwrap();
+        }
+        assert!(matches!(user(root.path()), DamonUser::Other { .. }));
+    }
+
+    #[test]
+    fn leftover_names_the_commands_that_remove_the_kdamond() {
+        let root = machine(1, "on\n", "77\n");
+        assert_eq!(leftover(root.path()).unwrap(), None, "of another program");
+        write_claim(root.path(), 5, Some(77));
+        let note = leftover(root.path()).unwrap().unwrap();
+        assert_eq!(
+            (note.kind.as_str(), note.writer.pid, note.path),
+            ("kdamond", 5, claim_path(root.path()))
+        );
+        let folder = "/sys/kernel/mm/damon/admin/kdamonds";
+        let wanted = format!(
+            "kdamond.0 of in-kernel DAMON runs as pid 77: `echo off > {folder}/0/state && echo 0 > {folder}/nr_kdamonds` \
+             removes it"
+        );
+        assert_eq!(note.leftovers, [wanted]);
+        fs::write(
+            root.path().join("sys/kernel/mm/damon/admin/kdamonds/0/state"),
+            "off\n",
+        )
+        .unwrap();
+        let note = leftover(root.path()).unwrap().unwrap();
+        assert!(note.leftovers[0].contains("is set up: `echo 0 > "), "{note:?}");
+        live(root.path(), 5, 99);
+        assert_eq!(leftover(root.path()).unwrap(), None, "its thermo runs");
+        assert_eq!(
+            leftover(tempfile::tempdir().unwrap().path()).unwrap(),
+            None,
+            "no DAMON"
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ use thermo_kernel::{FileError, clock, schedstat};
 use thermo_targets::{Process, TrackedProcesses, metric};
 use thermo_units::{Bytes, Nanos};
 
-pub use claim::{Claim, ClaimError, DamonUser};
+pub use claim::{Claim, ClaimError, DamonUser, leftover};
 pub use translate::obstacle;
 
 /// Reading regions (four small files each) takes at most one part in this many of the time.

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use thermo_backends::offload;
+use thermo_kernel::FileError;
 use thermo_kernel::leftovers::{self, OrphanedNote};
 use thermo_term::exit::Exit;
 use thermo_term::output;
@@ -49,8 +51,14 @@ impl Doctor {
 
 fn print_leftovers(json: bool) -> anyhow::Result<Exit> {
     let root = Path::new("/");
-    let found =
+    let mut found =
         leftovers::folder(root).map_or_else(Vec::new, |folder| leftovers::find_orphaned(root, &folder));
+    match offload::leftover(root) {
+        Ok(kdamond) => found.extend(kdamond),
+        // Only root can use in-kernel DAMON, and only root can see what is left of it.
+        Err(FileError::Denied { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     if json {
         let entry = |note: &OrphanedNote| json!({ "kind": note.kind, "pid": note.writer.pid, "left": note.leftovers, "note": note.path });
         output::json(&json!({ "schema": 1, "leftovers": found.iter().map(entry).collect::<Vec<_>>() }))?;
