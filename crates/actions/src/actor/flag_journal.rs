@@ -6,7 +6,7 @@ use std::path::Path;
 use thermo_engine::TargetId;
 use thermo_inject::{Call, HugeFlag};
 use thermo_kernel::leftovers::{Leftover, ProcessId, Until};
-use thermo_kernel::stat::{self, Image};
+use thermo_kernel::stat::{self, Image, Stat};
 use thermo_units::AddrRange;
 
 use super::vma_flags::FlaggedRanges;
@@ -29,7 +29,10 @@ pub(super) struct Holder {
 impl Holder {
     /// The process that has `pid` now; `None` when there is none.
     pub(super) fn read(root: &Path, pid: u32) -> Option<Self> {
-        let stat = stat::read(root, pid).ok()?;
+        Self::of(pid, &stat::read(root, pid).ok()?)
+    }
+
+    fn of(pid: u32, stat: &Stat) -> Option<Self> {
         let (starttime, image) = (stat.starttime, stat.image);
         let owner = ProcessId { pid, starttime };
         stat.process_lives().then_some(Self { owner, image })
@@ -40,9 +43,13 @@ impl Holder {
         self.owner.pid
     }
 
-    /// Whether the process is alive and runs the same program.
+    /// Whether the process is alive and runs the same program. True where that cannot be read: its flags may
+    /// still be set.
     pub(super) fn is_alive(&self, root: &Path) -> bool {
-        Self::read(root, self.pid()).is_some_and(|now| self.is_same(&now))
+        match stat::read(root, self.pid()) {
+            Ok(stat) => Self::of(self.pid(), &stat).is_some_and(|now| self.is_same(&now)),
+            Err(error) => !error.is_gone(),
+        }
     }
 
     /// Whether both are the same process and program. An unknown program counts as the same, because a
@@ -198,6 +205,20 @@ mod tests {
             unit: AddrRange::new(n << 21, (n + 1) << 21),
             before,
         }
+    }
+
+    #[test]
+    fn flags_of_process_whose_state_cannot_be_read_stay_recorded() {
+        let root = tempfile::tempdir().unwrap();
+        let mut journal = FlagJournal::default();
+        journal.note(TARGET, holder(7, 1), change(0, None), HugePage);
+        // A folder in the place of the file: the kernel refuses to read it.
+        std::fs::create_dir_all(root.path().join("proc/7/stat")).unwrap();
+        journal.forget_ended(root.path());
+        assert_eq!(journal.leftovers().len(), 1);
+        std::fs::remove_dir_all(root.path().join("proc/7")).unwrap();
+        journal.forget_ended(root.path());
+        assert_eq!(journal.leftovers(), [], "the process has ended");
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Flags {
         if open.is_empty() {
             return;
         }
-        // The process has ended.
+        // The process has ended, or nothing is known of its flags.
         let Some(vmas) = mappings(&self.root, process.pid) else {
             return;
         };
@@ -314,21 +314,26 @@ impl Drop for Flags {
     }
 }
 
-/// The mappings of a process with their flags; `None` when the process has ended.
+/// The mappings of a process with their flags; `None` when the process has ended, or where they cannot be
+/// read.
 fn mappings(root: &Path, pid: u32) -> Option<Vec<smaps::Vma>> {
     smaps::read(root, live_thread(root, pid)?).ok()
 }
 
-/// The parts of the restoring `calls` that are still due: `holder` is alive and has the flag that we set.
+/// The parts of the restoring `calls` that are still due: `holder` is alive and has the flag that we set. All
+/// of them where its flags cannot be read.
 fn still_due(root: &Path, holder: &Holder, calls: &[Call]) -> Vec<Call> {
     if calls.is_empty() {
         return Vec::new();
     }
-    let vmas = mappings(root, holder.pid()).unwrap_or_default();
+    let vmas = mappings(root, holder.pid());
     // Checked after the read, so that `vmas` cannot be those of a later process with the same pid.
     if !holder.is_alive(root) {
         return Vec::new();
     }
+    let Some(vmas) = vmas else {
+        return calls.to_vec();
+    };
     let due = |call: &Call| {
         let flag = call.flag;
         let ranges = ranges_with_flag(&vmas, call.range, flag.opposite()).into_iter();
@@ -379,6 +384,26 @@ mod tests {
         assert!(notes[0].contains("thermocline"), "{notes:?}");
         flags.save_note();
         assert!(flags.take_notes().is_empty());
+    }
+
+    #[test]
+    fn every_call_is_due_where_flags_cannot_be_read() {
+        let root = tempfile::tempdir().unwrap();
+        let process = root.path().join("proc/7");
+        std::fs::create_dir_all(&process).unwrap();
+        std::fs::write(
+            process.join("stat"),
+            "7 (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 99 0 0",
+        )
+        .unwrap();
+        let holder = Holder::read(root.path(), 7).unwrap();
+        let calls = [Call {
+            range: unit(1),
+            flag: HugeFlag::NoHugePage,
+        }];
+        assert_eq!(still_due(root.path(), &holder, &calls), calls);
+        std::fs::remove_dir_all(&process).unwrap();
+        assert_eq!(still_due(root.path(), &holder, &calls), [], "it has ended");
     }
 
     #[test]
