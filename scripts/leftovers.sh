@@ -6,12 +6,15 @@ start_time_of() { # PID
     sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20
 }
 
-# Writes a note of this script and prints its path. Remove the file when the change is undone.
-note_leftover() { # KIND TEXT
+# Writes a note of this script and prints its path. Remove the file when the change is undone. With DEVICE,
+# the change ends with this device node.
+note_leftover() { # KIND TEXT [DEVICE]
+    local until='- -'
+    [ -z "${3:-}" ] || until="device $3"
     local folder=/run/thermocline
     local note=$folder/$1-$$-script
     mkdir -p "$folder"
-    printf 'thermo-leftovers 1 %s %s %s\n- - %s\n' "$1" $$ "$(start_time_of $$)" "$2" >"$note.new"
+    printf 'thermo-leftovers 1 %s %s %s\n%s %s\n' "$1" $$ "$(start_time_of $$)" "$until" "$2" >"$note.new"
     mv "$note.new" "$note"
     echo "$note"
 }

@@ -5,9 +5,16 @@
 make_zram() { # SIZE
     [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
     [ -e /sys/class/zram-control/hot_add ] || return 1
-    local number
+    local number=0
+    # The kernel takes the lowest free number. The script may be killed as soon as the device exists.
+    while [ -e "/sys/block/zram$number" ]; do number=$((number + 1)); done
+    zram=/dev/zram$number
+    note_unused_zram
     # Reading this file creates a device.
-    number=$(cat /sys/class/zram-control/hot_add) || return 1
+    if ! number=$(cat /sys/class/zram-control/hot_add); then
+        rm -f "$zram_note"
+        return 1
+    fi
     zram=/dev/zram$number
     note_zram
     echo "$1" >"/sys/block/zram$number/disksize"
@@ -15,11 +22,17 @@ make_zram() { # SIZE
     swapon --priority 32767 "$zram"
 }
 
-# Notes the device, in case the script is killed.
-note_zram() {
-    local back="swapoff $zram; echo ${zram##/dev/zram} > /sys/class/zram-control/hot_remove"
-    zram_note=$(note_leftover zram-swap "swap on $zram: \`$back\` removes it")
+# Notes a device that is about to be added, in case the script is killed.
+note_unused_zram() {
+    zram_note=$(note_leftover zram-swap "$zram, not in use: \`$(remove_command)\` removes it" "$zram")
 }
+
+# Notes a device that is there.
+note_zram() {
+    zram_note=$(note_leftover zram-swap "swap on $zram: \`swapoff $zram; $(remove_command)\` removes it" "$zram")
+}
+
+remove_command() { echo "echo ${zram##*zram} > /sys/class/zram-control/hot_remove"; }
 
 remove_zram() {
     [ -n "${zram:-}" ] || return 0

@@ -43,12 +43,14 @@ fn swap_of_killed_script_is_listed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // The device does not exist: the command reads only the note.
-    let script = "set -euo pipefail; . \"$0\"; zram=/dev/zram4093; note_zram; kill -KILL $$";
+    // A file in the place of the device: the command reads only the note.
+    let device = dir.path().join("zram4093");
+    fs::write(&device, "").unwrap();
+    let script = "set -euo pipefail; . \"$0\"; zram=$1; note_zram; kill -KILL $$";
     let zram_sh = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/zram.sh");
     let mut killed = Command::new("bash")
         .args(["-c", script])
-        .arg(&zram_sh)
+        .args([&zram_sh, &device])
         .spawn()
         .unwrap();
     let pid = killed.id();
@@ -57,9 +59,13 @@ fn swap_of_killed_script_is_listed() {
     let leftovers = leftovers_of(dir.path(), pid);
     assert_eq!(leftovers.len(), 1, "{leftovers:?}");
     assert_eq!(leftovers[0]["kind"], "zram-swap");
-    let expected = "swap on /dev/zram4093: `swapoff /dev/zram4093; \
-                 echo 4093 > /sys/class/zram-control/hot_remove` removes it";
+    let device = device.display();
+    let expected = format!(
+        "swap on {device}: `swapoff {device}; echo 4093 > /sys/class/zram-control/hot_remove` removes it"
+    );
     assert_eq!(leftovers[0]["left"], serde_json::json!([expected]));
+    fs::remove_file(dir.path().join("zram4093")).unwrap();
+    assert!(leftovers_of(dir.path(), pid).is_empty(), "the device is gone");
 }
 
 /// The name of a process that sets the title of a terminal, and clears the screen.

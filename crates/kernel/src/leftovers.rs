@@ -7,8 +7,8 @@
 //! name a process or a mount with which the change ends.
 //!
 //! Format: a head line `thermo-leftovers 1 KIND PID STARTTIME` of the writer, then one line for each entry:
-//! `PID STARTTIME sentence`, `mount MOUNTPOINT sentence` or `- - sentence`. The file is always replaced as a
-//! whole.
+//! `PID STARTTIME sentence`, `mount MOUNTPOINT sentence`, `device PATH sentence` or `- - sentence`. The file is
+//! always replaced as a whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,10 +40,13 @@ impl ProcessId {
         Some(Self { pid, starttime })
     }
 
-    /// Whether the process still exists.
+    /// Whether the process still exists. True where that cannot be read.
     #[must_use]
     pub fn lives(&self, root: &Path) -> bool {
-        Self::read(root, self.pid).as_ref() == Some(self)
+        match stat::read(root, self.pid) {
+            Ok(stat) => stat.process_lives() && stat.starttime == self.starttime,
+            Err(error) => !error.is_gone(),
+        }
     }
 
     fn parse(pid: &str, starttime: &str) -> Option<Self> {
@@ -63,6 +66,8 @@ pub enum Until {
     ExitOf(ProcessId),
     /// Until nothing is mounted at this directory.
     Unmount(MountPoint),
+    /// Until this device node is gone. Its path has no blanks.
+    RemovalOf(PathBuf),
 }
 
 impl Until {
@@ -72,23 +77,29 @@ impl Until {
             Self::Undone => "- -".to_owned(),
             Self::ExitOf(id) => format!("{} {}", id.pid, id.starttime),
             Self::Unmount(point) => format!("mount {point}"),
+            Self::RemovalOf(device) => format!("device {}", device.display()),
         }
     }
 
     fn parse(first: &str, second: &str) -> Self {
         match (first, ProcessId::parse(first, second)) {
             ("mount", _) => Self::Unmount(MountPoint::from_escaped(second)),
+            ("device", _) => Self::RemovalOf(PathBuf::from(second)),
             (_, Some(id)) => Self::ExitOf(id),
             _ => Self::Undone,
         }
     }
 
-    /// Whether the change has ended. False if the mounts cannot be read.
+    /// Whether the change has ended. False where that cannot be read.
     fn is_over(&self, root: &Path) -> bool {
         match self {
             Self::Undone => false,
             Self::ExitOf(id) => !id.lives(root),
             Self::Unmount(point) => mountinfo::is_mounted(root, point).is_ok_and(|mounted| !mounted),
+            Self::RemovalOf(device) => {
+                let path = root.join(device.strip_prefix("/").unwrap_or(device));
+                path.try_exists().is_ok_and(|exists| !exists)
+            }
         }
     }
 }
@@ -196,14 +207,18 @@ impl Drop for Note {
     }
 }
 
-/// A note of one change by feature `kind`, to be written before the change is made. `None` if no note can be
-/// written: the change is then made without one.
-#[must_use]
-pub fn note_change(root: &Path, kind: &str, description: String) -> Option<Note> {
-    let note = Note::new(root, &folder(root)?, kind).ok()?;
-    let until = Until::Undone;
-    note.write(&[Leftover { until, description }]).ok()?;
-    Some(note)
+/// A note of one change by feature `kind`, to be written before the change is made.
+///
+/// # Errors
+/// No note can be written. The change must then not be made: nothing would list it after a kill.
+pub fn note_change(root: &Path, kind: &str, change: Leftover) -> Result<Note, FileError> {
+    let folder = folder(root).ok_or_else(|| FileError::Io {
+        path: "$XDG_RUNTIME_DIR/thermocline".into(),
+        source: std::io::Error::other("XDG_RUNTIME_DIR is not set, so there is no folder for notes"),
+    })?;
+    let note = Note::new(root, &folder, kind)?;
+    note.write(&[change])?;
+    Ok(note)
 }
 
 /// The notes in `folder` whose writers died, with the entries that are still in effect. Notes without such
@@ -301,6 +316,31 @@ mod tests {
             until,
             description: description.to_owned(),
         }
+    }
+
+    #[test]
+    fn entry_of_device_ends_with_the_device() {
+        let (root, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let until = Until::RemovalOf("/dev/zram3".into());
+        let text = format!("{HEAD} zram-swap 4194305 1\n{} a device\n", until.words());
+        fs::create_dir(root.path().join("dev")).unwrap();
+        let device = root.path().join("dev/zram3");
+        fs::write(&device, "").unwrap();
+        let note = dir.path().join("zram-swap-4194305-0");
+        fs::write(&note, text).unwrap();
+        assert_eq!(find_orphaned(root.path(), dir.path())[0].leftovers, ["a device"]);
+        fs::remove_file(device).unwrap();
+        assert_eq!(find_orphaned(root.path(), dir.path()), []);
+        assert!(!note.exists());
+    }
+
+    #[test]
+    fn process_whose_state_cannot_be_read_counts_as_alive() {
+        let root = tempfile::tempdir().unwrap();
+        let process = ProcessId { pid: 7, starttime: 1 };
+        assert!(!process.lives(root.path()));
+        fs::create_dir_all(root.path().join("proc/7/stat")).unwrap();
+        assert!(process.lives(root.path()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
-use crate::leftovers::{self, Note};
+use crate::leftovers::{self, Leftover, Note, Until};
 use crate::swap;
 
 /// Memory use of a device (`mm_stat`).
@@ -184,6 +184,8 @@ impl ZramSwap {
     /// # Errors
     /// Fails if one of the steps fails; the steps before it are undone.
     pub fn create(root: &Path, size: Bytes) -> Result<Self, FileError> {
+        // Before the device exists: this process may be killed in between.
+        let note = leftovers::note_change(root, "zram-swap", unused_leftover(next(root)))?;
         let zram = Zram::add(root)?;
         // From here on an error drops the guard, which undoes the previous steps.
         let mut guard = Self {
@@ -191,8 +193,11 @@ impl ZramSwap {
             root: root.to_owned(),
             is_enabled: false,
             removed: false,
-            note: note(root, zram),
+            note: None,
         };
+        let noted = note.write(&[swap_leftover(zram)]);
+        guard.note = Some(note);
+        noted?;
         zram.set_size(root, size)?;
         swap::format(&zram.device(), size)?;
         swap::on(&zram.device(), 32_767)?;
@@ -261,11 +266,32 @@ fn undo_commands(zram: Zram) -> String {
     )
 }
 
-/// Writes the note as soon as the device exists.
-fn note(root: &Path, zram: Zram) -> Option<Note> {
+/// The device that `hot_add` adds next: the kernel takes the lowest free number.
+fn next(root: &Path) -> Zram {
+    let is_free = |id: &u32| !root.join(format!("sys/block/zram{id}")).exists();
+    Zram {
+        id: (0..).find(is_free).unwrap_or_default(),
+    }
+}
+
+/// The entry for a device that is about to be added. Its command does no harm if another program added the
+/// device: the kernel removes none that is in use.
+fn unused_leftover(zram: Zram) -> Leftover {
+    let (device, id) = (zram.device(), zram.id);
+    let description = format!(
+        "{}, not in use: `echo {id} > /sys/class/zram-control/hot_remove` removes it",
+        device.display()
+    );
+    let until = Until::RemovalOf(device);
+    Leftover { until, description }
+}
+
+/// The entry for a device that is there.
+fn swap_leftover(zram: Zram) -> Leftover {
     let (device, undo) = (zram.device(), undo_commands(zram));
     let description = format!("swap on {}: `{undo}` removes it", device.display());
-    leftovers::note_change(root, "zram-swap", description)
+    let until = Until::RemovalOf(device);
+    Leftover { until, description }
 }
 
 #[cfg(test)]
@@ -309,6 +335,23 @@ mod tests {
         let (names, current) = zram.algorithms(root.path()).unwrap();
         assert_eq!(names, ["lzo", "lz4", "zstd"]);
         assert_eq!(current.as_deref(), Some("lz4"));
+    }
+
+    #[test]
+    fn device_is_noted_before_it_is_added() {
+        let root = machine();
+        std::fs::create_dir_all(root.path().join("sys/block/zram0")).unwrap();
+        let left = unused_leftover(next(root.path()));
+        assert_eq!(left.until, Until::RemovalOf("/dev/zram1".into()));
+        assert!(left.description.contains("`echo 1 > "), "{}", left.description);
+        if !leftovers::folder(root.path()).is_some_and(|folder| folder.starts_with(root.path())) {
+            println!("SKIP: without root, the notes are outside the folder of this test");
+            return;
+        }
+        // Where no note can be written, no device is added.
+        std::fs::write(root.path().join("run"), "no folder").unwrap();
+        let error = ZramSwap::create(root.path(), Bytes::mib(1)).unwrap_err();
+        assert!(error.to_string().contains("run/thermocline"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use thermo_kernel::leftovers::{self, Note};
+use thermo_kernel::FileError;
+use thermo_kernel::leftovers::{self, Leftover, Note, Until};
 use thermo_kernel::thp::{self, ThpGuard, ThpMode};
 
 use crate::error::RunFailure;
@@ -30,12 +31,19 @@ impl ModeGuard {
         let before = thp::read(root)
             .map_err(|error| failed(error.to_string()))?
             .ok_or_else(|| failed("this kernel was built without transparent huge pages".into()))?;
-        let note = note(root, before);
+        let note = note(root, before).map_err(|error| {
+            failed(format!(
+                "the mode before cannot be noted for `thermo doctor --leftovers`: {error}"
+            ))
+        })?;
         let guard = ThpGuard::set(root, mode).map_err(|error| failed(error.to_string()))?;
         // Without a dropped page cache runs vary more, but they are still valid.
         let _ = std::fs::write(root.join("proc/sys/vm/drop_caches"), "3");
         let guard = Some(guard);
-        Ok(Self { guard, note })
+        Ok(Self {
+            guard,
+            note: Some(note),
+        })
     }
 }
 
@@ -54,12 +62,13 @@ impl Drop for ModeGuard {
 }
 
 /// Writes a leftover note before the mode changes.
-fn note(root: &Path, before: ThpMode) -> Option<Note> {
+fn note(root: &Path, before: ThpMode) -> Result<Note, FileError> {
     let description = format!(
         "the THP mode was {before}: \
          `echo {before} > /sys/kernel/mm/transparent_hugepage/enabled` restores it"
     );
-    leftovers::note_change(root, "huge-page-mode", description)
+    let until = Until::Undone;
+    leftovers::note_change(root, "huge-page-mode", Leftover { until, description })
 }
 
 #[cfg(test)]
@@ -89,6 +98,28 @@ mod tests {
         assert_eq!(
             std::fs::read_to_string(root.path().join("proc/sys/vm/drop_caches")).unwrap(),
             "3"
+        );
+    }
+
+    #[test]
+    fn mode_is_not_changed_if_it_cannot_be_noted() {
+        let root = tempfile::tempdir().unwrap();
+        if !leftovers::folder(root.path()).is_some_and(|folder| folder.starts_with(root.path())) {
+            println!("SKIP: without root, the notes are outside the folder of this test");
+            return;
+        }
+        let file = root.path().join("sys/kernel/mm/transparent_hugepage/enabled");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "always [madvise] never\n").unwrap();
+        std::fs::write(root.path().join("run"), "no folder").unwrap();
+        let failure = ModeGuard::set(root.path(), ThpMode::Always).unwrap_err();
+        let RunFailure::Failed(message) = failure else {
+            panic!("{failure:?}")
+        };
+        assert!(message.contains("run/thermocline"), "{message}");
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            "always [madvise] never\n"
         );
     }
 
