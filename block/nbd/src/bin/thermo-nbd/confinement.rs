@@ -70,9 +70,17 @@ impl Confinement {
             read: pressure_files(),
             remove: folders,
         };
-        if !landlock::restrict(&access).context("cannot restrict access to files (Landlock)")? {
+        let restricted = landlock::restrict(&access).context("cannot restrict access to files (Landlock)")?;
+        if !restricted.is_enforced {
             thermo_kernel::message!(
                 "confinement: this kernel has no Landlock, so only the user's permissions protect other files"
+            );
+        }
+        for (folder, error) in restricted.skipped {
+            thermo_kernel::message!(
+                "confinement: cannot open {}: {error}. So its files cannot be used: a socket in it stays at the end, \
+                 memory pressure in it is not seen",
+                folder.display()
             );
         }
         filter_calls().context("cannot restrict system calls (seccomp); --unconfined does without")
