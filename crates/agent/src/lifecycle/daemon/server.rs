@@ -100,10 +100,17 @@ impl Server {
         self.accepts = true;
         self.reserve = self.reserve.take().or_else(open_reserve);
         for _ in 0..MAX_ACCEPTS {
-            match self.listener.accept() {
-                Ok((stream, _)) => self.admit_peer(stream, now),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            let accepted = match self.listener.accept() {
+                Ok((stream, _)) => {
+                    self.admit_peer(stream, now);
+                    Ok(())
+                }
                 Err(error) if has_no_descriptor(&error) && self.reserve.is_some() => self.accept_last(now),
+                Err(error) => Err(error),
+            };
+            match accepted {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The connection stays in the queue, or was given up by its client.
                 Err(_) => {
                     self.accepts = false;
@@ -114,10 +121,11 @@ impl Server {
     }
 
     /// Accepts one connection with the reserved descriptor: a privileged client replaces another one, all
-    /// others get the reason why they are disconnected.
-    fn accept_last(&mut self, now: Nanos) {
+    /// others get the reason why they are disconnected. Fails if another process has taken the descriptor that
+    /// was freed.
+    fn accept_last(&mut self, now: Nanos) -> io::Result<()> {
         self.reserve = None;
-        if let Ok((stream, _)) = self.listener.accept() {
+        let accepted = self.listener.accept().map(|(stream, _)| {
             let privileged = peer_uid(&stream).is_some_and(is_privileged);
             let replaced = self.most_silent(|client| privileged && !is_privileged(client.uid));
             if let Some(mut client) = replaced.and_then(|id| self.clients.remove(&id)) {
@@ -129,8 +137,9 @@ impl Server {
                      LimitNOFILE= in its unit (`ulimit -n`)",
                 );
             }
-        }
+        });
         self.reserve = open_reserve();
+        accepted
     }
 
     fn admit_peer(&mut self, stream: UnixStream, now: Nanos) {
@@ -399,19 +408,23 @@ mod tests {
         all
     }
 
-    // The test runs itself again, because the limit belongs to a process.
+    /// Runs a test of this program again in a process of its own, because the limit belongs to a process.
+    fn run_in_child(test: &str) {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(IN_CHILD, "1")
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && output.contains("1 passed"), "{output}");
+    }
+
     #[test]
     fn clients_are_answered_when_no_descriptor_is_left() {
         if std::env::var_os(IN_CHILD).is_none() {
-            let test = "lifecycle::daemon::server::tests::clients_are_answered_when_no_descriptor_is_left";
-            let child = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", test, "--nocapture"])
-                .env(IN_CHILD, "1")
-                .output()
-                .unwrap();
-            let output = String::from_utf8_lossy(&child.stdout);
-            assert!(child.status.success() && output.contains("1 passed"), "{output}");
-            return;
+            return run_in_child(
+                "lifecycle::daemon::server::tests::clients_are_answered_when_no_descriptor_is_left",
+            );
         }
         let (folder, mut server) = server();
         let stranger = connect(&mut server, NOBODY, 0);
@@ -444,6 +457,24 @@ mod tests {
         drop((all, freed));
         server.accept(Nanos::ZERO);
         assert!(server.reserve.is_some() && !is_awake(&server));
+    }
+
+    #[test]
+    fn round_ends_where_the_reserve_does_not_help() {
+        if std::env::var_os(IN_CHILD).is_none() {
+            return run_in_child(
+                "lifecycle::daemon::server::tests::round_ends_where_the_reserve_does_not_help",
+            );
+        }
+        let (_folder, mut server) = server();
+        let all = take_all_descriptors();
+        // Like a descriptor that another process took: no connection can be accepted, whatever is freed. A
+        // socket that does not block would say that none waits.
+        server.listener.set_nonblocking(false).unwrap();
+        rustix::net::shutdown(&server.listener, rustix::net::Shutdown::Both).unwrap();
+        server.accept(Nanos::ZERO);
+        assert!(!server.accepts && server.reserve.is_some());
+        drop(all);
     }
 
     #[test]
