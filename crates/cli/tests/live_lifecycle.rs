@@ -19,6 +19,17 @@ use thermo_units::Bytes;
 
 const NOBODY: u32 = 65534;
 
+/// Most of the memory of a small program belongs to libraries, which it shares with other processes.
+#[test]
+fn small_program_that_sleeps_becomes_idle() {
+    let sleeper = Guard(Command::new("sleep").arg("600").spawn().unwrap());
+    let config = app("a", sleeper.0.id(), "idle_after = \"1s\"");
+    let daemon = Daemon::start(&format!("poll = \"100ms\"\n{config}"), &[]);
+    let status = || daemon.ask(&["status"])["apps"][0].clone();
+    assert!(wait_until(|| status()["state"] == "cached"), "{}", status());
+    assert_eq!(status()["source"], "idle");
+}
+
 #[test]
 fn wrong_requests_are_answered_with_a_sentence() {
     let folder = tempfile::tempdir().unwrap();

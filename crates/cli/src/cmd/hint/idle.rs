@@ -13,7 +13,7 @@ use thermo_runtime::Vaddr;
 use thermo_runtime::kdamond::{ExitReason, Kdamond, Parts};
 use thermo_targets::TrackedProcesses;
 use thermo_term::interrupt;
-use thermo_units::{AddrRange, Nanos};
+use thermo_units::{AddrRange, Bytes, Nanos};
 
 use super::POLL;
 use crate::session::Host;
@@ -23,6 +23,18 @@ const SHARE: CpuShare = CpuShare(100_000);
 
 /// Idle memory by target: ascending ranges.
 pub type IdleRanges = BTreeMap<TargetId, Vec<AddrRange>>;
+
+/// What was found of the monitored processes.
+#[derive(Debug)]
+pub struct IdleMemory {
+    /// The processes.
+    pub processes: TrackedProcesses,
+    /// Memory that was not accessed.
+    pub ranges: IdleRanges,
+    /// Resident memory whose accesses cannot be known, e.g. shared pages. Zero with sampling, which counts it
+    /// as accessed.
+    pub unknown: Bytes,
+}
 
 /// The idle parts of `ranges` (ascending) in `target`.
 pub fn idle_parts(idle: &IdleRanges, target: TargetId, ranges: &[AddrRange]) -> Vec<AddrRange> {
@@ -65,15 +77,11 @@ impl FirstPasses {
     }
 }
 
-/// Monitors `processes` for `time`. Returns them, with the memory that was not accessed in this time.
+/// Monitors `processes` for `time`. Returns the memory that was not accessed in this time.
 ///
 /// # Errors
 /// No tracker is available, monitoring failed, or every process has ended.
-pub fn find_idle(
-    processes: TrackedProcesses,
-    host: Host,
-    time: Nanos,
-) -> anyhow::Result<(TrackedProcesses, IdleRanges)> {
+pub fn find_idle(processes: TrackedProcesses, host: Host, time: Nanos) -> anyhow::Result<IdleMemory> {
     let attrs = attrs(time);
     attrs.check()?;
     let tracker = host.open_own_tracker(1)?;
@@ -104,8 +112,16 @@ pub fn find_idle(
         ExitReason::TargetsGone => bail!("every target ended while it was monitored"),
         ExitReason::Stopped => {}
     }
-    let idle = ended.parts.context.idle_for(time, clock::monotonic());
-    Ok((ended.parts.ops.into_targets(), idle.into_iter().collect()))
+    let context = ended.parts.context;
+    let unknown = context
+        .targets()
+        .filter_map(|target| Some(target.tables?.unknown()))
+        .sum();
+    Ok(IdleMemory {
+        ranges: context.idle_for(time, clock::monotonic()).into_iter().collect(),
+        processes: ended.parts.ops.into_targets(),
+        unknown,
+    })
 }
 
 /// Intervals: twenty aggregations of twenty access checks within the time, but not shorter than DAMON's

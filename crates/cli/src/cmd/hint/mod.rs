@@ -215,9 +215,9 @@ impl Hint {
         };
         let idle = match self.memory.idle_for {
             Some(time) => {
-                let (monitored, idle) = find_idle(processes, host, time)?;
-                processes = monitored;
-                Some(idle)
+                let idle = find_idle(processes, host, time)?;
+                processes = idle.processes;
+                Some(idle.ranges)
             }
             None => {
                 processes.update()?;

@@ -27,17 +27,27 @@ impl AccessProbe for TrackerAccesses {
             ..TargetSpec::for_pids(pids)
         };
         let processes = TrackedProcesses::new(Path::new("/"), spec).ok()?;
-        let (processes, idle_ranges) = find_idle(processes, Host::probe(), time).ok()?;
+        let found = find_idle(processes, Host::probe(), time).ok()?;
         let (mut all, mut idle) = (Bytes::ZERO, Bytes::ZERO);
-        for process in processes.processes().values() {
-            let ranges = idle_ranges.get(&process.id).cloned().unwrap_or_default();
+        for process in found.processes.processes().values() {
+            let ranges = found.ranges.get(&process.id).cloned().unwrap_or_default();
             idle += resident(process.pid, ranges)?;
             let mappings = thermo_kernel::maps::read(Path::new("/"), process.pid).ok()?;
             all += resident(process.pid, LayoutRule::Mappings.ranges(&mappings))?;
         }
-        let accessed = u128::from(all.saturating_sub(idle).0) * 1000 / u128::from(all.0.max(1));
-        u32::try_from(accessed).ok().map(Permille)
+        // Pages of libraries are shared with other processes. If they counted as accessed, no small
+        // application would ever be idle.
+        share_of_known(all, idle, found.unknown)
     }
+}
+
+/// The accessed share of the memory whose accesses are known; `None` if there is none.
+fn share_of_known(all: Bytes, idle: Bytes, unknown: Bytes) -> Option<Permille> {
+    let known = all.saturating_sub(unknown);
+    let accessed = u128::from(known.saturating_sub(idle).0) * 1000;
+    u32::try_from(accessed.checked_div(u128::from(known.0))?)
+        .ok()
+        .map(Permille)
 }
 
 /// Resident bytes of `ranges`.
@@ -48,4 +58,20 @@ fn resident(pid: u32, ranges: Vec<AddrRange>) -> Option<Bytes> {
             .map(|piece| piece.resident)
             .sum(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_whose_accesses_are_unknown_does_not_count() {
+        let share =
+            |all, idle, unknown| share_of_known(Bytes::mib(all), Bytes::mib(idle), Bytes::mib(unknown));
+        assert_eq!(share(60, 48, 12), Some(Permille(0)));
+        assert_eq!(share(60, 24, 12), Some(Permille(500)));
+        assert_eq!(share(12, 0, 12), None);
+        // The numbers are read at different times.
+        assert_eq!(share(10, 9, 12), None);
+    }
 }
