@@ -11,6 +11,8 @@ use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Bytes, printable};
 
+use crate::stats::counted;
+
 /// Timeout for the reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -126,9 +128,9 @@ fn format_status(status: &Value) -> String {
         .map(|name| format!("export {name:?} lost acknowledged writes: every flush fails until the server starts again. Check its storage\n"))
         .collect();
     format!(
-        "{failed}connected: {} clients, {} virtual machines; accepted {}, refused {}, connection errors {}\nrequests {}, read {}, written {}\n{}",
-        field(status, "connections"),
-        field(status, "vhost_clients"),
+        "{failed}connected: {}, {}; accepted {}, refused {}, connection errors {}\nrequests {}, read {}, written {}\n{}",
+        counted(field(status, "connections"), "client"),
+        counted(field(status, "vhost_clients"), "virtual machine"),
         field(status, "accepted"),
         field(status, "refused"),
         field(status, "connection_errors"),

@@ -96,7 +96,26 @@ pub fn print_summary(state: &ServerState, as_json: bool) -> io::Result<()> {
         return output::json(&state.json());
     }
     let (status, peak) = (state.server.status(), state.pools.usage().peak);
-    let (accepted, refused) = (status.accepted, status.refused);
-    thermo_kernel::message!("accepted {accepted} clients, refused {refused}; peak buffer memory {peak}");
+    let (accepted, refused) = (counted(status.accepted, "client"), status.refused);
+    thermo_kernel::message!("accepted {accepted}, refused {refused}; peak buffer memory {peak}");
     Ok(())
+}
+
+/// A number with its noun: `1 client`, `2 clients`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noun_follows_its_number() {
+        assert_eq!(
+            [0, 1, 2].map(|number| counted(number, "client")),
+            ["0 clients", "1 client", "2 clients"]
+        );
+    }
 }
