@@ -46,6 +46,7 @@ fn reclaim(parameters: StagedDir<'_>) -> Result<Scheme, Errno> {
         quota_autotune_feedback: parameters.number("quota_autotune_feedback"),
         wmarks: wmarks(parameters),
         skip_anon: parameters.flag("skip_anon"),
+        ..Reclaim::default()
     };
     let mut scheme = preset.scheme();
     let region_filter = monitor_region(

@@ -122,7 +122,7 @@ impl PageStates {
 /// The numbers of the chunks that `range` touches.
 fn chunk_numbers(range: AddrRange) -> Range<u64> {
     let first = range.start.0 / CHUNK;
-    first..range.end.0.div_ceil(CHUNK).max(first)
+    first..range.end.0.div_ceil(CHUNK)
 }
 
 /// The pages of the chunk with this number that lie in `range`.

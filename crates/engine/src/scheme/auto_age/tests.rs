@@ -1,4 +1,5 @@
 //! The controller with tables made up minute by minute.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use super::*;
 use crate::access_tables::age_bucket;
