@@ -190,6 +190,7 @@ pub(super) fn split_off(plans: &mut [RangePlan], size: Bytes) -> Vec<RangePlan> 
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::super::range_ops;
     use super::*;
 
@@ -275,6 +276,26 @@ mod tests {
         record(&mut off, 100, 100, 100, 1);
         assert_eq!(off.permit(TARGET.0, Nanos::secs(2)), Permit::All);
         assert_eq!(off.zram(Path::new("/")), None);
+    }
+
+    #[test]
+    fn growth_is_read_from_all_devices() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |device: &str, orig: u64, used: u64| {
+            let dir = root.path().join("sys/block").join(device);
+            std::fs::create_dir_all(&dir).unwrap();
+            let text = format!("{} 9 {} 0 0 0 0 0 0\n", orig << 20, used << 20);
+            std::fs::write(dir.join("mm_stat"), text).unwrap();
+        };
+        let mut guard = guard();
+        put("zram0", 100, 30);
+        put("zram4", 7, 7);
+        let before = guard.zram(root.path()).unwrap();
+        assert_eq!(before, zram(107, 37));
+        put("zram4", 27, 27);
+        let after = guard.zram(root.path()).unwrap();
+        guard.record(TARGET, Bytes::mib(20), Some((before, after)), Nanos::ZERO);
+        assert_eq!(guard.permit(TARGET.0, Nanos::ZERO), Permit::Nothing);
     }
 
     #[test]

@@ -111,9 +111,10 @@ fn candidates<'a>(root: &Path, processes: &'a TrackedProcesses) -> anyhow::Resul
     for process in processes.processes().values() {
         // The pagemap of a large address space takes long to read.
         match status::read(root, process.pid) {
-            Ok(status) if status.vm_swap == Bytes::ZERO => continue,
+            Ok(status) if status.vm_swap > Bytes::ZERO => {}
+            Ok(_) => continue,
             Err(error) if error.is_gone() => continue,
-            status => drop(status?),
+            Err(error) => return Err(error.into()),
         }
         match Swapped::find(root, process.pid) {
             Ok(swapped) => candidates.push(Candidate { process, swapped }),
