@@ -12,7 +12,7 @@ use thermo_compress::{
     Algorithm, Candidate, Compressor, Page, PageReader, SampleSettings, StoredPage, Stratum, Unread,
     ZramModel, sample,
 };
-use thermo_kernel::leftovers::{self, Note};
+use thermo_kernel::leftovers::{self, Leftover, Note, Until};
 use thermo_kernel::zram::{self, MmStat, Zram};
 use thermo_units::{Addr, AddrRange, Bytes};
 
@@ -35,9 +35,15 @@ impl Device {
         match Zram::add(root) {
             Ok(zram) => {
                 let undo = format!("echo {} > /sys/class/zram-control/hot_remove", zram.id);
-                let description = format!("a zram device of a test: `{undo}` removes it");
-                let note = leftovers::note_change(root, "zram-test", description);
-                Some(Self { zram, note })
+                let change = Leftover {
+                    until: Until::RemovalOf(zram.device()),
+                    description: format!("a zram device of a test: `{undo}` removes it"),
+                };
+                let note = leftovers::note_change(root, "zram-test", change).unwrap();
+                Some(Self {
+                    zram,
+                    note: Some(note),
+                })
             }
             Err(error) => {
                 eprintln!("SKIP: cannot add a zram device: {error}");
