@@ -11,8 +11,8 @@ import time
 
 MIB = 1 << 20
 PAGE = 4096
-# The aims: net saving within this share of resident memory, refaults within this factor, compressed size within this
-# share.
+# The aims: net saving within this share of resident memory, refaults within this factor, compressed size
+# within this share.
 NET_AIM, REFAULT_AIM, COMPRESSED_AIM = 0.15, 1.5, 0.10
 
 

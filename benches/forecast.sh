@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Prediction beside reality: `thermo advise` watches a server without acting. Then `thermo reclaim` acts with
-# several minimum ages, one after the other. Compares resident memory saved, what zram holds, and refaults. Swap
-# is a zram device made for this. Needs root and zram.
+# several minimum ages, one after the other. Compares resident memory saved, what zram holds, and refaults.
+# Swap is a zram device made for this. Needs root and zram.
 #
 # Usage: forecast.sh [--quick] [WORKLOAD...]   (redis memcached-hot memcached-uniform mariadb node java)
 #   --quick  small data and short times
-# Environment: AGES (10 30 60, in seconds), ROUNDS (3), WATCH (180 s), SETTLE and EACH (60 s each): with an age,
-# the first SETTLE + age seconds are not counted, the next EACH are.
+# Environment: AGES (10 30 60, in seconds), ROUNDS (3), WATCH (180 s), SETTLE and EACH (60 s each): with an
+# age, the first SETTLE + age seconds are not counted, the next EACH are.
 . "$(dirname "$0")/lib.bash"
 # shellcheck source=benches/servers.bash
 . benches/servers.bash

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The curve of `thermo advise`, memory kept against misses, compared with an exact LRU simulation of the same
 # accesses. The accesses are known: random_pages draws them from a seed. libCacheSim simulates if Python can
-# import it (pip install libcachesim), else a few lines of Python do. Exit code 1: a point differs by more than
-# 2 percentage points. Needs root. Environment: PAGES (40000), RATE (1000 a second), WATCH (180 s).
+# import it (pip install libcachesim), else a few lines of Python do. Exit code 1: a point differs by more
+# than 2 percentage points. Needs root. Environment: PAGES (40000), RATE (1000 a second), WATCH (180 s).
 . "$(dirname "$0")/lib.bash"
 need_built "$thermo"
 pages=${PAGES:-40000} rate=${RATE:-1000} watch=${WATCH:-180}

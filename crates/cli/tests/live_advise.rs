@@ -16,8 +16,8 @@ fn first_row(advice: &Value) -> &Value {
     row
 }
 
-/// The workload has 16 MiB that it accesses all the time, and 32 MiB that it wrote once. The pages of the latter
-/// are filled with one value.
+/// The workload has 16 MiB that it accesses all the time, and 32 MiB that it wrote once. The pages of the
+/// latter are filled with one value.
 #[test]
 fn idle_memory_is_advised_and_the_recording_agrees() {
     let folder = tempfile::tempdir().unwrap();

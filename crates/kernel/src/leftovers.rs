@@ -7,8 +7,8 @@
 //! name a process or a mount with which the change ends.
 //!
 //! Format: a head line `thermo-leftovers 1 KIND PID STARTTIME` of the writer, then one line for each entry:
-//! `PID STARTTIME sentence`, `mount MOUNTPOINT sentence`, `device PATH sentence` or `- - sentence`. The file is
-//! always replaced as a whole.
+//! `PID STARTTIME sentence`, `mount MOUNTPOINT sentence`, `device PATH sentence` or `- - sentence`. The file
+//! is always replaced as a whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -55,8 +55,8 @@ impl Drop for SocketPath {
 }
 
 /// Listens at `path`. A socket at which nobody listens (its server was killed) is replaced; no other file
-/// ever is. Servers that start at once take turns by a lock of the folder (flock(2)): each would find a socket
-/// without a server, also that of another one which does not listen yet.
+/// ever is. Servers that start at once take turns by a lock of the folder (flock(2)): each would find a
+/// socket without a server, also that of another one which does not listen yet.
 ///
 /// # Errors
 /// Another server listens there, the path is something else than a socket, or the kernel refuses.

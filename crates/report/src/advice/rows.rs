@@ -142,7 +142,8 @@ impl Basis<'_> {
         Ok(())
     }
 
-    /// The time to watch for an age: it must have gone by twice, or once and the least time, and a little more.
+    /// The time to watch for an age: it must have gone by twice, or once and the least time, and a little
+    /// more.
     fn needed(&self, min_age_s: u64) -> Nanos {
         let pass = self.pass.unwrap_or_default().as_secs_f64().ceil() as u64;
         let seconds = min_age_s + min_age_s.max(MIN_SECONDS) + pass + 10;

@@ -9,8 +9,8 @@ use super::content::Compression;
 
 /// A slow algorithm is advised if it stores this share less than the best fast one.
 const WORTH_SLOW: f64 = 0.85;
-/// An algorithm that takes up to this many times the time of the fastest is fast, too. lz4 and lzo-rle take about
-/// the same time, zstd twice to four times as long.
+/// An algorithm that takes up to this many times the time of the fastest is fast, too. lz4 and lzo-rle take
+/// about the same time, zstd twice to four times as long.
 const FAST: f64 = 1.5;
 /// A zram disk counts uncompressed bytes. What leaves varies, so that it gets half as much again.
 const ZRAM_ROOM: f64 = 1.5;

@@ -121,8 +121,8 @@ impl Server {
     }
 
     /// Accepts one connection with the reserved descriptor: a privileged client replaces another one, all
-    /// others get the reason why they are disconnected. Fails if another process has taken the descriptor that
-    /// was freed.
+    /// others get the reason why they are disconnected. Fails if another process has taken the descriptor
+    /// that was freed.
     fn accept_last(&mut self, now: Nanos) -> io::Result<()> {
         self.reserve = None;
         let accepted = self.listener.accept().map(|(stream, _)| {

@@ -20,8 +20,8 @@ use crate::args::{Limits, Monitoring, TargetsOrSystem};
 use crate::session::{Plan, Teardown};
 use crate::{output_file, terminal};
 
-/// Watch programs, touch nothing, and advise on proactive reclaim: what it would save, what it would cost, and
-/// which minimum age to set.
+/// Watch programs, touch nothing, and advise on proactive reclaim: what it would save, what it would cost,
+/// and which minimum age to set.
 ///
 /// A minimum age is judged after twice its time: 5 minutes tell about ages of up to 2 minutes. Some pages are
 /// read and compressed at the end, to learn what they compress to. Exit code 1: it is not worth it, or the
