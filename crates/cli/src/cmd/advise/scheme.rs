@@ -38,9 +38,11 @@ fn text(min_age_s: u64, why: &str, targets: &str) -> String {
         watermarks: Watermarks::default(),
         ..reclaim.scheme()
     };
-    let comment = printable(why);
+    // The comment is one line: names in it may hold anything.
+    let comment = printable(why).replace('\n', " ");
     let normal = thermo_schemes::normal_form(&scheme);
-    format!("# Advised for {}:\n# {comment}\n{normal}", printable(targets))
+    let targets = printable(targets).replace('\n', " ");
+    format!("# Advised for {targets}:\n# {comment}\n{normal}")
 }
 
 #[cfg(test)]
@@ -52,8 +54,11 @@ mod tests {
 
     #[test]
     fn scheme_file_reads_back() {
-        let text = text(120, "Page out\nwhat is idle.", "pid 7");
-        assert!(text.starts_with("# Advised for pid 7:\n# "), "{text}");
+        let text = text(120, "Page out\nwhat is idle.", "pid 7\nx");
+        assert!(
+            text.starts_with("# Advised for pid 7 x:\n# Page out what"),
+            "{text}"
+        );
         let schemes = thermo_schemes::parse("advised.toml", &text).unwrap();
         let [scheme] = &schemes[..] else { panic!("{text}") };
         assert_eq!(scheme.action, Action::Pageout);
