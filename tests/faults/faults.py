@@ -99,8 +99,10 @@ class Run:
             command.target.check()
         command.check(code)
         # After a kill, and where it cannot be removed, the next server replaces it. A folder that cannot be
-        # opened is not among those where the server may remove files.
-        may_leave = ended_by or self.call == "unlink" or re.search(NO_MEMORY, log) or self.hit and command.folder in self.hit[1]
+        # opened is not among those where the server may remove files, and it says so. A server that cannot
+        # read whose socket it is removes none.
+        is_unknown = self.call == "statx" and command.lasting
+        may_leave = ended_by or self.call == "unlink" or is_unknown or re.search(f"confinement: cannot open|{NO_MEMORY}", log)
         require(may_leave or not os.path.exists(command.path("s")), "the socket is left")
         undo(self.tools["thermo"], {command.pid})
         require(not notes_of({command.pid}), f"notes are left: {notes_of({command.pid})}")
@@ -110,7 +112,7 @@ class Run:
             require(log.strip(), f"ended with {code} without a word")
             return "sentence"
         require(code in (0, 130), f"ended with {code}: {log[-300:]}")
-        return "warning" if re.search(r"warning|cannot|failed|error", log) else "unaffected"
+        return "warning" if re.search(r"warning|cannot|could not|failed|error", log) else "unaffected"
 
 
 def choose(kind, counts, runs, random_source):

@@ -168,14 +168,6 @@ static int shorten(pid_t thread, long number, struct user_regs_struct *registers
 	}
 }
 
-static int is_file(pid_t thread, long fd)
-{
-	char path[64];
-	struct stat status;
-	snprintf(path, sizeof path, "/proc/%d/fd/%ld", thread, fd);
-	return !stat(path, &status) && S_ISREG(status.st_mode);
-}
-
 static int is_fuse(pid_t thread, long fd)
 {
 	char name[PATH_MAX];
@@ -189,10 +181,23 @@ static int fails_after_its_effect(pid_t thread, long number, long fd)
 	return number == SYS_close || ((number == SYS_write || number == SYS_writev) && is_fuse(thread, fd));
 }
 
-/* Whether the call can not return this error: only a read of /dev/fuse finds that a request is gone. */
+/* Whether the file of a descriptor is of this type (S_IFREG, S_IFDIR). */
+static int is_type(pid_t thread, long fd, mode_t type)
+{
+	char path[64];
+	struct stat status;
+	snprintf(path, sizeof path, "/proc/%d/fd/%ld", thread, fd);
+	return !stat(path, &status) && (status.st_mode & S_IFMT) == type;
+}
+
+/*
+ * Whether the call can not return this error: only a read of /dev/fuse finds that a request is gone, and
+ * nothing is written back at the end of a directory (Rust's standard library panics where closedir(3) fails).
+ */
 static int is_impossible(pid_t thread, long number, long fd)
 {
-	return fault == ENOENT && number == SYS_read && !is_fuse(thread, fd);
+	return (fault == ENOENT && number == SYS_read && !is_fuse(thread, fd)) ||
+	       (number == SYS_close && is_type(thread, fd, S_IFDIR));
 }
 
 /* At the end of a call that was made: its result is the error. */
@@ -225,7 +230,7 @@ static void handle_call(pid_t thread)
 	 * A fault of writing that lasts is one of files: an eventfd is never full, and the sentence about the
 	 * fault is to be seen on standard error.
 	 */
-	if (onwards && number == SYS_write && (registers.rdi == 2 || !is_file(thread, registers.rdi)))
+	if (onwards && number == SYS_write && (registers.rdi == 2 || !is_type(thread, registers.rdi, S_IFREG)))
 		return;
 	counts[number]++;
 	if (call < 0 || (onwards ? counts[number] < when : counts[number] != when))
