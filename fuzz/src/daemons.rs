@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use thermo_agent::lifecycle::wire::{MAX_LINE, Request};
 use thermo_agent::lifecycle::{Config, Profile, State, fuzzing};
+use thermo_backends::offload::{self, DamonUser};
 use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{ControlFiles, DebugfsFiles, Engine, Ino, ModuleFiles, SysfsFiles, Tree, Write};
 use thermo_engine::scheme::SystemMetric;
-use thermo_kernel::{kallsyms, maps};
+use thermo_kernel::{damon, kallsyms, maps};
 use thermo_pagetable::fuzzing::memory_end;
 use thermo_targets::{Discovery, LayoutRule, TargetSpec, metric};
 
@@ -78,6 +79,7 @@ pub const TARGETS: &[Target] = &[
             drop((found.update(), found.update()));
         });
     }),
+    Target::new("kdamond_claim", claimed_kdamond_is_of_one_user),
     Target::new("target_metric", |data| {
         thread_local! {
             static ROOT: Root = Root::new(&[
@@ -88,6 +90,36 @@ pub const TARGETS: &[Target] = &[
         ROOT.with(|root| metrics_are_shares(root.fill(data)));
     }),
 ];
+
+/// What `doctor --leftovers` lists is what the next claim removes: the kdamond of a killed thermo, with the
+/// commands for it.
+fn claimed_kdamond_is_of_one_user(data: &[u8]) {
+    thread_local! {
+        static ROOT: Root = Root::new(&[
+            "run/thermocline/kdamond", "proc/sys/kernel/random/boot_id", "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+            "sys/kernel/mm/damon/admin/kdamonds/0/state", "sys/kernel/mm/damon/admin/kdamonds/0/pid", "proc/7/stat",
+        ]);
+    }
+    ROOT.with(|root| {
+        let root = root.fill(data);
+        let (Ok(Some(facts)), Ok(left)) = (damon::read(root), offload::leftover(root)) else {
+            return;
+        };
+        let user = DamonUser::find(root, &facts);
+        let DamonUser::KilledThermo { by, kdamond } = user else {
+            return assert_eq!(left, None, "{user:?}");
+        };
+        assert_eq!((user.obstacle(), facts.kdamonds.len()), (None, 1));
+        let Some(note) = left else {
+            panic!("{user:?} is not listed")
+        };
+        assert_eq!((note.writer.pid, note.leftovers.len()), (by, 1));
+        assert_eq!(
+            note.leftovers.iter().any(|text| text.contains("echo off")),
+            kdamond.is_some()
+        );
+    });
+}
 
 /// The lines of a client do not depend on how its bytes arrive, and none is longer than the maximum.
 fn lines_ignore_how_input_is_split(data: &[u8]) {

@@ -1,6 +1,8 @@
-//! Files that users write: scheme files, workloads, and quantities with units.
+//! Files that users write: scheme files, workloads, and quantities with units; arguments of perf.
 
+use std::ffi::OsString;
 use std::fmt::{Debug, Display};
+use std::os::unix::ffi::OsStringExt as _;
 use std::str::FromStr;
 
 use thermo_schemes::{
@@ -29,6 +31,7 @@ pub const TARGETS: &[Target] = &[
         drop(thermo_schemes::parse("-", text));
     }),
     Target::new("units", units_are_parsed),
+    Target::new("perf_arguments", arguments_of_perf_end_at_the_command),
     Target::new("masim", |data| {
         let Ok(text) = std::str::from_utf8(data) else {
             return;
@@ -96,4 +99,22 @@ fn printed_again<T: FromStr + Display + Debug>(text: &str) {
     if let Ok(quantity) = text.parse::<T>() {
         assert!(!quantity.to_string().is_empty(), "{quantity:?}");
     }
+}
+
+/// The replacement of perf is a part of a command, not of a library.
+#[path = "../../crates/cli/src/cmd/fs/perf_args.rs"]
+mod perf_args;
+
+/// Arguments are separated by zeros; the first is the verb. The command is the end of them, and after `--` it
+/// is everything.
+fn arguments_of_perf_end_at_the_command(data: &[u8]) {
+    let mut words = data.split(|byte| *byte == 0);
+    let verb = String::from_utf8_lossy(words.next().unwrap_or_default());
+    let arguments: Vec<OsString> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
+    let parsed = perf_args::PerfArgs::parse(&verb, &arguments);
+    assert!(arguments.ends_with(&parsed.command), "{parsed:?}");
+    let escaped = [&[OsString::from("--")], &arguments[..]].concat();
+    let parsed = perf_args::PerfArgs::parse(&verb, &escaped);
+    assert_eq!(parsed.command, arguments);
+    assert!(parsed.events.is_empty() && parsed.output.is_none() && parsed.input.is_none());
 }

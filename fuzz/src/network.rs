@@ -1,12 +1,13 @@
-//! Clients of the block server: NBD, its TLS, and virtual machines.
+//! Clients of the block server: NBD, its TLS, and virtual machines; the text of its exports and its status.
 
 use std::cell::RefCell;
 use std::path::Path;
 
-use thermo_nbd::Encryption;
 use thermo_nbd::fuzzing::{Guest, VhostServer, tls_session};
 use thermo_nbd::protocol::handshake::{Directory, ExportInfo, Handshake, HandshakeError, Next, Tls};
 use thermo_nbd::protocol::request::{Command, REQUEST_HEADER_LEN, Request};
+use thermo_nbd::status_text::{self, parse_reply};
+use thermo_nbd::{Encryption, ExportSpec};
 
 use crate::Target;
 
@@ -17,7 +18,41 @@ pub const TARGETS: &[Target] = &[
     Target::new("nbd_tls", tls_client_gets_an_error_or_ends),
     Target::new("vhost_request", guest_gets_no_more_than_it_offered),
     Target::new("vhost_messages", machine_is_served_or_refused),
+    Target::new("nbd_export_option", export_option_is_parsed_or_named),
+    Target::new("nbd_export_config", |data| {
+        let Ok(text) = std::str::from_utf8(data) else {
+            return;
+        };
+        if let Err(error) = ExportSpec::parse_config(text) {
+            assert!(error.line >= 1 && error.column >= 1, "{error}");
+        }
+    }),
+    Target::new("nbd_reply", |data| {
+        let Ok(text) = std::str::from_utf8(data) else {
+            return;
+        };
+        if let Ok(status) = parse_reply(text) {
+            assert!(status_text::whole(&status).contains("max_buffer_pages"));
+            drop(status_text::released(&status));
+        }
+    }),
 ];
+
+/// An option that is parsed has a path or is memory; an error names the option.
+fn export_option_is_parsed_or_named(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match ExportSpec::parse_option(text) {
+        Ok(spec) => {
+            assert!(text.starts_with(&format!("{}=", spec.name)), "{spec:?}");
+            let path = spec.path.as_deref().unwrap_or(Path::new("mem:"));
+            assert!(text.contains(path.to_str().unwrap_or_default()), "{spec:?}");
+            assert_ne!(path, Path::new(""));
+        }
+        Err(error) => assert!(error.to_string().contains(&format!("{text:?}")), "{error}"),
+    }
+}
 
 struct OneExport;
 

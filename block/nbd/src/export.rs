@@ -3,6 +3,7 @@
 mod extents;
 mod group_sync;
 mod image_lock;
+pub(crate) mod spec;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom};

@@ -4,6 +4,7 @@
 //!
 //! * [`protocol`]: the NBD protocol as functions of bytes, without sockets or files.
 //! * [`Export`]: a named file, block device or sparse memory.
+//! * [`ExportSpec`]: the definition of an export as text.
 //! * [`Sockets`]: open sockets, before the server starts.
 //! * [`Server`]: accepts clients on Unix and TCP sockets, serves all with a few workers, and shuts down
 //!   gracefully.
@@ -22,12 +23,14 @@ pub mod fuzzing;
 mod lock;
 pub mod protocol;
 mod server;
+pub mod status_text;
 mod tls;
 mod vhost;
 mod wire;
 mod worker;
 
 pub use client::read_job::CHUNK_SIZE;
+pub use export::spec::{ExportSpec, OptionError};
 pub use export::{Export, ExportError};
 pub use server::{Limits, Listen, Server, ServerError, Sockets, Status};
 pub use tls::{Encryption, TlsError};

@@ -5,13 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use serde_json::Value;
+use anyhow::Context as _;
+use thermo_nbd::status_text::{self, parse_reply};
 use thermo_term::exit::Exit;
 use thermo_term::output;
-use thermo_units::{Bytes, printable};
-
-use crate::stats::counted;
+use thermo_units::printable;
 
 /// Timeout for the reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,16 +72,16 @@ impl ControlCommand {
                 if json {
                     output::json(&status)?;
                 } else {
-                    output::text(&printable(&format_status(&status)))?;
+                    output::text(&printable(&status_text::whole(&status)))?;
                 }
             }
             Self::Set { control, settings } => {
                 let status = parse_reply(&request(&control, &format!("set {}", settings.join(" ")))?)?;
-                output::text(&format_memory(&status))?;
+                output::text(&status_text::memory(&status))?;
             }
             Self::Squeeze { control } => {
                 let status = parse_reply(&request(&control, "squeeze")?)?;
-                output::text(&format!("{} released", bytes(&status, "freed_bytes")))?;
+                output::text(&status_text::released(&status))?;
             }
         }
         Ok(Exit::Done)
@@ -103,52 +101,4 @@ fn request(control: &Path, command: &str) -> anyhow::Result<String> {
         let at = control.display();
         format!("no server replies at {at}. Give the path of `thermo-nbd --control`")
     })
-}
-
-fn parse_reply(reply: &str) -> anyhow::Result<Value> {
-    let status: Value = serde_json::from_str(reply).context("the reply is not JSON")?;
-    if let Some(error) = status["error"].as_str() {
-        bail!("{error}");
-    }
-    Ok(status)
-}
-
-fn field(status: &Value, name: &str) -> u64 {
-    status[name].as_u64().unwrap_or_default()
-}
-
-fn bytes(status: &Value, name: &str) -> Bytes {
-    Bytes(field(status, name))
-}
-
-fn format_status(status: &Value) -> String {
-    let failed = status["failed_exports"].as_array().into_iter().flatten();
-    let failed: String = failed
-        .filter_map(Value::as_str)
-        .map(|name| format!("export {name:?} lost acknowledged writes: every flush fails until the server starts again. Check its storage\n"))
-        .collect();
-    format!(
-        "{failed}connected: {}, {}; accepted {}, refused {}, connection errors {}\nrequests {}, read {}, written {}\n{}",
-        counted(field(status, "connections"), "client"),
-        counted(field(status, "vhost_clients"), "virtual machine"),
-        field(status, "accepted"),
-        field(status, "refused"),
-        field(status, "connection_errors"),
-        field(status, "requests"),
-        bytes(status, "read_bytes"),
-        bytes(status, "written_bytes"),
-        format_memory(status)
-    )
-}
-
-fn format_memory(status: &Value) -> String {
-    format!(
-        "buffers use {} of {}, peak {}; {} waits for memory\nmax_buffer_pages {}, buffer_squeeze_duration_ms {}",
-        bytes(status, "used_bytes"),
-        bytes(status, "budget_bytes"),
-        bytes(status, "peak_bytes"),
-        field(status, "waits_for_memory"),
-        field(status, "max_buffer_pages"),
-        field(status, "buffer_squeeze_duration_ms")
-    )
 }

@@ -5,6 +5,7 @@ use std::io;
 
 use serde_json::{Value, json};
 use thermo_nbd::Server;
+use thermo_nbd::status_text::counted;
 use thermo_pool::{Pools, PressureMonitor, ReclaimBus, Stats};
 use thermo_term::output;
 
@@ -99,23 +100,4 @@ pub fn print_summary(state: &ServerState, as_json: bool) -> io::Result<()> {
     let (accepted, refused) = (counted(status.accepted, "client"), status.refused);
     thermo_kernel::message!("accepted {accepted}, refused {refused}; peak buffer memory {peak}");
     Ok(())
-}
-
-/// A number with its noun: `1 client`, `2 clients`.
-pub fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn noun_follows_its_number() {
-        assert_eq!(
-            [0, 1, 2].map(|number| counted(number, "client")),
-            ["0 clients", "1 client", "2 clients"]
-        );
-    }
 }
