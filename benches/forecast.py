@@ -41,7 +41,7 @@ def act(options):
     before, (used_before, _) = resident(options.pid), zram_used(device)
     command = [options.thermo, "reclaim", "--pid", str(options.pid), "--min-age", f"{options.age}s",
                "--quota-ms", "0", "--quota-sz", "0", "--wmarks-high", "1000", "--wmarks-mid", "1000", "--wmarks-low",
-               "0", *json.loads(os.environ.get("RECLAIM_FLAGS", "[]"))]
+               "0", "--max-refaults", "100%", "--min-net", "0%", "--swap-floor", "0%"]
     reclaim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         time.sleep(options.age + options.settle)
