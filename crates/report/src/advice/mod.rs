@@ -21,7 +21,7 @@ mod tests;
 use serde::Serialize;
 use thermo_engine::access_tables::NR_AGES;
 use thermo_engine::budget::Method;
-use thermo_recording::model::Record;
+use thermo_recording::model::{Record, Snapshot};
 use thermo_units::{Bytes, Nanos};
 
 use self::blocks::Blocks;
@@ -46,10 +46,36 @@ pub struct AdviceAccumulator {
     basis: Basis,
     idle: IdleAccumulator,
     blocks: Blocks,
-    pass: Option<Nanos>,
+    passes: Passes,
     is_sampled: bool,
     /// Bytes that schemes paged out while recording.
     paged_out: u64,
+}
+
+/// The mean length of scan passes, by memory and time: one slow pass, or a small process that waits for its
+/// turn, does not decide about all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passes {
+    /// Bytes times nanoseconds.
+    weight: f64,
+    sum: f64,
+}
+
+impl Passes {
+    fn add(&mut self, snapshot: &Snapshot, tables: &SnapshotTables) {
+        let time = snapshot.time_ns.saturating_sub(snapshot.start_ns) as f64;
+        let targets = tables.targets.iter().map(|target| &target.tables);
+        for tables in targets.filter(|tables| tables.nr_passes > 0) {
+            let weight = tables.resident().0 as f64 * time;
+            self.weight += weight;
+            self.sum += weight * tables.pass.0 as f64;
+        }
+    }
+
+    /// `None` before the first pass is complete.
+    fn mean(self) -> Option<Nanos> {
+        (self.weight > 0.0).then(|| Nanos((self.sum / self.weight) as u64))
+    }
 }
 
 /// What was watched. [`Watched::advise`] makes the advice of it.
@@ -118,7 +144,7 @@ impl Accumulator for AdviceAccumulator {
         }
         if let Some(snapshot) = self.basis.add(record) {
             let tables = SnapshotTables::new(snapshot, &self.layout);
-            self.pass = self.pass.max(tables.pass());
+            self.passes.add(snapshot, &tables);
             let sum = tables.sum();
             self.is_sampled |= sum.method == Method::Sampling;
             self.blocks
@@ -130,7 +156,7 @@ impl Accumulator for AdviceAccumulator {
         Watched {
             idle: self.idle.finish(),
             blocks: self.blocks,
-            pass: self.pass,
+            pass: self.passes.mean(),
             is_sampled: self.is_sampled,
             paged_out: self.paged_out,
         }

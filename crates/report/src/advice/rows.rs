@@ -77,7 +77,7 @@ pub(super) struct Basis<'a> {
     pub(super) blocks: &'a Blocks,
     /// Begin of the recording.
     pub(super) begin: Nanos,
-    /// The longest pass; `None` before the first is complete.
+    /// The mean length of a pass; `None` before the first is complete.
     pub(super) pass: Option<Nanos>,
     pub(super) is_sampled: bool,
     /// Of the algorithm that is advised; `None` without a sample.
@@ -127,7 +127,7 @@ impl Basis<'_> {
             return Err("sampling is too coarse; watch with a larger --cpu budget".to_owned());
         }
         if Nanos::secs(min_age_s) < pass {
-            return Err(format!("a scan pass took up to {pass}"));
+            return Err(format!("a scan pass takes {pass}"));
         }
         let seconds: f64 = blocks.iter().map(|block| block.seconds).sum();
         // A tenth may be lost at the borders of blocks.
