@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use thermo_recording::model::{Record, Snapshot};
 use thermo_report::Accumulator;
-use thermo_report::advice::{Advice, AdviceAccumulator, Bounds, ContentSample, Question, Watched};
+use thermo_report::advice::{Advice, AdviceAccumulator, Bounds, ContentSample, PageCosts, Question, Watched};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Nanos, Permille, SharePerMinute};
@@ -149,12 +149,8 @@ impl Advise {
                 min_net: f64::from(self.min_net.0) / 1000.0,
             },
             samples: seen.samples,
-            costs: if seen.is_here { costs::measure()? } else { None },
-            swap: if seen.is_here {
-                Some(swap_facts::read()?)
-            } else {
-                None
-            },
+            costs: seen.is_here.then(measured_costs).flatten(),
+            swap: seen.is_here.then(swap_facts::read).transpose()?,
         };
         let advice = seen.watched.advise(&question);
         let written = match &self.output {
@@ -189,6 +185,14 @@ impl Advise {
             Exit::Negative
         })
     }
+}
+
+/// What paging costs here. A failure costs two columns, not what was watched for minutes.
+fn measured_costs() -> Option<PageCosts> {
+    costs::measure().unwrap_or_else(|error| {
+        thermo_kernel::message!("thermo: the cost of paging is not known: {error:#}");
+        None
+    })
 }
 
 /// The command that does what is advised; `None` if nothing is.
