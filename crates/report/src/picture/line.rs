@@ -1,12 +1,14 @@
 //! A chart of sizes over time or over another size.
 
 use super::palette::{GUIDE, INK, LINES};
-use super::{Anchor, Item, Rgb, Scene, Size, axis};
+use super::{Anchor, CHAR_WIDTH, Item, Rgb, Scene, Size, axis};
 
 const WIDTH: usize = 1200;
 const HEIGHT: usize = 520;
 const LEFT: f64 = 96.0;
+/// Least room for the names of lines, and most.
 const RIGHT: f64 = 170.0;
+const MAX_RIGHT: f64 = 400.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 72.0;
 /// Minimum distance between line labels, in pixels.
@@ -55,7 +57,10 @@ impl LineChart {
             scene.text(LEFT, TOP + 20.0, Anchor::Left, self.empty.as_str());
             return scene;
         }
+        let longest = self.lines.iter().map(|(name, _)| name.chars().count()).max();
+        let names = (longest.unwrap_or(0) * CHAR_WIDTH) as f64 + 16.0;
         let plot = Plot {
+            right: names.clamp(RIGHT, MAX_RIGHT),
             seconds,
             max_bytes: (max_bytes * 1.08).max(1.0),
         };
@@ -102,13 +107,15 @@ impl LineChart {
 
 /// Maps data to pixels.
 struct Plot {
+    /// Room for the names of lines, in pixels.
+    right: f64,
     seconds: f64,
     max_bytes: f64,
 }
 
 impl Plot {
     fn width(&self) -> f64 {
-        WIDTH as f64 - LEFT - RIGHT
+        WIDTH as f64 - LEFT - self.right
     }
 
     fn bottom(&self) -> f64 {
