@@ -50,10 +50,10 @@ pub fn write(path: &Path, write: impl FnOnce(&mut File) -> anyhow::Result<()>) -
     Ok(())
 }
 
-/// Writes `bytes` to the file `path`, as [`write`] does, and prints its name.
+/// Writes `bytes` to the file `path`, as [`write()`] does, and prints its name.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_bytes(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot_write = || format!("cannot write {}", path.display());
     write(path, |file| file.write_all(bytes).with_context(cannot_write))?;
