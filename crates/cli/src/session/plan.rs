@@ -124,7 +124,7 @@ impl Plan {
             self.schemes = self.limits.supported(&host, std::mem::take(&mut self.schemes))?;
             context.set_schemes(self.schemes.clone())?;
         }
-        warn_of_missing_swap(&host, &self.schemes);
+        let has_swap = host.facts.swap().0 > Bytes::ZERO;
         let requirements = Requirements {
             schemes: &self.schemes,
             own_context: self.needs_own_context(tuning),
@@ -158,6 +158,9 @@ impl Plan {
         }
         if self.schemes.iter().any(|scheme| scheme.action == Action::LruPrio) {
             selected.keep_active();
+        }
+        if !has_swap {
+            warn_of_missing_swap(&self.schemes);
         }
         selected.report(self.monitoring.verbose);
         Ok((context, selected))
@@ -321,9 +324,9 @@ const fn allows_scans(policy: MethodPolicy) -> bool {
     matches!(policy, MethodPolicy::Auto | MethodPolicy::Scan)
 }
 
-fn warn_of_missing_swap(host: &Host, schemes: &[Scheme]) {
+fn warn_of_missing_swap(schemes: &[Scheme]) {
     let has_pageout = schemes.iter().any(|scheme| scheme.action == Action::Pageout);
-    if has_pageout && host.facts.swap().0 == Bytes::ZERO {
+    if has_pageout {
         thermo_kernel::message!(
             "thermo: there is no swap, so pageout frees file pages only and no anonymous memory: add swap, for example zram"
         );
