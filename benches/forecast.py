@@ -39,7 +39,7 @@ def swapped_in(pid):
 def act(options):
     device = os.path.basename(options.zram)
     before, (used_before, _) = resident(options.pid), zram_used(device)
-    command = [options.thermo, "reclaim", "--pid", str(options.pid), "--min-age", f"{options.age}s",
+    command = [options.thermo, "reclaim", "--pid", str(options.pid), "--cpu", options.cpu, "--min-age", f"{options.age}s",
                "--quota-ms", "0", "--quota-sz", "0", "--wmarks-high", "1000", "--wmarks-mid", "1000", "--wmarks-low",
                "0", "--max-refaults", "100%", "--min-net", "0%", "--swap-floor", "0%"]
     reclaim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -175,7 +175,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("act")
-    for flag, kind in (("thermo", str), ("pid", int), ("age", int), ("settle", float), ("each", float), ("zram", str),
+    for flag, kind in (("thermo", str), ("pid", int), ("age", int), ("settle", float), ("each", float), ("cpu", str), ("zram", str),
                        ("workload", str), ("round", int)):
         one.add_argument(f"--{flag}", type=kind, required=True)
     two = verbs.add_parser("compare")

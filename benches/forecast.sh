@@ -6,7 +6,7 @@
 # Usage: forecast.sh [--quick] [WORKLOAD...]   (redis memcached-hot memcached-uniform mariadb node java)
 #   --quick  small data and short times
 # Environment: AGES (10 30 60, in seconds), ROUNDS (3), WATCH (180 s), SETTLE and EACH (60 s each): with an
-# age, the first SETTLE + age seconds are not counted, the next EACH are.
+# age, the first SETTLE + age seconds are not counted, the next EACH are. CPU (1%): the budget of both.
 . "$(dirname "$0")/lib.bash"
 # shellcheck source=benches/servers.bash
 . benches/servers.bash
@@ -28,6 +28,7 @@ if [ "$size" = full ]; then
 else
     ages=${AGES:-10 30} rounds=${ROUNDS:-1} watch=${WATCH:-90} settle=${SETTLE:-20} each=${EACH:-30} warm_up=15
 fi
+cpu=${CPU:-1%}
 [ "${#chosen[@]}" -gt 0 ] || read -r -d '' -a chosen <<<"$all" || true
 for name in "${chosen[@]}"; do
     declare -F "workload_${name//-/_}" >/dev/null || { echo "forecast: unknown workload $name: use" $all >&2; exit 2; }
@@ -51,12 +52,12 @@ predict_and_act() { # WORKLOAD
     fi
     "workload_${1//-/_}"
     sleep "$warm_up"
-    "$thermo" advise --pid "$target" --duration "${watch}s" --json >"$work/advice.json" 2>"$work/errors" ||
+    "$thermo" advise --pid "$target" --cpu "$cpu" --duration "${watch}s" --json >"$work/advice.json" 2>"$work/errors" ||
         [ "$?" -eq 1 ] || { cat "$work/errors" >&2; exit 1; }
     for round in $(seq "$rounds"); do
         for age in $ages; do
             python3 benches/forecast.py act --thermo "$thermo" --pid "$target" --age "$age" --settle "$settle" \
-                --each "$each" --zram "$zram" --workload "$1" --round "$round" >>"$work/real.jsonl"
+                --each "$each" --cpu "$cpu" --zram "$zram" --workload "$1" --round "$round" >>"$work/real.jsonl"
         done
     done
     python3 benches/forecast.py compare --workload "$1" --advice "$work/advice.json" --real "$work/real.jsonl"
