@@ -254,6 +254,16 @@ impl SessionSink {
             .as_ref()
             .is_some_and(|recorder| recorder.error().is_some())
     }
+
+    fn forget_target(&mut self, id: TargetId) {
+        self.living.remove(&id);
+        self.layout.remove(id.0);
+        let distinct = self
+            .schemes
+            .iter_mut()
+            .filter_map(|total| total.distinct.as_mut());
+        distinct.for_each(|distinct| distinct.target_ended(id));
+    }
 }
 
 impl Sink for SessionSink {
@@ -305,15 +315,7 @@ impl Sink for SessionSink {
                 }
             }
             Event::TargetAppeared { id, .. } => drop(self.living.insert(*id)),
-            Event::TargetGone { id, .. } => {
-                self.living.remove(id);
-                self.layout.remove(id.0);
-                let distinct = self
-                    .schemes
-                    .iter_mut()
-                    .filter_map(|total| total.distinct.as_mut());
-                distinct.for_each(|distinct| distinct.target_ended(*id));
-            }
+            Event::TargetGone { id, .. } => self.forget_target(*id),
             Event::Planned { plan, .. } if self.verbose => self.messages.push(plan.to_string()),
             Event::AutoAge { scheme, decision, .. } => {
                 self.messages
