@@ -73,15 +73,21 @@ pub(crate) fn check_resolvable(seconds: u64, monitored: Nanos, pass: Nanos) -> R
     }
 }
 
+/// `1 s to 2 s`, or `1 s` where both are the same.
+pub(crate) fn range_text(first: u64, last: u64) -> String {
+    if first == last {
+        return text(first);
+    }
+    format!("{} to {}", text(first), text(last))
+}
+
 /// One sentence for each reason in `missing`: `Not known for 1 s to 2 s: a scan pass took up to 3.20 s.`
 pub(crate) fn missing_text(missing: &[Missing]) -> String {
     let mut text = String::new();
     for same_reason in missing.chunk_by(|one, next| one.why == next.why) {
         let why = &same_reason[0].why;
-        let range = match same_reason {
-            [first, .., last] => format!("{} to {}", self::text(first.seconds), self::text(last.seconds)),
-            _ => self::text(same_reason[0].seconds),
-        };
+        let last = same_reason.last().unwrap_or(&same_reason[0]);
+        let range = range_text(same_reason[0].seconds, last.seconds);
         text.push_str(&format!("Not known for {range}: {why}.\n"));
     }
     text

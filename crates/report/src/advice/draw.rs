@@ -124,14 +124,8 @@ impl Advice {
                 continue;
             };
             let why = first.why.clone().unwrap_or_default();
-            texts.push(match rows.len() {
-                1 => format!("{}: {why}", ages::text(first.min_age_s)),
-                _ => format!(
-                    "{} to {}: {why}",
-                    ages::text(first.min_age_s),
-                    ages::text(last.min_age_s)
-                ),
-            });
+            let range = ages::range_text(first.min_age_s, last.min_age_s);
+            texts.push(format!("{range}: {why}"));
         }
         if texts.is_empty() {
             return String::new();

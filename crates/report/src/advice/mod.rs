@@ -19,7 +19,7 @@ mod verdict;
 mod tests;
 
 use serde::Serialize;
-use thermo_engine::access_tables::NR_AGES;
+use thermo_engine::access_tables::age_bucket;
 use thermo_engine::budget::Method;
 use thermo_recording::model::{Record, Snapshot};
 use thermo_units::{Bytes, Nanos};
@@ -170,12 +170,6 @@ impl Watched {
         self.idle.basis.snapshots == 0
     }
 
-    /// Idle memory in the last snapshot.
-    #[must_use]
-    pub const fn idle(&self) -> &Idle {
-        &self.idle
-    }
-
     /// The advice.
     #[must_use]
     pub fn advise(&self, question: &Question) -> Advice {
@@ -185,7 +179,7 @@ impl Watched {
             .map(|swap| &swap.algorithms[..])
             .unwrap_or_default();
         let shares = |age: usize| self.compressions(&question.samples, age);
-        // The algorithm is chosen by the memory that is idle for ten seconds: the largest part.
+        // The algorithm is chosen by all memory that can go to swap: one device holds all of it.
         let chosen = swap::choose(&shares(0), offered).map(|chosen| chosen.algorithm.clone());
         let content = question
             .samples
@@ -210,7 +204,7 @@ impl Watched {
             let needed = figures.map_or(0, |figures| {
                 figures.leaves_bytes.saturating_sub(figures.leaves_file_bytes)
             });
-            let age = row.map_or(0, |row| age_index(row.min_age_s));
+            let age = row.map_or(0, |row| age_bucket(Nanos::secs(row.min_age_s)));
             swap::advice(facts, &shares(age), if advice.worth { needed } else { 0 })
         });
         Advice {
@@ -256,10 +250,4 @@ impl Watched {
         }
         notes
     }
-}
-
-/// The index of the idle age that begins at `seconds`.
-fn age_index(seconds: u64) -> usize {
-    let age = thermo_engine::access_tables::age_bucket(Nanos::secs(seconds));
-    age.min(NR_AGES - 1)
 }

@@ -1,7 +1,7 @@
 //! Advice for recordings whose truth is known.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use thermo_engine::access_tables::{AccessTables, Backing, PageKind, age_bucket};
+use thermo_engine::access_tables::{AccessTables, Backing, NR_AGES, PageKind};
 use thermo_recording::model::{SchemeApplied, Snapshot, Target};
 use thermo_units::SharePerMinute;
 
