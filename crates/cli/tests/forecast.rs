@@ -22,13 +22,8 @@ fn metadata() -> Metadata {
     Metadata {
         schema: SCHEMA,
         writer: "test".to_owned(),
-        kernel: String::new(),
-        arch: String::new(),
         tracker: "pte".to_owned(),
-        tracker_reason: String::new(),
         seed: 1,
-        wall_clock_offset_ns: 0,
-        start_ns: 0,
         targets: "pid 1".to_owned(),
         settings: Settings {
             sample_ns: SECOND / 70,
@@ -38,7 +33,7 @@ fn metadata() -> Metadata {
             max_nr_regions: 1000,
             cpu_budget_percent: Some(1.0),
         },
-        schemes: Vec::new(),
+        ..Metadata::default()
     }
 }
 

@@ -4,10 +4,22 @@
 
 mod common;
 
-use common::{has_tracker, run, start_workload, stderr, workload};
+use std::path::Path;
+
+use common::{Guard, has_tracker, run, start_workload, stderr, workload};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
+
+/// A workload that runs for minutes, and its process ID; `None` if no tracker can be used.
+fn target(dir: &Path) -> Option<(Guard, String)> {
+    if !has_tracker(dir) {
+        return None;
+    }
+    let target = start_workload(dir, &workload(dir, 300_000).unwrap());
+    let pid = target.0.id().to_string();
+    Some((target, pid))
+}
 
 /// The row for ages of ten seconds or more.
 fn first_row(advice: &Value) -> &Value {
@@ -22,12 +34,7 @@ fn first_row(advice: &Value) -> &Value {
 fn idle_memory_is_advised_and_the_recording_agrees() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    if !has_tracker(dir) {
-        return;
-    }
-    let cfg = workload(dir, 300_000).unwrap();
-    let target = start_workload(dir, &cfg);
-    let pid = target.0.id().to_string();
+    let Some((_target, pid)) = target(dir) else { return };
     let arguments = [
         "advise",
         "--pid",
@@ -90,12 +97,7 @@ fn idle_memory_is_advised_and_the_recording_agrees() {
 fn too_short_a_time_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    if !has_tracker(dir) {
-        return;
-    }
-    let cfg = workload(dir, 300_000).unwrap();
-    let target = start_workload(dir, &cfg);
-    let pid = target.0.id().to_string();
+    let Some((_target, pid)) = target(dir) else { return };
     let output = run(
         dir,
         &["advise", "--pid", &pid, "--duration", "3s", "-o", "advised.toml"],

@@ -7,7 +7,7 @@ pub use thermo_engine::access_tables::AccessTables;
 pub const SCHEMA: u32 = 2;
 
 /// Metadata of the whole recording, at its beginning.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Metadata {
     /// [`SCHEMA`] of the writer.
     pub schema: u32,
@@ -36,7 +36,7 @@ pub struct Metadata {
 }
 
 /// Monitoring settings.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Settings {
     /// Sampling interval.
     pub sample_ns: u64,

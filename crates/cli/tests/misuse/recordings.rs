@@ -126,13 +126,8 @@ fn metadata() -> Metadata {
     Metadata {
         schema: thermo_recording::model::SCHEMA,
         writer: "test".to_owned(),
-        kernel: String::new(),
-        arch: String::new(),
         tracker: "pte".to_owned(),
-        tracker_reason: String::new(),
         seed: 1,
-        wall_clock_offset_ns: 0,
-        start_ns: 0,
         targets: "pid 1".to_owned(),
         settings: Settings {
             sample_ns: 5_000_000,
@@ -142,7 +137,7 @@ fn metadata() -> Metadata {
             max_nr_regions: 1000,
             cpu_budget_percent: None,
         },
-        schemes: Vec::new(),
+        ..Metadata::default()
     }
 }
 
