@@ -55,7 +55,7 @@ fn print_leftovers(json: bool) -> anyhow::Result<Exit> {
         leftovers::folder(root).map_or_else(Vec::new, |folder| leftovers::find_orphaned(root, &folder));
     match offload::leftover(root) {
         Ok(kdamond) => found.extend(kdamond),
-        // Only root can use in-kernel DAMON, and only root can see what is left of it.
+        // Only root can use in-kernel DAMON, and only root can see what remains of it.
         Err(FileError::Denied { .. }) => {}
         Err(error) => return Err(error.into()),
     }
