@@ -21,6 +21,20 @@ pub struct Swap {
     pub used: Bytes,
 }
 
+impl Swap {
+    /// The part that is not used.
+    #[must_use]
+    pub const fn free(&self) -> Bytes {
+        self.size.saturating_sub(self.used)
+    }
+
+    /// Whether it is a zram device.
+    #[must_use]
+    pub fn is_zram(&self) -> bool {
+        self.path.to_string_lossy().starts_with("/dev/zram")
+    }
+}
+
 /// All swap spaces in use; also empty on a kernel without swap.
 ///
 /// # Errors

@@ -41,13 +41,7 @@ fn advice(root: &Path) -> String {
     let others = thermo_kernel::swap::read(root).unwrap_or_default();
     let names: Vec<String> = others
         .iter()
-        .map(|swap| {
-            format!(
-                "{} ({} free)",
-                swap.path.display(),
-                swap.size.saturating_sub(swap.used)
-            )
-        })
+        .map(|swap| format!("{} ({} free)", swap.path.display(), swap.free()))
         .collect();
     if names.is_empty() {
         let commands =

@@ -166,12 +166,11 @@ impl<'a> PageIn<'a> {
     /// # Errors
     /// The list of swap spaces cannot be read.
     pub fn new(root: &Path, keep_available: Permille, cancel: &'a AtomicBool) -> Result<Self, FileError> {
-        let is_disk = |swap: &swap::Swap| !swap.path.to_string_lossy().contains("zram");
         Ok(Self {
             root: root.to_owned(),
             keep_available,
             cancel,
-            has_disk_swap: swap::read(root)?.iter().any(is_disk),
+            has_disk_swap: swap::read(root)?.iter().any(|swap| !swap.is_zram()),
         })
     }
 

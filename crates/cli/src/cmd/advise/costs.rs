@@ -5,11 +5,12 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use thermo_kernel::clock;
 use thermo_kernel::madvise_batch::madvise_batch;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::pidfd::PidFd;
 use thermo_kernel::process_madvise::Advice;
-use thermo_kernel::{clock, swap};
+use thermo_kernel::swap::{self, Swap};
 use thermo_report::advice::PageCosts;
 use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
 
@@ -24,10 +25,7 @@ const SPARE: Bytes = Bytes::mib(64);
 /// The memory cannot be advised or looked up.
 pub(super) fn measure() -> anyhow::Result<Option<PageCosts>> {
     let root = Path::new("/");
-    let free: Bytes = swap::read(root)?
-        .iter()
-        .map(|area| area.size.saturating_sub(area.used))
-        .sum();
+    let free: Bytes = swap::read(root)?.iter().map(Swap::free).sum();
     if free < MEASURED + SPARE {
         return Ok(None);
     }
