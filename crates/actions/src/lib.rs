@@ -20,4 +20,4 @@ pub mod page_cache;
 pub mod pagein;
 pub mod preset;
 
-pub use actor::{Actor, HugeOptions, PageoutLimits, RefaultCheck, RefaultMeter, below_swap_floor};
+pub use actor::{Actor, HugeOptions, PageoutLimits, RefaultCheck, RefaultMeter, Returns, below_swap_floor};

@@ -17,4 +17,8 @@
 )]
 
 pub mod api;
+pub mod config;
+pub mod guard;
+pub mod identity;
 pub mod lifecycle;
+pub mod matching;

@@ -145,6 +145,11 @@ impl Budget {
         self.share
     }
 
+    /// Changes the share. Debt and saved time stay.
+    pub const fn set_share(&mut self, share: CpuShare) {
+        self.share = share;
+    }
+
     /// Charges `cost` at `now`.
     pub fn spend(&mut self, now: Nanos, cost: Nanos) {
         let share = match self.is_starting(now) {

@@ -3,7 +3,7 @@
 use crate::access_tables::AccessTables;
 use crate::attrs::Attrs;
 use crate::budget::{Method, Plan};
-use crate::ops::{Skip, TargetRange};
+use crate::ops::{Applied, Skip, TargetRange};
 use crate::region::Region;
 use crate::scheme::{AgeDecision, SchemeStats};
 use crate::target_id::TargetId;
@@ -59,6 +59,9 @@ pub enum Event<'a> {
         tried: &'a [TriedRegion],
         /// Bytes skipped in all these regions, by reason.
         skipped: &'a [(Skip, Bytes)],
+        /// The results by target, in the order of the targets; without those in which nothing was tried. With
+        /// in-kernel DAMON they are not known.
+        by_target: &'a [(TargetId, Applied)],
         /// Totals since the scheme was installed.
         stats: &'a SchemeStats,
     },

@@ -56,6 +56,7 @@ fn scheme_applied(recorder: &mut Recorder) {
         scheme: 0,
         tried: &[],
         skipped: &skipped,
+        by_target: &[],
         stats: &stats,
     });
 }

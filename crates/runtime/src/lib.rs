@@ -2,7 +2,9 @@
 //! in a thread.
 
 mod best_tracker;
+pub mod cpu_share;
 pub mod kdamond;
+pub mod target_records;
 mod vaddr;
 
 pub use best_tracker::best_tracker;

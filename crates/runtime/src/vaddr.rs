@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thermo_actions::Actor;
+use thermo_actions::{Actor, Returns};
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::ops::TargetRange;
@@ -12,7 +12,7 @@ use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_engine::scheme::SystemMetric;
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
 use thermo_targets::{TrackedProcesses, metric};
-use thermo_units::{Addr, AddrRange};
+use thermo_units::{Addr, AddrRange, Nanos};
 
 /// Operations on address spaces of processes.
 pub struct Vaddr {
@@ -44,6 +44,16 @@ impl Vaddr {
             warnings: Vec::new(),
             _announcement: Announcement::make(),
         }
+    }
+
+    /// The targets, to select others. Call [`thermo_engine::Context::update_targets_next`] afterwards.
+    pub const fn targets_mut(&mut self) -> &mut TrackedProcesses {
+        &mut self.targets
+    }
+
+    /// What came back since the last call of the memory that was paged out; see [`Actor::check_returns`].
+    pub fn check_returns(&mut self, now: Nanos) -> Vec<(TargetId, Returns)> {
+        self.actor.check_returns(self.targets.processes(), now)
     }
 
     /// The targets, after monitoring has ended.

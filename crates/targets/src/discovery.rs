@@ -32,6 +32,8 @@ enum Origin {
     Group,
     /// Found on the machine: until the process ends or executes an excluded program.
     System,
+    /// Selected by another part of the program: until the process ends or is not selected any more.
+    Selected,
 }
 
 /// Differences between two updates.
@@ -54,6 +56,8 @@ pub struct Discovery {
     own_pid: u32,
     /// Named processes that no update has added yet.
     pending_pids: Vec<u32>,
+    /// The selected processes, with their start times.
+    selection: BTreeMap<u32, u64>,
     processes: BTreeMap<TargetId, DiscoveredProcess>,
     by_pid: BTreeMap<u32, TargetId>,
     next_id: u32,
@@ -95,6 +99,7 @@ impl Discovery {
             group,
             own_pid,
             pending_pids,
+            selection: BTreeMap::new(),
             processes: BTreeMap::new(),
             by_pid: BTreeMap::new(),
             next_id: 0,
@@ -105,6 +110,11 @@ impl Discovery {
     #[must_use]
     pub const fn processes(&self) -> &BTreeMap<TargetId, DiscoveredProcess> {
         &self.processes
+    }
+
+    /// Replaces the selected processes: numbers and start times. The next update follows.
+    pub fn select(&mut self, selection: BTreeMap<u32, u64>) {
+        self.selection = selection;
     }
 
     /// Reads `/proc` and updates the targets.
@@ -121,6 +131,7 @@ impl Discovery {
         for &pid in &group_pids {
             self.add_if_eligible(pid, Origin::Group, &mut changes);
         }
+        self.add_selected(&mut changes);
         if self.spec.children {
             self.add_children(&mut changes);
         }
@@ -138,6 +149,7 @@ impl Discovery {
         let waits = self.spec.waits_for_cgroup;
         let group_exists = self.group.as_ref().is_some_and(|group| waits || group.exists());
         self.spec.system
+            || self.spec.selected
             || !self.pending_pids.is_empty()
             || group_exists
             || (self.spec.orphans && self.has_new_orphan())
@@ -177,7 +189,11 @@ impl Discovery {
                 continue;
             };
             let stat = stat.filter(|stat| stat.starttime == process.starttime);
-            let left_group = process.origin == Origin::Group && !group_pids.contains(&process.pid);
+            let left_group = match process.origin {
+                Origin::Group => !group_pids.contains(&process.pid),
+                Origin::Selected => self.selection.get(&process.pid) != Some(&process.starttime),
+                Origin::Named | Origin::System => false,
+            };
             match stat {
                 Some(stat) if !left_group && has_executed(process.image, stat.image) => {
                     self.replace(id, stat, changes)
@@ -196,7 +212,8 @@ impl Discovery {
         let origin = self.processes[&id].origin;
         self.remove(id);
         changes.vanished.push(id);
-        if origin == Origin::Named || !self.is_excluded(&stat) {
+        let is_asked_for = matches!(origin, Origin::Named | Origin::Selected);
+        if is_asked_for || !self.is_excluded(&stat) {
             self.add(stat, origin, changes);
         }
     }
@@ -204,6 +221,26 @@ impl Discovery {
     fn set_image(&mut self, id: TargetId, image: Image) {
         if let Some(process) = self.processes.get_mut(&id).filter(|_| image.is_known()) {
             process.image = image;
+        }
+    }
+
+    // A number that was used again since the selection is another process.
+    fn add_selected(&mut self, changes: &mut Changes) {
+        let new: Vec<(u32, u64)> = self
+            .selection
+            .iter()
+            .filter(|(pid, _)| !self.by_pid.contains_key(pid))
+            .map(|(pid, starttime)| (*pid, *starttime))
+            .collect();
+        for (pid, starttime) in new {
+            if pid == 1 || pid == self.own_pid {
+                continue;
+            }
+            let stat = live_stat(&self.root, pid);
+            let is_same = |stat: &Stat| stat.starttime == starttime && !stat.is_kernel_thread();
+            if let Some(stat) = stat.filter(is_same) {
+                self.add(stat, Origin::Selected, changes);
+            }
         }
     }
 

@@ -21,6 +21,9 @@ pub struct TargetSpec {
     pub waits_for_cgroup: bool,
     /// All processes of the machine except this program, pid 1, kernel threads and session programs.
     pub system: bool,
+    /// Another part of the program selects processes while it runs ([`crate::TrackedProcesses::select`]).
+    /// Targets are waited for when there are none.
+    pub selected: bool,
     /// Further programs to exclude from `system` and `cgroup`, by the kernel's name for them (`comm`).
     pub exclude: Vec<String>,
     /// Which ranges of each process are monitored.
@@ -56,6 +59,15 @@ impl TargetSpec {
         }
     }
 
+    /// Selects what [`crate::TrackedProcesses::select`] names.
+    #[must_use]
+    pub fn for_selection() -> Self {
+        Self {
+            selected: true,
+            ..Self::default()
+        }
+    }
+
     /// Selects all processes of the machine.
     #[must_use]
     pub fn for_system() -> Self {
@@ -68,6 +80,6 @@ impl TargetSpec {
     /// True if nothing is selected.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.pids.is_empty() && self.cgroup.is_none() && !self.system
+        self.pids.is_empty() && self.cgroup.is_none() && !self.system && !self.selected
     }
 }

@@ -1,6 +1,6 @@
 //! The target processes, each held by a pidfd, with the ranges to monitor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::Backing;
@@ -84,6 +84,12 @@ impl TrackedProcesses {
             .collect();
         self.last_update = Some(now);
         Ok(layouts)
+    }
+
+    /// Replaces the processes that are selected by number and start time, of a spec with `selected`. The next
+    /// update follows.
+    pub fn select(&mut self, selection: BTreeMap<u32, u64>) {
+        self.discovery.select(selection);
     }
 
     /// The live targets.

@@ -46,6 +46,7 @@ mod plan;
 mod prefetch;
 mod range_ops;
 mod refault;
+mod returns;
 mod split;
 mod state;
 mod touch;
@@ -57,13 +58,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use thermo_engine::TargetId;
 use thermo_engine::action::Action;
 use thermo_engine::ops::{Applied, OpsError, Outcome, Request, Skip, TargetRange};
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_targets::{Inspector, PageInspector, Process, Processes};
-use thermo_units::AddrRange;
+use thermo_units::{AddrRange, Nanos};
 
 use self::filter::{PageFilters, PageReader};
 use self::huge_state::Huge;
@@ -74,6 +76,8 @@ use self::plan::{RangePlan, Task};
 use self::prefetch::FileMappings;
 use self::range_ops::Ranges;
 pub use self::refault::{RefaultCheck, RefaultMeter};
+use self::returns::ReturnSamples;
+pub use self::returns::Returns;
 pub use self::state::Actor;
 
 impl Actor {
@@ -85,6 +89,7 @@ impl Actor {
             frames: PageFrames::open(&root).ok(),
             huge: Huge::new(&root),
             root,
+            returns: ReturnSamples::default(),
             guard: PageoutGuard::new(limits),
             dry_run,
             cancel: Arc::new(AtomicBool::new(false)),
@@ -111,6 +116,12 @@ impl Actor {
     #[must_use]
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancel)
+    }
+
+    /// What came back of the memory that this actor paged out, by target, since the last call; and what is
+    /// still out. From samples: see [`Returns`]. Call it about once a second.
+    pub fn check_returns(&mut self, processes: &Processes, now: Nanos) -> Vec<(TargetId, Returns)> {
+        self.returns.check(&self.root, processes, now)
     }
 
     /// Whether `action` is supported for processes.

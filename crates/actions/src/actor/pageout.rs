@@ -117,6 +117,9 @@ impl Actor {
             // Valid for the guard only if the whole range was counted.
             let counted = plan.kept[..] == [runs[nth].range];
             let still_present = counted.then_some(after[nth].present);
+            let kept = &kept[nth];
+            self.returns
+                .record(task.pagemap, runs[nth].target, kept, paged_out);
             self.guard
                 .record_paged_out(task.pagemap, runs[nth], paged_out, still_present);
         }

@@ -8,6 +8,7 @@ use thermo_kernel::kpageflags::PageFrames;
 
 use super::huge_state::Huge;
 use super::pageout_guard::PageoutGuard;
+use super::returns::ReturnSamples;
 
 /// Applies actions to the memory of processes. See the documentation of `mod.rs`.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub struct Actor {
     pub(super) frames: Option<PageFrames>,
     pub(super) guard: PageoutGuard,
     pub(super) huge: Huge,
+    pub(super) returns: ReturnSamples,
     pub(super) dry_run: bool,
     pub(super) cancel: Arc<AtomicBool>,
 }

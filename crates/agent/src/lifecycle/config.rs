@@ -12,6 +12,7 @@ use super::command::CommandTarget;
 use super::rules::Rules;
 
 mod parser;
+pub(crate) use parser::user_id;
 
 /// A configuration.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,5 @@
 //! Groups of flags that several verbs share, declared once.
 
-mod cpu_share;
 mod intervals_goal;
 mod monitoring;
 pub mod number;

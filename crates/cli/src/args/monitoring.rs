@@ -6,7 +6,7 @@ use thermo_engine::{Attrs, IntervalsGoal};
 use thermo_units::Nanos;
 
 use super::intervals_goal::IntervalsGoalOpts;
-use super::{cpu_share, number};
+use super::number;
 
 /// The budget when neither a budget nor intervals are given: 1 % of one CPU.
 const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
@@ -200,7 +200,11 @@ impl Monitoring {
             MethodArg::Scan => MethodPolicy::Scan,
         };
         let default = (!by_hand).then_some(DEFAULT_SHARE);
-        let given = self.cpu.as_deref().map(cpu_share::parse).transpose();
+        let given = self
+            .cpu
+            .as_deref()
+            .map(thermo_runtime::cpu_share::parse)
+            .transpose();
         let given = given.map_err(|error| anyhow!("--cpu: {error}"))?;
         Ok(given.or(default).map(|share| (share, policy)))
     }

@@ -15,7 +15,6 @@ mod reload;
 mod scheme_activity;
 mod scheme_inputs;
 mod sink;
-mod target_records;
 mod teardown;
 mod totals;
 
@@ -38,6 +37,7 @@ use thermo_kernel::{clock, malloc, signals};
 use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
 use thermo_runtime::kdamond::{Ended, ExitReason, Kdamond, Parts};
+use thermo_runtime::target_records::{self, MappingChanges};
 use thermo_term::interrupt;
 use thermo_units::Nanos;
 
@@ -45,7 +45,6 @@ use crate::launch;
 use cgroup_wait::CgroupWait;
 use net_savings::SavingsMeter;
 use progress::State;
-use target_records::MappingChanges;
 use totals::TotalsReader;
 
 /// How often the session checks whether it has ended.

@@ -424,6 +424,7 @@ mod tests {
                 scheme: 0,
                 tried: &[],
                 skipped,
+                by_target: &[],
                 stats: &self.stats,
             });
         }

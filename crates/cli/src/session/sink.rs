@@ -488,6 +488,7 @@ mod tests {
             scheme: 0,
             tried: &[],
             skipped: &[],
+            by_target: &[],
             stats: &stats,
         });
         assert!(sink.did_pageout());

@@ -138,6 +138,7 @@ mod tests {
             scheme,
             tried: &[],
             skipped: &[],
+            by_target: &[],
             stats: &SchemeStats::default(),
         });
     }

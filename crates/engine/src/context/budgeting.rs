@@ -45,6 +45,14 @@ impl Context {
         self
     }
 
+    /// Changes the share of the budget while monitoring, for programs that divide one budget among contexts.
+    /// Without a budget it has no effect.
+    pub const fn set_cpu_share(&mut self, share: CpuShare) {
+        if let Some(budget) = &mut self.budget {
+            budget.account.set_share(share);
+        }
+    }
+
     /// Current maximum number of regions over all targets.
     pub(super) fn max_regions(&self) -> usize {
         let per_target = match (&self.budget, self.method) {

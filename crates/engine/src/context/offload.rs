@@ -48,6 +48,7 @@ impl Context {
                 scheme: nth,
                 tried: &[],
                 skipped: &[],
+                by_target: &[],
                 stats: state.stats(),
             });
         }

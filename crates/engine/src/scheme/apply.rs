@@ -1,5 +1,7 @@
 //! Applying schemes: select memory, split regions, send requests to the operations, update statistics.
 
+use std::collections::BTreeMap;
+
 use super::candidate::{ApplyInput, ApplyTrigger, Candidate, TargetMut};
 use super::feedback::Score;
 use super::select::select;
@@ -9,6 +11,7 @@ use crate::action::Action;
 use crate::ops::{Applied, Operations, OpsError, Outcome, Request, Skip, TargetRange};
 use crate::scheme::OpsFilter;
 use crate::sink::{Event, Sink, TriedRegion};
+use crate::target_id::TargetId;
 use thermo_units::{Bytes, Nanos};
 
 /// Applies, in order, every scheme that `input.trigger` selects.
@@ -193,12 +196,14 @@ impl SchemeState {
         } = application;
         self.save_position(&selected);
         self.reset_ages(targets, &selected, &results);
+        let by_target = by_target(&selected, &results);
         let (tried, skipped) = self.update_stats(&selected, results);
         sink.on(&Event::SchemeApplied {
             now,
             scheme,
             tried: &tried,
             skipped: &skipped,
+            by_target: &by_target,
             stats: &self.stats,
         });
     }
@@ -268,6 +273,18 @@ impl SchemeState {
         }
         (tried, skipped.skipped)
     }
+}
+
+/// The sum of the results of each target.
+fn by_target(selected: &[Candidate], results: &[Option<Applied>]) -> Vec<(TargetId, Applied)> {
+    let mut sums: BTreeMap<TargetId, Applied> = BTreeMap::new();
+    for (candidate, result) in selected.iter().zip(results) {
+        let sum = sums.entry(candidate.target_range.target).or_default();
+        if let Some(result) = result {
+            sum.add(result);
+        }
+    }
+    sums.into_iter().collect()
 }
 
 fn bytes(ranges: &[TargetRange]) -> Bytes {

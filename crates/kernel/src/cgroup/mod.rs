@@ -12,6 +12,7 @@ mod temporary;
 mod unit;
 
 pub use freezer::Freezers;
+pub use of_process::{GroupPath, paths};
 pub use temporary::TemporaryGroup;
 
 /// The interface of a hierarchy.

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use crate::ProcError;
+use crate::proc;
+
 use super::{Group, Version, is_outside, mounts};
 use crate::file;
 
@@ -33,6 +36,29 @@ impl Group {
         };
         text.lines().filter_map(group).collect()
     }
+}
+
+/// A control group of a process, as `/proc/PID/cgroup` names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupPath {
+    /// The controllers of the hierarchy, for example `memory` or `name=systemd`; empty for version 2.
+    pub controllers: String,
+    /// The path from the mount of the hierarchy, with a leading `/`.
+    pub path: String,
+}
+
+/// The control groups of process `pid`, one for each hierarchy. See cgroups(7).
+///
+/// # Errors
+/// [`ProcError::Gone`] if the process has ended.
+pub fn paths(root: &Path, pid: u32) -> Result<Vec<GroupPath>, ProcError> {
+    let text = proc::text(root, pid, "cgroup")?;
+    let group = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        Some(GroupPath { controllers, path })
+    };
+    Ok(text.lines().filter_map(group).collect())
 }
 
 #[cfg(test)]

@@ -305,7 +305,7 @@ impl AppBuilder {
 }
 
 /// The ID of the user `name` in the text of `/etc/passwd`.
-fn user_id(passwd: &str, name: &str) -> Option<u32> {
+pub(crate) fn user_id(passwd: &str, name: &str) -> Option<u32> {
     let mut users = passwd.lines().map(|line| line.split(':'));
     users.find_map(|mut fields| (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?)
 }

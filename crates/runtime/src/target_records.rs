@@ -5,8 +5,9 @@ use std::path::Path;
 
 use thermo_kernel::{clock, maps, statm, status};
 use thermo_recording::model::{Cost, Footprint, Mapping, Mappings, Record};
-use thermo_runtime::kdamond::CpuTime;
 use thermo_units::Nanos;
+
+use crate::kdamond::CpuTime;
 
 /// Reads the mappings that changed since the last call.
 #[derive(Debug, Default)]

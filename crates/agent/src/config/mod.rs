@@ -1,0 +1,133 @@
+//! The configuration of the agent: `agent.toml`.
+//!
+//! [`file`] has the keys as the file has them, with their positions. [`parse`](Config::parse) checks them
+//! and makes a [`Config`]: a file with one mistake gives no configuration at all.
+
+mod file;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use thermo_actions::PageoutLimits;
+use thermo_engine::Scheme;
+use thermo_engine::budget::CpuShare;
+use thermo_units::text::ParseError;
+use thermo_units::{Bytes, Nanos};
+
+use crate::api::Mode;
+use crate::guard::Bounds;
+use crate::identity::Identity;
+use crate::matching::MatchRule;
+
+/// The configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The CPU budget for watching, of all policies together.
+    pub budget: CpuShare,
+    /// Where history and ledger are kept.
+    pub state_dir: PathBuf,
+    /// How the past is kept; `None`: it is not.
+    pub history: Option<HistoryConfig>,
+    /// The doors.
+    pub http: HttpConfig,
+    /// The description of applications (`thermo lifecycle`), if the agent follows their life cycle.
+    pub lifecycle: Option<PathBuf>,
+    /// The policies, in their order: the first that matches a process has it.
+    pub policies: Vec<PolicyConfig>,
+}
+
+/// How the past is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// For how long.
+    pub keep: Nanos,
+    /// The size of all of it.
+    pub max_size: Bytes,
+    /// Time between two snapshots.
+    pub every: Nanos,
+}
+
+/// The doors of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// The UNIX socket.
+    pub socket: PathBuf,
+    /// A TCP address.
+    pub listen: Option<SocketAddr>,
+    /// Certificate and key of TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// A file with the token that may read.
+    pub read_token_file: Option<PathBuf>,
+    /// A file with the token that may change.
+    pub admin_token_file: Option<PathBuf>,
+}
+
+/// A policy.
+#[derive(Debug, Clone)]
+pub struct PolicyConfig {
+    /// Its name: part of metrics, file names and URLs.
+    pub name: String,
+    /// Which processes it matches.
+    pub rule: MatchRule,
+    /// What it may do.
+    pub mode: Mode,
+    /// What it does; empty: it only watches.
+    pub schemes: Vec<Scheme>,
+    /// Limits of paging out.
+    pub limits: PageoutLimits,
+    /// Beyond these bounds it is suspended.
+    pub bounds: Bounds,
+    /// How targets are named.
+    pub target_name: TargetName,
+}
+
+/// How the targets of a policy are named: a text with `{unit}`, `{command}` and so on, or the default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetName(Option<String>);
+
+/// The placeholders of target names, and what each stands for.
+type Placeholder = (&'static str, fn(&Identity) -> String);
+const PLACEHOLDERS: [Placeholder; 6] = [
+    ("{unit}", |identity| identity.unit().unwrap_or_default()),
+    ("{command}", |identity| identity.command.clone()),
+    ("{exe}", |identity| identity.exe.clone()),
+    ("{cgroup}", |identity| identity.cgroup().to_owned()),
+    ("{container}", |identity| {
+        identity.container().unwrap_or_default().to_owned()
+    }),
+    ("{uid}", |identity| identity.uid.to_string()),
+];
+
+impl TargetName {
+    /// The name of the target that the process belongs to.
+    #[must_use]
+    pub fn of(&self, identity: &Identity) -> String {
+        let Some(pattern) = &self.0 else {
+            return identity.default_name();
+        };
+        let fill = |text: String, (name, value): &Placeholder| text.replace(name, &value(identity));
+        PLACEHOLDERS.iter().fold(pattern.clone(), fill)
+    }
+}
+
+impl Config {
+    /// Parses and checks a configuration. Paths of scheme files are relative to `folder`.
+    ///
+    /// # Errors
+    /// The first mistake, with its position and the way out.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, ParseError> {
+        parse::parse(text, folder)
+    }
+
+    /// Names of the environment variables that policies look at.
+    #[must_use]
+    pub fn variables(&self) -> Vec<String> {
+        self.policies
+            .iter()
+            .flat_map(|policy| policy.rule.variables().collect::<Vec<_>>())
+            .collect()
+    }
+}

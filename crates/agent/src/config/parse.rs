@@ -1,0 +1,348 @@
+//! Checks the keys of the file and makes the configuration of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use globset::GlobBuilder;
+use thermo_actions::{PageoutLimits, preset};
+use thermo_engine::scheme::AutoAge;
+use thermo_engine::{Action, Scheme};
+use thermo_runtime::cpu_share;
+use thermo_units::text::ParseError;
+use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
+use toml::Spanned;
+
+use super::file;
+use super::{Config, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, TargetName};
+use crate::api::Mode;
+use crate::guard::Bounds;
+use crate::lifecycle::config::user_id;
+use crate::matching::{Condition, Kind, MatchRule, Test, Value};
+
+/// Schemes that give programs huge pages where memory is used, and take them away where it is idle.
+const HUGE_PAGES: &str = include_str!("../../../../schemes/ethp-tuned.damos");
+const PRESETS: &str = "reclaim, lru-sort or huge-pages";
+
+pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
+    let file: file::File =
+        toml::from_str(text).map_err(|error| ParseError::from_parser(text, error.span(), error.message()))?;
+    let source = Source { text, folder };
+    let defaults = source.bounds(&file.guard, Bounds::default())?;
+    Ok(Config {
+        budget: source.value_with(file.budget.as_ref(), "1%", cpu_share::parse)?,
+        state_dir: file
+            .state_dir
+            .unwrap_or_else(|| "/var/lib/thermo".to_owned())
+            .into(),
+        history: source.history(&file.history)?,
+        http: source.http(file.http)?,
+        lifecycle: file.lifecycle.map(|path| folder.join(path)),
+        policies: source.policies(file.policy, defaults)?,
+    })
+}
+
+/// The text, for positions, and the folder of relative paths.
+struct Source<'a> {
+    text: &'a str,
+    folder: &'a Path,
+}
+
+impl Source<'_> {
+    fn error<T>(&self, at: &Spanned<T>, message: impl Into<String>) -> ParseError {
+        ParseError::at_offset(self.text, at.span().start, message)
+    }
+
+    /// A value, parsed; without one, the default.
+    fn value<T>(&self, given: Option<&Spanned<String>>, default: T) -> Result<T, ParseError>
+    where
+        T: FromStr,
+        T::Err: fmt::Display,
+    {
+        given.map_or(Ok(default), |given| {
+            let parsed = given.get_ref().parse();
+            parsed.map_err(|error: T::Err| self.error(given, error.to_string()))
+        })
+    }
+
+    fn value_with<T>(
+        &self,
+        given: Option<&Spanned<String>>,
+        default: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, ParseError> {
+        let Some(given) = given else {
+            return parse(default).map_err(|error| ParseError::new(1, 1, error));
+        };
+        parse(given.get_ref()).map_err(|error| self.error(given, error))
+    }
+
+    fn history(&self, file: &file::History) -> Result<Option<HistoryConfig>, ParseError> {
+        let config = HistoryConfig {
+            keep: self.value(file.keep.as_ref(), Nanos::secs(7 * 86_400))?,
+            max_size: self.value(file.max_size.as_ref(), Bytes::gib(1))?,
+            every: self.value(file.every.as_ref(), Nanos::secs(10))?,
+        };
+        if let Some(every) = file.every.as_ref().filter(|_| config.every < Nanos::secs(1)) {
+            return Err(self.error(every, "snapshots are at least a second apart: give 1s or more"));
+        }
+        if let Some(size) = file
+            .max_size
+            .as_ref()
+            .filter(|_| config.max_size < Bytes::mib(16))
+        {
+            return Err(self.error(
+                size,
+                "the history needs room for its newest part: give 16M or more",
+            ));
+        }
+        Ok(Some(config).filter(|_| file.enabled.unwrap_or(true)))
+    }
+
+    fn http(&self, file: file::Http) -> Result<HttpConfig, ParseError> {
+        let listen = file.listen.as_ref().map(|listen| {
+            let parsed = listen.get_ref().parse();
+            parsed.map_err(|_| self.error(listen, "give an address and a port, like 127.0.0.1:9402"))
+        });
+        let tls = match (file.certificate, file.key) {
+            (Some(certificate), Some(key)) => {
+                Some((certificate.into_inner().into(), key.into_inner().into()))
+            }
+            (Some(alone), None) | (None, Some(alone)) => {
+                return Err(self.error(&alone, "TLS needs both: give certificate and key"));
+            }
+            (None, None) => None,
+        };
+        Ok(HttpConfig {
+            socket: file
+                .socket
+                .unwrap_or_else(|| "/run/thermo/agent.sock".to_owned())
+                .into(),
+            listen: listen.transpose()?,
+            tls,
+            read_token_file: file.read_token_file.map(Into::into),
+            admin_token_file: file.admin_token_file.map(Into::into),
+        })
+    }
+
+    fn bounds(&self, file: &file::Guard, default: Bounds) -> Result<Bounds, ParseError> {
+        Ok(Bounds {
+            max_refaults: self.value(file.max_refaults.as_ref(), default.max_refaults)?,
+            max_stall: self.value(file.max_stall.as_ref(), default.max_stall)?,
+            min_free_swap: self.value(file.min_free_swap.as_ref(), default.min_free_swap)?,
+            resume_after: self.value(file.resume_after.as_ref(), default.resume_after)?,
+        })
+    }
+
+    fn policies(
+        &self,
+        files: Vec<Spanned<file::Policy>>,
+        defaults: Bounds,
+    ) -> Result<Vec<PolicyConfig>, ParseError> {
+        let mut names: BTreeMap<String, usize> = BTreeMap::new();
+        let mut rules: BTreeMap<String, (String, usize)> = BTreeMap::new();
+        let mut policies = Vec::with_capacity(files.len());
+        for file in files {
+            let file = file.into_inner();
+            let (at_name, at_rule) = (file.name.clone(), file.matches.span());
+            let policy = self.policy(file, defaults)?;
+            let line = self.error(&at_name, "").line;
+            if let Some(first) = names.insert(policy.name.clone(), line) {
+                let message = format!(
+                    "a policy {:?} is in line {first} already: choose another name",
+                    policy.name
+                );
+                return Err(self.error(&at_name, message));
+            }
+            let (name, rule) = (policy.name.clone(), policy.rule.text());
+            if let Some((first, first_line)) = rules.insert(rule, (name.clone(), line)) {
+                let message = format!(
+                    "policy {name:?} matches the same processes as {first:?} (line {first_line}), which has them \
+                     all: remove one of the two"
+                );
+                return Err(ParseError::at_offset(self.text, at_rule.start, message));
+            }
+            policies.push(policy);
+        }
+        Ok(policies)
+    }
+
+    fn policy(&self, file: file::Policy, defaults: Bounds) -> Result<PolicyConfig, ParseError> {
+        let name = file.name.get_ref();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) || name.starts_with('.') {
+            let message = "a policy's name has letters, digits, '-', '_' and '.', and at most 64 of them";
+            return Err(self.error(&file.name, message));
+        }
+        let mode = self.mode(file.mode.as_ref())?;
+        let schemes = self.schemes(&file)?;
+        if let Some(at) = file
+            .mode
+            .as_ref()
+            .filter(|_| mode != Mode::Observe && schemes.is_empty())
+        {
+            let message = format!(
+                "mode {} needs something to do: add preset = \"reclaim\", or schemes = \"FILE\"",
+                mode.name()
+            );
+            return Err(self.error(at, message));
+        }
+        let bounds = self.bounds(&file.guard, defaults)?;
+        Ok(PolicyConfig {
+            name: name.clone(),
+            limits: PageoutLimits {
+                swap_floor: bounds.min_free_swap,
+                min_net: self.value(file.min_net.as_ref(), Permille(100))?,
+                ..PageoutLimits::default()
+            },
+            target_name: self.target_name(file.target_name.as_ref())?,
+            rule: self.rule(file.matches)?,
+            mode,
+            schemes,
+            bounds,
+        })
+    }
+
+    fn mode(&self, given: Option<&Spanned<String>>) -> Result<Mode, ParseError> {
+        let Some(given) = given else {
+            return Ok(Mode::Observe);
+        };
+        let modes = [Mode::Observe, Mode::DryRun, Mode::Act];
+        let found = modes.into_iter().find(|mode| mode.name() == given.get_ref());
+        found.ok_or_else(|| {
+            let message = format!("{:?} is not a mode: use observe, dry-run or act", given.get_ref());
+            self.error(given, message)
+        })
+    }
+
+    fn schemes(&self, file: &file::Policy) -> Result<Vec<Scheme>, ParseError> {
+        let is_reclaim = file
+            .preset
+            .as_ref()
+            .is_some_and(|preset| preset.get_ref() == "reclaim");
+        let for_reclaim = [&file.min_age, &file.max_refaults].into_iter().flatten().next();
+        if let Some(at) = for_reclaim.filter(|_| !is_reclaim) {
+            let message = "min_age and max_refaults belong to preset = \"reclaim\": add it, or write them into the scheme file";
+            return Err(self.error(at, message));
+        }
+        match (&file.preset, &file.schemes) {
+            (None, None) => Ok(Vec::new()),
+            (Some(preset), Some(_)) => Err(self.error(preset, "give a preset or a scheme file, not both")),
+            (None, Some(path)) => self.scheme_file(path),
+            (Some(preset), None) => match preset.get_ref().as_str() {
+                "reclaim" => self.reclaim(file).map(|scheme| vec![scheme]),
+                "lru-sort" => Ok(preset::LruSort::default().schemes().into()),
+                "huge-pages" => thermo_schemes::parse("ethp.damos", HUGE_PAGES),
+                other => {
+                    let message = format!("{other:?} is not a preset: use {PRESETS}");
+                    Err(self.error(preset, message))
+                }
+            },
+        }
+    }
+
+    fn scheme_file(&self, path: &Spanned<String>) -> Result<Vec<Scheme>, ParseError> {
+        let file = self.folder.join(path.get_ref());
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| self.error(path, format!("cannot read {}: {error}", file.display())))?;
+        let name = file.display().to_string();
+        thermo_schemes::parse(&name, &text).map_err(|error| self.error(path, error.in_file(&name)))
+    }
+
+    /// Proactive reclaim that is always active: the guard holds it back, not watermarks.
+    fn reclaim(&self, file: &file::Policy) -> Result<Scheme, ParseError> {
+        let is_auto = file.min_age.as_ref().is_none_or(|age| age.get_ref() == "auto");
+        if let Some(at) = file.max_refaults.as_ref().filter(|_| !is_auto) {
+            let message =
+                "max_refaults is the bound of an automatic age: give min_age = \"auto\", or leave it out";
+            return Err(self.error(at, message));
+        }
+        let default: SharePerMinute = AutoAge::default().max_refaults;
+        let max_refaults = self.value(file.max_refaults.as_ref(), default)?;
+        let base = preset::Reclaim::default();
+        let min_age = match &file.min_age {
+            Some(age) if !is_auto => self.value(Some(age), base.min_age)?,
+            _ => base.min_age,
+        };
+        let mut scheme = preset::Reclaim {
+            min_age,
+            auto_age: is_auto.then_some(AutoAge { max_refaults }),
+            ..base
+        }
+        .scheme();
+        scheme.watermarks = thermo_engine::scheme::Watermarks::default();
+        debug_assert_eq!(scheme.action, Action::Pageout);
+        Ok(scheme)
+    }
+
+    fn target_name(&self, given: Option<&Spanned<String>>) -> Result<TargetName, ParseError> {
+        let Some(given) = given else {
+            return Ok(TargetName::default());
+        };
+        let known = PLACEHOLDERS.map(|(name, _)| name);
+        let rest = known
+            .iter()
+            .fold(given.get_ref().clone(), |text, name| text.replace(name, ""));
+        if rest.contains(['{', '}']) || given.get_ref().is_empty() {
+            let message = format!("a target's name is a text with {}", known.join(", "));
+            return Err(self.error(given, message));
+        }
+        Ok(TargetName(Some(given.get_ref().clone())))
+    }
+
+    fn rule(&self, given: Spanned<file::Match>) -> Result<MatchRule, ParseError> {
+        let span = given.span();
+        let file = given.into_inner();
+        let keys = [
+            (Kind::Unit, file.unit),
+            (Kind::Cgroup, file.cgroup),
+            (Kind::Exe, file.exe),
+            (Kind::Command, file.command),
+            (Kind::User, file.user),
+            (Kind::Env, file.env),
+            (Kind::Container, file.container),
+        ];
+        let mut conditions = Vec::new();
+        for (kind, texts) in keys {
+            let Some(texts) = texts else { continue };
+            let one = |text: &String| match_value(kind, text).map_err(|error| self.error(&texts, error));
+            let values: Result<Vec<Value>, ParseError> = texts.get_ref().as_slice().iter().map(one).collect();
+            conditions.push(Condition::new(kind, values?));
+        }
+        if conditions.is_empty() {
+            let message =
+                "a policy matches something: give unit, cgroup, exe, command, user, env or container";
+            return Err(ParseError::at_offset(self.text, span.start, message));
+        }
+        Ok(MatchRule::new(conditions))
+    }
+}
+
+fn match_value(kind: Kind, text: &str) -> Result<Value, String> {
+    let test = match kind {
+        Kind::User => Test::User(user(text)?),
+        Kind::Container => Test::Prefix(text.to_owned()),
+        Kind::Env if !text.contains('=') => glob(&format!("{text}=*"))?,
+        Kind::Unit if !text.contains('.') => glob(&format!("{text}.service"))?,
+        _ => glob(text)?,
+    };
+    let text = text.to_owned();
+    Ok(Value { text, test })
+}
+
+/// A pattern in which `*` does not match a slash, and `**` does.
+fn glob(pattern: &str) -> Result<Test, String> {
+    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+    let glob = glob.map_err(|error| format!("{error}: write a name, or a pattern with *"))?;
+    Ok(Test::Glob(glob.compile_matcher()))
+}
+
+fn user(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd")
+        .map_err(|error| format!("cannot read /etc/passwd: {error}. Give the user ID"))?;
+    user_id(&passwd, text).ok_or_else(|| format!("no user {text:?} in /etc/passwd: give the user ID"))
+}

@@ -1,0 +1,156 @@
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::path::Path;
+
+use thermo_engine::Action;
+use thermo_engine::budget::CpuShare;
+use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("/nonexistent")).map_err(|error| error.to_string())
+}
+
+const ONE: &str = "[[policy]]\nname = \"a\"\nmatch = { command = \"a\" }\n";
+
+#[test]
+fn defaults_are_safe() {
+    let config = parse("").unwrap();
+    assert_eq!((config.budget, config.policies.len()), (CpuShare(10_000), 0));
+    assert_eq!(config.http.socket, Path::new("/run/thermo/agent.sock"));
+    assert_eq!(config.http.listen, None);
+    let history = config.history.unwrap();
+    assert_eq!(
+        (history.keep, history.max_size),
+        (Nanos::secs(604_800), Bytes::gib(1))
+    );
+    let policy = parse(ONE).unwrap().policies.remove(0);
+    assert_eq!((policy.mode, policy.schemes.len()), (Mode::Observe, 0));
+    assert_eq!(policy.bounds, Bounds::default());
+}
+
+#[test]
+fn policy_has_all_that_is_given() {
+    let text = r#"
+budget = "0.5%"
+[guard]
+max_refaults = "3%/min"
+max_stall = "5%"
+[[policy]]
+name = "databases"
+match = { unit = ["mariadb", "redis-*.service"], user = "0" }
+mode = "act"
+preset = "reclaim"
+min_age = "30s"
+target_name = "{unit}/{command}"
+guard = { max_stall = "2%", resume_after = "1m" }
+"#;
+    let config = parse(text).unwrap();
+    let policy = &config.policies[0];
+    assert_eq!(policy.rule.text(), "unit mariadb or redis-*.service, user 0");
+    assert_eq!(policy.bounds.max_refaults, SharePerMinute(30_000));
+    assert_eq!(
+        (policy.bounds.max_stall, policy.bounds.resume_after),
+        (Permille(20), Nanos::secs(60))
+    );
+    assert_eq!(policy.schemes[0].action, Action::Pageout);
+    assert_eq!(policy.schemes[0].auto_age, None);
+    let identity = Identity {
+        command: "x".to_owned(),
+        ..Identity::default()
+    };
+    assert_eq!(policy.target_name.of(&identity), "/x");
+}
+
+#[test]
+fn presets_are_schemes() {
+    let actions = |preset: &str| {
+        let text = format!("{ONE}mode = \"act\"\npreset = \"{preset}\"\n");
+        let schemes = parse(&text).unwrap().policies.remove(0).schemes;
+        schemes
+            .iter()
+            .map(|scheme| (scheme.action, scheme.auto_age.is_some()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(actions("reclaim"), [(Action::Pageout, true)]);
+    assert_eq!(
+        actions("lru-sort"),
+        [(Action::LruPrio, false), (Action::LruDeprio, false)]
+    );
+    assert!(actions("huge-pages").contains(&(Action::Collapse, false)));
+}
+
+#[test]
+fn mistakes_have_position_and_way_out() {
+    for (text, expected) in [
+        ("[[policy]]\nname = \"a\"\n", "1:1: missing field `match`"),
+        ("speed = 3\n", "1:1: unknown field `speed`"),
+        ("budget = \"much\"\n", "1:10: \"much\" is not a share of a CPU"),
+        (
+            &format!("{ONE}mode = \"active\"\n"),
+            "4:8: \"active\" is not a mode: use observe, dry-run or act",
+        ),
+        (
+            &format!("{ONE}mode = \"act\"\n"),
+            "4:8: mode act needs something to do",
+        ),
+        (
+            &format!("{ONE}preset = \"fast\"\n"),
+            "4:10: \"fast\" is not a preset",
+        ),
+        (
+            &format!("{ONE}min_age = \"30s\"\n"),
+            "4:11: min_age and max_refaults belong to preset",
+        ),
+        (
+            &format!("{ONE}preset = \"reclaim\"\nmin_age = \"30\"\n"),
+            "5:11: ",
+        ),
+        (
+            &format!("{ONE}preset = \"reclaim\"\nmin_age = \"30s\"\nmax_refaults = \"1%/min\"\n"),
+            "6:16: max_refaults is the bound of an automatic age",
+        ),
+        (
+            &format!("{ONE}preset = \"reclaim\"\nmax_refaults = \"1%\"\n"),
+            "5:16: ",
+        ),
+        (
+            &format!("{ONE}schemes = \"none.toml\"\n"),
+            "4:11: cannot read /nonexistent/none.toml",
+        ),
+        (&format!("{ONE}{ONE}"), "5:8: a policy \"a\" is in line 2 already"),
+        (
+            &format!("{ONE}{}", ONE.replace("name = \"a\"", "name = \"b\"")),
+            "6:9: policy \"b\" matches the same processes as \"a\" (line 2)",
+        ),
+        (
+            &ONE.replace("{ command = \"a\" }", "{}"),
+            "3:9: a policy matches something",
+        ),
+        (&ONE.replace("\"a\" }", "\"[\" }"), "3:21: "),
+        (
+            &ONE.replace("command = \"a\"", "user = \"nobody-there\""),
+            "3:18: no user \"nobody-there\"",
+        ),
+        (
+            &ONE.replace("name = \"a\"", "name = \"a/b\""),
+            "2:8: a policy's name has letters",
+        ),
+        (
+            &format!("{ONE}target_name = \"{{pid}}\"\n"),
+            "4:15: a target's name is a text with {unit}",
+        ),
+        ("[http]\nlisten = \"9402\"\n", "2:10: give an address and a port"),
+        ("[http]\nkey = \"k.pem\"\n", "2:7: TLS needs both"),
+        (
+            "[history]\nevery = \"1ms\"\n",
+            "2:9: snapshots are at least a second apart",
+        ),
+        ("[history]\nmax_size = \"1M\"\n", "2:12: the history needs room"),
+        ("[guard]\nmax_stall = \"much\"\n", "2:13: "),
+    ] {
+        let error = parse(text).expect_err(text);
+        assert!(error.starts_with(expected), "{text}\n{error}");
+    }
+}

@@ -1,0 +1,204 @@
+//! What is known of a process, for policies to match.
+
+use std::path::Path;
+
+use thermo_kernel::cgroup::{self, GroupPath};
+use thermo_kernel::stat::{self, Image};
+use thermo_kernel::{ProcError, proc, status};
+
+/// Bytes of the environment that are read at most.
+const MAX_ENVIRONMENT: usize = 64 * 1024;
+/// Characters of a container's name in target names: as `docker ps` shows it.
+const SHORT_ID: usize = 12;
+
+/// What is known of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// The process number.
+    pub pid: u32,
+    /// Start time in clock ticks since boot. With the number it identifies a process.
+    pub starttime: u64,
+    /// Load addresses of the program, which change with an exec.
+    pub image: Image,
+    /// The kernel's name of the program, at most 15 bytes.
+    pub command: String,
+    /// The path of the program; empty without the right to see it.
+    pub exe: String,
+    /// The effective user.
+    pub uid: u32,
+    /// The control groups.
+    pub cgroups: Vec<GroupPath>,
+    /// The variables of the environment that a policy asks for, as `NAME=VALUE`.
+    pub environment: Vec<String>,
+}
+
+impl Identity {
+    /// Reads what is known of process `pid`; of the environment only the variables `names`. `None`: it has
+    /// ended, or is a kernel thread.
+    ///
+    /// # Errors
+    /// A file of the process cannot be read.
+    pub fn read(root: &Path, pid: u32, names: &[String]) -> Result<Option<Self>, ProcError> {
+        match Self::read_existing(root, pid, names) {
+            Err(ProcError::Gone { .. }) => Ok(None),
+            result => result,
+        }
+    }
+
+    fn read_existing(root: &Path, pid: u32, names: &[String]) -> Result<Option<Self>, ProcError> {
+        let stat = stat::read(root, pid)?;
+        if stat.is_kernel_thread() || !stat.process_lives() {
+            return Ok(None);
+        }
+        let exe = std::fs::read_link(proc::dir(root, pid).join("exe"));
+        let status = status::read(root, pid)?;
+        Ok(Some(Self {
+            pid,
+            starttime: stat.starttime,
+            image: stat.image,
+            command: stat.comm,
+            exe: exe.map_or_else(|_| String::new(), |path| path.display().to_string()),
+            uid: status.euid,
+            cgroups: cgroup::paths(root, pid)?,
+            environment: environment(root, pid, names),
+        }))
+    }
+
+    /// The innermost systemd unit of the process: a service or a scope. Only where root decides about the
+    /// names of groups: below `system.slice` and `machine.slice`. Users can name groups of their own as they
+    /// like, so a user's unit has the prefix `user@UID/`.
+    #[must_use]
+    pub fn unit(&self) -> Option<String> {
+        let systemd = self
+            .cgroups
+            .iter()
+            .find(|group| group.controllers == "name=systemd")
+            .or_else(|| self.cgroups.iter().find(|group| group.controllers.is_empty()))?;
+        unit_of(&systemd.path)
+    }
+
+    /// The container of the process: the 64 hexadecimal digits in the path of its control group.
+    #[must_use]
+    pub fn container(&self) -> Option<&str> {
+        self.cgroups.iter().find_map(|group| container_of(&group.path))
+    }
+
+    /// The path of the control group that limits memory: version 2, or the memory controller.
+    #[must_use]
+    pub fn cgroup(&self) -> &str {
+        let memory = self
+            .cgroups
+            .iter()
+            .find(|group| group.controllers.split(',').any(|one| one == "memory"));
+        let unified = || self.cgroups.iter().find(|group| group.controllers.is_empty());
+        memory.or_else(unified).map_or("/", |group| &group.path)
+    }
+
+    /// The name of the target that the process belongs to, by default: its unit, its container, or its
+    /// command.
+    #[must_use]
+    pub fn default_name(&self) -> String {
+        let short = |id: &str| id.get(..SHORT_ID).unwrap_or(id).to_owned();
+        let service = self.unit().filter(|unit| unit.ends_with(".service"));
+        service
+            .or_else(|| self.container().map(short))
+            .unwrap_or_else(|| self.command.clone())
+    }
+}
+
+/// See [`Identity::unit`].
+fn unit_of(path: &str) -> Option<String> {
+    let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
+    let mut components = path.split('/').filter(|part| !part.is_empty());
+    let slice = components.next()?;
+    if matches!(slice, "system.slice" | "machine.slice") {
+        return components.rfind(is_unit).map(str::to_owned);
+    }
+    if slice == "user.slice" {
+        let manager = components.find_map(|part| part.strip_prefix("user@")?.strip_suffix(".service"));
+        let unit = components.rfind(is_unit)?;
+        return manager.map(|uid| format!("user@{uid}/{unit}"));
+    }
+    None
+}
+
+fn container_of(path: &str) -> Option<&str> {
+    let is_id = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    path.rsplit('/').find_map(|part| {
+        let part = part.strip_suffix(".scope").unwrap_or(part);
+        // `docker-ID.scope`, `cri-containerd-ID.scope`, `ID`.
+        part.rsplit(['-', ':']).next().filter(is_id)
+    })
+}
+
+/// The variables `names` of the environment that the process started with.
+fn environment(root: &Path, pid: u32, names: &[String]) -> Vec<String> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    // Unreadable: the variables do not match.
+    let text = proc::text_start(root, pid, "environ", MAX_ENVIRONMENT).unwrap_or_default();
+    let is_asked_for = |entry: &&str| {
+        let name = entry.split('=').next().unwrap_or_default();
+        names.iter().any(|asked| asked == name)
+    };
+    text.split('\0').filter(is_asked_for).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_is_the_innermost_that_root_named() {
+        for (path, unit) in [
+            ("/system.slice/redis.service", Some("redis.service")),
+            ("/system.slice/docker-aa.scope/x", Some("docker-aa.scope")),
+            ("/system.slice/a.service/b.service", Some("b.service")),
+            (
+                "/user.slice/user-7.slice/user@7.service/app.slice/x.service",
+                Some("user@7/x.service"),
+            ),
+            ("/user.slice/user-7.slice/session-1.scope", None),
+            ("/redis.service", None),
+            ("/", None),
+        ] {
+            assert_eq!(unit_of(path).as_deref(), unit, "{path}");
+        }
+    }
+
+    #[test]
+    fn container_is_found_in_every_layout() {
+        let id = "0123456789abcdef".repeat(4);
+        for path in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            format!(
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-podab.slice/cri-containerd-{id}.scope"
+            ),
+            format!("/kubepods/burstable/pod12/{id}"),
+            format!("/kubepods/besteffort/pod12/crio-{id}/sub"),
+        ] {
+            assert_eq!(container_of(&path), Some(id.as_str()), "{path}");
+        }
+        assert_eq!(container_of("/docker/abc"), None);
+    }
+
+    #[test]
+    fn own_process_is_known() {
+        let names = ["PATH".to_owned()];
+        let identity = Identity::read(Path::new("/"), std::process::id(), &names);
+        let identity = identity.ok().flatten().unwrap_or_default();
+        assert!(identity.exe.starts_with('/') && identity.starttime > 0);
+        assert!(
+            identity
+                .environment
+                .iter()
+                .all(|entry| entry.starts_with("PATH="))
+        );
+        assert_eq!(
+            Identity::read(Path::new("/"), u32::MAX >> 8, &[]).ok(),
+            Some(None)
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! Which processes a policy matches.
+
+use globset::GlobMatcher;
+
+use crate::identity::Identity;
+
+/// The conditions of a policy. All that are given must hold; of the values of one condition, one suffices.
+#[derive(Debug, Clone, Default)]
+pub struct MatchRule {
+    conditions: Vec<Condition>,
+}
+
+/// One condition.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    kind: Kind,
+    values: Vec<Value>,
+}
+
+/// What a condition looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The systemd unit.
+    Unit,
+    /// The path of the control group, in any hierarchy.
+    Cgroup,
+    /// The path of the program.
+    Exe,
+    /// The kernel's name of the program.
+    Command,
+    /// The effective user.
+    User,
+    /// A variable of the environment, `NAME=VALUE`.
+    Env,
+    /// The container.
+    Container,
+}
+
+/// A value that a condition accepts.
+#[derive(Debug, Clone)]
+pub struct Value {
+    /// As the user wrote it.
+    pub text: String,
+    /// How it is compared.
+    pub test: Test,
+}
+
+/// How a value is compared.
+#[derive(Debug, Clone)]
+pub enum Test {
+    /// The text must match a pattern.
+    Glob(GlobMatcher),
+    /// The number of the user must be this.
+    User(u32),
+    /// The text must begin with this.
+    Prefix(String),
+}
+
+impl Kind {
+    /// The key in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Cgroup => "cgroup",
+            Self::Exe => "exe",
+            Self::Command => "command",
+            Self::User => "user",
+            Self::Env => "env",
+            Self::Container => "container",
+        }
+    }
+
+    /// What the process has.
+    fn found(self, identity: &Identity) -> Vec<String> {
+        match self {
+            Self::Unit => identity.unit().into_iter().collect(),
+            Self::Cgroup => identity.cgroups.iter().map(|group| group.path.clone()).collect(),
+            Self::Exe => vec![identity.exe.clone()],
+            Self::Command => vec![identity.command.clone()],
+            Self::User => vec![identity.uid.to_string()],
+            Self::Env => identity.environment.clone(),
+            Self::Container => identity.container().map(str::to_owned).into_iter().collect(),
+        }
+    }
+}
+
+impl Test {
+    fn accepts(&self, found: &str) -> bool {
+        match self {
+            Self::Glob(glob) => glob.is_match(found),
+            Self::User(uid) => found.parse() == Ok(*uid),
+            Self::Prefix(prefix) => found.starts_with(prefix),
+        }
+    }
+}
+
+impl MatchRule {
+    /// A rule of these conditions.
+    #[must_use]
+    pub const fn new(conditions: Vec<Condition>) -> Self {
+        Self { conditions }
+    }
+
+    /// Whether the process matches, with the reason.
+    ///
+    /// # Errors
+    /// The reason why it does not match.
+    pub fn check(&self, identity: &Identity) -> Result<String, String> {
+        let reasons: Result<Vec<String>, String> = self
+            .conditions
+            .iter()
+            .map(|condition| condition.check(identity))
+            .collect();
+        reasons.map(|reasons| reasons.join(", "))
+    }
+
+    /// Names of the environment variables that the rule looks at.
+    pub fn variables(&self) -> impl Iterator<Item = String> {
+        let env = self.conditions.iter().filter(|one| one.kind == Kind::Env);
+        let name = |value: &Value| value.text.split('=').next().unwrap_or_default().to_owned();
+        env.flat_map(move |condition| condition.values.iter().map(name))
+    }
+
+    /// The rule as text: `unit redis.service or nginx.service, user www-data`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let values = |condition: &Condition| {
+            let texts: Vec<&str> = condition.values.iter().map(|value| value.text.as_str()).collect();
+            format!("{} {}", condition.kind.name(), texts.join(" or "))
+        };
+        self.conditions.iter().map(values).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Condition {
+    /// A condition on `kind`, which holds if one of `values` fits.
+    #[must_use]
+    pub const fn new(kind: Kind, values: Vec<Value>) -> Self {
+        Self { kind, values }
+    }
+
+    fn check(&self, identity: &Identity) -> Result<String, String> {
+        let found = self.kind.found(identity);
+        let name = self.kind.name();
+        let fits = |value: &&Value| found.iter().any(|found| value.test.accepts(found));
+        if let Some(value) = self.values.iter().find(fits) {
+            return Ok(format!("{name} is {}", value.text));
+        }
+        match found.first() {
+            Some(found) if self.kind != Kind::Env && !found.is_empty() => Err(format!("{name} is {found}")),
+            _ => Err(format!("it has no such {name}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use globset::Glob;
+    use thermo_kernel::cgroup::GroupPath;
+
+    use super::*;
+
+    fn glob(text: &str) -> Value {
+        Value {
+            text: text.to_owned(),
+            test: Test::Glob(Glob::new(text).unwrap().compile_matcher()),
+        }
+    }
+
+    fn redis() -> Identity {
+        Identity {
+            command: "redis-server".to_owned(),
+            exe: "/usr/bin/redis-server".to_owned(),
+            uid: 101,
+            cgroups: vec![GroupPath {
+                controllers: String::new(),
+                path: "/system.slice/redis.service".to_owned(),
+            }],
+            environment: vec!["TIER=cache".to_owned()],
+            ..Identity::default()
+        }
+    }
+
+    #[test]
+    fn all_conditions_must_hold_and_one_value_of_each() {
+        let unit = Condition::new(Kind::Unit, vec![glob("nginx.service"), glob("redis*.service")]);
+        let user = |uid| {
+            let test = Test::User(uid);
+            let text = uid.to_string();
+            Condition::new(Kind::User, vec![Value { text, test }])
+        };
+        let rule = MatchRule::new(vec![unit.clone(), user(101)]);
+        assert_eq!(
+            rule.check(&redis()).unwrap(),
+            "unit is redis*.service, user is 101"
+        );
+        assert_eq!(rule.text(), "unit nginx.service or redis*.service, user 101");
+        let rule = MatchRule::new(vec![unit, user(7)]);
+        assert_eq!(rule.check(&redis()).unwrap_err(), "user is 101");
+    }
+
+    #[test]
+    fn each_kind_looks_at_its_fact() {
+        for (kind, yes, no) in [
+            (Kind::Cgroup, "/system.slice/*", "/user.slice/*"),
+            (Kind::Exe, "/usr/bin/*", "/usr/sbin/*"),
+            (Kind::Command, "redis-*", "redis"),
+            (Kind::Env, "TIER=*", "OTHER=*"),
+        ] {
+            let rule = |text| MatchRule::new(vec![Condition::new(kind, vec![glob(text)])]);
+            assert!(rule(yes).check(&redis()).is_ok(), "{}", kind.name());
+            assert!(rule(no).check(&redis()).is_err(), "{}", kind.name());
+        }
+        let env = MatchRule::new(vec![Condition::new(Kind::Env, vec![glob("TIER=x")])]);
+        assert_eq!(env.variables().collect::<Vec<_>>(), ["TIER"]);
+        let container = MatchRule::new(vec![Condition::new(Kind::Container, vec![glob("ab*")])]);
+        assert_eq!(container.check(&redis()).unwrap_err(), "it has no such container");
+    }
+}
