@@ -101,7 +101,7 @@ pub struct AgeBytes {
 /// Idle ages of one kind of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KindAges {
-    /// `anon`, `file` or `shmem`, with `-huge` where a page-table entry maps 2 MiB or more.
+    /// `anon`, `file` or `shmem`, with `_huge` where a page-table entry maps 2 MiB or more.
     pub kind: String,
     /// Bytes by idle age.
     pub ages: Vec<AgeBytes>,
@@ -176,7 +176,9 @@ pub struct Decision {
 }
 
 /// Kind of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionKind {
     /// An action was applied.

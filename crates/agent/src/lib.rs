@@ -16,9 +16,16 @@
     )
 )]
 
+pub mod agent;
 pub mod api;
 pub mod config;
+pub mod decisions;
 pub mod guard;
 pub mod identity;
+pub mod ledger;
 pub mod lifecycle;
 pub mod matching;
+pub mod policy;
+pub mod pressure;
+pub mod process_table;
+pub mod service;

@@ -47,6 +47,12 @@ pub fn read(root: &Path) -> Uname {
     }
 }
 
+/// The name of this machine.
+#[must_use]
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

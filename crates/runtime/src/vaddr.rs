@@ -51,6 +51,11 @@ impl Vaddr {
         &mut self.targets
     }
 
+    /// Changes whether actions are only counted.
+    pub const fn set_dry_run(&mut self, dry_run: bool) {
+        self.actor.set_dry_run(dry_run);
+    }
+
     /// What came back since the last call of the memory that was paged out; see [`Actor::check_returns`].
     pub fn check_returns(&mut self, now: Nanos) -> Vec<(TargetId, Returns)> {
         self.actor.check_returns(self.targets.processes(), now)

@@ -118,6 +118,11 @@ impl Actor {
         Arc::clone(&self.cancel)
     }
 
+    /// Changes whether this actor only counts what it would do.
+    pub const fn set_dry_run(&mut self, dry_run: bool) {
+        self.dry_run = dry_run;
+    }
+
     /// What came back of the memory that this actor paged out, by target, since the last call; and what is
     /// still out. From samples: see [`Returns`]. Call it about once a second.
     pub fn check_returns(&mut self, processes: &Processes, now: Nanos) -> Vec<(TargetId, Returns)> {

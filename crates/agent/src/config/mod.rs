@@ -84,6 +84,18 @@ pub struct PolicyConfig {
     pub target_name: TargetName,
 }
 
+impl PolicyConfig {
+    /// Whether a running policy with this configuration may go on with `other`.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let bounds = |config: &Self| (config.limits, config.bounds, config.mode);
+        self.rule.text() == other.rule.text()
+            && self.schemes == other.schemes
+            && self.target_name == other.target_name
+            && bounds(self) == bounds(other)
+    }
+}
+
 /// How the targets of a policy are named: a text with `{unit}`, `{command}` and so on, or the default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetName(Option<String>);

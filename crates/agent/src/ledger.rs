@@ -1,0 +1,267 @@
+//! The ledger: what each policy did to each target, what came back, what it saved and what it cost. The sums
+//! survive restarts: they are written to a file each minute, whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thermo_actions::Returns;
+use thermo_engine::ops::{Applied, Skip};
+use thermo_units::{Bytes, Nanos};
+
+use crate::api::{self, LedgerRow, NamedBytes, SCHEMA, UnixMillis};
+
+/// Name of the file in the state directory.
+const FILE: &str = "ledger.json";
+/// Rows of targets are kept up to this number: names may come from users.
+const MAX_ROWS: usize = 4096;
+
+/// The sums.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    since_ms: UnixMillis,
+    rows: BTreeMap<(String, String), LedgerRow>,
+    /// Rows were dropped because there were too many.
+    is_full: bool,
+}
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    schema: u32,
+    since_ms: UnixMillis,
+    rows: Vec<LedgerRow>,
+}
+
+impl Ledger {
+    /// Reads the ledger of a state directory; a new one, beginning at `now`, if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of a newer version. It is left alone then.
+    pub fn load(state_dir: &Path, now: UnixMillis) -> io::Result<Self> {
+        let path = state_dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self {
+                    since_ms: now,
+                    ..Self::default()
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        let saved: Saved = serde_json::from_str(&text)?;
+        if saved.schema > SCHEMA {
+            let message = format!("schema {} is newer than this program", saved.schema);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let key = |row: LedgerRow| ((row.policy.clone(), row.target.clone()), row);
+        Ok(Self {
+            since_ms: saved.since_ms,
+            rows: saved.rows.into_iter().map(key).collect(),
+            is_full: false,
+        })
+    }
+
+    /// Writes the ledger: to a temporary file, which then takes the place of the old one.
+    ///
+    /// # Errors
+    /// The directory cannot be written. The old file is whole then.
+    pub fn save(&self, state_dir: &Path) -> io::Result<()> {
+        let saved = Saved {
+            schema: SCHEMA,
+            since_ms: self.since_ms,
+            rows: self.rows.values().cloned().collect(),
+        };
+        let (path, part) = (state_dir.join(FILE), part_of(state_dir));
+        let write = || {
+            let mut file = File::create(&part)?;
+            serde_json::to_writer(&mut file, &saved)?;
+            file.flush()?;
+            file.sync_all()?;
+            fs::rename(&part, &path)
+        };
+        write().inspect_err(|_| {
+            // There is no room, or the directory went: nothing else can be done about the part.
+            drop(fs::remove_file(&part));
+        })
+    }
+
+    /// Adds the result of an action.
+    pub fn add_applied(&mut self, policy: &str, target: &str, action: &str, applied: &Applied) {
+        let row = self.row(policy, target);
+        let acted = applied.changed.unwrap_or(applied.applied);
+        add(&mut row.acted_bytes, action, acted);
+        for (why, bytes) in &applied.skipped {
+            match why {
+                // Nothing was there to act on, or it was held back as a whole: the decisions say so.
+                Skip::NotPresent | Skip::Cancelled => {}
+                Skip::DryRun => add(&mut row.would_act_bytes, action, *bytes),
+                why => add(&mut row.skipped_bytes, why.name(), *bytes),
+            }
+        }
+    }
+
+    /// Adds what came back.
+    pub fn add_returns(&mut self, policy: &str, target: &str, returns: &Returns) {
+        let row = self.row(policy, target);
+        row.back_1min_bytes += returns.within_1min.0;
+        row.back_10min_bytes += (returns.within_1min + returns.within_10min).0;
+        row.back_1h_bytes += (returns.within_1min + returns.within_10min + returns.within_1h).0;
+    }
+
+    /// Adds `time`, in which `saved` bytes were saved and `watching` and `acting` CPU time was spent.
+    pub fn add_time(
+        &mut self,
+        policy: &str,
+        target: &str,
+        time: Nanos,
+        saved: i64,
+        (watching, acting): (Nanos, Nanos),
+    ) {
+        let row = self.row(policy, target);
+        let gib_hours = saved as f64 / Bytes::gib(1).0 as f64 * time.as_secs_f64() / 3600.0;
+        row.net_saved_gib_hours += gib_hours;
+        row.watching_cpu_s += watching.as_secs_f64();
+        row.acting_cpu_s += acting.as_secs_f64();
+        row.watched_s += time.as_secs_f64();
+    }
+
+    /// The ledger as others see it.
+    #[must_use]
+    pub fn published(&self) -> api::Ledger {
+        api::Ledger {
+            schema: SCHEMA,
+            since_ms: self.since_ms,
+            rows: self.rows.values().cloned().collect(),
+        }
+    }
+
+    /// Whether targets are missing because there were too many.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    fn row(&mut self, policy: &str, target: &str) -> &mut LedgerRow {
+        let key = (policy.to_owned(), target.to_owned());
+        let has_room = self.rows.len() < MAX_ROWS;
+        // Further targets share a row.
+        let key = match has_room || self.rows.contains_key(&key) {
+            true => key,
+            false => {
+                self.is_full = true;
+                (policy.to_owned(), "(other)".to_owned())
+            }
+        };
+        self.rows
+            .entry(key)
+            .or_insert_with_key(|(policy, target)| LedgerRow {
+                policy: policy.clone(),
+                target: target.clone(),
+                ..LedgerRow::default()
+            })
+    }
+}
+
+fn part_of(state_dir: &Path) -> PathBuf {
+    state_dir.join(format!("{FILE}.part"))
+}
+
+fn add(sums: &mut Vec<NamedBytes>, name: &str, bytes: Bytes) {
+    if bytes == Bytes::ZERO {
+        return;
+    }
+    match sums.iter_mut().find(|sum| sum.name == name) {
+        Some(sum) => sum.bytes += bytes.0,
+        None => sums.push(NamedBytes {
+            name: name.to_owned(),
+            bytes: bytes.0,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn filled() -> Ledger {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::load(folder.path(), 5).unwrap();
+        let applied = Applied {
+            applied: Bytes::mib(3),
+            changed: Some(Bytes::mib(2)),
+            skipped: vec![
+                (Skip::Shared, Bytes::mib(1)),
+                (Skip::NotPresent, Bytes::mib(9)),
+                (Skip::DryRun, Bytes::mib(4)),
+            ],
+            ..Applied::default()
+        };
+        ledger.add_applied("p", "t", "pageout", &applied);
+        ledger.add_applied("p", "t", "pageout", &applied);
+        let returns = Returns {
+            within_1min: Bytes(1),
+            within_10min: Bytes(2),
+            within_1h: Bytes(4),
+            ..Returns::default()
+        };
+        ledger.add_returns("p", "t", &returns);
+        let cpu = (Nanos::secs(1), Nanos::secs(2));
+        ledger.add_time("p", "t", Nanos::secs(1800), 1 << 30, cpu);
+        ledger
+    }
+
+    #[test]
+    fn sums_are_by_action_and_reason() {
+        let published = filled().published();
+        let row = &published.rows[0];
+        let bytes = |sums: &[NamedBytes]| sums.iter().map(|sum| sum.bytes >> 20).collect::<Vec<_>>();
+        assert_eq!(
+            (bytes(&row.acted_bytes), bytes(&row.skipped_bytes)),
+            (vec![4], vec![2])
+        );
+        assert_eq!(bytes(&row.would_act_bytes), [8]);
+        assert_eq!(
+            (row.back_1min_bytes, row.back_10min_bytes, row.back_1h_bytes),
+            (1, 3, 7)
+        );
+        assert!((row.net_saved_gib_hours - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ledger_survives_a_restart() {
+        let (folder, ledger) = (tempfile::tempdir().unwrap(), filled());
+        ledger.save(folder.path()).unwrap();
+        let loaded = Ledger::load(folder.path(), 99).unwrap();
+        assert_eq!(loaded.published(), ledger.published());
+        fs::write(
+            folder.path().join(FILE),
+            "{\"schema\":99,\"since_ms\":1,\"rows\":[]}",
+        )
+        .unwrap();
+        let error = Ledger::load(folder.path(), 99).unwrap_err().to_string();
+        assert_eq!(error, "schema 99 is newer than this program");
+    }
+
+    #[test]
+    fn failed_write_keeps_the_old_file() {
+        let (folder, ledger) = (tempfile::tempdir().unwrap(), filled());
+        ledger.save(folder.path()).unwrap();
+        fs::create_dir(part_of(folder.path())).unwrap();
+        assert!(Ledger::default().save(folder.path()).is_err());
+        assert_eq!(Ledger::load(folder.path(), 1).unwrap().rows.len(), 1);
+    }
+
+    #[test]
+    fn number_of_rows_is_bounded() {
+        let mut ledger = Ledger::default();
+        for nth in 0..MAX_ROWS + 10 {
+            ledger.add_returns("p", &nth.to_string(), &Returns::default());
+        }
+        assert!(ledger.is_full() && ledger.rows.len() == MAX_ROWS + 1);
+    }
+}

@@ -1,0 +1,354 @@
+//! A policy while the agent runs: its kdamond, its targets, its guard.
+
+pub mod sink;
+mod target;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thermo_engine::budget::CpuShare;
+use thermo_engine::ops::Applied;
+use thermo_kernel::status;
+use thermo_units::{Bytes, Nanos};
+
+use self::sink::Report;
+pub use self::target::TargetState;
+use self::worker::{Collected, Worker};
+use crate::api::{self, Mode, UnixMillis};
+use crate::config::PolicyConfig;
+use crate::guard::{Guard, Measured, Verdict};
+use crate::pressure::{StallMeter, SwapState};
+
+/// After a failure, a policy is started again after this time.
+const RESTART_AFTER: Nanos = Nanos::secs(30);
+/// Swap of processes is read so often.
+const SWAP_EVERY: Nanos = Nanos::secs(5);
+
+/// A policy.
+pub struct Policy {
+    /// As configured.
+    pub config: PolicyConfig,
+    /// What it may do now.
+    pub mode: Mode,
+    /// Whether a user paused it.
+    pub paused: bool,
+    /// Why it cannot run.
+    pub error: Option<String>,
+    /// Its targets by name.
+    pub targets: BTreeMap<String, TargetState>,
+    /// Number of its kdamond.
+    number: u32,
+    guard: Guard,
+    worker: Option<Worker>,
+    processes: Vec<(u32, u64, String)>,
+    share: CpuShare,
+    stall: StallMeter,
+    /// CPU time of watching and acting of workers that have ended, and of the present one at the last call.
+    watching: Nanos,
+    acting: Nanos,
+    /// As the present worker told last.
+    last_cpu: (Nanos, Nanos),
+    restart_at: Nanos,
+    swap_read_at: Nanos,
+}
+
+/// What happened since the last call.
+#[derive(Debug, Default)]
+pub struct Happened {
+    /// Results of actions: scheme and target.
+    pub applied: BTreeMap<(usize, String), Applied>,
+    /// What became of memory that was paged out, by target.
+    pub returns: Vec<(String, thermo_actions::Returns)>,
+    /// Changes of automatic ages.
+    pub ages: Vec<String>,
+    /// Warnings.
+    pub warnings: Vec<String>,
+    /// CPU time of watching and of acting.
+    pub cpu: (Nanos, Nanos),
+}
+
+impl Policy {
+    /// A policy that watches nothing yet.
+    #[must_use]
+    pub fn new(number: u32, config: PolicyConfig) -> Self {
+        Self {
+            mode: config.mode,
+            config,
+            paused: false,
+            error: None,
+            targets: BTreeMap::new(),
+            number,
+            guard: Guard::default(),
+            worker: None,
+            processes: Vec::new(),
+            share: CpuShare(100),
+            stall: StallMeter::default(),
+            watching: Nanos::ZERO,
+            acting: Nanos::ZERO,
+            last_cpu: (Nanos::ZERO, Nanos::ZERO),
+            restart_at: Nanos::ZERO,
+            swap_read_at: Nanos::ZERO,
+        }
+    }
+
+    /// Watches these processes from now on.
+    pub fn select(&mut self, root: &Path, processes: Vec<(u32, u64, String)>) {
+        if processes == self.processes {
+            return;
+        }
+        self.processes = processes;
+        let pids: Vec<u32> = self.processes.iter().map(|(pid, ..)| *pid).collect();
+        self.stall.set_processes(root, &pids);
+        match (&self.worker, self.processes.is_empty()) {
+            (Some(worker), false) => worker.select(&self.processes),
+            // A policy without processes needs no thread.
+            (Some(_), true) => self.stop(),
+            (None, _) => {}
+        }
+    }
+
+    /// Starts the kdamond if there is something to watch and it does not run.
+    pub fn start_if_needed(&mut self, now: Nanos) {
+        if self.worker.is_some() || self.processes.is_empty() || now < self.restart_at {
+            return;
+        }
+        match Worker::start(self.number, &self.config, self.mode, self.share) {
+            Ok(worker) => {
+                worker.hold(self.is_held());
+                worker.select(&self.processes);
+                self.worker = Some(worker);
+                self.error = None;
+            }
+            Err(error) => {
+                self.error = Some(error.to_string());
+                self.restart_at = now.saturating_add(RESTART_AFTER);
+            }
+        }
+    }
+
+    /// Stops the kdamond. What was paged out stays out.
+    pub fn stop(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            self.error = worker.stop();
+        }
+        self.last_cpu = (Nanos::ZERO, Nanos::ZERO);
+        self.targets.values_mut().for_each(TargetState::begin);
+    }
+
+    /// Takes what happened since the last call, and updates the targets.
+    pub fn collect(&mut self, root: &Path, now: Nanos, swap: &SwapState) -> Happened {
+        let Some(worker) = &self.worker else {
+            self.targets.clear();
+            return Happened::default();
+        };
+        let Some(collected) = worker.collect() else {
+            self.stop();
+            let why = self
+                .error
+                .get_or_insert_with(|| "its kdamond has ended".to_owned());
+            let warnings = vec![format!("{why}; the policy starts again in {RESTART_AFTER}")];
+            self.restart_at = now.saturating_add(RESTART_AFTER);
+            return Happened {
+                warnings,
+                ..Happened::default()
+            };
+        };
+        let cpu = self.count_cpu(&collected);
+        let returns = self.update_targets(&collected, now, swap);
+        if now >= self.swap_read_at {
+            self.swap_read_at = now.saturating_add(SWAP_EVERY);
+            self.read_swap(root);
+        }
+        let Report {
+            applied,
+            ages,
+            warnings,
+            ..
+        } = collected.report;
+        Happened {
+            applied,
+            returns,
+            ages: ages.into_iter().map(|(_, text)| text).collect(),
+            warnings,
+            cpu,
+        }
+    }
+
+    fn count_cpu(&mut self, collected: &Collected) -> (Nanos, Nanos) {
+        let now = (collected.cpu.monitoring, collected.acting);
+        let watching = now.0.saturating_sub(self.last_cpu.0);
+        let acting = now.1.saturating_sub(self.last_cpu.1);
+        self.last_cpu = now;
+        self.watching += watching;
+        self.acting += acting;
+        (watching, acting)
+    }
+
+    /// Returns what became of memory that was paged out, by target.
+    fn update_targets(
+        &mut self,
+        collected: &Collected,
+        now: Nanos,
+        swap: &SwapState,
+    ) -> Vec<(String, thermo_actions::Returns)> {
+        self.targets.values_mut().for_each(TargetState::begin);
+        let report = &collected.report;
+        for watched in &report.watched {
+            let target = self.targets.entry(watched.name.clone()).or_default();
+            target.add_process(watched.pid, watched.tables.as_deref());
+        }
+        let mut all = Vec::new();
+        for (id, returns) in &collected.returns {
+            let watched = report.watched.iter().find(|watched| watched.id == *id);
+            let Some(name) = watched.map(|watched| watched.name.as_str()) else {
+                continue;
+            };
+            if let Some(target) = self.targets.get_mut(name) {
+                target.add_returns(returns, now);
+                all.push((name.to_owned(), *returns));
+            }
+        }
+        self.targets.retain(|_, target| !target.pids.is_empty());
+        for (name, target) in &mut self.targets {
+            target.update_net_saved(swap.cost);
+            target.reaccessed = report.reaccessed.get(name).copied().unwrap_or_default();
+        }
+        all
+    }
+
+    fn read_swap(&mut self, root: &Path) {
+        for target in self.targets.values_mut() {
+            let swap = |pid: &u32| status::read(root, *pid).map_or(Bytes::ZERO, |status| status.vm_swap);
+            target.swap = target.pids.iter().map(swap).sum();
+        }
+    }
+
+    /// Lets the guard judge the policy.
+    pub fn judge(&mut self, now: Nanos, swap: &SwapState) -> Option<Verdict> {
+        let stall = self.stall.measure(now);
+        if self.mode != Mode::Act || self.worker.is_none() {
+            return None;
+        }
+        let measured = Measured {
+            refaults: self.targets.values_mut().map(|target| target.refaults(now)).sum(),
+            working_set: self.targets.values().map(TargetState::working_set).sum(),
+            stall,
+            free_swap: swap.free,
+        };
+        let verdict = self.guard.judge(&self.config.bounds, &measured, now);
+        self.apply_hold();
+        verdict
+    }
+
+    /// Pauses the policy, or lets it go on: then also if the guard had suspended it.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        if !paused {
+            self.guard.release();
+        }
+        self.apply_hold();
+    }
+
+    /// Changes what the policy may do.
+    ///
+    /// # Errors
+    /// It has nothing to do, or the machine cannot do it.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<(), String> {
+        if mode != Mode::Observe && self.config.schemes.is_empty() {
+            return Err(format!(
+                "policy {} has nothing to do: add a preset or schemes to its configuration",
+                self.config.name
+            ));
+        }
+        if let Some(worker) = &self.worker {
+            worker.set_mode(&self.config, mode)?;
+        }
+        self.mode = mode;
+        Ok(())
+    }
+
+    /// Whether nothing may be done now.
+    fn is_held(&self) -> bool {
+        self.paused || self.guard.suspended().is_some()
+    }
+
+    fn apply_hold(&self) {
+        if let Some(worker) = &self.worker {
+            worker.hold(self.is_held());
+        }
+    }
+
+    /// Changes the share of the budget.
+    pub fn set_share(&mut self, share: CpuShare) {
+        if share != self.share {
+            self.share = share;
+            if let Some(worker) = &self.worker {
+                worker.set_share(share);
+            }
+        }
+    }
+
+    /// Resident memory of all targets: by it the budget is divided.
+    #[must_use]
+    pub fn resident(&self) -> Bytes {
+        self.targets.values().map(TargetState::resident).sum()
+    }
+
+    /// Whether it watches something.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        self.worker.is_some()
+    }
+
+    /// CPU time of watching and of acting since the agent started.
+    #[must_use]
+    pub const fn cpu(&self) -> (Nanos, Nanos) {
+        (self.watching, self.acting)
+    }
+
+    /// Why it does not act now, and when that may end.
+    fn suspended(&self) -> Option<(String, Option<Nanos>)> {
+        if self.paused {
+            return Some(("A user paused it.".to_owned(), None));
+        }
+        let (exceeded, until) = self.guard.suspended()?;
+        Some((format!("The guard suspended it: {exceeded}."), Some(until)))
+    }
+
+    /// The targets as others see them.
+    pub fn published_targets(&mut self, now: Nanos) -> Vec<api::Target> {
+        let suspended = self.suspended().map(|(why, _)| why);
+        let (policy, mode) = (self.config.name.clone(), self.mode);
+        let one = |(name, target): (&String, &mut TargetState)| {
+            let refaults = target.refaults(now);
+            api::Target {
+                name: name.clone(),
+                policy: policy.clone(),
+                mode,
+                suspended: suspended.clone(),
+                ..target.published(refaults)
+            }
+        };
+        self.targets.iter_mut().map(one).collect()
+    }
+
+    /// The policy as others see it. `to_unix` converts a time of the monotonic clock.
+    pub fn published(&self, to_unix: impl Fn(Nanos) -> UnixMillis) -> api::Policy {
+        let guard = self.guard.suspended();
+        api::Policy {
+            name: self.config.name.clone(),
+            mode: self.mode,
+            configured_mode: self.config.mode,
+            matches: self.config.rule.text(),
+            does: self.config.schemes.iter().map(thermo_schemes::describe).collect(),
+            targets: self.targets.len() as u64,
+            processes: self.processes.len() as u64,
+            paused: self.paused,
+            suspended: guard.map(|(exceeded, _)| exceeded.to_string()),
+            resumes_at_ms: guard.map(|(_, until)| to_unix(until)),
+            guard: self.config.bounds.text(),
+            error: self.error.clone(),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The sink of a policy's kdamond: keeps what was seen and done until the agent takes it.
+
+use std::collections::BTreeMap;
+
+use thermo_engine::access_tables::{AccessTables, NR_AGES};
+use thermo_engine::ops::{Applied, TargetId};
+use thermo_engine::{Event, Sink};
+use thermo_units::Bytes;
+
+/// What a policy saw and did since the agent asked last.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The living targets with complete tables, by process.
+    pub watched: Vec<Watched>,
+    /// Bytes that were accessed again since the start, by target name and idle age.
+    pub reaccessed: BTreeMap<String, [Bytes; NR_AGES]>,
+    /// Results of actions since the last report, by scheme and target name.
+    pub applied: BTreeMap<(usize, String), Applied>,
+    /// Changes of automatic ages, by scheme.
+    pub ages: Vec<(usize, String)>,
+    /// Warnings.
+    pub warnings: Vec<String>,
+}
+
+/// A process that is watched.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Its target in the context.
+    pub id: TargetId,
+    /// The process number.
+    pub pid: u32,
+    /// Name of the target that it belongs to.
+    pub name: String,
+    /// Its access tables, as last seen; `None` before the first snapshot, and where only regions are known.
+    pub tables: Option<Box<AccessTables>>,
+}
+
+/// The sink of a policy.
+#[derive(Debug, Default)]
+pub struct PolicySink {
+    /// Names of targets by process.
+    names: BTreeMap<u32, String>,
+    watched: BTreeMap<TargetId, Watched>,
+    report: Report,
+}
+
+impl PolicySink {
+    /// Sets the names of targets, by process. A process that is watched already keeps its target's history
+    /// under the new name.
+    pub fn set_names(&mut self, names: BTreeMap<u32, String>) {
+        for watched in self.watched.values_mut() {
+            if let Some(name) = names.get(&watched.pid) {
+                watched.name.clone_from(name);
+            }
+        }
+        self.names = names;
+    }
+
+    /// What was seen and done since the last call. Re-accesses are sums since the start.
+    pub fn take(&mut self) -> Report {
+        let next = Report {
+            reaccessed: self.report.reaccessed.clone(),
+            ..Report::default()
+        };
+        let mut report = std::mem::replace(&mut self.report, next);
+        report.watched = self.watched.values().cloned().collect();
+        report
+    }
+
+    fn name(&self, id: TargetId) -> Option<&str> {
+        self.watched.get(&id).map(|watched| watched.name.as_str())
+    }
+
+    fn add_tables(&mut self, id: TargetId, tables: &AccessTables) {
+        let Some(watched) = self.watched.get_mut(&id) else {
+            return;
+        };
+        let sums = self.report.reaccessed.entry(watched.name.clone()).or_default();
+        for (sum, bytes) in sums.iter_mut().zip(&tables.reaccessed) {
+            *sum += *bytes;
+        }
+        watched.tables = Some(Box::new(*tables));
+    }
+}
+
+impl Sink for PolicySink {
+    fn on(&mut self, event: &Event<'_>) {
+        match event {
+            Event::TargetAppeared {
+                id, pid: Some(pid), ..
+            } => {
+                let name = self
+                    .names
+                    .get(pid)
+                    .cloned()
+                    .unwrap_or_else(|| format!("pid {pid}"));
+                let (id, pid, tables) = (*id, *pid, None);
+                self.watched.insert(
+                    id,
+                    Watched {
+                        id,
+                        pid,
+                        name,
+                        tables,
+                    },
+                );
+            }
+            Event::TargetGone { id, .. } => drop(self.watched.remove(id)),
+            Event::Aggregated { targets, .. } => {
+                for target in *targets {
+                    if let Some(tables) = target.tables {
+                        self.add_tables(target.id, tables);
+                    }
+                }
+            }
+            Event::SchemeApplied {
+                scheme, by_target, ..
+            } => {
+                for (id, applied) in *by_target {
+                    if let Some(name) = self.name(*id).map(str::to_owned) {
+                        self.report
+                            .applied
+                            .entry((*scheme, name))
+                            .or_default()
+                            .add(applied);
+                    }
+                }
+            }
+            Event::AutoAge { scheme, decision, .. } => {
+                self.report.ages.push((*scheme, decision.to_string()));
+            }
+            Event::Warning { text, .. } => self.report.warnings.push((*text).to_owned()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermo_engine::Attrs;
+    use thermo_engine::budget::Method;
+    use thermo_engine::ops::Skip;
+    use thermo_engine::scheme::SchemeStats;
+    use thermo_engine::sink::TargetRegions;
+    use thermo_units::Nanos;
+
+    use super::*;
+
+    fn appear(sink: &mut PolicySink, id: u32, pid: u32) {
+        sink.on(&Event::TargetAppeared {
+            now: Nanos::ZERO,
+            id: TargetId(id),
+            pid: Some(pid),
+            ranges: &[],
+        });
+    }
+
+    fn snapshot(sink: &mut PolicySink, id: u32, pid: u32, tables: &AccessTables) {
+        let target = TargetRegions {
+            id: TargetId(id),
+            pid: Some(pid),
+            method: Method::Scan,
+            regions: &[],
+            tables: Some(tables),
+            averaged: Bytes::ZERO,
+        };
+        sink.on(&Event::Aggregated {
+            start: Nanos::ZERO,
+            end: Nanos::secs(1),
+            attrs: &Attrs::default(),
+            targets: &[target],
+        });
+    }
+
+    #[test]
+    fn reaccesses_add_up_by_name_also_after_the_end() {
+        let mut sink = PolicySink::default();
+        sink.set_names(BTreeMap::from([(7, "web".to_owned()), (8, "web".to_owned())]));
+        appear(&mut sink, 0, 7);
+        appear(&mut sink, 1, 8);
+        let mut tables = AccessTables::new(Method::Scan);
+        tables.reaccessed[3] = Bytes::mib(1);
+        snapshot(&mut sink, 0, 7, &tables);
+        snapshot(&mut sink, 1, 8, &tables);
+        let (now, id, pid) = (Nanos::ZERO, TargetId(1), Some(8));
+        sink.on(&Event::TargetGone { now, id, pid });
+        let report = sink.take();
+        assert_eq!(
+            (report.watched.len(), report.reaccessed["web"][3]),
+            (1, Bytes::mib(2))
+        );
+        assert_eq!(
+            sink.take().reaccessed["web"][3],
+            Bytes::mib(2),
+            "sums since the start"
+        );
+    }
+
+    #[test]
+    fn results_are_taken_once_by_name() {
+        let mut sink = PolicySink::default();
+        sink.set_names(BTreeMap::from([(7, "web".to_owned())]));
+        appear(&mut sink, 0, 7);
+        let applied = Applied {
+            applied: Bytes::mib(2),
+            skipped: vec![(Skip::Young, Bytes::mib(1))],
+            ..Applied::default()
+        };
+        let by_target = [(TargetId(0), applied.clone()), (TargetId(9), applied)];
+        sink.on(&Event::SchemeApplied {
+            now: Nanos::ZERO,
+            scheme: 0,
+            tried: &[],
+            skipped: &[],
+            by_target: &by_target,
+            stats: &SchemeStats::default(),
+        });
+        let report = sink.take();
+        assert_eq!(report.applied[&(0, "web".to_owned())].applied, Bytes::mib(2));
+        assert!(sink.take().applied.is_empty());
+    }
+}

@@ -1,0 +1,188 @@
+//! The kdamond of a policy: watches its processes, and applies its schemes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thermo_actions::{Actor, Returns};
+use thermo_backends::Tracker;
+use thermo_engine::budget::{CpuShare, MethodPolicy};
+use thermo_engine::ops::TargetId;
+use thermo_engine::{Action, Attrs, Context, Scheme};
+use thermo_kernel::clock;
+use thermo_runtime::kdamond::{CpuTime, ExitReason, Kdamond, Parts};
+use thermo_runtime::{Vaddr, best_tracker};
+use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
+use thermo_units::Nanos;
+
+use super::sink::{PolicySink, Report};
+use crate::api::Mode;
+use crate::config::PolicyConfig;
+
+/// The kdamond of a policy.
+pub struct Worker {
+    kdamond: Kdamond<Vaddr, PolicySink>,
+    /// Set while nothing may be done: the actor then skips all memory.
+    hold: Arc<AtomicBool>,
+}
+
+/// What a worker saw and did since the last call.
+pub struct Collected {
+    /// Seen and done.
+    pub report: Report,
+    /// What became of memory that was paged out.
+    pub returns: Vec<(TargetId, Returns)>,
+    /// CPU time since the worker started.
+    pub cpu: CpuTime,
+    /// CPU time of actions since the worker started.
+    pub acting: Nanos,
+}
+
+/// Why a worker cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The schemes and the machine do not fit.
+    #[error("{0}")]
+    Impossible(String),
+    /// No thread can be started.
+    #[error("cannot start the kdamond thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+impl Worker {
+    /// Starts thread `kdamond.{number}` with `share` of a CPU.
+    ///
+    /// # Errors
+    /// The machine cannot do what the policy asks for, or no thread can be started.
+    pub fn start(
+        number: u32,
+        config: &PolicyConfig,
+        mode: Mode,
+        share: CpuShare,
+    ) -> Result<Self, StartError> {
+        let impossible = |error: &dyn ToString| StartError::Impossible(error.to_string());
+        let root = Path::new("/");
+        let mut context = Context::new(Attrs::default(), u64::from(number))
+            .map_err(|error| impossible(&error))?
+            .with_budget(share, MethodPolicy::Auto);
+        context
+            .set_schemes(schemes(config, mode))
+            .map_err(|error| impossible(&error))?;
+        let mut tracker = best_tracker(root, u64::from(number));
+        check_actions(config, mode, tracker.as_ref())?;
+        if config
+            .schemes
+            .iter()
+            .any(|scheme| scheme.action == Action::LruPrio)
+        {
+            tracker.keep_active_pages();
+        }
+        let spec = TargetSpec {
+            layout: match tracker.can_scan() {
+                true => LayoutRule::Mappings,
+                false => LayoutRule::ThreeRegions,
+            },
+            ..TargetSpec::for_selection()
+        };
+        let processes = TrackedProcesses::new(root, spec).map_err(|error| impossible(&error))?;
+        let actor = Actor::new(config.limits, mode != Mode::Act);
+        let hold = actor.cancel_flag();
+        let ops = Vaddr::new(root, processes, tracker, actor);
+        let sink = PolicySink::default();
+        let kdamond = Kdamond::start(number, Parts { context, ops, sink })?;
+        Ok(Self { kdamond, hold })
+    }
+
+    /// Watches these processes from now on: number, start time and name of the target.
+    pub fn select(&self, processes: &[(u32, u64, String)]) {
+        let selection = processes.iter().map(|(pid, start, _)| (*pid, *start)).collect();
+        let names: BTreeMap<u32, String> = processes
+            .iter()
+            .map(|(pid, _, name)| (*pid, name.clone()))
+            .collect();
+        self.kdamond.call(move |parts| {
+            parts.sink.set_names(names);
+            parts.ops.targets_mut().select(selection);
+            parts.context.update_targets_next();
+        });
+    }
+
+    /// Holds back all actions, or lets them go on. It takes effect within 0.1 s, also in the midst of an
+    /// action.
+    pub fn hold(&self, held: bool) {
+        self.hold.store(held, Ordering::Relaxed);
+    }
+
+    /// Changes what the policy may do.
+    ///
+    /// # Errors
+    /// The schemes are not possible.
+    pub fn set_mode(&self, config: &PolicyConfig, mode: Mode) -> Result<(), String> {
+        let schemes = schemes(config, mode);
+        let changed = self.kdamond.call(move |parts| {
+            parts.ops.set_dry_run(mode != Mode::Act);
+            parts.context.set_schemes(schemes)
+        });
+        changed.unwrap_or(Ok(())).map_err(|error| error.to_string())
+    }
+
+    /// Changes the share of the budget.
+    pub fn set_share(&self, share: CpuShare) {
+        self.kdamond.call(move |parts| parts.context.set_cpu_share(share));
+    }
+
+    /// What was seen and done since the last call; `None` if the kdamond has ended.
+    pub fn collect(&self) -> Option<Collected> {
+        let (report, returns, acting) = self.kdamond.call(|parts| {
+            let acting = parts
+                .context
+                .schemes()
+                .iter()
+                .map(|state| state.stats().spent)
+                .sum();
+            let returns = parts.ops.check_returns(clock::monotonic());
+            (parts.sink.take(), returns, acting)
+        })?;
+        let cpu = self.kdamond.cpu_time();
+        Some(Collected {
+            report,
+            returns,
+            cpu,
+            acting,
+        })
+    }
+
+    /// Stops the thread. Returns why it had ended before, if it had.
+    pub fn stop(self) -> Option<String> {
+        self.hold(true);
+        match self.kdamond.stop().reason {
+            ExitReason::Failed(error) => Some(error.to_string()),
+            ExitReason::Stopped | ExitReason::TargetsGone => None,
+        }
+    }
+}
+
+fn schemes(config: &PolicyConfig, mode: Mode) -> Vec<Scheme> {
+    match mode {
+        Mode::Observe => Vec::new(),
+        Mode::DryRun | Mode::Act => config.schemes.clone(),
+    }
+}
+
+/// Whether the machine can do what the policy asks for.
+fn check_actions(config: &PolicyConfig, mode: Mode, tracker: &dyn Tracker) -> Result<(), StartError> {
+    for scheme in &config.schemes {
+        Actor::supports(scheme.action).map_err(|error| StartError::Impossible(error.to_string()))?;
+    }
+    let needs_scans = config.schemes.iter().any(|scheme| scheme.auto_age.is_some());
+    if mode != Mode::Observe && needs_scans && !tracker.can_scan() {
+        return Err(StartError::Impossible(
+            "an automatic age needs scans of every page, and page tables cannot be read here: `thermo doctor` says \
+             why; or give min_age"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! The agent as its doors see it: reads what was published last, and hands orders to the agent's thread.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::api::{
+    Change, Decisions, Explanation, Heatmap, Ledger, Mode, Period, Policies, PolicyMatch, Refusal, SCHEMA,
+    Series, Service, Status, Targets,
+};
+use crate::config::Config;
+use crate::decisions;
+use crate::identity::Identity;
+use crate::process_table::assign;
+
+/// Changes that a receiver may fall behind.
+const MAX_BEHIND: usize = 256;
+
+/// What the agent published last.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// The targets.
+    pub targets: Targets,
+    /// The policies.
+    pub policies: Policies,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The agent itself.
+    pub status: Status,
+}
+
+/// An order for the agent's thread, with the way back for its answer.
+pub struct Order {
+    /// What to do.
+    pub what: What,
+    /// Where the answer goes.
+    pub answer: Sender<Result<(), Refusal>>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Pause a policy, or all, or let it go on.
+    Pause(Option<String>, bool),
+    /// Change the mode of a policy.
+    SetMode(String, Mode),
+    /// Read the configuration again.
+    Reload,
+}
+
+/// What the agent's thread and the doors share.
+#[derive(Debug)]
+pub struct Shared {
+    root: PathBuf,
+    published: RwLock<Published>,
+    config: RwLock<Arc<Config>>,
+    decisions: Mutex<decisions::Decisions>,
+    subscribers: Mutex<Vec<SyncSender<Change>>>,
+    orders: Mutex<Sender<Order>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind the locks is whole between two calls.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Shared state, and the orders that the agent's thread receives.
+    #[must_use]
+    pub fn new(root: &Path, config: Arc<Config>) -> (Arc<Self>, Receiver<Order>) {
+        let (orders, inbox) = mpsc::channel();
+        let shared = Self {
+            root: root.to_owned(),
+            published: RwLock::default(),
+            config: RwLock::new(config),
+            decisions: Mutex::default(),
+            subscribers: Mutex::default(),
+            orders: Mutex::new(orders),
+        };
+        (Arc::new(shared), inbox)
+    }
+
+    /// Publishes figures, and tells those who listen.
+    pub fn publish(&self, published: Published) {
+        let targets = published.targets.clone();
+        let mut last = self.published.write().unwrap_or_else(PoisonError::into_inner);
+        let policies_changed = last.policies != published.policies;
+        let policies = published.policies.clone();
+        *last = published;
+        drop(last);
+        if policies_changed {
+            self.tell(&Change::Policies(policies));
+        }
+        self.tell(&Change::Targets(targets));
+    }
+
+    /// Sets the configuration by which processes are explained.
+    pub fn set_config(&self, config: Arc<Config>) {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    /// The decisions, to add to them.
+    pub fn decisions(&self) -> MutexGuard<'_, decisions::Decisions> {
+        lock(&self.decisions)
+    }
+
+    /// Tells those who listen. A receiver that has fallen behind is dropped.
+    pub fn tell(&self, change: &Change) {
+        lock(&self.subscribers).retain(|subscriber| match subscriber.try_send(change.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        });
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn read<T>(&self, part: impl Fn(&Published) -> T) -> T {
+        part(&self.published.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn order(&self, what: What) -> Result<(), Refusal> {
+        let (answer, answered) = mpsc::channel();
+        let gone = || Refusal::Unavailable("the agent ends: ask again when it has started".to_owned());
+        let sent = lock(&self.orders).send(Order { what, answer });
+        sent.map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    }
+}
+
+impl Service for Shared {
+    fn targets(&self) -> Targets {
+        self.read(|published| published.targets.clone())
+    }
+
+    fn policies(&self) -> Policies {
+        self.read(|published| published.policies.clone())
+    }
+
+    fn decisions(&self, target: Option<&str>, policy: Option<&str>, after: u64) -> Decisions {
+        Decisions {
+            schema: SCHEMA,
+            decisions: lock(&self.decisions).after(after, target, policy),
+        }
+    }
+
+    fn ledger(&self) -> Ledger {
+        self.read(|published| published.ledger.clone())
+    }
+
+    fn status(&self) -> Status {
+        self.read(|published| published.status.clone())
+    }
+
+    fn explain(&self, pid: u32) -> Result<Explanation, Refusal> {
+        let config = self.config();
+        let identity = Identity::read(&self.root, pid, &config.variables())
+            .map_err(|error| Refusal::Invalid(error.to_string()))?
+            .ok_or_else(|| {
+                Refusal::NotFound(format!(
+                    "there is no process {pid}, or it is a thread of the kernel: `ps -e` lists processes"
+                ))
+            })?;
+        Ok(explain(&config, &identity))
+    }
+
+    fn history(&self, _: &Period) -> Result<Series, Refusal> {
+        Err(no_history())
+    }
+
+    fn heatmap(&self, _: &Period) -> Result<Heatmap, Refusal> {
+        Err(no_history())
+    }
+
+    fn advice(&self, _: &Period) -> Result<serde_json::Value, Refusal> {
+        Err(no_history())
+    }
+
+    fn pause(&self, policy: Option<&str>, paused: bool) -> Result<(), Refusal> {
+        self.order(What::Pause(policy.map(str::to_owned), paused))
+    }
+
+    fn set_mode(&self, policy: &str, mode: Mode) -> Result<(), Refusal> {
+        self.order(What::SetMode(policy.to_owned(), mode))
+    }
+
+    fn reload(&self) -> Result<(), Refusal> {
+        self.order(What::Reload)
+    }
+
+    fn subscribe(&self) -> Receiver<Change> {
+        let (sender, receiver) = mpsc::sync_channel(MAX_BEHIND);
+        lock(&self.subscribers).push(sender);
+        receiver
+    }
+}
+
+fn no_history() -> Refusal {
+    Refusal::Unavailable("this agent keeps no history: set [history] enabled = true".to_owned())
+}
+
+/// Which policy a process belongs to, and why.
+#[must_use]
+pub fn explain(config: &Config, identity: &Identity) -> Explanation {
+    let assignment = assign(config, identity);
+    let policy = |index: usize| config.policies.get(index).map(|policy| policy.name.clone());
+    let one = |policy: &crate::config::PolicyConfig| {
+        let result = policy.rule.check(identity);
+        PolicyMatch {
+            policy: policy.name.clone(),
+            matches: result.is_ok(),
+            why: result.unwrap_or_else(|why_not| why_not),
+        }
+    };
+    let facts = [
+        ("command", Some(identity.command.clone())),
+        ("exe", Some(identity.exe.clone()).filter(|exe| !exe.is_empty())),
+        ("uid", Some(identity.uid.to_string())),
+        ("unit", identity.unit()),
+        ("cgroup", Some(identity.cgroup().to_owned())),
+        ("container", identity.container().map(str::to_owned)),
+    ];
+    let known = |(name, value): (&str, Option<String>)| value.map(|value| (name.to_owned(), value));
+    Explanation {
+        schema: SCHEMA,
+        pid: identity.pid,
+        facts: facts.into_iter().filter_map(known).collect(),
+        policies: config.policies.iter().map(one).collect(),
+        policy: assignment.as_ref().and_then(|found| policy(found.policy)),
+        target: assignment.map(|found| found.target),
+        rule: "The first policy of the configuration that matches has the process.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn shared() -> (Arc<Shared>, Receiver<Order>) {
+        let text = "[[policy]]\nname = \"none\"\nmatch = { command = \"no-such\" }\n\
+                    [[policy]]\nname = \"tests\"\nmatch = { exe = \"/**\" }\ntarget_name = \"t-{uid}\"\n";
+        let config = Config::parse(text, Path::new("/")).unwrap();
+        Shared::new(Path::new("/"), Arc::new(config))
+    }
+
+    #[test]
+    fn explanation_names_policy_and_reasons() {
+        let (shared, _orders) = shared();
+        let explanation = shared.explain(std::process::id()).unwrap();
+        assert_eq!(explanation.policy.as_deref(), Some("tests"));
+        assert!(explanation.target.unwrap().starts_with("t-"));
+        let [first, second] = &explanation.policies[..] else {
+            panic!("two policies")
+        };
+        assert!(!first.matches && first.why.starts_with("command is "));
+        assert!(second.matches && second.why == "exe is /**");
+        assert!(matches!(shared.explain(u32::MAX >> 8), Err(Refusal::NotFound(_))));
+    }
+
+    #[test]
+    fn orders_are_answered_by_the_agents_thread() {
+        let (shared, orders) = shared();
+        let asks = std::thread::spawn(move || shared.pause(Some("x"), true));
+        let order = orders.recv().unwrap();
+        assert_eq!(order.what, What::Pause(Some("x".to_owned()), true));
+        order
+            .answer
+            .send(Err(Refusal::NotFound("no x".to_owned())))
+            .unwrap();
+        assert_eq!(asks.join().unwrap(), Err(Refusal::NotFound("no x".to_owned())));
+    }
+
+    #[test]
+    fn order_to_an_ended_agent_is_refused() {
+        let (shared, orders) = shared();
+        drop(orders);
+        assert!(matches!(shared.reload(), Err(Refusal::Unavailable(_))));
+    }
+
+    #[test]
+    fn slow_receiver_is_dropped() {
+        let (shared, _orders) = shared();
+        let (slow, quick) = (shared.subscribe(), shared.subscribe());
+        for _ in 0..=MAX_BEHIND {
+            shared.publish(Published::default());
+            assert!(quick.recv().is_ok());
+        }
+        assert_eq!(slow.iter().count(), MAX_BEHIND, "the sender is gone");
+    }
+}
