@@ -24,6 +24,7 @@ const FLOORS: &[&[&str]] = &[
     &["backends", "actions", "forecast"],
     &["runtime"],
     &["agent", "damonfs"],
+    &["web"],
     &["cli", "capi"],
 ];
 

@@ -1,0 +1,93 @@
+//! What is now.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use thermo_agent::api::{Decisions, Explanation, Ledger, Policies, Status, Targets};
+use utoipa::IntoParams;
+
+use super::App;
+use super::extract::Query;
+use crate::error::ApiError;
+
+/// The targets now.
+#[utoipa::path(get, path = "/api/v1/targets", responses((status = 200, description = "all targets", body = Targets)))]
+pub(super) async fn targets(State(app): State<Arc<App>>) -> Json<Targets> {
+    Json(app.service.targets())
+}
+
+/// The policies now.
+#[utoipa::path(get, path = "/api/v1/policies", responses((status = 200, description = "all policies", body = Policies)))]
+pub(super) async fn policies(State(app): State<Arc<App>>) -> Json<Policies> {
+    Json(app.service.policies())
+}
+
+/// Which decisions.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wanted {
+    /// Only those about this target.
+    target: Option<String>,
+    /// Only those of this policy.
+    policy: Option<String>,
+    /// Only those after this number.
+    after: Option<u64>,
+}
+
+/// Decisions with their reasons, the newest last.
+#[utoipa::path(
+    get, path = "/api/v1/decisions", params(Wanted),
+    responses((status = 200, description = "decisions that are kept in memory", body = Decisions))
+)]
+pub(super) async fn decisions(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Json<Decisions> {
+    let Wanted {
+        target,
+        policy,
+        after,
+    } = wanted;
+    Json(
+        app.service
+            .decisions(target.as_deref(), policy.as_deref(), after.unwrap_or(0)),
+    )
+}
+
+/// The sums of each policy and target.
+#[utoipa::path(get, path = "/api/v1/ledger", responses((status = 200, description = "the ledger", body = Ledger)))]
+pub(super) async fn ledger(State(app): State<Arc<App>>) -> Json<Ledger> {
+    Json(app.service.ledger())
+}
+
+/// The agent itself.
+#[utoipa::path(get, path = "/api/v1/status", responses((status = 200, description = "its state", body = Status)))]
+pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
+    Json(app.service.status())
+}
+
+/// Which process.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Process {
+    /// Its process ID.
+    pid: u32,
+}
+
+/// Which policy a process belongs to, and why.
+#[utoipa::path(
+    get, path = "/api/v1/explain", params(Process),
+    responses(
+        (status = 200, description = "the explanation", body = Explanation),
+        (status = 404, description = "there is no such process")
+    )
+)]
+pub(super) async fn explain(
+    State(app): State<Arc<App>>,
+    Query(process): Query<Process>,
+) -> Result<Json<Explanation>, ApiError> {
+    app.wait(move |service| service.explain(process.pid))
+        .await
+        .map(Json)
+}
