@@ -1,7 +1,7 @@
-//! The agent's doors for programs and people: JSON API, live stream and dashboard over HTTP.
+//! The agent's doors for programs and people: JSON API, metrics, live stream and dashboard over HTTP.
 //!
 //! [`Server`] serves a [`Service`](thermo_agent::api::Service); it knows nothing else of the agent.
-//! The routes are in `routes`, who may use them in `auth`, and what
+//! [`client::Client`] asks a running server. The routes are in `routes`, who may use them in `auth`, and what
 //! protects the server from its clients in `guard` and `limits`. docs/reference/api.md is the reference.
 
 // Answers whoever connects: an index that could panic or a cast that could lose bits is an error here
@@ -10,12 +10,14 @@
 
 pub mod assets;
 mod auth;
+pub mod client;
 mod connection;
 mod error;
 pub mod fake;
 mod guard;
 mod limits;
 mod listen;
+pub mod metrics;
 mod routes;
 mod server;
 

@@ -1,13 +1,14 @@
-//! Health and the OpenAPI document.
+//! Health, the OpenAPI document and metrics.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 
 use super::App;
+use crate::metrics::{self, Format};
 
 /// Whether the server answers.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "it does", body = String)))]
@@ -35,4 +36,16 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, &'static
 pub(super) async fn document(State(app): State<Arc<App>>) -> impl IntoResponse {
     let document: Bytes = app.document.get().cloned().unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], document)
+}
+
+/// Metrics for Prometheus: OpenMetrics if the client accepts it, otherwise the text format 0.0.4.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "all metrics", body = String)))]
+pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
+    let format = Format::from_accept(
+        headers
+            .get(header::ACCEPT)
+            .and_then(|accept| accept.to_str().ok()),
+    );
+    let text = metrics::encode(app.service.as_ref(), format);
+    ([(header::CONTENT_TYPE, format.content_type())], text)
 }

@@ -111,6 +111,7 @@ fn read_routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(past::heatmap))
         .routes(routes!(past::advice))
         .routes(routes!(stream::stream))
+        .routes(routes!(health::metrics))
         .route_layer(from_fn(guard::require_read))
 }
 
