@@ -56,6 +56,23 @@ pub const LIFECYCLE: &[Capability] = &[
     Capability::SysPtrace,
 ];
 
+/// `thermo agent`.
+pub const AGENT: &[Capability] = &[
+    Capability::Bpf,
+    Capability::DacOverride,
+    Capability::DacReadSearch,
+    Capability::Fowner,
+    Capability::IpcLock,
+    Capability::Perfmon,
+    Capability::SysAdmin,
+    Capability::SysNice,
+    Capability::SysPtrace,
+];
+
+/// The thread of `thermo agent` that answers others. All memory of the agent is locked, also what this thread
+/// allocates.
+pub const AGENT_DOORS: &[Capability] = &[Capability::IpcLock];
+
 /// What a session needs besides monitoring.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionNeeds<'a> {

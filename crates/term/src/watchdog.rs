@@ -44,6 +44,19 @@ impl Watchdog {
         Self::new(path, timeout_us).map(Some)
     }
 
+    /// Tells systemd that the daemon is ready (`READY=1`, sd_notify(3)), if it asks to be told.
+    ///
+    /// # Errors
+    /// The socket of systemd cannot be used.
+    pub fn notify_ready() -> Result<(), WatchdogError> {
+        let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+            return Ok(());
+        };
+        let socket = Self::new(path.clone(), 0)?.socket;
+        let sent = socket.send(b"READY=1");
+        sent.map(drop).map_err(|source| watchdog_error(&path, source))
+    }
+
     fn new(path: OsString, timeout_us: u64) -> Result<Self, WatchdogError> {
         let connect = || {
             let address = match path.as_bytes() {

@@ -165,6 +165,7 @@ impl Targets {
             cgroup: self.cgroup.clone(),
             waits_for_cgroup: self.waits_for_cgroup,
             system: self.system,
+            selected: false,
             exclude: self.exclude.clone(),
             layout: if self.vma {
                 LayoutRule::Mappings

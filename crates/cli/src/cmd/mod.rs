@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 mod advise;
+mod agent;
 mod doctor;
 mod export;
 mod forecast;
@@ -43,6 +44,7 @@ enum Verb {
     Report(report::Report),
     Export(export::Export),
     Advise(advise::Advise),
+    Agent(agent::Agent),
     Forecast(forecast::Forecast),
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
@@ -72,6 +74,7 @@ impl Cli {
             Verb::Report(verb) => verb.run(),
             Verb::Export(verb) => verb.run(),
             Verb::Advise(verb) => verb.run(),
+            Verb::Agent(verb) => verb.run(),
             Verb::Forecast(verb) => verb.run(),
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),

@@ -8,7 +8,6 @@
 // `eprintln!` panics where standard error cannot be written: use `thermo_kernel::message!`.
 #![cfg_attr(not(test), warn(clippy::print_stderr))]
 
-mod activation;
 mod confinement;
 mod control;
 mod control_client;

@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use thermo_kernel::{clock, open_files};
 use thermo_nbd::{Encryption, Limits, Listen, Server, Sockets};
 use thermo_pool::{Pools, PressureMonitor, ReclaimBus, source};
+use thermo_term::activation;
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 use thermo_term::watchdog::Watchdog;
@@ -16,7 +17,7 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::control::{Control, ControlSocket};
 use crate::stats::ServerState;
-use crate::{activation, confinement, control_client, exports, memory, stats};
+use crate::{confinement, control_client, exports, memory, stats};
 
 /// Descriptors beside those of the clients: exports, sockets, sources of memory pressure, virtual machines.
 const OTHER_FILES: usize = 512;
