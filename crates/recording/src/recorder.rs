@@ -49,11 +49,7 @@ impl Recorder {
 
     /// Records an event as text; see [`Note::kind`] for `kind`.
     pub fn note(&mut self, now: Nanos, kind: &str, text: impl Into<String>) {
-        self.record(&Record::Note(Note {
-            time_ns: now.0,
-            kind: kind.to_owned(),
-            text: text.into(),
-        }));
+        self.record(&self::note(now, kind, text.into()));
     }
 
     /// Records `record`, unless recording failed before.
@@ -94,91 +90,102 @@ impl Recorder {
         }
     }
 
-    fn scheme_applied(&mut self, now: Nanos, index: usize, stats: &SchemeStats, skipped: &[(Skip, Bytes)]) {
-        self.record(&Record::Scheme(SchemeApplied {
-            time_ns: now.0,
-            index: u32::try_from(index).unwrap_or(u32::MAX),
-            action: self.action(index),
-            nr_tried: stats.nr_tried,
-            sz_tried: stats.sz_tried.0,
-            nr_applied: stats.nr_applied,
-            sz_applied: stats.sz_applied.0,
-            sz_ops_filter_passed: stats.sz_ops_filter_passed.0,
-            sz_changed: stats.sz_changed.0,
-            qt_exceeds: stats.qt_exceeds,
-            effective_sz: stats.effective_sz.0,
-            skipped: skipped
-                .iter()
-                .map(|(reason, bytes)| (reason.name().to_owned(), bytes.0))
-                .collect(),
-        }));
-    }
-
     fn action(&self, scheme: usize) -> String {
         self.actions.get(scheme).cloned().unwrap_or_default()
-    }
-
-    fn scheme_active(&mut self, now: Nanos, scheme: usize, active: bool, metric: u64) {
-        let state = if active { "active" } else { "inactive" };
-        let action = self.action(scheme);
-        let text = format!("scheme {scheme} ({action}) became {state}: its watermark metric is {metric}");
-        self.note(now, "scheme_active", text);
     }
 }
 
 impl Sink for Recorder {
     fn on(&mut self, event: &Event<'_>) {
+        if let Some(record) = record_of(event, |scheme| self.action(scheme)) {
+            self.record(&record);
+        }
         match *event {
-            Event::Sampled { now } => self.tick(now),
-            Event::Aggregated {
-                start,
-                end,
-                attrs,
-                targets,
-            } => {
-                self.record(&Record::Snapshot(snapshot(start, end, attrs, targets)));
-                self.tick(end);
-            }
-            Event::SchemeApplied {
-                now,
-                scheme,
-                skipped,
-                stats,
-                ..
-            } => {
-                self.scheme_applied(now, scheme, stats, skipped);
-            }
-            Event::SchemeActive {
-                now,
-                scheme,
-                active,
-                metric,
-            } => {
-                self.scheme_active(now, scheme, active, metric);
-            }
-            Event::TargetAppeared { now, id, pid, ranges } => {
-                self.note(now, "target_appeared", appeared_text(id, pid, ranges));
-            }
-            Event::TargetGone { now, id, pid } => {
-                self.note(
-                    now,
-                    "target_gone",
-                    format!("target {id}{} is gone", process_text(pid), id = id.0),
-                );
-            }
-            Event::AutoAge {
-                now,
-                scheme,
-                decision,
-            } => self.note(
-                now,
-                "auto_age",
-                format!("auto age of scheme {scheme}: {decision}"),
-            ),
-            Event::Planned { now, plan } => self.note(now, "plan", plan.to_string()),
-            Event::Warning { now, text } => self.note(now, "warning", text),
+            Event::Sampled { now } | Event::Aggregated { end: now, .. } => self.tick(now),
             _ => {}
         }
+    }
+}
+
+/// The record of `event`; `None` if nothing is recorded of it. `action` gives the name of a scheme's action.
+pub(crate) fn record_of(event: &Event<'_>, action: impl Fn(usize) -> String) -> Option<Record> {
+    Some(match *event {
+        Event::Aggregated {
+            start,
+            end,
+            attrs,
+            targets,
+        } => Record::Snapshot(snapshot(start, end, attrs, targets)),
+        Event::SchemeApplied {
+            now,
+            scheme,
+            skipped,
+            stats,
+            ..
+        } => Record::Scheme(scheme_applied(now, scheme, action(scheme), stats, skipped)),
+        Event::SchemeActive {
+            now,
+            scheme,
+            active,
+            metric,
+        } => {
+            let (state, action) = (if active { "active" } else { "inactive" }, action(scheme));
+            let text = format!("scheme {scheme} ({action}) became {state}: its watermark metric is {metric}");
+            note(now, "scheme_active", text)
+        }
+        Event::TargetAppeared { now, id, pid, ranges } => {
+            note(now, "target_appeared", appeared_text(id, pid, ranges))
+        }
+        Event::TargetGone { now, id, pid } => {
+            let text = format!("target {id}{} is gone", process_text(pid), id = id.0);
+            note(now, "target_gone", text)
+        }
+        Event::AutoAge {
+            now,
+            scheme,
+            decision,
+        } => note(
+            now,
+            "auto_age",
+            format!("auto age of scheme {scheme}: {decision}"),
+        ),
+        Event::Planned { now, plan } => note(now, "plan", plan.to_string()),
+        Event::Warning { now, text } => note(now, "warning", text.to_owned()),
+        _ => return None,
+    })
+}
+
+pub(crate) fn note(now: Nanos, kind: &str, text: String) -> Record {
+    Record::Note(Note {
+        time_ns: now.0,
+        kind: kind.to_owned(),
+        text,
+    })
+}
+
+fn scheme_applied(
+    now: Nanos,
+    index: usize,
+    action: String,
+    stats: &SchemeStats,
+    skipped: &[(Skip, Bytes)],
+) -> SchemeApplied {
+    SchemeApplied {
+        time_ns: now.0,
+        index: u32::try_from(index).unwrap_or(u32::MAX),
+        action,
+        nr_tried: stats.nr_tried,
+        sz_tried: stats.sz_tried.0,
+        nr_applied: stats.nr_applied,
+        sz_applied: stats.sz_applied.0,
+        sz_ops_filter_passed: stats.sz_ops_filter_passed.0,
+        sz_changed: stats.sz_changed.0,
+        qt_exceeds: stats.qt_exceeds,
+        effective_sz: stats.effective_sz.0,
+        skipped: skipped
+            .iter()
+            .map(|(reason, bytes)| (reason.name().to_owned(), bytes.0))
+            .collect(),
     }
 }
 

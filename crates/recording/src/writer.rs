@@ -15,6 +15,8 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, SchemaRef};
 
+use thermo_units::Nanos;
+
 use crate::encode::BatchBuilder;
 use crate::error::WriteError;
 use crate::layout::{MAX_BODY, MAX_UNCOMPRESSED};
@@ -24,7 +26,7 @@ use crate::row;
 
 /// Maximum number of rows in a batch. Keeps the writer's memory below a few MiB.
 const MAX_ROWS: usize = 8192;
-/// Maximum age of the oldest row before its batch is due: the time that a SIGKILL may lose.
+/// Default of [`Writer::with_batch_age`].
 const MAX_AGE_NS: u64 = 1_000_000_000;
 /// The fastest level compresses regions nearly as well as slower ones.
 const ZSTD_LEVEL: i32 = 1;
@@ -48,6 +50,7 @@ pub struct Writer {
     pending: u64,
     /// Time of the oldest record in `rows`.
     oldest_ns: u64,
+    max_age_ns: u64,
     written: Written,
 }
 
@@ -77,10 +80,19 @@ impl Writer {
             rows,
             pending: 0,
             oldest_ns: 0,
+            max_age_ns: MAX_AGE_NS,
             written,
         };
         writer.write_encoded()?;
         Ok(writer)
+    }
+
+    /// Sets the age of the oldest record at which a batch is due: the time that a SIGKILL may lose. Larger
+    /// batches compress better. The default is one second.
+    #[must_use]
+    pub const fn with_batch_age(mut self, age: Nanos) -> Self {
+        self.max_age_ns = age.0;
+        self
     }
 
     /// Path of the file.
@@ -112,10 +124,10 @@ impl Writer {
         }
     }
 
-    /// True if the oldest pending record is at least one second old at `now_ns`, on the clock of the records.
+    /// True if the oldest pending record is old enough at `now_ns` for its batch to be due, on the clock of the records.
     #[must_use]
     pub const fn flush_due(&self, now_ns: u64) -> bool {
-        self.pending > 0 && now_ns.saturating_sub(self.oldest_ns) >= MAX_AGE_NS
+        self.pending > 0 && now_ns.saturating_sub(self.oldest_ns) >= self.max_age_ns
     }
 
     /// Writes the pending records to the file as one batch.
