@@ -26,6 +26,7 @@ mod encode;
 mod error;
 pub mod export;
 mod frames;
+pub mod history;
 mod inflate;
 mod layout;
 mod lock;
