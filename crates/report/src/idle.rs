@@ -172,7 +172,11 @@ fn kinds(all: &SnapshotTables) -> Vec<KindAges> {
 }
 
 fn targets(all: &SnapshotTables) -> Vec<TargetAges> {
-    if all.targets.len() < 2 {
+    let live = all
+        .targets
+        .iter()
+        .filter(|target| target.tables.resident() > Bytes::ZERO);
+    if live.clone().count() < 2 {
         return Vec::new();
     }
     let target = |TargetTables { id, pid, tables, .. }: &TargetTables| TargetAges {
@@ -182,7 +186,7 @@ fn targets(all: &SnapshotTables) -> Vec<TargetAges> {
         unknown_bytes: tables.unknown().0,
         ages: numbers(tables.ages()),
     };
-    all.targets.iter().map(target).collect()
+    live.map(target).collect()
 }
 
 impl Idle {

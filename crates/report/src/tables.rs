@@ -39,6 +39,13 @@ pub struct TargetTables {
     pub tables: AccessTables,
 }
 
+/// True if memory of `target` was accessed again. Snapshots of a history have it of ended targets as well,
+/// which have no memory any more.
+fn has_reaccesses(target: &Target) -> bool {
+    let any = |tables: &AccessTables| tables.reaccessed_from(0) > Bytes::ZERO;
+    target.tables.as_deref().is_some_and(any)
+}
+
 /// True if `target` has regions or resident memory.
 #[must_use]
 pub fn has_data(target: &Target) -> bool {
@@ -51,7 +58,8 @@ impl SnapshotTables {
     #[must_use]
     pub fn new(snapshot: &Snapshot, layout: &Layout) -> Self {
         let mut all = Self::default();
-        for target in snapshot.targets.iter().filter(|target| has_data(target)) {
+        let counts = |target: &&Target| has_data(target) || has_reaccesses(target);
+        for target in snapshot.targets.iter().filter(counts) {
             let recorded = target.tables.as_deref().copied();
             let tables = recorded.unwrap_or_else(|| derive(target, snapshot, layout));
             let is_sized = layout.has_mappings(target.id) || layout.footprint(target.id).is_some();

@@ -32,6 +32,16 @@ pub struct Bounds {
     pub min_net: f64,
 }
 
+impl Default for Bounds {
+    /// Those of `thermo advise`.
+    fn default() -> Self {
+        Self {
+            max_refaults: SharePerMinute(2000),
+            min_net: 0.1,
+        }
+    }
+}
+
 /// The advice for `rows` of a program of `resident` bytes. `is_measured`: the compressed size was measured.
 pub(super) fn verdict(rows: &[AgeRow], resident: u64, bounds: Bounds, is_measured: bool) -> Verdict {
     let known: Vec<(u64, &Figures)> = rows

@@ -7,6 +7,7 @@
 mod grid;
 mod html;
 mod picture;
+mod rare_regions;
 mod text;
 mod view;
 
@@ -21,6 +22,8 @@ use crate::tables::LastKnown;
 use crate::{Accumulator, Basis, SCHEMA};
 pub use grid::{ABSENT, UNKNOWN};
 use grid::{Grid, MAX_CELLS, Piece};
+use rare_regions::RareRegions;
+pub use view::FittedRow;
 
 /// Maximum number of columns of the grid; when it is reached, the duration of a column doubles.
 const MAX_COLUMNS: u64 = 512;
@@ -40,6 +43,7 @@ pub struct HeatmapAccumulator {
     column_ns: u64,
     columns: usize,
     targets: BTreeMap<u32, TargetGrid>,
+    rare: RareRegions,
     left_out: std::collections::BTreeSet<u32>,
     /// Mapping names by target and start address, with the end address.
     names: BTreeMap<u32, BTreeMap<u64, (u64, String)>>,
@@ -106,13 +110,12 @@ impl Accumulator for HeatmapAccumulator {
             self.add_names(mappings);
         }
         if let Some(snapshot) = self.basis.add(record) {
-            let columns = self.columns_of(snapshot);
-            for target in snapshot
-                .targets
-                .iter()
-                .filter(|target| !target.regions.is_empty())
-            {
-                self.add_target(target, snapshot.max_nr_accesses, &columns);
+            self.extend_to(snapshot);
+            for target in &snapshot.targets {
+                if let Some(from) = self.rare.begin(target, snapshot) {
+                    let columns = self.columns_between(from, snapshot.time_ns);
+                    self.add_target(target, snapshot.max_nr_accesses, &columns);
+                }
             }
             self.limit_cells();
             self.last.add(snapshot, &self.layout);
@@ -151,8 +154,8 @@ impl Accumulator for HeatmapAccumulator {
 }
 
 impl HeatmapAccumulator {
-    /// The columns that `snapshot` covers, each with the seconds covered.
-    fn columns_of(&mut self, snapshot: &Snapshot) -> Vec<(usize, f64)> {
+    /// Makes columns up to the end of `snapshot`.
+    fn extend_to(&mut self, snapshot: &Snapshot) {
         let origin = self.basis.start_ns;
         let from = snapshot.start_ns.saturating_sub(origin);
         let to = snapshot.time_ns.saturating_sub(origin).max(from + 1);
@@ -167,8 +170,14 @@ impl HeatmapAccumulator {
                 target.halve_columns();
             }
         }
+        self.columns = self.columns.max(((to - 1) / self.column_ns) as usize + 1);
+    }
+
+    /// The columns that the time from `from_ns` to `to_ns` covers, each with the seconds covered.
+    fn columns_between(&self, from_ns: u64, to_ns: u64) -> Vec<(usize, f64)> {
+        let from = from_ns.saturating_sub(self.basis.start_ns);
+        let to = to_ns.saturating_sub(self.basis.start_ns).max(from + 1);
         let (first, last) = (from / self.column_ns, (to - 1) / self.column_ns);
-        self.columns = self.columns.max(last as usize + 1);
         let seconds = |column: u64| {
             let (begin, end) = (column * self.column_ns, (column + 1) * self.column_ns);
             (column as usize, (to.min(end) - from.max(begin)) as f64 / 1e9)
@@ -318,6 +327,14 @@ impl Heatmap {
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.columns as f64 * self.column_ns as f64 / 1e9
+    }
+
+    /// The heatmap with at most `columns` columns, and about `rows` rows for all targets: by target, in
+    /// ascending order of address.
+    #[must_use]
+    pub fn fitted(&self, columns: usize, rows: usize) -> Vec<FittedRow> {
+        let targets: Vec<&TargetMap> = self.targets.iter().collect();
+        view::rows(&targets, columns.min(self.columns), rows)
     }
 
     /// The `count` largest targets in order of their ids, and the number of other targets.

@@ -32,6 +32,39 @@ pub(crate) struct Row<'a> {
     pub(crate) rates: Vec<i16>,
 }
 
+/// A row of a heatmap that was fitted to a size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FittedRow {
+    /// Target id.
+    pub target: u32,
+    /// Process id; `None` for physical memory.
+    pub pid: Option<u32>,
+    /// First address.
+    pub start: u64,
+    /// Address after the last byte.
+    pub end: u64,
+    /// The kernel's name of the largest mapping; empty for anonymous memory, or if it is not known.
+    pub name: String,
+    /// Access rate of each column in thousandths, [`ABSENT`] or [`UNKNOWN`].
+    pub rates: Vec<i16>,
+}
+
+/// `targets` in at most `columns` columns and about `rows` rows.
+pub(super) fn rows(targets: &[&TargetMap], columns: usize, rows: usize) -> Vec<FittedRow> {
+    let mut fitted = Vec::new();
+    for TargetView { target, bands } in fit(targets, columns, rows, 1) {
+        fitted.extend(bands.into_iter().flat_map(|band| band.rows).map(|row| FittedRow {
+            target: target.id,
+            pid: target.pid,
+            start: row.start,
+            end: row.end,
+            name: row.name.unwrap_or_default().to_owned(),
+            rates: row.rates,
+        }));
+    }
+    fitted
+}
+
 /// A cell of an area.
 #[derive(Clone, Copy)]
 struct Cell<'a> {
