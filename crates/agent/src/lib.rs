@@ -1,7 +1,7 @@
 //! The daemon.
 //!
 //! [`lifecycle`] follows applications from the foreground to the cache and back, and reclaims or prefetches
-//! their memory. Monitoring and schemes are in `thermo_runtime`; the command line is in `crates/cli`.
+//! their memory. [`history`] answers questions about the past. Monitoring and schemes are in `thermo_runtime`; the command line is in `crates/cli`.
 
 // Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
 // (CONTRIBUTING.md, Style).
@@ -22,6 +22,7 @@ pub mod config;
 pub mod decisions;
 pub mod guard;
 pub mod identity;
+pub mod history;
 pub mod ledger;
 pub mod lifecycle;
 pub mod matching;
