@@ -110,8 +110,8 @@ fn host(headers: &HeaderMap, uri: &Uri) -> Result<Authority, ApiError> {
     Authority::try_from(host.as_bytes()).map_err(|_| invalid())
 }
 
-// A page of another site can make its own name resolve to this machine (DNS rebinding). Its requests then carry
-// that name. An address cannot be rebound.
+// A page of another site can make its own name resolve to this machine (DNS rebinding). Its requests then
+// carry that name. An address cannot be rebound.
 fn is_allowed(host: &str, hosts: &[String]) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<IpAddr>().is_ok()

@@ -25,8 +25,8 @@ impl Parser {
         Ok(())
     }
 
-    /// The next change; `None` if it is not whole yet. Comments and unknown events are skipped: a newer agent may
-    /// have more.
+    /// The next change; `None` if it is not whole yet. Comments and unknown events are skipped: a newer agent
+    /// may have more.
     pub(super) fn next_change(&mut self) -> Result<Option<Change>, String> {
         while let Some(event) = self.next_event() {
             if let Some(change) = parse(&event)? {

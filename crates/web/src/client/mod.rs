@@ -139,8 +139,8 @@ impl Client {
         self.text(Method::POST, path, body).map(drop)
     }
 
-    /// What changes from now on. It begins with the targets and policies of now, and ends with an error when the
-    /// agent goes away.
+    /// What changes from now on. It begins with the targets and policies of now, and ends with an error when
+    /// the agent goes away.
     ///
     /// # Errors
     /// Those of [`Client::get`].

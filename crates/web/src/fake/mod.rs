@@ -46,6 +46,12 @@ impl FakeAgent {
         self.state().tick();
     }
 
+    /// Makes every call wait until the result is dropped.
+    #[must_use]
+    pub fn hold(&self) -> impl Sized + '_ {
+        self.state()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

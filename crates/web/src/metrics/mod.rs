@@ -1,8 +1,9 @@
 //! The metrics: what the API says, as numbers for Prometheus.
 //!
-//! They are made of the service's figures at each scrape, so they cannot differ from the JSON. Every family is
-//! declared once in a table, from which the text, the tests of the dashboard and the alert rules derive. Labels
-//! are names of the configuration: policy, target, kind, action, reason. Process IDs are never a label.
+//! They are made of the service's figures at each scrape, so they cannot differ from the JSON. Every family
+//! is declared once in a table, from which the text, the tests of the dashboard and the alert rules derive.
+//! Labels are names of the configuration: policy, target, kind, action, reason. Process IDs are never a
+//! label.
 
 mod agent;
 mod family;

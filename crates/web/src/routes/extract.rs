@@ -1,5 +1,7 @@
 //! Parts of a request, with errors as JSON.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -7,9 +9,13 @@ use axum::http::StatusCode;
 use axum::http::header;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::error::ApiError;
 use crate::guard::too_large;
+
+/// Time for a body.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// The query of the address.
 pub(super) struct Query<T>(pub(super) T);
@@ -57,12 +63,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                 "the body must be JSON: send Content-Type: application/json",
             ));
         }
-        let body = Bytes::from_request(request, state)
-            .await
-            .map_err(|error| match error.status() {
-                StatusCode::PAYLOAD_TOO_LARGE => too_large(),
-                _ => ApiError::invalid(error.body_text()),
-            })?;
+        let body = timeout(BODY_TIME, Bytes::from_request(request, state)).await;
+        let body = body.map_err(|_| {
+            let limit = BODY_TIME.as_secs();
+            ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                format!("the body did not arrive within {limit} s: send it faster"),
+            )
+        })?;
+        let body = body.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+            _ => ApiError::invalid(error.body_text()),
+        })?;
         Json::from_bytes(&body)
             .map(|Json(body)| Self(body))
             .map_err(|error| ApiError::invalid(error.body_text()))

@@ -27,8 +27,8 @@ const STACK_SIZE: usize = 256 << 10;
 
 type Sender = mpsc::Sender<Result<Event, axum::Error>>;
 
-/// Everything that changes: events `targets` (about once a second), `policies` and `decision`, whose data is the
-/// JSON of the route of that name. It begins with the targets and policies of now, and, after a broken
+/// Everything that changes: events `targets` (about once a second), `policies` and `decision`, whose data is
+/// the JSON of the route of that name. It begins with the targets and policies of now, and, after a broken
 /// connection, with the decisions since (`Last-Event-ID`).
 #[utoipa::path(
     get, path = "/api/v1/stream",
