@@ -131,13 +131,46 @@ impl Context {
             let runs = target.states.runs(now, interval);
             CoalescedRuns::new(runs, MAX_RUNS, GapCost::ByBytes, now, interval)
         };
-        let coalesced: Vec<CoalescedRuns> = self.targets.iter().map(coalesce).collect();
+        let coalesced: Vec<CoalescedRuns> = self
+            .idle_runs_for_schemes(now)
+            .unwrap_or_else(|| self.targets.iter().map(coalesce).collect());
         let regions = coalesce_targets(coalesced.iter(), MAX_RUNS, GapCost::ByBytes, now, interval);
         let mut regions: Vec<Vec<Region>> = regions.into_iter().map(|(regions, _)| regions).collect();
         for (regions, target) in regions.iter_mut().zip(&self.targets) {
             inherit_ages(regions, &target.regions);
         }
         regions
+    }
+
+    /// Only the runs that are idle long enough for a scheme. That is cheap once the long idle memory was paged
+    /// out, and the cheaper it is, the more often schemes are applied. `None` if a scheme may match other
+    /// memory, or if there are too many runs: coalescing would then extend them over accessed pages in between,
+    /// which are missing here.
+    fn idle_runs_for_schemes(&self, now: Nanos) -> Option<Vec<CoalescedRuns>> {
+        let interval = self.attrs.aggr;
+        let least = self
+            .schemes
+            .iter()
+            .map(|state| state.least_idle_time(&self.attrs));
+        let least = least.collect::<Option<Vec<Nanos>>>()?.into_iter().min()?;
+        let mut room = MAX_RUNS;
+        let idle_runs = |target: &Target| {
+            let runs: Vec<StateRun> = target
+                .states
+                .idle_runs(least, now, interval)
+                .take(room + 1)
+                .collect();
+            room = room.checked_sub(runs.len())?;
+            let runs = runs.into_iter();
+            Some(CoalescedRuns::new(
+                runs,
+                MAX_RUNS,
+                GapCost::ByBytes,
+                now,
+                interval,
+            ))
+        };
+        self.targets.iter().map(idle_runs).collect()
     }
 }
 

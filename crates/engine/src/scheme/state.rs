@@ -194,6 +194,17 @@ impl SchemeState {
         Some(Cow::Owned(scheme))
     }
 
+    /// The idle time from which memory may match the scheme; `None` if the scheme may match accessed or unknown
+    /// memory, too.
+    pub(crate) fn least_idle_time(&self, attrs: &Attrs) -> Option<Nanos> {
+        let Some(scheme) = self.in_force() else {
+            return Some(Nanos::MAX);
+        };
+        let pattern = &scheme.pattern;
+        let intervals = u64::from(pattern.age.min.aggrs(attrs));
+        (pattern.nr_accesses.max.samples(attrs) == 0).then(|| Nanos(attrs.aggr.0.saturating_mul(intervals)))
+    }
+
     /// True if the scheme is due after `passed` sampling intervals. It is first due at a multiple of its
     /// interval, so that a scheme applied once an aggregation sees whole aggregations. An inactive scheme is
     /// not due, but its application stays pending.
@@ -252,7 +263,7 @@ impl SchemeState {
 mod tests {
     use super::*;
     use crate::action::Action;
-    use crate::scheme::Quota;
+    use crate::scheme::{AutoAge, Quota, Rate};
 
     /// The values of `passed`, in `from..=until`, at which the scheme is due.
     fn due_at(state: &mut SchemeState, from: u64, until: u64) -> Vec<u64> {
@@ -266,6 +277,30 @@ mod tests {
             apply_interval: interval,
             ..Scheme::new(Action::Stat)
         }
+    }
+
+    #[test]
+    fn least_idle_time_is_that_of_patterns_for_idle_memory() {
+        let least = |max_rate, min_age, auto_age| {
+            let mut scheme = Scheme::new(Action::Pageout);
+            scheme.pattern.nr_accesses.max = Rate::Samples(max_rate);
+            scheme.pattern.age.min = Age::Time(min_age);
+            scheme.auto_age = auto_age;
+            SchemeState::new(scheme).least_idle_time(&Attrs::default())
+        };
+        assert_eq!(least(0, Nanos::secs(10), None), Some(Nanos::secs(10)));
+        assert_eq!(least(0, Nanos::ZERO, None), Some(Nanos::ZERO));
+        assert_eq!(
+            least(1, Nanos::secs(10), None),
+            None,
+            "it matches accessed memory"
+        );
+        let auto = AutoAge::default();
+        assert_eq!(
+            least(0, Nanos::ZERO, Some(auto)),
+            Some(Nanos::MAX),
+            "no age is in force yet"
+        );
     }
 
     #[test]

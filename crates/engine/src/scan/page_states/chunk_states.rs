@@ -59,6 +59,24 @@ impl Chunk {
         }
     }
 
+    /// Like [`Chunk::count`], for some of the pages.
+    pub(super) fn count_pages(
+        &self,
+        pages: Range<usize>,
+        pass: u32,
+        counts: &mut Counts,
+        change: impl Fn(&mut Counts, PageKind, u8, Scanned, u32),
+    ) {
+        if pages == (0..CHUNK_PAGES) {
+            return self.count(pass, counts, change);
+        }
+        let scanned = self.scanned(pass);
+        for page in pages {
+            let kind = PageKind::new(self.backing.at(page), self.huge);
+            change(counts, kind, self.bytes.get(page), scanned, 1);
+        }
+    }
+
     /// Records a scan by the running pass that changed no byte.
     pub(super) fn move_to_pass(&mut self, pass: u32, counts: &mut Counts) {
         if self.pass != pass {
@@ -99,6 +117,17 @@ pub(super) fn count(
 }
 
 impl ChunkBacking {
+    /// The backing of a page.
+    fn at(&self, page: usize) -> Backing {
+        match self {
+            Self::One(backing) => *backing,
+            Self::Several(parts) => {
+                let part = parts.iter().find(|(end, _)| page < usize::from(*end));
+                part.map_or_else(Backing::default, |(_, backing)| *backing)
+            }
+        }
+    }
+
     /// The backing of the chunk with this number. Gaps between mappings count as the mapping before.
     pub(super) fn of(number: u64, backings: &[(AddrRange, Backing)]) -> Self {
         let chunk = AddrRange::new(number * CHUNK, (number + 1) * CHUNK);

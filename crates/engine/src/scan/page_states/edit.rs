@@ -103,10 +103,16 @@ impl PageStates {
             if pages.is_empty() {
                 continue;
             }
-            chunk.count(self.nr_passes, &mut self.counts, Counts::subtract);
-            change(*number, chunk.scanned(self.nr_passes), pages, &mut chunk.bytes);
+            // Schemes act on many short ranges, so only the pages in the range are counted again.
+            chunk.count_pages(pages.clone(), self.nr_passes, &mut self.counts, Counts::subtract);
+            change(
+                *number,
+                chunk.scanned(self.nr_passes),
+                pages.clone(),
+                &mut chunk.bytes,
+            );
+            chunk.count_pages(pages, self.nr_passes, &mut self.counts, Counts::add);
             chunk.bytes.compact();
-            chunk.count(self.nr_passes, &mut self.counts, Counts::add);
             if matches!(chunk.bytes, ChunkBytes::Uniform(ABSENT)) {
                 empty.push(*number);
             }

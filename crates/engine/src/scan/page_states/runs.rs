@@ -49,11 +49,21 @@ impl PageStates {
 
     /// The runs of pages that have been idle for at least `min_age` at `now`, ascending.
     pub(crate) fn idle_for(&self, min_age: Nanos, now: Nanos) -> impl Iterator<Item = AddrRange> + '_ {
+        self.idle_runs(min_age, now, Nanos::ZERO).map(|run| run.range)
+    }
+
+    /// Those of [`PageStates::runs`] that have been idle for at least `min_age`.
+    pub(crate) fn idle_runs(
+        &self,
+        min_age: Nanos,
+        now: Nanos,
+        recent: Nanos,
+    ) -> impl Iterator<Item = StateRun> + '_ {
         let is_idle = move |run: &StateRun| match run.state {
             State::Idle(since) => now.saturating_sub(since) >= min_age,
             State::Accessed(_) | State::Unknown => false,
         };
-        self.runs(now, Nanos::ZERO).filter(is_idle).map(|run| run.range)
+        self.runs(now, recent).filter(is_idle)
     }
 
     fn chunk_runs<'a>(

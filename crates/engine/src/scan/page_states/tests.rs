@@ -586,6 +586,26 @@ fn restart_age_changes_only_pages_in_range_of_uniform_chunk() {
     assert_counts_are_right(&states);
 }
 
+#[test]
+fn counts_stay_right_when_parts_of_chunks_restart() {
+    let mut states = PageStates::default();
+    let pages = |from: u64, to: u64| AddrRange::new(from * PAGE, to * PAGE);
+    states.set_backings(vec![
+        (pages(0, 100), Backing::File),
+        (pages(100, 512), Backing::Anon),
+        (pages(512, 1024), Backing::Shmem),
+    ]);
+    for at in 1..=4 {
+        pass_over(&mut states, at, 1024, |page| page % 3 == at % 2);
+    }
+    for (from, to) in [(90, 110), (3, 4), (300, 700), (512, 1024), (0, 1024)] {
+        states.restart_age(pages(from, to), true, Nanos::secs(9 + from));
+        assert_counts_are_right(&states);
+        states.set_absent(pages(from, from + 1));
+        assert_counts_are_right(&states);
+    }
+}
+
 /// Pages accessed again since the last call, by the bucket of their idle age, at second `at`.
 fn reaccessed(states: &mut PageStates, at: u64) -> Vec<(usize, u64)> {
     let tables = states.take_tables(Nanos::secs(at));
