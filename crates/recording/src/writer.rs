@@ -212,12 +212,15 @@ fn begin_stream(schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, ArrowError>
     StreamWriter::try_new_with_options(Vec::new(), schema, options)
 }
 
-/// Creates the file, or opens a device or pipe. A symbolic link is never followed, except directly in `/dev`:
-/// in a folder that others can write to, it may lead to any file of ours.
+/// Creates the file, or opens a device, a pipe or an open file of this process. A symbolic link is never
+/// followed, except directly in `/dev` and `/proc/self/fd`: in a folder that others can write to, it may lead to
+/// any file of ours.
 fn create_file(path: &Path) -> io::Result<File> {
-    let in_dev = path.parent() == Some(Path::new("/dev"));
+    let in_own = [Path::new("/dev"), Path::new("/proc/self/fd")]
+        .iter()
+        .any(|folder| path.parent() == Some(folder));
     let special = match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_symlink() && !in_dev => {
+        Ok(metadata) if metadata.is_symlink() && !in_own => {
             return Err(io::Error::other(
                 "it is a symbolic link, and links are not followed",
             ));

@@ -6,6 +6,7 @@ mod scheme;
 mod swap_facts;
 
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -102,11 +103,12 @@ impl Advise {
         }
         let (targets, monitoring) = (self.targets.clone().checked()?, self.monitoring.clone());
         let (flags, in_words) = (targets.flags(), targets.describe());
-        let folder = tempfile::tempdir().context("cannot create a temporary folder for the recording")?;
+        // Without a name, it is gone when this process ends in whatever way.
+        let unnamed = tempfile::tempfile().context("cannot create a temporary file for the recording")?;
         let path = self
             .record
             .clone()
-            .unwrap_or_else(|| folder.path().join("advise.arrow"));
+            .unwrap_or_else(|| PathBuf::from(format!("/proc/self/fd/{}", unnamed.as_raw_fd())));
         let plan = Plan {
             attrs: monitoring.attrs()?,
             schemes: Vec::new(),
