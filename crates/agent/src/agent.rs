@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use thermo_engine::budget::CpuShare;
 use thermo_kernel::{clock, statm, uname};
+use thermo_recording::history::{self, Clocks, Retention, SegmentWriter, WriteLimits};
+use thermo_recording::model::{Metadata, Settings};
 use thermo_units::Nanos;
 
 use crate::api::{Decision, DecisionKind, Mode, Policies, Refusal, SCHEMA, Status, Targets, UnixMillis};
 use crate::config::Config;
 use crate::guard::Verdict;
 use crate::ledger::Ledger;
-use crate::policy::{Happened, Policy};
+use crate::policy::{Happened, MakeHistory, Policy};
 use crate::pressure::SwapState;
 use crate::process_table::ProcessTable;
 use crate::service::{Order, Published, Shared, What};
@@ -231,7 +233,7 @@ impl Agent {
             let Some(policy) = self.policies.get_mut(nth) else {
                 break;
             };
-            let happened = policy.collect(&self.root, now, &swap);
+            let happened = policy.collect(now, &swap);
             let verdict = policy.judge(now, &swap);
             self.account(nth, happened, time);
             if let Some(verdict) = verdict {
@@ -250,6 +252,7 @@ impl Agent {
         if now >= self.next_save {
             self.next_save = now.saturating_add(SAVE_EVERY);
             self.save();
+            self.prune(now);
         }
         self.is_ready = true;
         self.publish(now);
@@ -382,6 +385,21 @@ impl Agent {
         }
     }
 
+    /// Removes what is too old or too much of the history.
+    fn prune(&mut self, now: Nanos) {
+        let Some(history) = self.config.history else {
+            return;
+        };
+        let retention = Retention {
+            max_age: history.keep,
+            max_bytes: history.max_size,
+        };
+        let unix = Nanos::millis(self.unix_ms(now));
+        if let Err(error) = history::prune(&self.config.state_dir, &retention, unix) {
+            self.warn(format!("the history is not pruned: {error}"));
+        }
+    }
+
     /// Keeps a warning, and prints it the first time.
     fn warn(&mut self, text: String) {
         if self.warnings.contains(&text) {
@@ -478,13 +496,15 @@ impl Agent {
             let policy = match kept {
                 Some(mut policy) if policy.config.is_same(config) => {
                     policy.config = config.clone();
+                    // A mode that a user had set ends here. The machine could do what is configured before.
+                    drop(policy.set_mode(config.mode));
                     policy
                 }
                 kept => {
                     kept.into_iter().for_each(|mut policy| policy.stop());
                     let number = self.next_number;
                     self.next_number += 1;
-                    Policy::new(number, config.clone())
+                    Policy::new(number, config.clone(), history_maker(&self.config))
                 }
             };
             self.policies.push(policy);
@@ -543,7 +563,12 @@ impl Agent {
             acting_cpu_s: sum(|cpu| cpu.1).as_secs_f64(),
             cpu_s: clock::process_cpu().saturating_sub(self.cpu_begin).as_secs_f64(),
             resident_bytes: statm::read(&self.root, std::process::id()).map_or(0, |statm| statm.resident.0),
-            tracker: String::new(),
+            tracker: self
+                .policies
+                .iter()
+                .find_map(Policy::tracker)
+                .unwrap_or_default()
+                .to_owned(),
             ready: self.is_ready,
             warnings: self.warnings.iter().cloned().chain(errors).chain(full).collect(),
         }
@@ -551,6 +576,44 @@ impl Agent {
 
     fn unix_ms(&self, time: Nanos) -> UnixMillis {
         unix_ms(time, self.clock_offset_ns)
+    }
+}
+
+/// Makes writers of the history as the configuration says.
+fn history_maker(config: &Arc<Config>) -> MakeHistory {
+    let config = Arc::clone(config);
+    Box::new(move |policy, tracker| {
+        let history = config.history?;
+        let limits = WriteLimits {
+            every: history.every,
+            ..WriteLimits::default()
+        };
+        let monotonic = clock::monotonic();
+        let unix = Nanos(monotonic.0.saturating_add_signed(clock::wall_clock_offset_ns()));
+        let (budget, targets) = (config.budget, policy.rule.text());
+        let schemes: Vec<String> = policy.schemes.iter().map(thermo_schemes::describe).collect();
+        let metadata = move || metadata(tracker, budget, &targets, &schemes);
+        let now = Clocks { monotonic, unix };
+        // The configuration allows only names that can be those of folders.
+        SegmentWriter::new(&config.state_dir, &policy.name, limits, now, metadata).ok()
+    })
+}
+
+/// Metadata of a segment. Times and schema are filled in by the writer.
+fn metadata(tracker: &str, budget: CpuShare, targets: &str, schemes: &[String]) -> Metadata {
+    let uname = uname::read(Path::new("/"));
+    Metadata {
+        writer: concat!("thermo ", env!("CARGO_PKG_VERSION")).to_owned(),
+        kernel: uname.release,
+        arch: uname.machine,
+        tracker: tracker.to_owned(),
+        targets: targets.to_owned(),
+        settings: Settings {
+            cpu_budget_percent: Some(budget.percent()),
+            ..Settings::default()
+        },
+        schemes: schemes.to_vec(),
+        ..Metadata::default()
     }
 }
 

@@ -276,7 +276,7 @@ pub struct Status {
     pub cpu_s: f64,
     /// Resident memory of the agent.
     pub resident_bytes: u64,
-    /// The tracker, and why it was chosen.
+    /// Name of the tracker; empty while nothing is watched.
     pub tracker: String,
     /// True when every policy runs.
     pub ready: bool,

@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use thermo_kernel::clock;
+
 use crate::api::{
     Change, Decisions, Explanation, Heatmap, Ledger, Mode, Period, Policies, PolicyMatch, Refusal, SCHEMA,
-    Series, Service, Status, Targets,
+    Series, Service, Status, Targets, UnixMillis,
 };
 use crate::config::Config;
 use crate::decisions;
+use crate::history::Past;
 use crate::identity::Identity;
 use crate::process_table::assign;
 
@@ -120,6 +123,15 @@ impl Shared {
         part(&self.published.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The past, if it is kept.
+    fn past(&self) -> Result<Past, Refusal> {
+        let config = self.config();
+        let kept = config.history.map(|_| Past::new(&config.state_dir));
+        kept.ok_or_else(|| {
+            Refusal::Unavailable("this agent keeps no history: set [history] enabled = true".to_owned())
+        })
+    }
+
     fn order(&self, what: What) -> Result<(), Refusal> {
         let (answer, answered) = mpsc::channel();
         let gone = || Refusal::Unavailable("the agent ends: ask again when it has started".to_owned());
@@ -165,16 +177,16 @@ impl Service for Shared {
         Ok(explain(&config, &identity))
     }
 
-    fn history(&self, _: &Period) -> Result<Series, Refusal> {
-        Err(no_history())
+    fn history(&self, period: &Period) -> Result<Series, Refusal> {
+        self.past()?.series(period, now_ms())
     }
 
-    fn heatmap(&self, _: &Period) -> Result<Heatmap, Refusal> {
-        Err(no_history())
+    fn heatmap(&self, period: &Period) -> Result<Heatmap, Refusal> {
+        self.past()?.heatmap(period, now_ms())
     }
 
-    fn advice(&self, _: &Period) -> Result<serde_json::Value, Refusal> {
-        Err(no_history())
+    fn advice(&self, period: &Period) -> Result<serde_json::Value, Refusal> {
+        self.past()?.advice(period, now_ms())
     }
 
     fn pause(&self, policy: Option<&str>, paused: bool) -> Result<(), Refusal> {
@@ -196,8 +208,11 @@ impl Service for Shared {
     }
 }
 
-fn no_history() -> Refusal {
-    Refusal::Unavailable("this agent keeps no history: set [history] enabled = true".to_owned())
+fn now_ms() -> UnixMillis {
+    let now = clock::monotonic()
+        .0
+        .saturating_add_signed(clock::wall_clock_offset_ns());
+    now / 1_000_000
 }
 
 /// Which policy a process belongs to, and why.

@@ -32,7 +32,10 @@ impl Random {
 /// ages, re-accesses after most ages.
 fn target(id: u32, random: &mut Random) -> Target {
     let mut tables = AccessTables::new(Method::Scan);
-    (tables.nr_passes, tables.pass) = (1000 + random.below(9000), Nanos(900_000_000 + random.below(1 << 27)));
+    (tables.nr_passes, tables.pass) = (
+        1000 + random.below(9000),
+        Nanos(900_000_000 + random.below(1 << 27)),
+    );
     tables.as_of = Nanos(random.below(1 << 40));
     for kind in [0, 2] {
         for age in 0..12 {
@@ -99,7 +102,12 @@ fn written(dir: &Path, policies: u32, hours: u64) -> u64 {
         let mut writer = SegmentWriter::new(dir, &name, limits, clocks(0), Metadata::default).unwrap();
         let ids = (0..TARGETS / policies).map(|id| id + policy * 1000);
         for id in ids.clone() {
-            writer.name(Nanos(1), TargetId(id), Some(1000 + id), &format!("unit-{id}.service"));
+            writer.name(
+                Nanos(1),
+                TargetId(id),
+                Some(1000 + id),
+                &format!("unit-{id}.service"),
+            );
         }
         for second in (5..hours * 3600).step_by(5) {
             for id in ids.clone().filter(|_| second % 60 == 0) {
@@ -134,7 +142,10 @@ fn day_of_fifty_targets_fits_into_150_mb() {
         let dir = tempfile::tempdir().unwrap();
         let day = written(dir.path(), policies, 1) * 24;
         let each = day / u64::from(TARGETS) / 8640;
-        println!("{policies} policies: {} MB a day, {each} bytes for each target and snapshot", day / 1_000_000);
+        println!(
+            "{policies} policies: {} MB a day, {each} bytes for each target and snapshot",
+            day / 1_000_000
+        );
         assert!(day <= 150_000_000, "{policies} policies: {day} bytes a day");
     }
 }

@@ -10,8 +10,14 @@ use thermo_backends::{PteTracker, Tracker};
 /// `smaps`.
 #[must_use]
 pub fn best_tracker(root: &Path, seed: u64) -> Box<dyn Tracker + Send> {
+    named_best_tracker(root, seed).1
+}
+
+/// As [`best_tracker`], with the name of the tracker.
+#[must_use]
+pub fn named_best_tracker(root: &Path, seed: u64) -> (&'static str, Box<dyn Tracker + Send>) {
     match PteTracker::new() {
-        Ok(tracker) => Box::new(tracker),
-        Err(_) => Box::new(Smaps::new(root, seed)),
+        Ok(tracker) => ("pte", Box::new(tracker)),
+        Err(_) => ("smaps", Box::new(Smaps::new(root, seed))),
     }
 }

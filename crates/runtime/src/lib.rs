@@ -7,5 +7,5 @@ pub mod kdamond;
 pub mod target_records;
 mod vaddr;
 
-pub use best_tracker::best_tracker;
+pub use best_tracker::{best_tracker, named_best_tracker};
 pub use vaddr::Vaddr;

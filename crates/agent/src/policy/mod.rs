@@ -9,7 +9,10 @@ use std::path::Path;
 
 use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
-use thermo_kernel::status;
+use thermo_kernel::clock;
+use thermo_recording::history::{Clocks, SegmentWriter};
+use thermo_recording::model::Record;
+use thermo_runtime::target_records::{self, MappingChanges};
 use thermo_units::{Bytes, Nanos};
 
 use self::sink::Report;
@@ -22,8 +25,10 @@ use crate::pressure::{StallMeter, SwapState};
 
 /// After a failure, a policy is started again after this time.
 const RESTART_AFTER: Nanos = Nanos::secs(30);
-/// Swap of processes is read so often.
-const SWAP_EVERY: Nanos = Nanos::secs(5);
+/// Sizes of processes are read so often.
+const SIZES_EVERY: Nanos = Nanos::secs(5);
+/// Mappings of processes are read so often.
+const MAPPINGS_EVERY: Nanos = Nanos::secs(60);
 
 /// A policy.
 pub struct Policy {
@@ -50,8 +55,16 @@ pub struct Policy {
     /// As the present worker told last.
     last_cpu: (Nanos, Nanos),
     restart_at: Nanos,
-    swap_read_at: Nanos,
+    next_sizes: Nanos,
+    next_mappings: Nanos,
+    mapping_changes: MappingChanges,
+    /// Makes the writer of the history for a worker that starts.
+    make_history: MakeHistory,
 }
+
+/// Makes the writer of a policy's history, which is seen by the tracker of this name; `None`: no history is
+/// kept.
+pub type MakeHistory = Box<dyn Fn(&PolicyConfig, &'static str) -> Option<SegmentWriter> + Send>;
 
 /// What happened since the last call.
 #[derive(Debug, Default)]
@@ -71,7 +84,7 @@ pub struct Happened {
 impl Policy {
     /// A policy that watches nothing yet.
     #[must_use]
-    pub fn new(number: u32, config: PolicyConfig) -> Self {
+    pub fn new(number: u32, config: PolicyConfig, make_history: MakeHistory) -> Self {
         Self {
             mode: config.mode,
             config,
@@ -88,7 +101,10 @@ impl Policy {
             acting: Nanos::ZERO,
             last_cpu: (Nanos::ZERO, Nanos::ZERO),
             restart_at: Nanos::ZERO,
-            swap_read_at: Nanos::ZERO,
+            next_sizes: Nanos::ZERO,
+            next_mappings: Nanos::ZERO,
+            mapping_changes: MappingChanges::default(),
+            make_history,
         }
     }
 
@@ -113,7 +129,13 @@ impl Policy {
         if self.worker.is_some() || self.processes.is_empty() || now < self.restart_at {
             return;
         }
-        match Worker::start(self.number, &self.config, self.mode, self.share) {
+        match Worker::start(
+            self.number,
+            &self.config,
+            self.mode,
+            self.share,
+            &self.make_history,
+        ) {
             Ok(worker) => {
                 worker.hold(self.is_held());
                 worker.select(&self.processes);
@@ -137,7 +159,7 @@ impl Policy {
     }
 
     /// Takes what happened since the last call, and updates the targets.
-    pub fn collect(&mut self, root: &Path, now: Nanos, swap: &SwapState) -> Happened {
+    pub fn collect(&mut self, now: Nanos, swap: &SwapState) -> Happened {
         let Some(worker) = &self.worker else {
             self.targets.clear();
             return Happened::default();
@@ -156,10 +178,7 @@ impl Policy {
         };
         let cpu = self.count_cpu(&collected);
         let returns = self.update_targets(&collected, now, swap);
-        if now >= self.swap_read_at {
-            self.swap_read_at = now.saturating_add(SWAP_EVERY);
-            self.read_swap(root);
-        }
+        self.read_sizes(&collected.report, now);
         let Report {
             applied,
             ages,
@@ -217,10 +236,53 @@ impl Policy {
         all
     }
 
-    fn read_swap(&mut self, root: &Path) {
-        for target in self.targets.values_mut() {
-            let swap = |pid: &u32| status::read(root, *pid).map_or(Bytes::ZERO, |status| status.vm_swap);
-            target.swap = target.pids.iter().map(swap).sum();
+    /// Reads sizes and mappings of the processes, for the targets and for the history.
+    fn read_sizes(&mut self, report: &Report, now: Nanos) {
+        let targets: Vec<(u32, u32)> = report
+            .watched
+            .iter()
+            .map(|watched| (watched.id.0, watched.pid))
+            .collect();
+        let mut records = Vec::new();
+        if now >= self.next_mappings {
+            self.next_mappings = now.saturating_add(MAPPINGS_EVERY);
+            records.extend(self.mapping_changes.mappings(&targets));
+        }
+        if now >= self.next_sizes {
+            self.next_sizes = now.saturating_add(SIZES_EVERY);
+            let sizes = target_records::footprints(&targets);
+            self.add_swap(report, &sizes);
+            records.extend(sizes);
+        }
+        if let Some(worker) = &self.worker {
+            let offset = clock::wall_clock_offset_ns();
+            let unix = now.0.saturating_add_signed(offset);
+            worker.write_history(
+                records,
+                Clocks {
+                    monotonic: now,
+                    unix: Nanos(unix),
+                },
+            );
+        }
+    }
+
+    fn add_swap(&mut self, report: &Report, sizes: &[Record]) {
+        self.targets
+            .values_mut()
+            .for_each(|target| target.swap = Bytes::ZERO);
+        for record in sizes {
+            let Record::Footprint(footprint) = record else {
+                continue;
+            };
+            let watched = report
+                .watched
+                .iter()
+                .find(|watched| watched.id.0 == footprint.target);
+            let target = watched.and_then(|watched| self.targets.get_mut(&watched.name));
+            if let Some(target) = target {
+                target.swap += Bytes(footprint.swap);
+            }
         }
     }
 
@@ -299,6 +361,12 @@ impl Policy {
     #[must_use]
     pub const fn is_running(&self) -> bool {
         self.worker.is_some()
+    }
+
+    /// Name of the tracker, while it watches something.
+    #[must_use]
+    pub fn tracker(&self) -> Option<&'static str> {
+        self.worker.as_ref().map(|worker| worker.tracker)
     }
 
     /// CPU time of watching and of acting since the agent started.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use thermo_engine::access_tables::{AccessTables, NR_AGES};
 use thermo_engine::ops::{Applied, TargetId};
 use thermo_engine::{Event, Sink};
-use thermo_units::Bytes;
+use thermo_kernel::clock;
+use thermo_recording::history::{Clocks, SegmentWriter};
+use thermo_recording::model::Record;
+use thermo_units::{Bytes, Nanos};
 
 /// What a policy saw and did since the agent asked last.
 #[derive(Debug, Clone, Default)]
@@ -36,21 +39,56 @@ pub struct Watched {
 }
 
 /// The sink of a policy.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct PolicySink {
     /// Names of targets by process.
     names: BTreeMap<u32, String>,
     watched: BTreeMap<TargetId, Watched>,
     report: Report,
+    history: Option<SegmentWriter>,
 }
 
 impl PolicySink {
+    /// A sink that also writes the history.
+    #[must_use]
+    pub fn new(history: Option<SegmentWriter>) -> Self {
+        Self {
+            history,
+            ..Self::default()
+        }
+    }
+
+    /// Writes what is due, and `records` that the agent has read.
+    pub fn write_history(&mut self, records: &[Record], now: Clocks) {
+        if let Some(history) = &mut self.history {
+            records.iter().for_each(|record| history.record(record));
+            history.tick(now);
+            self.report.warnings.extend(history.take_warnings());
+        }
+    }
+
+    /// Sets the actions of the schemes, for the history.
+    pub fn set_actions(&mut self, actions: Vec<String>) {
+        if let Some(history) = &mut self.history {
+            history.set_actions(actions);
+        }
+    }
+
+    /// Ends the history in order. Returns what could not be written.
+    pub fn finish(&mut self) -> Vec<String> {
+        self.history.take().map(SegmentWriter::finish).unwrap_or_default()
+    }
+
     /// Sets the names of targets, by process. A process that is watched already keeps its target's history
     /// under the new name.
     pub fn set_names(&mut self, names: BTreeMap<u32, String>) {
         for watched in self.watched.values_mut() {
-            if let Some(name) = names.get(&watched.pid) {
-                watched.name.clone_from(name);
+            let Some(name) = names.get(&watched.pid).filter(|name| **name != watched.name) else {
+                continue;
+            };
+            watched.name.clone_from(name);
+            if let Some(history) = &mut self.history {
+                history.name(clock::monotonic(), watched.id, Some(watched.pid), name);
             }
         }
         self.names = names;
@@ -65,6 +103,27 @@ impl PolicySink {
         let mut report = std::mem::replace(&mut self.report, next);
         report.watched = self.watched.values().cloned().collect();
         report
+    }
+
+    fn appeared(&mut self, now: Nanos, id: TargetId, pid: u32) {
+        let name = self
+            .names
+            .get(&pid)
+            .cloned()
+            .unwrap_or_else(|| format!("pid {pid}"));
+        if let Some(history) = &mut self.history {
+            history.name(now, id, Some(pid), &name);
+        }
+        let tables = None;
+        self.watched.insert(
+            id,
+            Watched {
+                id,
+                pid,
+                name,
+                tables,
+            },
+        );
     }
 
     fn name(&self, id: TargetId) -> Option<&str> {
@@ -85,26 +144,16 @@ impl PolicySink {
 
 impl Sink for PolicySink {
     fn on(&mut self, event: &Event<'_>) {
+        if let Some(history) = &mut self.history {
+            history.on(event);
+        }
         match event {
             Event::TargetAppeared {
-                id, pid: Some(pid), ..
-            } => {
-                let name = self
-                    .names
-                    .get(pid)
-                    .cloned()
-                    .unwrap_or_else(|| format!("pid {pid}"));
-                let (id, pid, tables) = (*id, *pid, None);
-                self.watched.insert(
-                    id,
-                    Watched {
-                        id,
-                        pid,
-                        name,
-                        tables,
-                    },
-                );
-            }
+                now,
+                id,
+                pid: Some(pid),
+                ..
+            } => self.appeared(*now, *id, *pid),
             Event::TargetGone { id, .. } => drop(self.watched.remove(id)),
             Event::Aggregated { targets, .. } => {
                 for target in *targets {

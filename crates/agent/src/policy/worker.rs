@@ -12,11 +12,14 @@ use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::ops::TargetId;
 use thermo_engine::{Action, Attrs, Context, Scheme};
 use thermo_kernel::clock;
+use thermo_recording::history::Clocks;
+use thermo_recording::model::Record;
 use thermo_runtime::kdamond::{CpuTime, ExitReason, Kdamond, Parts};
-use thermo_runtime::{Vaddr, best_tracker};
+use thermo_runtime::{Vaddr, named_best_tracker};
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::Nanos;
 
+use super::MakeHistory;
 use super::sink::{PolicySink, Report};
 use crate::api::Mode;
 use crate::config::PolicyConfig;
@@ -26,6 +29,8 @@ pub struct Worker {
     kdamond: Kdamond<Vaddr, PolicySink>,
     /// Set while nothing may be done: the actor then skips all memory.
     hold: Arc<AtomicBool>,
+    /// Name of the tracker.
+    pub tracker: &'static str,
 }
 
 /// What a worker saw and did since the last call.
@@ -61,6 +66,7 @@ impl Worker {
         config: &PolicyConfig,
         mode: Mode,
         share: CpuShare,
+        make_history: &MakeHistory,
     ) -> Result<Self, StartError> {
         let impossible = |error: &dyn ToString| StartError::Impossible(error.to_string());
         let root = Path::new("/");
@@ -70,7 +76,7 @@ impl Worker {
         context
             .set_schemes(schemes(config, mode))
             .map_err(|error| impossible(&error))?;
-        let mut tracker = best_tracker(root, u64::from(number));
+        let (tracker_name, mut tracker) = named_best_tracker(root, u64::from(number));
         check_actions(config, mode, tracker.as_ref())?;
         if config
             .schemes
@@ -90,9 +96,14 @@ impl Worker {
         let actor = Actor::new(config.limits, mode != Mode::Act);
         let hold = actor.cancel_flag();
         let ops = Vaddr::new(root, processes, tracker, actor);
-        let sink = PolicySink::default();
+        let mut sink = PolicySink::new(make_history(config, tracker_name));
+        sink.set_actions(actions(config, mode));
         let kdamond = Kdamond::start(number, Parts { context, ops, sink })?;
-        Ok(Self { kdamond, hold })
+        Ok(Self {
+            kdamond,
+            hold,
+            tracker: tracker_name,
+        })
     }
 
     /// Watches these processes from now on: number, start time and name of the target.
@@ -120,8 +131,9 @@ impl Worker {
     /// # Errors
     /// The schemes are not possible.
     pub fn set_mode(&self, config: &PolicyConfig, mode: Mode) -> Result<(), String> {
-        let schemes = schemes(config, mode);
+        let (schemes, actions) = (schemes(config, mode), actions(config, mode));
         let changed = self.kdamond.call(move |parts| {
+            parts.sink.set_actions(actions);
             parts.ops.set_dry_run(mode != Mode::Act);
             parts.context.set_schemes(schemes)
         });
@@ -154,10 +166,21 @@ impl Worker {
         })
     }
 
+    /// Writes what is due of the history, with `records` that the agent has read.
+    pub fn write_history(&self, records: Vec<Record>, now: Clocks) {
+        self.kdamond
+            .call(move |parts| parts.sink.write_history(&records, now));
+    }
+
     /// Stops the thread. Returns why it had ended before, if it had.
     pub fn stop(self) -> Option<String> {
         self.hold(true);
-        match self.kdamond.stop().reason {
+        let mut ended = self.kdamond.stop();
+        let unwritten = ended.parts.sink.finish();
+        if let Some(warning) = unwritten.first() {
+            thermo_kernel::message!("thermo: {}", thermo_units::printable(warning));
+        }
+        match ended.reason {
             ExitReason::Failed(error) => Some(error.to_string()),
             ExitReason::Stopped | ExitReason::TargetsGone => None,
         }
@@ -169,6 +192,13 @@ fn schemes(config: &PolicyConfig, mode: Mode) -> Vec<Scheme> {
         Mode::Observe => Vec::new(),
         Mode::DryRun | Mode::Act => config.schemes.clone(),
     }
+}
+
+fn actions(config: &PolicyConfig, mode: Mode) -> Vec<String> {
+    let names = schemes(config, mode)
+        .into_iter()
+        .map(|scheme| scheme.action.name().to_owned());
+    names.collect()
 }
 
 /// Whether the machine can do what the policy asks for.

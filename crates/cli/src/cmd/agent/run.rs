@@ -57,7 +57,8 @@ impl Run {
         privileges::keep_only(privileges::AGENT)?;
         let agent = Agent::new(options, config)?;
         let shared = agent.shared();
-        let server = privileges::start_threads_with(privileges::AGENT_DOORS, || Ok(Server::start(web, shared)?))?;
+        let server =
+            privileges::start_threads_with(privileges::AGENT_DOORS, || Ok(Server::start(web, shared)?))?;
         if let Some(address) = server.address() {
             thermo_kernel::message!("thermo: the dashboard is at http://{address}/");
         }
