@@ -20,7 +20,8 @@ use crate::ledger::Ledger;
 use crate::policy::{Happened, MakeHistory, Policy};
 use crate::pressure::SwapState;
 use crate::process_table::ProcessTable;
-use crate::service::{Order, Published, Shared, What};
+use crate::service::Order;
+use crate::service::{Answer, Published, Shared, What, explain_process};
 
 /// How often processes are looked for.
 const FIND_EVERY: Nanos = Nanos::millis(500);
@@ -121,7 +122,7 @@ impl Agent {
     pub fn new(options: Options, config: Config) -> Result<Self, AgentError> {
         let root = PathBuf::from("/");
         let config = Arc::new(config);
-        let (shared, orders) = Shared::new(&root, Arc::clone(&config));
+        let (shared, orders) = Shared::new(Arc::clone(&config));
         let clock_offset_ns = clock::wall_clock_offset_ns();
         let started_ms = unix_ms(clock::monotonic(), clock_offset_ns);
         let ledger = Ledger::load(&config.state_dir, started_ms).map_err(|source| AgentError::Ledger {
@@ -160,6 +161,12 @@ impl Agent {
         Arc::clone(&self.shared)
     }
 
+    /// The description of applications whose life cycle the agent follows.
+    #[must_use]
+    pub fn lifecycle(&self) -> Option<&Path> {
+        self.config.lifecycle.as_deref()
+    }
+
     /// Runs until `should_stop` says so. It is asked several times a second, and may ask for the
     /// configuration to be read again.
     pub fn run(mut self, mut should_stop: impl FnMut(&mut Self) -> bool) {
@@ -188,9 +195,9 @@ impl Agent {
         match self.orders.recv_timeout(wait) {
             Ok(order) => {
                 let answer = self.obey(&order.what);
+                self.publish(clock::monotonic());
                 // The asker may have gone.
                 drop(order.answer.send(answer));
-                self.next_tick = Nanos::ZERO;
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
@@ -412,12 +419,19 @@ impl Agent {
         self.warnings.push(text);
     }
 
-    fn obey(&mut self, what: &What) -> Result<(), Refusal> {
+    fn obey(&mut self, what: &What) -> Result<Answer, Refusal> {
         match what {
-            What::Pause(policy, paused) => self.pause(policy.as_deref(), *paused),
-            What::SetMode(policy, mode) => self.set_mode(policy, *mode),
-            What::Reload => self.reload().map_err(|error| Refusal::Invalid(error.to_string())),
+            What::Pause(policy, paused) => self.pause(policy.as_deref(), *paused)?,
+            What::SetMode(policy, mode) => self.set_mode(policy, *mode)?,
+            What::Reload => self
+                .reload()
+                .map_err(|error| Refusal::Invalid(error.to_string()))?,
+            What::Explain(pid) => {
+                let explanation = explain_process(&self.root, &self.config, *pid)?;
+                return Ok(Answer::Explained(Box::new(explanation)));
+            }
         }
+        Ok(Answer::Done)
     }
 
     fn pause(&mut self, name: Option<&str>, paused: bool) -> Result<(), Refusal> {

@@ -200,6 +200,8 @@ pub enum DecisionKind {
     AgeChosen,
     /// The configuration was read again.
     Reloaded,
+    /// The life cycle of an application: a change of its state, or what was done to its memory.
+    Application,
     /// A warning.
     Warning,
 }
@@ -226,7 +228,7 @@ pub struct LedgerRow {
     pub acted_bytes: Vec<NamedBytes>,
     /// Bytes that matched and were left alone, by reason.
     pub skipped_bytes: Vec<NamedBytes>,
-    /// Bytes that a dry run would have acted on, by action.
+    /// Bytes that a dry run would have acted on at its last look, by action. It looks once a minute.
     pub would_act_bytes: Vec<NamedBytes>,
     /// Bytes that came back within a minute after they were paged out.
     pub back_1min_bytes: u64,

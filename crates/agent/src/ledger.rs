@@ -98,7 +98,11 @@ impl Ledger {
             match why {
                 // Nothing was there to act on, or it was held back as a whole: the decisions say so.
                 Skip::NotPresent | Skip::Cancelled => {}
-                Skip::DryRun => add(&mut row.would_act_bytes, action, *bytes),
+                // The same memory matches again at the next look.
+                Skip::DryRun => {
+                    row.would_act_bytes.retain(|sum| sum.name != action);
+                    add(&mut row.would_act_bytes, action, *bytes);
+                }
                 why => add(&mut row.skipped_bytes, why.name(), *bytes),
             }
         }
@@ -224,7 +228,7 @@ mod tests {
             (bytes(&row.acted_bytes), bytes(&row.skipped_bytes)),
             (vec![4], vec![2])
         );
-        assert_eq!(bytes(&row.would_act_bytes), [8]);
+        assert_eq!(bytes(&row.would_act_bytes), [4], "the last look counts");
         assert_eq!(
             (row.back_1min_bytes, row.back_10min_bytes, row.back_1h_bytes),
             (1, 3, 7)

@@ -1,6 +1,6 @@
 //! The agent as its doors see it: reads what was published last, and hands orders to the agent's thread.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -37,7 +37,16 @@ pub struct Order {
     /// What to do.
     pub what: What,
     /// Where the answer goes.
-    pub answer: Sender<Result<(), Refusal>>,
+    pub answer: Sender<Result<Answer, Refusal>>,
+}
+
+/// The answer to an order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It was done.
+    Done,
+    /// Which policy has the process.
+    Explained(Box<Explanation>),
 }
 
 /// What to do.
@@ -49,12 +58,13 @@ pub enum What {
     SetMode(String, Mode),
     /// Read the configuration again.
     Reload,
+    /// Say which policy has a process. The threads that answer others may not look at processes.
+    Explain(u32),
 }
 
 /// What the agent's thread and the doors share.
 #[derive(Debug)]
 pub struct Shared {
-    root: PathBuf,
     published: RwLock<Published>,
     config: RwLock<Arc<Config>>,
     decisions: Mutex<decisions::Decisions>,
@@ -70,10 +80,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// Shared state, and the orders that the agent's thread receives.
     #[must_use]
-    pub fn new(root: &Path, config: Arc<Config>) -> (Arc<Self>, Receiver<Order>) {
+    pub fn new(config: Arc<Config>) -> (Arc<Self>, Receiver<Order>) {
         let (orders, inbox) = mpsc::channel();
         let shared = Self {
-            root: root.to_owned(),
             published: RwLock::default(),
             config: RwLock::new(config),
             decisions: Mutex::default(),
@@ -132,7 +141,7 @@ impl Shared {
         })
     }
 
-    fn order(&self, what: What) -> Result<(), Refusal> {
+    fn order(&self, what: What) -> Result<Answer, Refusal> {
         let (answer, answered) = mpsc::channel();
         let gone = || Refusal::Unavailable("the agent ends: ask again when it has started".to_owned());
         let sent = lock(&self.orders).send(Order { what, answer });
@@ -166,15 +175,12 @@ impl Service for Shared {
     }
 
     fn explain(&self, pid: u32) -> Result<Explanation, Refusal> {
-        let config = self.config();
-        let identity = Identity::read(&self.root, pid, &config.variables())
-            .map_err(|error| Refusal::Invalid(error.to_string()))?
-            .ok_or_else(|| {
-                Refusal::NotFound(format!(
-                    "there is no process {pid}, or it is a thread of the kernel: `ps -e` lists processes"
-                ))
-            })?;
-        Ok(explain(&config, &identity))
+        match self.order(What::Explain(pid))? {
+            Answer::Explained(explanation) => Ok(*explanation),
+            Answer::Done => Err(Refusal::Unavailable(
+                "the agent gave no answer: ask again".to_owned(),
+            )),
+        }
     }
 
     fn history(&self, period: &Period) -> Result<Series, Refusal> {
@@ -191,14 +197,15 @@ impl Service for Shared {
 
     fn pause(&self, policy: Option<&str>, paused: bool) -> Result<(), Refusal> {
         self.order(What::Pause(policy.map(str::to_owned), paused))
+            .map(drop)
     }
 
     fn set_mode(&self, policy: &str, mode: Mode) -> Result<(), Refusal> {
-        self.order(What::SetMode(policy.to_owned(), mode))
+        self.order(What::SetMode(policy.to_owned(), mode)).map(drop)
     }
 
     fn reload(&self) -> Result<(), Refusal> {
-        self.order(What::Reload)
+        self.order(What::Reload).map(drop)
     }
 
     fn subscribe(&self) -> Receiver<Change> {
@@ -215,9 +222,22 @@ fn now_ms() -> UnixMillis {
     now / 1_000_000
 }
 
-/// Which policy a process belongs to, and why.
-#[must_use]
-pub fn explain(config: &Config, identity: &Identity) -> Explanation {
+/// Which policy process `pid` belongs to, and why.
+///
+/// # Errors
+/// There is no such process, or it may not be read.
+pub fn explain_process(root: &Path, config: &Config, pid: u32) -> Result<Explanation, Refusal> {
+    let identity = Identity::read(root, pid, &config.variables())
+        .map_err(|error| Refusal::Invalid(error.to_string()))?
+        .ok_or_else(|| {
+            Refusal::NotFound(format!(
+                "there is no process {pid}, or it is a thread of the kernel: `ps -e` lists processes"
+            ))
+        })?;
+    Ok(explain(config, &identity))
+}
+
+fn explain(config: &Config, identity: &Identity) -> Explanation {
     let assignment = assign(config, identity);
     let policy = |index: usize| config.policies.get(index).map(|policy| policy.name.clone());
     let one = |policy: &crate::config::PolicyConfig| {
@@ -257,13 +277,14 @@ mod tests {
         let text = "[[policy]]\nname = \"none\"\nmatch = { command = \"no-such\" }\n\
                     [[policy]]\nname = \"tests\"\nmatch = { exe = \"/**\" }\ntarget_name = \"t-{uid}\"\n";
         let config = Config::parse(text, Path::new("/")).unwrap();
-        Shared::new(Path::new("/"), Arc::new(config))
+        Shared::new(Arc::new(config))
     }
 
     #[test]
     fn explanation_names_policy_and_reasons() {
         let (shared, _orders) = shared();
-        let explanation = shared.explain(std::process::id()).unwrap();
+        let explain = |pid| explain_process(Path::new("/"), &shared.config(), pid);
+        let explanation = explain(std::process::id()).unwrap();
         assert_eq!(explanation.policy.as_deref(), Some("tests"));
         assert!(explanation.target.unwrap().starts_with("t-"));
         let [first, second] = &explanation.policies[..] else {
@@ -271,7 +292,7 @@ mod tests {
         };
         assert!(!first.matches && first.why.starts_with("command is "));
         assert!(second.matches && second.why == "exe is /**");
-        assert!(matches!(shared.explain(u32::MAX >> 8), Err(Refusal::NotFound(_))));
+        assert!(matches!(explain(u32::MAX >> 8), Err(Refusal::NotFound(_))));
     }
 
     #[test]

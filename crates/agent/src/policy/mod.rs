@@ -137,7 +137,7 @@ impl Policy {
             &self.make_history,
         ) {
             Ok(worker) => {
-                worker.hold(self.is_held());
+                worker.hold(self.is_held(), self.mode);
                 worker.select(&self.processes);
                 self.worker = Some(worker);
                 self.error = None;
@@ -299,7 +299,9 @@ impl Policy {
             free_swap: swap.free,
         };
         let verdict = self.guard.judge(&self.config.bounds, &measured, now);
-        self.apply_hold();
+        if verdict.is_some() {
+            self.apply_hold();
+        }
         verdict
     }
 
@@ -308,6 +310,8 @@ impl Policy {
         self.paused = paused;
         if !paused {
             self.guard.release();
+            // The guard would judge by what it has suspended the policy for.
+            self.targets.values_mut().for_each(TargetState::forget_refaults);
         }
         self.apply_hold();
     }
@@ -327,6 +331,7 @@ impl Policy {
             worker.set_mode(&self.config, mode)?;
         }
         self.mode = mode;
+        self.apply_hold();
         Ok(())
     }
 
@@ -336,8 +341,9 @@ impl Policy {
     }
 
     fn apply_hold(&self) {
+        let held = self.is_held();
         if let Some(worker) = &self.worker {
-            worker.hold(self.is_held());
+            worker.hold(held, self.mode);
         }
     }
 

@@ -69,6 +69,11 @@ impl TargetState {
         self.back.iter().map(|(_, bytes)| *bytes).sum()
     }
 
+    /// Forgets what came back.
+    pub fn forget_refaults(&mut self) {
+        self.back.clear();
+    }
+
     /// Bytes that were accessed within the last minute.
     #[must_use]
     pub fn working_set(&self) -> Bytes {

@@ -24,6 +24,9 @@ use super::sink::{PolicySink, Report};
 use crate::api::Mode;
 use crate::config::PolicyConfig;
 
+/// Time between two looks of a dry run.
+const DRY_RUN_INTERVAL: Nanos = Nanos::secs(60);
+
 /// The kdamond of a policy.
 pub struct Worker {
     kdamond: Kdamond<Vaddr, PolicySink>,
@@ -121,9 +124,11 @@ impl Worker {
     }
 
     /// Holds back all actions, or lets them go on. It takes effect within 0.1 s, also in the midst of an
-    /// action.
-    pub fn hold(&self, held: bool) {
+    /// action. Idle ages go on.
+    pub fn hold(&self, held: bool, mode: Mode) {
         self.hold.store(held, Ordering::Relaxed);
+        self.kdamond
+            .call(move |parts| parts.context.set_keeps_ages(held || mode != Mode::Act));
     }
 
     /// Changes what the policy may do.
@@ -174,7 +179,7 @@ impl Worker {
 
     /// Stops the thread. Returns why it had ended before, if it had.
     pub fn stop(self) -> Option<String> {
-        self.hold(true);
+        self.hold.store(true, Ordering::Relaxed);
         let mut ended = self.kdamond.stop();
         let unwritten = ended.parts.sink.finish();
         if let Some(warning) = unwritten.first() {
@@ -190,7 +195,15 @@ impl Worker {
 fn schemes(config: &PolicyConfig, mode: Mode) -> Vec<Scheme> {
     match mode {
         Mode::Observe => Vec::new(),
-        Mode::DryRun | Mode::Act => config.schemes.clone(),
+        Mode::Act => config.schemes.clone(),
+        // Memory keeps matching while nothing is done to it, so it is looked at less often.
+        Mode::DryRun => {
+            let rarely = |scheme: &Scheme| Scheme {
+                apply_interval: Some(DRY_RUN_INTERVAL),
+                ..scheme.clone()
+            };
+            config.schemes.iter().map(rarely).collect()
+        }
     }
 }
 

@@ -74,7 +74,9 @@ impl Context {
         let regions = self.replace_regions(runs);
         self.apply_schemes_to_regions(trigger, now, ops, &mut recording_sink);
         let runs = self.replace_regions(regions);
-        self.restart_ages_of_pages(&acted_on, now);
+        if !self.keeps_ages {
+            self.restart_ages_of_pages(&acted_on, now);
+        }
         let runs_by_target = self.targets.iter().map(|t| t.id).zip(runs);
         self.scanning.deferred = self
             .next_window()

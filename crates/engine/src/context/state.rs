@@ -35,6 +35,8 @@ pub struct Context {
     /// Since when monitoring is paused because watermarks deactivated every scheme.
     pub(super) paused_since: Option<Nanos>,
     pub(super) started: bool,
+    /// See [`Context::set_keeps_ages`].
+    pub(super) keeps_ages: bool,
 }
 
 /// The schedule in sampling intervals, as in the kernel. Counting intervals instead of reading a clock keeps
@@ -82,6 +84,7 @@ impl Context {
             aggr_start: None,
             paused_since: None,
             started: false,
+            keeps_ages: false,
         })
     }
 
@@ -180,6 +183,13 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// Whether pages keep their idle age when a scheme tries them. By default the age begins anew, as in the
+    /// kernel: the action may change how memory is accessed, and is not tried again at once. Set it while
+    /// actions are only counted or held back, so that idle ages stay true.
+    pub const fn set_keeps_ages(&mut self, keeps_ages: bool) {
+        self.keeps_ages = keeps_ages;
     }
 
     /// The schemes with their state and statistics.

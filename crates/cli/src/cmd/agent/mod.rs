@@ -2,6 +2,7 @@
 //! docs/guide/agent.md describes it.
 
 mod client;
+mod lifecycle;
 mod run;
 mod text;
 

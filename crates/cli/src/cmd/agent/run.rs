@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use thermo_agent::agent::{Agent, Options, read_config};
@@ -13,6 +14,7 @@ use thermo_term::watchdog::Watchdog;
 use thermo_term::{activation, interrupt, output};
 use thermo_web::{Server, ServerConfig, TlsFiles};
 
+use super::lifecycle::Lifecycle;
 use crate::privileges;
 
 /// The usual configuration.
@@ -57,6 +59,10 @@ impl Run {
         privileges::keep_only(privileges::AGENT)?;
         let agent = Agent::new(options, config)?;
         let shared = agent.shared();
+        let lifecycle = agent
+            .lifecycle()
+            .map(|config| Lifecycle::start(config, Arc::clone(&shared)));
+        let lifecycle = lifecycle.transpose()?;
         let server =
             privileges::start_threads_with(privileges::AGENT_DOORS, || Ok(Server::start(web, shared)?))?;
         if let Some(address) = server.address() {
@@ -68,15 +74,18 @@ impl Run {
         agent.run(|agent| {
             if signals::take_hangup() {
                 reload(agent);
+                lifecycle.iter().for_each(Lifecycle::reload);
             }
             if let Some(watchdog) = &mut watchdog
                 && let Err(error) = watchdog.notify(clock::monotonic())
             {
                 failure = Some(error);
             }
-            failure.is_some() || interrupt::requested()
+            let is_broken = lifecycle.as_ref().is_some_and(Lifecycle::has_ended);
+            is_broken || failure.is_some() || interrupt::requested()
         });
         drop(server);
+        lifecycle.map_or(Ok(()), Lifecycle::stop)?;
         failure.map_or(Ok(Exit::Interrupted), |error| Err(error.into()))
     }
 

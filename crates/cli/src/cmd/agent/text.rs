@@ -175,6 +175,7 @@ fn decision_line(decision: &Decision) -> String {
         DecisionKind::ModeChanged => "mode changed".to_owned(),
         DecisionKind::AgeChosen => "automatic age".to_owned(),
         DecisionKind::Reloaded => "configuration".to_owned(),
+        DecisionKind::Application => format!("application{target}"),
         DecisionKind::Warning => "warning".to_owned(),
     };
     let policy = if decision.policy.is_empty() {

@@ -77,7 +77,18 @@ struct Common {
     json: bool,
 }
 
-fn default_socket() -> anyhow::Result<PathBuf> {
+/// A decision of the daemon, from its JSON, as text.
+pub(super) fn decision_text(value: &serde_json::Value) -> String {
+    text::decision(value)
+}
+
+/// How the daemon sees that an application is used.
+pub(super) fn access_probe() -> Option<Box<dyn thermo_agent::lifecycle::AccessProbe>> {
+    accesses::of_this_host()
+}
+
+/// The socket of the daemon, unless another is named.
+pub(super) fn default_socket() -> anyhow::Result<PathBuf> {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run")
     } else {
