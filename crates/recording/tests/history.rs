@@ -79,7 +79,7 @@ fn run(writer: &mut SegmentWriter, seconds: std::ops::Range<u64>, id: u32) {
 
 fn read(dir: &Path, query: &Query) -> (Vec<Record>, Records) {
     let mut records = History::open(dir).unwrap().records(query).unwrap();
-    let all = records.by_ref().map(Result::unwrap).collect();
+    let all = records.by_ref().collect();
     (all, records)
 }
 

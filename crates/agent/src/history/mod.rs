@@ -65,7 +65,7 @@ impl Past {
         let mut has_any = false;
         for record in records.by_ref() {
             has_any = true;
-            accumulator.add(&record.map_err(|error| Refusal::Unavailable(error.to_string()))?);
+            accumulator.add(&record);
         }
         let is_known = has_any || records.targets().iter().any(|known| known.name == period.target);
         is_known

@@ -1,9 +1,11 @@
 //! Groups of flags that several verbs share, declared once.
 
 mod intervals_goal;
+mod moment;
 mod monitoring;
 pub mod number;
 mod output;
+pub mod past;
 mod run_opts;
 mod scheme_opts;
 mod targets;

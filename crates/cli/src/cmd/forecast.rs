@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use thermo_forecast::{Assumptions, Replay, SchemeFile};
-use thermo_recording::Recording;
+use thermo_recording::model::Metadata;
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Nanos, Permille};
@@ -59,7 +59,7 @@ impl Forecast {
             compressed: self.compressed_size,
             pageout_cost_per_mib: self.pageout_cost,
         };
-        let replay = |recording: &Recording| Ok(Replay::new(&recording.metadata, files, assumptions)?);
+        let replay = |metadata: &Metadata| Ok(Replay::new(metadata, files, assumptions)?);
         let (forecast, exit) = report::read(&self.recording, replay)?;
         self.refuse_without_answer(&forecast)?;
         if let Some(path) = &self.html {

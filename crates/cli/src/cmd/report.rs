@@ -1,14 +1,12 @@
 //! `thermo report`: reports of a recording.
 
 mod formats;
+mod source;
 
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use thermo_engine::access_tables::AGE_EDGES_S;
-use thermo_recording::{Recording, Truncated, is_being_written, open};
-use thermo_report::Accumulator;
 use thermo_report::footprint::FootprintAccumulator;
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
@@ -23,7 +21,9 @@ use thermo_term::output;
 use thermo_units::Nanos;
 
 use crate::terminal;
-use formats::{ImageFiles, OutputFormat, Printable};
+use formats::{ImageFiles, OutputFormat};
+use source::Source;
+pub(super) use source::read;
 
 /// Buffer for tables of hundreds of thousands of lines.
 const OUTPUT_BUFFER: usize = 64 << 10;
@@ -31,11 +31,13 @@ const OUTPUT_BUFFER: usize = 64 << 10;
 /// Report the results of a recording.
 ///
 /// Exit code 1: the recording is truncated and the report covers its beginning, or the recording has no data
-/// for the report. A recording that is still being written is not truncated.
+/// for the report. A recording that is still being written is not truncated. With `--since`, the report is of
+/// the history that `thermo agent` keeps.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo report heatmap thermo.arrow --html heatmap.html
-  thermo report wss thermo.arrow --json")]
+  thermo report wss thermo.arrow --json
+  thermo report reaccess --since -2h --target nginx.service")]
 pub struct Report {
     #[command(subcommand)]
     kind: Kind,
@@ -145,20 +147,11 @@ enum Kind {
     },
 }
 
-#[derive(Debug, Clone, clap::Args)]
-struct Source {
-    /// A recording, or the JSON of `damo record`
-    #[arg(default_value = "thermo.arrow")]
-    recording: PathBuf,
-}
-
 impl Report {
     /// Prints or draws the report.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.kind {
-            Kind::Summary { source, format } => {
-                source.print(format, |recording| SummaryAccumulator::new(&recording.metadata))
-            }
+            Kind::Summary { source, format } => source.print(format, SummaryAccumulator::new),
             Kind::Regions { source, format, last } => regions(
                 &source,
                 format,
@@ -183,76 +176,9 @@ impl Report {
             Kind::Idle { source, format } => source.print(format, |_| IdleAccumulator::default()),
             Kind::Schemes { source, format } => source.print(format, |_| SchemesAccumulator::default()),
             Kind::Footprint { source, format } => source.print(format, |_| FootprintAccumulator::default()),
-            Kind::Info { source, format } => {
-                source.print(format, |recording| InfoAccumulator::new(&recording.metadata))
-            }
+            Kind::Info { source, format } => source.print(format, InfoAccumulator::new),
         }
     }
-}
-
-impl Source {
-    /// Feeds every record to an accumulator. Returns its report, and the exit code by [`exit_of`].
-    fn sum_up<A: Accumulator>(
-        &self,
-        accumulator: impl FnOnce(&Recording) -> A,
-    ) -> anyhow::Result<(A::Report, Exit)> {
-        read(&self.recording, |recording| Ok(accumulator(recording)))
-    }
-
-    fn print<A: Accumulator>(
-        &self,
-        format: OutputFormat,
-        accumulator: impl FnOnce(&Recording) -> A,
-    ) -> anyhow::Result<Exit>
-    where
-        A::Report: Printable,
-    {
-        let (report, exit) = self.sum_up(accumulator)?;
-        format.print(&report)?;
-        Ok(exit)
-    }
-}
-
-/// Feeds every record of `recording` to an accumulator. Returns its report, and the exit code: 1 for a
-/// truncated recording.
-///
-/// # Errors
-/// The recording cannot be read, or `accumulator` fails.
-pub(super) fn read<A: Accumulator>(
-    recording: &Path,
-    accumulator: impl FnOnce(&Recording) -> anyhow::Result<A>,
-) -> anyhow::Result<(A::Report, Exit)> {
-    let in_progress = is_being_written(recording);
-    let mut recording = open(recording)?;
-    let mut accumulator = accumulator(&recording)?;
-    for record in recording.by_ref() {
-        accumulator.add(&record?);
-    }
-    Ok((accumulator.finish(), exit_of(&recording, in_progress)))
-}
-
-/// The exit code: 1, with a warning, for a truncated recording. `in_progress`: the recording was being
-/// written when it was opened, so the missing end mark is no error.
-fn exit_of(recording: &Recording, in_progress: bool) -> Exit {
-    let Some(Truncated {
-        whole_bytes,
-        lost_bytes,
-    }) = recording.truncated()
-    else {
-        return Exit::Done;
-    };
-    let path = recording.path().display();
-    if in_progress {
-        thermo_kernel::message!(
-            "thermo: {path} is still being written: the report covers its first {whole_bytes} bytes"
-        );
-        return Exit::Done;
-    }
-    thermo_kernel::message!(
-        "thermo: {path} is truncated: the report covers its first {whole_bytes} bytes; {lost_bytes} bytes of an \
-         incomplete batch were skipped"
-    );
-    Exit::Negative
 }
 
 fn wss(
@@ -298,7 +224,7 @@ fn window_seconds(window: Nanos) -> anyhow::Result<u64> {
 
 /// Prints why the recording has no data for the report.
 fn no_data(source: &Source, why: &str) -> Exit {
-    thermo_kernel::message!("thermo: {}: {why}", source.recording.display());
+    thermo_kernel::message!("thermo: {}: {why}", source.name());
     Exit::Negative
 }
 
@@ -308,17 +234,16 @@ fn regions(source: &Source, format: OutputFormat, snapshots: Snapshots) -> anyho
         OutputFormat { csv: true, .. } => Format::Csv,
         _ => Format::Text(terminal::stdout_style()),
     };
-    let in_progress = is_being_written(&source.recording);
-    let mut recording = open(&source.recording)?;
+    let mut input = source.open()?;
     let mut writer = RegionsWriter::new(
         BufWriter::with_capacity(OUTPUT_BUFFER, io::stdout().lock()),
         snapshots,
         format,
     );
-    for record in recording.by_ref() {
+    for record in input.by_ref() {
         writer.add(&record?).map_err(output::write_error)?;
     }
     let flushed = writer.finish().and_then(|mut out| out.flush());
     flushed.map_err(output::write_error)?;
-    Ok(exit_of(&recording, in_progress))
+    input.finish()
 }

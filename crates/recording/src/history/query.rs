@@ -1,5 +1,6 @@
 //! Which part of a history is read.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use thermo_units::Nanos;
@@ -8,7 +9,6 @@ use super::error::HistoryError;
 use super::join::Join;
 use super::policy_stream::PolicyStream;
 use super::store::{self, Segment};
-use crate::error::ReadError;
 use crate::model::{Metadata, Record};
 
 /// A history on disk.
@@ -63,6 +63,16 @@ impl History {
         })
     }
 
+    /// The policies that have a history, by name.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn policies(&self) -> Result<Vec<String>, HistoryError> {
+        let all = store::segments(&self.state_dir)?;
+        let names: BTreeSet<String> = all.into_iter().map(|segment| segment.policy).collect();
+        Ok(names.into_iter().collect())
+    }
+
     /// The segments that may have records of `query`, the oldest first.
     ///
     /// # Errors
@@ -98,9 +108,7 @@ impl History {
     /// A folder cannot be read. Segments that cannot be read are skipped: [`Records::warnings`].
     pub fn records(&self, query: &Query) -> Result<Records, HistoryError> {
         let segments = self.segments(query)?;
-        let mut policies: Vec<&str> = segments.iter().map(|segment| segment.policy.as_str()).collect();
-        policies.sort_unstable();
-        policies.dedup();
+        let policies: BTreeSet<&str> = segments.iter().map(|segment| segment.policy.as_str()).collect();
         let of = |policy: &str| {
             let own = segments.iter().filter(|segment| segment.policy == policy);
             PolicyStream::new(own.cloned().collect(), query.clone())
@@ -137,11 +145,11 @@ impl Records {
 }
 
 impl Iterator for Records {
-    type Item = Result<Record, ReadError>;
+    type Item = Record;
 
-    /// The next record. Errors of segments are warnings, so this is never an error.
-    fn next(&mut self) -> Option<Self::Item> {
-        self.join.next().map(Ok)
+    /// The next record. Errors of segments are warnings: [`Records::warnings`].
+    fn next(&mut self) -> Option<Record> {
+        self.join.next()
     }
 }
 

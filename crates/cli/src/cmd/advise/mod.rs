@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use thermo_recording::ReadError;
 use thermo_recording::model::{Record, Snapshot};
 use thermo_report::Accumulator;
 use thermo_report::advice::{Advice, AdviceAccumulator, Bounds, ContentSample, PageCosts, Question, Watched};
@@ -17,6 +18,7 @@ use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Nanos, Permille, SharePerMinute};
 
+use crate::args::past::{Past, PastRecords};
 use crate::args::{Limits, Monitoring, TargetsOrSystem};
 use crate::session::{Plan, Teardown};
 use crate::{output_file, terminal};
@@ -31,11 +33,15 @@ use crate::{output_file, terminal};
 #[command(after_help = "Examples:
   thermo advise --pid 4242
   thermo advise --cgroup /system.slice/redis.service --duration 30m -o advised.toml
-  thermo advise thermo.arrow --json")]
+  thermo advise thermo.arrow --json
+  thermo advise --since -1d --target nginx.service")]
 pub struct Advise {
     /// Advise from this recording instead of watching
-    #[arg(value_name = "RECORDING", conflicts_with_all = ["pid", "cgroup", "unit", "system", "command"])]
+    #[arg(value_name = "RECORDING", conflicts_with_all = ["since", "pid", "cgroup", "unit", "system", "command"])]
     recording: Option<PathBuf>,
+
+    #[command(flatten)]
+    past: Past,
 
     #[command(flatten)]
     targets: TargetsOrSystem,
@@ -76,6 +82,9 @@ pub struct Advise {
     html: Option<PathBuf>,
 }
 
+/// More processes are not printed as flags.
+const MAX_PIDS: usize = 8;
+
 /// What is known after watching.
 struct Seen {
     watched: Watched,
@@ -100,6 +109,9 @@ impl Advise {
                 targets,
                 is_here: false,
             });
+        }
+        if let Some(past) = self.past.open()? {
+            return self.advise_from(past);
         }
         let (targets, monitoring) = (self.targets.clone().checked()?, self.monitoring.clone());
         let (flags, in_words) = (targets.flags(), targets.describe());
@@ -138,6 +150,21 @@ impl Advise {
             Exit::Done => answered,
             exit => answered.map(|_| exit),
         }
+    }
+
+    /// Advises from the history. Nothing is read of the processes: some may have ended long ago.
+    fn advise_from(&self, mut past: PastRecords) -> anyhow::Result<Exit> {
+        let targets = past.metadata().targets.clone();
+        let records = past.by_ref().map(Ok::<_, ReadError>);
+        let (watched, last) = accumulate(records)?;
+        past.finish()?;
+        self.answer(Seen {
+            watched,
+            samples: Vec::new(),
+            flags: pids(last.as_ref()),
+            targets,
+            is_here: true,
+        })
     }
 
     /// Prints the advice and writes the files.
@@ -219,9 +246,16 @@ fn json(advice: &Advice, file: Option<&Path>, command: Option<&str>) -> anyhow::
 
 /// Reads the recording at `path`, and its last snapshot.
 fn read(path: &Path) -> anyhow::Result<(Watched, Option<Snapshot>)> {
+    Ok(accumulate(thermo_recording::open(path)?)?)
+}
+
+/// What was watched, and the last snapshot.
+fn accumulate(
+    records: impl Iterator<Item = Result<Record, ReadError>>,
+) -> Result<(Watched, Option<Snapshot>), ReadError> {
     let mut accumulator = AdviceAccumulator::default();
     let mut last = None;
-    for record in thermo_recording::open(path)? {
+    for record in records {
         let record = record?;
         accumulator.add(&record);
         if let Record::Snapshot(snapshot) = record {
@@ -229,4 +263,18 @@ fn read(path: &Path) -> anyhow::Result<(Watched, Option<Snapshot>)> {
         }
     }
     Ok((accumulator.finish(), last))
+}
+
+/// The processes of the last snapshot as flags.
+fn pids(last: Option<&Snapshot>) -> String {
+    let targets = last.map(|last| &last.targets[..]).unwrap_or_default();
+    let pids: Vec<String> = targets
+        .iter()
+        .filter(|target| thermo_report::tables::has_data(target))
+        .filter_map(|target| Some(format!("--pid {}", target.pid?)))
+        .collect();
+    match pids.len() {
+        1..=MAX_PIDS => pids.join(" "),
+        _ => "--pid PID".to_owned(),
+    }
 }
