@@ -84,11 +84,13 @@ fn read(dir: &Path, query: &Query) -> (Vec<Record>, Records) {
 }
 
 fn snapshots(records: &[Record]) -> Vec<&Snapshot> {
-    let snapshot = |record| match record {
-        &Record::Snapshot(ref snapshot) => Some(snapshot),
-        _ => None,
-    };
-    records.iter().filter_map(snapshot).collect()
+    let mut found = Vec::new();
+    for record in records {
+        if let Record::Snapshot(snapshot) = record {
+            found.push(snapshot);
+        }
+    }
+    found
 }
 
 /// Bytes accessed again in all snapshots, by target.

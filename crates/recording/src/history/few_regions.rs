@@ -72,3 +72,64 @@ fn join(left: &Region, right: &Region) -> Region {
 const fn len(region: &Region) -> u64 {
     region.end.saturating_sub(region.start)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn region(start: u64, end: u64, nr_accesses: u32, age: u32) -> Region {
+        Region {
+            start: start * MIB,
+            end: end * MIB,
+            nr_accesses,
+            age,
+            unknown: false,
+        }
+    }
+
+    #[test]
+    fn alike_and_small_neighbours_are_joined_first() {
+        let all = vec![
+            region(0, 100, 0, 500),
+            region(100, 200, 0, 510),
+            region(200, 201, 7, 0),
+            region(201, 300, 10, 0),
+            region(900, 1000, 10, 0),
+        ];
+        let limited = |max| {
+            let mut regions = all.clone();
+            limit(&mut regions, max, 20);
+            regions
+        };
+        assert_eq!(limited(9), all);
+        assert_eq!(limited(4)[0], region(0, 200, 0, 505), "alike");
+        assert_eq!(
+            limited(3),
+            [
+                region(0, 200, 0, 505),
+                region(200, 300, 10, 0),
+                region(900, 1000, 10, 0)
+            ],
+            "a small one"
+        );
+        let [one] = limited(1)[..] else {
+            panic!("not one region")
+        };
+        assert_eq!((one.start, one.end), (0, 1000 * MIB));
+        assert!(one.nr_accesses > 0, "what was accessed is not idle");
+    }
+
+    #[test]
+    fn regions_stay_ascending_and_within_their_bounds() {
+        let mut regions: Vec<Region> = (0..1000_u32)
+            .map(|n| region(u64::from(n) * 3, u64::from(n) * 3 + 2, n * 7 % 21, n * 13 % 300))
+            .collect();
+        limit(&mut regions, 200, 20);
+        assert_eq!(regions.len(), 200);
+        assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        assert_eq!((regions[0].start, regions[199].end), (0, 2999 * MIB));
+        assert!(regions.iter().all(|region| region.nr_accesses <= 20));
+    }
+}
