@@ -146,6 +146,13 @@ fn day_of_fifty_targets_fits_into_150_mb() {
             "{policies} policies: {} MB a day, {each} bytes for each target and snapshot",
             day / 1_000_000
         );
+        let began = std::time::Instant::now();
+        let mut records = History::open(dir.path())
+            .unwrap()
+            .records(&Query::default())
+            .unwrap();
+        assert!(records.by_ref().count() > 300);
+        println!("one hour is read in {:?}", began.elapsed());
         assert!(day <= 150_000_000, "{policies} policies: {day} bytes a day");
     }
 }

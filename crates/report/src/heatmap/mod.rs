@@ -18,7 +18,7 @@ use thermo_recording::model::{Mappings, Record, Snapshot, Target};
 
 use crate::heat::{HeatSizes, rate};
 use crate::layout::Layout;
-use crate::tables::LastKnown;
+use crate::tables::{LastKnown, has_data};
 use crate::{Accumulator, Basis, SCHEMA};
 pub use grid::{ABSENT, UNKNOWN};
 use grid::{Grid, MAX_CELLS, Piece};
@@ -115,6 +115,9 @@ impl Accumulator for HeatmapAccumulator {
                 if let Some(from) = self.rare.begin(target, snapshot) {
                     let columns = self.columns_between(from, snapshot.time_ns);
                     self.add_target(target, snapshot.max_nr_accesses, &columns);
+                } else if has_data(target) {
+                    let columns = self.columns_between(snapshot.start_ns, snapshot.time_ns);
+                    self.wait_for_regions(target.id, &columns);
                 }
             }
             self.limit_cells();
@@ -206,6 +209,13 @@ impl HeatmapAccumulator {
             .entry(target.id)
             .or_insert_with(|| TargetGrid::new(target.pid))
             .add(&pieces, columns, covers_all);
+    }
+
+    /// The target lives, and its regions may come later. Until then they are not known.
+    fn wait_for_regions(&mut self, target: u32, columns: &[(usize, f64)]) {
+        if let Some(target) = self.targets.get_mut(&target) {
+            target.add(&[], columns, false);
+        }
     }
 
     fn limit_cells(&mut self) {
